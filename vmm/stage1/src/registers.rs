@@ -1,0 +1,27 @@
+//! The system registers that say how a PE translates.
+
+/// The EL1 registers of one PE that stage 1 of the EL1&0 regime depends on, raw.
+///
+/// Whoever reads them (gdbstub, KVM, a saved core) fills in what there is: `None` is "could not
+/// be read", which is not the same as zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SystemRegisters {
+    /// TTBR0_EL1: table base, ASID and CnP of the lower half.
+    pub ttbr0_el1: u64,
+    /// TTBR1_EL1: the same of the upper half.
+    pub ttbr1_el1: u64,
+    /// TCR_EL1.
+    pub tcr_el1: u64,
+    /// TCR2_EL1 (FEAT_TCR2). QEMU's gdbstub does not give it.
+    pub tcr2_el1: Option<u64>,
+    /// MAIR_EL1.
+    pub mair_el1: u64,
+    /// SCTLR_EL1.
+    pub sctlr_el1: u64,
+    /// CONTEXTIDR_EL1: with `CONFIG_PID_IN_CONTEXTIDR` the thread's PID.
+    pub contextidr_el1: u64,
+    /// ID_AA64MMFR0_EL1 to ID_AA64MMFR3_EL1, by number.
+    pub id_aa64mmfr: [Option<u64>; 4],
+    /// VBAR_EL1: where the kernel's vectors are, and so how far KASLR moved it.
+    pub vbar_el1: Option<u64>,
+}
