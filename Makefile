@@ -1,0 +1,77 @@
+# Folioscope. `make` alone lists the targets and variables.
+
+GRANULE ?= 4k
+MACHINE ?= auto
+KERNEL ?=
+VMLINUX ?=
+CPU ?=
+MEM ?=
+SMP ?=
+APPEND ?=
+POLICY ?=
+BUILDROOT ?=
+PYTEST ?=
+
+export KERNEL VMLINUX
+
+SETUP := vmm/setup
+# What is built for: a kernel image that the user names needs no build.
+kernel-file := $(if $(KERNEL),$(wildcard $(KERNEL)))
+is-file := $(if $(kernel-file),$(shell test -f '$(KERNEL)' && echo yes))
+build-granules = $(if $(is-file),,$(1))
+
+options := --machine $(MACHINE) --granule $(GRANULE) \
+	$(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)') \
+	$(if $(CPU),--cpu '$(CPU)') $(if $(MEM),--memory '$(MEM)') $(if $(SMP),--smp '$(SMP)') \
+	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench fuzz boot build rootfs clean
+
+help: ## list the targets and variables
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo '  KERNEL=     nothing: the pinned, patched kernel; a source tree (built out of tree);'
+	@echo '              an Image or a distribution vmlinuz         VMLINUX=    its vmlinux'
+	@echo '  GRANULE=    4k 16k 64k [$(GRANULE)]     MACHINE=    auto tcg kvm [$(MACHINE)]'
+	@echo '  CPU=        max cortex-a72 neoverse-n1 ...   MEM=  1G    SMP=  2'
+	@echo '  POLICY=     sysfs baseline simple variable retry   APPEND=  more kernel command line'
+	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"'
+
+run: ## set up, build what is missing, boot, fault, read, judge
+	@$(SETUP)/packages.sh run
+	@$(SETUP)/build.sh $(call build-granules,$(GRANULE))
+	@out/folioscope run $(options)
+
+boot: ## boot a guest and stay; prints how to look into it
+	@$(SETUP)/packages.sh run
+	@$(SETUP)/build.sh $(call build-granules,$(GRANULE))
+	@out/folioscope boot $(options)
+
+build: ## build everything for GRANULE, run nothing
+	@$(SETUP)/packages.sh run
+	@$(SETUP)/build.sh $(call build-granules,$(GRANULE))
+
+test: ## set up and run every test: lint, Rust, pytest on real guests
+	@$(SETUP)/packages.sh test
+	@$(SETUP)/build.sh 4k 16k 64k
+	@$(SETUP)/test.sh $(PYTEST)
+
+lint: ## rustfmt, clippy, ruff, shellcheck, checkpatch
+	@$(SETUP)/packages.sh test
+	@$(SETUP)/lint.sh
+
+bench: ## measure; prints a table and writes out/bench.json
+	@$(SETUP)/packages.sh run
+	@$(SETUP)/build.sh 4k
+	@$(SETUP)/bench.sh
+
+fuzz: ## run the walker's fuzz target for a minute (needs cargo-fuzz and a nightly Rust)
+	@$(SETUP)/fuzz.sh
+
+rootfs: ## pack the initramfs; with BUILDROOT=/path, build it by Buildroot instead
+	@$(SETUP)/packages.sh run
+	@$(if $(BUILDROOT),rootfs/buildroot.sh '$(BUILDROOT)',$(SETUP)/build.sh && echo out/initramfs.cpio)
+
+clean: ## remove out/ (the cache of builds stays)
+	@rm -rf out

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Builds what is missing and links it into out/: the command, the guest's initramfs, the kernels.
+# Usage: build.sh [GRANULE...]   (4k, 16k, 64k; none: no kernel)
+# Everything is kept by content in the cache, so that a second checkout or a `git clean` costs nothing.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/toolchain.sh"
+
+# built KIND KEY BUILDER: the cache directory of KIND/KEY, made by BUILDER DIR if it is not there.
+built() {
+    local directory=$CACHE/$1/$2
+    if [ ! -e "$directory/complete" ]; then
+        mkdir -p "$CACHE/$1"
+        exec 9>"$CACHE/$1/lock"
+        flock 9
+        if [ ! -e "$directory/complete" ]; then
+            rm -rf "$directory"
+            mkdir -p "$directory"
+            "$3" "$directory" >&2
+            touch "$directory/complete"
+        fi
+        exec 9>&-
+    fi
+    echo "$directory"
+}
+
+host_cargo() { cd "$ROOT" && CARGO_TARGET_DIR=$CACHE/cargo/host cargo "$@"; }
+guest_cargo() {
+    local linker=CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER
+    [ "$(uname -m)" = aarch64 ] || export $linker=aarch64-linux-gnu-gcc
+    cd "$ROOT" && RUSTC=$(guest_rustc) RUSTFLAGS='-C target-feature=+crt-static' \
+        CARGO_TARGET_DIR=$CACHE/cargo/guest cargo "$@" --target $GUEST_TARGET
+}
+
+build_command() {
+    step command 'folioscope, the command' host_cargo build --release --locked -p folioscope
+    cp "$CACHE/cargo/host/release/folioscope" "$1/"
+}
+build_agent() {
+    step agent 'the guest agent' guest_cargo build --release --locked -p folioscope-agent
+    cp "$CACHE/cargo/guest/$GUEST_TARGET/release/folioscope-agent" "$1/"
+}
+build_initramfs() {
+    step initramfs 'the initramfs' "$ROOT/rootfs/pack.sh" --agent "$agent/folioscope-agent" --out "$1/initramfs.cpio"
+}
+
+link() { ln -sfn "$1" "$OUT/$2"; }
+
+rust=$(rustc -vV | sha256sum | cut -c1-8)
+sources=(Cargo.toml Cargo.lock guest/protocol)
+command=$(built command "$(content "${sources[@]}" vmm/folioscope vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/verdict)-$rust" build_command)
+agent=$(built agent "$(content "${sources[@]}" guest/agent)-$("$(guest_rustc)" -vV | sha256sum | cut -c1-8)" build_agent)
+initramfs=$(built initramfs "$(content rootfs)-$(sha256sum "$agent/folioscope-agent" | cut -c1-20)" build_initramfs)
+link "$command/folioscope" folioscope
+link "$initramfs/initramfs.cpio" initramfs.cpio
+
+for granule in "$@"; do
+    arguments=(--granule "$granule")
+    [ -z "${KERNEL:-}" ] || arguments+=(--source "$KERNEL")
+    kernel=$("$ROOT/kernel-patches/build.sh" "${arguments[@]}" | tail -n 1)
+    link "$kernel" "kernel-$granule"
+done

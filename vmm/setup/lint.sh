@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Every style check: rustfmt, clippy, ruff, shellcheck, checkpatch. Prints what it checked, fails on the first fault.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/toolchain.sh"
+cd "$ROOT"
+
+cargo fmt --all --check
+CARGO_TARGET_DIR=$CACHE/cargo/host cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
+python=$("$ROOT/vmm/setup/python.sh")
+"$python" -m ruff check --quiet tests
+"$python" -m ruff format --quiet --check tests
+mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' .ci/run)
+[ ${#scripts[@]} -gt 0 ] || die 'lint found no script to check; is this a git checkout?'
+shellcheck -x "${scripts[@]}"
+kernel-patches/check.sh
+say "lint: rustfmt, clippy, ruff, shellcheck (${#scripts[@]} scripts) and checkpatch are content"

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that `make run` (default) or `make test` needs, saying first which.
+# Usage: packages.sh [run|test]. Nothing is touched where nothing is missing.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/toolchain.sh"
+
+goal=${1:-run}
+machine=$(uname -m)
+
+codename=$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-unknown}")
+have_apt() { command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }
+
+wanted=(make gcc libc6-dev ca-certificates)
+# The kernel: only where it is built here and not given as an image.
+if [ ! -f "${KERNEL:-}" ]; then
+    wanted+=(flex bison bc libssl-dev libelf-dev cpio kmod xz-utils dwarves patch perl python3)
+    [ "$machine" = aarch64 ] || wanted+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+    [ -d "${KERNEL:-}" ] || wanted+=(linux-source-6.12)
+fi
+[ "$machine" = aarch64 ] || wanted+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+wanted+=(cpio)
+
+qemu_is_new_enough() {
+    local version
+    version=$(qemu-system-aarch64 --version 2>/dev/null | sed -n 's/.*version \([0-9]*\)\..*/\1/p')
+    [ "${version:-0}" -ge 10 ]
+}
+backports=()
+if ! qemu_is_new_enough; then
+    if [ "$codename" = bookworm ]; then
+        backports=(qemu-system-arm)
+    else
+        wanted+=(qemu-system-arm)
+    fi
+fi
+
+# Rust: what the machine has already is used; else Debian's own, which is the `-web` set on Debian 12.
+web=''
+[ "$codename" = bookworm ] && web=-web
+host_rust_ok || wanted+=("cargo$web" "rustc$web")
+guest_rust_ok || wanted+=("rustc$web" "libstd-rust$web-dev:arm64")
+if [ "$goal" = test ]; then
+    wanted+=(shellcheck python3)
+    cargo fmt --version >/dev/null 2>&1 || wanted+=("rustfmt$web")
+    if ! cargo clippy --version >/dev/null 2>&1; then
+        if [ -n "$web" ]; then wanted+=(rust-web-clippy); else wanted+=(rust-clippy); fi
+    fi
+    python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
+fi
+
+missing=()
+for package in "${wanted[@]}"; do
+    case " ${missing[*]-} " in *" $package "*) continue ;; esac
+    status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+    [ "$status" = 'install ok installed' ] || missing+=("$package")
+done
+
+if [ ${#missing[@]} -eq 0 ] && [ ${#backports[@]} -eq 0 ]; then exit 0; fi
+have_apt || die "this machine has no apt-get; install what these Debian packages hold and try again: ${missing[*]-} ${backports[*]-}"
+
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || die "packages are missing (${missing[*]-} ${backports[*]-}) and there is no sudo; install them as root and try again"
+    sudo=(sudo)
+fi
+say "installing Debian packages: ${missing[*]-} ${backports[*]-}"
+
+as_root() { "${sudo[@]}" "$@"; }
+apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"; }
+
+if [ "$machine" = x86_64 ] && ! dpkg --print-foreign-architectures | grep -qx arm64; then
+    say "adding the architecture arm64 to dpkg: the guest's programs come from Debian's arm64 packages"
+    as_root dpkg --add-architecture arm64
+fi
+if [ ${#backports[@]} -gt 0 ] && ! grep -rqs bookworm-backports /etc/apt/sources.list /etc/apt/sources.list.d; then
+    say 'adding the suite bookworm-backports to apt: Debian 12 itself has QEMU 7.2, the rig needs 10.0'
+    as_root tee /etc/apt/sources.list.d/folioscope-backports.sources >/dev/null <<'SOURCES'
+Types: deb
+URIs: http://deb.debian.org/debian
+Suites: bookworm-backports
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+SOURCES
+fi
+
+# A foreign source that cannot be reached does not matter, as long as the packages are found.
+refresh() { apt update || say 'apt-get update reported errors; going on with what it could read'; }
+step apt-update 'package lists' refresh
+if [ ${#missing[@]} -gt 0 ]; then
+    step apt-install 'Debian packages' apt install -y --no-install-recommends "${missing[@]}"
+fi
+if [ ${#backports[@]} -gt 0 ]; then
+    step apt-backports 'QEMU from bookworm-backports' apt install -y --no-install-recommends -t bookworm-backports "${backports[@]}"
+fi
+qemu_is_new_enough || die "QEMU 10.0 or later is needed and $(qemu-system-aarch64 --version 2>/dev/null | head -n 1) was found; install a newer qemu-system-arm"

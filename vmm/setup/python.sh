@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Makes the tests' Python environment (pinned, by content, in the cache) and prints its interpreter.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+[ "${version#3.}" -ge 11 ] || die "Python 3.11 or later is needed for the tests and $version was found; install Debian's python3"
+venv=$CACHE/venv/$(content tests/requirements.txt)-$version
+if [ ! -e "$venv/complete" ]; then
+    mkdir -p "$CACHE/venv"
+    exec 9>"$CACHE/venv/lock"
+    flock 9
+    if [ ! -e "$venv/complete" ]; then
+        rm -rf "$venv"
+        step venv 'Python environment' python3 -m venv "$venv"
+        step pip 'Python packages' "$venv/bin/pip" install --disable-pip-version-check -r "$ROOT/tests/requirements.txt"
+        touch "$venv/complete"
+    fi
+fi
+echo "$venv/bin/python"

@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# Which Rust builds the host side and which the guest side. Sourced after lib.sh.
+#
+# Both are the machine's own where they can be; the guest side needs the standard library of
+# aarch64-unknown-linux-gnu, which Debian packages as libstd-rust*-dev:arm64 for its own rustc.
+
+GUEST_TARGET=aarch64-unknown-linux-gnu
+MINIMUM_RUST=85 # 1.85: Debian 13's
+
+rust_minor() { "$1" --version 2>/dev/null | sed -n 's/^rustc 1\.\([0-9]*\)\..*/\1/p'; }
+
+host_rust_ok() {
+    local minor
+    command -v cargo >/dev/null && command -v rustc >/dev/null || return 1
+    minor=$(rust_minor rustc)
+    [ "${minor:-0}" -ge $MINIMUM_RUST ]
+}
+
+# guest_rustc: the compiler that has the guest's standard library, or nothing.
+guest_rustc() {
+    local rustc minor
+    for rustc in rustc /usr/bin/rustc; do
+        command -v "$rustc" >/dev/null || continue
+        minor=$(rust_minor "$rustc")
+        [ "${minor:-0}" -ge $MINIMUM_RUST ] || continue
+        if compgen -G "$("$rustc" --print target-libdir --target $GUEST_TARGET 2>/dev/null)/libstd-*.rlib" >/dev/null; then
+            command -v "$rustc"
+            return 0
+        fi
+    done
+    return 1
+}
+guest_rust_ok() { guest_rustc >/dev/null; }
