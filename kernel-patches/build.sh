@@ -1,0 +1,384 @@
+#!/usr/bin/env bash
+# Builds one arm64 kernel of the rig (Image, vmlinux, config) into a content-addressed cache and prints its directory.
+set -euo pipefail
+export LC_ALL=C
+
+usage() {
+	cat <<'USAGE'
+usage: build.sh --granule 4k|16k|64k [--source DIR] [--out DIR]
+
+Builds the pinned kernel with the patches of series, or with --source a kernel
+tree of yours as it stands (out of tree, nothing is patched or written there).
+The last line on stdout is the directory that holds Image, vmlinux, config and
+release. With --out they are copied to DIR too, and DIR is printed.
+
+  FOLIOSCOPE_CACHE           where kernels are kept (default ~/.cache/folioscope)
+  FOLIOSCOPE_LOG_DIR         where kernel-<granule>.log goes (default: in the cache)
+  FOLIOSCOPE_KERNEL_TARBALL  the pinned source (default: linux-source-6.12's tarball)
+  CROSS_COMPILE              compiler prefix (default aarch64-linux-gnu-)
+
+Exit status: 0 built or cached, 1 the build failed, 2 it could not be tried.
+USAGE
+}
+
+# Bump when the same input would give another output.
+readonly script_version=1
+# Objects of a build nobody has recorded a count for, and the space it takes.
+readonly default_objects=1150
+readonly need_mib=4096
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${FOLIOSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/folioscope}
+tarball=${FOLIOSCOPE_KERNEL_TARBALL:-/usr/src/linux-source-6.12.tar.xz}
+granule='' source_dir='' out_dir='' work='' job='' log=''
+started=$SECONDS
+
+# say TEXT: one line of progress, which the next one overwrites on a terminal.
+say() {
+	if [ -t 2 ]; then
+		printf '\r\033[K%s' "kernel ${granule:-?}: $1" >&2
+	else
+		printf '%s\n' "kernel ${granule:-?}: $1" >&2
+	fi
+}
+
+# note TEXT: a line that stays.
+note() {
+	[ -t 2 ] && printf '\r\033[K' >&2
+	printf '%s\n' "kernel ${granule:-?}: $1" >&2
+}
+
+# die STATUS TEXT
+die() {
+	note "$2"
+	exit "$1"
+}
+
+elapsed() {
+	local s=$((SECONDS - started))
+	printf '%02d:%02d' $((s / 60)) $((s % 60))
+}
+
+# shellcheck disable=SC2317 # called by the traps
+cleanup() {
+	local status=$?
+	trap - EXIT INT TERM HUP
+	if [ -n "$job" ]; then
+		kill "$job" 2>/dev/null || true
+		wait "$job" 2>/dev/null || true
+	fi
+	if [ -n "$work" ]; then
+		rm -rf "$work"
+	fi
+	exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+while [ $# -gt 0 ]; do
+	case $1 in
+	--granule | --source | --out)
+		[ $# -ge 2 ] || die 2 "$1 wants a value (--help shows how)"
+		case $1 in
+		--granule) granule=$2 ;;
+		--source) source_dir=$2 ;;
+		--out) out_dir=$2 ;;
+		esac
+		shift 2
+		;;
+	-h | --help)
+		usage
+		exit 0
+		;;
+	*) die 2 "unknown argument '$1' (--help shows how)" ;;
+	esac
+done
+case $granule in
+4k | 16k | 64k) ;;
+*) die 2 "--granule must be 4k, 16k or 64k, not '$granule'" ;;
+esac
+
+# --- what is needed ----------------------------------------------------------
+
+cross=${CROSS_COMPILE-aarch64-linux-gnu-}
+if [ -z "${CROSS_COMPILE+set}" ] && [ "$(uname -m)" = aarch64 ] && ! command -v "${cross}gcc" >/dev/null; then
+	cross=''
+fi
+
+missing=()
+# want TOOL PACKAGE
+want() {
+	command -v "$1" >/dev/null || missing+=("$1 (Debian package $2)")
+}
+want "${cross}gcc" gcc-aarch64-linux-gnu
+want "${cross}ld" binutils-aarch64-linux-gnu
+want gcc gcc
+want make make
+want flex flex
+want bison bison
+want bc bc
+want perl perl
+want pahole dwarves
+want patch patch
+want xz xz-utils
+want flock util-linux
+if [ ${#missing[@]} -gt 0 ]; then
+	printf -v list '%s, ' "${missing[@]}"
+	die 2 "cannot build without ${list%, }"
+fi
+
+# The headers are asked for only before a real build: it takes a moment.
+want_headers() {
+	printf '#include <libelf.h>\n#include <zlib.h>\n' | gcc -E - >/dev/null 2>&1 ||
+		die 2 "cannot build without the headers of libelf and zlib (Debian packages libelf-dev and zlib1g-dev)"
+}
+
+if [ -n "$source_dir" ]; then
+	if [ ! -f "$source_dir/Makefile" ] || [ ! -d "$source_dir/arch/arm64" ]; then
+		die 2 "--source $source_dir is no Linux tree: it lacks Makefile or arch/arm64"
+	fi
+	source_dir=$(cd "$source_dir" && pwd)
+	if [ -e "$source_dir/.config" ] || [ -d "$source_dir/include/config" ] ||
+		[ -d "$source_dir/arch/arm64/include/generated" ]; then
+		die 2 "$source_dir was built in place, and such a tree cannot be built out of place: run 'make mrproper' there (keep its .config elsewhere) or pass a clean checkout"
+	fi
+else
+	[ -r "$tarball" ] ||
+		die 2 "the pinned source $tarball is missing: install Debian's linux-source-6.12, or set FOLIOSCOPE_KERNEL_TARBALL, or pass --source DIR"
+fi
+
+mkdir -p "$cache/kernels" "$cache/locks" "$cache/logs" 2>/dev/null ||
+	die 2 "the cache $cache cannot be written: set FOLIOSCOPE_CACHE to a directory that can"
+cache=$(cd "$cache" && pwd)
+
+# --- the key -----------------------------------------------------------------
+
+hash_of() {
+	sha256sum | cut -d' ' -f1
+}
+
+# The tarball's hash, remembered by its path, size and time: reading 150 MB on
+# every warm start would cost most of it.
+tarball_hash() {
+	local stamp memo
+	stamp=$(stat -Lc '%n %s %Y %i' "$tarball")
+	memo=$cache/tarball-$(hash_of <<<"$stamp")
+	if [ ! -s "$memo" ]; then
+		hash_of <"$tarball" >"$memo.$$"
+		mv "$memo.$$" "$memo"
+	fi
+	cat "$memo"
+}
+
+# A tree's hash: git's word for it where git knows the tree, else every file.
+tree_hash() {
+	local top
+	export GIT_OPTIONAL_LOCKS=0
+	if command -v git >/dev/null && top=$(git -C "$source_dir" rev-parse --show-toplevel 2>/dev/null) &&
+		[ "$top" -ef "$source_dir" ] && git -C "$source_dir" rev-parse --verify -q HEAD >/dev/null 2>&1; then
+		(
+			cd "$source_dir"
+			git rev-parse HEAD
+			git diff --no-ext-diff --binary HEAD
+			git ls-files -z --others --exclude-standard | sort -z | xargs -0 -r sha256sum
+		) | hash_of
+	else
+		(
+			cd "$source_dir"
+			find . -path ./.git -prune -o -type l -printf '%p %l\n' -o -type f -printf '%p %m\n' | LC_ALL=C sort
+			find . -path ./.git -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+		) | hash_of
+	fi
+}
+
+patches=()
+if [ -z "$source_dir" ]; then
+	while read -r name; do
+		case $name in '' | '#'*) continue ;; esac
+		[ -r "$here/$name" ] || die 2 "series names $name, which is not there"
+		patches+=("$name")
+	done <"$here/series"
+fi
+
+source_hash() {
+	if [ -n "$source_dir" ]; then tree_hash; else tarball_hash; fi
+}
+
+[ -n "$source_dir" ] && say "reading $source_dir"
+source_id=$(source_hash)
+key=$(
+	{
+		printf '%s\n' "$script_version" "$granule" "$source_id" "$cross"
+		"${cross}gcc" --version | head -1
+		"${cross}ld" --version | head -1
+		pahole --version
+		cat "$here/config/base.config" "$here/config/$granule.config"
+		for p in ${patches[@]+"${patches[@]}"}; do cat "$here/$p"; done
+	} | hash_of
+)
+key=${key:0:20}
+dest=$cache/kernels/$granule-$key
+
+# deliver: copy where asked, and print the directory.
+deliver() {
+	local shown=$dest
+	if [ -n "$out_dir" ]; then
+		if ! mkdir -p "$out_dir" || ! cp -f "$dest"/* "$out_dir"/; then
+			die 2 "could not copy the kernel to $out_dir"
+		fi
+		shown=$(cd "$out_dir" && pwd)
+	fi
+	[ -t 2 ] && printf '\r\033[K' >&2
+	printf '%s\n' "$shown"
+	exit 0
+}
+
+[ -f "$dest/Image" ] && deliver
+
+# --- one builder per key -----------------------------------------------------
+
+exec 9>"$cache/locks/$granule-$key"
+if ! flock -n 9; then
+	note "another build of the same kernel is running, waiting for it"
+	flock 9
+fi
+[ -f "$dest/Image" ] && deliver
+# Holding the lock, whatever lies here for this key was left by a killed build.
+rm -rf "$cache/kernels/.$granule-$key".*
+
+want_headers
+free_mib=$(df -Pm "$cache" | awk 'NR == 2 {print $4}')
+[ "$free_mib" -ge "$need_mib" ] ||
+	die 2 "a build takes $need_mib MiB for a while and $cache has $free_mib MiB free: make room or set FOLIOSCOPE_CACHE"
+
+if [ -n "${FOLIOSCOPE_LOG_DIR:-}" ]; then
+	log=$FOLIOSCOPE_LOG_DIR/kernel-$granule.log
+else
+	log=$cache/logs/kernel-$granule-$key.log
+fi
+if ! mkdir -p "$(dirname "$log")" || ! : >"$log"; then
+	die 2 "the log $log cannot be written"
+fi
+
+work=$(mktemp -d "$cache/kernels/.$granule-$key.XXXXXX")
+mkdir "$work/obj" "$work/out"
+estimate=$cache/objects-$granule
+
+# fail TEXT: the build broke; say where, and tell a full disk from a broken source.
+fail() {
+	if grep -qs 'No space left on device' "$log"; then
+		die 2 "the disk ran full ($cache): make room or set FOLIOSCOPE_CACHE (log: $log)"
+	fi
+	[ -t 2 ] && printf '\r\033[K' >&2
+	grep -E -m 12 '(error:|fatal error|undefined reference|\*\*\* |^Error|FAILED)' "$log" >&2 || tail -5 "$log" >&2
+	die 1 "$1 (log: $log)"
+}
+
+# --- the source --------------------------------------------------------------
+
+if [ -n "$source_dir" ]; then
+	tree=$source_dir
+else
+	say "unpacking $(basename "$tarball")"
+	mkdir "$work/src"
+	tree=$work/src
+	tar -C "$tree" --strip-components=1 -xf "$tarball" 2>>"$log" || fail "could not unpack $tarball"
+	base=$(make -s -C "$tree" kernelversion 2>>"$log") || fail "the unpacked source has no version"
+	for p in ${patches[@]+"${patches[@]}"}; do
+		# Offsets are welcome, they are what a point release does; fuzz is not,
+		# it means that lines which the patch relies on have changed.
+		printf 'applying %s\n' "$p" >>"$log"
+		if ! patch -d "$tree" -p1 --fuzz=0 --forward --no-backup-if-mismatch --batch <"$here/$p" >>"$log" 2>&1; then
+			[ -t 2 ] && printf '\r\033[K' >&2
+			find "$tree" -name '*.rej' -exec cat {} + >&2
+			fail "$p does not apply to $base, see the rejected hunks above"
+		fi
+	done
+fi
+
+# Nothing of this machine or this minute in the result: the same key, the same bytes.
+stamp=$(date -u -r "$tree/Makefile" '+%Y-%m-%d %H:%M:%S UTC')
+prefix="-fdebug-prefix-map=$work/obj=obj -fdebug-prefix-map=$tree=linux"
+cc=${cross}gcc
+if command -v ccache >/dev/null; then
+	cc="ccache $cc"
+	export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1
+fi
+make_args=(-C "$tree" "O=$work/obj" ARCH=arm64 "CROSS_COMPILE=$cross" "CC=$cc" "HOSTCC=gcc"
+	"KCFLAGS=$prefix" "KAFLAGS=$prefix" "KBUILD_BUILD_TIMESTAMP=$stamp"
+	KBUILD_BUILD_USER=folioscope KBUILD_BUILD_HOST=folioscope KBUILD_BUILD_VERSION=1
+	LOCALVERSION=)
+# The environment must not change what is built.
+unset KCONFIG_CONFIG KCONFIG_ALLCONFIG KBUILD_OUTPUT MAKEFLAGS MFLAGS MAKELEVEL LLVM W V C
+
+# --- the configuration -------------------------------------------------------
+
+say configuring
+cat "$here/config/base.config" "$here/config/$granule.config" >"$work/fragments"
+KCONFIG_ALLCONFIG=$work/fragments make "${make_args[@]}" allnoconfig >>"$log" 2>&1 || fail "could not configure"
+
+# unset_options FILE: which of the options that FILE wants the configuration lacks.
+unset_options() {
+	grep -E '^CONFIG_' "$1" | grep -vxFf "$work/obj/.config" || true
+}
+lacking=$(unset_options "$work/fragments")
+if [ -n "$lacking" ]; then
+	printf 'not set:\n%s\n' "$lacking" >>"$log"
+	names=$(tr '\n' ' ' <<<"$lacking" | sed 's/CONFIG_//g; s/ $//')
+	[ -n "$source_dir" ] || fail "the pinned source should take these options and does not: $names"
+	# A tree of the user's may be older or newer. Without these the rig has no guest.
+	vital="ARM64_${granule^^}_PAGES BINFMT_ELF BLK_DEV_INITRD RD_GZIP VIRTIO_CONSOLE PROC_FS TRANSPARENT_HUGEPAGE"
+	for v in $vital; do
+		! grep -qx "CONFIG_$v=y" <<<"$lacking" || fail "this tree cannot have CONFIG_$v, and the rig needs it"
+	done
+	note "this tree has not these options (carrying on without): $names"
+fi
+
+# --- the build ---------------------------------------------------------------
+
+expected=$default_objects
+[ -s "$estimate" ] && read -r expected <"$estimate"
+count() {
+	grep -cE '^  (CC|AS|HOSTCC|AR) ' "$log" || true
+}
+make "${make_args[@]}" -j"$(nproc)" Image >>"$log" 2>&1 9>&- &
+job=$!
+ticks=0
+while kill -0 "$job" 2>/dev/null; do
+	if [ -t 2 ] || [ $((ticks % 30)) -eq 0 ]; then
+		done_now=$(count)
+		if grep -qE '^  (LD|BTF) .*vmlinux' <(tail -20 "$log"); then
+			say "linking, $(elapsed) elapsed"
+		else
+			[ "$done_now" -le "$expected" ] || expected=$done_now
+			say "compiling $done_now of about $expected objects, $(elapsed) elapsed"
+		fi
+	fi
+	ticks=$((ticks + 1))
+	sleep 1
+done
+status=0
+wait "$job" || status=$?
+job=''
+[ "$status" -eq 0 ] || fail "the build failed"
+
+for f in arch/arm64/boot/Image vmlinux .config include/config/kernel.release; do
+	[ -s "$work/obj/$f" ] || fail "the build left no $f"
+done
+if ! {
+	mv "$work/obj/arch/arm64/boot/Image" "$work/obj/vmlinux" "$work/out/" &&
+		mv "$work/obj/.config" "$work/out/config" &&
+		mv "$work/obj/include/config/kernel.release" "$work/out/release"
+} 2>>"$log"; then
+	fail "could not keep the result"
+fi
+if [ -n "$source_dir" ] && [ "$(source_hash)" != "$source_id" ]; then
+	die 1 "$source_dir changed while it was being built: run it again"
+fi
+chmod -R a-w,a+rX "$work/out"
+chmod u+w "$work/out"
+count >"$estimate.$$" && mv "$estimate.$$" "$estimate"
+mv -T "$work/out" "$dest" || fail "could not keep the result"
+note "built $(cat "$dest/release") in $(elapsed)"
+deliver
