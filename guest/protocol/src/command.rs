@@ -1,0 +1,144 @@
+//! What the host may ask of the agent.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Operation;
+
+/// The most pages whose `/proc/PID/pagemap` entries one [`Command::Pagemap`] may ask for, so that
+/// the reply fits in a line.
+pub const MAX_PAGEMAP_PAGES: u64 = 1 << 18;
+
+/// The most bytes that one [`Command::ReadFile`] gives, and the default.
+pub const MAX_READ: u64 = 1 << 20;
+
+/// The agent's own number of a workload process. Never used twice in one boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProcessId(
+    /// The number.
+    pub u32,
+);
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.0)
+    }
+}
+
+/// A request's content. The reply that a success gives is named in each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// Says again who the guest is: [`Outcome::Hello`](crate::Outcome::Hello). For a host that
+    /// attaches to a guest that runs already.
+    Hello {},
+    /// [`Outcome::Pong`](crate::Outcome::Pong).
+    Ping {},
+    /// Starts a workload process: [`Outcome::Spawned`](crate::Outcome::Spawned).
+    Spawn {
+        /// A name for people. It becomes the process's `comm`, cut to 15 bytes.
+        #[serde(default)]
+        name: String,
+        /// The CPU that it is pinned to; else the agent chooses one, not its own where there is
+        /// another.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cpu: Option<u32>,
+        /// Keeps the kernel's address space randomization. Off by default, so that a run repeats.
+        #[serde(default)]
+        randomize: bool,
+    },
+    /// Does one operation inside a workload process. The reply is the operation's.
+    Op {
+        /// Where.
+        process: ProcessId,
+        /// What.
+        op: Operation,
+    },
+    /// Lets the process wait in user mode at the known instruction:
+    /// [`Outcome::Checkpoint`](crate::Outcome::Checkpoint) once it is there.
+    Checkpoint {
+        /// Which process.
+        process: ProcessId,
+        /// The value that it holds in register x19 while it waits.
+        nonce: u64,
+        /// Also gives `/proc/PID/smaps`.
+        #[serde(default)]
+        smaps: bool,
+    },
+    /// Ends the wait of a checkpoint: [`Outcome::Done`](crate::Outcome::Done) when the process is
+    /// out of the loop.
+    Release {
+        /// Which process.
+        process: ProcessId,
+    },
+    /// `/proc/PID/maps` of a process in any state: [`Outcome::Maps`](crate::Outcome::Maps).
+    Maps {
+        /// Whose.
+        process: ProcessId,
+        /// Also gives `/proc/PID/smaps`.
+        #[serde(default)]
+        smaps: bool,
+    },
+    /// Raw entries of `/proc/PID/pagemap`: [`Outcome::Pagemap`](crate::Outcome::Pagemap).
+    Pagemap {
+        /// Whose.
+        process: ProcessId,
+        /// The first virtual address; rounded down to a page.
+        address: u64,
+        /// How many pages, up to [`MAX_PAGEMAP_PAGES`].
+        pages: u64,
+    },
+    /// Ends a process by SIGKILL: [`Outcome::Ended`](crate::Outcome::Ended) once it is gone.
+    Kill {
+        /// Which process.
+        process: ProcessId,
+    },
+    /// The workload processes that there are: [`Outcome::Processes`](crate::Outcome::Processes).
+    Processes {},
+    /// Reads a file of the guest: [`Outcome::File`](crate::Outcome::File).
+    ReadFile {
+        /// Its path, in which `{pid}` stands for the process's id.
+        path: String,
+        /// Whose id `{pid}` is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process: Option<ProcessId>,
+        /// The first byte.
+        #[serde(default)]
+        offset: u64,
+        /// The most bytes; [`MAX_READ`] when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max: Option<u64>,
+    },
+    /// Writes a text to a file with one `write(2)`, as sysfs, debugfs and procfs want it:
+    /// [`Outcome::Done`](crate::Outcome::Done).
+    WriteFile {
+        /// Its path, in which `{pid}` stands for the process's id.
+        path: String,
+        /// What to write, in which `{pid}` stands for the same.
+        text: String,
+        /// Whose id `{pid}` is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process: Option<ProcessId>,
+        /// Makes the file, or empties the one that is there.
+        #[serde(default)]
+        create: bool,
+    },
+    /// Runs a program of the initramfs to its end: [`Outcome::Program`](crate::Outcome::Program).
+    /// At the deadline its process group is killed.
+    Run {
+        /// The program and its arguments, in which `{pid}` stands for the process's id.
+        argv: Vec<String>,
+        /// What it reads on its standard input; nothing when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<String>,
+        /// Whose id `{pid}` is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process: Option<ProcessId>,
+    },
+    /// Switches the machine off, after [`Outcome::Done`](crate::Outcome::Done).
+    Poweroff {},
+    /// Makes the kernel panic, after [`Outcome::Done`](crate::Outcome::Done). To test the host.
+    Panic {},
+}

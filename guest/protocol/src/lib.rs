@@ -1,0 +1,51 @@
+//! What the host and the guest's agent say to each other.
+//!
+//! One JSON object per line, in both directions, over a byte channel: the virtio serial port
+//! [`PORT_NAME`], or, on a kernel without virtio, the second PL011 UART. The host sends
+//! [`Request`]s; the guest sends [`Message`]s: one [`Hello`] as soon as it is ready, one [`Reply`]
+//! per request (not always in the order of the requests), and [`Event`]s that nobody asked for.
+//!
+//! An alternative is an object with one key, its name, also where it has no content: `{"ping":{}}`,
+//! `{"touch":{"address":65536,"length":4096}}`. Plain names (a protection, a flag, an advice, the
+//! orders `forward` and `backward`, a process's state) are strings. A field whose default is meant
+//! may be left out of a request; a field that is not known is an error.
+//! Addresses, lengths and nonces are whole JSON numbers of up to 64 bits: use a reader that does not
+//! turn them into floating point. Names are stable within one [`PROTOCOL_VERSION`].
+//!
+//! A request that the guest does not understand is answered with [`Failure::BadRequest`], with the
+//! request's id where one could be read, and without an id where not; it never ends the connection.
+
+mod codec;
+mod command;
+mod content;
+mod failure;
+mod message;
+mod operation;
+mod order;
+mod outcome;
+mod pattern;
+
+pub use codec::{encode, LineDecoder, LineError, TooLong, MAX_LINE};
+pub use command::{Command, ProcessId, MAX_PAGEMAP_PAGES, MAX_READ};
+pub use content::{Content, ContentError};
+pub use failure::{Ended, Failure};
+pub use message::{
+    read_message, read_request, Answer, Channel, Event, Hello, HugetlbSize, Message, MthpSize,
+    Reply, Request, UnreadRequest, VersionMismatch, DEFAULT_DEADLINE_MS,
+};
+pub use operation::{
+    Access, Advice, Backing, Expect, LockFlag, MapFlag, MoveFlag, Operation, Placement, Protection,
+};
+pub use order::Order;
+pub use outcome::{
+    Checkpoint, FileRead, Mismatch, Outcome, ProcessInfo, ProcessState, ProgramEnd, Spawned,
+    Touched, Verified,
+};
+pub use pattern::pattern;
+
+/// The version of everything in this crate. Both sides must have the same: there is one host and
+/// one guest image per build, so nothing is ever negotiated.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The name of the virtio serial port that the agent listens on.
+pub const PORT_NAME: &str = "org.folioscope.agent.0";

@@ -1,0 +1,262 @@
+//! The lines themselves: what the host sends, and what the guest sends.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Command, Ended, Failure, LineError, Outcome, ProcessId, PROTOCOL_VERSION};
+
+/// The deadline of a request that names none.
+pub const DEFAULT_DEADLINE_MS: u64 = 10_000;
+
+/// A line from the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Comes back in the reply. The host's to choose; the agent compares it with nothing.
+    pub id: u64,
+    /// After how many milliseconds the agent gives up; [`DEFAULT_DEADLINE_MS`] when left out.
+    #[serde(default = "default_deadline")]
+    pub deadline_ms: u64,
+    /// What to do.
+    pub command: Command,
+}
+
+fn default_deadline() -> u64 {
+    DEFAULT_DEADLINE_MS
+}
+
+/// A line from the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// Who the guest is: its first line, and the first after each time that a host connects.
+    Hello(Box<Hello>),
+    /// The answer to a request.
+    Reply(Reply),
+    /// Something that nobody asked for.
+    Event(Event),
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The request's id; `null` where the line from the host had none that could be read.
+    pub id: Option<u64>,
+    /// What came of it.
+    pub result: Answer,
+}
+
+/// What came of a request. A `Result` with names that read well in JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It was done.
+    Ok(Outcome),
+    /// It was not done, or not to its end.
+    Error(Failure),
+}
+
+impl From<Result<Outcome, Failure>> for Answer {
+    fn from(result: Result<Outcome, Failure>) -> Self {
+        match result {
+            Ok(outcome) => Self::Ok(outcome),
+            Err(failure) => Self::Error(failure),
+        }
+    }
+}
+
+impl From<Answer> for Result<Outcome, Failure> {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Ok(outcome) => Ok(outcome),
+            Answer::Error(failure) => Err(failure),
+        }
+    }
+}
+
+/// Something that nobody asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A workload process ended while no request was at work on it.
+    ProcessEnded {
+        /// The agent's number of it.
+        process: ProcessId,
+        /// The kernel's number of it.
+        pid: i32,
+        /// How.
+        how: Ended,
+    },
+    /// A process that missed its deadline has answered after all, and can be used again.
+    LateReply {
+        /// Which process.
+        process: ProcessId,
+        /// The request whose deadline passed.
+        id: u64,
+        /// What came of it.
+        result: Answer,
+    },
+}
+
+/// Which channel the guest found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Channel {
+    /// The virtio serial port [`PORT_NAME`](crate::PORT_NAME).
+    Virtio,
+    /// The second PL011 UART.
+    Uart,
+    /// Standard input and output: the agent is not the init of a guest, but under test.
+    Stdio,
+}
+
+/// Who the guest is. Whatever its kernel does not have is empty or absent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL_VERSION`] of the agent. It stays the first field in every version.
+    pub protocol: u32,
+    /// The agent's own version.
+    pub agent_version: String,
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// `uname -v`.
+    pub kernel_version: String,
+    /// `uname -m`.
+    pub machine: String,
+    /// The GNU build id of the kernel in hexadecimal, of `/sys/kernel/notes`: the same note is in
+    /// the `vmlinux` that belongs to it.
+    pub build_id: Option<String>,
+    /// `/proc/cmdline`.
+    pub cmdline: String,
+    /// The page size in bytes.
+    pub page_size: u64,
+    /// The CPUs that are online.
+    pub cpus: u32,
+    /// The CPU that the agent is pinned to.
+    pub agent_cpu: u32,
+    /// `MemTotal` of `/proc/meminfo`.
+    pub memory_bytes: u64,
+    /// The choice in `/sys/kernel/mm/transparent_hugepage/enabled`.
+    pub thp_enabled: Option<String>,
+    /// The choice in `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+    pub thp_shmem_enabled: Option<String>,
+    /// The sizes of `/sys/kernel/mm/transparent_hugepage/hugepages-*kB`, ascending.
+    pub mthp: Vec<MthpSize>,
+    /// The sizes of `/sys/kernel/mm/hugepages`, ascending.
+    pub hugetlb: Vec<HugetlbSize>,
+    /// The anonymous order policy in force, on a kernel with the project's patches.
+    pub anon_order_policy: Option<String>,
+    /// The mount points of the file systems that the agent could mount.
+    pub mounts: Vec<String>,
+    /// The channel that this came through.
+    pub channel: Channel,
+    /// Milliseconds from the start of the kernel to this line.
+    pub uptime_ms: u64,
+}
+
+/// One size of transparent huge pages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MthpSize {
+    /// The size in KiB.
+    pub size_kib: u64,
+    /// The choice for anonymous memory, where the size can have it.
+    pub enabled: Option<String>,
+    /// The choice for shmem, where the size can have it.
+    pub shmem_enabled: Option<String>,
+}
+
+/// One size of hugetlb pages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HugetlbSize {
+    /// The size in KiB.
+    pub size_kib: u64,
+    /// How many pages there are.
+    pub pages: u64,
+}
+
+/// Host and guest speak different versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionMismatch {
+    /// What the guest speaks.
+    pub guest: u32,
+    /// What the host speaks.
+    pub host: u32,
+}
+
+impl fmt::Display for VersionMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the guest's agent speaks protocol version {}, this host version {}: \
+             build the initramfs anew from the same source",
+            self.guest, self.host
+        )
+    }
+}
+
+impl std::error::Error for VersionMismatch {}
+
+impl Hello {
+    /// Whether this host can talk to that guest.
+    pub fn check_version(&self) -> Result<(), VersionMismatch> {
+        check_version(self.protocol)
+    }
+}
+
+fn check_version(guest: u32) -> Result<(), VersionMismatch> {
+    if guest == PROTOCOL_VERSION {
+        return Ok(());
+    }
+    Err(VersionMismatch {
+        guest,
+        host: PROTOCOL_VERSION,
+    })
+}
+
+/// Reads a line from the guest. A hello of another version is a [`VersionMismatch`] even where the
+/// rest of it cannot be read.
+pub fn read_message(line: &str) -> Result<Result<Message, VersionMismatch>, LineError> {
+    #[derive(Deserialize)]
+    struct AnyHello {
+        hello: OnlyVersion,
+    }
+    #[derive(Deserialize)]
+    struct OnlyVersion {
+        protocol: u32,
+    }
+    if line.trim_start().starts_with("{\"hello\"") {
+        if let Ok(any) = serde_json::from_str::<AnyHello>(line) {
+            if let Err(mismatch) = check_version(any.hello.protocol) {
+                return Ok(Err(mismatch));
+            }
+        }
+    }
+    match serde_json::from_str(line) {
+        Ok(message) => Ok(Ok(message)),
+        Err(error) => Err(LineError::not_a_message(line, &error)),
+    }
+}
+
+/// A line from the host that is no request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadRequest {
+    /// Its id, where one could be read.
+    pub id: Option<u64>,
+    /// What is wrong with it.
+    pub error: LineError,
+}
+
+/// Reads a line from the host.
+pub fn read_request(line: &str) -> Result<Request, UnreadRequest> {
+    #[derive(Deserialize)]
+    struct OnlyId {
+        id: u64,
+    }
+    serde_json::from_str(line).map_err(|error| UnreadRequest {
+        id: serde_json::from_str::<OnlyId>(line)
+            .ok()
+            .map(|only| only.id),
+        error: LineError::not_a_message(line, &error),
+    })
+}

@@ -1,0 +1,397 @@
+//! What a workload process may be asked to do.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Order;
+
+/// One operation inside a workload process. Addresses and lengths are in bytes. The reply that a
+/// success gives is named in each; [`Outcome::Done`](crate::Outcome::Done) where none is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Operation {
+    /// `mmap(2)`: [`Outcome::Mapped`](crate::Outcome::Mapped).
+    Mmap {
+        /// The length.
+        length: u64,
+        /// What is mapped.
+        #[serde(default)]
+        backing: Backing,
+        /// Read and write when left out; an empty list is `PROT_NONE`.
+        #[serde(default = "read_write")]
+        prot: Vec<Protection>,
+        /// `private` is added where neither `private` nor `shared` is among them.
+        #[serde(default)]
+        flags: Vec<MapFlag>,
+        /// Where.
+        #[serde(default)]
+        place: Placement,
+    },
+    /// Accesses one 64-bit word per step of a range: [`Outcome::Touched`](crate::Outcome::Touched).
+    /// A write stores [`pattern(address, salt)`](crate::pattern()).
+    Touch {
+        /// The first word's address, a multiple of 8.
+        address: u64,
+        /// The length; a part of a stride at its end counts as a step.
+        length: u64,
+        /// The distance of two steps, a multiple of 8; a page when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stride: Option<u64>,
+        /// How.
+        access: Access,
+        /// In which order.
+        #[serde(default)]
+        order: Order,
+        /// Goes into the pattern, so that two writes to one address differ.
+        #[serde(default)]
+        salt: u64,
+    },
+    /// Reads the same words as a forward touch would, and compares them:
+    /// [`Outcome::Verified`](crate::Outcome::Verified).
+    Verify {
+        /// The first word's address, a multiple of 8.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// The distance of two words; a page when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stride: Option<u64>,
+        /// What should be there.
+        expect: Expect,
+    },
+    /// Reads words: [`Outcome::Words`](crate::Outcome::Words).
+    Peek {
+        /// The first word's address, a multiple of 8.
+        address: u64,
+        /// How many 64-bit words follow each other.
+        words: u64,
+    },
+    /// Writes words.
+    Poke {
+        /// The first word's address, a multiple of 8.
+        address: u64,
+        /// The words.
+        words: Vec<u64>,
+    },
+    /// `madvise(2)`.
+    Madvise {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// The advice.
+        advice: Advice,
+    },
+    /// `mprotect(2)`.
+    Mprotect {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// The new protection; an empty list is `PROT_NONE`.
+        prot: Vec<Protection>,
+    },
+    /// `mremap(2)`: [`Outcome::Mapped`](crate::Outcome::Mapped).
+    Mremap {
+        /// The old start.
+        address: u64,
+        /// The old length.
+        length: u64,
+        /// The new length.
+        new_length: u64,
+        /// The flags.
+        #[serde(default)]
+        flags: Vec<MoveFlag>,
+        /// The new start, for `fixed`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        new_address: Option<u64>,
+    },
+    /// `munmap(2)`.
+    Munmap {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+    },
+    /// `mlock2(2)`.
+    Mlock {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// The flags.
+        #[serde(default)]
+        flags: Vec<LockFlag>,
+    },
+    /// `munlock(2)`.
+    Munlock {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+    },
+    /// `fork(2)`: [`Outcome::Spawned`](crate::Outcome::Spawned) with the child's number. The child
+    /// waits for operations like any other workload process, and is the agent's child too.
+    Fork {
+        /// A name for people; the parent's when empty.
+        #[serde(default)]
+        name: String,
+    },
+    /// Ends the process: [`Outcome::Ended`](crate::Outcome::Ended) once it is gone.
+    Exit {
+        /// The exit status, 0 to 255.
+        #[serde(default)]
+        status: i32,
+    },
+    /// Pins the process to a CPU.
+    Pin {
+        /// Its number.
+        cpu: u32,
+    },
+    /// `prctl(PR_SET_THP_DISABLE)`: switches every transparent huge page, of any size, off or on
+    /// for the process.
+    ThpDisable {
+        /// Whether they are disabled.
+        on: bool,
+    },
+    /// Makes a file, or empties the one that is there, and gives it a size without writing to it.
+    FileCreate {
+        /// Its path. tmpfs is on `/tmp` and `/dev/shm`.
+        path: String,
+        /// Its size.
+        length: u64,
+    },
+    /// `truncate(2)`.
+    FileTruncate {
+        /// Its path.
+        path: String,
+        /// The new size.
+        length: u64,
+    },
+    /// Writes the pattern of each 8 bytes' offset in the file, by `pwrite(2)`.
+    FileWrite {
+        /// Its path.
+        path: String,
+        /// The first byte, a multiple of 8.
+        offset: u64,
+        /// The length, a multiple of 8.
+        length: u64,
+        /// Goes into the pattern.
+        #[serde(default)]
+        salt: u64,
+        /// The bytes per `pwrite(2)`, a multiple of 8 up to 64 KiB; 64 KiB when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chunk: Option<u64>,
+    },
+    /// Reads by `pread(2)` into a buffer that is thrown away, which brings the range into the page
+    /// cache: [`Outcome::Read`](crate::Outcome::Read).
+    FileRead {
+        /// Its path.
+        path: String,
+        /// The first byte.
+        offset: u64,
+        /// The length.
+        length: u64,
+    },
+    /// `fallocate(2)`: punches a hole, or allocates when `punch` is false.
+    FileAllocate {
+        /// Its path.
+        path: String,
+        /// The first byte.
+        offset: u64,
+        /// The length.
+        length: u64,
+        /// Punches a hole.
+        #[serde(default)]
+        punch: bool,
+    },
+    /// `unlink(2)`.
+    FileUnlink {
+        /// Its path.
+        path: String,
+    },
+}
+
+fn read_write() -> Vec<Protection> {
+    vec![Protection::Read, Protection::Write]
+}
+
+/// What a mapping maps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Backing {
+    /// Anonymous memory; shared anonymous memory (shmem) with the flag `shared`.
+    #[default]
+    Anonymous,
+    /// A file, opened for what the protection and the flags need. `/dev/zero` works as well.
+    File {
+        /// Its path.
+        path: String,
+        /// The offset of the mapping's first byte.
+        #[serde(default)]
+        offset: u64,
+    },
+    /// Anonymous huge pages of hugetlb.
+    Hugetlb {
+        /// Their size in KiB.
+        size_kib: u64,
+    },
+    /// A file of `memfd_create(2)` that this mapping alone refers to.
+    Memfd {
+        /// Its size; the mapping's when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+        /// Makes it a hugetlb file with pages of this size in KiB.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hugetlb_kib: Option<u64>,
+    },
+}
+
+/// Where a mapping goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Placement {
+    /// At an address of a given alignment with nothing mapped on either side, so that it never
+    /// shares a VMA with a neighbour. The choice is the agent's; without randomization it repeats.
+    Isolated {
+        /// The alignment, a power of two; what one level-2 descriptor spans (512 pages at 4K: 2 MiB)
+        /// or the size of a hugetlb page when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        align: Option<u64>,
+        /// The distance of the address from that alignment, a multiple of the page size.
+        #[serde(default)]
+        offset: u64,
+        /// What stays unmapped on either side at least; 512 pages when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gap: Option<u64>,
+    },
+    /// Where the kernel puts a mapping whose address is 0.
+    Kernel,
+    /// The address that is given: a hint, or final with the flag `fixed` or `fixed_noreplace`.
+    At {
+        /// The address.
+        address: u64,
+    },
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self::Isolated {
+            align: None,
+            offset: 0,
+            gap: None,
+        }
+    }
+}
+
+/// One bit of a mapping's protection, `PROT_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names are the kernel's own
+pub enum Protection {
+    Read,
+    Write,
+    Exec,
+    Bti,
+    Mte,
+}
+
+/// A flag of `mmap(2)`, `MAP_*`. `MAP_ANONYMOUS` and the hugetlb flags come from the backing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names are the kernel's own
+pub enum MapFlag {
+    Private,
+    Shared,
+    SharedValidate,
+    Fixed,
+    FixedNoreplace,
+    Populate,
+    Nonblock,
+    Noreserve,
+    Growsdown,
+    Locked,
+    Stack,
+    Sync,
+}
+
+/// A flag of `mremap(2)`, `MREMAP_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names are the kernel's own
+pub enum MoveFlag {
+    Maymove,
+    Fixed,
+    Dontunmap,
+}
+
+/// A flag of `mlock2(2)`, `MLOCK_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names are the kernel's own
+pub enum LockFlag {
+    Onfault,
+}
+
+/// An advice of `madvise(2)`, `MADV_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names are the kernel's own
+pub enum Advice {
+    Normal,
+    Random,
+    Sequential,
+    Willneed,
+    Dontneed,
+    Free,
+    Remove,
+    Dontfork,
+    Dofork,
+    Hwpoison,
+    SoftOffline,
+    Mergeable,
+    Unmergeable,
+    Hugepage,
+    Nohugepage,
+    Dontdump,
+    Dodump,
+    Wipeonfork,
+    Keeponfork,
+    Cold,
+    Pageout,
+    PopulateRead,
+    PopulateWrite,
+    DontneedLocked,
+    Collapse,
+    GuardInstall,
+    GuardRemove,
+}
+
+/// How a step of a touch accesses its word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// One load.
+    Read,
+    /// One store.
+    Write,
+    /// One load, then one store.
+    ReadWrite,
+}
+
+/// What a verification expects in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Expect {
+    /// The pattern that a touch wrote.
+    Pattern {
+        /// The salt of that touch.
+        #[serde(default)]
+        salt: u64,
+        /// The address at which it was written, or the offset in a file, where that is not the
+        /// address at which it is read: after `mremap`, or in a second mapping.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<u64>,
+    },
+    /// Zeroes.
+    Zero,
+}
