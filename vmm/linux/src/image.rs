@@ -1,0 +1,232 @@
+//! Kernel images: what a file is, whether it boots here, and the plain `Image` inside it.
+//!
+//! A bootable kernel for this rig is a plain arm64 `Image` (`Documentation/arch/arm64/booting.rst`),
+//! bare, compressed as a whole, or inside an EFI zboot image. Anything else ends in one sentence
+//! that says what the file is and what to give instead.
+
+mod foreign;
+mod unpack;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+pub use unpack::Compression;
+
+/// The 64-byte header of a plain `Image`, as far as a loader needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Header {
+    /// Offset of the image from a 2 MiB aligned base of RAM, in bytes.
+    pub text_offset: u64,
+    /// Bytes that the kernel occupies in memory from its start, `.bss` included: device tree and
+    /// initrd go behind this, not behind the file.
+    pub image_size: u64,
+    /// Bytes per page (granule); `None` where the header does not say.
+    pub page_size: Option<u64>,
+    /// Whether the image may lie anywhere in memory.
+    pub anywhere: bool,
+}
+
+/// A kernel that can be booted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Where the plain `Image` is.
+    pub image: Source,
+    /// Its header.
+    pub header: Header,
+    /// `6.12.117-cloud-arm64` of the banner in it, if there is one.
+    pub release: Option<String>,
+    /// What it was packed in, outermost first; empty for a plain `Image`.
+    pub unpacked: Vec<Container>,
+}
+
+/// Where the plain `Image` is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The given file is one.
+    File(PathBuf),
+    /// It was unpacked into memory.
+    Bytes(Vec<u8>),
+}
+
+/// One layer around a plain `Image`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Container {
+    /// An EFI zboot image.
+    EfiZboot,
+    /// Compressed as a whole.
+    Compressed(Compression),
+}
+
+/// Why a file cannot be booted. The message is one sentence or two, for people.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The file could not be read.
+    #[error("cannot read the kernel {path}: {source}")]
+    Read {
+        /// The kernel.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is something else than an arm64 kernel image.
+    #[error("{path} is {what}, not an arm64 kernel image: {instead}")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+        /// What to give instead.
+        instead: &'static str,
+    },
+    /// It is an arm64 image that this rig cannot use.
+    #[error("{path} is an arm64 kernel image that cannot be used: {why}")]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// "ARM\x64" at offset 56.
+const MAGIC: [u8; 4] = *b"ARM\x64";
+const HEADER_SIZE: usize = 64;
+/// Layers of packing that are looked through: a compressed zboot image has three.
+const MAX_LAYERS: usize = 3;
+
+impl Header {
+    /// Reads the header at the start of `image`; `None` if there is none.
+    pub fn parse(image: &[u8]) -> Option<Result<Header, String>> {
+        let head = image.get(..HEADER_SIZE)?;
+        if head[56..60] != MAGIC {
+            return None;
+        }
+        let flags = u64_at(head, 24)?;
+        let image_size = u64_at(head, 16)?;
+        if flags & 1 != 0 {
+            return Some(Err(
+                "it is big-endian, and only little-endian kernels are read".into(),
+            ));
+        }
+        if image_size == 0 {
+            // Before v3.17 the header had no size.
+            return Some(Err(
+                "its header has no image size (a kernel older than 3.17)".into(),
+            ));
+        }
+        Some(Ok(Header {
+            text_offset: u64_at(head, 8)?,
+            image_size,
+            page_size: [None, Some(4 << 10), Some(16 << 10), Some(64 << 10)]
+                [(flags >> 1 & 3) as usize],
+            anywhere: flags & 8 != 0,
+        }))
+    }
+}
+
+/// Reads the kernel at `path`, unpacks it if need be, and says what it is.
+pub fn prepare(path: &Path) -> Result<Prepared, ImageError> {
+    let read = |source| ImageError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    if path.is_dir() {
+        return Err(ImageError::Foreign {
+            path: path.to_owned(),
+            what: "a directory".into(),
+            instead: "give the Image file itself, arch/arm64/boot/Image in a built kernel tree",
+        });
+    }
+    let bytes = std::fs::read(path).map_err(read)?;
+    prepare_bytes(path, bytes)
+}
+
+/// The same for bytes that were read already; `path` is for messages and for
+/// [`Source::File`].
+pub fn prepare_bytes(path: &Path, mut bytes: Vec<u8>) -> Result<Prepared, ImageError> {
+    let unusable = |why: String| ImageError::Unusable {
+        path: path.to_owned(),
+        why,
+    };
+    let mut unpacked = Vec::new();
+    loop {
+        if let Some(header) = Header::parse(&bytes) {
+            let header = header.map_err(unusable)?;
+            let release = release(&bytes);
+            if (bytes.len() as u64) < header.image_size / 4 {
+                return Err(unusable(format!(
+                    "it is cut short ({} bytes of a kernel that occupies {}): copy or unpack it again",
+                    bytes.len(),
+                    header.image_size
+                )));
+            }
+            let image = if unpacked.is_empty() {
+                Source::File(path.to_owned())
+            } else {
+                Source::Bytes(bytes)
+            };
+            return Ok(Prepared {
+                image,
+                header,
+                release,
+                unpacked,
+            });
+        }
+        let layer = if unpacked.len() < MAX_LAYERS {
+            unpack::layer(&bytes).map_err(unusable)?
+        } else {
+            None
+        };
+        let Some((container, inner)) = layer else {
+            let (what, instead) = foreign::name(&bytes);
+            let what = match unpacked.last() {
+                Some(Container::EfiZboot) => format!("an EFI zboot image around {what}"),
+                Some(Container::Compressed(how)) => format!("a {how} file around {what}"),
+                None => what,
+            };
+            return Err(ImageError::Foreign {
+                path: path.to_owned(),
+                what,
+                instead,
+            });
+        };
+        unpacked.push(container);
+        bytes = inner;
+    }
+}
+
+/// The release in the kernel's banner (`linux_banner`): `6.12.117` of `Linux version 6.12.117 (…`.
+pub fn release(image: &[u8]) -> Option<String> {
+    const BANNER: &[u8] = b"Linux version ";
+    // The format string "%s version %s (…" and messages come before it; the banner is where a
+    // digit follows.
+    memchr::memmem::find_iter(image, BANNER).find_map(|at| {
+        let text = &image[at + BANNER.len()..];
+        let text = &text[..text.len().min(128)];
+        let end = text.iter().position(|byte| matches!(byte, b' ' | 0))?;
+        let release = std::str::from_utf8(&text[..end]).ok()?;
+        release
+            .starts_with(|c: char| c.is_ascii_digit())
+            .then(|| release.to_owned())
+    })
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..at + 2)?;
+    Some(u16::from_le_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests;

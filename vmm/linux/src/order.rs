@@ -1,0 +1,251 @@
+//! The kernel's record of why it chose the order of each anonymous folio.
+//!
+//! Our patch keeps a ring of records per CPU (`anon_order_rings`, a per-CPU variable). It is read
+//! from outside, through the kernel half of the tables, without the guest's help. Anything that is
+//! not as the patch writes it is an error: a record that is only half understood explains nothing.
+
+mod decode;
+
+use serde::Serialize;
+
+pub use decode::{decode_ring, MAGIC, MAX_RECORDS};
+
+/// Orders that a record has a reason for: 0 to 15.
+pub const ORDERS: usize = 16;
+
+/// One choice, `struct anon_order_record`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OrderRecord {
+    /// Number of the record, from 1, counting per CPU.
+    pub seq: u64,
+    /// The CPU in whose ring it was.
+    pub cpu: u32,
+    /// Kernel clock, in nanoseconds.
+    pub time_ns: u64,
+    /// Faulting address.
+    pub address: u64,
+    /// First byte of the VMA.
+    pub vm_start: u64,
+    /// First byte behind it.
+    pub vm_end: u64,
+    /// Kernel address of the `mm_struct`: tells processes apart, nothing else.
+    pub mm: u64,
+    /// Process (thread group) id, in the initial PID namespace.
+    pub tgid: u32,
+    /// Thread id, likewise.
+    pub tid: u32,
+    /// The policy in force.
+    pub policy: Policy,
+    /// The order that the architecture prefers for this VMA; `None` where the policy asks for none.
+    pub preferred: Option<u8>,
+    /// The order that was allocated; `None` where the fault ended without a folio.
+    pub chosen: Option<u8>,
+    /// The VMA was hinted (`VM_HUGEPAGE`).
+    pub hinted: bool,
+    /// The VMA is armed with userfaultfd.
+    pub userfaultfd: bool,
+    /// By order: what became of it.
+    pub reasons: [Reason; ORDERS],
+}
+
+/// `anon_order` policies of the patch, by their number in the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // the policies are explained in kernel-patches/
+pub enum Policy {
+    Sysfs,
+    Baseline,
+    Simple,
+    Variable,
+    Retry,
+}
+
+/// What became of one order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Never came up.
+    NotConsidered,
+    /// This is the one.
+    Chosen,
+    /// Neither the policy nor sysfs allows it.
+    NotAllowed,
+    /// The naturally aligned range would start before the VMA.
+    CrossesStart,
+    /// It would end behind the VMA.
+    CrossesEnd,
+    /// It would leave the page table.
+    CrossesPmd,
+    /// An entry in the range is populated.
+    Overlap,
+    /// No folio of this order could be allocated.
+    AllocationFailed,
+    /// The memory cgroup refused the charge.
+    ChargeFailed,
+    /// Another thread populated the range meanwhile.
+    Raced,
+    /// userfaultfd forces order 0.
+    Userfaultfd,
+}
+
+/// The rings of all CPUs, merged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OrderRecords {
+    /// Records by time.
+    pub records: Vec<OrderRecord>,
+    /// Records that were overwritten before they could be read.
+    pub lost: u64,
+    /// Records that were being written at that instant, and skipped.
+    pub being_written: u64,
+}
+
+/// Why a ring was not judged.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum OrderError {
+    /// The kernel's memory could not be read there.
+    #[error("order records of CPU {cpu}: kernel memory at 0x{va:016x} cannot be read ({why})")]
+    Unreadable {
+        /// The CPU.
+        cpu: u32,
+        /// The kernel address.
+        va: u64,
+        /// What the reader said.
+        why: String,
+    },
+    /// A value that the patch never writes.
+    #[error("order records of CPU {cpu}: {field} is {value:#x}, {expected} expected: the kernel and this program do not agree on the record's layout")]
+    Unexpected {
+        /// The CPU.
+        cpu: u32,
+        /// The field.
+        field: &'static str,
+        /// What was found.
+        value: u64,
+        /// What would have been right.
+        expected: &'static str,
+    },
+}
+
+/// Reads `buffer.len()` bytes of kernel memory at a virtual address; the error says why not.
+pub type KernelReader<'a> = dyn FnMut(u64, &mut [u8]) -> Result<(), String> + 'a;
+
+/// Where the rings are, as runtime addresses (link address plus KASLR slide).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingAddresses {
+    /// `anon_order_rings`, the per-CPU variable.
+    pub rings: u64,
+    /// `__per_cpu_offset`, the array.
+    pub per_cpu_offset: u64,
+}
+
+impl OrderRecords {
+    /// Reads the rings of `cpus` CPUs.
+    pub fn read(
+        read: &mut KernelReader<'_>,
+        at: RingAddresses,
+        cpus: u32,
+    ) -> Result<OrderRecords, OrderError> {
+        let mut all = OrderRecords::default();
+        for cpu in 0..cpus {
+            let va = at.per_cpu_offset.wrapping_add(8 * u64::from(cpu));
+            let mut offset = [0; 8];
+            read(va, &mut offset).map_err(|why| OrderError::Unreadable { cpu, va, why })?;
+            let ring = at.rings.wrapping_add(u64::from_le_bytes(offset));
+            let ring = decode_ring(read, ring, cpu)?;
+            all.records.extend(ring.records);
+            all.lost += ring.lost;
+            all.being_written += ring.being_written;
+        }
+        all.records
+            .sort_by_key(|record| (record.time_ns, record.cpu, record.seq));
+        Ok(all)
+    }
+
+    /// The newest record of process `tgid` whose choice decided what `address` maps to.
+    pub fn last_for(&self, tgid: u32, address: u64, page_size: u64) -> Option<&OrderRecord> {
+        self.records
+            .iter()
+            .rev()
+            .find(|record| record.tgid == tgid && record.covers(address, page_size))
+    }
+}
+
+impl OrderRecord {
+    /// The range of the folio that was mapped: start and length in bytes. `None` without a folio.
+    pub fn folio(&self, page_size: u64) -> Option<(u64, u64)> {
+        let size = page_size << self.chosen?;
+        Some((self.address & !(size - 1), size))
+    }
+
+    /// Whether the folio, or the faulting page where there is none, covers `address`.
+    pub fn covers(&self, address: u64, page_size: u64) -> bool {
+        let (start, size) = self
+            .folio(page_size)
+            .unwrap_or((self.address & !(page_size - 1), page_size));
+        address >= start && address - start < size
+    }
+
+    /// The choice in one sentence, for people.
+    pub fn sentence(&self) -> String {
+        let chosen = match self.chosen {
+            Some(order) => format!("order {order} was mapped"),
+            None => "no folio was mapped".to_owned(),
+        };
+        let preferred = match self.preferred {
+            Some(order) => format!("order {order} was preferred"),
+            None => "no order was preferred".to_owned(),
+        };
+        let rejected: Vec<String> = (0..ORDERS)
+            .rev()
+            .filter_map(|order| {
+                Some(format!(
+                    "order {order} {}",
+                    self.reasons[order].rejection()?
+                ))
+            })
+            .collect();
+        let rejected = if rejected.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", rejected.join(", "))
+        };
+        format!(
+            "policy {}, {preferred}, {chosen}{rejected}",
+            self.policy.name()
+        )
+    }
+}
+
+impl Policy {
+    /// As the kernel's knob spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Sysfs => "sysfs",
+            Policy::Baseline => "baseline",
+            Policy::Simple => "simple",
+            Policy::Variable => "variable",
+            Policy::Retry => "retry",
+        }
+    }
+}
+
+impl Reason {
+    /// How an order of this reason was rejected; `None` for those that were not.
+    pub fn rejection(self) -> Option<&'static str> {
+        Some(match self {
+            Reason::NotConsidered | Reason::Chosen => return None,
+            Reason::NotAllowed => "is not allowed",
+            Reason::CrossesStart => "would start before the VMA",
+            Reason::CrossesEnd => "would end behind the VMA",
+            Reason::CrossesPmd => "would leave the page table",
+            Reason::Overlap => "overlaps a populated entry",
+            Reason::AllocationFailed => "could not be allocated",
+            Reason::ChargeFailed => "was refused by the memory cgroup",
+            Reason::Raced => "lost a race with another thread",
+            Reason::Userfaultfd => "is ruled out by userfaultfd",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! One CPU's ring of order records, from bytes.
+
+use super::{KernelReader, OrderError, OrderRecord, OrderRecords, Policy, Reason, ORDERS};
+
+/// "fao_ring" as bytes, the ring's first word.
+pub const MAGIC: u64 = 0x676e_6972_5f6f_6166;
+/// More records than this in one ring are a misread header.
+pub const MAX_RECORDS: u64 = 1 << 20;
+
+/// `struct anon_order_ring` up to `records[]`: magic, record_size, nr_records, next.
+const HEADER: usize = 24;
+/// `sizeof(struct anon_order_record)`: eight-byte words, two u32, four bytes, four of padding,
+/// and a reason per order.
+const RECORD: usize = 64 + ORDERS;
+/// Records that are read at a time.
+const CHUNK: usize = 64;
+
+struct Cursor<'a> {
+    cpu: u32,
+    bytes: &'a [u8],
+}
+
+impl Cursor<'_> {
+    fn u64(&self, at: usize) -> u64 {
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.bytes[at..at + 8]);
+        u64::from_le_bytes(word)
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        self.u64(at & !7).to_le_bytes()[at & 7..]
+            .iter()
+            .take(4)
+            .rev()
+            .fold(0, |value, &byte| value << 8 | u32::from(byte))
+    }
+
+    fn unexpected<T>(
+        &self,
+        field: &'static str,
+        value: u64,
+        expected: &'static str,
+    ) -> Result<T, OrderError> {
+        Err(OrderError::Unexpected {
+            cpu: self.cpu,
+            field,
+            value,
+            expected,
+        })
+    }
+
+    /// An order, or -1 for none.
+    fn order(&self, at: usize, field: &'static str) -> Result<Option<u8>, OrderError> {
+        match self.bytes[at] {
+            0xff => Ok(None),
+            order if usize::from(order) < ORDERS => Ok(Some(order)),
+            other => self.unexpected(field, u64::from(other), "an order of 0 to 15, or -1"),
+        }
+    }
+
+    fn record(&self) -> Result<OrderRecord, OrderError> {
+        let policies = [
+            Policy::Sysfs,
+            Policy::Baseline,
+            Policy::Simple,
+            Policy::Variable,
+            Policy::Retry,
+        ];
+        let reasons = [
+            Reason::NotConsidered,
+            Reason::Chosen,
+            Reason::NotAllowed,
+            Reason::CrossesStart,
+            Reason::CrossesEnd,
+            Reason::CrossesPmd,
+            Reason::Overlap,
+            Reason::AllocationFailed,
+            Reason::ChargeFailed,
+            Reason::Raced,
+            Reason::Userfaultfd,
+        ];
+        let byte = |at: usize| u64::from(self.bytes[at]);
+        let Some(&policy) = policies.get(byte(56) as usize) else {
+            return self.unexpected("policy", byte(56), "0 to 4");
+        };
+        let flags = byte(59);
+        if flags & !3 != 0 {
+            return self.unexpected("flags", flags, "only bits 0 and 1");
+        }
+        let mut by_order = [Reason::NotConsidered; ORDERS];
+        for (order, slot) in by_order.iter_mut().enumerate() {
+            let value = byte(64 + order);
+            match reasons.get(value as usize) {
+                Some(&reason) => *slot = reason,
+                None => return self.unexpected("reason", value, "0 to 10"),
+            }
+        }
+        let record = OrderRecord {
+            seq: self.u64(0),
+            cpu: self.cpu,
+            time_ns: self.u64(8),
+            address: self.u64(16),
+            vm_start: self.u64(24),
+            vm_end: self.u64(32),
+            mm: self.u64(40),
+            tgid: self.u32(48),
+            tid: self.u32(52),
+            policy,
+            preferred: self.order(57, "preferred")?,
+            chosen: self.order(58, "chosen")?,
+            hinted: flags & 1 != 0,
+            userfaultfd: flags & 2 != 0,
+            reasons: by_order,
+        };
+        if !(record.vm_start..record.vm_end).contains(&record.address) {
+            return self.unexpected("address", record.address, "an address inside the VMA");
+        }
+        let chosen: Vec<usize> = (0..ORDERS)
+            .filter(|&order| by_order[order] == Reason::Chosen)
+            .collect();
+        let expected: Vec<usize> = record.chosen.iter().map(|&order| order.into()).collect();
+        if chosen != expected {
+            let value = chosen.first().map_or(u64::MAX, |&order| order as u64);
+            return self.unexpected("order whose reason is `chosen`", value, "the chosen order");
+        }
+        Ok(record)
+    }
+}
+
+/// Reads and decodes the ring at kernel address `ring`.
+pub fn decode_ring(
+    read: &mut KernelReader<'_>,
+    ring: u64,
+    cpu: u32,
+) -> Result<OrderRecords, OrderError> {
+    let mut fetch = |va: u64, bytes: &mut [u8]| {
+        read(va, bytes).map_err(|why| OrderError::Unreadable { cpu, va, why })
+    };
+    let mut header = [0; HEADER];
+    fetch(ring, &mut header)?;
+    let header = Cursor {
+        cpu,
+        bytes: &header,
+    };
+    if header.u64(0) != MAGIC {
+        return header.unexpected("magic", header.u64(0), "0x676e69725f6f6166");
+    }
+    if header.u32(8) as usize != RECORD {
+        return header.unexpected("record_size", header.u32(8).into(), "80");
+    }
+    let slots = u64::from(header.u32(12));
+    if slots == 0 || slots > MAX_RECORDS {
+        return header.unexpected("nr_records", slots, "1 to 1048576");
+    }
+    // `next` counts the records that were ever begun; the slot is its remainder.
+    let next = header.u64(16);
+    let mut all = OrderRecords {
+        lost: next.saturating_sub(slots),
+        ..OrderRecords::default()
+    };
+    let used = next.min(slots);
+    let mut bytes = vec![0; CHUNK * RECORD];
+    let mut done = 0;
+    while done < used {
+        let count = (used - done).min(CHUNK as u64) as usize;
+        let va = ring
+            .wrapping_add(HEADER as u64)
+            .wrapping_add(done * RECORD as u64);
+        fetch(va, &mut bytes[..count * RECORD])?;
+        for (index, bytes) in bytes[..count * RECORD].chunks_exact(RECORD).enumerate() {
+            let cursor = Cursor { cpu, bytes };
+            let seq = cursor.u64(0);
+            if seq == 0 {
+                all.being_written += 1;
+                continue;
+            }
+            // Slot i holds record i + 1, or a later one a whole number of rounds on.
+            let slot = done + index as u64;
+            if seq > next || (seq - 1) % slots != slot {
+                return cursor.unexpected("seq", seq, "the number that belongs in this slot");
+            }
+            all.records.push(cursor.record()?);
+        }
+        done += count as u64;
+    }
+    Ok(all)
+}

@@ -1,0 +1,134 @@
+//! Rings laid out by hand from the patch's header, read back.
+
+use super::*;
+
+const RING: u64 = 0xffff_fdff_c000_0000;
+const OFFSETS: u64 = 0xffff_8000_8100_0000;
+
+/// One record, byte for byte.
+fn record(seq: u64, address: u64, policy: u8, preferred: i8, chosen: i8) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [
+        seq,
+        seq * 1000,
+        address,
+        0x40_0000,
+        0x80_0000,
+        0xffff_0000_1234_0000,
+    ] {
+        bytes.extend(u64::to_le_bytes(word));
+    }
+    bytes.extend(77u32.to_le_bytes());
+    bytes.extend(78u32.to_le_bytes());
+    bytes.extend([policy, preferred as u8, chosen as u8, 1]);
+    bytes.extend([0; 4]);
+    let mut reasons = [0u8; 16];
+    reasons[9] = 2;
+    if chosen >= 0 {
+        reasons[chosen as usize] = 1;
+    }
+    bytes.extend(reasons);
+    assert_eq!(bytes.len(), 80);
+    bytes
+}
+
+fn ring(slots: u32, next: u64, records: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = b"fao_ring".to_vec();
+    bytes.extend(80u32.to_le_bytes());
+    bytes.extend(slots.to_le_bytes());
+    bytes.extend(next.to_le_bytes());
+    records.iter().for_each(|record| bytes.extend(record));
+    bytes.resize(24 + 80 * slots as usize, 0);
+    bytes
+}
+
+/// Reads a guest that has `ring` at [`RING`] and per-CPU offsets of zero at [`OFFSETS`].
+fn read(ring: &[u8]) -> Result<OrderRecords, OrderError> {
+    let mut reader = |va: u64, buffer: &mut [u8]| {
+        if va == OFFSETS {
+            buffer.fill(0);
+            return Ok(());
+        }
+        let at = va.checked_sub(RING).ok_or("not mapped")? as usize;
+        let from = ring.get(at..at + buffer.len()).ok_or("not mapped")?;
+        buffer.copy_from_slice(from);
+        Ok(())
+    };
+    let at = RingAddresses {
+        rings: RING,
+        per_cpu_offset: OFFSETS,
+    };
+    OrderRecords::read(&mut reader, at, 1)
+}
+
+#[test]
+fn a_ring_is_read_back() {
+    let records = [
+        record(1, 0x40_5000, 3, 4, 4),
+        record(2, 0x41_0000, 1, 0, 0),
+        record(3, 0x42_0000, 2, 4, -1),
+    ];
+    let all = read(&ring(8, 3, &records)).unwrap();
+    assert_eq!((all.records.len(), all.lost, all.being_written), (3, 0, 0));
+    let first = &all.records[0];
+    assert_eq!((first.tgid, first.tid, first.time_ns), (77, 78, 1000));
+    assert_eq!(
+        (first.policy, first.preferred, first.chosen),
+        (Policy::Variable, Some(4), Some(4))
+    );
+    assert_eq!(first.reasons[9], Reason::NotAllowed);
+    assert_eq!(first.folio(4096), Some((0x40_0000, 0x1_0000)));
+    assert!(first.hinted && !first.userfaultfd);
+    assert_eq!(
+        first.sentence(),
+        "policy variable, order 4 was preferred, order 4 was mapped: order 9 is not allowed"
+    );
+    assert_eq!(all.records[2].chosen, None);
+    assert_eq!(all.last_for(77, 0x40_f000, 4096).unwrap().seq, 1);
+    assert_eq!(all.last_for(77, 0x41_1000, 4096), None);
+    assert_eq!(all.last_for(1, 0x40_f000, 4096), None);
+}
+
+#[test]
+fn what_was_overwritten_or_is_being_written_is_counted() {
+    let records = [
+        record(5, 0x40_0000, 0, 4, 4),
+        record(0, 0, 0, 0, 0),
+        record(3, 0x40_0000, 0, 4, 4),
+        record(4, 0x40_0000, 0, 4, 4),
+    ];
+    let all = read(&ring(4, 6, &records)).unwrap();
+    let seqs: Vec<u64> = all.records.iter().map(|record| record.seq).collect();
+    assert_eq!(seqs, [3, 4, 5]);
+    assert_eq!((all.lost, all.being_written), (2, 1));
+}
+
+#[test]
+fn nothing_unexpected_is_guessed_at() {
+    let field = |bytes: Vec<u8>| match read(&bytes).unwrap_err() {
+        OrderError::Unexpected { field, .. } => field,
+        other => panic!("{other}"),
+    };
+    let good = || ring(4, 1, &[record(1, 0x40_0000, 0, 4, 4)]);
+    let with = |at: usize, value: u8| {
+        let mut bytes = good();
+        bytes[at] = value;
+        bytes
+    };
+    assert_eq!(field(with(0, 0)), "magic");
+    assert_eq!(field(with(8, 88)), "record_size");
+    assert_eq!(field(with(15, 0xff)), "nr_records");
+    assert_eq!(field(with(24, 2)), "seq");
+    assert_eq!(field(with(24 + 56, 9)), "policy");
+    assert_eq!(field(with(24 + 57, 16)), "preferred");
+    assert_eq!(field(with(24 + 58, 99)), "chosen");
+    assert_eq!(field(with(24 + 59, 4)), "flags");
+    assert_eq!(field(with(24 + 64 + 2, 11)), "reason");
+    assert_eq!(
+        field(with(24 + 64 + 2, 1)),
+        "order whose reason is `chosen`"
+    );
+    assert_eq!(field(with(24 + 18, 0)), "address");
+    let cut = ring(4, 1, &[record(1, 0x40_0000, 0, 4, 4)])[..60].to_vec();
+    assert!(matches!(read(&cut), Err(OrderError::Unreadable { .. })));
+}

@@ -1,0 +1,270 @@
+//! A vmlinux's symbols and build id: what an address in the kernel is called, and whether this
+//! vmlinux is the one that runs.
+//!
+//! Only the symbol and string tables and the notes are read; of a 200 MB vmlinux with DWARF that
+//! is a few MB.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
+use object::{Endianness, Object, ReadCache};
+
+/// Symbols of one vmlinux, at the addresses it was linked at.
+#[derive(Debug)]
+pub struct Symbols {
+    path: PathBuf,
+    build_id: Option<BuildId>,
+    /// Names, NUL-terminated, as in the file.
+    names: Vec<u8>,
+    /// Address and offset into `names`, by address.
+    by_address: Vec<(u64, u32)>,
+    /// Indices into `by_address`, by name.
+    by_name: Vec<u32>,
+}
+
+/// A GNU build id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildId(pub Vec<u8>);
+
+/// Why symbols cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SymbolsError {
+    /// The file could not be opened or read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The vmlinux.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Not a 64-bit ELF file, or one that is cut short.
+    #[error("{path} is not a usable vmlinux ({what}): give the ELF file `vmlinux` that the kernel build left beside the Image")]
+    NotElf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The ELF file is for another machine.
+    #[error("{path} is a vmlinux for another architecture (e_machine {machine}, arm64 is 183): give the arm64 one")]
+    Machine {
+        /// The file.
+        path: PathBuf,
+        /// `e_machine`.
+        machine: u16,
+    },
+    /// It was stripped.
+    #[error("{path} has no symbol table: give the vmlinux before it was stripped")]
+    Stripped {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is another kernel than the one that runs.
+    #[error("{path} is not the kernel that runs: its build id is {ours}, the guest's is {theirs}; give the vmlinux of that very build")]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// The file's build id, or `none`.
+        ours: String,
+        /// The running kernel's.
+        theirs: String,
+    },
+    /// A symbol that is needed is not there.
+    #[error("{path} has no symbol `{name}`{hint}")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The symbol.
+        name: String,
+        /// What follows from it, starting with a colon; or empty.
+        hint: &'static str,
+    },
+}
+
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl BuildId {
+    /// Reads hexadecimal digits, as the guest reports them.
+    pub fn parse(text: &str) -> Option<BuildId> {
+        let text = text.trim();
+        if text.is_empty() || text.len() % 2 != 0 || !text.is_ascii() {
+            return None;
+        }
+        (0..text.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
+            .collect::<Option<_>>()
+            .map(BuildId)
+    }
+
+    /// Finds the build id in ELF notes, the bytes of the guest's `/sys/kernel/notes`.
+    pub fn from_notes(notes: &[u8]) -> Option<BuildId> {
+        let word = |at: usize| {
+            let bytes = notes.get(at..at + 4)?;
+            Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+        };
+        let mut at = 0;
+        loop {
+            let (name_size, size, kind) = (word(at)?, word(at + 4)?, word(at + 8)?);
+            let name = notes.get(at + 12..)?.get(..name_size)?;
+            let start = (at + 12 + name_size).next_multiple_of(4);
+            let description = notes.get(start..)?.get(..size)?;
+            if name == b"GNU\0" && kind == 3 {
+                return Some(BuildId(description.to_vec()));
+            }
+            at = (start + size).next_multiple_of(4);
+        }
+    }
+}
+
+impl Symbols {
+    /// Reads the symbols of the vmlinux at `path`.
+    pub fn open(path: &Path) -> Result<Symbols, SymbolsError> {
+        let file = File::open(path).map_err(|source| SymbolsError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Symbols::read(path, &ReadCache::new(file))
+    }
+
+    fn read<'data, R: object::ReadRef<'data>>(
+        path: &Path,
+        data: R,
+    ) -> Result<Symbols, SymbolsError> {
+        let not_elf = |what: &dyn fmt::Display| SymbolsError::NotElf {
+            path: path.to_owned(),
+            what: what.to_string(),
+        };
+        let elf = ElfFile64::<Endianness, R>::parse(data).map_err(|e| not_elf(&e))?;
+        let endian = elf.endian();
+        let machine = elf.elf_header().e_machine(endian);
+        if machine != object::elf::EM_AARCH64 {
+            return Err(SymbolsError::Machine {
+                path: path.to_owned(),
+                machine,
+            });
+        }
+        let build_id = elf.build_id().map_err(|e| not_elf(&e))?;
+        let symbols = elf.elf_symbol_table();
+        let stripped = || SymbolsError::Stripped {
+            path: path.to_owned(),
+        };
+        if symbols.is_empty() {
+            return Err(stripped());
+        }
+        let strings = elf
+            .elf_section_table()
+            .section(symbols.string_section())
+            .and_then(|section| section.data(endian, data))
+            .map_err(|e| not_elf(&e))?;
+        let mut by_address = Vec::new();
+        for symbol in symbols.symbols() {
+            let offset = symbol.st_name(endian);
+            let name = name_at(strings, offset);
+            // Mapping symbols ($x, $d) and nameless section symbols name nothing.
+            let named = !name.is_empty() && !name.starts_with(b"$");
+            if named && symbol.st_shndx(endian) != object::elf::SHN_UNDEF {
+                by_address.push((symbol.st_value(endian), offset));
+            }
+        }
+        if by_address.is_empty() {
+            return Err(stripped());
+        }
+        by_address.sort_unstable();
+        let mut by_name: Vec<u32> = (0..by_address.len() as u32).collect();
+        by_name.sort_unstable_by_key(|&index| name_at(strings, by_address[index as usize].1));
+        Ok(Symbols {
+            path: path.to_owned(),
+            build_id: build_id.map(|bytes| BuildId(bytes.to_vec())),
+            names: strings.to_vec(),
+            by_address,
+            by_name,
+        })
+    }
+
+    /// The GNU build id, if the file has one.
+    pub fn build_id(&self) -> Option<&BuildId> {
+        self.build_id.as_ref()
+    }
+
+    /// The linked address of `name`. Where several static symbols share the name, `None`: any
+    /// choice would be a guess.
+    pub fn address(&self, name: &str) -> Option<u64> {
+        let of = |index: &u32| self.by_address[*index as usize];
+        let name_of = |index: &u32| name_at(&self.names, of(index).1);
+        let first = self
+            .by_name
+            .partition_point(|index| name_of(index) < name.as_bytes());
+        let mut found = self.by_name[first..]
+            .iter()
+            .take_while(|index| name_of(index) == name.as_bytes());
+        let address = of(found.next()?).0;
+        found.all(|index| of(index).0 == address).then_some(address)
+    }
+
+    /// The same, as an error that names the file.
+    pub fn require(&self, name: &str, hint: &'static str) -> Result<u64, SymbolsError> {
+        self.address(name).ok_or_else(|| SymbolsError::Missing {
+            path: self.path.clone(),
+            name: name.to_owned(),
+            hint,
+        })
+    }
+
+    /// The symbol at or before a linked address, and the distance to it in bytes.
+    pub fn name(&self, address: u64) -> Option<(&str, u64)> {
+        let after = self.by_address.partition_point(|&(at, _)| at <= address);
+        let &(at, name) = self.by_address.get(after.checked_sub(1)?)?;
+        let name = std::str::from_utf8(name_at(&self.names, name)).ok()?;
+        Some((name, address - at))
+    }
+
+    /// Checks that this is the kernel that runs, whose build id is `running`.
+    pub fn matches(&self, running: &BuildId) -> Result<(), SymbolsError> {
+        if self.build_id.as_ref() == Some(running) {
+            return Ok(());
+        }
+        let ours = self.build_id.as_ref();
+        Err(SymbolsError::Mismatch {
+            path: self.path.clone(),
+            ours: ours.map_or("none".to_owned(), BuildId::to_string),
+            theirs: running.to_string(),
+        })
+    }
+
+    /// How far KASLR moved the kernel: what to add, wrapping, to a linked address.
+    ///
+    /// From VBAR_EL1 of a running CPU, which `this_cpu_set_vectors()` points at `vectors`, or with
+    /// Spectre-BHB mitigation at one of the three 2K slots of `__bp_harden_el1_vectors`. With KPTI
+    /// a CPU in user mode has it in the trampoline instead; from there no slide can be had, and
+    /// the answer is `None`, as for any distance that is not a whole number of 64K (KASLR keeps
+    /// the offset within that: `MIN_KIMG_ALIGN` and `SEGMENT_ALIGN`).
+    pub fn slide(&self, vbar_el1: u64) -> Option<u64> {
+        let hardened = self.address("__bp_harden_el1_vectors");
+        let slots = (0..3).filter_map(|slot| Some(hardened? + slot * 2048));
+        self.address("vectors")
+            .into_iter()
+            .chain(slots)
+            .map(|linked| vbar_el1.wrapping_sub(linked))
+            .find(|slide| slide % (64 << 10) == 0)
+    }
+
+    /// Whether the kernel was built with `CONFIG_ARM64_CONTPTE`.
+    pub fn has_contpte(&self) -> bool {
+        self.address("contpte_set_ptes").is_some()
+    }
+}
+
+fn name_at(strings: &[u8], offset: u32) -> &[u8] {
+    let rest = strings.get(offset as usize..).unwrap_or(&[]);
+    &rest[..memchr::memchr(0, rest).unwrap_or(rest.len())]
+}
+
+#[cfg(test)]
+mod tests;

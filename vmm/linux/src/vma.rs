@@ -1,0 +1,328 @@
+//! `/proc/PID/maps` and `/proc/PID/smaps`: where a process may have memory at all.
+//!
+//! The format is `show_map_vma()` in the kernel's `fs/proc/task_mmu.c`. Names are taken as they
+//! come (spaces, ` (deleted)`, `\012` escapes); everything before them must be exact.
+
+use serde::Serialize;
+
+/// One line of `maps`: one virtual memory area.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Vma {
+    /// First byte.
+    pub start: u64,
+    /// First byte behind it.
+    pub end: u64,
+    /// `r`, `w`, `x` and `s` or `p`.
+    pub permissions: Permissions,
+    /// Offset of `start` in the file, in bytes (0 for anonymous memory).
+    pub offset: u64,
+    /// Major and minor number of the file's device.
+    pub device: (u32, u32),
+    /// Inode number; 0 for memory without a file.
+    pub inode: u64,
+    /// The last column, empty where there is none.
+    pub name: String,
+    /// `VmFlags` of smaps, as two-letter words; `None` where only maps was read.
+    pub flags: Option<Vec<String>>,
+}
+
+/// The second column of `maps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Permissions {
+    /// `VM_READ`.
+    pub read: bool,
+    /// `VM_WRITE`.
+    pub write: bool,
+    /// `VM_EXEC`.
+    pub execute: bool,
+    /// `VM_MAYSHARE`: `s`.
+    pub shared: bool,
+}
+
+/// What a VMA is of, as far as its line tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Backing {
+    /// Private anonymous memory (heap, stack and named areas too).
+    Anonymous,
+    /// Shared anonymous memory: a nameless shmem file.
+    Shmem,
+    /// A private or shared mapping of some file.
+    File,
+    /// `[vdso]`, `[vvar]` and their like: installed by the kernel.
+    Special,
+    /// hugetlb pages.
+    Hugetlb,
+}
+
+/// A line that is not what the kernel prints.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("line {line} of the process's maps is not a VMA ({expected} expected): {text:?}")]
+pub struct MapsError {
+    /// Counted from 1.
+    pub line: usize,
+    /// The field that was expected.
+    pub expected: &'static str,
+    /// The line itself.
+    pub text: String,
+}
+
+impl Permissions {
+    fn parse(text: &str) -> Option<Permissions> {
+        let flag = |c: u8, set: u8, clear: u8| match c {
+            c if c == set => Some(true),
+            c if c == clear => Some(false),
+            _ => None,
+        };
+        let [r, w, x, s] = text.as_bytes() else {
+            return None;
+        };
+        Some(Permissions {
+            read: flag(*r, b'r', b'-')?,
+            write: flag(*w, b'w', b'-')?,
+            execute: flag(*x, b'x', b'-')?,
+            shared: flag(*s, b's', b'p')?,
+        })
+    }
+
+    /// As `maps` prints it.
+    pub fn text(self) -> String {
+        [
+            if self.read { 'r' } else { '-' },
+            if self.write { 'w' } else { '-' },
+            if self.execute { 'x' } else { '-' },
+            if self.shared { 's' } else { 'p' },
+        ]
+        .iter()
+        .collect()
+    }
+}
+
+impl Vma {
+    /// Length in bytes.
+    pub fn size(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether `address` lies inside.
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    fn flag(&self, name: &str) -> Option<bool> {
+        let flags = self.flags.as_ref()?;
+        Some(flags.iter().any(|flag| flag == name))
+    }
+
+    /// Whether it holds hugetlb pages: `ht` of VmFlags where those are known. Without them only
+    /// memory that has no file, or a name that only hugetlb gives, is certain; else `None`.
+    pub fn hugetlb(&self) -> Option<bool> {
+        if let Some(known) = self.flag("ht") {
+            return Some(known);
+        }
+        if self.name.starts_with("/anon_hugepage") {
+            Some(true)
+        } else if self.inode == 0 {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
+    /// What the VMA is of.
+    pub fn backing(&self) -> Backing {
+        // Shared anonymous memory is "/dev/zero (deleted)" with an inode; a shmem file of a
+        // memfd or tmpfs has a path like any other file.
+        let special = [
+            "[vdso]",
+            "[vvar]",
+            "[vvar_vclock]",
+            "[vectors]",
+            "[sigpage]",
+            "[uprobes]",
+        ];
+        if self.hugetlb() == Some(true) {
+            Backing::Hugetlb
+        } else if special.contains(&self.name.as_str()) {
+            Backing::Special
+        } else if self.permissions.shared && self.name.starts_with("/dev/zero") {
+            Backing::Shmem
+        } else if self.inode == 0 && !self.name.starts_with('/') && !self.permissions.shared {
+            Backing::Anonymous
+        } else {
+            Backing::File
+        }
+    }
+
+    /// Whether pages of it may be mapped straight from page frame numbers, without a folio (`pf`,
+    /// `mm` or `io` of VmFlags); `None` without VmFlags.
+    pub fn pfn_mapped(&self) -> Option<bool> {
+        Some(self.flag("pf")? || self.flag("mm")? || self.flag("io")?)
+    }
+}
+
+/// Reads the text of `/proc/PID/maps`: VMAs in address order.
+pub fn parse_maps(text: &str) -> Result<Vec<Vma>, MapsError> {
+    let mut vmas = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        push(&mut vmas, parse_line(line, index + 1)?, line, index + 1)?;
+    }
+    Ok(vmas)
+}
+
+/// Reads the text of `/proc/PID/smaps`: the same VMAs, with their VmFlags.
+pub fn parse_smaps(text: &str) -> Result<Vec<Vma>, MapsError> {
+    let mut vmas: Vec<Vma> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let key = line.split_whitespace().next().unwrap_or("");
+        if !key.ends_with(':') {
+            push(&mut vmas, parse_line(line, index + 1)?, line, index + 1)?;
+        } else if key == "VmFlags:" {
+            let Some(vma) = vmas.last_mut() else {
+                return Err(error(index + 1, "a VMA before its VmFlags", line));
+            };
+            vma.flags = Some(line.split_whitespace().skip(1).map(str::to_owned).collect());
+        }
+    }
+    Ok(vmas)
+}
+
+fn push(vmas: &mut Vec<Vma>, vma: Vma, line: &str, number: usize) -> Result<(), MapsError> {
+    if vmas.last().is_some_and(|last| last.end > vma.start) {
+        return Err(error(number, "an address behind the previous VMA", line));
+    }
+    vmas.push(vma);
+    Ok(())
+}
+
+fn error(line: usize, expected: &'static str, text: &str) -> MapsError {
+    MapsError {
+        line,
+        expected,
+        text: text.to_owned(),
+    }
+}
+
+fn parse_line(text: &str, line: usize) -> Result<Vma, MapsError> {
+    let wrong = |expected| error(line, expected, text);
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let mut rest = text;
+    let mut field = || {
+        let (head, tail) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = tail;
+        head
+    };
+    let range = field().split_once('-');
+    let (start, end) = range
+        .and_then(|(start, end)| Some((hex(start)?, hex(end)?)))
+        .filter(|(start, end)| start < end)
+        .ok_or_else(|| wrong("START-END in hexadecimal"))?;
+    let permissions =
+        Permissions::parse(field()).ok_or_else(|| wrong("permissions such as rw-p"))?;
+    let offset = hex(field()).ok_or_else(|| wrong("a hexadecimal file offset"))?;
+    let device = field()
+        .split_once(':')
+        .and_then(|(major, minor)| {
+            let number = |text| u32::from_str_radix(text, 16).ok();
+            Some((number(major)?, number(minor)?))
+        })
+        .ok_or_else(|| wrong("a device MAJOR:MINOR"))?;
+    let inode = field()
+        .parse()
+        .map_err(|_| wrong("a decimal inode number"))?;
+    Ok(Vma {
+        start,
+        end,
+        permissions,
+        offset,
+        device,
+        inode,
+        name: rest.trim_start_matches(' ').to_owned(),
+        flags: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+00400000-00420000 r-xp 00000000 00:02 1234                               /init
+00430000-00431000 rw-p 00020000 00:02 1234                               /init
+1b6f9000-1b71a000 rw-p 00000000 00:00 0                                  [heap]
+ffff80000000-ffff80200000 rw-p 00000000 00:00 0 
+ffff80200000-ffff80400000 rw-s 00000000 00:01 3                          /dev/zero (deleted)
+ffff80400000-ffff80600000 rw-s 00000000 00:0f 7                          /anon_hugepage (deleted)
+ffff90000000-ffff90001000 r--p 00000000 fd:01 18446744073709551615       /tmp/a b\\012c  d (deleted)
+ffff90002000-ffff90003000 rw-p 00000000 00:00 0                          [anon:two words]
+ffffa1f00000-ffffa1f02000 r--p 00000000 00:00 0                          [vvar]
+ffffa1f02000-ffffa1f04000 r-xp 00000000 00:00 0                          [vdso]
+ffffd0000000-ffffd0021000 rw-p 00000000 00:00 0                          [stack]
+";
+
+    #[test]
+    fn every_kind_of_line_is_read() {
+        let vmas = parse_maps(MAPS).unwrap();
+        let backings: Vec<_> = vmas.iter().map(Vma::backing).collect();
+        use Backing::*;
+        assert_eq!(
+            backings,
+            [
+                File, File, Anonymous, Anonymous, Shmem, Hugetlb, File, Anonymous, Special,
+                Special, Anonymous
+            ]
+        );
+        assert_eq!(vmas[3].name, "");
+        assert_eq!((vmas[3].start, vmas[3].size()), (0xffff_8000_0000, 2 << 20));
+        assert_eq!(vmas[6].name, "/tmp/a b\\012c  d (deleted)");
+        assert_eq!(vmas[6].device, (0xfd, 1));
+        assert_eq!(vmas[6].inode, u64::MAX);
+        assert_eq!(vmas[0].permissions.text(), "r-xp");
+        assert!(vmas[4].permissions.shared && vmas[4].permissions.write);
+        assert_eq!(vmas[1].hugetlb(), None);
+        assert_eq!(vmas[3].hugetlb(), Some(false));
+    }
+
+    #[test]
+    fn smaps_adds_the_flags() {
+        let text = "\
+ffff80400000-ffff80600000 rw-s 00000000 00:0f 7                          /hugetlb file: x
+Size:               2048 kB
+VmFlags: rd wr sh mr mw me ms ht sd 
+ffff90002000-ffff90003000 rw-p 00000000 00:00 0 
+VmFlags: rd wr mr mw me ac 
+";
+        let vmas = parse_smaps(text).unwrap();
+        assert_eq!(vmas.len(), 2);
+        assert_eq!(vmas[0].hugetlb(), Some(true));
+        assert_eq!(vmas[1].hugetlb(), Some(false));
+        assert_eq!(vmas[1].pfn_mapped(), Some(false));
+        assert!(parse_smaps("VmFlags: rd\n").is_err());
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let bad = |text: &str| parse_maps(text).unwrap_err();
+        let error = bad("1000-2000 rw-p 00000000 00:00 0 \n3000-z rw-p 0 00:00 0\n");
+        assert_eq!(error.line, 2);
+        assert!(error.to_string().contains("3000-z"), "{error}");
+        assert_eq!(
+            bad("2000-1000 rw-p 0 00:00 0").expected,
+            "START-END in hexadecimal"
+        );
+        assert_eq!(
+            bad("1000-2000 rw-q 0 00:00 0").expected,
+            "permissions such as rw-p"
+        );
+        assert_eq!(
+            bad("1000-2000 rw-p 0 0000 0").expected,
+            "a device MAJOR:MINOR"
+        );
+        assert_eq!(
+            bad("1000-2000 rw-p 0 00:00 x").expected,
+            "a decimal inode number"
+        );
+        assert_eq!(bad("1000-2000").expected, "permissions such as rw-p");
+        let overlap = "1000-3000 rw-p 0 00:00 0\n2000-4000 rw-p 0 00:00 0";
+        assert_eq!(bad(overlap).line, 2);
+    }
+}
