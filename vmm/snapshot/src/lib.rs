@@ -1,1 +1,57 @@
-//! TODO
+//! Registers and memory of a guest at one instant.
+//!
+//! There is one type, [`Snapshot`], whether the guest is a paused machine whose memory we map or
+//! a file that was saved last week: nothing downstream can tell. A saved snapshot is a standard
+//! ELF core ([`write_core`], [`read_core`]), so gdb, readelf and others open it too.
+//!
+//! To save just what a question needs, ask it through a [`Recording`]: it answers from the memory
+//! behind it and notes which pages were read; those [`RangeSet`] pages are what goes to the file.
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("guest memory is read in place as little-endian words; a big-endian host cannot");
+
+mod cpu;
+mod elf;
+mod error;
+mod mapping;
+mod memory;
+mod notes;
+mod range;
+mod read;
+mod recording;
+mod registers;
+mod sparse;
+mod write;
+
+pub use cpu::{Cpu, GeneralRegisters};
+pub use error::CoreError;
+pub use mapping::Mapping;
+pub use memory::{Memory, MemoryError, Region};
+pub use notes::{Checkpoint, Notes, Process, NOTES_SCHEMA};
+pub use range::{Range, RangeSet, PAGE};
+pub use read::read_core;
+pub use recording::Recording;
+pub use registers::{SystemRegister, SYSTEM_REGISTERS};
+pub use sparse::SparseFile;
+pub use write::write_core;
+
+/// A guest at one instant: all its CPUs, what is known of its memory, and notes about it.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The CPUs in the order of their index.
+    pub cpus: Vec<Cpu>,
+    /// Guest physical memory, as far as it can be read.
+    pub memory: Memory,
+    /// What is known of the guest beyond registers and memory.
+    pub notes: Notes,
+}
+
+impl Snapshot {
+    /// The CPU that `process` waits on, if its checkpoint proves that the CPU runs it.
+    ///
+    /// Only then is that CPU's TTBR0_EL1 the process's own table (see [`Checkpoint`]).
+    pub fn root_of(&self, process: &Process) -> Option<&Cpu> {
+        let checkpoint = process.checkpoint.as_ref()?;
+        self.cpus.iter().find(|cpu| checkpoint.holds(cpu))
+    }
+}

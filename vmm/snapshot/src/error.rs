@@ -1,0 +1,106 @@
+//! Everything that can be wrong with a core file, each with its own sentence.
+
+use std::path::PathBuf;
+
+use crate::{MemoryError, Range};
+
+/// Why a core could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CoreError {
+    /// The file is not there, or may not be read.
+    #[error("cannot open the snapshot {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is a directory, a pipe or the like.
+    #[error("{} is not a regular file: a snapshot is an ELF core written by `folioscope save`", .0.display())]
+    NotAFile(PathBuf),
+    /// The file does not begin as an ELF file does.
+    #[error("not an ELF file: expected the bytes 7f 45 4c 46 at offset 0, found {found:02x?}; a snapshot is an ELF core written by `folioscope save`")]
+    NotElf {
+        /// The first bytes.
+        found: Vec<u8>,
+    },
+    /// A header field has another value than any core of ours has.
+    #[error("not a core of an arm64 guest: expected {field} to be {expected}, found {found} at offset {offset:#x}")]
+    Header {
+        /// The ELF field.
+        field: &'static str,
+        /// The value expected.
+        expected: String,
+        /// The value found.
+        found: u64,
+        /// Where it stands in the file.
+        offset: u64,
+    },
+    /// The file ends too early.
+    #[error("the snapshot is cut short: {what} needs bytes {offset:#x} to {end:#x}, but the file ends at {file_bytes:#x}; save it again")]
+    CutShort {
+        /// What lies there.
+        what: String,
+        /// Its first byte.
+        offset: u64,
+        /// The first byte behind it; saturated where it would overflow.
+        end: u64,
+        /// The size of the file.
+        file_bytes: u64,
+    },
+    /// A note that cannot be understood.
+    #[error("the {note} note at offset {offset:#x} is damaged: {problem}")]
+    Note {
+        /// Which note.
+        note: &'static str,
+        /// Where it starts in the file.
+        offset: u64,
+        /// What was expected and what found.
+        problem: String,
+    },
+    /// A note of a later version.
+    #[error("the {note} note at offset {offset:#x} has version {found}, and this program reads version {expected}: use the folioscope that wrote it")]
+    Schema {
+        /// Which note.
+        note: &'static str,
+        /// Where it starts in the file.
+        offset: u64,
+        /// The version found.
+        found: u32,
+        /// The version expected.
+        expected: u32,
+    },
+    /// A core of somebody else, most likely.
+    #[error("the core has no {missing} note: it was not written by `folioscope save`, so it lacks what a judgement needs")]
+    Foreign {
+        /// Which note.
+        missing: &'static str,
+    },
+    /// Saved memory that makes no sense.
+    #[error("program header {index} at offset {offset:#x} is wrong: {problem}")]
+    Segment {
+        /// Its number, from 0.
+        index: u64,
+        /// Where it starts in the file.
+        offset: u64,
+        /// What was expected and what found.
+        problem: String,
+    },
+    /// The saved ranges do not go together.
+    #[error("the saved memory is wrong: {0}")]
+    Memory(#[from] MemoryError),
+    /// A range to save that the snapshot cannot read.
+    #[error("cannot save {0}: it is not readable in this snapshot")]
+    NotReadable(Range),
+    /// More to save than an ELF file can say.
+    #[error("cannot save {0} ranges: an ELF core holds at most 4294967294")]
+    TooManyRanges(usize),
+    /// The file could not be written or mapped.
+    #[error("cannot {what} the snapshot: {source}")]
+    Io {
+        /// What failed, as a verb.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}

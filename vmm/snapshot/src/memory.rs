@@ -1,0 +1,312 @@
+//! Guest physical memory: what can be read of it, and what the machine had.
+
+use std::sync::Arc;
+
+use stage1::{PhysMemory, PhysicalAddress};
+
+use crate::{Mapping, Range, RangeSet, PAGE};
+
+/// Memory that a snapshot can read, as regions of guest physical addresses.
+///
+/// A machine has several of them where it has several NUMA nodes, and a saved snapshot one for
+/// each run of saved pages. Not `Clone`: the words of a live region may be read only while the
+/// machine is paused, so none may be carried away.
+#[derive(Debug)]
+pub struct Memory {
+    /// Sorted by address; none overlap.
+    regions: Vec<Region>,
+    /// The machine's RAM, saved or not; sorted and merged, so that two NUMA nodes that touch are
+    /// one range.
+    ram: Vec<Range>,
+}
+
+/// A run of guest physical memory that can be read.
+#[derive(Debug)]
+pub struct Region {
+    range: Range,
+    backing: Backing,
+}
+
+#[derive(Debug)]
+enum Backing {
+    /// From byte `offset` of a mapping that nobody writes while the region lives.
+    Mapped {
+        mapping: Arc<Mapping>,
+        offset: usize,
+    },
+    Owned(Vec<u64>),
+}
+
+/// Why regions make no memory, or a write did not happen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// A region or RAM range that is not made of whole pages.
+    #[error("memory {0} is not made of whole pages of 4096 bytes")]
+    NotPages(Range),
+    /// Two regions that share addresses.
+    #[error("memory {0} and memory {1} overlap")]
+    Overlap(Range, Range),
+    /// A region that the machine has no RAM for.
+    #[error("memory {0} lies outside of the machine's RAM")]
+    OutsideRam(Range),
+    /// A write to what is not there.
+    #[error("{bytes} bytes at {address} do not lie in one region of readable memory")]
+    NotMapped {
+        /// Where the write starts.
+        address: PhysicalAddress,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A write to a core file.
+    #[error("memory at {0} comes from a file and cannot be written")]
+    ReadOnly(PhysicalAddress),
+}
+
+impl Region {
+    /// A region of words that the snapshot owns.
+    ///
+    /// # Panics
+    /// If it would reach beyond the address space.
+    pub fn owned(base: PhysicalAddress, words: Vec<u64>) -> Self {
+        let range = Range::new(base, words.len() as u64 * 8).expect("a region that fits");
+        Self {
+            range,
+            backing: Backing::Owned(words),
+        }
+    }
+
+    /// A region that is read in place from byte `offset` of `mapping`.
+    ///
+    /// # Panics
+    /// If it does not lie in the mapping, or is not word aligned there.
+    ///
+    /// # Safety
+    /// While the region lives, nobody but [`Memory::write`] may write these bytes of the file,
+    /// in any process, and nobody may cut the file short. A machine keeps this promise by having
+    /// stopped all its CPUs and devices, and by ending the region before it lets them go on.
+    pub unsafe fn live(range: Range, mapping: Arc<Mapping>, offset: usize) -> Self {
+        assert!(
+            offset % 8 == 0
+                && (offset as u64)
+                    .checked_add(range.bytes)
+                    .is_some_and(|end| end <= mapping.bytes() as u64),
+            "memory {range} does not lie at {offset} of a mapping of {} bytes",
+            mapping.bytes()
+        );
+        Self {
+            range,
+            backing: Backing::Mapped { mapping, offset },
+        }
+    }
+
+    /// The guest physical addresses of the region.
+    pub fn range(&self) -> Range {
+        self.range
+    }
+
+    /// The words at `offset` bytes into the region; the caller has checked that they are in it.
+    fn words(&self, offset: u64, count: usize) -> &[u64] {
+        match &self.backing {
+            Backing::Owned(words) => &words[(offset / 8) as usize..][..count],
+            Backing::Mapped {
+                mapping,
+                offset: start,
+            } => {
+                // SAFETY: that nobody writes there while the region lives is what the caller of
+                // `live` promised, and the slice borrows the region. Our own `Memory::write`
+                // needs the memory exclusively, so no slice is alive then.
+                unsafe { mapping.words(start + offset as usize, count) }
+            }
+        }
+    }
+}
+
+impl Memory {
+    /// Memory of `regions` in a machine whose RAM is `ram`, in any order.
+    pub fn new(mut regions: Vec<Region>, mut ram: Vec<Range>) -> Result<Self, MemoryError> {
+        regions.sort_by_key(|region| region.range);
+        ram.sort();
+        let ranges: Vec<Range> = regions.iter().map(Region::range).collect();
+        for list in [&ranges, &ram] {
+            if let Some(odd) = list.iter().find(|range| !range.is_page_aligned()) {
+                return Err(MemoryError::NotPages(*odd));
+            }
+            if let Some(pair) = list.windows(2).find(|pair| pair[0].end() > pair[1].base.0) {
+                return Err(MemoryError::Overlap(pair[0], pair[1]));
+            }
+        }
+        let ram = ram.into_iter().collect::<RangeSet>().iter().collect();
+        let memory = Self { regions, ram };
+        match ranges
+            .iter()
+            .find(|range| !memory.ram.iter().any(|ram| ram.covers(range)))
+        {
+            Some(range) => Err(MemoryError::OutsideRam(*range)),
+            None => Ok(memory),
+        }
+    }
+
+    /// What can be read, in rising order.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// The machine's RAM, in rising order and merged, readable here or not.
+    pub fn ram(&self) -> &[Range] {
+        &self.ram
+    }
+
+    /// Writes `data` to guest memory: how a test corrupts a table from outside.
+    pub fn write(&mut self, address: PhysicalAddress, data: &[u8]) -> Result<(), MemoryError> {
+        let (index, offset) =
+            self.find(address, data.len() as u64)
+                .ok_or(MemoryError::NotMapped {
+                    address,
+                    bytes: data.len(),
+                })?;
+        match &mut self.regions[index].backing {
+            Backing::Owned(words) => {
+                for (at, byte) in (offset..).zip(data) {
+                    let word = &mut words[(at / 8) as usize];
+                    let mut bytes = word.to_le_bytes();
+                    bytes[(at % 8) as usize] = *byte;
+                    *word = u64::from_le_bytes(bytes);
+                }
+            }
+            Backing::Mapped { mapping, .. } if !mapping.is_writable() => {
+                return Err(MemoryError::ReadOnly(address));
+            }
+            Backing::Mapped {
+                mapping,
+                offset: start,
+            } => {
+                // SAFETY: `&mut self` means that no slice of this memory is alive here, and the
+                // caller of `Region::live` promised that nobody else touches it.
+                unsafe { mapping.write(*start + offset as usize, data) }
+            }
+        }
+        Ok(())
+    }
+
+    /// The region that holds all of `bytes` bytes from `address`, and where in it they start.
+    fn find(&self, address: PhysicalAddress, bytes: u64) -> Option<(usize, u64)> {
+        let after = self
+            .regions
+            .partition_point(|region| region.range.base <= address);
+        let index = after.checked_sub(1)?;
+        let range = self.regions[index].range;
+        let offset = address.0 - range.base.0;
+        (offset.checked_add(bytes)? <= range.bytes).then_some((index, offset))
+    }
+}
+
+impl PhysMemory for Memory {
+    fn words(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]> {
+        if address.0 % 8 != 0 {
+            return None;
+        }
+        let (index, offset) = self.find(address, (count as u64).checked_mul(8)?)?;
+        Some(self.regions[index].words(offset, count))
+    }
+
+    fn is_ram(&self, address: PhysicalAddress) -> bool {
+        self.ram.iter().any(|range| range.contains(address))
+    }
+}
+
+const _: () = assert!(PAGE % 8 == 0, "a page holds whole words");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const K: u64 = 1024;
+
+    fn range(base: u64, bytes: u64) -> Range {
+        Range::new(PhysicalAddress(base), bytes).unwrap()
+    }
+
+    fn two_nodes() -> Memory {
+        let words = |first: u64| (first..first + 512).collect();
+        Memory::new(
+            vec![
+                Region::owned(PhysicalAddress(0x8000_0000), words(1000)),
+                Region::owned(PhysicalAddress(0x4000_0000), words(0)),
+                Region::owned(PhysicalAddress(0x4000_1000), words(512)),
+            ],
+            vec![range(0x8000_0000, 64 * K), range(0x4000_0000, 64 * K)],
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn words_are_found_in_the_region_that_holds_them() {
+        let memory = two_nodes();
+        assert_eq!(
+            memory.words(PhysicalAddress(0x4000_0008), 2),
+            Some(&[1, 2][..])
+        );
+        assert_eq!(
+            memory.words(PhysicalAddress(0x8000_0ff8), 1),
+            Some(&[1511][..])
+        );
+        assert_eq!(
+            memory.words(PhysicalAddress(0x4000_0ff8), 2),
+            None,
+            "not in one region"
+        );
+        assert_eq!(memory.words(PhysicalAddress(0x8000_1000), 1), None);
+        assert_eq!(memory.words(PhysicalAddress(0x3fff_fff8), 1), None);
+        assert_eq!(
+            memory.words(PhysicalAddress(0x4000_0004), 1),
+            None,
+            "not aligned"
+        );
+        assert_eq!(
+            memory.words(PhysicalAddress(0x4000_0000), usize::MAX / 4),
+            None
+        );
+        assert_eq!(memory.words(PhysicalAddress(!7), 1), None);
+    }
+
+    #[test]
+    fn not_saved_is_not_outside() {
+        let memory = two_nodes();
+        assert!(memory.is_ram(PhysicalAddress(0x8000_2000)));
+        assert!(!memory.is_ram(PhysicalAddress(0x8001_0000)));
+    }
+
+    #[test]
+    fn a_write_reaches_the_bytes_it_names() {
+        let mut memory = two_nodes();
+        memory
+            .write(PhysicalAddress(0x4000_0007), &[0xaa, 0xbb])
+            .unwrap();
+        assert_eq!(
+            memory.words(PhysicalAddress(0x4000_0000), 2),
+            Some(&[0xaa << 56, 0xbb][..])
+        );
+        assert!(matches!(
+            memory.write(PhysicalAddress(0x4000_1fff), &[0, 0]),
+            Err(MemoryError::NotMapped { .. })
+        ));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let page = |base| Region::owned(PhysicalAddress(base), vec![0; 512]);
+        let ram = || vec![range(0, 64 * K)];
+        assert!(matches!(
+            Memory::new(vec![page(0x800)], ram()),
+            Err(MemoryError::NotPages(_))
+        ));
+        assert!(matches!(
+            Memory::new(vec![page(0), page(0)], ram()),
+            Err(MemoryError::Overlap(_, _))
+        ));
+        assert!(matches!(
+            Memory::new(vec![page(64 * K)], ram()),
+            Err(MemoryError::OutsideRam(_))
+        ));
+    }
+}

@@ -1,0 +1,187 @@
+//! Ranges of guest physical addresses, and sets of pages.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use stage1::PhysicalAddress;
+
+/// What a snapshot counts in, in bytes: the smallest granule, of which all others are multiples.
+pub const PAGE: u64 = 4096;
+
+/// A range of guest physical addresses, never past the end of the 64-bit space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Range {
+    /// The first address.
+    pub base: PhysicalAddress,
+    /// The length in bytes.
+    pub bytes: u64,
+}
+
+impl Range {
+    /// The range of `bytes` bytes from `base`; `None` where it would wrap around.
+    pub fn new(base: PhysicalAddress, bytes: u64) -> Option<Self> {
+        base.0.checked_add(bytes)?;
+        Some(Self { base, bytes })
+    }
+
+    /// The first address behind the range.
+    pub fn end(&self) -> u64 {
+        self.base.0 + self.bytes
+    }
+
+    /// Whether `address` lies in the range.
+    pub fn contains(&self, address: PhysicalAddress) -> bool {
+        address.0 >= self.base.0 && address.0 < self.end()
+    }
+
+    /// Whether all of `other` lies in the range.
+    pub fn covers(&self, other: &Range) -> bool {
+        other.base.0 >= self.base.0 && other.end() <= self.end()
+    }
+
+    /// Whether base and length are multiples of [`PAGE`].
+    pub fn is_page_aligned(&self) -> bool {
+        self.base.0 % PAGE == 0 && self.bytes % PAGE == 0
+    }
+}
+
+/// As `first..end`, in hex.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}", self.base, PhysicalAddress(self.end()))
+    }
+}
+
+/// A set of pages of [`PAGE`] bytes, kept sorted and merged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeSet {
+    /// First address to first address behind; no two touch.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl RangeSet {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds every page that `range` touches.
+    ///
+    /// The last page of the 64-bit space cannot be had: its end has no address. No machine has
+    /// memory there.
+    pub fn insert(&mut self, range: Range) {
+        if range.bytes == 0 {
+            return;
+        }
+        let mut first = range.base.0 - range.base.0 % PAGE;
+        let Some(mut end) = range.end().checked_next_multiple_of(PAGE) else {
+            return;
+        };
+        // At most one range begins before `first` and reaches it.
+        if let Some((&before, &before_end)) = self.ranges.range(..=first).next_back() {
+            if before_end >= end {
+                return;
+            }
+            if before_end >= first {
+                first = before;
+            }
+        }
+        // All that begin inside or right behind are swallowed; the last may reach further.
+        while let Some((&inner, &inner_end)) = self.ranges.range(first..=end).next() {
+            self.ranges.remove(&inner);
+            end = end.max(inner_end);
+        }
+        self.ranges.insert(first, end);
+    }
+
+    /// The ranges in rising order; no two of them touch.
+    pub fn iter(&self) -> impl Iterator<Item = Range> + '_ {
+        self.ranges.iter().map(|(&first, &end)| Range {
+            base: PhysicalAddress(first),
+            bytes: end - first,
+        })
+    }
+
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The bytes of all ranges together.
+    pub fn bytes(&self) -> u64 {
+        self.iter().map(|range| range.bytes).sum()
+    }
+}
+
+impl Extend<Range> for RangeSet {
+    fn extend<T: IntoIterator<Item = Range>>(&mut self, ranges: T) {
+        for range in ranges {
+            self.insert(range);
+        }
+    }
+}
+
+impl FromIterator<Range> for RangeSet {
+    fn from_iter<T: IntoIterator<Item = Range>>(ranges: T) -> Self {
+        let mut set = Self::new();
+        set.extend(ranges);
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn range(base: u64, bytes: u64) -> Range {
+        Range::new(PhysicalAddress(base), bytes).unwrap()
+    }
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        let set: RangeSet = [range(0x3000, 8), range(0x1000, 0x1000), range(0x2ff8, 8)]
+            .into_iter()
+            .collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [range(0x1000, 0x3000)]);
+    }
+
+    #[test]
+    fn the_end_of_the_address_space_does_not_overflow() {
+        assert_eq!(Range::new(PhysicalAddress(u64::MAX), 2), None);
+        let mut set = RangeSet::new();
+        set.insert(range(u64::MAX - 8, 8));
+        assert!(set.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_holds_just_the_pages_that_were_touched(
+            inputs in prop::collection::vec((0u64..64 * PAGE, 0u64..6 * PAGE), 0..40)
+        ) {
+            let mut pages = BTreeSet::new();
+            let mut set = RangeSet::new();
+            for (base, bytes) in inputs {
+                set.insert(range(base, bytes));
+                if bytes > 0 {
+                    pages.extend(base / PAGE..=(base + bytes - 1) / PAGE);
+                }
+            }
+            let held: BTreeSet<u64> =
+                set.iter().flat_map(|r| r.base.0 / PAGE..r.end() / PAGE).collect();
+            prop_assert_eq!(held, pages);
+            let all: Vec<Range> = set.iter().collect();
+            for pair in all.windows(2) {
+                prop_assert!(pair[0].end() < pair[1].base.0, "{} and {} touch", pair[0], pair[1]);
+            }
+        }
+    }
+}
