@@ -1,12 +1,36 @@
 //! AArch64 stage 1 translation (VMSAv8-64, EL1&0), as read from outside a machine.
 //!
 //! Pure: everything here works on words that somebody else has read. The order of things is
-//! [`SystemRegisters`] -> [`Regime`] -> walk -> architecture rules; nothing does I/O.
+//! [`SystemRegisters`] -> [`Regime`] -> [`walk`] -> architecture rules ([`check`]); nothing does
+//! I/O, and nothing is allocated per descriptor.
+//!
+//! "Arm ARM" is DDI 0487; names in the form `R_QTRPM` are its rules, which [`ArchRule`] quotes.
 
 mod address;
+mod decode;
+mod descriptor;
+mod error;
+mod geometry;
+mod granule;
+mod lookup;
 mod memory;
+mod permissions;
+mod problem;
+mod regime;
 mod registers;
+mod rules;
+mod walk;
 
 pub use address::{PhysicalAddress, VirtualAddress};
+pub use descriptor::{Descriptor, Kind};
+pub use error::RegimeError;
+pub use geometry::LevelGeometry;
+pub use granule::{Granule, Half, Level};
+pub use lookup::{lookup, Entry, Lookup};
 pub use memory::PhysMemory;
+pub use permissions::{Inherited, Permissions};
+pub use problem::{ProblemKind, WalkProblem};
+pub use regime::Regime;
 pub use registers::SystemRegisters;
+pub use rules::{check, check_within, ArchRule, CheckSummary, Checker, Violation};
+pub use walk::{walk, walk_within, Descend, Table, Visitor, WalkSummary, DEFAULT_BUDGET};

@@ -1,0 +1,131 @@
+//! One address: what it translates to, and where that stands.
+
+use crate::{
+    Descriptor, Inherited, Kind, Permissions, PhysMemory, PhysicalAddress, ProblemKind, Regime,
+    VirtualAddress, WalkProblem,
+};
+
+/// The descriptor that ends the translation of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'r> {
+    /// The descriptor.
+    pub descriptor: Descriptor<'r>,
+    /// Its table.
+    pub table: PhysicalAddress,
+    /// Its place in the table.
+    pub index: usize,
+    /// The first VA that it maps.
+    pub va: VirtualAddress,
+    /// What the table descriptors above impose.
+    pub inherited: Inherited,
+}
+
+/// What a VA translates to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup<'r> {
+    /// To an address.
+    Mapped {
+        /// The leaf.
+        entry: Entry<'r>,
+        /// The output address of this very VA.
+        pa: PhysicalAddress,
+        /// What may be done there.
+        permissions: Permissions,
+    },
+    /// To nothing: the descriptor is invalid or reserved.
+    NotMapped {
+        /// The descriptor.
+        entry: Entry<'r>,
+    },
+    /// To nothing: a leaf whose output address is above the output size (Address size fault).
+    BeyondOutputSize {
+        /// The leaf.
+        entry: Entry<'r>,
+    },
+    /// To nothing: the VA is not in this half, or its walks are disabled (TCR_EL1.EPDn).
+    OutsideRegime,
+    /// Cannot be said.
+    Problem(WalkProblem),
+}
+
+/// Translates `va`. With TBI its tag is ignored.
+pub fn lookup<'r, M: PhysMemory + ?Sized>(
+    memory: &M,
+    regime: &'r Regime,
+    va: VirtualAddress,
+) -> Lookup<'r> {
+    let va = regime.canonical(va);
+    if regime.epd || !regime.contains(va) {
+        return Lookup::OutsideRegime;
+    }
+    let (mut level, mut address) = (regime.root_level, regime.root);
+    let (mut entries, mut base) = (regime.root_entries, regime.first);
+    let mut inherited = Inherited::default();
+    let mut from = None;
+    loop {
+        let problem = |kind| {
+            Lookup::Problem(WalkProblem {
+                kind,
+                level,
+                va: base,
+                address,
+                from,
+            })
+        };
+        let index = regime.index(level, base, va);
+        // As much as the PE reads: one descriptor. The rest of the table may be anywhere.
+        let at = PhysicalAddress(address.0 + index as u64 * 8);
+        let Some(&[word]) = memory.words(at, 1) else {
+            let saved = memory.is_ram(at);
+            return problem(if saved {
+                ProblemKind::NotSaved
+            } else {
+                ProblemKind::OutsideRam
+            });
+        };
+        debug_assert!(index < entries);
+        let geometry = regime.level(level);
+        let descriptor = Descriptor::new(word, level, regime);
+        let start = VirtualAddress(base.0.wrapping_add((index as u64) << geometry.shift));
+        let entry = Entry {
+            descriptor,
+            table: address,
+            index,
+            va: start,
+            inherited,
+        };
+        match (descriptor.kind(), level.next()) {
+            (Kind::Table, Some(next)) => {
+                from = Some((address, index, word));
+                address = descriptor.next_table();
+                (level, base) = (next, start);
+                entries = regime.level(next).entries;
+                inherited = inherited.below(word, regime);
+                if word & geometry.table_beyond != 0 {
+                    let kind = ProblemKind::BeyondOutputSize;
+                    return Lookup::Problem(WalkProblem {
+                        kind,
+                        level,
+                        va: base,
+                        address,
+                        from,
+                    });
+                }
+            }
+            (Kind::Block | Kind::Page, _) if word & geometry.leaf_beyond != 0 => {
+                return Lookup::BeyondOutputSize { entry };
+            }
+            (Kind::Block | Kind::Page, _) => {
+                let offset = va.0 & ((1 << geometry.shift) - 1);
+                let pa = PhysicalAddress(descriptor.output_address().0 | offset);
+                let permissions = Permissions::new(&descriptor, inherited, regime);
+                return Lookup::Mapped {
+                    entry,
+                    pa,
+                    permissions,
+                };
+            }
+            _ => return Lookup::NotMapped { entry },
+        }
+    }
+}

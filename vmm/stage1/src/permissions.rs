@@ -1,0 +1,87 @@
+//! Permissions: a leaf's own, limited by the tables that lead to it (Arm ARM D8.4).
+
+use crate::geometry::{AP, AP2, DBM, NS_TABLE, PXN, PXN_TABLE, UXN, UXN_TABLE};
+use crate::{Descriptor, Regime};
+
+/// AP\[1\]: EL0 has access.
+const AP1: u64 = 1 << 6;
+
+/// The hierarchical attributes of the table descriptors above, accumulated. All zero under HPD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Inherited {
+    /// NSTable was 1 somewhere above.
+    pub ns_table: bool,
+    /// All APTable above, or-ed: bit 0 takes EL0's access, bit 1 takes writes.
+    pub ap_table: u8,
+    /// UXNTable was 1 somewhere above.
+    pub uxn_table: bool,
+    /// PXNTable was 1 somewhere above.
+    pub pxn_table: bool,
+}
+
+impl Inherited {
+    /// What holds below the table descriptor `word`. HPDn turns off APTable, UXNTable and
+    /// PXNTable, and not NSTable.
+    #[must_use]
+    pub fn below(self, word: u64, regime: &Regime) -> Self {
+        let word = if regime.hpd { word & NS_TABLE } else { word };
+        Self {
+            ns_table: self.ns_table || word & NS_TABLE != 0,
+            ap_table: self.ap_table | (word >> 61 & 0b11) as u8,
+            uxn_table: self.uxn_table || word & UXN_TABLE != 0,
+            pxn_table: self.pxn_table || word & PXN_TABLE != 0,
+        }
+    }
+}
+
+/// What each exception level may do, before PAN, UAO and permission overlays.
+///
+/// AF does not count: an access to a leaf whose AF is 0 either sets it or faults for that reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools)] // six independent permissions
+pub struct Permissions {
+    /// EL0 may read.
+    pub el0_read: bool,
+    /// EL0 may write.
+    pub el0_write: bool,
+    /// EL0 may execute.
+    pub el0_exec: bool,
+    /// EL1 may read.
+    pub el1_read: bool,
+    /// EL1 may write.
+    pub el1_write: bool,
+    /// EL1 may execute.
+    pub el1_exec: bool,
+}
+
+impl Permissions {
+    /// The effective permissions of `leaf`; none where it is not a leaf.
+    ///
+    /// Where the PE manages the dirty state, DBM makes a leaf writable whatever its AP\[2\]. What
+    /// EL0 may write, EL1 may not execute. E0PDn takes all of EL0's access.
+    #[must_use]
+    pub fn new(leaf: &Descriptor<'_>, inherited: Inherited, regime: &Regime) -> Self {
+        if !leaf.kind().is_leaf() {
+            return Self::default();
+        }
+        let word = leaf.word;
+        let dirty_managed = regime.hd && word & DBM != 0;
+        let mut ap = word & AP;
+        if dirty_managed {
+            ap &= !AP2;
+        }
+        let el0 = ap & AP1 != 0 && inherited.ap_table & 0b01 == 0;
+        let write = ap & AP2 == 0 && inherited.ap_table & 0b10 == 0;
+        let el0_write = el0 && write;
+        let uxn = word & UXN != 0 || inherited.uxn_table;
+        let pxn = word & PXN != 0 || inherited.pxn_table;
+        Self {
+            el0_read: el0 && !regime.e0pd,
+            el0_write: el0_write && !regime.e0pd,
+            el0_exec: !uxn && !(regime.wxn && el0_write) && !regime.e0pd,
+            el1_read: true,
+            el1_write: write,
+            el1_exec: !pxn && !el0_write && !(regime.wxn && write),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The quick path: whether a stretch of a level 3 table is faultless, eight descriptors at a time
+//! and without a branch on any of them.
+//!
+//! It only ever answers "nothing to find here" or "look closer". Each descriptor is held against
+//! a pattern that the first one of its window (its possible group) sets:
+//!
+//! - Valid ones have bit 1 set, and 0 where 0 has to be.
+//! - If the first one is valid and has the Contiguous bit, the valid ones equal it but for the
+//!   output address, which goes up by a page each, and the bits that may differ.
+//! - Else no valid one has the bit.
+
+use std::ops::AddAssign;
+
+use super::group;
+use crate::geometry::{ADDRESS_51_48, ADDRESS_51_50, AP2, CONTIGUOUS, DBM, TABLE_OR_PAGE, VALID};
+use crate::{Level, Regime};
+
+/// Descriptors looked at together: two vectors of AVX2, four of NEON or SSE2.
+const LANES: usize = 8;
+
+/// What was counted in a stretch of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Valid blocks and pages.
+    pub leaves: u64,
+    /// Groups of the Contiguous bit.
+    pub groups: u64,
+    /// Violations reported.
+    pub violations: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.leaves += other.leaves;
+        self.groups += other.groups;
+        self.violations += other.violations;
+    }
+}
+
+/// What the pages of a regime are held against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pattern {
+    group: usize,
+    /// A page, in output address.
+    step: u64,
+    /// Bits that have to be 0 in a valid page; bit 1 stands here inverted.
+    zero: u64,
+    /// Bits of the first member's output address that are 0 in an aligned group.
+    alignment: u64,
+    /// Bits in which members may not differ.
+    same: u64,
+    /// AP\[2\], where the PE manages the dirty state.
+    dirty: u64,
+}
+
+impl Pattern {
+    pub fn pages(regime: &Regime) -> Self {
+        let level = regime.level(Level::L3);
+        let step = 1 << level.shift;
+        let high = match (regime.ds, regime.lpa) {
+            (true, _) => ADDRESS_51_50,
+            (false, true) => ADDRESS_51_48,
+            (false, false) => 0,
+        };
+        Self {
+            group: level.group,
+            step,
+            zero: level.leaf_zero | TABLE_OR_PAGE,
+            alignment: step * (level.group as u64 - 1),
+            same: group::compared(regime) | level.leaf_address | high,
+            dirty: if regime.hd { AP2 } else { 0 },
+        }
+    }
+
+    /// Descriptors of a group.
+    pub const fn group(&self) -> usize {
+        self.group
+    }
+
+    /// The counts of `words`, whole windows of level 3, if no rule finds anything there; `None`
+    /// where one may.
+    pub fn clean(&self, words: &[u64]) -> Option<Tally> {
+        match self.group {
+            16 => self.dispatch::<16>(words),
+            32 => self.dispatch::<32>(words),
+            _ => self.dispatch::<128>(words),
+        }
+    }
+
+    fn dispatch<const GROUP: usize>(&self, words: &[u64]) -> Option<Tally> {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has AVX2, which is all that the function asks for.
+            return unsafe { self.scan_avx2::<GROUP>(words) };
+        }
+        self.scan::<GROUP>(words)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    // SAFETY: for the caller to see to: the CPU has AVX2. The body is safe code.
+    unsafe fn scan_avx2<const GROUP: usize>(&self, words: &[u64]) -> Option<Tally> {
+        self.scan::<GROUP>(words)
+    }
+
+    #[inline(always)]
+    fn scan<const GROUP: usize>(&self, words: &[u64]) -> Option<Tally> {
+        let mut wrong = [0_u64; LANES];
+        let mut leaves = [0_u64; LANES];
+        let mut misaligned = 0;
+        let mut groups = 0;
+        let mut lane = [0_u64; LANES];
+        for (i, offset) in lane.iter_mut().enumerate() {
+            *offset = i as u64 * self.step;
+        }
+        for window in words.chunks_exact(GROUP) {
+            let first = window[0];
+            // All ones where the window is a group, and where it is one that hardware marks dirty.
+            let is_group = ((first & VALID) & (first / CONTIGUOUS)).wrapping_neg();
+            let dirty = (first / DBM & 1).wrapping_neg() & self.dirty;
+            // A window that is no group is held against 0 in the Contiguous bit alone.
+            let same = (is_group & self.same & !dirty) | CONTIGUOUS;
+            let mut expected = [0_u64; LANES];
+            for i in 0..LANES {
+                expected[i] = (first & is_group).wrapping_add(lane[i]);
+            }
+            misaligned |= first & is_group & self.alignment;
+            groups += is_group & 1;
+            for part in window.chunks_exact(LANES) {
+                for i in 0..LANES {
+                    let word = part[i];
+                    let valid = (word & VALID).wrapping_neg();
+                    let bad = ((word ^ TABLE_OR_PAGE) & self.zero) | ((word ^ expected[i]) & same);
+                    wrong[i] |= bad & valid;
+                    leaves[i] = leaves[i].wrapping_sub(valid);
+                    expected[i] = expected[i].wrapping_add(self.step * LANES as u64);
+                }
+            }
+        }
+        if misaligned | wrong.iter().fold(0, |all, lane| all | lane) != 0 {
+            return None;
+        }
+        Some(Tally {
+            leaves: leaves.iter().sum(),
+            groups,
+            violations: 0,
+        })
+    }
+}
