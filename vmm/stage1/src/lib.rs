@@ -19,6 +19,8 @@ mod problem;
 mod regime;
 mod registers;
 mod rules;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod walk;
 
 pub use address::{PhysicalAddress, VirtualAddress};

@@ -117,7 +117,7 @@ impl Pattern {
             let first = window[0];
             // All ones where the window is a group, and where it is one that hardware marks dirty.
             let is_group = ((first & VALID) & (first / CONTIGUOUS)).wrapping_neg();
-            let dirty = (first / DBM & 1).wrapping_neg() & self.dirty;
+            let dirty = ((first / DBM) & 1).wrapping_neg() & self.dirty;
             // A window that is no group is held against 0 in the Contiguous bit alone.
             let same = (is_group & self.same & !dirty) | CONTIGUOUS;
             let mut expected = [0_u64; LANES];
