@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds one arm64 kernel of the rig (Image, vmlinux, config) into a content-addressed cache and prints its directory.
 set -euo pipefail
-export LC_ALL=C
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 usage() {
 	cat <<'USAGE'
@@ -27,9 +28,6 @@ readonly script_version=1
 readonly default_objects=1400
 readonly need_mib=4096
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cache=${FOLIOSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/folioscope}
-tarball=${FOLIOSCOPE_KERNEL_TARBALL:-/usr/src/linux-source-6.12.tar.xz}
 granule='' source_dir='' out_dir='' work='' job='' log=''
 started=$SECONDS
 
@@ -154,23 +152,6 @@ cache=$(cd "$cache" && pwd)
 
 # --- the key -----------------------------------------------------------------
 
-hash_of() {
-	sha256sum | cut -d' ' -f1
-}
-
-# The tarball's hash, remembered by its path, size and time: reading 150 MB on
-# every warm start would cost most of it.
-tarball_hash() {
-	local stamp memo
-	stamp=$(stat -Lc '%n %s %Y %i' "$tarball")
-	memo=$cache/tarball-$(hash_of <<<"$stamp")
-	if [ ! -s "$memo" ]; then
-		hash_of <"$tarball" >"$memo.$$"
-		mv "$memo.$$" "$memo"
-	fi
-	cat "$memo"
-}
-
 # A tree's hash: git's word for it where git knows the tree, else every file.
 tree_hash() {
 	local top
@@ -194,11 +175,10 @@ tree_hash() {
 
 patches=()
 if [ -z "$source_dir" ]; then
-	while read -r name; do
-		case $name in '' | '#'*) continue ;; esac
-		[ -r "$here/$name" ] || die 2 "series names $name, which is not there"
-		patches+=("$name")
-	done <"$here/series"
+	mapfile -t patches < <(series)
+	for p in ${patches[@]+"${patches[@]}"}; do
+		[ -r "$here/$p" ] || die 2 "series names $p, which is not there"
+	done
 fi
 
 source_hash() {
@@ -286,12 +266,10 @@ else
 	tar -C "$tree" --strip-components=1 -xf "$tarball" 2>>"$log" || fail "could not unpack $tarball"
 	base=$(make -s -C "$tree" kernelversion 2>>"$log") || fail "the unpacked source has no version"
 	for p in ${patches[@]+"${patches[@]}"}; do
-		# Offsets are welcome, they are what a point release does; fuzz is not,
-		# it means that lines which the patch relies on have changed.
 		printf 'applying %s\n' "$p" >>"$log"
-		if ! patch -d "$tree" -p1 --fuzz=0 --forward --no-backup-if-mismatch --batch <"$here/$p" >>"$log" 2>&1; then
+		if ! apply_patch "$p" "$tree" >>"$log" 2>&1; then
 			[ -t 2 ] && printf '\r\033[K' >&2
-			find "$tree" -name '*.rej' -exec cat {} + >&2
+			rejects "$tree" >&2
 			fail "$p does not apply to $base, see the rejected hunks above"
 		fi
 	done

@@ -1,0 +1,561 @@
+// The first and only process of a guest that checks what the patches promise: policies, reasons, fault injection.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define THP "/sys/kernel/mm/transparent_hugepage/"
+#define TRACE "/sys/kernel/tracing/"
+#define FAIL "/sys/kernel/debug/fail_page_alloc/"
+
+static size_t page;
+static int page_shift, pmd_order, hinted, unhinted;
+static int number, failed;
+
+static void check(int ok, const char *fmt, ...)
+{
+	va_list ap;
+
+	printf("%sok %d - ", ok ? "" : "not ", ++number);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	failed += !ok;
+}
+
+static int try_write(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_TRUNC);
+	int err = 0;
+
+	if (fd < 0)
+		return errno;
+	if (write(fd, text, strlen(text)) < 0)
+		err = errno;
+	close(fd);
+	return err;
+}
+
+static void put(const char *path, const char *fmt, ...)
+{
+	char text[64];
+	va_list ap;
+	int err;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	err = try_write(path, text);
+	if (err)
+		check(0, "write %s to %s: %s", text, path, strerror(err));
+}
+
+static char *get(const char *path)
+{
+	static char text[1 << 18];
+	int fd = open(path, O_RDONLY);
+	ssize_t n = 0, got;
+
+	if (fd >= 0) {
+		while (n < (ssize_t)sizeof(text) - 1 &&
+		       (got = read(fd, text + n, sizeof(text) - 1 - n)) > 0)
+			n += got;
+		close(fd);
+	}
+	text[n] = 0;
+	return text;
+}
+
+static void policy(const char *name)
+{
+	put(THP "anon_order_policy", "%s", name);
+}
+
+static void size_enabled(int order, const char *value)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), THP "hugepages-%zukB/enabled", (page << order) / 1024);
+	put(path, "%s", value);
+}
+
+static long stat_of(int order, const char *name)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), THP "hugepages-%zukB/stats/%s", (page << order) / 1024, name);
+	return atol(get(path));
+}
+
+/* Read one 64-bit word of a table indexed by page. */
+static uint64_t word(const char *path, uint64_t index)
+{
+	uint64_t w = 0;
+	int fd = open(path, O_RDONLY);
+
+	if (fd < 0 || pread(fd, &w, 8, index * 8) != 8)
+		check(0, "read %s: %s", path, strerror(errno));
+	close(fd);
+	return w;
+}
+
+/* The order of the folio mapped at @p, -1 if there is none. */
+static int order_at(void *p)
+{
+	uint64_t pte = word("/proc/self/pagemap", (uintptr_t)p / page);
+	uint64_t pfn = pte & ((1ULL << 55) - 1), head, end;
+	int order = 0;
+
+	if (!(pte >> 63))
+		return -1;
+	for (head = pfn; word("/proc/kpageflags", head) >> 16 & 1; head--)
+		;
+	if (!(word("/proc/kpageflags", head) >> 15 & 1))
+		return 0;
+	for (end = head + 1; word("/proc/kpageflags", end) >> 16 & 1; end++)
+		;
+	while (1ULL << order < end - head)
+		order++;
+	return order;
+}
+
+/* An area of two PMDs, aligned to one. */
+static char *area(int advice)
+{
+	size_t pmd = page << pmd_order, size = 3 * pmd;
+	char *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED) {
+		check(0, "mmap: %s", strerror(errno));
+		exit(1);
+	}
+	p = (char *)(((uintptr_t)p + pmd - 1) & ~(pmd - 1));
+	if (advice && madvise(p, 2 * pmd, advice))
+		check(0, "madvise %d: %s", advice, strerror(errno));
+	return p;
+}
+
+/* Fault @p in by a write; the last event for that address, from "policy=". */
+static const char *touch(char *p)
+{
+	static char line[512];
+	char wanted[64], *at, *last = NULL;
+
+	put(TRACE "trace", "");
+	put(TRACE "events/anon_order/anon_order/enable", "1");
+	*(volatile char *)p = 1;
+	put(TRACE "events/anon_order/anon_order/enable", "0");
+	snprintf(wanted, sizeof(wanted), "address=0x%lx ", (uintptr_t)p & -page);
+	for (at = get(TRACE "trace"); (at = strstr(at, wanted)); at++)
+		last = at;
+	if (!last || !(last = strstr(last, "policy=")))
+		return "no event";
+	snprintf(line, sizeof(line), "%.*s", (int)strcspn(last, "\n"), last);
+	return line;
+}
+
+/* Fault @p and compare order and event; the format gives what follows "policy=". */
+static void expect(const char *what, char *p, int order, const char *fmt, ...)
+{
+	char wanted[512];
+	const char *event = touch(p);
+	int got = order_at(p);
+	va_list ap;
+	int n = snprintf(wanted, sizeof(wanted), "policy=");
+
+	va_start(ap, fmt);
+	vsnprintf(wanted + n, sizeof(wanted) - n, fmt, ap);
+	va_end(ap);
+	check(got == order && !strcmp(event, wanted), "%s: order %d, %s", what, got, event);
+	if (got != order || strcmp(event, wanted))
+		printf("# wanted order %d, %s\n", order, wanted);
+}
+
+/* "H:first,...,L:chosen": @reason at @from, then "chosen" at @to, the rest between by @mid. */
+static char *reasons(int from, const char *first, int to, const char *mid)
+{
+	static char text[512];
+	int n = 0, o;
+
+	for (o = from; o > to; o--)
+		n += snprintf(text + n, sizeof(text) - n, "%d:%s,", o,
+			      o == 1 ? "not_allowed" : o == from ? first : mid);
+	snprintf(text + n, sizeof(text) - n, "%d:chosen", to);
+	return text;
+}
+
+static void fail_orders_from(int order)
+{
+	put(FAIL "probability", "100");
+	put(FAIL "interval", "1");
+	put(FAIL "times", "%d", -1);
+	put(FAIL "verbose", "0");
+	put(FAIL "ignore-gfp-highmem", "N");
+	put(FAIL "ignore-gfp-wait", "N");
+	put(FAIL "task-filter", "Y");
+	put(FAIL "min-order", "%d", order);
+	put("/proc/self/make-it-fail", "1");
+}
+
+static void fail_none(void)
+{
+	put("/proc/self/make-it-fail", "0");
+	put(FAIL "probability", "0");
+}
+
+/* The order that takes over where @order does not: THP has no order 1. */
+static int below(int order)
+{
+	return order - 1 >= 2 ? order - 1 : 0;
+}
+
+static void knob(void)
+{
+	check(!strcmp(get(THP "anon_order_policy"), "[sysfs] baseline simple variable retry\n"),
+	      "the policy at boot is sysfs");
+	policy("variable");
+	check(!strcmp(get(THP "anon_order_policy"), "sysfs baseline simple [variable] retry\n"),
+	      "the control shows the policy chosen");
+	check(try_write(THP "anon_order_policy", "adaptive") == EINVAL, "an unknown policy is refused");
+	check(!strcmp(get(THP "anon_order_policy"), "sysfs baseline simple [variable] retry\n"),
+	      "and leaves the one in force");
+}
+
+static void fits(void)
+{
+	static const char * const names[] = { "simple", "variable", "retry" };
+	size_t block = page << hinted, i;
+	int order, lower = below(hinted);
+	char *p;
+
+	policy("baseline");
+	expect("baseline, hinted", area(MADV_HUGEPAGE) + block, 0,
+	       "baseline preferred=0 chosen=0 reasons=0:chosen");
+	for (i = 0; i < 3; i++) {
+		policy(names[i]);
+		expect("hinted", area(MADV_HUGEPAGE) + block + page, hinted,
+		       "%s preferred=%d chosen=%d reasons=%d:chosen", names[i], hinted, hinted, hinted);
+		expect("unhinted", area(0) + block + page, unhinted,
+		       "%s preferred=%d chosen=%d reasons=%d:chosen", names[i], unhinted, unhinted, unhinted);
+		expect("MADV_NOHUGEPAGE", area(MADV_NOHUGEPAGE) + block, 0,
+		       "%s preferred=%d chosen=0 reasons=%s", names[i], unhinted,
+		       reasons(unhinted, "not_allowed", 0, "not_allowed"));
+
+		/* A page already there: the upper half of the block is free. */
+		p = area(MADV_HUGEPAGE);
+		policy("baseline");
+		touch(p);
+		policy(names[i]);
+		order = i ? lower : 0;
+		expect("beside a page", p + block - page, order,
+		       "%s preferred=%d chosen=%d reasons=%s", names[i], hinted, order,
+		       reasons(hinted, "pte_overlap", order, "not_allowed"));
+		check(order_at(p) == 0 && order_at(p + block) == -1, "and nothing else was touched");
+
+		p = area(MADV_HUGEPAGE) + block;
+		munmap(p - block, block + page);
+		expect("across the start", p + block - page, order,
+		       "%s preferred=%d chosen=%d reasons=%s", names[i], hinted, order,
+		       reasons(hinted, "vma_start", order, "not_allowed"));
+		p = area(MADV_HUGEPAGE) + block;
+		munmap(p + block - page, block + page);
+		expect("across the end", p, order,
+		       "%s preferred=%d chosen=%d reasons=%s", names[i], hinted, order,
+		       reasons(hinted, "vma_end", order, "not_allowed"));
+	}
+
+	policy("variable");
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	p = area(0);
+	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+	madvise(p, page << pmd_order, MADV_HUGEPAGE);
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	expect("PR_SET_THP_DISABLE", p, 0, "variable preferred=%d chosen=0 reasons=%s", hinted,
+	       reasons(hinted, "not_allowed", 0, "not_allowed"));
+	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+
+	/* Only the last pages of the block are free, one fault after the other. */
+	p = area(MADV_HUGEPAGE);
+	policy("baseline");
+	touch(p + (block >> 1) - page);
+	policy("variable");
+	expect("below the middle", p, below(hinted - 1), "variable preferred=%d chosen=%d reasons=%s",
+	       hinted, below(hinted - 1), reasons(hinted, "pte_overlap", below(hinted - 1), "pte_overlap"));
+}
+
+static void allocation_fails(void)
+{
+	char *p = area(MADV_HUGEPAGE), *q = area(MADV_HUGEPAGE), *r = area(MADV_HUGEPAGE);
+	int lower = below(hinted);
+
+	policy("variable");
+	fail_orders_from(hinted);
+	expect("variable, allocation fails", p, 0, "variable preferred=%d chosen=0 reasons=%s", hinted,
+	       reasons(hinted, "alloc_failed", 0, "not_allowed"));
+	policy("simple");
+	expect("simple, allocation fails", q, 0, "simple preferred=%d chosen=0 reasons=%s", hinted,
+	       reasons(hinted, "alloc_failed", 0, "not_allowed"));
+	policy("retry");
+	expect("retry, allocation fails", r, lower, "retry preferred=%d chosen=%d reasons=%s", hinted, lower,
+	       reasons(hinted, "alloc_failed", lower, "not_allowed"));
+	fail_orders_from(2);
+	expect("retry, all orders fail", area(MADV_HUGEPAGE), 0, "retry preferred=%d chosen=0 reasons=%s",
+	       hinted, reasons(hinted, "alloc_failed", 0, "alloc_failed"));
+	fail_none();
+	expect("retry, none fails", area(MADV_HUGEPAGE), hinted, "retry preferred=%d chosen=%d reasons=%d:chosen",
+	       hinted, hinted, hinted);
+}
+
+/*
+ * A child in a cgroup that has room for a few pages, not for a block. The charge
+ * is batched, so that the first blocks may still fit in what is paid for already.
+ */
+static void charge_fails(void)
+{
+	size_t block = page << hinted;
+	char *p = area(MADV_HUGEPAGE), wanted[64], c;
+	int go[2], done[2], i, seen = 0;
+	char *at;
+	pid_t pid;
+
+	mkdir("/cg", 0755);
+	if (mount("cgroup2", "/cg", "cgroup2", 0, NULL) || pipe(go) || pipe(done)) {
+		check(0, "mount cgroup2: %s", strerror(errno));
+		return;
+	}
+	put("/cg/cgroup.subtree_control", "+memory");
+	mkdir("/cg/small", 0755);
+	policy("variable");
+	pid = fork();
+	if (!pid) {
+		for (i = 0; i < 8 && read(go[0], &c, 1) == 1; i++) {
+			if (i)
+				p[(i - 1) * block] = 1;
+			if (write(done[1], &c, 1) != 1)
+				break;
+		}
+		_exit(0);
+	}
+	put("/cg/small/cgroup.procs", "%d", pid);
+	put(TRACE "trace", "");
+	put(TRACE "events/anon_order/anon_order/enable", "1");
+	for (i = 0; i < 8; i++) {
+		if (write(go[1], "", 1) != 1 || read(done[0], &c, 1) != 1)
+			break;
+		if (!i)
+			put("/cg/small/memory.max", "%ld",
+			    atol(get("/cg/small/memory.current")) + 10 * (long)page);
+	}
+	put(TRACE "events/anon_order/anon_order/enable", "0");
+	check(i == 8, "the child lived through it");
+	snprintf(wanted, sizeof(wanted), "chosen=0 reasons=%d:charge_failed,", hinted);
+	at = strstr(get(TRACE "trace"), wanted);
+	seen = at != NULL;
+	check(seen, "the memory cgroup refuses a block: %.*s", at ? (int)strcspn(at, "\n") : 8,
+	      at ? at : "no event");
+	waitpid(pid, NULL, 0);
+}
+
+static void userfault(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_WP };
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* UFFD_USER_MODE_ONLY */);
+	char *p = area(MADV_HUGEPAGE);
+
+	reg.range.start = (uintptr_t)p;
+	reg.range.len = page << pmd_order;
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api) || ioctl(fd, UFFDIO_REGISTER, &reg)) {
+		check(0, "userfaultfd: %s", strerror(errno));
+		return;
+	}
+	policy("retry");
+	expect("userfaultfd", p, 0, "retry preferred=%d chosen=0 reasons=%s", hinted,
+	       reasons(hinted, "uffd", 0, "uffd"));
+	close(fd);
+}
+
+static void as_before(void)
+{
+	size_t block = page << 4;
+	int o;
+	long before, fell;
+	char *p;
+
+	policy("sysfs");
+	expect("sysfs, nothing enabled", area(MADV_HUGEPAGE), 0, "sysfs preferred=0 chosen=0 reasons=0:chosen");
+	size_enabled(4, "always");
+	size_enabled(2, "madvise");
+	expect("sysfs, order 4 always", area(0), 4, "sysfs preferred=4 chosen=4 reasons=4:chosen");
+	p = area(MADV_HUGEPAGE);
+	policy("baseline");
+	touch(p);
+	policy("sysfs");
+	expect("sysfs, next enabled", p + block - page, 2,
+	       "sysfs preferred=4 chosen=2 reasons=4:pte_overlap,3:not_allowed,2:chosen");
+	p = area(0);
+	policy("baseline");
+	touch(p);
+	policy("sysfs");
+	expect("sysfs, order 2 not enabled here", p + block - page, 0,
+	       "sysfs preferred=4 chosen=0 reasons=4:pte_overlap,3:not_allowed,2:not_allowed,1:not_allowed,0:chosen");
+	p = area(MADV_HUGEPAGE);
+	fell = stat_of(4, "anon_fault_fallback");
+	before = stat_of(2, "anon_fault_alloc");
+	fail_orders_from(3);
+	expect("sysfs retries", p, 2, "sysfs preferred=4 chosen=2 reasons=4:alloc_failed,3:not_allowed,2:chosen");
+	fail_none();
+	check(stat_of(4, "anon_fault_fallback") == fell + 1 && stat_of(2, "anon_fault_alloc") == before + 1,
+	      "and the statistics count it");
+	size_enabled(4, "never");
+	size_enabled(2, "never");
+
+	policy("variable");
+	before = stat_of(hinted, "anon_fault_alloc");
+	for (o = 0; o < 4; o++)
+		touch(area(MADV_HUGEPAGE));
+	check(stat_of(hinted, "anon_fault_alloc") == before + 4, "folios of a policy are counted by size");
+
+	/* PMD-sized THP keep their own control, whatever the policy. */
+	if ((page << pmd_order) <= 64UL << 20) {
+		size_enabled(pmd_order, "madvise");
+		policy("baseline");
+		p = area(MADV_HUGEPAGE);
+		check(!strcmp(touch(p), "no event") && order_at(p) == pmd_order,
+		      "PMD-sized THP are as before: order %d", order_at(p));
+		size_enabled(pmd_order, "never");
+	}
+	policy("sysfs");
+	put(TRACE "trace", "");
+	put(TRACE "events/anon_order/anon_order/enable", "1");
+	p = area(0);
+	(void)*(volatile char *)p;
+	put(TRACE "events/anon_order/anon_order/enable", "0");
+	{
+		char wanted[64];
+
+		snprintf(wanted, sizeof(wanted), "address=0x%lx ", (uintptr_t)p);
+		check(!strstr(get(TRACE "trace"), wanted), "a read that maps the zero page is not recorded");
+	}
+}
+
+#define ROUNDS 400
+static char *shared;
+static pthread_barrier_t barrier;
+
+static void *racer(void *unused)
+{
+	int i;
+
+	(void)unused;
+	for (i = 0; i < ROUNDS; i++) {
+		pthread_barrier_wait(&barrier);
+		shared[(size_t)i * page * 4] = 1;
+	}
+	return NULL;
+}
+
+static void races(void)
+{
+	pthread_t t[2];
+	char *at;
+	int i, raced = 0, chosen = 0;
+
+	policy("variable");
+	shared = area(MADV_HUGEPAGE);
+	put(TRACE "buffer_size_kb", "2048");
+	put(TRACE "trace", "");
+	put(TRACE "events/anon_order/anon_order/enable", "1");
+	pthread_barrier_init(&barrier, NULL, 2);
+	for (i = 0; i < 2; i++)
+		pthread_create(&t[i], NULL, racer, NULL);
+	for (i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	put(TRACE "events/anon_order/anon_order/enable", "0");
+	for (at = get(TRACE "trace"); (at = strstr(at, "reasons=")); at++) {
+		size_t len = strcspn(at, "\n");
+
+		raced += memmem(at, len, ":raced", 6) != NULL;
+		chosen += memmem(at, len, ":chosen", 7) != NULL;
+		if (memmem(at, len, ":raced", 6) && raced == 1)
+			printf("# %.*s\n", (int)len, at);
+	}
+	check(raced > 0 && chosen > 0, "two threads race: %d lost, %d won", raced, chosen);
+}
+
+/* What a fault costs under each policy, for the eye. Emulated time says little. */
+static void costs(void)
+{
+	static const char * const names[] = { "sysfs", "baseline", "simple", "variable", "retry", "sysfs" };
+	struct timespec a, b;
+	size_t i, j, n = (16UL << 20) / page;
+	char *p;
+
+	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		policy(names[i]);
+		p = area(0);
+		clock_gettime(CLOCK_MONOTONIC, &a);
+		for (j = 0; j < n; j++)
+			p[j * page] = 1;
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		printf("# %s: %ld ns per page\n", names[i],
+		       ((b.tv_sec - a.tv_sec) * 1000000000L + b.tv_nsec - a.tv_nsec) / (long)n);
+		munmap(p, 2 * page << pmd_order);
+	}
+	policy("sysfs");
+}
+
+int main(void)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	page = sysconf(_SC_PAGESIZE);
+	page_shift = __builtin_ctzl(page);
+	pmd_order = page_shift - 3;
+	hinted = page == 4096 ? 4 : page == 16384 ? 7 : 5;
+	unhinted = page_shift < 16 ? 16 - page_shift : 0;
+	if (unhinted > hinted)
+		unhinted = hinted;
+
+	mount("proc", "/proc", "proc", 0, NULL);
+	mount("sysfs", "/sys", "sysfs", 0, NULL);
+	mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL);
+	mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, NULL);
+	printf("# page size %zu, PMD order %d\n", page, pmd_order);
+
+	knob();
+	size_enabled(pmd_order, "never");
+	fits();
+	allocation_fails();
+	userfault();
+	as_before();
+	charge_fails();
+	races();
+	if (strstr(get("/proc/cmdline"), "costs"))
+		costs();
+	printf("1..%d\n# %d failed\n", number, failed);
+	if (strstr(get("/proc/cmdline"), "stay")) {
+		printf("# staying\n");
+		pause();
+	}
+	sync();
+	reboot(RB_POWER_OFF);
+	return 0;
+}
