@@ -6,6 +6,7 @@
 //! Nothing here decides what is right or wrong; that is the crate `verdict`.
 
 pub mod image;
+pub mod kernel_memory;
 pub mod order;
 pub mod pte;
 pub mod release;

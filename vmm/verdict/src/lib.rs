@@ -1,1 +1,32 @@
-//! TODO
+//! Rules about Linux page tables on arm64, and what is said of them.
+//!
+//! The way of the data: a regime, guest memory and a process's VMAs go into [`judge`], which
+//! gives a [`ProcessVerdict`]: findings, and every naturally aligned block of the process with
+//! what became of it. [`judge_sharing`] looks across processes, [`judge_kernel`] at the upper half.
+//! A [`Report`] gathers verdicts by workload and step; the writers ([`text`], [`map`], [`junit`],
+//! [`ktap`], JSON) only print it. [`dump`] streams single entries.
+//!
+//! Which rule asserts what, and what is deliberately not asserted, is written at [`RuleId`].
+
+mod blocks;
+mod expect;
+mod finding;
+mod group;
+mod input;
+mod judge;
+
+mod rule;
+mod rules;
+mod sharing;
+mod tally;
+
+pub use blocks::{BlockRow, BlockState, Reason};
+pub use finding::{Finding, Hex, NotJudged, Process, Severity};
+pub use input::{Expectation, Expected, ProcessInput};
+pub use judge::judge;
+pub use rule::RuleId;
+pub use sharing::judge_sharing;
+pub use tally::{EntryCounts, ProcessVerdict, VmaVerdict};
+
+#[cfg(test)]
+mod tests;

@@ -174,9 +174,11 @@ pub fn decode_ring(
                 all.being_written += 1;
                 continue;
             }
-            // Slot i holds record i + 1, or a later one a whole number of rounds on.
+            // Slot i holds record i + 1, or a later one a whole number of rounds on. The number is
+            // written before `next` is, so the newest may be one ahead of it.
             let slot = done + index as u64;
-            if seq > next || (seq - 1) % slots != slot {
+            let oldest = next.saturating_sub(slots) + 1;
+            if !(oldest..=next + 1).contains(&seq) || (seq - 1) % slots != slot {
                 return cursor.unexpected("seq", seq, "the number that belongs in this slot");
             }
             all.records.push(cursor.record()?);

@@ -1,0 +1,340 @@
+//! Naturally aligned blocks of a group's size: what became of each, and why it is not folded.
+
+use linux::order::OrderRecords;
+use linux::pte::{bits, Kind, Pte, SwapKind};
+use schemars::JsonSchema;
+use serde::Serialize;
+use stage1::Level;
+
+use crate::group::{field_names, Group};
+use crate::Hex;
+
+/// What became of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BlockState {
+    /// A rule is broken here.
+    Broken,
+    /// All entries carry the Contiguous bit.
+    Folded,
+    /// Could carry the bit and does not: legal.
+    Eligible,
+    /// Fully present, and cannot carry the bit.
+    NotEligible,
+    /// Some pages are present and some are not.
+    Partial,
+    /// Nothing present; something is swapped out, moved, or marked.
+    Away,
+    /// Mapped by a block descriptor.
+    Block,
+    /// Mapped by a contiguous group of block descriptors.
+    ContiguousBlock,
+    /// Nothing there.
+    Empty,
+}
+
+/// Why a block is not folded.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "why")]
+pub enum Reason {
+    /// Pages are missing.
+    Holes {
+        /// How many are present.
+        present: u32,
+    },
+    /// The block lies in more than one VMA, or reaches beyond one.
+    CrossesVma,
+    /// The zero page or a page frame without a folio.
+    Special,
+    /// PROT_NONE or a NUMA hint: present for Linux, not for the CPU.
+    NotAccessible,
+    /// Output addresses are not consecutive.
+    NotConsecutive,
+    /// Output addresses are consecutive, but not aligned to the block.
+    Misaligned,
+    /// Fields differ.
+    Differs {
+        /// Their names in the notation of the Arm ARM, software bits by Linux's names.
+        fields: String,
+    },
+    /// The kernel's record says that the folio is smaller than the block.
+    SmallFolio {
+        /// Its order.
+        order: u8,
+    },
+    /// The kernel is built without `CONFIG_ARM64_CONTPTE`.
+    NoContpte,
+    /// All match. Linux folds when it maps a whole aligned block at once, or when the last page of
+    /// a block is mapped last; or the pages are of several folios that happen to be consecutive.
+    FilledOtherwise,
+}
+
+/// Consecutive blocks that look the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct BlockRow {
+    /// First address of the first block.
+    pub va: Hex,
+    /// First address behind the last.
+    pub end: Hex,
+    /// How many blocks.
+    pub blocks: u64,
+    /// What became of each.
+    pub state: BlockState,
+    /// Why it is not folded, where that is known and it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// One character per page of one block; see [`crate::map::LEGEND`].
+    pub pages: String,
+}
+
+impl Reason {
+    /// For people, as the end of a sentence.
+    pub fn text(&self) -> String {
+        match self {
+            Reason::Holes { present } => format!("only {present} pages are present"),
+            Reason::CrossesVma => "the block reaches beyond the VMA".into(),
+            Reason::Special => "special entries (zero page or page frames without a folio)".into(),
+            Reason::NotAccessible => "PROT_NONE or NUMA hint".into(),
+            Reason::NotConsecutive => "output addresses are not consecutive".into(),
+            Reason::Misaligned => "output addresses are not aligned to the block".into(),
+            Reason::Differs { fields } => format!("{fields} differ"),
+            Reason::SmallFolio { order } => format!("the order record says order {order}"),
+            Reason::NoContpte => "the kernel has no CONTPTE".into(),
+            Reason::FilledOtherwise => {
+                "filled in another way than whole or with the last page last, or of several folios"
+                    .into()
+            }
+        }
+    }
+}
+
+/// One character for an entry of a level-3 group.
+pub(crate) fn page_character(pte: Pte, leaf: bool) -> char {
+    match pte.kind() {
+        Kind::None => '.',
+        // Bits [1:0] of 0b01: reserved at level 3.
+        Kind::Valid if !leaf => '?',
+        Kind::Valid if pte.valid_cont() => '=',
+        Kind::Valid if pte.special() => 'z',
+        Kind::Valid if pte.write() => '-',
+        Kind::Valid => 'r',
+        Kind::ProtNone | Kind::PresentInvalid => 'n',
+        Kind::Swap(entry) => match entry.kind() {
+            SwapKind::Swapped => 's',
+            SwapKind::Marker | SwapKind::Special => 'm',
+        },
+    }
+}
+
+/// What is known besides the entries.
+pub(crate) struct Context<'a> {
+    /// The whole group lies in one VMA.
+    pub inside: bool,
+    pub orders: Option<&'a OrderRecords>,
+    pub pid: u32,
+    pub contpte: Option<bool>,
+}
+
+/// Classifies a level-3 group of which at least one word is not 0; `members` are the places that
+/// belong to the VMA at hand.
+pub(crate) fn classify(
+    group: &Group<'_>,
+    members: std::ops::Range<usize>,
+    context: &Context<'_>,
+) -> (BlockState, Option<Reason>) {
+    debug_assert_eq!(group.level, Level::L3);
+    let words = &group.words[members];
+    let count = |of: fn(Pte) -> bool| words.iter().filter(|&&word| of(Pte(word))).count();
+    let valid = count(Pte::valid);
+    let contiguous = count(Pte::valid_cont);
+    if valid == words.len() && contiguous == valid {
+        // Also where the block goes on in the next VMA: it stays folded after a VMA split.
+        return (BlockState::Folded, None);
+    }
+    if words.iter().all(|&word| word == 0) {
+        return (BlockState::Empty, None);
+    }
+    if valid == 0 {
+        let accessible = count(Pte::present_invalid) == 0;
+        return if accessible {
+            (BlockState::Away, None)
+        } else if count(Pte::present_invalid) == words.len() && context.inside {
+            (BlockState::NotEligible, Some(Reason::NotAccessible))
+        } else {
+            let present = count(Pte::present) as u32;
+            (BlockState::Partial, Some(Reason::Holes { present }))
+        };
+    }
+    if valid < words.len() {
+        let present = valid as u32;
+        return (BlockState::Partial, Some(Reason::Holes { present }));
+    }
+    let no = |reason| (BlockState::NotEligible, Some(reason));
+    if !context.inside {
+        return no(Reason::CrossesVma);
+    }
+    if count(Pte::special) > 0 {
+        return no(Reason::Special);
+    }
+    if !group.consecutive() {
+        return no(Reason::NotConsecutive);
+    }
+    if !group.aligned() {
+        return no(Reason::Misaligned);
+    }
+    let differing = group.differing() & !bits::VALID;
+    if differing != 0 {
+        return no(Reason::Differs {
+            fields: field_names(differing),
+        });
+    }
+    if context.contpte == Some(false) {
+        return no(Reason::NoContpte);
+    }
+    let page = group.regime.granule.bytes();
+    let record = context
+        .orders
+        .and_then(|orders| orders.last_for(context.pid, group.va, page));
+    if let Some(order) = record.and_then(|record| record.chosen) {
+        if 1usize << order < group.words.len() {
+            return no(Reason::SmallFolio { order });
+        }
+    }
+    (BlockState::Eligible, Some(Reason::FilledOtherwise))
+}
+
+/// Adds a row, or lengthens the last one where it goes on in the same way.
+pub(crate) fn push(rows: &mut Vec<BlockRow>, row: BlockRow) {
+    if let Some(last) = rows.last_mut() {
+        let same = last.state == row.state && last.reason == row.reason && last.pages == row.pages;
+        if same && last.end == row.va {
+            last.end = row.end;
+            last.blocks += row.blocks;
+            return;
+        }
+    }
+    rows.push(row);
+}
+
+/// Sorts rows and fills what lies between them with empty blocks of `size` bytes; `start..end` is
+/// the VMA.
+pub(crate) fn complete(
+    mut rows: Vec<BlockRow>,
+    (start, end): (u64, u64),
+    size: u64,
+    pages: usize,
+) -> Vec<BlockRow> {
+    rows.sort_by_key(|row| row.va);
+    let mut all = Vec::with_capacity(rows.len());
+    let mut at = start / size * size;
+    let fill = |all: &mut Vec<BlockRow>, from: u64, to: u64| {
+        if from < to {
+            push(
+                all,
+                BlockRow {
+                    va: Hex(from),
+                    end: Hex(to),
+                    blocks: (to - from) / size,
+                    state: BlockState::Empty,
+                    reason: None,
+                    pages: ".".repeat(pages),
+                },
+            );
+        }
+    };
+    for row in rows {
+        fill(&mut all, at, row.va.0);
+        at = row.end.0;
+        push(&mut all, row);
+    }
+    fill(&mut all, at, end.next_multiple_of(size));
+    all
+}
+
+/// Marks the blocks that `broken` ranges touch; rows are cut where they are only in part.
+pub(crate) fn mark_broken(rows: &mut Vec<BlockRow>, broken: &[(u64, u64)], size: u64) {
+    for &(from, to) in broken {
+        let (from, to) = (from / size * size, to.div_ceil(size).saturating_mul(size));
+        let first = rows.partition_point(|row| row.end.0 <= from);
+        let mut at = first;
+        while at < rows.len() && rows[at].va.0 < to {
+            if rows[at].state == BlockState::Broken {
+                at += 1;
+                continue;
+            }
+            let row = rows.remove(at);
+            let cut = [row.va.0, from.max(row.va.0), to.min(row.end.0), row.end.0];
+            for (part, ends) in cut.windows(2).enumerate() {
+                if ends[0] < ends[1] {
+                    let state = if part == 1 {
+                        BlockState::Broken
+                    } else {
+                        row.state
+                    };
+                    let piece = BlockRow {
+                        va: Hex(ends[0]),
+                        end: Hex(ends[1]),
+                        blocks: (ends[1] - ends[0]) / size,
+                        state,
+                        ..row.clone()
+                    };
+                    rows.insert(at, piece);
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(va: u64, end: u64, state: BlockState) -> BlockRow {
+        BlockRow {
+            va: Hex(va),
+            end: Hex(end),
+            blocks: (end - va) / 0x1_0000,
+            state,
+            reason: None,
+            pages: String::new(),
+        }
+    }
+
+    #[test]
+    fn gaps_are_empty_and_equal_rows_are_one() {
+        let mut rows = Vec::new();
+        push(&mut rows, row(0x2_0000, 0x3_0000, BlockState::Folded));
+        push(&mut rows, row(0x3_0000, 0x4_0000, BlockState::Folded));
+        assert_eq!(rows.len(), 1);
+        let all = complete(rows, (0x1_1000, 0x5_8000), 0x1_0000, 16);
+        let seen: Vec<_> = all.iter().map(|r| (r.va.0, r.blocks, r.state)).collect();
+        assert_eq!(
+            seen,
+            [
+                (0x1_0000, 1, BlockState::Empty),
+                (0x2_0000, 2, BlockState::Folded),
+                (0x4_0000, 2, BlockState::Empty),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_break_cuts_its_row() {
+        let mut rows = vec![row(0x1_0000, 0x5_0000, BlockState::Folded)];
+        mark_broken(
+            &mut rows,
+            &[(0x3_4000, 0x3_5000), (0x3_0000, 0x4_0000)],
+            0x1_0000,
+        );
+        let seen: Vec<_> = rows.iter().map(|r| (r.va.0, r.end.0, r.state)).collect();
+        assert_eq!(
+            seen,
+            [
+                (0x1_0000, 0x3_0000, BlockState::Folded),
+                (0x3_0000, 0x4_0000, BlockState::Broken),
+                (0x4_0000, 0x5_0000, BlockState::Folded),
+            ]
+        );
+    }
+}

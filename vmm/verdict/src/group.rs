@@ -1,0 +1,163 @@
+//! One naturally aligned group of descriptors in a table: what the Contiguous bit speaks of.
+
+use linux::pte::{bits, Pte};
+use stage1::{Level, Regime};
+
+use crate::{Finding, Hex, Process, RuleId, Severity};
+
+/// A group, whole, wherever a walk began or ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group<'a> {
+    pub regime: &'a Regime,
+    pub level: Level,
+    /// VA of the first member.
+    pub va: u64,
+    /// Physical address of the table.
+    pub table: u64,
+    /// Index of the first member.
+    pub index: usize,
+    pub words: &'a [u64],
+}
+
+/// Fields that members may differ in, by name. AF, AP\[2\] and the dirty bit are not among them.
+const NAMED: [(u64, &str); 11] = [
+    (0b111 << 2, "AttrIndx"),
+    (1 << 5, "NS"),
+    (bits::USER, "AP[1]"),
+    (0b11 << 8, "SH"),
+    (bits::NG, "nG"),
+    (1 << 50, "GP"),
+    (bits::WRITE, "DBM"),
+    (bits::PXN, "PXN"),
+    (bits::UXN, "UXN"),
+    (0b1111 << 59, "PBHA"),
+    (1 << 63, "bit 63"),
+];
+
+const NAMED_SOFTWARE: [(u64, &str); 3] = [
+    (bits::SPECIAL, "SPECIAL"),
+    (bits::DEVMAP, "DEVMAP"),
+    (bits::UFFD_WP, "UFFD_WP"),
+];
+
+impl<'a> Group<'a> {
+    /// Bytes that one member maps.
+    pub fn step(&self) -> u64 {
+        self.regime.entry_size(self.level)
+    }
+
+    /// VA of member `at`.
+    pub fn va_of(&self, at: usize) -> u64 {
+        self.va.wrapping_add(at as u64 * self.step())
+    }
+
+    /// First VA behind the group; wraps to 0 at the top.
+    pub fn end(&self) -> u64 {
+        self.va_of(self.words.len())
+    }
+
+    /// Whether `word` is a page or a block.
+    pub fn is_leaf(&self, word: u64) -> bool {
+        match self.level {
+            Level::L3 => word & 3 == 3,
+            level => word & 3 == 1 && self.regime.level(level).leaf_allowed,
+        }
+    }
+
+    /// Whether `word` leads to another table.
+    pub fn is_table(&self, word: u64) -> bool {
+        self.level != Level::L3 && word & 3 == 3
+    }
+
+    /// Pages and blocks with their place in the group.
+    pub fn leaves(&self) -> impl Iterator<Item = (usize, Pte)> + use<'a, '_> {
+        let leaf = |&(_, &word): &(usize, &u64)| self.is_leaf(word);
+        let all = self.words.iter().enumerate().filter(leaf);
+        all.map(|(at, &word)| (at, Pte(word)))
+    }
+
+    /// Output address of a leaf.
+    pub fn output(&self, word: u64) -> u64 {
+        self.regime.output_address(self.level, word).0
+    }
+
+    /// The bits of a leaf that hold output address.
+    pub fn address_bits(&self) -> u64 {
+        let high = match (self.regime.ds, self.regime.lpa) {
+            (true, _) => 0b11 << 8,
+            (_, true) => 0b1111 << 12,
+            _ => 0,
+        };
+        self.regime.level(self.level).leaf_address | high
+    }
+
+    /// The bits in which leaves differ, of those that `__contpte_try_fold()` compares: all but
+    /// address, AF, AP\[2\], the dirty bit and the Contiguous bit itself.
+    pub fn differing(&self) -> u64 {
+        let ignored = bits::AF | bits::RDONLY | bits::DIRTY | bits::CONT | self.address_bits();
+        self.differing_in(!ignored)
+    }
+
+    /// The bits of `mask` in which leaves differ.
+    pub fn differing_in(&self, mask: u64) -> u64 {
+        let all = self.leaves().fold((0, u64::MAX), |(or, and), (_, pte)| {
+            (or | pte.0, and & pte.0)
+        });
+        match all {
+            (_, u64::MAX) => 0,
+            (or, and) => (or ^ and) & mask,
+        }
+    }
+
+    /// Whether the leaves' output addresses are as far apart as they are.
+    pub fn consecutive(&self) -> bool {
+        let mut bases = self
+            .leaves()
+            .map(|(at, pte)| self.output(pte.0).wrapping_sub(at as u64 * self.step()));
+        let first = bases.next();
+        bases.all(|base| Some(base) == first)
+    }
+
+    /// Whether the first leaf's output address fits a group that is aligned.
+    pub fn aligned(&self) -> bool {
+        let size = self.step() * self.words.len() as u64;
+        self.leaves().next().is_none_or(|(at, pte)| {
+            let base = self.output(pte.0).wrapping_sub(at as u64 * self.step());
+            base % size == 0
+        })
+    }
+
+    /// A finding about this group.
+    pub fn finding(&self, rule: RuleId, process: Option<&Process>, message: String) -> Finding {
+        Finding {
+            rule,
+            severity: match rule {
+                RuleId::Eligible => Severity::Information,
+                _ => Severity::Error,
+            },
+            process: process.cloned(),
+            va: Hex(self.va),
+            end: Hex(self.end()),
+            level: self.level.number(),
+            table: Hex(self.table),
+            index: self.index,
+            words: self.words.iter().map(|&word| Hex(word)).collect(),
+            message,
+        }
+    }
+}
+
+/// The fields in `bits`, by name.
+pub(crate) fn field_names(mut differing: u64) -> String {
+    let mut names = Vec::new();
+    for (mask, name) in NAMED.iter().chain(&NAMED_SOFTWARE) {
+        if differing & mask != 0 {
+            names.push((*name).to_owned());
+            differing &= !mask;
+        }
+    }
+    if differing != 0 {
+        names.push(format!("bits {differing:#x}"));
+    }
+    names.join(", ")
+}

@@ -1,0 +1,144 @@
+//! The half of L8 that looks across mappings: a page that is writable in private memory is mapped
+//! once, in all processes that were given.
+
+use stage1::{PhysMemory, Regime};
+
+use crate::expect::group_at;
+use crate::finding::KEPT_PER_RULE;
+use crate::{Finding, Hex, ProcessVerdict, RuleId};
+
+/// Consecutive pages, mapped consecutively.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub pa: u64,
+    pub va: u64,
+    pub bytes: u64,
+    /// Writable, and in private memory.
+    pub exclusive: bool,
+    pub vma: u32,
+}
+
+/// Adds a mapping to a list, to the last one where it goes on.
+pub(crate) fn push(mappings: &mut Vec<Mapping>, new: Mapping) {
+    if let Some(last) = mappings.last_mut() {
+        let follows = last.pa.wrapping_add(last.bytes) == new.pa
+            && last.va.wrapping_add(last.bytes) == new.va;
+        if follows && last.exclusive == new.exclusive && last.vma == new.vma {
+            last.bytes += new.bytes;
+            return;
+        }
+    }
+    mappings.push(new);
+}
+
+/// The largest power of two that is aligned in both addresses and lies in the mapping.
+pub(crate) fn largest_run(mapping: &Mapping) -> u64 {
+    let apart = (mapping.va ^ mapping.pa).trailing_zeros().min(52);
+    (0..=apart)
+        .rev()
+        .map(|shift| 1u64 << shift)
+        .find(|&size| {
+            let start = mapping.va.next_multiple_of(size);
+            start.saturating_add(size) <= mapping.va + mapping.bytes
+        })
+        .unwrap_or(0)
+}
+
+/// Looks for pages that are writable and private in one place and mapped in another, across all
+/// processes (threads of one address space are told apart from processes by their first table).
+///
+/// Linux 6.12 maps an anonymous page writable only while it is exclusive to that mapping
+/// (`PageAnonExclusive`). The findings go to the process whose mapping is writable. What is
+/// special, devmap or hugetlb, or in a VMA of page frames, is not held to be exclusive; nor is a
+/// private *file* mapping of which VmFlags are not known, because it may be hugetlb.
+///
+/// `regimes` are those of the verdicts, in the same order.
+pub fn judge_sharing<M: PhysMemory + ?Sized>(
+    memory: &M,
+    regimes: &[Regime],
+    verdicts: &mut [ProcessVerdict],
+) {
+    let mut all: Vec<(Mapping, usize)> = Vec::new();
+    for (index, verdict) in verdicts.iter().enumerate() {
+        let same = |other: &ProcessVerdict| other.root == verdict.root;
+        if !verdicts[..index].iter().any(same) {
+            all.extend(verdict.mappings.iter().map(|mapping| (*mapping, index)));
+        }
+    }
+    all.sort_unstable_by_key(|(mapping, process)| (mapping.pa, mapping.va, *process));
+    // Of those before, the one that reaches furthest, and the exclusive one that does.
+    let mut furthest: [Option<(Mapping, usize)>; 2] = [None, None];
+    let mut found = Vec::new();
+    for &(mapping, process) in &all {
+        let end = mapping.pa + mapping.bytes;
+        // Against any earlier one if this is exclusive, else against an exclusive one.
+        let before = furthest[usize::from(!mapping.exclusive)];
+        if let Some((other, owner)) = before.filter(|(o, _)| o.pa + o.bytes > mapping.pa) {
+            found.push(((mapping, process), (other, owner)));
+        }
+        let further = |kept: &Option<(Mapping, usize)>| {
+            kept.is_none_or(|(kept, _)| kept.pa + kept.bytes < end)
+        };
+        if further(&furthest[0]) {
+            furthest[0] = Some((mapping, process));
+        }
+        if mapping.exclusive && further(&furthest[1]) {
+            furthest[1] = Some((mapping, process));
+        }
+    }
+    for (one, two) in found {
+        let (writable, other) = if one.0.exclusive {
+            (one, two)
+        } else {
+            (two, one)
+        };
+        add(memory, &regimes[writable.1], verdicts, writable, other);
+    }
+}
+
+fn add<M: PhysMemory + ?Sized>(
+    memory: &M,
+    regime: &Regime,
+    verdicts: &mut [ProcessVerdict],
+    writable: (Mapping, usize),
+    other: (Mapping, usize),
+) {
+    let pa = writable.0.pa.max(other.0.pa);
+    let end = (writable.0.pa + writable.0.bytes).min(other.0.pa + other.0.bytes);
+    let va = writable.0.va + (pa - writable.0.pa);
+    let other_va = other.0.va + (pa - other.0.pa);
+    let theirs = verdicts[other.1].process.clone();
+    let verdict = &mut verdicts[writable.1];
+    let kept = verdict
+        .findings
+        .iter()
+        .filter(|f| f.rule == RuleId::L8)
+        .count();
+    if kept >= KEPT_PER_RULE {
+        *verdict.dropped.entry(RuleId::L8).or_default() += 1;
+        return;
+    }
+    let message = format!(
+        "{} bytes of private memory at physical 0x{pa:x} are writable here and mapped at VA \
+         0x{other_va:016x} of {} ({}) too: a writable private page must be mapped once",
+        end - pa,
+        theirs.name,
+        theirs.pid
+    );
+    // Walked a moment ago, so it can be read again.
+    if let Ok(group) = group_at(memory, regime, va) {
+        let finding = group.finding(RuleId::L8, Some(&verdict.process), message);
+        verdict.findings.push(Finding {
+            va: Hex(va),
+            end: Hex(va + (end - pa)),
+            ..finding
+        });
+    }
+    let (from, to) = (va, va + (end - pa));
+    for vma in &mut verdict.vmas {
+        if from < vma.end.0 && vma.start.0 < to {
+            crate::blocks::mark_broken(&mut vma.rows, &[(from, to)], verdict.block_size);
+            vma.recount();
+        }
+    }
+}

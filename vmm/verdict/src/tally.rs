@@ -1,0 +1,143 @@
+//! What was seen in one process: counts, blocks, findings.
+
+use std::collections::BTreeMap;
+
+use linux::pte::{Kind, Pte, SwapKind};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::sharing::Mapping;
+use crate::{BlockRow, BlockState, Finding, Hex, NotJudged, Process, RuleId};
+
+/// Entries by what is in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct EntryCounts {
+    /// Valid pages (level 3).
+    pub pages: u64,
+    /// Of these, with the Contiguous bit.
+    pub contiguous_pages: u64,
+    /// Valid blocks, by level.
+    pub blocks: BTreeMap<i8, u64>,
+    /// Of these, with the Contiguous bit.
+    pub contiguous_blocks: BTreeMap<i8, u64>,
+    /// Valid and special: the zero page, page frames without a folio.
+    pub special: u64,
+    /// PROT_NONE, NUMA hints and others that are present for Linux and not for the CPU.
+    pub present_invalid: u64,
+    /// Swapped out.
+    pub swapped: u64,
+    /// Markers, migration entries and the like.
+    pub other: u64,
+}
+
+/// One VMA's part of a verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct VmaVerdict {
+    /// First address.
+    pub start: Hex,
+    /// First address behind it.
+    pub end: Hex,
+    /// As in `/proc/PID/maps`: `rw-p`.
+    pub permissions: String,
+    /// As in `/proc/PID/maps`, or empty.
+    pub name: String,
+    /// Bytes that valid entries map.
+    pub mapped: u64,
+    /// Of these, by entries with the Contiguous bit.
+    pub contiguous: u64,
+    /// Bytes of the largest naturally aligned range (a power of two, aligned in virtual and
+    /// physical address alike) that is mapped without a gap.
+    pub largest_run: u64,
+    /// Blocks by state.
+    pub blocks: BTreeMap<BlockState, u64>,
+    /// The blocks in order.
+    pub rows: Vec<BlockRow>,
+    /// Order choices that the kernel recorded for this VMA, by chosen order; `-1` is none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub orders: BTreeMap<i8, u64>,
+}
+
+/// One process, judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ProcessVerdict {
+    /// Who.
+    pub process: Process,
+    /// Bytes per page.
+    pub page_size: u64,
+    /// Bytes per block: what a level-3 group maps.
+    pub block_size: u64,
+    /// Findings by address.
+    pub findings: Vec<Finding>,
+    /// Findings that came after a rule's first hundred, by rule, and are not listed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped: BTreeMap<RuleId, u64>,
+    /// What could not be judged.
+    pub not_judged: Vec<NotJudged>,
+    /// What was left out on purpose, and why.
+    pub notes: Vec<String>,
+    /// Entries.
+    pub entries: EntryCounts,
+    /// By VMA.
+    pub vmas: Vec<VmaVerdict>,
+    /// Physical address of the first table: tells address spaces apart.
+    pub root: Hex,
+    /// What is mapped where, for [`crate::judge_sharing`].
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) mappings: Vec<Mapping>,
+}
+
+impl EntryCounts {
+    /// Counts a word that is not a table descriptor.
+    pub(crate) fn add(&mut self, level: i8, pte: Pte, leaf: bool) {
+        match pte.kind() {
+            Kind::None => {}
+            Kind::Valid if !leaf => self.other += 1,
+            Kind::Valid => {
+                self.special += u64::from(pte.special());
+                let contiguous = u64::from(pte.valid_cont());
+                if level == 3 {
+                    self.pages += 1;
+                    self.contiguous_pages += contiguous;
+                } else {
+                    *self.blocks.entry(level).or_default() += 1;
+                    *self.contiguous_blocks.entry(level).or_default() += contiguous;
+                }
+            }
+            Kind::ProtNone | Kind::PresentInvalid => self.present_invalid += 1,
+            Kind::Swap(entry) if entry.kind() == SwapKind::Swapped => self.swapped += 1,
+            Kind::Swap(_) => self.other += 1,
+        }
+    }
+}
+
+impl ProcessVerdict {
+    /// Error findings, listed or not.
+    pub fn errors(&self) -> u64 {
+        let listed = |f: &&Finding| f.severity == crate::Severity::Error;
+        let dropped = self
+            .dropped
+            .iter()
+            .filter(|(rule, _)| **rule != RuleId::Eligible);
+        self.findings.iter().filter(listed).count() as u64 + dropped.map(|(_, n)| n).sum::<u64>()
+    }
+
+    /// Blocks by state, over all VMAs.
+    pub fn blocks(&self) -> BTreeMap<BlockState, u64> {
+        let mut all = BTreeMap::new();
+        for (state, count) in self.vmas.iter().flat_map(|vma| &vma.blocks) {
+            *all.entry(*state).or_default() += count;
+        }
+        all
+    }
+}
+
+impl VmaVerdict {
+    /// Counts the rows again.
+    pub(crate) fn recount(&mut self) {
+        self.blocks.clear();
+        for row in &self.rows {
+            *self.blocks.entry(row.state).or_default() += row.blocks;
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The rules on made-up tables: a good one passes, one that is broken in just one way is caught by
+//! just that rule, and nothing on the "never assert" list is an error.
+
+mod guest;
+mod legal;
+mod linux_rules;
+mod sharing_rule;
+mod states;
