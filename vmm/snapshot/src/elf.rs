@@ -37,11 +37,12 @@ pub(crate) const PF_R: u32 = 4;
 
 pub(crate) const CORE: &str = "CORE";
 pub(crate) const NT_PRSTATUS: u32 = 1;
-/// The owner of our own notes; their types follow.
+/// The owner of our own notes; their types follow. Small numbers would do by the standard, but
+/// BFD looks at the type alone: gdb took a note of type 2 for floating-point registers.
 pub(crate) const FOLIOSCOPE: &str = "FOLIOSCOPE";
-pub(crate) const NT_REGISTERS: u32 = 1;
-pub(crate) const NT_RAM: u32 = 2;
-pub(crate) const NT_NOTES: u32 = 3;
+pub(crate) const NT_REGISTERS: u32 = 0x464f_4c01;
+pub(crate) const NT_RAM: u32 = 0x464f_4c02;
+pub(crate) const NT_NOTES: u32 = 0x464f_4c03;
 
 /// The version of the REGISTERS and RAM notes.
 pub(crate) const CORE_SCHEMA: u32 = 1;

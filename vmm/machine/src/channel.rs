@@ -1,0 +1,299 @@
+//! The channel to the agent in the guest: lines of bytes, whose meaning is the caller's.
+//!
+//! Not every kernel has virtio-console, so the agent finds two lanes, a virtio-serial port and a
+//! second UART. The lane on which the first whole line comes is the channel; the other is closed.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crate::error::{excerpt, ChannelError};
+use crate::stream::{poll, Deadline, Stream};
+
+/// The longest line that is taken for one, in bytes.
+const MOST_LINE: usize = 16 << 20;
+
+/// The host's end of the channel.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    lanes: Vec<Lane>,
+    /// Whether the one lane that is left has been chosen.
+    chosen: bool,
+    /// All lines, each with its direction.
+    transcript: File,
+}
+
+#[derive(Debug)]
+struct Lane {
+    stream: Stream,
+    buffer: Vec<u8>,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
+    closed: bool,
+}
+
+/// What a wait on the channel ended with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// A line, without its end.
+    Line(Vec<u8>),
+    /// There is something to read on the other descriptor that was to be watched.
+    Other,
+    /// The deadline passed.
+    Nothing,
+}
+
+impl Channel {
+    /// A channel on whichever of `streams` speaks first.
+    pub(crate) fn new(streams: Vec<Stream>, transcript: File) -> Self {
+        let lanes = streams
+            .into_iter()
+            .map(|stream| Lane {
+                stream,
+                buffer: Vec::new(),
+                searched: 0,
+                closed: false,
+            })
+            .collect();
+        Self {
+            lanes,
+            chosen: false,
+            transcript,
+        }
+    }
+
+    /// Sends `bytes`.
+    pub(crate) fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), ChannelError> {
+        if !self.chosen {
+            return Err(ChannelError::NotOpen);
+        }
+        self.log(b"> ", bytes);
+        let deadline = Deadline::after(timeout).at;
+        match self.lanes[0].stream.write_all(bytes, deadline) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(match error.kind() {
+                io::ErrorKind::TimedOut => ChannelError::NotTaken(timeout),
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ChannelError::Closed,
+                _ => ChannelError::Io(error),
+            }),
+        }
+    }
+
+    /// Waits for a line until `deadline`, or until `other` can be read.
+    pub(crate) fn hear(&mut self, other: RawFd, deadline: Instant) -> Result<Heard, ChannelError> {
+        loop {
+            for index in 0..self.lanes.len() {
+                if let Some(line) = self.lanes[index].line()? {
+                    if !self.chosen {
+                        let lane = self.lanes.swap_remove(index);
+                        self.lanes = vec![lane];
+                        self.chosen = true;
+                    }
+                    self.log(b"< ", &line);
+                    return Ok(Heard::Line(line));
+                }
+            }
+            if self.lanes.iter().all(|lane| lane.closed) {
+                return Err(ChannelError::Closed);
+            }
+            let mut fds: Vec<libc::pollfd> = self
+                .lanes
+                .iter()
+                // poll skips negative numbers: a closed lane would be ready for ever.
+                .map(|lane| {
+                    if lane.closed {
+                        -1
+                    } else {
+                        lane.stream.as_raw_fd()
+                    }
+                })
+                .chain([other])
+                .map(|fd| libc::pollfd {
+                    fd,
+                    events: libc::POLLIN,
+                    revents: 0,
+                })
+                .collect();
+            if !poll(&mut fds, deadline).map_err(ChannelError::Io)? {
+                return Ok(Heard::Nothing);
+            }
+            for (lane, polled) in self.lanes.iter_mut().zip(&fds) {
+                if polled.revents != 0 {
+                    lane.fill()?;
+                }
+            }
+            let lane_ready = fds[..fds.len() - 1]
+                .iter()
+                .any(|polled| polled.revents != 0);
+            if !lane_ready {
+                return Ok(Heard::Other);
+            }
+        }
+    }
+
+    /// What came of a line that has not ended yet.
+    pub(crate) fn partial(&self) -> String {
+        self.lanes
+            .iter()
+            .map(|lane| excerpt(&lane.buffer))
+            .find(|text| !text.is_empty())
+            .unwrap_or_default()
+    }
+
+    /// Waits a moment until QEMU has taken what was sent, so that it writes none of it into the
+    /// guest's memory while that is being read. A guest that takes nothing gives QEMU no place to
+    /// write to, so it is no error if something is left.
+    pub(crate) fn settle(&self) {
+        let deadline = Instant::now() + Duration::from_millis(5);
+        let settled = |lane: &Lane| lane.stream.untaken().map_or(true, |bytes| bytes == 0);
+        while !self.lanes.iter().all(settled) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// A transcript that cannot be written (no space) does not stop the work.
+    fn log(&mut self, direction: &[u8], bytes: &[u8]) {
+        let end: &[u8] = if bytes.ends_with(b"\n") { b"" } else { b"\n" };
+        let _ = self.transcript.write_all(&[direction, bytes, end].concat());
+    }
+}
+
+impl Lane {
+    /// Takes the first whole line out of the buffer.
+    fn line(&mut self) -> Result<Option<Vec<u8>>, ChannelError> {
+        let rest = &self.buffer[self.searched..];
+        let Some(end) = rest.iter().position(|&byte| byte == b'\n') else {
+            self.searched = self.buffer.len();
+            if self.buffer.len() > MOST_LINE {
+                let start = excerpt(&self.buffer[..80]);
+                return Err(ChannelError::TooLong(self.buffer.len(), start));
+            }
+            return Ok(None);
+        };
+        let mut line: Vec<u8> = self.buffer.drain(..=self.searched + end).collect();
+        self.searched = 0;
+        line.pop();
+        // A terminal that is not raw yet turns \n into \r\n.
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        Ok(Some(line))
+    }
+
+    fn fill(&mut self) -> Result<(), ChannelError> {
+        match self.stream.fill(&mut self.buffer, Instant::now()) {
+            Ok(0) => self.closed = true,
+            Ok(_) => (),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => (),
+            Err(error) => return Err(ChannelError::Io(error)),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn channel() -> (Channel, UnixStream, UnixStream) {
+        let (virtio, a) = UnixStream::pair().unwrap();
+        let (uart, b) = UnixStream::pair().unwrap();
+        let streams = vec![Stream::new(virtio).unwrap(), Stream::new(uart).unwrap()];
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        (Channel::new(streams, null), a, b)
+    }
+
+    fn hear(channel: &mut Channel) -> Result<Heard, ChannelError> {
+        channel.hear(-1, Instant::now() + LONG)
+    }
+
+    fn line(text: &str) -> Heard {
+        Heard::Line(text.into())
+    }
+
+    #[test]
+    fn the_lane_that_speaks_first_is_the_channel() {
+        for second in [false, true] {
+            let (mut channel, mut a, mut b) = channel();
+            assert!(matches!(
+                channel.send(b"x\n", LONG),
+                Err(ChannelError::NotOpen)
+            ));
+            let (speaker, other) = if second {
+                (&mut b, &mut a)
+            } else {
+                (&mut a, &mut b)
+            };
+            speaker.write_all(b"hel").unwrap();
+            let soon = Instant::now() + Duration::from_millis(20);
+            assert_eq!(channel.hear(-1, soon).unwrap(), Heard::Nothing);
+            assert_eq!(channel.partial(), "hel");
+            speaker.write_all(b"lo\r\nand more\n").unwrap();
+            assert_eq!(hear(&mut channel).unwrap(), line("hello"));
+            assert_eq!(hear(&mut channel).unwrap(), line("and more"));
+            channel.send(b"answer\n", LONG).unwrap();
+            let mut answer = [0; 7];
+            speaker.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"answer\n");
+            assert_eq!(
+                other.read(&mut answer).unwrap(),
+                0,
+                "the other lane is closed"
+            );
+        }
+    }
+
+    #[test]
+    fn another_descriptor_wakes_the_wait() {
+        let (mut channel, _a, _b) = channel();
+        let (reader, mut writer) = UnixStream::pair().unwrap();
+        writer.write_all(b"!").unwrap();
+        let deadline = Instant::now() + LONG;
+        assert_eq!(
+            channel.hear(reader.as_raw_fd(), deadline).unwrap(),
+            Heard::Other
+        );
+    }
+
+    #[test]
+    fn one_closed_lane_is_not_the_end() {
+        let (mut channel, a, mut b) = channel();
+        drop(a);
+        let soon = Instant::now() + Duration::from_millis(20);
+        assert_eq!(channel.hear(-1, soon).unwrap(), Heard::Nothing);
+        b.write_all(b"late\n").unwrap();
+        drop(b);
+        assert_eq!(hear(&mut channel).unwrap(), line("late"));
+        assert!(matches!(hear(&mut channel), Err(ChannelError::Closed)));
+    }
+
+    #[test]
+    fn garbage_without_end_is_refused() {
+        let (mut channel, mut a, _b) = channel();
+        let writer = std::thread::spawn(move || {
+            // Fails once the channel is gone.
+            while a.write_all(&[0xff; 1 << 16]).is_ok() {}
+        });
+        assert!(matches!(
+            hear(&mut channel),
+            Err(ChannelError::TooLong(_, _))
+        ));
+        drop(channel);
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_guest_that_takes_nothing_is_noticed() {
+        let (mut channel, mut a, _b) = channel();
+        a.write_all(b"hello\n").unwrap();
+        hear(&mut channel).unwrap();
+        let error = channel.send(&vec![b'x'; 4 << 20], Duration::from_millis(20));
+        assert!(matches!(error, Err(ChannelError::NotTaken(_))));
+    }
+}

@@ -1,0 +1,217 @@
+//! The guest's console: copied to a file as it comes, with its end kept at hand.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How much of the console's end is kept in memory, in bytes.
+const TAIL: usize = 64 * 1024;
+
+/// What an arm64 kernel prints when it gives up (kernel/panic.c).
+const PANIC: &[u8] = b"Kernel panic - not syncing";
+
+/// The guest's console.
+#[derive(Debug)]
+pub struct Console {
+    input: UnixStream,
+    shared: Arc<Shared>,
+    reader: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last bytes, at most twice `TAIL` of them.
+    tail: Vec<u8>,
+    /// All bytes so far, those that are no longer kept included.
+    total: u64,
+    panicked: Option<Instant>,
+    closed: bool,
+    log_error: Option<String>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves at worst a shorter tail.
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Console {
+    /// Copies what comes from `socket` to `log` until its end.
+    pub(crate) fn start(socket: UnixStream, log: File) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let output = socket.try_clone()?;
+        let reader = std::thread::Builder::new().name("console".into()).spawn({
+            let shared = Arc::clone(&shared);
+            move || copy(output, log, &shared)
+        })?;
+        Ok(Self {
+            input: socket,
+            shared,
+            reader: Some(reader),
+        })
+    }
+
+    /// The end of what the guest printed, up to 64 KiB.
+    pub fn tail(&self) -> String {
+        let state = self.shared.lock();
+        let start = state.tail.len().saturating_sub(TAIL);
+        String::from_utf8_lossy(&state.tail[start..]).into_owned()
+    }
+
+    /// What was printed from byte `from` of the console on, and the byte to ask from next.
+    ///
+    /// Bytes that are no longer kept are left out.
+    pub fn since(&self, from: u64) -> (Vec<u8>, u64) {
+        let state = self.shared.lock();
+        let kept_from = state.total - state.tail.len() as u64;
+        let start = from.clamp(kept_from, state.total) - kept_from;
+        (state.tail[start as usize..].to_vec(), state.total)
+    }
+
+    /// Waits until `text` is in the console's end; false if it is not within `timeout`, or the
+    /// console closes before.
+    pub fn wait_for(&self, text: &str, timeout: Duration) -> bool {
+        let state = self.shared.lock();
+        let missing =
+            |state: &mut State| !state.closed && find(&state.tail, text.as_bytes()).is_none();
+        let waited = self
+            .shared
+            .changed
+            .wait_timeout_while(state, timeout, missing);
+        let state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        find(&state.tail, text.as_bytes()).is_some()
+    }
+
+    /// Types `bytes` on the console.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.input).write_all(bytes)
+    }
+
+    /// How long ago the console showed a kernel panic, if it has.
+    ///
+    /// For kernels without a driver for the panic device; a program in the guest can print these
+    /// words too.
+    pub fn panicked_for(&self) -> Option<Duration> {
+        Some(self.shared.lock().panicked?.elapsed())
+    }
+
+    /// Why the log file is incomplete, if it is (no space, say).
+    pub fn log_error(&self) -> Option<String> {
+        self.shared.lock().log_error.clone()
+    }
+
+    /// Waits for the reader to take in the last bytes; the other end has to be closed.
+    pub(crate) fn finish(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            // It panics nowhere; if it did, the console would merely be shorter.
+            let _ = reader.join();
+        }
+    }
+}
+
+fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
+    text.windows(needle.len().max(1))
+        .position(|window| window == needle)
+}
+
+fn copy(mut from: UnixStream, mut log: File, shared: &Shared) {
+    let mut chunk = [0; 16 * 1024];
+    loop {
+        let count = match from.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => break,
+        };
+        let logged = log.write_all(&chunk[..count]);
+        let mut state = shared.lock();
+        if let Err(error) = logged {
+            state.log_error.get_or_insert(error.to_string());
+        }
+        let searched = state.tail.len().saturating_sub(PANIC.len());
+        state.tail.extend_from_slice(&chunk[..count]);
+        state.total += count as u64;
+        if state.panicked.is_none() && find(&state.tail[searched..], PANIC).is_some() {
+            state.panicked = Some(Instant::now());
+        }
+        if state.tail.len() > 2 * TAIL {
+            let surplus = state.tail.len() - TAIL;
+            state.tail.drain(..surplus);
+        }
+        drop(state);
+        shared.changed.notify_all();
+    }
+    shared.lock().closed = true;
+    shared.changed.notify_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn console() -> (Console, UnixStream) {
+        let (ours, guest) = UnixStream::pair().unwrap();
+        let log = File::options().write(true).open("/dev/null").unwrap();
+        (Console::start(ours, log).unwrap(), guest)
+    }
+
+    #[test]
+    fn the_end_is_kept_and_the_beginning_is_not() {
+        let (mut console, mut guest) = console();
+        for i in 0..40_000 {
+            writeln!(guest, "line {i}").unwrap();
+        }
+        drop(guest);
+        console.finish();
+        assert!(console.tail().ends_with("line 39998\nline 39999\n"));
+        assert_eq!(console.tail().len(), TAIL);
+        let (bytes, next) = console.since(0);
+        assert!(bytes.len() <= 2 * TAIL && next > 400_000);
+        assert_eq!(console.since(next), (Vec::new(), next));
+        assert_eq!(console.since(next - 6).0, b"39999\n");
+        assert_eq!(console.since(u64::MAX), (Vec::new(), next));
+    }
+
+    #[test]
+    fn a_panic_is_seen_across_reads() {
+        let (console, mut guest) = console();
+        guest.write_all(b"[    1.0] Kernel panic - ").unwrap();
+        assert!(console.wait_for("panic", Duration::from_secs(10)));
+        assert_eq!(console.panicked_for(), None);
+        guest.write_all(b"not syncing: VFS").unwrap();
+        assert!(console.wait_for("VFS", Duration::from_secs(10)));
+        assert!(console.panicked_for().is_some());
+    }
+
+    #[test]
+    fn waiting_ends_with_the_console() {
+        let (console, guest) = console();
+        assert!(!console.wait_for("never", Duration::from_millis(1)));
+        drop(guest);
+        assert!(!console.wait_for("never", Duration::from_secs(600)));
+    }
+
+    #[test]
+    fn a_full_disk_is_remembered() {
+        let (ours, mut guest) = UnixStream::pair().unwrap();
+        let log = File::options().write(true).open("/dev/full").unwrap();
+        let mut console = Console::start(ours, log).unwrap();
+        guest.write_all(b"text").unwrap();
+        drop(guest);
+        console.finish();
+        assert_eq!(console.tail(), "text");
+        assert!(console.log_error().is_some());
+    }
+}

@@ -1,0 +1,280 @@
+//! Everything that can go wrong with a machine, each with its own sentence.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use snapshot::MemoryError;
+
+/// Why a machine did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// It was asked for something that makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// QEMU is not installed.
+    #[error("{} was not found: install Debian's qemu-system-arm, version 10 or later (on Debian 12: from bookworm-backports), or name another one", .0.display())]
+    NoQemu(PathBuf),
+    /// QEMU cannot do what the rig needs.
+    #[error("QEMU {found} is too old: version {expected} or later is needed (on Debian 12: qemu-system-arm from bookworm-backports)")]
+    TooOld {
+        /// The version found.
+        found: String,
+        /// The oldest that does.
+        expected: String,
+    },
+    /// A system call failed while the machine was set up.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// QEMU refused to start.
+    #[error("QEMU ended before the guest started, with {status}; it said: {stderr}")]
+    NotStarted {
+        /// The exit status or signal.
+        status: String,
+        /// The end of its standard error.
+        stderr: String,
+    },
+    /// QEMU ended while the guest ran.
+    #[error("the guest is lost: QEMU ended with {status}; it said: {stderr}")]
+    Lost {
+        /// The exit status or signal.
+        status: String,
+        /// The end of its standard error.
+        stderr: String,
+    },
+    /// The guest's kernel panicked.
+    #[error("the guest's kernel panicked; the end of its console says why:\n{console}")]
+    Panicked {
+        /// The end of the console.
+        console: String,
+    },
+    /// The guest ended by itself.
+    #[error("the guest {}; the end of its console says why:\n{console}", if *.reset { "restarted" } else { "powered off" })]
+    Ended {
+        /// Whether it asked for a reset rather than for power-off.
+        reset: bool,
+        /// The end of the console.
+        console: String,
+    },
+    /// QEMU's monitor.
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
+    /// QEMU's gdb stub.
+    #[error(transparent)]
+    Gdb(#[from] GdbError),
+    /// The channel to the agent.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// Guest memory is not laid out as it can be.
+    #[error("the guest's memory is not what it should be: {0}")]
+    Memory(#[from] MemoryError),
+    /// Guest memory is not where QEMU was told to put it.
+    #[error("expected {expected:#x} bytes of RAM in the guest's memory map, found {found:#x}")]
+    Ram {
+        /// What was asked for.
+        expected: u64,
+        /// What the map shows.
+        found: u64,
+    },
+    /// The machine has no such function.
+    #[error("a machine of kind {kind} cannot {what}")]
+    Unsupported {
+        /// The machine.
+        kind: &'static str,
+        /// What was asked of it.
+        what: &'static str,
+    },
+}
+
+/// What was asked for makes no sense; nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Memory that no guest boots in, or that the host does not have.
+    #[error("a guest with {bytes} bytes of memory makes no sense: expected {least} to {most}, the memory of this host")]
+    MemorySize {
+        /// What was asked for.
+        bytes: u64,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Memory that cannot be cut into nodes of whole 2 MiB blocks.
+    #[error("{bytes} bytes of memory cannot be given to {nodes} NUMA node(s): expected a multiple of 2 MiB for each")]
+    MemoryGrain {
+        /// What was asked for.
+        bytes: u64,
+        /// Into how many parts.
+        nodes: u32,
+    },
+    /// A number of CPUs that QEMU's `virt` machine cannot have.
+    #[error("a guest with {0} CPUs makes no sense: expected 1 to {most}", most = crate::qemu::MOST_CPUS)]
+    Cpus(u32),
+    /// A number of NUMA nodes that cannot be.
+    #[error("a guest with {nodes} NUMA nodes and {cpus} CPUs makes no sense: expected 1 to {most} nodes, and a CPU in each", most = crate::qemu::MOST_NODES)]
+    Nodes {
+        /// The nodes asked for.
+        nodes: u32,
+        /// The CPUs asked for.
+        cpus: u32,
+    },
+    /// A kernel or initrd that cannot be read.
+    #[error("cannot read the {what} {}: {source}", path.display())]
+    Unreadable {
+        /// Which file.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A kernel that QEMU would load but no arm64 CPU would run.
+    #[error("{} is not an arm64 Image: expected 41 52 4d 64 at offset 56, found {found:02x?}; a compressed or EFI kernel has to be unpacked first", path.display())]
+    NotAnImage {
+        /// The file.
+        path: PathBuf,
+        /// The bytes found there.
+        found: Vec<u8>,
+    },
+    /// A text that cannot be part of a command line.
+    #[error("the {0} holds a zero byte")]
+    ZeroByte(&'static str),
+}
+
+/// What can go wrong on QEMU's monitor.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// No answer in time.
+    #[error("QEMU's monitor did not answer {command} within {waited:?}")]
+    Timeout {
+        /// What was asked.
+        command: String,
+        /// For how long.
+        waited: Duration,
+    },
+    /// QEMU closed it.
+    #[error("QEMU closed its monitor during {0}")]
+    Closed(String),
+    /// The socket failed.
+    #[error("QEMU's monitor failed during {command}: {source}")]
+    Io {
+        /// What was asked.
+        command: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// QEMU said no.
+    #[error("QEMU refused {command}: {reason}")]
+    Refused {
+        /// What was asked.
+        command: String,
+        /// QEMU's words.
+        reason: String,
+    },
+    /// Something that is no QMP.
+    #[error("QEMU's monitor answered {command} with what is no QMP: {found}")]
+    Garbage {
+        /// What was asked.
+        command: String,
+        /// The start of the answer.
+        found: String,
+    },
+}
+
+/// What can go wrong with QEMU's gdb stub.
+#[derive(Debug, thiserror::Error)]
+pub enum GdbError {
+    /// No answer in time.
+    #[error("QEMU's gdb stub did not answer {request} within {waited:?}")]
+    Timeout {
+        /// What was asked.
+        request: String,
+        /// For how long.
+        waited: Duration,
+    },
+    /// QEMU closed it.
+    #[error("QEMU closed its gdb stub during {0}")]
+    Closed(String),
+    /// The socket failed.
+    #[error("QEMU's gdb stub failed during {request}: {source}")]
+    Io {
+        /// What was asked.
+        request: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A packet that breaks the protocol.
+    #[error("QEMU's gdb stub broke the protocol: expected {expected}, found {found:?}")]
+    Protocol {
+        /// What was due.
+        expected: String,
+        /// The start of what came.
+        found: String,
+    },
+    /// A register that the walk cannot do without.
+    #[error("QEMU's gdb stub knows no register {0} of this CPU; use another CPU model or QEMU")]
+    NoRegister(&'static str),
+    /// A register that is there but could not be read.
+    #[error("QEMU's gdb stub cannot read {name} of CPU {cpu}: it answered {answer:?}")]
+    Unreadable {
+        /// The register.
+        name: String,
+        /// The CPU.
+        cpu: usize,
+        /// The answer.
+        answer: String,
+    },
+    /// Another number of CPUs than was asked for.
+    #[error("expected {expected} CPUs in QEMU's gdb stub, found {found}")]
+    Cpus {
+        /// As configured.
+        expected: usize,
+        /// As listed.
+        found: usize,
+    },
+}
+
+/// What can go wrong on the channel to the agent.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// Nothing, or only part of a line, came in time.
+    #[error("the guest's agent said nothing for {waited:?}{}", if .partial.is_empty() { String::new() } else { format!(", but for the start of a line: {:?}", .partial) })]
+    Timeout {
+        /// For how long.
+        waited: Duration,
+        /// The start of the line that never ended.
+        partial: String,
+    },
+    /// The guest does not take what is sent.
+    #[error("the guest's agent took nothing of what was sent to it for {0:?}")]
+    NotTaken(Duration),
+    /// Nobody has spoken yet, so it is not known where to send.
+    #[error("the guest's agent has not spoken yet, so nothing can be sent to it")]
+    NotOpen,
+    /// QEMU closed it.
+    #[error("the channel to the guest's agent is closed")]
+    Closed,
+    /// A line without end.
+    #[error(
+        "the guest's agent sent {0} bytes without a line end, starting with {1:?}: that is garbage"
+    )]
+    TooLong(usize, String),
+    /// The socket failed.
+    #[error("the channel to the guest's agent failed: {0}")]
+    Io(std::io::Error),
+}
+
+/// The start of bytes that may be anything, to be shown in a sentence.
+pub(crate) fn excerpt(bytes: &[u8]) -> String {
+    const MOST: usize = 120;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]).into_owned();
+    if bytes.len() > MOST {
+        format!("{text}... ({} bytes)", bytes.len())
+    } else {
+        text
+    }
+}

@@ -1,0 +1,281 @@
+//! A child process that cannot outlive us, however we end.
+//!
+//! Linux kills the child when its parent dies (PR_SET_PDEATHSIG), even where the parent was killed
+//! itself and could do nothing more. "Parent" is the *thread* that forked, so each child is
+//! forked by a thread of its own, its keeper, which ends only after it has reaped the child.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{mpsc, Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A child process, killed and reaped when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: libc::pid_t,
+    end: Arc<End>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// How the child ended, once it has.
+#[derive(Debug, Default)]
+struct End {
+    status: Mutex<Option<ExitStatus>>,
+    changed: Condvar,
+}
+
+impl End {
+    fn lock(&self) -> MutexGuard<'_, Option<ExitStatus>> {
+        // The value is a plain Option: a panic elsewhere cannot have left it half changed.
+        self.status
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Process {
+    /// Starts `command` in a process group of its own, so that Ctrl-C in a terminal reaches us
+    /// and not it. It inherits `inherited` under the same numbers, and nothing else but its
+    /// standard streams; our copies of them are closed.
+    pub(crate) fn spawn(command: Command, inherited: Vec<OwnedFd>) -> io::Result<Self> {
+        let end = Arc::new(End::default());
+        let (started, start) = mpsc::channel();
+        let keeper = std::thread::Builder::new().name("keeper".into()).spawn({
+            let end = Arc::clone(&end);
+            move || {
+                let child = fork(command, &inherited);
+                drop(inherited);
+                match child {
+                    Ok(child) => {
+                        // The receiver waits right below.
+                        let _ = started.send(Ok(child.id() as libc::pid_t));
+                        keep(child, &end);
+                    }
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                    }
+                }
+            }
+        })?;
+        let pid = start
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::other("the keeper thread died")))?;
+        Ok(Self {
+            pid,
+            end,
+            keeper: Some(keeper),
+        })
+    }
+
+    /// The process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid as u32
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn status(&self) -> Option<ExitStatus> {
+        *self.end.lock()
+    }
+
+    /// How it ended, if it does within `timeout`.
+    pub(crate) fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
+        let locked = self.end.lock();
+        let waited = self
+            .end
+            .changed
+            .wait_timeout_while(locked, timeout, |status| status.is_none());
+        *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+    }
+
+    /// Kills it, if it still lives, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        let status = self.end.lock();
+        if status.is_none() {
+            // SAFETY: plain system call. The keeper reaps the child only under this lock and
+            // sets the status with it, so that the number is still the child's.
+            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        }
+        drop(status);
+        if let Some(keeper) = self.keeper.take() {
+            // It panics nowhere; if it did, there is nothing to do about it here.
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn fork(mut command: Command, inherited: &[OwnedFd]) -> io::Result<Child> {
+    let parent = std::process::id();
+    let fds: Vec<RawFd> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
+    command.process_group(0);
+    // SAFETY: the closure runs between fork and exec and so may only do what is safe in a signal
+    // handler: it makes plain system calls and allocates nothing (an `io::Error` from an errno
+    // holds no heap memory).
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // Had the parent died before the prctl, no signal would ever come.
+            if libc::getppid() as u32 != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            for &fd in &fds {
+                if libc::fcntl(fd, libc::F_SETFD, 0) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+/// Waits until the child has ended, then reaps it and tells.
+fn keep(mut child: Child, end: &End) {
+    // Not reaped yet (WNOWAIT), so that its number cannot become another process's before the
+    // lock is held.
+    loop {
+        // SAFETY: all-zero is a valid siginfo_t.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a siginfo_t of ours.
+        let result = unsafe {
+            libc::waitid(
+                libc::P_PID,
+                child.id(),
+                &mut info,
+                libc::WEXITED | libc::WNOWAIT,
+            )
+        };
+        if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            break;
+        }
+    }
+    let mut status = end.lock();
+    // Where somebody else in this process has reaped it (SIGCHLD ignored, say), its status is
+    // lost, but it has ended.
+    *status = Some(child.wait().unwrap_or_default());
+    end.changed.notify_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+    use std::time::Instant;
+
+    use super::*;
+
+    fn sleeper() -> Command {
+        let mut command = Command::new("sleep");
+        command.arg("600");
+        command
+    }
+
+    fn lives(pid: u32) -> bool {
+        // A zombie is gone as far as we are concerned.
+        std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().starts_with(" Z"))
+    }
+
+    #[test]
+    fn drop_kills_and_reaps() {
+        let process = Process::spawn(sleeper(), Vec::new()).unwrap();
+        let pid = process.pid();
+        assert!(lives(pid));
+        assert_eq!(process.status(), None);
+        drop(process);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn the_exit_status_is_kept() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exit 3"]);
+        let mut process = Process::spawn(command, Vec::new()).unwrap();
+        let status = process.wait(Duration::from_secs(10)).unwrap();
+        assert_eq!(status.code(), Some(3));
+        process.kill();
+        assert_eq!(process.status().unwrap().code(), Some(3));
+        let mut process = Process::spawn(sleeper(), Vec::new()).unwrap();
+        process.kill();
+        assert_eq!(process.status().unwrap().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error() {
+        let error = Process::spawn(Command::new("/nonexistent"), Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn only_what_is_given_is_inherited() {
+        let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (_other, secret) = std::os::unix::net::UnixStream::pair().unwrap();
+        let theirs: OwnedFd = theirs.into();
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            &format!(
+                "echo /proc/self/fd/* >&{}; test ! -e /proc/self/fd/{}",
+                theirs.as_raw_fd(),
+                secret.as_raw_fd()
+            ),
+        ]);
+        let process = Process::spawn(command, vec![theirs]).unwrap();
+        let mut text = String::new();
+        ours.read_to_string(&mut text).unwrap();
+        assert!(
+            process.wait(Duration::from_secs(10)).unwrap().success(),
+            "{text}"
+        );
+    }
+
+    /// Not a test by itself: the parent that the next one kills.
+    #[test]
+    #[ignore = "run by a_killed_parent_takes_its_child_along"]
+    fn helper_parent() {
+        let process = Process::spawn(sleeper(), Vec::new()).unwrap();
+        println!("child {}", process.pid());
+        std::thread::sleep(Duration::from_secs(600));
+    }
+
+    #[test]
+    fn a_killed_parent_takes_its_child_along() {
+        let mut parent = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "process::tests::helper_parent",
+                "--ignored",
+                "--nocapture",
+            ])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(parent.stdout.take().unwrap()).lines();
+        let child: u32 = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.split("child ").nth(1)?.trim().parse().ok())
+            .expect("the helper names its child");
+        assert!(lives(child));
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        let start = Instant::now();
+        while lives(child) {
+            assert!(
+                start.elapsed() < Duration::from_secs(2),
+                "{child} outlived its parent"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! QEMU's command line, argument by argument.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::RawFd;
+
+use super::Config;
+
+/// The name of the agent's virtio-serial port: `/dev/virtio-ports/...` under udev, and in
+/// `/sys/class/virtio-ports/*/name` without.
+pub const AGENT_PORT: &str = "org.folioscope.agent.0";
+
+/// The descriptors that QEMU inherits.
+#[derive(Debug)]
+pub(crate) struct Fds {
+    pub(crate) qmp: RawFd,
+    pub(crate) gdb: RawFd,
+    pub(crate) console: RawFd,
+    pub(crate) agent: RawFd,
+    pub(crate) agent_uart: RawFd,
+    /// For each memory backend its id, its size in bytes, and its descriptor.
+    pub(crate) ram: Vec<(String, u64, RawFd)>,
+}
+
+/// All arguments of QEMU for `config`.
+pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
+    let mut all = Arguments::default();
+    let numa = fds.ram.len() > 1;
+    let machine = match fds.ram.first() {
+        Some((id, _, _)) if !numa => format!("virt,gic-version=3,memory-backend={id}"),
+        _ => "virt,gic-version=3".into(),
+    };
+    all.pair("-M", machine);
+    all.pair("-accel", "tcg,thread=multi");
+    all.pair("-cpu", &config.cpu);
+    all.pair("-smp", config.smp.to_string());
+    all.pair("-m", format!("{}k", config.memory_bytes / 1024));
+    for (id, bytes, fd) in &fds.ram {
+        // Opened again through /proc, as QEMU wants a path here; the memfd has no other.
+        all.pair(
+            "-object",
+            format!(
+                "memory-backend-file,id={id},size={bytes},mem-path=/proc/self/fd/{fd},share=on"
+            ),
+        );
+    }
+    if numa {
+        let nodes = fds.ram.len() as u32;
+        for (node, (id, _, _)) in (0..).zip(&fds.ram) {
+            let (first, end) = (config.smp * node / nodes, config.smp * (node + 1) / nodes);
+            let cpus = format!("cpus={first}-{}", end - 1);
+            all.pair("-numa", format!("node,nodeid={node},memdev={id},{cpus}"));
+        }
+    }
+    all.one("-nodefaults");
+    all.pair("-display", "none");
+    // Stopped until the gdb stub is attached, which would stop it anyway.
+    all.one("-S");
+    // However the guest ends, its memory stays to be read, and an event says how it ended.
+    all.pair("-action", "reboot=shutdown,shutdown=pause,panic=pause");
+    all.pair("-device", "pvpanic-pci");
+    all.socket("qmp", fds.qmp);
+    all.pair("-mon", "chardev=qmp,mode=control");
+    all.socket("gdb", fds.gdb);
+    all.pair("-gdb", "chardev:gdb");
+    all.socket("console", fds.console);
+    all.pair("-serial", "chardev:console");
+    all.socket("uart", fds.agent_uart);
+    all.pair("-serial", "chardev:uart");
+    all.socket("agent", fds.agent);
+    all.pair("-device", "virtio-serial-pci");
+    all.pair(
+        "-device",
+        format!("virtserialport,chardev=agent,name={AGENT_PORT}"),
+    );
+    all.pair("-kernel", &config.kernel);
+    if let Some(initrd) = &config.initrd {
+        all.pair("-initrd", initrd);
+    }
+    all.pair("-append", &config.cmdline);
+    all.0.extend(config.extra_args.iter().map(OsString::from));
+    all.0
+}
+
+#[derive(Default)]
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn one(&mut self, argument: impl AsRef<OsStr>) {
+        self.0.push(argument.as_ref().to_owned());
+    }
+
+    fn pair(&mut self, option: &str, value: impl AsRef<OsStr>) {
+        self.one(option);
+        self.one(value);
+    }
+
+    /// A character device on a socket that is connected already.
+    fn socket(&mut self, id: &str, fd: RawFd) {
+        self.pair("-chardev", format!("socket,id={id},fd={fd}"));
+    }
+}
+
+/// The command as a shell would read it.
+pub(crate) fn quoted<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> String {
+    let word = |word: &OsStr| {
+        let text = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
+        if !text.is_empty() && text.chars().all(plain) {
+            text.into_owned()
+        } else {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
+    };
+    words.into_iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(smp: u32, nodes: usize) -> String {
+        let mut config = Config::new("/k/Image", "/tmp");
+        config.smp = smp;
+        config.cmdline = "console=ttyAMA0 it's".into();
+        let ram = (0..nodes).map(|node| (format!("ram{node}"), 1 << 29, 20 + node as RawFd));
+        let fds = Fds {
+            qmp: 10,
+            gdb: 11,
+            console: 12,
+            agent: 13,
+            agent_uart: 14,
+            ram: ram.collect(),
+        };
+        quoted(arguments(&config, &fds).iter().map(OsString::as_os_str))
+    }
+
+    #[test]
+    fn one_node_is_the_machine_s_own_memory() {
+        let line = line(2, 1);
+        assert!(line.contains("memory-backend=ram0 "), "{line}");
+        assert!(line.contains("size=536870912,mem-path=/proc/self/fd/20,share=on"));
+        assert!(!line.contains("-numa"));
+        assert!(
+            line.ends_with(r"-kernel /k/Image -append 'console=ttyAMA0 it'\''s'"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn every_cpu_has_a_node() {
+        let line = line(5, 3);
+        assert!(!line.contains("memory-backend="), "{line}");
+        for (node, cpus) in [(0, "0-0"), (1, "1-2"), (2, "3-4")] {
+            let expected = format!("nodeid={node},memdev=ram{node},cpus={cpus} ");
+            assert!(line.contains(&expected), "{line}");
+        }
+    }
+}

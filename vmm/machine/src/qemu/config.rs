@@ -1,0 +1,222 @@
+//! What to boot, and whether that makes sense.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::ConfigError;
+
+/// The most CPUs that QEMU's `virt` machine takes with a GICv3.
+pub const MOST_CPUS: u32 = 512;
+/// The most NUMA nodes that QEMU takes.
+pub const MOST_NODES: u32 = 128;
+
+const MIB: u64 = 1 << 20;
+/// Less than this, and neither kernel nor initrd find room.
+const LEAST_MEMORY: u64 = 64 * MIB;
+/// A node's memory starts and ends on such a block, so that a PMD can map it.
+const GRAIN: u64 = 2 * MIB;
+
+/// A guest to boot under QEMU.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The program, by path or by name.
+    pub qemu: PathBuf,
+    /// An arm64 Image, unpacked.
+    pub kernel: PathBuf,
+    /// The initramfs.
+    pub initrd: Option<PathBuf>,
+    /// The kernel's command line.
+    pub cmdline: String,
+    /// The CPU model, with QEMU's options if need be: `max`, `cortex-a72`, `max,lpa2=off`.
+    pub cpu: String,
+    /// The guest's RAM in bytes.
+    pub memory_bytes: u64,
+    /// The number of CPUs.
+    pub smp: u32,
+    /// Over how many NUMA nodes memory and CPUs are spread; 1 is a machine without NUMA.
+    pub nodes: u32,
+    /// Where `console.log`, `channel.log` and `qemu.log` go; made if it is not there.
+    pub work_dir: PathBuf,
+    /// More arguments for QEMU, behind ours.
+    pub extra_args: Vec<String>,
+}
+
+impl Config {
+    /// A guest of `kernel` with 1 GiB and two CPUs that have all that QEMU can emulate; its files
+    /// go to `work_dir`.
+    pub fn new(kernel: impl Into<PathBuf>, work_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            qemu: "qemu-system-aarch64".into(),
+            kernel: kernel.into(),
+            initrd: None,
+            cmdline: "console=ttyAMA0".into(),
+            cpu: "max".into(),
+            memory_bytes: 1 << 30,
+            smp: 2,
+            nodes: 1,
+            work_dir: work_dir.into(),
+            extra_args: Vec::new(),
+        }
+    }
+
+    /// Finds what no machine could be started with, before anything is.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let most = host_memory();
+        let (bytes, nodes, cpus) = (self.memory_bytes, self.nodes, self.smp);
+        if !(LEAST_MEMORY..=most).contains(&bytes) {
+            return Err(ConfigError::MemorySize {
+                bytes,
+                least: LEAST_MEMORY,
+                most,
+            });
+        }
+        if !(1..=MOST_CPUS).contains(&cpus) {
+            return Err(ConfigError::Cpus(cpus));
+        }
+        if !(1..=MOST_NODES.min(cpus)).contains(&nodes) {
+            return Err(ConfigError::Nodes { nodes, cpus });
+        }
+        if bytes % (GRAIN * u64::from(nodes)) != 0 {
+            return Err(ConfigError::MemoryGrain { bytes, nodes });
+        }
+        check_text("kernel's command line", self.cmdline.as_bytes())?;
+        check_text("CPU model", self.cpu.as_bytes())?;
+        check_text("kernel's path", self.kernel.as_os_str().as_bytes())?;
+        for argument in &self.extra_args {
+            check_text("QEMU arguments", argument.as_bytes())?;
+        }
+        check_image(&self.kernel)?;
+        if let Some(initrd) = &self.initrd {
+            check_text("initrd's path", initrd.as_os_str().as_bytes())?;
+            read_at_start("initrd", initrd, 1)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_text(what: &'static str, text: &[u8]) -> Result<(), ConfigError> {
+    if text.contains(&0) {
+        return Err(ConfigError::ZeroByte(what));
+    }
+    Ok(())
+}
+
+/// The magic of the arm64 boot protocol (Documentation/arch/arm64/booting.rst).
+fn check_image(path: &Path) -> Result<(), ConfigError> {
+    let head = read_at_start("kernel", path, 64)?;
+    let magic = head.get(56..60).unwrap_or_default();
+    if magic != b"ARM\x64" {
+        return Err(ConfigError::NotAnImage {
+            path: path.to_path_buf(),
+            found: magic.to_vec(),
+        });
+    }
+    Ok(())
+}
+
+fn read_at_start(what: &'static str, path: &Path, bytes: u64) -> Result<Vec<u8>, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable {
+        what,
+        path: path.to_path_buf(),
+        source,
+    };
+    let mut head = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(bytes).read_to_end(&mut head))
+        .map_err(unreadable)?;
+    Ok(head)
+}
+
+/// All memory of the host in bytes; no limit where it cannot be found out.
+fn host_memory() -> u64 {
+    std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("MemTotal:"))?;
+            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        })
+        .map_or(u64::MAX, |kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Image(PathBuf);
+
+    impl Image {
+        fn new(magic: &[u8]) -> Self {
+            let thread = format!("{:?}", std::thread::current().id());
+            let name = format!("folioscope-image-{}-{thread}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let mut bytes = vec![0; 56];
+            bytes.extend(magic);
+            bytes.extend([0; 4]);
+            std::fs::write(&path, bytes).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Image {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn refusal(change: impl Fn(&mut Config)) -> String {
+        let image = Image::new(b"ARM\x64");
+        let mut config = Config::new(&image.0, "/nonexistent");
+        config.validate().expect("the default makes sense");
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_a_sentence() {
+        for (sentence, expected) in [
+            (
+                refusal(|c| c.memory_bytes = 1 << 20),
+                "a guest with 1048576 bytes of memory",
+            ),
+            (
+                refusal(|c| c.memory_bytes = 1 << 60),
+                "the memory of this host",
+            ),
+            (
+                refusal(|c| c.memory_bytes = (64 << 20) + 4096),
+                "a multiple of 2 MiB",
+            ),
+            (refusal(|c| c.smp = 0), "a guest with 0 CPUs"),
+            (refusal(|c| c.smp = 513), "expected 1 to 512"),
+            (
+                refusal(|c| c.nodes = 3),
+                "a guest with 3 NUMA nodes and 2 CPUs",
+            ),
+            (
+                refusal(|c| c.cmdline = "a\0b".into()),
+                "command line holds a zero byte",
+            ),
+            (
+                refusal(|c| c.kernel = "/nonexistent/Image".into()),
+                "cannot read the kernel",
+            ),
+            (
+                refusal(|c| c.kernel = "/etc/passwd".into()),
+                "is not an arm64 Image",
+            ),
+            (
+                refusal(|c| c.initrd = Some("/nonexistent/cpio".into())),
+                "cannot read the initrd",
+            ),
+        ] {
+            assert!(
+                sentence.contains(expected),
+                "{sentence:?} lacks {expected:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! A guest under QEMU's TCG, which runs on any host.
+
+mod command;
+mod config;
+mod ram;
+mod start;
+
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::{json, Value};
+use snapshot::{Notes, Range, Snapshot};
+use stage1::{PhysicalAddress, VirtualAddress};
+
+use crate::channel::{Channel, Heard};
+use crate::process::Process;
+use crate::qmp::Qmp;
+use crate::registers::RegisterReader;
+use crate::stream::Deadline;
+use crate::{ChannelError, Console, Machine, MachineError, Paused, QmpError, Status, Stopped};
+use ram::{Backend, Bank};
+
+pub use command::AGENT_PORT;
+pub use config::{Config, MOST_CPUS, MOST_NODES};
+
+/// How long QEMU may take for a command. It answers within a millisecond; but its main loop may
+/// have to wait for a processor on a busy host.
+const COMMAND: Duration = Duration::from_secs(20);
+
+/// How long after a panic on the console the guest may still speak.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A guest under QEMU. Dropping it ends QEMU.
+#[derive(Debug)]
+pub struct Qemu {
+    /// First, so that it ends before anything that it uses.
+    process: Process,
+    qmp: Qmp,
+    registers: RegisterReader,
+    console: Console,
+    channel: Channel,
+    /// Keeps the guest's memory mapped, even while no region of it is being read.
+    _backends: Vec<Backend>,
+    banks: Vec<Bank>,
+    command_line: String,
+    cmdline: String,
+    /// QEMU's standard output and error.
+    log: PathBuf,
+    /// What the events said last.
+    state: State,
+    version: [u64; 3],
+}
+
+/// What the guest does, as far as QEMU tells; that QEMU is gone is seen elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Paused,
+    Panicked,
+    Ended { reset: bool },
+}
+
+impl Qemu {
+    /// QEMU's version: major, minor, micro.
+    pub fn version(&self) -> [u64; 3] {
+        self.version
+    }
+
+    /// QEMU's process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Whether QEMU is still there.
+    pub fn is_alive(&self) -> bool {
+        self.process.status().is_none()
+    }
+
+    /// Executes a QMP command and gives what it returns.
+    pub fn qmp(&mut self, command: &str, arguments: Value) -> Result<Value, MachineError> {
+        let result = self.qmp.execute(command, arguments, COMMAND);
+        result.map_err(|error| self.explain(error.into()))
+    }
+
+    /// Executes a command of QEMU's monitor for people, such as `xp /512gx 0x40000000`, and gives
+    /// what it prints.
+    pub fn monitor(&mut self, line: &str) -> Result<String, MachineError> {
+        let result = self.qmp.human(line, None, COMMAND);
+        result.map_err(|error| self.explain(error.into()))
+    }
+
+    /// Waits until QEMU is gone, for at most `timeout`; says whether it is.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        self.process.wait(timeout).is_some()
+    }
+
+    /// What a failure on one of QEMU's sockets really means: most often that QEMU is gone.
+    fn explain(&self, error: MachineError) -> MachineError {
+        let closed = matches!(
+            error,
+            MachineError::Qmp(QmpError::Closed(_))
+                | MachineError::Gdb(crate::GdbError::Closed(_))
+                | MachineError::Channel(ChannelError::Closed)
+        );
+        // A socket closes a moment before the process is gone.
+        let patience = Duration::from_secs(if closed { 2 } else { 0 });
+        match self.process.wait(patience) {
+            Some(status) => MachineError::Lost {
+                status: status.to_string(),
+                stderr: start::last_words(&self.log),
+            },
+            None => error,
+        }
+    }
+
+    /// Takes in what QEMU has told of the guest.
+    fn take_events(&mut self) -> Result<(), MachineError> {
+        let events = self.qmp.events();
+        let events: VecDeque<Value> = events.map_err(|error| self.explain(error.into()))?;
+        for event in events {
+            self.state = match event["event"].as_str() {
+                Some("GUEST_PANICKED") => State::Panicked,
+                Some("SHUTDOWN") => State::Ended {
+                    reset: event["data"]["reason"] == "guest-reset",
+                },
+                // How the guest ended says more than that it stands still since.
+                Some("STOP") if self.state == State::Running => State::Paused,
+                Some("RESUME") => State::Running,
+                _ => continue,
+            };
+        }
+        Ok(())
+    }
+
+    /// The reason why nothing will come from the guest any more, if there is one.
+    fn ended(&mut self) -> Result<(), MachineError> {
+        self.take_events()?;
+        let console = || self.console.tail();
+        match self.state {
+            State::Panicked => Err(MachineError::Panicked { console: console() }),
+            State::Ended { reset } => Err(MachineError::Ended {
+                reset,
+                console: console(),
+            }),
+            State::Running | State::Paused => match self.console.panicked_for() {
+                Some(since) if since > LAST_WORDS => {
+                    Err(MachineError::Panicked { console: console() })
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+impl Machine for Qemu {
+    fn kind(&self) -> &'static str {
+        "qemu-tcg"
+    }
+
+    fn command_line(&self) -> String {
+        self.command_line.clone()
+    }
+
+    fn ram(&self) -> Vec<Range> {
+        self.banks.iter().map(Bank::range).collect()
+    }
+
+    fn console(&self) -> &Console {
+        &self.console
+    }
+
+    fn status(&mut self) -> Status {
+        let events = self.take_events();
+        if let Some(status) = self.process.status() {
+            return Status::Lost {
+                status: status.to_string(),
+                stderr: start::last_words(&self.log),
+            };
+        }
+        match (self.state, events) {
+            (State::Panicked, _) => Status::Panicked,
+            (State::Ended { reset }, _) => Status::Ended { reset },
+            (_, Err(error)) => Status::Lost {
+                status: error.to_string(),
+                stderr: start::last_words(&self.log),
+            },
+            (State::Running | State::Paused, _) if self.console.panicked_for().is_some() => {
+                Status::Panicked
+            }
+            (State::Running, _) => Status::Running,
+            (State::Paused, _) => Status::Paused,
+        }
+    }
+
+    fn pause(&mut self) -> Result<Paused<'_>, MachineError> {
+        self.channel.settle();
+        let since = Instant::now();
+        // The answer comes when all vCPU threads have stopped (QEMU's pause_all_vcpus).
+        self.qmp("stop", json!({}))?;
+        let snapshot = self.read();
+        let snapshot = match snapshot {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                let error = self.explain(error);
+                // The first error is the one to tell.
+                let _ = self.resume();
+                return Err(error);
+            }
+        };
+        Ok(Paused::new(snapshot, self, since))
+    }
+
+    fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), MachineError> {
+        let result = self.channel.send(bytes, timeout);
+        result.map_err(|error| match self.ended() {
+            Ok(()) => self.explain(error.into()),
+            Err(ended) => ended,
+        })
+    }
+
+    fn receive_line(&mut self, timeout: Duration) -> Result<Vec<u8>, MachineError> {
+        // Between two looks at the console; all else wakes the wait.
+        const LOOK: Duration = Duration::from_millis(100);
+        let deadline = Deadline::after(timeout);
+        loop {
+            let until = deadline.at.min(Instant::now() + LOOK);
+            let heard = self.channel.hear(self.qmp.as_raw_fd(), until);
+            match heard.map_err(|error| self.explain(error.into()))? {
+                Heard::Line(line) => return Ok(line),
+                Heard::Other | Heard::Nothing => self.ended()?,
+            }
+            if Instant::now() >= deadline.at {
+                let partial = self.channel.partial();
+                let waited = timeout;
+                return Err(ChannelError::Timeout { waited, partial }.into());
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill();
+        self.console.finish();
+    }
+}
+
+impl Qemu {
+    /// Registers and memory of the machine, which is stopped.
+    fn read(&mut self) -> Result<Snapshot, MachineError> {
+        let cpus = self.registers.read()?;
+        // SAFETY: QEMU has answered `stop`: all vCPU threads stand still, and QEMU has drained
+        // its block devices, of which there are none. What else of QEMU writes to guest memory
+        // is virtio-serial, when bytes for the guest arrive, and only we send those: `pause` has
+        // waited until they were taken, and `send` needs the machine exclusively, as does every
+        // other way to make the guest go on. The `Paused` that owns this memory borrows the
+        // machine exclusively and drops the memory before it resumes the guest. The sockets'
+        // system calls order QEMU's writes before our reads.
+        let memory = unsafe { ram::live(&self.banks) }?;
+        let notes = Notes {
+            machine: self.kind().into(),
+            machine_command: self.command_line.clone(),
+            command_line: self.cmdline.clone(),
+            taken_at: std::time::SystemTime::UNIX_EPOCH
+                .elapsed()
+                .map_or(0, |since| since.as_secs()),
+            ..Notes::default()
+        };
+        Ok(Snapshot {
+            cpus,
+            memory,
+            notes,
+        })
+    }
+}
+
+impl Stopped for Qemu {
+    fn resume(&mut self) -> Result<(), MachineError> {
+        self.take_events()?;
+        match self.state {
+            State::Running | State::Paused => {
+                self.qmp("cont", json!({}))?;
+                self.state = State::Running;
+                Ok(())
+            }
+            // Its end is what `status` says; there is nothing to go on with.
+            State::Panicked | State::Ended { .. } => Ok(()),
+        }
+    }
+
+    /// By QEMU's own walk (`gva2gpa`).
+    fn translate(
+        &mut self,
+        cpu: usize,
+        va: VirtualAddress,
+    ) -> Result<Option<PhysicalAddress>, MachineError> {
+        let line = format!("gva2gpa {:#x}", va.0);
+        let result = self.qmp.human(&line, Some(cpu), COMMAND);
+        let answer = result.map_err(|error| self.explain(error.into()))?;
+        let answer = answer.trim();
+        if answer == "Unmapped" {
+            return Ok(None);
+        }
+        match answer
+            .strip_prefix("gpa: 0x")
+            .map(|hex| u64::from_str_radix(hex, 16))
+        {
+            Some(Ok(gpa)) => Ok(Some(PhysicalAddress(gpa))),
+            _ => Err(QmpError::Garbage {
+                command: line,
+                found: crate::error::excerpt(answer.as_bytes()),
+            }
+            .into()),
+        }
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

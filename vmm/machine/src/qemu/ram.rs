@@ -1,0 +1,216 @@
+//! The guest's RAM: memfds of ours that QEMU maps too.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use snapshot::{Mapping, Memory, MemoryError, Range, Region};
+use stage1::PhysicalAddress;
+
+use crate::MachineError;
+
+/// The RAM of one NUMA node.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    /// Its name in QEMU.
+    pub(crate) id: String,
+    pub(crate) bytes: u64,
+    mapping: Arc<Mapping>,
+}
+
+/// A part of a backend at its place in the guest's physical address space.
+#[derive(Debug)]
+pub(crate) struct Bank {
+    range: Range,
+    mapping: Arc<Mapping>,
+    /// Where in the backend it starts.
+    offset: u64,
+}
+
+impl Backend {
+    /// Makes a backend and gives the descriptor that QEMU inherits.
+    pub(crate) fn new(id: String, bytes: u64) -> io::Result<(Self, OwnedFd)> {
+        let fd = memfd(c"folioscope-ram", bytes)?;
+        let mapping = Arc::new(Mapping::shared(&fd.as_fd(), bytes as usize)?);
+        Ok((Self { id, bytes, mapping }, fd))
+    }
+}
+
+/// Memory with no name in any file system. Its size is sealed: were QEMU to cut it, our reads
+/// would end in SIGBUS.
+fn memfd(name: &CStr, bytes: u64) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a C string; the call returns a new descriptor or an error.
+    let fd =
+        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    File::from(fd.try_clone()?).set_len(bytes)?;
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: plain system call on a descriptor of ours.
+    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
+impl Bank {
+    pub(crate) fn range(&self) -> Range {
+        self.range
+    }
+}
+
+/// The guest's memory, to be read in place.
+///
+/// # Safety
+/// Until the result is dropped, nobody but it may write to the guest's RAM: the caller has
+/// stopped all vCPUs and devices, and keeps them so.
+pub(crate) unsafe fn live(banks: &[Bank]) -> Result<Memory, MemoryError> {
+    let region = |bank: &Bank| {
+        // SAFETY: our caller's promise is the one that is asked for here, and the size of the
+        // file is sealed.
+        unsafe { Region::live(bank.range, Arc::clone(&bank.mapping), bank.offset as usize) }
+    };
+    let regions = banks.iter().map(region).collect();
+    Memory::new(regions, banks.iter().map(Bank::range).collect())
+}
+
+/// Finds where QEMU has put `backends`, in what its `info mtree -f` prints.
+///
+/// `virt` puts RAM at 0x4000_0000, one node behind the other; this asks rather than trusts.
+pub(crate) fn locate(backends: &[Backend], mtree: &str) -> Result<Vec<Bank>, MachineError> {
+    let mut banks = Vec::new();
+    for line in system_memory(mtree) {
+        let Some(ram) = RamLine::parse(line) else {
+            continue;
+        };
+        let Some(backend) = backends.iter().find(|backend| backend.id == ram.name) else {
+            continue;
+        };
+        let inside = ram
+            .offset
+            .checked_add(ram.range.bytes)
+            .is_some_and(|end| end <= backend.bytes);
+        if inside {
+            banks.push(Bank {
+                range: ram.range,
+                mapping: Arc::clone(&backend.mapping),
+                offset: ram.offset,
+            });
+        }
+    }
+    let expected = backends.iter().map(|backend| backend.bytes).sum();
+    let found = banks.iter().map(|bank| bank.range.bytes).sum();
+    if expected != found {
+        return Err(MachineError::Ram { expected, found });
+    }
+    Ok(banks)
+}
+
+/// The lines of the flat view that is the CPUs' own: the one named `memory`.
+fn system_memory(mtree: &str) -> impl Iterator<Item = &str> {
+    mtree
+        .split("FlatView #")
+        .find(|view| view.lines().any(|line| line.starts_with(" AS \"memory\"")))
+        .unwrap_or_default()
+        .lines()
+}
+
+/// Such a line as `  0000000050000000-000000005fffffff (prio 0, ram): ram1 @0000000000001000`.
+struct RamLine<'a> {
+    range: Range,
+    name: &'a str,
+    offset: u64,
+}
+
+impl<'a> RamLine<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (addresses, rest) = line.trim().split_once(' ')?;
+        let (first, last) = addresses.split_once('-')?;
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (first, last) = (hex(first)?, hex(last)?);
+        let (_, name) = rest.split_once(", ram): ")?;
+        let (name, offset) = match name.split_once(" @") {
+            Some((name, offset)) => (name, hex(offset.split_whitespace().next()?)?),
+            None => (name, 0),
+        };
+        let bytes = last.checked_sub(first)?.checked_add(1)?;
+        Some(Self {
+            range: Range::new(PhysicalAddress(first), bytes)?,
+            name: name.trim_end(),
+            offset,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MTREE: &str = r#"FlatView #0
+ AS "I/O", root: io
+ Root memory region: io
+  0000000000000000-000000000000ffff (prio 0, i/o): io
+
+FlatView #2
+ AS "memory", root: system
+ AS "cpu-memory-0", root: system
+ Root memory region: system
+  0000000000000000-0000000003ffffff (prio 0, romd): virt.flash0
+  0000000009000000-0000000009000fff (prio 0, i/o): pl011
+  0000000040000000-00000000401fffff (prio 0, ram): ram0
+  0000000040200000-00000000405fffff (prio 0, ram): ram1
+  0000000100000000-00000001001fffff (prio 0, ram): ram0 @0000000000200000
+  0000000200000000-00000002001fffff (prio 0, ram): other.device
+"#;
+
+    fn backends() -> Vec<Backend> {
+        ["ram0", "ram1"]
+            .map(|id| Backend::new(id.into(), 4 << 20).unwrap().0)
+            .into()
+    }
+
+    #[test]
+    fn banks_are_where_the_memory_map_has_them() {
+        let banks = locate(&backends(), MTREE).unwrap();
+        let found: Vec<_> = banks
+            .iter()
+            .map(|bank| (bank.range.base.0, bank.range.bytes, bank.offset))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (0x4000_0000, 2 << 20, 0),
+                (0x4020_0000, 4 << 20, 0),
+                (0x1_0000_0000, 2 << 20, 2 << 20)
+            ]
+        );
+        // SAFETY: no machine runs on this memory.
+        let mut memory = unsafe { live(&banks) }.unwrap();
+        memory.write(PhysicalAddress(0x1_0000_0008), &[7]).unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { banks[0].mapping.words((2 << 20) + 8, 1) }, [7]);
+    }
+
+    #[test]
+    fn missing_ram_is_noticed() {
+        let without = MTREE.replace("ram): ram1", "ram): elsewhere");
+        let error = locate(&backends(), &without).unwrap_err().to_string();
+        assert!(
+            error.contains("0x800000") && error.contains("0x400000"),
+            "{error}"
+        );
+        assert!(locate(&backends(), "").is_err());
+        assert!(locate(&backends(), "garbage - (prio, ram): ram0 @").is_err());
+    }
+
+    #[test]
+    fn the_size_is_sealed() {
+        let (_, fd) = Backend::new("ram0".into(), 1 << 20).unwrap();
+        assert!(File::from(fd).set_len(4096).is_err());
+    }
+}

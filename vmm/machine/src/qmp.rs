@@ -1,0 +1,230 @@
+//! QEMU's machine protocol: one JSON object per line, commands and their answers, and events.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use serde_json::{json, Value};
+
+use crate::error::{excerpt, QmpError};
+use crate::stream::{Deadline, Stream};
+
+/// The longest message that is taken for one, in bytes.
+const MOST_MESSAGE: usize = 64 << 20;
+
+/// A monitor of QEMU.
+#[derive(Debug)]
+pub(crate) struct Qmp {
+    stream: Stream,
+    buffer: Vec<u8>,
+    events: VecDeque<Value>,
+    last_id: u64,
+}
+
+impl Qmp {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self {
+            stream,
+            buffer: Vec::new(),
+            events: VecDeque::new(),
+            last_id: 0,
+        }
+    }
+
+    /// Takes QEMU's greeting and leaves the mode in which it takes no commands; gives QEMU's
+    /// version (major, minor, micro).
+    pub(crate) fn handshake(&mut self, timeout: Duration) -> Result<[u64; 3], QmpError> {
+        let command = "the greeting";
+        let greeting = self.message(command, Deadline::after(timeout))?;
+        let version = &greeting["QMP"]["version"]["qemu"];
+        let part = |name: &str| {
+            version[name].as_u64().ok_or_else(|| QmpError::Garbage {
+                command: command.into(),
+                found: excerpt(greeting.to_string().as_bytes()),
+            })
+        };
+        let version = [part("major")?, part("minor")?, part("micro")?];
+        self.execute("qmp_capabilities", json!({}), timeout)?;
+        Ok(version)
+    }
+
+    /// Executes one command and gives what it returns.
+    pub(crate) fn execute(
+        &mut self,
+        command: &str,
+        arguments: Value,
+        timeout: Duration,
+    ) -> Result<Value, QmpError> {
+        self.last_id += 1;
+        let request = json!({"execute": command, "arguments": arguments, "id": self.last_id});
+        let deadline = Deadline::after(timeout);
+        self.stream
+            .write_all(format!("{request}\n").as_bytes(), deadline.at)
+            .map_err(|error| failed(command, error, deadline))?;
+        loop {
+            let mut message = self.message(command, deadline)?;
+            if message.get("event").is_some() {
+                self.events.push_back(message);
+            } else if message["id"] != json!(self.last_id) {
+                // The answer to a command that we gave up waiting for.
+            } else if let Some(error) = message.get("error") {
+                return Err(QmpError::Refused {
+                    command: command.into(),
+                    reason: match error["desc"].as_str() {
+                        Some(text) => text.into(),
+                        None => error.to_string(),
+                    },
+                });
+            } else {
+                return Ok(message["return"].take());
+            }
+        }
+    }
+
+    /// Executes a command of the monitor for people and gives what it prints.
+    pub(crate) fn human(
+        &mut self,
+        line: &str,
+        cpu: Option<usize>,
+        timeout: Duration,
+    ) -> Result<String, QmpError> {
+        let mut arguments = json!({"command-line": line});
+        if let Some(cpu) = cpu {
+            arguments["cpu-index"] = json!(cpu);
+        }
+        let answer = self.execute("human-monitor-command", arguments, timeout)?;
+        match answer {
+            Value::String(text) => Ok(text),
+            other => Err(QmpError::Garbage {
+                command: line.into(),
+                found: excerpt(other.to_string().as_bytes()),
+            }),
+        }
+    }
+
+    /// The events that have come so far, without waiting.
+    pub(crate) fn events(&mut self) -> Result<VecDeque<Value>, QmpError> {
+        let now = Deadline::after(Duration::ZERO);
+        loop {
+            match self.message("an event", now) {
+                Ok(message) if message.get("event").is_some() => self.events.push_back(message),
+                Ok(_) => (),
+                Err(QmpError::Timeout { .. }) => return Ok(std::mem::take(&mut self.events)),
+                // What came before the end is still to be told.
+                Err(_) if !self.events.is_empty() => return Ok(std::mem::take(&mut self.events)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn message(&mut self, command: &str, deadline: Deadline) -> Result<Value, QmpError> {
+        let mut searched = 0;
+        loop {
+            let rest = &self.buffer[searched..];
+            if let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=searched + end).collect();
+                return serde_json::from_slice(&line).map_err(|_| QmpError::Garbage {
+                    command: command.into(),
+                    found: excerpt(&line),
+                });
+            }
+            searched = self.buffer.len();
+            if searched > MOST_MESSAGE {
+                return Err(QmpError::Garbage {
+                    command: command.into(),
+                    found: excerpt(&self.buffer),
+                });
+            }
+            match self.stream.fill(&mut self.buffer, deadline.at) {
+                Ok(0) => return Err(QmpError::Closed(command.into())),
+                Ok(_) => (),
+                Err(error) => return Err(failed(command, error, deadline)),
+            }
+        }
+    }
+}
+
+impl AsRawFd for Qmp {
+    fn as_raw_fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+}
+
+fn failed(command: &str, source: io::Error, deadline: Deadline) -> QmpError {
+    let command = command.into();
+    match source.kind() {
+        io::ErrorKind::TimedOut => QmpError::Timeout {
+            command,
+            waited: deadline.timeout.max(Instant::now() - deadline.at),
+        },
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => QmpError::Closed(command),
+        _ => QmpError::Io { command, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// A monitor that greets with the first text and answers each command with the next.
+    fn monitor(texts: &'static [&'static str]) -> Qmp {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            let mut commands = BufReader::new(theirs.try_clone().unwrap()).lines();
+            let mut theirs = theirs;
+            for text in texts {
+                theirs.write_all(text.as_bytes()).unwrap();
+                theirs.write_all(b"\r\n").unwrap();
+                if commands.next().is_none() {
+                    return;
+                }
+            }
+        });
+        Qmp::new(Stream::new(ours).unwrap())
+    }
+
+    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 2, "minor": 0, "major": 10},
+        "package": ""}, "capabilities": []}}"#;
+
+    fn greeting() -> &'static str {
+        // One line on the wire.
+        Box::leak(GREETING.replace('\n', "").into_boxed_str())
+    }
+
+    #[test]
+    fn answers_are_found_between_events() {
+        let texts = vec![
+            greeting(),
+            r#"{"return": {}, "id": 1}"#,
+            "{\"event\": \"STOP\"}\n{\"return\": {}, \"id\": 1}\n{\"return\": 7, \"id\": 2}",
+            r#"{"error": {"class": "GenericError", "desc": "not today"}, "id": 3}"#,
+        ];
+        let mut qmp = monitor(texts.leak());
+        assert_eq!(qmp.handshake(LONG).unwrap(), [10, 0, 2]);
+        assert_eq!(qmp.execute("stop", json!({}), LONG).unwrap(), json!(7));
+        let error = qmp.execute("cont", json!({}), LONG).unwrap_err();
+        assert_eq!(error.to_string(), "QEMU refused cont: not today");
+        assert_eq!(qmp.events().unwrap(), [json!({"event": "STOP"})]);
+        let end = qmp.execute("quit", json!({}), LONG).unwrap_err();
+        assert!(matches!(end, QmpError::Closed(_)), "{end}");
+    }
+
+    #[test]
+    fn garbage_and_silence_are_told_apart() {
+        let garbage = monitor(&["SSH-2.0-OpenSSH"]).handshake(LONG).unwrap_err();
+        assert!(garbage.to_string().contains("SSH-2.0"), "{garbage}");
+        let other = monitor(&[r#"{"hello": 1}"#]).handshake(LONG).unwrap_err();
+        assert!(matches!(other, QmpError::Garbage { .. }), "{other}");
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut silent = Qmp::new(Stream::new(ours).unwrap());
+        let timeout = silent.handshake(Duration::from_millis(10)).unwrap_err();
+        assert!(matches!(timeout, QmpError::Timeout { .. }), "{timeout}");
+        assert!(silent.events().unwrap().is_empty());
+    }
+}

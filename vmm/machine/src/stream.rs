@@ -1,0 +1,126 @@
+//! A socket to QEMU on which nothing waits for ever.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Our end of a socket pair; every wait has a deadline.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: UnixStream,
+}
+
+impl Stream {
+    /// A connected pair: our end, and the one that QEMU inherits. Both close on exec.
+    pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        Ok((Self::new(ours)?, theirs.into()))
+    }
+
+    pub(crate) fn new(socket: UnixStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket })
+    }
+
+    /// Appends what can be read to `buffer`, waiting for the first byte until `deadline`; an
+    /// error of kind `TimedOut` where none came. 0 is the end of the stream.
+    pub(crate) fn fill(&mut self, buffer: &mut Vec<u8>, deadline: Instant) -> io::Result<usize> {
+        let mut chunk = [0; 64 * 1024];
+        loop {
+            match self.socket.read(&mut chunk) {
+                Ok(count) => {
+                    buffer.extend_from_slice(&chunk[..count]);
+                    return Ok(count);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait(libc::POLLIN, deadline)?;
+                }
+                // QEMU died with unread bytes of ours.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(0),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes all of `data` until `deadline`.
+    pub(crate) fn write_all(&mut self, mut data: &[u8], deadline: Instant) -> io::Result<()> {
+        while !data.is_empty() {
+            match self.socket.write(data) {
+                Ok(count) => data = &data[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait(libc::POLLOUT, deadline)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// How many bytes of ours the other end has not taken yet.
+    pub(crate) fn untaken(&self) -> io::Result<usize> {
+        let mut count: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int, and `count` is one.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &mut count) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(count as usize)
+    }
+
+    fn wait(&self, events: i16, deadline: Instant) -> io::Result<()> {
+        let mut one = [libc::pollfd {
+            fd: self.socket.as_raw_fd(),
+            events,
+            revents: 0,
+        }];
+        match poll(&mut one, deadline)? {
+            true => Ok(()),
+            false => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// Waits until one of `fds` is ready or `deadline` has passed; says which of the two.
+pub(crate) fn poll(fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Rounded up: a wait of 0 ms that comes too early would spin.
+        let left = left.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
+        // SAFETY: the pointer and the count are those of one slice of pollfd.
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, left) };
+        if ready >= 0 {
+            return Ok(ready > 0);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Now and a timeout, for those who report how long they waited.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    pub(crate) timeout: Duration,
+}
+
+impl Deadline {
+    pub(crate) fn after(timeout: Duration) -> Self {
+        // A year stands for "for ever": an Instant cannot hold everything a Duration can.
+        let timeout = timeout.min(Duration::from_secs(365 * 24 * 3600));
+        Self {
+            at: Instant::now() + timeout,
+            timeout,
+        }
+    }
+}
