@@ -151,7 +151,7 @@ pub struct Hello {
     pub mounts: Vec<String>,
     /// The channel that this came through.
     pub channel: Channel,
-    /// Milliseconds from the start of the kernel to this line.
+    /// Milliseconds from the start of the kernel's clock to this line.
     pub uptime_ms: u64,
 }
 

@@ -211,6 +211,35 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// The operation's name, as in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Mmap { .. } => "mmap",
+            Self::Touch { .. } => "touch",
+            Self::Verify { .. } => "verify",
+            Self::Peek { .. } => "peek",
+            Self::Poke { .. } => "poke",
+            Self::Madvise { .. } => "madvise",
+            Self::Mprotect { .. } => "mprotect",
+            Self::Mremap { .. } => "mremap",
+            Self::Munmap { .. } => "munmap",
+            Self::Mlock { .. } => "mlock",
+            Self::Munlock { .. } => "munlock",
+            Self::Fork { .. } => "fork",
+            Self::Exit { .. } => "exit",
+            Self::Pin { .. } => "pin",
+            Self::ThpDisable { .. } => "thp_disable",
+            Self::FileCreate { .. } => "file_create",
+            Self::FileTruncate { .. } => "file_truncate",
+            Self::FileWrite { .. } => "file_write",
+            Self::FileRead { .. } => "file_read",
+            Self::FileAllocate { .. } => "file_allocate",
+            Self::FileUnlink { .. } => "file_unlink",
+        }
+    }
+}
+
 fn read_write() -> Vec<Protection> {
     vec![Protection::Read, Protection::Write]
 }

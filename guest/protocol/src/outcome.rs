@@ -12,7 +12,7 @@ pub enum Outcome {
     Hello(Box<Hello>),
     /// The answer to a ping.
     Pong {
-        /// Milliseconds since the kernel started.
+        /// Milliseconds since the kernel's clock started.
         uptime_ms: u64,
     },
     /// It was done, and there is nothing more to say.
@@ -93,7 +93,7 @@ pub struct Spawned {
 pub struct Touched {
     /// How many steps it made.
     pub steps: u64,
-    /// Minor faults of the process during it, a few of the workload's own included.
+    /// Minor faults of the process during it; the workload's own code makes none then.
     pub minor_faults: u64,
     /// Major faults of the process during it.
     pub major_faults: u64,

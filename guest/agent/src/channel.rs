@@ -1,0 +1,320 @@
+//! The control channel: finding it, and lines through it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use protocol::{Channel, LineDecoder, LineError, Message, PORT_NAME};
+
+use crate::sys;
+
+/// How long a virtio console that is there may take to show the port.
+const PORT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The kernel parameter that decides: `virtio`, `uart`, or the path of a character device.
+const PARAMETER: &str = "folioscope.channel=";
+
+/// The second PL011: the first is the console.
+const UART: &str = "/dev/ttyAMA1";
+
+/// virtio's number of a console device.
+const VIRTIO_CONSOLE: &str = "0x0003";
+
+/// An open channel.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Which it is.
+    pub kind: Channel,
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+/// Finds the channel. Without one there is nothing to do and nobody to tell but the console: the
+/// agent panics, and so switches the machine off.
+pub fn find() -> Endpoint {
+    let cmdline = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let wanted = parameter(&cmdline);
+    let endpoint = match wanted {
+        Some("uart") => uart(UART),
+        Some("virtio") => virtio(Path::new("/sys"), PORT_PATIENCE),
+        Some(path) if path.starts_with('/') => uart(path),
+        Some(other) => panic!("{PARAMETER}{other}: virtio, uart or a device's path can stand here"),
+        None => {
+            let patience = virtio_patience(Path::new("/sys"));
+            virtio(Path::new("/sys"), patience).or_else(|_| uart(UART))
+        }
+    };
+    endpoint.unwrap_or_else(|why| {
+        panic!(
+            "no control channel: {why}. The machine needs a virtio serial port named {PORT_NAME}, \
+             or a second PL011 UART ({UART}), and a kernel with its driver built in"
+        )
+    })
+}
+
+fn parameter(cmdline: &str) -> Option<&str> {
+    cmdline
+        .split_whitespace()
+        .rev()
+        .find_map(|word| word.strip_prefix(PARAMETER))
+}
+
+/// How long to wait for the port: not at all without the driver or the device.
+fn virtio_patience(sys: &Path) -> Duration {
+    let driver = sys.join("bus/virtio/drivers/virtio_console").exists();
+    let device = fs::read_dir(sys.join("bus/virtio/devices")).is_ok_and(|devices| {
+        devices.flatten().any(|device| {
+            fs::read_to_string(device.path().join("device"))
+                .is_ok_and(|id| id.trim() == VIRTIO_CONSOLE)
+        })
+    });
+    if driver && device {
+        PORT_PATIENCE
+    } else {
+        Duration::ZERO
+    }
+}
+
+fn virtio(sys: &Path, patience: Duration) -> Result<Endpoint, String> {
+    let until = Instant::now() + patience;
+    loop {
+        if let Some(device) = port_device(&sys.join("class/virtio-ports")) {
+            let path = format!("/dev/{device}");
+            return match sys::open(&path, libc::O_RDWR | libc::O_NONBLOCK) {
+                Ok(fd) => Ok(Endpoint::new(Channel::Virtio, fd)),
+                Err(failure) => Err(failure.to_string()),
+            };
+        }
+        if Instant::now() >= until {
+            return Err(format!("no virtio serial port is named {PORT_NAME}"));
+        }
+        sys::sleep_ms(2);
+    }
+}
+
+/// The device name (`vport0p1`) of the port that has our name.
+fn port_device(class: &Path) -> Option<String> {
+    fs::read_dir(class).ok()?.flatten().find_map(|port| {
+        let name = fs::read_to_string(port.path().join("name")).ok()?;
+        (name.trim_end() == PORT_NAME).then(|| port.file_name().to_string_lossy().into_owned())
+    })
+}
+
+fn uart(path: &str) -> Result<Endpoint, String> {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK;
+    let fd = sys::open(path, flags).map_err(|failure| failure.to_string())?;
+    // SAFETY: an all-zero termios is filled by tcgetattr before it is used.
+    let mut line: libc::termios = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and the structure is there.
+    if unsafe { libc::tcgetattr(fd.as_raw_fd(), &mut line) } != 0 {
+        return Err(sys::last_errno(format!("tcgetattr {path}")).to_string());
+    }
+    // SAFETY: the structure is there.
+    unsafe { libc::cfmakeraw(&mut line) };
+    // With flow control the driver stops reading when the line discipline is full, and QEMU then
+    // holds the host's bytes back; without it, bytes of a long request would be lost.
+    line.c_cflag |= libc::CLOCAL | libc::CREAD | libc::CRTSCTS;
+    // SAFETY: the descriptor is open and the structure is whole.
+    if unsafe { libc::tcsetattr(fd.as_raw_fd(), libc::TCSANOW, &line) } != 0 {
+        return Err(sys::last_errno(format!("tcsetattr {path}")).to_string());
+    }
+    Ok(Endpoint::new(Channel::Uart, fd))
+}
+
+impl Endpoint {
+    fn new(kind: Channel, fd: OwnedFd) -> Self {
+        let write = fd.try_clone().expect("a descriptor can be duplicated");
+        Self {
+            kind,
+            read: fd,
+            write,
+        }
+    }
+
+    /// Standard input and output.
+    pub fn stdio() -> Self {
+        // SAFETY: nothing else in the program uses the two: its log is on standard error.
+        let (read, write) = unsafe { (OwnedFd::from_raw_fd(0), OwnedFd::from_raw_fd(1)) };
+        sys::set_nonblocking(read.as_fd());
+        sys::set_nonblocking(write.as_fd());
+        Self {
+            kind: Channel::Stdio,
+            read,
+            write,
+        }
+    }
+}
+
+/// What came from the channel.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A line, or bytes that are none.
+    Line(Result<String, LineError>),
+    /// A host has connected where none was. It has seen nothing of what was said before.
+    Connected,
+    /// The other end is gone for good (standard input only).
+    End,
+}
+
+/// The channel at work.
+#[derive(Debug)]
+pub struct Lines {
+    endpoint: Endpoint,
+    decoder: LineDecoder,
+    queue: Vec<u8>,
+    away: bool,
+}
+
+impl Lines {
+    /// Starts with nothing sent and nothing received.
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            decoder: LineDecoder::new(),
+            queue: Vec::new(),
+            away: false,
+        }
+    }
+
+    /// Which channel it is.
+    pub fn kind(&self) -> Channel {
+        self.endpoint.kind
+    }
+
+    /// Whether no host is connected (virtio only): then the descriptor is always ready, and must be
+    /// looked at now and then instead of waited for.
+    pub fn is_away(&self) -> bool {
+        self.away
+    }
+
+    /// What to wait for.
+    pub fn poll_for(&self) -> [(BorrowedFd<'_>, i16); 2] {
+        let out = if self.queue.is_empty() {
+            0
+        } else {
+            libc::POLLOUT
+        };
+        [
+            (self.endpoint.read.as_fd(), libc::POLLIN),
+            (self.endpoint.write.as_fd(), out),
+        ]
+    }
+
+    /// Sends a message, or as much of it as the channel takes now.
+    pub fn send(&mut self, message: &Message) -> Result<(), protocol::TooLong> {
+        let line = protocol::encode(message)?;
+        if !self.away {
+            self.queue.extend_from_slice(&line);
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Sends on what could not be sent.
+    pub fn flush(&mut self) {
+        let mut sent = 0;
+        while sent < self.queue.len() {
+            match sys::write(self.endpoint.write.as_fd(), &self.queue[sent..]) {
+                Ok(Some(n)) => sent += n,
+                Ok(None) => break,
+                Err(error) => {
+                    sys::log(format_args!("the channel takes nothing: {error}"));
+                    sent = self.queue.len();
+                }
+            }
+        }
+        self.queue.drain(..sent);
+    }
+
+    /// Waits until everything was sent, for a moment at most.
+    pub fn drain(&mut self) {
+        let until = Instant::now() + Duration::from_secs(2);
+        while !self.queue.is_empty() && Instant::now() < until {
+            sys::sleep_ms(1);
+            self.flush();
+        }
+        if self.endpoint.kind == Channel::Uart {
+            // SAFETY: the descriptor is open.
+            unsafe { libc::tcdrain(self.endpoint.write.as_raw_fd()) };
+        }
+        sys::sleep_ms(20);
+    }
+
+    /// Takes what the last poll said of the reading end, and reads what is there.
+    pub fn receive(&mut self, revents: i16) -> Vec<Incoming> {
+        let mut incoming = Vec::new();
+        let hung_up = revents & libc::POLLHUP != 0;
+        if self.endpoint.kind == Channel::Virtio && hung_up != self.away {
+            self.away = hung_up;
+            if hung_up {
+                self.queue.clear();
+            } else {
+                self.decoder.reset();
+                incoming.push(Incoming::Connected);
+            }
+        }
+        if revents & (libc::POLLIN | libc::POLLHUP) != 0 && !self.away {
+            let ended = self.fill();
+            while let Some(line) = self.decoder.next_line() {
+                incoming.push(Incoming::Line(line));
+            }
+            if ended && self.endpoint.kind == Channel::Stdio {
+                incoming.extend(self.decoder.cut().map(|error| Incoming::Line(Err(error))));
+                incoming.push(Incoming::End);
+            }
+        }
+        incoming
+    }
+
+    /// Reads all that is there, within reason; true at the end of the input.
+    fn fill(&mut self) -> bool {
+        let mut buffer = vec![0; 32 << 10];
+        for _ in 0..64 {
+            match sys::read(self.endpoint.read.as_fd(), &mut buffer) {
+                Ok(Some(0)) => return true,
+                Ok(Some(n)) => self.decoder.push(&buffer[..n]),
+                Ok(None) => return false,
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        sys::log(format_args!("the channel cannot be read: {error}"));
+                    }
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_parameter_counts() {
+        assert_eq!(parameter("console=ttyAMA0 quiet\n"), None);
+        assert_eq!(parameter("a folioscope.channel=uart b\n"), Some("uart"));
+        assert_eq!(
+            parameter("folioscope.channel=uart folioscope.channel=/dev/hvc0"),
+            Some("/dev/hvc0")
+        );
+    }
+
+    #[test]
+    fn the_port_is_found_by_its_name() {
+        let class = std::env::temp_dir().join(format!("folioscope-ports-{}", std::process::id()));
+        for (port, name) in [
+            ("vport0p1", "com.example.0\n"),
+            ("vport0p2", "org.folioscope.agent.0\n"),
+        ] {
+            fs::create_dir_all(class.join(port)).unwrap();
+            fs::write(class.join(port).join("name"), name).unwrap();
+        }
+        fs::create_dir_all(class.join("vport1p0")).unwrap();
+        assert_eq!(port_device(&class).as_deref(), Some("vport0p2"));
+        fs::remove_dir_all(&class).unwrap();
+        assert_eq!(port_device(&class), None);
+    }
+}

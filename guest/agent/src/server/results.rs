@@ -1,0 +1,325 @@
+//! What becomes of the work: answers, ends, and deadlines.
+
+use std::time::Instant;
+
+use protocol::{Answer, Ended, Event, Failure, Message, Outcome, ProcessId};
+
+use super::{For, Server, UNKNOWN};
+use crate::checkpoint::{self, Announced};
+use crate::jobs::Job;
+use crate::link::Said;
+use crate::processes::{Kind, Pending};
+use crate::sys;
+
+impl Server {
+    /// Takes what a process has said.
+    pub(super) fn hear(&mut self, id: ProcessId) {
+        let Ok(process) = self.processes.get(id) else {
+            return;
+        };
+        for said in process.link.receive() {
+            match said {
+                Said::Ready {
+                    pid,
+                    pc_start,
+                    pc_end,
+                } => self.ready(id, pid, (pc_start, pc_end)),
+                Said::Forked { pid } => self.forked(id, pid),
+                Said::Answer(answer) => self.answered(id, answer),
+            }
+        }
+    }
+
+    fn ready(&mut self, id: ProcessId, pid: i32, range: (u64, u64)) {
+        let Ok(process) = self.processes.get(id) else {
+            return;
+        };
+        process.pid = Some(pid);
+        process.range = Some(range);
+        if process.work.is_some() {
+            let spawned = process.spawned();
+            self.complete(id, Ok(Outcome::Spawned(spawned)).into());
+        } else if let Some(parent) = self.processes.forking(id) {
+            self.finish_fork(parent);
+        }
+    }
+
+    fn forked(&mut self, id: ProcessId, pid: i32) {
+        let Ok(process) = self.processes.get(id) else {
+            return;
+        };
+        let Some(Kind::Fork { child, forked }) = process.work.as_mut().map(|w| &mut w.kind) else {
+            return;
+        };
+        *forked = true;
+        let child = *child;
+        if let Ok(process) = self.processes.get(child) {
+            process.pid = Some(pid);
+        }
+        match self.unknown.remove(&pid) {
+            Some(how) => self.ended(child, how),
+            None => self.finish_fork(id),
+        }
+    }
+
+    /// Answers a fork once both the parent and the child have reported.
+    fn finish_fork(&mut self, parent: ProcessId) {
+        let Ok(process) = self.processes.get(parent) else {
+            return;
+        };
+        let Some(Kind::Fork {
+            child,
+            forked: true,
+        }) = process.work.as_ref().map(|w| &w.kind)
+        else {
+            return;
+        };
+        let child = *child;
+        match self.processes.get(child) {
+            Ok(process) if process.range.is_some() => {
+                let spawned = process.spawned();
+                self.complete(parent, Ok(Outcome::Spawned(spawned)).into());
+            }
+            Ok(_) => {}
+            Err(failure) => self.complete(parent, Answer::Error(failure)),
+        }
+    }
+
+    fn answered(&mut self, id: ProcessId, answer: Answer) {
+        let Ok(process) = self.processes.get(id) else {
+            return;
+        };
+        let Some(work) = &mut process.work else {
+            if process.waiting.take().is_some() {
+                sys::log(format_args!("{id} left its checkpoint by itself"));
+            }
+            return;
+        };
+        let late = work.late;
+        let answer = match (&work.kind, answer) {
+            (Kind::Pin(cpu), answer @ Answer::Ok(_)) => {
+                process.cpu = *cpu;
+                answer
+            }
+            (Kind::Fork { child, .. }, answer) => {
+                let child = *child;
+                self.processes.remove(child, None);
+                answer
+            }
+            (Kind::Checkpoint(_), Answer::Error(failure)) => Answer::Error(Failure::Checkpoint {
+                why: failure.to_string(),
+            }),
+            (Kind::Checkpoint(_), Answer::Ok(_)) if !late => Answer::Error(Failure::Checkpoint {
+                why: format!("{id} left it before the host could look"),
+            }),
+            (_, answer) => answer,
+        };
+        self.drop_gathering(id);
+        self.complete(id, answer);
+    }
+
+    /// Gives the result of a process's work to the host.
+    fn complete(&mut self, id: ProcessId, result: Answer) {
+        let Ok(process) = self.processes.get(id) else {
+            return;
+        };
+        let Some(work) = process.work.take() else {
+            return;
+        };
+        if work.late {
+            self.send(&Message::Event(Event::LateReply {
+                process: id,
+                id: work.pending.id,
+                result,
+            }));
+        } else {
+            self.answer(Some(work.pending.id), result);
+        }
+    }
+
+    /// Looks which processes have come to their checkpoints.
+    pub(super) fn glance(&mut self) {
+        let mut there = Vec::new();
+        for process in self.processes.iter_mut() {
+            let spawned = process.spawned();
+            let Some(work) = process.work.as_mut().filter(|work| !work.late) else {
+                continue;
+            };
+            let Kind::Checkpoint(waiting) = &mut work.kind else {
+                continue;
+            };
+            if !waiting.announced && self.slots.slot(process.slot).has_announced(waiting.number) {
+                waiting.announced = true;
+                there.push(Announced {
+                    process: spawned,
+                    nonce: waiting.nonce,
+                    cpu: waiting.cpu,
+                    smaps: waiting.smaps,
+                });
+            }
+        }
+        for announced in there {
+            let id = announced.process.process;
+            match Job::start(move || checkpoint::gather(&announced)) {
+                Ok(job) => self.jobs.push((For::Checkpoint(id), job)),
+                Err(failure) => self.gathered(id, Answer::Error(failure)),
+            }
+        }
+    }
+
+    /// Takes the answer of a helper.
+    pub(super) fn helped(&mut self, what_for: For, answer: Answer) {
+        match what_for {
+            For::Request(pending, _) => self.answer(Some(pending.id), answer),
+            For::Checkpoint(id) => self.gathered(id, answer),
+        }
+    }
+
+    /// The process waits, and what was to be read of it was read, or could not be.
+    fn gathered(&mut self, id: ProcessId, answer: Answer) {
+        let Ok(process) = self.processes.get(id) else {
+            return;
+        };
+        let Some(work) = &mut process.work else {
+            return;
+        };
+        let Kind::Checkpoint(waiting) = work.kind else {
+            return;
+        };
+        if matches!(answer, Answer::Ok(_)) {
+            process.waiting = Some(waiting);
+            self.complete(id, answer);
+            return;
+        }
+        // It has to leave the loop before it can be used again, and that answer is for nobody.
+        let pending = work.pending;
+        work.late = true;
+        self.slots.slot(process.slot).release(waiting.number);
+        self.answer(Some(pending.id), answer);
+    }
+
+    fn drop_gathering(&mut self, id: ProcessId) {
+        self.jobs.retain(|(what_for, job)| {
+            let drop = matches!(what_for, For::Checkpoint(of) if *of == id);
+            if drop {
+                job.kill();
+            }
+            !drop
+        });
+    }
+
+    /// Reaps what has ended, whoever's child it was: orphans are init's.
+    pub(super) fn reap(&mut self) {
+        loop {
+            let mut status = 0;
+            // SAFETY: the status is there.
+            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+            if pid <= 0 {
+                return;
+            }
+            let how = sys::ended(status);
+            if let Some(id) = self.processes.with_pid(pid) {
+                self.ended(id, how);
+            } else if self.unknown.len() < UNKNOWN && self.is_forking() {
+                self.unknown.insert(pid, how);
+            }
+        }
+    }
+
+    fn is_forking(&self) -> bool {
+        self.processes
+            .iter()
+            .any(|p| p.parent.is_some() && p.pid.is_none())
+    }
+
+    fn ended(&mut self, id: ProcessId, how: Ended) {
+        // Its last words may still be in the pipe.
+        self.hear(id);
+        self.drop_gathering(id);
+        let Some(process) = self.processes.remove(id, Some(how.clone())) else {
+            return;
+        };
+        let mut told = false;
+        if let Some(work) = process.work.filter(|work| !work.late) {
+            told = true;
+            let result = match work.kind {
+                Kind::Exit => Ok(Outcome::Ended { how: how.clone() }),
+                _ => Err(Failure::ProcessLost { how: how.clone() }),
+            };
+            self.reply(Some(work.pending.id), result);
+        }
+        if let Some(pending) = process.killed.flatten() {
+            told = true;
+            self.reply(Some(pending.id), Ok(Outcome::Ended { how: how.clone() }));
+        }
+        if let Some(parent) = self.processes.forking(id) {
+            told = true;
+            self.complete(
+                parent,
+                Answer::Error(Failure::ProcessLost { how: how.clone() }),
+            );
+        }
+        if !told {
+            self.send(&Message::Event(Event::ProcessEnded {
+                process: id,
+                pid: process.pid.unwrap_or(0),
+                how,
+            }));
+        }
+    }
+
+    /// Gives up what has taken too long.
+    pub(super) fn check_deadlines(&mut self) {
+        let now = Instant::now();
+        let mut failures: Vec<(Pending, Failure)> = Vec::new();
+        let mut gathering = Vec::new();
+        for process in self.processes.iter_mut() {
+            let doing = process.doing();
+            if let Some(work) = process
+                .work
+                .as_mut()
+                .filter(|w| !w.late && w.pending.until <= now)
+            {
+                work.late = true;
+                failures.push((work.pending, work.pending.failure(doing)));
+                match &work.kind {
+                    // When it comes there after all, it must not stay.
+                    Kind::Checkpoint(waiting) => {
+                        self.slots.slot(process.slot).release(waiting.number);
+                        gathering.push(process.id);
+                    }
+                    Kind::Start => {
+                        // SAFETY: kill takes no memory; the pid is a child's that was not reaped.
+                        process
+                            .pid
+                            .map(|pid| unsafe { libc::kill(pid, libc::SIGKILL) });
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(Some(pending)) =
+                process.killed.filter(|k| k.is_some_and(|p| p.until <= now))
+            {
+                process.killed = Some(None);
+                failures.push((
+                    pending,
+                    pending.failure(format!("the end of {}", process.id)),
+                ));
+            }
+        }
+        for id in gathering {
+            self.drop_gathering(id);
+        }
+        self.jobs.retain(|(what_for, job)| match what_for {
+            For::Request(pending, what) if pending.until <= now => {
+                job.kill();
+                failures.push((*pending, pending.failure(what.as_str())));
+                false
+            }
+            _ => true,
+        });
+        for (pending, failure) in failures {
+            self.reply(Some(pending.id), Err(failure));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Operations on files, for mappings of them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use protocol::{pattern, Failure, Operation, Outcome};
+
+use crate::sys;
+
+/// The largest piece of one read or write.
+const PIECE: u64 = 64 << 10;
+
+pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
+    match op {
+        Operation::FileCreate { path, length } => {
+            let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC;
+            resize(&File::from(sys::open(path, flags)?), path, *length)
+        }
+        Operation::FileTruncate { path, length } => {
+            resize(&File::from(sys::open(path, libc::O_WRONLY)?), path, *length)
+        }
+        Operation::FileWrite {
+            path,
+            offset,
+            length,
+            salt,
+            chunk,
+        } => write(path, *offset, *length, *salt, chunk.unwrap_or(PIECE)),
+        Operation::FileRead {
+            path,
+            offset,
+            length,
+        } => read(path, *offset, *length),
+        Operation::FileAllocate {
+            path,
+            offset,
+            length,
+            punch,
+        } => allocate(path, *offset, *length, *punch),
+        Operation::FileUnlink { path } => std::fs::remove_file(path)
+            .map(|()| Outcome::Done {})
+            .map_err(|e| sys::io_failure(&e, format!("unlink {path}"))),
+        _ => Err(Failure::bad("no operation on files")),
+    }
+}
+
+fn resize(file: &File, path: &str, length: u64) -> Result<Outcome, Failure> {
+    file.set_len(length)
+        .map(|()| Outcome::Done {})
+        .map_err(|e| sys::io_failure(&e, format!("truncate {path}")))
+}
+
+fn write(path: &str, offset: u64, length: u64, salt: u64, chunk: u64) -> Result<Outcome, Failure> {
+    if [offset, length, chunk].iter().any(|n| n % 8 != 0) || chunk == 0 || chunk > PIECE {
+        return Err(Failure::bad(format!(
+            "offset, length and chunk must be multiples of 8, the chunk from 8 to {PIECE}"
+        )));
+    }
+    let end = offset
+        .checked_add(length)
+        .ok_or_else(|| Failure::bad("the range ends beyond any file"))?;
+    let file = File::from(sys::open(path, libc::O_WRONLY)?);
+    let mut buffer = Vec::with_capacity(chunk as usize);
+    let mut at = offset;
+    while at < end {
+        let n = chunk.min(end - at);
+        buffer.clear();
+        for word in (at..at + n).step_by(8) {
+            buffer.extend_from_slice(&pattern(word, salt).to_le_bytes());
+        }
+        file.write_all_at(&buffer, at)
+            .map_err(|e| sys::io_failure(&e, format!("pwrite {path}")))?;
+        at += n;
+    }
+    Ok(Outcome::Done {})
+}
+
+fn read(path: &str, offset: u64, length: u64) -> Result<Outcome, Failure> {
+    let file = File::from(sys::open(path, libc::O_RDONLY)?);
+    let mut buffer = vec![0; PIECE as usize];
+    let mut bytes = 0;
+    while bytes < length {
+        let n = PIECE.min(length - bytes) as usize;
+        match file.read_at(&mut buffer[..n], offset.saturating_add(bytes)) {
+            Ok(0) => break,
+            Ok(n) => bytes += n as u64,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(sys::io_failure(&e, format!("pread {path}"))),
+        }
+    }
+    Ok(Outcome::Read { bytes })
+}
+
+fn allocate(path: &str, offset: u64, length: u64, punch: bool) -> Result<Outcome, Failure> {
+    let file = sys::open(path, libc::O_RDWR)?;
+    let mode = if punch {
+        libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE
+    } else {
+        0
+    };
+    // SAFETY: fallocate takes a descriptor and numbers.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, length as i64) };
+    sys::check(i64::from(result), &format!("fallocate {path}")).map(|_| Outcome::Done {})
+}

@@ -1,0 +1,215 @@
+//! A workload process: one thread that does one operation after the other.
+//!
+//! It keeps its own use of memory away from what is under test: its heap is the program break alone
+//! and never shrinks, its first pages are there before the first operation, and it maps nothing
+//! later but what it is told to map.
+
+mod file;
+mod memory;
+mod place;
+mod probe;
+mod spin;
+mod touch;
+
+use std::path::PathBuf;
+
+use protocol::{Answer, Failure, Operation, Outcome, ProcessId};
+
+use crate::link::{Home, Said, Task};
+use crate::slots::{Slot, Slots};
+use crate::sys;
+
+/// How much heap is there from the start, in bytes.
+const WARM_HEAP: usize = 128 << 10;
+
+/// Builds the arguments that [`main`] takes, `argv[0]` left out.
+pub fn arguments(
+    directory: &str,
+    process: ProcessId,
+    slot: usize,
+    cpu: u32,
+    name: &str,
+) -> [String; 5] {
+    [
+        directory.to_owned(),
+        process.0.to_string(),
+        slot.to_string(),
+        cpu.to_string(),
+        name.to_owned(),
+    ]
+}
+
+/// A workload process from its start to its end.
+pub fn main(arguments: &[String]) -> ! {
+    let [directory, process, slot, cpu, name] = arguments else {
+        panic!("a workload takes 5 arguments, not {}", arguments.len());
+    };
+    set_name(name);
+    let number = |text: &String| {
+        text.parse::<u32>()
+            .expect("a workload's arguments are numbers")
+    };
+    let mut workload = Workload::start(
+        PathBuf::from(directory),
+        ProcessId(number(process)),
+        number(slot) as usize,
+        number(cpu),
+    )
+    .unwrap_or_else(|failure| panic!("a workload cannot start: {failure}"));
+    workload.serve()
+}
+
+struct Workload {
+    directory: PathBuf,
+    slots: Slots,
+    slot: &'static Slot,
+    home: Home,
+}
+
+impl Workload {
+    fn start(
+        directory: PathBuf,
+        process: ProcessId,
+        slot: usize,
+        cpu: u32,
+    ) -> Result<Self, Failure> {
+        die_with_the_agent();
+        settle_heap();
+        let slots = Slots::open(&directory.join("slots"))?;
+        let home = Home::open(&directory, process)?;
+        probe::install();
+        sys::set_affinity(&[cpu])?;
+        // The agent has switched them off for itself and for what it starts, so that the counters
+        // of the machine show what the operations do. An old kernel that refuses never did.
+        let _ = sys::disable_thp(false);
+        Ok(Self {
+            directory,
+            slot: slots.slot(slot),
+            slots,
+            home,
+        })
+    }
+
+    fn serve(&mut self) -> ! {
+        self.say(&ready());
+        while let Some(task) = self.home.next() {
+            let answer = match task {
+                Ok(Task::Op(Operation::Exit { status })) => exit(status),
+                Ok(Task::Op(op)) => operate(&op),
+                Ok(Task::Checkpoint { number, nonce, cpu }) => self.wait(number, nonce, cpu),
+                Ok(Task::Fork {
+                    process,
+                    slot,
+                    name,
+                }) => match self.fork(process, slot, &name) {
+                    Ok(said) => {
+                        self.say(&said);
+                        continue;
+                    }
+                    Err(failure) => Err(failure),
+                },
+                Err(failure) => Err(failure),
+            };
+            self.say(&Said::Answer(Answer::from(answer)));
+        }
+        exit(0)
+    }
+
+    fn say(&self, said: &Said) {
+        if self.home.say(said).is_err() {
+            exit(0);
+        }
+    }
+
+    /// Waits in user mode. What the operations see of it afterwards: nothing.
+    fn wait(&self, number: u64, nonce: u64, cpu: u32) -> Result<Outcome, Failure> {
+        let before = sys::affinity(0);
+        sys::set_affinity(&[cpu])?;
+        spin::wait(self.slot, number, nonce, std::process::id());
+        sys::set_affinity(&before)?;
+        Ok(Outcome::Done {})
+    }
+
+    /// Forks. What it returns is said by the parent or by the child, each on its own pipe.
+    fn fork(&mut self, process: ProcessId, slot: usize, name: &str) -> Result<Said, Failure> {
+        let flags = i64::from(libc::SIGCHLD | libc::CLONE_PARENT);
+        // CLONE_PARENT makes the child the agent's, which learns how it ended.
+        // SAFETY: without CLONE_VM the child has its own copy of everything, as after fork; this
+        // process has one thread, so that no lock is held.
+        let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+        sys::check(pid, "fork")?;
+        if pid != 0 {
+            return Ok(Said::Forked { pid: pid as i32 });
+        }
+        die_with_the_agent();
+        if !name.is_empty() {
+            set_name(name);
+        }
+        self.home = Home::open(&self.directory, process)
+            .unwrap_or_else(|failure| panic!("a forked workload cannot start: {failure}"));
+        self.slot = self.slots.slot(slot);
+        Ok(ready())
+    }
+}
+
+fn ready() -> Said {
+    let range = spin::range();
+    Said::Ready {
+        pid: std::process::id() as i32,
+        pc_start: range.start,
+        pc_end: range.end,
+    }
+}
+
+fn operate(op: &Operation) -> Result<Outcome, Failure> {
+    match op {
+        Operation::Touch { .. }
+        | Operation::Verify { .. }
+        | Operation::Peek { .. }
+        | Operation::Poke { .. } => touch::operate(op),
+        Operation::FileCreate { .. }
+        | Operation::FileTruncate { .. }
+        | Operation::FileWrite { .. }
+        | Operation::FileRead { .. }
+        | Operation::FileAllocate { .. }
+        | Operation::FileUnlink { .. } => file::operate(op),
+        Operation::Pin { cpu } => sys::set_affinity(&[*cpu]).map(|()| Outcome::Done {}),
+        Operation::ThpDisable { on } => sys::disable_thp(*on).map(|()| Outcome::Done {}),
+        _ => memory::operate(op),
+    }
+}
+
+fn die_with_the_agent() {
+    // SAFETY: this option takes a number alone.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) };
+}
+
+/// Names the process for `/proc`, `ps` and the kernel's messages.
+fn set_name(name: &str) {
+    let name = if name.is_empty() {
+        crate::WORKLOAD
+    } else {
+        name
+    };
+    if let Ok(name) = std::ffi::CString::new(name) {
+        // SAFETY: the name is a string that ends in a zero byte; the kernel cuts it.
+        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    }
+}
+
+fn exit(status: i32) -> ! {
+    // SAFETY: _exit takes any status and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Keeps the heap in the program break, and its first pages resident.
+fn settle_heap() {
+    // SAFETY: mallopt takes numbers alone; glibc's are these.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_MAX, 0);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, libc::c_int::MAX);
+        libc::mallopt(libc::M_TOP_PAD, 1 << 20);
+    }
+    std::hint::black_box(vec![1u8; WARM_HEAP]);
+}

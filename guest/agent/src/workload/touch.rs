@@ -1,0 +1,180 @@
+//! Operations that access memory word by word.
+
+use std::sync::atomic::AtomicU64;
+
+use protocol::{pattern, Access, Expect, Failure, Mismatch, Operation, Outcome, Touched, Verified};
+
+use super::probe;
+use crate::sys;
+
+/// How many wrong words a verification shows.
+const SHOWN: usize = 16;
+
+/// How many words a peek may ask for, so that the answer fits in a line.
+const MAX_PEEK: u64 = 1 << 18;
+
+pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
+    match op {
+        Operation::Touch {
+            address,
+            length,
+            stride,
+            access,
+            order,
+            salt,
+        } => {
+            let steps = Steps::new(*address, *length, *stride)?;
+            if let protocol::Order::List { steps: list } = order {
+                if let Some(beyond) = list.iter().find(|&&step| step >= steps.count) {
+                    return Err(Failure::bad(format!(
+                        "step {beyond} is beyond the range, which has {} steps",
+                        steps.count
+                    )));
+                }
+            }
+            touch(&steps, *access, order, *salt).map(Outcome::Touched)
+        }
+        Operation::Verify {
+            address,
+            length,
+            stride,
+            expect,
+        } => verify(&Steps::new(*address, *length, *stride)?, expect).map(Outcome::Verified),
+        Operation::Peek { address, words } => {
+            if *words > MAX_PEEK {
+                return Err(Failure::bad(format!("at most {MAX_PEEK} words at once")));
+            }
+            let steps = Steps::new(*address, words.saturating_mul(8), Some(8))?;
+            let words = (0..steps.count).map(|i| probe::load(steps.address(i), i));
+            words
+                .collect::<Result<_, _>>()
+                .map(|words| Outcome::Words { words })
+        }
+        Operation::Poke { address, words } => {
+            let steps = Steps::new(*address, words.len() as u64 * 8, Some(8))?;
+            for (i, &word) in (0..).zip(words) {
+                probe::store(steps.address(i), word, i)?;
+            }
+            Ok(Outcome::Done {})
+        }
+        _ => Err(Failure::bad("no access to memory")),
+    }
+}
+
+/// The words of a range, one per stride.
+struct Steps {
+    start: u64,
+    stride: u64,
+    count: u64,
+}
+
+impl Steps {
+    fn new(start: u64, length: u64, stride: Option<u64>) -> Result<Self, Failure> {
+        let stride = stride.unwrap_or_else(sys::page_size);
+        if start % 8 != 0 || stride % 8 != 0 || stride == 0 {
+            return Err(Failure::bad(
+                "the address and the stride must be multiples of 8, the stride not 0",
+            ));
+        }
+        if start.checked_add(length).is_none() {
+            return Err(Failure::bad("the range ends beyond the last address"));
+        }
+        Ok(Self {
+            start,
+            stride,
+            count: length.div_ceil(stride),
+        })
+    }
+
+    fn address(&self, step: u64) -> u64 {
+        self.start + step * self.stride
+    }
+}
+
+fn touch(
+    steps: &Steps,
+    access: Access,
+    order: &protocol::Order,
+    salt: u64,
+) -> Result<Touched, Failure> {
+    // Once over a word of its own, so that the faults that are counted are not those of this code.
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let own = Steps::new(WORD.as_ptr() as u64, 8, Some(8))?;
+    for order in [
+        &protocol::Order::Random { seed: 0 },
+        &protocol::Order::Forward,
+    ] {
+        measured(&own, Access::ReadWrite, order, 0)?;
+    }
+    measured(steps, access, order, salt)
+}
+
+fn measured(
+    steps: &Steps,
+    access: Access,
+    order: &protocol::Order,
+    salt: u64,
+) -> Result<Touched, Failure> {
+    let total = order.len(steps.count);
+    let mut loaded = 0;
+    let before = faults();
+    let start = sys::now_ns();
+    for i in 0..total {
+        let address = steps.address(order.step(i, steps.count));
+        if access != Access::Write {
+            loaded ^= probe::load(address, i)?;
+        }
+        if access != Access::Read {
+            probe::store(address, pattern(address, salt), i)?;
+        }
+    }
+    let nanoseconds = sys::now_ns() - start;
+    let after = faults();
+    Ok(Touched {
+        steps: total,
+        minor_faults: after.0 - before.0,
+        major_faults: after.1 - before.1,
+        nanoseconds,
+        loaded,
+    })
+}
+
+fn verify(steps: &Steps, expect: &Expect) -> Result<Verified, Failure> {
+    let mut wrong = 0;
+    let mut first = Vec::new();
+    for i in 0..steps.count {
+        let address = steps.address(i);
+        let expected = match expect {
+            Expect::Zero => 0,
+            Expect::Pattern { salt, origin } => {
+                let origin = origin.unwrap_or(steps.start);
+                pattern(origin.wrapping_add(address - steps.start), *salt)
+            }
+        };
+        let found = probe::load(address, i)?;
+        if found != expected {
+            wrong += 1;
+            if first.len() < SHOWN {
+                first.push(Mismatch {
+                    address,
+                    expected,
+                    found,
+                });
+            }
+        }
+    }
+    Ok(Verified {
+        words: steps.count,
+        wrong,
+        first,
+    })
+}
+
+/// The minor and major faults of this process so far.
+fn faults() -> (u64, u64) {
+    // SAFETY: an all-zero rusage is a valid one.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is there.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    (usage.ru_minflt as u64, usage.ru_majflt as u64)
+}
