@@ -1,0 +1,101 @@
+//! What several of the tests need.
+#![allow(dead_code)] // each test file takes its part
+
+use proptest::prelude::*;
+use stage1::testing::{Layout, TableBuilder};
+use stage1::{check, Checker, Granule, Half, Regime, Violation, VirtualAddress};
+
+/// Every granule with every size of VA that the tables of the issue need, both forms of
+/// descriptors, and both halves.
+pub fn all_layouts() -> Vec<Layout> {
+    let mut layouts = Vec::new();
+    for half in Half::ALL {
+        for granule in Granule::ALL {
+            for va_bits in 36..=52 {
+                let layout = Layout::new(granule, half, va_bits);
+                layouts.push(layout);
+                if layout != layout.wide() {
+                    layouts.push(layout.wide());
+                }
+                // 52-bit VAs without 52-bit PAs: FEAT_LVA without FEAT_LPA, at 64K only.
+                if va_bits > 48 && granule == Granule::K64 {
+                    layouts.push(Layout {
+                        pa_bits: 48,
+                        ..layout
+                    });
+                }
+            }
+        }
+    }
+    layouts
+}
+
+/// Those sizes of VA where the first level or its size is at an end, and 48.
+pub fn telling_layouts() -> Vec<Layout> {
+    let telling = |layout: &Layout| matches!(layout.va_bits, 36 | 39 | 42 | 47 | 48 | 52);
+    all_layouts().into_iter().filter(telling).collect()
+}
+
+/// The smallest VA sizes, of FEAT_TTST.
+pub fn small_layouts() -> Vec<Layout> {
+    let sizes = |granule| {
+        if granule == Granule::K64 {
+            17..=35
+        } else {
+            16..=35
+        }
+    };
+    let each = |granule| sizes(granule).map(move |bits| Layout::new(granule, Half::Lower, bits));
+    Granule::ALL.into_iter().flat_map(each).collect()
+}
+
+pub fn any_layout() -> impl Strategy<Value = Layout> {
+    (
+        proptest::sample::select(all_layouts()),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(layout, ha, hd)| Layout { ha, hd, ..layout })
+}
+
+pub fn regime(tables: &TableBuilder) -> Regime {
+    Regime::new(&tables.registers(), tables.layout().half).expect("the layout's registers")
+}
+
+/// All violations, by the quick path; it has to agree with the plain reading.
+pub fn violations(tables: &TableBuilder) -> Vec<Violation> {
+    let regime = regime(tables);
+    violations_of(tables, &regime, regime.first, regime.last)
+}
+
+pub fn violations_of(
+    tables: &TableBuilder,
+    regime: &Regime,
+    first: VirtualAddress,
+    last: VirtualAddress,
+) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let quick = check(tables.memory(), regime, first, last, &mut |v| found.push(v));
+    let mut plainly = Vec::new();
+    let mut checker = Checker::plain(regime, |v| plainly.push(v));
+    let walked = stage1::walk(tables.memory(), regime, first, last, &mut checker);
+    let plain = checker.finish(walked);
+    assert_eq!(
+        found, plainly,
+        "the quick path found something else than the plain one"
+    );
+    assert_eq!(
+        quick, plain,
+        "the quick path counted something else than the plain one"
+    );
+    assert_eq!(quick.violations, found.len() as u64);
+    found
+}
+
+/// The ids of the rules broken, in order, each once.
+pub fn rules(tables: &TableBuilder) -> Vec<&'static str> {
+    let mut ids: Vec<_> = violations(tables).iter().map(|v| v.rule.id()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
