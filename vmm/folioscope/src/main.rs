@@ -1,1 +1,7 @@
-fn main() {}
+//! The `folioscope` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    folioscope::commands::main()
+}

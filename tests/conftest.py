@@ -1,0 +1,3 @@
+"""Folioscope's own tests use the plugin as a user's would."""
+
+pytest_plugins = ["folioscope.plugin"]

@@ -1,0 +1,176 @@
+"""pytest plugin: small dimension fixtures, composed into guests that live as long as they are useful.
+
+Load it in a ``conftest.py`` with ``pytest_plugins = ["folioscope.plugin"]``. A test that asks for
+``guest`` runs once per granule; one that asks for ``policy`` as well runs once per policy. The
+dimensions are chosen with ``--granule``, ``--cpu``, ``--policy`` and ``--machine``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .client import ROOT, GuestLost, Session
+from .guest import Guest, Process
+from .layout import LAYOUTS, Layout
+
+OUT = ROOT / "out"
+# Guests that stay booted side by side; each takes the memory that its kernel touches, some 100 MiB.
+KEEP = 4
+CPUS_WITHOUT_16K = {"cortex-a53", "cortex-a57", "cortex-a72"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("folioscope")
+    group.addoption("--granule", default="4k,16k,64k", help="granules to test on, by comma")
+    group.addoption("--cpu", default="max", help="CPU models to test on, by comma")
+    group.addoption("--policy", default="simple,variable,retry", help="order policies for tests that ask for one")
+    group.addoption("--machine", default="tcg", help="machines to test on, by comma")
+    group.addoption("--guest-kernel", default=None, help="test this kernel instead of the pinned one")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for dimension in ("machine", "cpu", "granule", "policy"):
+        if dimension in metafunc.fixturenames and not _parametrized(metafunc, dimension):
+            values = metafunc.config.getoption(f"--{dimension}").split(",")
+            metafunc.parametrize(dimension, values, scope="session")
+
+
+def _parametrized(metafunc: pytest.Metafunc, name: str) -> bool:
+    return any(
+        name in str(mark.args[0]).replace(" ", "").split(",")
+        for mark in metafunc.definition.iter_markers("parametrize")
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one guest follow each other, so that it boots once."""
+
+    def key(item: pytest.Item) -> tuple[str, ...]:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        return tuple(str(params.get(name, "")) for name in ("machine", "cpu", "granule"))
+
+    items.sort(key=key)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What identifies a guest: two tests that want the same share it."""
+
+    granule: str
+    cpu: str
+    machine: str
+    more: tuple[str, ...] = ()
+
+    def arguments(self) -> list[str]:
+        """As ``folioscope session`` takes them."""
+        return ["--granule", self.granule, "--cpu", self.cpu, "--machine", self.machine, *self.more]
+
+    def __str__(self) -> str:
+        return "-".join([self.granule, self.cpu, self.machine, *(word.strip("-") for word in self.more)])
+
+
+class Rig:
+    """Owns every guest: boots it when first asked for, replaces one that is lost, ends all at the end."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._guests: dict[Wanted, Guest] = {}
+        self._booted = 0
+
+    def guest(self, wanted: Wanted) -> Guest:
+        """A live guest; the one that others use as well, if there is one."""
+        if (guest := self._guests.get(wanted)) and not guest.session.lost:
+            self._guests[wanted] = self._guests.pop(wanted)
+            return guest
+        self.drop(wanted)
+        while len(self._guests) >= KEEP:
+            self.drop(next(iter(self._guests)))
+        self._booted += 1
+        name = "".join(c if c.isalnum() or c in "-." else "_" for c in str(wanted))
+        place = self._out / f"{self._booted:03d}-{name}"
+        session = Session([*wanted.arguments(), "--out", str(place)], log=place / "session.log")
+        self._guests[wanted] = Guest(session, wanted.granule)
+        return self._guests[wanted]
+
+    def drop(self, wanted: Wanted) -> None:
+        """Ends a guest."""
+        if guest := self._guests.pop(wanted, None):
+            guest.session.close()
+
+    def close(self) -> None:
+        """Ends all guests."""
+        for wanted in list(self._guests):
+            self.drop(wanted)
+
+
+@pytest.fixture(scope="session")
+def rig() -> Iterator[Rig]:
+    """The owner of all guests of this run."""
+    out = OUT / "tests"
+    shutil.rmtree(out, ignore_errors=True)
+    rig = Rig(out)
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def layout(granule: str) -> Layout:
+    """Sizes and orders of the granule."""
+    return LAYOUTS[granule]
+
+
+@pytest.fixture
+def wanted(granule: str, cpu: str, machine: str, request: pytest.FixtureRequest) -> Wanted:
+    """The guest that the test's dimensions come to."""
+    if granule == "16k" and cpu in CPUS_WITHOUT_16K:
+        pytest.skip(f"{cpu} has no 16K granule")
+    kernel = request.config.getoption("--guest-kernel")
+    return Wanted(granule, cpu, machine, ("--kernel", kernel) if kernel else ())
+
+
+@pytest.fixture
+def guest(rig: Rig, wanted: Wanted, request: pytest.FixtureRequest) -> Iterator[Guest]:
+    """A guest in its default state. If it is lost, the test fails, a bundle stays, and the next test gets another."""
+    guest = rig.guest(wanted)
+    guest.reset()
+    yield guest
+    failed = getattr(request.node, "failed_call", False)
+    if failed or guest.session.lost:
+        _keep_bundle(guest, request.node)
+    if guest.session.lost:
+        rig.drop(wanted)
+
+
+@pytest.fixture
+def process(guest: Guest) -> Iterator[Process]:
+    """A workload process of the guest, ended after the test."""
+    process = guest.spawn()
+    yield process
+    if not guest.session.lost:
+        process.kill()
+
+
+def _keep_bundle(guest: Guest, node: pytest.Item) -> None:
+    """Asks the host for what it has; it makes its own bundle when it loses the guest by itself."""
+    name = "".join(c if c.isalnum() or c in "-._[]" else "_" for c in node.name)
+    place = OUT / "bundles" / f"{name}-{int(time.time())}"
+    try:
+        guest.call("bundle", path=str(place), why=f"test {node.nodeid} failed")
+    except GuestLost as error:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "lost.txt").write_text(f"{error}\n{' '.join(guest.session.command_line)}\n")
+    node.add_report_section("call", "folioscope", f"bundle: {place}")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call" and report.failed:
+        item.failed_call = True  # type: ignore[attr-defined]

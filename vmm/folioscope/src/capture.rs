@@ -1,0 +1,201 @@
+//! One instant of a guest, copied: registers, the tables of one process, the order records.
+//!
+//! The guest stands still only while this copies; whatever is asked of the instant afterwards is
+//! asked of the copy, live or reloaded from a file.
+
+use std::time::Duration;
+
+use linux::order::{OrderError, OrderRecords, RingAddresses};
+use linux::release::Release;
+use linux::symbols::Symbols;
+use serde::{Deserialize, Serialize};
+use snapshot::{Cpu, Memory, Notes, Process, RangeSet, Recording, Region, Snapshot};
+use stage1::{Half, PhysMemory, Regime, VirtualAddress, Visitor};
+
+use crate::Error;
+
+/// What was taken, and how long the guest stood still for it.
+#[derive(Debug)]
+pub struct Capture {
+    /// The copy.
+    pub snapshot: Snapshot,
+    /// From the first CPU stopped to the last one running again.
+    pub stopped: Duration,
+}
+
+/// How much of the guest a capture holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extent {
+    /// The kernel half's tables as well.
+    pub kernel: bool,
+}
+
+struct Nothing;
+impl Visitor<'_> for Nothing {}
+
+/// Reads, through `memory`, everything that will be asked of the copy, and says which pages that was.
+///
+/// Where the kernel half or the records cannot be read, the reason is found again when the copy is
+/// judged; here it only ends the reading.
+#[must_use]
+pub fn pages<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu], root: Option<&Cpu>, facts: Facts, extent: Extent) -> RangeSet {
+    let recording = Recording::new(memory);
+    if let Some(cpu) = root {
+        if let Ok(regime) = Regime::new(&cpu.system, Half::Lower) {
+            walk_all(&recording, &regime);
+        }
+    }
+    if let Some(upper) = kernel_half(cpus) {
+        if extent.kernel {
+            walk_all(&recording, &upper);
+        }
+        if let Some(rings) = facts.rings() {
+            let _ = read_orders(&recording, &upper, rings, cpus.len());
+        }
+    }
+    recording.into_ranges()
+}
+
+fn walk_all<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) {
+    stage1::walk(memory, regime, regime.first, regime.last, &mut Nothing);
+}
+
+/// Copies `pages` of `memory`; the copy knows the machine's RAM as well, so that what was not copied is
+/// told from what is not there.
+///
+/// # Errors
+/// Where the pages do not lie in the memory they were read from.
+pub fn copy(memory: &Memory, pages: &RangeSet) -> Result<Memory, Error> {
+    let mut regions = Vec::with_capacity(pages.len());
+    for range in pages.iter() {
+        let words = memory.words(range.base, usize::try_from(range.bytes / 8).unwrap_or(usize::MAX)).ok_or_else(|| Error::Input(format!("guest memory {range} was there and is gone; this is a fault of this program")))?;
+        regions.push(Region::owned(range.base, words.to_vec()));
+    }
+    Memory::new(regions, memory.ram().to_vec()).map_err(|error| Error::Input(error.to_string()))
+}
+
+/// The upper half as the kernel itself sees it.
+///
+/// A CPU at EL0 may have KPTI's trampoline in TTBR1_EL1, so a CPU at EL1 is preferred; where all
+/// are at EL0, one whose VBAR_EL1 leads to mapped memory outside the fixmap serves as well, since the
+/// trampoline's vectors are at the top of the half (`TRAMP_VALIAS`, asm/fixmap.h) and the kernel's are not.
+#[must_use]
+pub fn kernel_half(cpus: &[Cpu]) -> Option<Regime> {
+    /// The fixmap lies within the last GiB of the half.
+    const FIXMAP: u64 = !0 << 30;
+    let in_kernel = cpus.iter().filter(|cpu| cpu.el() == 1);
+    let by_vectors = cpus.iter().filter(|cpu| cpu.el() == 0 && cpu.system.vbar_el1.is_some_and(|vbar| vbar < FIXMAP));
+    in_kernel.chain(by_vectors).find_map(|cpu| Regime::new(&cpu.system, Half::Upper).ok())
+}
+
+/// What of the kernel's symbols a snapshot keeps, so that it can be judged without the vmlinux.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// `anon_order_rings`, as it runs.
+    pub order_rings: Option<u64>,
+    /// `__per_cpu_offset`, as it runs.
+    pub per_cpu_offset: Option<u64>,
+    /// Whether the kernel folds at all (`CONFIG_ARM64_CONTPTE`).
+    pub contpte: Option<bool>,
+}
+
+/// The notes' key of [`Facts`].
+const FACTS: &str = "kernel_facts";
+
+impl Facts {
+    /// From the symbols, moved by the slide that a CPU's VBAR_EL1 shows.
+    #[must_use]
+    pub fn new(symbols: Option<&Symbols>, cpus: &[Cpu]) -> Self {
+        let Some(symbols) = symbols else { return Self::default() };
+        let slide = cpus.iter().find_map(|cpu| symbols.slide(cpu.system.vbar_el1?));
+        let runs = |name| Some(symbols.address(name)?.wrapping_add(slide?));
+        Self { order_rings: runs("anon_order_rings"), per_cpu_offset: runs("__per_cpu_offset"), contpte: Some(symbols.has_contpte()) }
+    }
+
+    /// As a snapshot keeps them; nothing is known where it keeps none.
+    #[must_use]
+    pub fn of(snapshot: &Snapshot) -> Self {
+        snapshot.notes.extra.get(FACTS).and_then(|facts| serde_json::from_value(facts.clone()).ok()).unwrap_or_default()
+    }
+
+    /// Keeps them.
+    pub fn keep(self, notes: &mut Notes) {
+        notes.extra.insert(FACTS.into(), serde_json::to_value(self).unwrap_or_default());
+    }
+
+    fn rings(self) -> Option<RingAddresses> {
+        Some(RingAddresses { rings: self.order_rings?, per_cpu_offset: self.per_cpu_offset? })
+    }
+}
+
+/// Reads the order rings of a snapshot.
+///
+/// # Errors
+/// Where they are not as the patch writes them.
+pub fn read_orders<M: PhysMemory + ?Sized>(memory: &M, upper: &Regime, rings: RingAddresses, cpus: usize) -> Result<OrderRecords, OrderError> {
+    let mut read = |va: u64, buffer: &mut [u8]| linux::kernel_memory::read(memory, upper, va, buffer);
+    OrderRecords::read(&mut read, rings, u32::try_from(cpus).unwrap_or(u32::MAX))
+}
+
+/// Everything that the judge needs of one process in a snapshot.
+#[derive(Debug)]
+pub struct Subject<'s> {
+    /// The snapshot's own entry for it.
+    pub process: &'s Process,
+    /// The lower half, from the CPU that the checkpoint proves to run it.
+    pub regime: Regime,
+    /// Its VMAs.
+    pub vmas: Vec<linux::vma::Vma>,
+    /// The order records, or why there are none.
+    pub orders: Result<OrderRecords, String>,
+    /// Whether the kernel is known to keep order records.
+    pub has_records: bool,
+    /// Whether the kernel folds at all, where that is known.
+    pub contpte: Option<bool>,
+    /// The kernel's release.
+    pub release: Option<Release>,
+}
+
+impl<'s> Subject<'s> {
+    /// Finds a process in a snapshot: by pid, or the only one.
+    ///
+    /// # Errors
+    /// Where there is none such, or no CPU is proved to run it.
+    pub fn find(snapshot: &'s Snapshot, pid: Option<u32>) -> Result<Self, Error> {
+        let listed = || snapshot.notes.processes.iter().map(|process| format!("{} ({})", process.pid, process.name)).collect::<Vec<_>>().join(", ");
+        let process = match (pid, snapshot.notes.processes.as_slice()) {
+            (None, [only]) => only,
+            (None, []) => return Err(Error::Input("the snapshot holds no process; take it at a checkpoint".into())),
+            (None, _) => return Err(Error::Input(format!("the snapshot holds several processes ({}); choose one with --pid", listed()))),
+            (Some(pid), all) => all.iter().find(|process| process.pid == pid).ok_or_else(|| Error::Input(format!("the snapshot holds no process {pid}; it has {}", listed())))?,
+        };
+        let cpu = snapshot.root_of(process).ok_or_else(|| {
+            Error::Input(format!(
+                "no CPU is proved to run process {} (EL0, inside the wait loop, with the nonce), so its tables are not judged; save the snapshot at a checkpoint",
+                process.pid
+            ))
+        })?;
+        let regime = Regime::new(&cpu.system, Half::Lower)?;
+        let vmas = parse_vmas(&process.maps)?;
+        let facts = Facts::of(snapshot);
+        let orders = match (facts.rings(), kernel_half(&snapshot.cpus)) {
+            (Some(rings), Some(upper)) => read_orders(&snapshot.memory, &upper, rings, snapshot.cpus.len()).map_err(|error| error.to_string()),
+            (None, _) => Err("the kernel's symbols hold no order record (an unpatched kernel, or no vmlinux)".into()),
+            (_, None) => Err("no CPU was in the kernel when the snapshot was taken, and TTBR1_EL1 may be the trampoline's".into()),
+        };
+        Ok(Self { process, regime, vmas, orders, has_records: facts.order_rings.is_some(), contpte: facts.contpte, release: Release::parse(&snapshot.notes.kernel_release) })
+    }
+
+    /// The lowest and highest VA of the process's half.
+    #[must_use]
+    pub fn bounds(&self) -> (VirtualAddress, VirtualAddress) {
+        (self.regime.first, self.regime.last)
+    }
+}
+
+/// `smaps` has a `VmFlags:` line in each block; `maps` has none.
+fn parse_vmas(text: &str) -> Result<Vec<linux::vma::Vma>, Error> {
+    let parse = if text.contains("\nVmFlags:") { linux::vma::parse_smaps } else { linux::vma::parse_maps };
+    Ok(parse(text)?)
+}
+

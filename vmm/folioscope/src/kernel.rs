@@ -1,0 +1,72 @@
+//! The kernel to boot: its image made bootable, its symbols where there is a vmlinux.
+
+use std::path::{Path, PathBuf};
+
+use linux::image::{prepare, Header, Source};
+use linux::symbols::{BuildId, Symbols};
+
+use crate::options::GuestOptions;
+use crate::Error;
+
+/// CPU models of QEMU that lack the 16K granule (`ID_AA64MMFR0_EL1.TGran16` is 0).
+const WITHOUT_16K: [&str; 4] = ["cortex-a35", "cortex-a53", "cortex-a57", "cortex-a72"];
+
+/// What is known of the kernel before it boots.
+#[derive(Debug)]
+pub struct Kernel {
+    /// The file that was asked for.
+    pub given: PathBuf,
+    /// A plain Image: the same file, or what was unpacked from it.
+    pub image: PathBuf,
+    /// The Image's header.
+    pub header: Header,
+    /// The release in the image's banner.
+    pub release: Option<String>,
+    /// Symbols of the vmlinux, if there is one.
+    pub symbols: Option<Symbols>,
+}
+
+impl Kernel {
+    /// Reads and unpacks what the options name; an unpacked image goes to `scratch`.
+    ///
+    /// # Errors
+    /// What is wrong with the file, in one sentence, and what to give instead.
+    pub fn prepare(options: &GuestOptions, scratch: &Path) -> Result<Self, Error> {
+        let given = options.kernel_path()?;
+        let prepared = prepare(&given)?;
+        let image = match prepared.image {
+            Source::File(path) => path,
+            Source::Bytes(bytes) => {
+                let path = scratch.join("Image");
+                std::fs::write(&path, bytes).map_err(Error::io(format!("write the unpacked kernel to {}", path.display())))?;
+                path
+            }
+        };
+        if prepared.header.page_size == Some(16 << 10) && WITHOUT_16K.contains(&options.cpu.as_str()) {
+            return Err(Error::Input(format!(
+                "{} is a kernel with 16K pages and CPU {} has no 16K granule; choose another CPU (max, neoverse-n1) or granule (4k, 64k)",
+                given.display(),
+                options.cpu
+            )));
+        }
+        let symbols = options.vmlinux_path(&given)?.map(|path| Symbols::open(&path)).transpose()?;
+        Ok(Self { given, image, header: prepared.header, release: prepared.release, symbols })
+    }
+
+    /// Whether the vmlinux is that of the kernel which runs; without one there is nothing to compare.
+    ///
+    /// # Errors
+    /// Where it is another's, with both build ids.
+    pub fn check_running(&self, build_id: Option<&str>) -> Result<(), Error> {
+        let (Some(symbols), Some(running)) = (&self.symbols, build_id.and_then(BuildId::parse)) else {
+            return Ok(());
+        };
+        Ok(symbols.matches(&running)?)
+    }
+
+    /// Whether the kernel folds at all, where the symbols tell.
+    #[must_use]
+    pub fn contpte(&self) -> Option<bool> {
+        self.symbols.as_ref().map(Symbols::has_contpte)
+    }
+}

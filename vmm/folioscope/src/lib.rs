@@ -1,0 +1,18 @@
+//! What the `folioscope` command is made of: it boots a guest, drives workloads in it, captures and judges.
+
+pub mod boot;
+pub mod capture;
+pub mod commands;
+pub mod control;
+pub mod error;
+pub mod guest;
+pub mod kernel;
+pub mod link;
+pub mod look;
+pub mod ops;
+pub mod options;
+pub mod rows;
+pub mod stage;
+pub mod tour;
+
+pub use error::{Error, EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};

@@ -1,0 +1,45 @@
+//! Short names for the operations that the tour is made of.
+
+use protocol::{Access, Advice, Backing, MapFlag, Operation, Order, Placement, Protection};
+
+/// An area of anonymous memory on its own, `offset` bytes above a level-2 boundary.
+pub fn map(length: u64, offset: u64) -> Operation {
+    Operation::Mmap {
+        length,
+        backing: Backing::Anonymous,
+        prot: vec![Protection::Read, Protection::Write],
+        flags: vec![],
+        place: Placement::Isolated { align: None, offset, gap: None },
+    }
+}
+
+/// The same, shared: anonymous shmem.
+pub fn map_shared(length: u64) -> Operation {
+    Operation::Mmap {
+        length,
+        backing: Backing::Anonymous,
+        prot: vec![Protection::Read, Protection::Write],
+        flags: vec![MapFlag::Shared],
+        place: Placement::default(),
+    }
+}
+
+/// One access per page of a range.
+pub fn touch(address: u64, length: u64, access: Access, order: Order) -> Operation {
+    Operation::Touch { address, length, stride: None, access, order, salt: 0 }
+}
+
+/// One write per page of a range, forward.
+pub fn write(address: u64, length: u64) -> Operation {
+    touch(address, length, Access::Write, Order::Forward)
+}
+
+/// `madvise(2)`.
+pub fn advise(address: u64, length: u64, advice: Advice) -> Operation {
+    Operation::Madvise { address, length, advice }
+}
+
+/// `mprotect(2)`.
+pub fn protect(address: u64, length: u64, prot: &[Protection]) -> Operation {
+    Operation::Mprotect { address, length, prot: prot.to_vec() }
+}

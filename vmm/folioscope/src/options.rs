@@ -1,0 +1,153 @@
+//! What a user may say about the guest to boot, and what that comes to on this machine.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use crate::Error;
+
+/// The page size of the pinned kernel to boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GranuleName {
+    /// 4 KiB pages; a contiguous block is 64 KiB.
+    #[value(name = "4k")]
+    K4,
+    /// 16 KiB pages; a contiguous block is 2 MiB.
+    #[value(name = "16k")]
+    K16,
+    /// 64 KiB pages; a contiguous block is 2 MiB.
+    #[value(name = "64k")]
+    K64,
+}
+
+impl GranuleName {
+    /// The name as the user types it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::K4 => "4k",
+            Self::K16 => "16k",
+            Self::K64 => "64k",
+        }
+    }
+}
+
+/// What runs the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MachineName {
+    /// The best that this host has: QEMU TCG for now.
+    Auto,
+    /// QEMU's emulation.
+    Tcg,
+    /// Our own monitor on KVM.
+    Kvm,
+}
+
+/// The guest to boot.
+#[derive(Args, Clone, Debug)]
+pub struct GuestOptions {
+    /// Kernel to boot: an arm64 Image, gzip or EFI zboot image [default: out/kernel-GRANULE/Image]
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+    /// The kernel's vmlinux, for symbols and the order record [default: vmlinux beside the kernel]
+    #[arg(long, value_name = "FILE")]
+    pub vmlinux: Option<PathBuf>,
+    /// The guest's initramfs
+    #[arg(long, value_name = "FILE", default_value = "out/initramfs.cpio")]
+    pub initrd: PathBuf,
+    /// Page size of the pinned kernel (a kernel that is given has its own)
+    #[arg(long, value_enum, default_value = "4k")]
+    pub granule: GranuleName,
+    /// What runs the guest
+    #[arg(long, value_enum, default_value = "auto")]
+    pub machine: MachineName,
+    /// CPU model, as QEMU names it
+    #[arg(long, value_name = "MODEL", default_value = "max")]
+    pub cpu: String,
+    /// Guest memory, in bytes or with a suffix K, M or G
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    pub memory: u64,
+    /// Number of CPUs
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub smp: u32,
+    /// More words for the guest's command line
+    #[arg(long, value_name = "WORDS", default_value = "", allow_hyphen_values = true)]
+    pub append: String,
+    /// Order policy of anonymous faults: sysfs, baseline, simple, variable or retry
+    /// [default: variable where the kernel has policies, else what it does by itself]
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+    /// The QEMU to run
+    #[arg(long, value_name = "FILE", default_value = "qemu-system-aarch64")]
+    pub qemu: PathBuf,
+    /// Where logs and bundles go
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub out: PathBuf,
+}
+
+impl GuestOptions {
+    /// The kernel file: what was given, or the pinned one of the granule.
+    ///
+    /// # Errors
+    /// Where neither is there, with the command that builds it.
+    pub fn kernel_path(&self) -> Result<PathBuf, Error> {
+        if let Some(path) = &self.kernel {
+            return existing(path, "a kernel", "check the path given with --kernel or KERNEL=");
+        }
+        let path = PathBuf::from(format!("out/kernel-{}/Image", self.granule.name()));
+        existing(&path, "the pinned kernel", &format!("build it with: make build GRANULE={}", self.granule.name()))
+    }
+
+    /// The vmlinux: what was given, or the one beside the kernel if there is one.
+    ///
+    /// # Errors
+    /// Where the one that was given is not there.
+    pub fn vmlinux_path(&self, kernel: &Path) -> Result<Option<PathBuf>, Error> {
+        if let Some(path) = &self.vmlinux {
+            return existing(path, "a vmlinux", "check the path given with --vmlinux or VMLINUX=").map(Some);
+        }
+        let beside = kernel.with_file_name("vmlinux");
+        Ok(beside.is_file().then_some(beside))
+    }
+
+    /// The initramfs.
+    ///
+    /// # Errors
+    /// Where it is not there, with the command that builds it.
+    pub fn initrd_path(&self) -> Result<PathBuf, Error> {
+        existing(&self.initrd, "the guest's initramfs", "build it with: make rootfs")
+    }
+}
+
+fn existing(path: &Path, what: &str, then: &str) -> Result<PathBuf, Error> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => Ok(path.to_path_buf()),
+        Ok(_) => Err(Error::Input(format!("expected {what} at {} and found no regular file there; {then}", path.display()))),
+        Err(error) => Err(Error::Input(format!("expected {what} at {} and could not open it ({error}); {then}", path.display()))),
+    }
+}
+
+/// `512M`, `1G`, `1073741824` to bytes.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let shift = match text.bytes().last().map(|last| last.to_ascii_uppercase()) {
+        Some(b'K') => 10,
+        Some(b'M') => 20,
+        Some(b'G') => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(1 << shift))
+        .ok_or_else(|| format!("expected a size such as 1G, 512M or a number of bytes and found {text:?}"))
+}
+
+/// An address in hexadecimal, with or without `0x`.
+///
+/// # Errors
+/// Where it is not one.
+pub fn parse_address(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text).replace('_', "");
+    u64::from_str_radix(&digits, 16).map_err(|_| format!("expected a hexadecimal address such as 0xffff8000 and found {text:?}"))
+}
