@@ -100,10 +100,7 @@ impl Reason {
             Reason::Differs { fields } => format!("{fields} differ"),
             Reason::SmallFolio { order } => format!("the order record says order {order}"),
             Reason::NoContpte => "the kernel has no CONTPTE".into(),
-            Reason::FilledOtherwise => {
-                "filled in another way than whole or with the last page last, or of several folios"
-                    .into()
-            }
+            Reason::FilledOtherwise => "all match; not mapped at once, nor last page last".into(),
         }
     }
 }

@@ -14,16 +14,26 @@ mod finding;
 mod group;
 mod input;
 mod judge;
-
+mod kernel;
+mod report;
 mod rule;
 mod rules;
+mod seen;
 mod sharing;
 mod tally;
+
+pub mod dump;
+pub mod junit;
+pub mod ktap;
+pub mod map;
+pub mod text;
 
 pub use blocks::{BlockRow, BlockState, Reason};
 pub use finding::{Finding, Hex, NotJudged, Process, Severity};
 pub use input::{Expectation, Expected, ProcessInput};
 pub use judge::judge;
+pub use kernel::{judge_kernel, KernelLayout, KernelVerdict, Region};
+pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
 pub use rule::RuleId;
 pub use sharing::judge_sharing;
 pub use tally::{EntryCounts, ProcessVerdict, VmaVerdict};

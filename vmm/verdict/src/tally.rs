@@ -53,7 +53,6 @@ pub struct VmaVerdict {
     /// The blocks in order.
     pub rows: Vec<BlockRow>,
     /// Order choices that the kernel recorded for this VMA, by chosen order; `-1` is none.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub orders: BTreeMap<i8, u64>,
 }
 
@@ -69,7 +68,6 @@ pub struct ProcessVerdict {
     /// Findings by address.
     pub findings: Vec<Finding>,
     /// Findings that came after a rule's first hundred, by rule, and are not listed.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dropped: BTreeMap<RuleId, u64>,
     /// What could not be judged.
     pub not_judged: Vec<NotJudged>,

@@ -2,7 +2,9 @@
 //! just that rule, and nothing on the "never assert" list is an error.
 
 mod guest;
+mod kernel_half;
 mod legal;
 mod linux_rules;
 mod sharing_rule;
 mod states;
+mod writers;

@@ -1,0 +1,279 @@
+//! The upper half: the architecture's rules, and what Linux says of its own memory where the
+//! layout is known for sure.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use linux::pte::{bits, Pte};
+use linux::release::Release;
+use schemars::JsonSchema;
+use serde::Serialize;
+use stage1::{walk, Checker, Descend, PhysMemory, Regime, Table, Violation, Visitor, WalkProblem};
+
+use crate::finding::Findings;
+use crate::group::Group;
+use crate::judge::{finding_of, problem_of};
+use crate::{Finding, Hex, NotJudged, RuleId};
+
+/// Where the parts of kernel memory are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelLayout {
+    /// The linear map of all RAM.
+    pub linear: Range<u64>,
+    /// The kernel image, `_text` to `_end` at their runtime addresses; `None` without a vmlinux
+    /// that matches. What lies outside linear map and image is judged only if this is known,
+    /// because the image lies in the middle of it.
+    pub image: Option<Range<u64>>,
+    /// Whether the linear map must stay changeable page by page (`rodata=full`, the default, or
+    /// debug_pagealloc, or a realm); `None` if that is not known.
+    pub rodata_full: Option<bool>,
+    /// Whether vmalloc never uses the bit: so before 6.16.
+    pub vmalloc_plain: bool,
+}
+
+impl KernelLayout {
+    /// The layout of 6.11 and later, from `asm/memory.h`: the linear map runs from the half's
+    /// first address to `_PAGE_END(VA_BITS_MIN)`. `None` for other kernels.
+    pub fn new(
+        regime: &Regime,
+        release: Option<Release>,
+        image: Option<Range<u64>>,
+        rodata_full: Option<bool>,
+    ) -> Option<KernelLayout> {
+        let release = release.filter(|release| release.has_this_layout())?;
+        let end = (1u64 << (regime.va_bits.min(48) - 1)).wrapping_neg();
+        Some(KernelLayout {
+            linear: regime.first.0..end,
+            image,
+            rodata_full,
+            vmalloc_plain: release
+                < Release {
+                    major: 6,
+                    minor: 16,
+                },
+        })
+    }
+
+    fn region(&self, va: u64) -> Region {
+        if self.linear.contains(&va) {
+            return Region::Linear;
+        }
+        match &self.image {
+            Some(image) if image.contains(&va) => Region::Image,
+            Some(_) => Region::Rest,
+            None => Region::Unknown,
+        }
+    }
+}
+
+/// Part of kernel memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Region {
+    /// The linear map.
+    Linear,
+    /// The kernel image.
+    Image,
+    /// vmalloc, modules, vmemmap, fixmap.
+    Rest,
+    /// Not known.
+    Unknown,
+}
+
+/// The upper half, judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct KernelVerdict {
+    /// Findings by address.
+    pub findings: Vec<Finding>,
+    /// Findings that are not listed, by rule.
+    pub dropped: BTreeMap<RuleId, u64>,
+    /// What could not be judged.
+    pub not_judged: Vec<NotJudged>,
+    /// What was left out on purpose, and why.
+    pub notes: Vec<String>,
+    /// Bytes that are mapped, by region and by Linux's name of the size (PTE, CONTPTE, PMD,
+    /// CONTPMD, PUD, CONTPUD, P4D).
+    pub mapped: BTreeMap<Region, BTreeMap<String, u64>>,
+}
+
+impl KernelVerdict {
+    /// Error findings, listed or not.
+    pub fn errors(&self) -> u64 {
+        self.findings.len() as u64 + self.dropped.values().sum::<u64>()
+    }
+}
+
+/// Walks the upper half and judges it. Without a layout only the architecture's rules apply.
+pub fn judge_kernel<M: PhysMemory + ?Sized>(
+    memory: &M,
+    regime: &Regime,
+    layout: Option<&KernelLayout>,
+) -> KernelVerdict {
+    let violations = RefCell::new(Vec::new());
+    let mut judge = Judge {
+        regime,
+        layout,
+        checker: Checker::new(regime, |violation| violations.borrow_mut().push(violation)),
+        violations: &violations,
+        findings: Findings::new(),
+        verdict: KernelVerdict::default(),
+    };
+    walk(memory, regime, regime.first, regime.last, &mut judge);
+    let (mut verdict, findings) = (judge.verdict, judge.findings);
+    verdict.dropped = findings.dropped();
+    verdict.findings = findings.list;
+    verdict
+        .findings
+        .sort_by_key(|finding| (finding.va, finding.rule));
+    let mut note = |text: &str| verdict.notes.push(text.to_owned());
+    match layout {
+        None => note(
+            "Linux's rules on kernel memory were not applied: its layout is known from 6.11 on",
+        ),
+        Some(layout) => {
+            if layout.image.is_none() {
+                note("vmalloc, vmemmap and fixmap were not judged: where the image lies is not known without the matching vmlinux");
+            }
+            if layout.rodata_full.is_none() {
+                note("the Contiguous bit on the linear map was not judged: whether rodata=full is in force is not known");
+            }
+        }
+    }
+    verdict
+}
+
+struct Judge<'a, F> {
+    regime: &'a Regime,
+    layout: Option<&'a KernelLayout>,
+    checker: Checker<'a, F>,
+    violations: &'a RefCell<Vec<Violation>>,
+    findings: Findings,
+    verdict: KernelVerdict,
+}
+
+impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
+    fn table(&mut self, table: &Table<'m>) -> Descend {
+        self.checker.table(table);
+        let size = self.regime.entry_size(table.level);
+        for violation in self.violations.borrow_mut().drain(..) {
+            let rule = violation.rule.into();
+            self.findings
+                .add(rule, || finding_of(violation, None, size));
+        }
+        let window = self.regime.contiguous_entries(table.level).unwrap_or(16);
+        for start in (0..table.words.len()).step_by(window) {
+            let end = (start + window).min(table.words.len());
+            let group = Group {
+                regime: self.regime,
+                level: table.level,
+                va: table.va_of(start, self.regime).0,
+                table: table.address.0,
+                index: start,
+                words: &table.words[start..end],
+            };
+            if group.words.iter().any(|&word| group.is_leaf(word)) {
+                self.group(&group);
+            }
+        }
+        Descend::Into
+    }
+
+    fn problem(&mut self, problem: &WalkProblem) {
+        match problem_of(problem, None) {
+            Ok(finding) => self.findings.add(RuleId::W1, || finding),
+            Err(reason) => self.verdict.not_judged.push(reason),
+        }
+    }
+}
+
+impl<F> Judge<'_, F> {
+    fn group(&mut self, group: &Group<'_>) {
+        let mut misplaced = None;
+        let mut clean = None;
+        for (at, pte) in group.leaves() {
+            let va = group.va_of(at);
+            let region = self
+                .layout
+                .map_or(Region::Unknown, |layout| layout.region(va));
+            let sizes = self.verdict.mapped.entry(region).or_default();
+            let name = size_name(group.level.number(), pte.valid_cont());
+            match sizes.get_mut(name) {
+                Some(bytes) => *bytes += group.step(),
+                None => drop(sizes.insert(name.to_owned(), group.step())),
+            }
+            let Some(layout) = self.layout else { continue };
+            if pte.valid_cont() && misplaced.is_none() {
+                misplaced = misplaced_in(layout, region, group.level.number()).map(|why| (va, why));
+            }
+            let known = matches!(region, Region::Linear | Region::Image);
+            if known && pte.hw_dirty() && !pte.sw_dirty() && clean.is_none() {
+                clean = Some((va, pte));
+            }
+        }
+        if let Some((va, why)) = misplaced {
+            let message = format!("the entry for VA 0x{va:016x} has the Contiguous bit: {why}");
+            let finding = || group.finding(RuleId::K1, None, message);
+            self.findings.add(RuleId::K1, finding);
+        }
+        if let Some((va, Pte(word))) = clean {
+            let message = format!(
+                "the writable kernel entry for VA 0x{va:016x} ({word:#018x}) lacks the software \
+                 dirty bit (bit {}): it must have it",
+                bits::DIRTY.trailing_zeros()
+            );
+            let finding = || group.finding(RuleId::K2, None, message);
+            self.findings.add(RuleId::K2, finding);
+        }
+    }
+}
+
+/// Why a contiguous entry must not be there; `None` where it may.
+fn misplaced_in(layout: &KernelLayout, region: Region, level: i8) -> Option<&'static str> {
+    match region {
+        Region::Linear if layout.rodata_full == Some(true) => {
+            Some("with rodata=full the linear map must be changeable page by page, and have none")
+        }
+        Region::Image if level != 3 => Some("the kernel image must have it at level 3 only"),
+        Region::Rest if layout.vmalloc_plain => {
+            Some("vmalloc, modules, vmemmap and fixmap must have none")
+        }
+        _ => None,
+    }
+}
+
+/// Linux's name of what one leaf maps.
+fn size_name(level: i8, contiguous: bool) -> &'static str {
+    match (level, contiguous) {
+        (3, false) => "PTE",
+        (3, true) => "CONTPTE",
+        (2, false) => "PMD",
+        (2, true) => "CONTPMD",
+        (1, false) => "PUD",
+        (1, true) => "CONTPUD",
+        _ => "P4D",
+    }
+}
+
+/// A region's name for people.
+impl std::fmt::Display for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Region::Linear => "linear map",
+            Region::Image => "kernel image",
+            Region::Rest => "vmalloc and others",
+            Region::Unknown => "kernel",
+        })
+    }
+}
+
+/// First and last address of a region, for people.
+impl KernelLayout {
+    /// Linear map and image, with their names.
+    pub fn known(&self) -> Vec<(Region, Hex, Hex)> {
+        let linear = (Region::Linear, Hex(self.linear.start), Hex(self.linear.end));
+        let image = self.image.as_ref();
+        let image = image.map(|image| (Region::Image, Hex(image.start), Hex(image.end)));
+        std::iter::once(linear).chain(image).collect()
+    }
+}

@@ -1,0 +1,63 @@
+//! The report as KTAP version 1 (`Documentation/dev-tools/ktap.rst`): a test per workload, with a
+//! subtest per checkpoint.
+
+use std::io::{self, Write};
+
+use crate::junit::by_workload;
+use crate::{Outcome, Report, Severity, Step};
+
+/// Writes it. What could not be judged is `not ok` with a diagnostic and never a SKIP, which would
+/// read as fine; a run that came to no checkpoint has one test that failed.
+pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    writeln!(out, "KTAP version 1")?;
+    let workloads = by_workload(&report.steps);
+    let whole = report.steps.is_empty() || !report.not_judged.is_empty();
+    writeln!(out, "1..{}", workloads.len() + usize::from(whole))?;
+    for (index, (workload, steps)) in workloads.iter().enumerate() {
+        writeln!(out, "  KTAP version 1")?;
+        writeln!(out, "  # Subtest: {}", name(workload))?;
+        writeln!(out, "  1..{}", steps.len())?;
+        for (index, step) in steps.iter().enumerate() {
+            diagnostics(out, step)?;
+            let ok = result(step.outcome() == Outcome::Ok);
+            writeln!(out, "  {ok} {} {}", index + 1, name(&step.step))?;
+        }
+        let ok = result(steps.iter().all(|step| step.outcome() == Outcome::Ok));
+        writeln!(out, "{ok} {} {}", index + 1, name(workload))?;
+    }
+    if whole {
+        for not_judged in &report.not_judged {
+            writeln!(out, "# not judged: {}", line(&not_judged.reason))?;
+        }
+        writeln!(out, "not ok {} judged as a whole", workloads.len() + 1)?;
+    }
+    Ok(())
+}
+
+fn diagnostics(out: &mut impl Write, step: &Step) -> io::Result<()> {
+    for finding in step.findings().filter(|f| f.severity == Severity::Error) {
+        let text = line(&finding.message);
+        writeln!(out, "  # {} VA {}: {text}", finding.rule, finding.va)?;
+    }
+    for not_judged in step.all_not_judged() {
+        writeln!(out, "  # not judged: {}", line(&not_judged.reason))?;
+    }
+    Ok(())
+}
+
+fn result(ok: bool) -> &'static str {
+    if ok {
+        "ok"
+    } else {
+        "not ok"
+    }
+}
+
+/// A description has no `#`, which would begin a directive, and stays on its line.
+fn name(text: &str) -> String {
+    line(text).replace('#', "")
+}
+
+fn line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}

@@ -1,0 +1,263 @@
+//! A whole run: what was looked at, what was found, and how it ended.
+
+use std::collections::BTreeMap;
+
+use schemars::{schema_for, JsonSchema};
+use serde::Serialize;
+
+use crate::{
+    BlockState, Expectation, Finding, KernelVerdict, NotJudged, ProcessVerdict, RuleId, Severity,
+};
+
+/// Version of the JSON format. It goes up when a field changes its meaning or goes away; new
+/// fields do not count.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The result of `folioscope run`, `check` or `dump`.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// This program's version.
+    pub version: String,
+    /// What was looked at.
+    pub machine: Machine,
+    /// What ran on it.
+    pub kernel: Kernel,
+    /// Checkpoints in order.
+    pub steps: Vec<Step>,
+    /// What could not be judged at all: a guest that was lost, input that could not be read.
+    pub not_judged: Vec<NotJudged>,
+    /// Sums.
+    pub totals: Totals,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The program's exit status.
+    pub exit_status: u8,
+}
+
+/// The machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Machine {
+    /// `tcg`, `kvm` or `snapshot`.
+    pub kind: String,
+    /// CPU model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// Number of CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// Bytes of RAM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Bytes per page.
+    pub page_size: u64,
+    /// Bits of a virtual address in the lower half.
+    pub va_bits: u32,
+    /// Bits of an output address.
+    pub pa_bits: u32,
+    /// TCR_EL1.DS: 52-bit descriptors of the 4K and 16K granules.
+    pub ds: bool,
+    /// The CPU sets AF (TCR_EL1.HA).
+    pub hardware_access: bool,
+    /// The CPU manages the dirty state (TCR_EL1.HD).
+    pub hardware_dirty: bool,
+}
+
+/// The kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Kernel {
+    /// `uname -r`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<String>,
+    /// GNU build id in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// Built with `CONFIG_ARM64_CONTPTE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contpte: Option<bool>,
+    /// Policy of anonymous folio orders, where the kernel has our patches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Its command line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_line: Option<String>,
+}
+
+/// One checkpoint of one workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Step {
+    /// Name of the workload.
+    pub workload: String,
+    /// What had just been done.
+    pub step: String,
+    /// Seconds from the workload's start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// What was known of the step.
+    pub expectations: Vec<Expectation>,
+    /// The processes that were looked at.
+    pub processes: Vec<ProcessVerdict>,
+    /// The upper half, where it was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelVerdict>,
+    /// What could not be judged in this step as a whole.
+    pub not_judged: Vec<NotJudged>,
+}
+
+/// Sums over all steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Totals {
+    /// Steps.
+    pub steps: u64,
+    /// Error findings.
+    pub errors: u64,
+    /// Information findings.
+    pub information: u64,
+    /// Things that could not be judged.
+    pub not_judged: u64,
+    /// Findings by rule.
+    pub rules: BTreeMap<RuleId, u64>,
+    /// Valid pages and blocks that were looked at in processes.
+    pub entries: u64,
+    /// Blocks by state.
+    pub blocks: BTreeMap<BlockState, u64>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Everything was judged and no error found: exit status 0.
+    Ok,
+    /// At least one error was found, whatever else could not be judged: exit status 1.
+    Errors,
+    /// No error was found, and something (or everything) could not be judged: exit status 2.
+    NotJudged,
+}
+
+impl Outcome {
+    /// The program's exit status.
+    pub fn exit_status(self) -> u8 {
+        match self {
+            Outcome::Ok => 0,
+            Outcome::Errors => 1,
+            Outcome::NotJudged => 2,
+        }
+    }
+}
+
+impl Step {
+    /// Findings of all processes and of the kernel.
+    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
+        let processes = self.processes.iter().flat_map(|process| &process.findings);
+        processes.chain(self.kernel.iter().flat_map(|kernel| &kernel.findings))
+    }
+
+    /// Error findings, listed or not.
+    pub fn errors(&self) -> u64 {
+        let processes = self.processes.iter().map(ProcessVerdict::errors);
+        processes.sum::<u64>() + self.kernel.as_ref().map_or(0, KernelVerdict::errors)
+    }
+
+    /// Everything that could not be judged.
+    pub fn all_not_judged(&self) -> impl Iterator<Item = &NotJudged> {
+        let processes = self
+            .processes
+            .iter()
+            .flat_map(|process| &process.not_judged);
+        let kernel = self.kernel.iter().flat_map(|kernel| &kernel.not_judged);
+        self.not_judged.iter().chain(processes).chain(kernel)
+    }
+
+    /// How this step ended by itself. A step that looked at nothing was not judged.
+    pub fn outcome(&self) -> Outcome {
+        if self.errors() > 0 {
+            Outcome::Errors
+        } else if self.all_not_judged().next().is_some()
+            || (self.processes.is_empty() && self.kernel.is_none())
+        {
+            Outcome::NotJudged
+        } else {
+            Outcome::Ok
+        }
+    }
+}
+
+impl Report {
+    /// A report of nothing: not judged, until steps come.
+    pub fn new(machine: Machine, kernel: Kernel) -> Report {
+        Report {
+            schema_version: SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine,
+            kernel,
+            steps: Vec::new(),
+            not_judged: Vec::new(),
+            totals: Totals::default(),
+            outcome: Outcome::NotJudged,
+            exit_status: Outcome::NotJudged.exit_status(),
+        }
+    }
+
+    /// Adds a step.
+    pub fn push(&mut self, step: Step) {
+        let totals = &mut self.totals;
+        totals.steps += 1;
+        totals.errors += step.errors();
+        totals.not_judged += step.all_not_judged().count() as u64;
+        for finding in step.findings() {
+            *totals.rules.entry(finding.rule).or_default() += 1;
+            totals.information += u64::from(finding.severity == Severity::Information);
+        }
+        let kernel = step.kernel.iter().map(|kernel| &kernel.dropped);
+        let dropped = step
+            .processes
+            .iter()
+            .map(|process| &process.dropped)
+            .chain(kernel);
+        for (rule, count) in dropped.flatten() {
+            *totals.rules.entry(*rule).or_default() += count;
+            if *rule == RuleId::Eligible {
+                totals.information += count;
+            }
+        }
+        for process in &step.processes {
+            totals.entries += process.entries.pages + process.entries.blocks.values().sum::<u64>();
+            for (state, count) in process.blocks() {
+                *totals.blocks.entry(state).or_default() += count;
+            }
+        }
+        self.steps.push(step);
+        self.conclude();
+    }
+
+    /// Adds something that kept the run from being judged as a whole.
+    pub fn push_not_judged(&mut self, reason: impl Into<String>) {
+        self.not_judged.push(NotJudged {
+            reason: reason.into(),
+        });
+        self.totals.not_judged += 1;
+        self.conclude();
+    }
+
+    fn conclude(&mut self) {
+        let whole = |step: &Step| step.outcome() == Outcome::Ok;
+        self.outcome = if self.totals.errors > 0 {
+            Outcome::Errors
+        } else if !self.not_judged.is_empty()
+            || self.steps.is_empty()
+            || !self.steps.iter().all(whole)
+        {
+            Outcome::NotJudged
+        } else {
+            Outcome::Ok
+        };
+        self.exit_status = self.outcome.exit_status();
+    }
+}
+
+/// The JSON schema of [`Report`].
+pub fn schema() -> serde_json::Value {
+    schema_for!(Report).to_value()
+}

@@ -1,0 +1,342 @@
+//! What has been seen of one process while its tables are walked: rows of blocks, counts, findings.
+
+use std::ops::Range;
+
+use linux::pte::Pte;
+use linux::vma::{Backing, Vma};
+use stage1::Level;
+
+use crate::blocks::{self, BlockRow, BlockState, Context, Reason};
+use crate::expect::Told;
+use crate::finding::Findings;
+use crate::group::Group;
+use crate::rules;
+use crate::sharing::{self, Mapping};
+use crate::{
+    EntryCounts, Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId, Severity,
+    VmaVerdict,
+};
+
+/// What has been seen so far.
+pub(crate) struct Seen<'a> {
+    input: &'a ProcessInput<'a>,
+    block: u64,
+    members: usize,
+    findings: Findings,
+    broken: Vec<(u64, u64)>,
+    not_judged: Vec<NotJudged>,
+    not_judged_more: u64,
+    entries: EntryCounts,
+    mappings: Vec<Mapping>,
+    vmas: Vec<VmaSeen>,
+}
+
+#[derive(Default)]
+struct VmaSeen {
+    rows: Vec<BlockRow>,
+    mapped: u64,
+    contiguous: u64,
+}
+
+/// Reasons that are listed one by one.
+const NOT_JUDGED_KEPT: usize = 20;
+
+impl<'a> Seen<'a> {
+    pub fn new(input: &'a ProcessInput<'a>) -> Seen<'a> {
+        // Every granule has groups at level 3.
+        let members = input.regime.contiguous_entries(Level::L3).unwrap_or(1);
+        Seen {
+            input,
+            block: input.regime.granule.bytes() * members as u64,
+            members,
+            findings: Findings::new(),
+            broken: Vec::new(),
+            not_judged: Vec::new(),
+            not_judged_more: 0,
+            entries: EntryCounts::default(),
+            mappings: Vec::new(),
+            vmas: input.vmas.iter().map(|_| VmaSeen::default()).collect(),
+        }
+    }
+
+    pub fn error(&mut self, rule: RuleId, range: (u64, u64), finding: impl FnOnce() -> Finding) {
+        if self.broken.last() != Some(&range) {
+            self.broken.push(range);
+        }
+        self.findings.add(rule, finding);
+    }
+
+    /// A group of which at least one word is neither zero nor a table descriptor.
+    pub fn group(&mut self, group: &Group<'_>, linux: bool) {
+        let mut at = 0;
+        let vmas = self.input.vmas;
+        let mut next = vmas.partition_point(|vma| vma.end <= group.va);
+        let inside = vmas
+            .get(next)
+            .is_some_and(|vma| vma.start <= group.va && group.end() <= vma.end);
+        let hugetlb = vmas.get(next).map_or(Some(false), Vma::hugetlb);
+        let mut outside: Option<(usize, usize)> = None;
+        let mut writable: Option<(usize, usize)> = None;
+        while at < group.words.len() {
+            let va = group.va_of(at);
+            let vma = vmas.get(next).filter(|vma| vma.start <= va);
+            // Up to where the VMA, or the gap before it, ends.
+            let edge = match (vma, vmas.get(next)) {
+                (Some(vma), _) => vma.end,
+                (None, Some(after)) => after.start,
+                (None, None) => group.end(),
+            };
+            let until = ((edge - group.va).div_ceil(group.step()) as usize).min(group.words.len());
+            let until = until.max(at + 1);
+            for (place, &word) in group.words[at..until].iter().enumerate() {
+                let (pte, leaf) = (Pte(word), group.is_leaf(word));
+                if group.is_table(word) {
+                    continue;
+                }
+                self.entries.add(group.level.number(), pte, leaf);
+                if vma.is_none() && pte.present() {
+                    outside.get_or_insert((at + place, 0)).1 += 1;
+                }
+                let readonly = vma.is_some_and(|vma| !vma.permissions.write);
+                let by_kernel = pte.special() || pte.devmap();
+                if leaf && readonly && pte.user() && !by_kernel && (pte.write() || !pte.rdonly()) {
+                    writable.get_or_insert((at + place, 0)).1 += 1;
+                }
+            }
+            if vma.is_some() {
+                self.part(group, at..until, next, inside);
+            }
+            // A block may be larger than the VMAs that it lies in.
+            while vmas
+                .get(next)
+                .is_some_and(|vma| vma.end <= group.va_of(until))
+            {
+                next += 1;
+            }
+            at = until;
+        }
+        if !linux {
+            return;
+        }
+        let mut broken = Vec::new();
+        rules::user_group(group, hugetlb, &mut |rule, message| {
+            broken.push((rule, message))
+        });
+        if let Some((first, count)) = outside {
+            broken.push((
+                RuleId::L8,
+                format!(
+                    "{count} present entries from VA 0x{:016x} on lie outside every VMA: there must be none",
+                    group.va_of(first)
+                ),
+            ));
+        }
+        if let Some((first, count)) = writable {
+            let va = group.va_of(first);
+            let vma = vmas.iter().find(|vma| vma.contains(va));
+            broken.push((
+                RuleId::L8,
+                format!(
+                    "{count} entries from VA 0x{va:016x} on are writable in a VMA that is {}: they must not be",
+                    vma.map_or(String::new(), |vma| vma.permissions.text())
+                ),
+            ));
+        }
+        for (rule, message) in broken {
+            self.broken(rule, group, message);
+        }
+    }
+
+    /// The places of a group that belong to VMA `index`.
+    fn part(&mut self, group: &Group<'_>, members: Range<usize>, index: usize, inside: bool) {
+        let vma = &self.input.vmas[index];
+        let collect = vma.hugetlb() == Some(false)
+            && vma.pfn_mapped() != Some(true)
+            && vma.backing() != Backing::Special;
+        let mut mapped = 0;
+        let mut contiguous = 0;
+        for at in members.clone() {
+            let pte = Pte(group.words[at]);
+            if !group.is_leaf(pte.0) {
+                continue;
+            }
+            mapped += group.step();
+            contiguous += if pte.valid_cont() { group.step() } else { 0 };
+            let exclusive = collect && pte.write() && !vma.permissions.shared;
+            let known = !pte.special() && !pte.devmap();
+            let new = Mapping {
+                pa: group.output(pte.0),
+                va: group.va_of(at),
+                bytes: group.step(),
+                exclusive: exclusive && known,
+                vma: index as u32,
+            };
+            sharing::push(&mut self.mappings, new);
+        }
+        self.vmas[index].mapped += mapped;
+        self.vmas[index].contiguous += contiguous;
+        if group.level == Level::L3 {
+            self.pages(group, members, index, inside);
+        } else {
+            self.upper(group, members, index);
+        }
+    }
+
+    fn pages(&mut self, group: &Group<'_>, members: Range<usize>, index: usize, inside: bool) {
+        let context = Context {
+            inside,
+            orders: self.input.orders,
+            pid: self.input.process.pid,
+            contpte: self.input.contpte,
+        };
+        let (state, reason) = blocks::classify(group, members.clone(), &context);
+        let character = |(at, &word): (usize, &u64)| {
+            if members.contains(&at) {
+                blocks::page_character(Pte(word), group.is_leaf(word))
+            } else {
+                ' '
+            }
+        };
+        let row = BlockRow {
+            va: Hex(group.va),
+            end: Hex(group.end()),
+            blocks: 1,
+            state,
+            reason,
+            pages: group.words.iter().enumerate().map(character).collect(),
+        };
+        blocks::push(&mut self.vmas[index].rows, row);
+    }
+
+    /// Blocks, and entries above level 3 that are not present.
+    fn upper(&mut self, group: &Group<'_>, members: Range<usize>, index: usize) {
+        let vma = &self.input.vmas[index];
+        let end = vma.end.next_multiple_of(self.block);
+        for at in members {
+            let (pte, leaf) = (Pte(group.words[at]), group.is_leaf(group.words[at]));
+            if pte.none() || group.is_table(pte.0) {
+                continue;
+            }
+            let va = group.va_of(at).max(vma.start / self.block * self.block);
+            let end = (group.va_of(at) + group.step()).min(end);
+            let (state, reason, page) = match (leaf, pte.valid_cont()) {
+                (true, true) => (BlockState::ContiguousBlock, None, '='),
+                (true, false) => (BlockState::Block, None, '#'),
+                (false, _) if pte.present_invalid() => {
+                    (BlockState::NotEligible, Some(Reason::NotAccessible), 'n')
+                }
+                (false, _) => (BlockState::Away, None, blocks::page_character(pte, leaf)),
+            };
+            let row = BlockRow {
+                va: Hex(va),
+                end: Hex(end),
+                blocks: (end - va) / self.block,
+                state,
+                reason,
+                pages: page.to_string().repeat(self.members),
+            };
+            blocks::push(&mut self.vmas[index].rows, row);
+        }
+    }
+
+    pub fn finish(mut self, notes: Vec<String>) -> ProcessVerdict {
+        let mut vmas = Vec::with_capacity(self.vmas.len());
+        let seen = std::mem::take(&mut self.vmas);
+        for (index, (vma, seen)) in self.input.vmas.iter().zip(seen).enumerate() {
+            vmas.push(self.vma(index as u32, vma, seen));
+        }
+        let mut findings = std::mem::replace(&mut self.findings, Findings::new());
+        findings
+            .list
+            .sort_by_key(|finding| (finding.va, finding.rule));
+        if self.not_judged_more > 0 {
+            let reason = format!("{} more things could not be judged", self.not_judged_more);
+            self.not_judged.push(NotJudged { reason });
+        }
+        ProcessVerdict {
+            process: self.input.process.clone(),
+            page_size: self.input.regime.granule.bytes(),
+            block_size: self.block,
+            dropped: findings.dropped(),
+            findings: findings.list,
+            not_judged: self.not_judged,
+            notes,
+            entries: self.entries,
+            vmas,
+            root: Hex(self.input.regime.root.0),
+            mappings: self.mappings,
+        }
+    }
+
+    fn vma(&mut self, index: u32, vma: &Vma, seen: VmaSeen) -> VmaVerdict {
+        let mut rows = blocks::complete(seen.rows, (vma.start, vma.end), self.block, self.members);
+        self.eligible(&rows);
+        let touched: Vec<(u64, u64)> = self
+            .broken
+            .iter()
+            .filter(|(from, to)| *from < vma.end && vma.start < *to)
+            .copied()
+            .collect();
+        blocks::mark_broken(&mut rows, &touched, self.block);
+        let runs = self.mappings.iter().filter(|mapping| mapping.vma == index);
+        let mut verdict = VmaVerdict {
+            start: Hex(vma.start),
+            end: Hex(vma.end),
+            permissions: vma.permissions.text(),
+            name: vma.name.clone(),
+            mapped: seen.mapped,
+            contiguous: seen.contiguous,
+            largest_run: runs.map(sharing::largest_run).max().unwrap_or(0),
+            blocks: Default::default(),
+            rows,
+            orders: Default::default(),
+        };
+        let orders = self.input.orders.iter().flat_map(|orders| &orders.records);
+        for record in orders.filter(|r| r.tgid == self.input.process.pid && vma.contains(r.address))
+        {
+            let chosen = record.chosen.map_or(-1, |order| order as i8);
+            *verdict.orders.entry(chosen).or_default() += 1;
+        }
+        verdict.recount();
+        verdict
+    }
+
+    /// Information on blocks that could be folded and are not.
+    fn eligible(&mut self, rows: &[BlockRow]) {
+        for row in rows.iter().filter(|row| row.state == BlockState::Eligible) {
+            let process = self.input.process;
+            let reason = row.reason.as_ref().map_or(String::new(), Reason::text);
+            self.findings.add(RuleId::Eligible, || Finding {
+                rule: RuleId::Eligible,
+                severity: Severity::Information,
+                process: Some(process.clone()),
+                va: row.va,
+                end: row.end,
+                level: 3,
+                table: Hex(0),
+                index: 0,
+                words: Vec::new(),
+                message: format!(
+                    "{} blocks could be contiguous and are not: {reason}",
+                    row.blocks
+                ),
+            });
+        }
+    }
+}
+
+impl Told for Seen<'_> {
+    fn broken(&mut self, rule: RuleId, group: &Group<'_>, message: String) {
+        let process = Some(self.input.process);
+        let range = (group.va, group.end());
+        self.error(rule, range, || group.finding(rule, process, message));
+    }
+
+    fn not_judged(&mut self, reason: String) {
+        if self.not_judged.len() < NOT_JUDGED_KEPT {
+            self.not_judged.push(NotJudged { reason });
+        } else {
+            self.not_judged_more += 1;
+        }
+    }
+}

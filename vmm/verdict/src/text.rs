@@ -1,0 +1,164 @@
+//! The report for people.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use crate::map::{self, MapOptions};
+use crate::{Finding, Outcome, Report, RuleId, Severity, Step};
+
+/// What to print.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TextOptions {
+    /// How to draw maps; colours of the rest follow it.
+    pub map: MapOptions,
+    /// Draw the map of every process (else only of those with an error).
+    pub maps: bool,
+    /// Print information findings too.
+    pub information: bool,
+}
+
+/// Findings of one step that are printed.
+const FINDINGS_SHOWN: usize = 20;
+
+/// Writes the whole report.
+pub fn write(out: &mut impl Write, report: &Report, options: &TextOptions) -> io::Result<()> {
+    for step in &report.steps {
+        write_step(out, step, options)?;
+    }
+    if report.steps.iter().any(|step| drawn(step, options)) {
+        write!(out, "\n{}", map::LEGEND)?;
+    }
+    write_end(out, report, options)
+}
+
+fn drawn(step: &Step, options: &TextOptions) -> bool {
+    step.processes
+        .iter()
+        .any(|process| options.maps || process.errors() > 0)
+}
+
+/// Writes one step, as it can be done while the run goes on.
+pub fn write_step(out: &mut impl Write, step: &Step, options: &TextOptions) -> io::Result<()> {
+    let mark = word(step.outcome(), options);
+    writeln!(out, "{mark} {}: {}", step.workload, step.step)?;
+    let severity = |finding: &&Finding| finding.severity == Severity::Error || options.information;
+    let findings: Vec<&Finding> = step.findings().filter(severity).collect();
+    for finding in findings.iter().take(FINDINGS_SHOWN) {
+        write_finding(out, finding, options)?;
+    }
+    let dropped: u64 = step
+        .processes
+        .iter()
+        .flat_map(|process| &process.dropped)
+        .filter(|(rule, _)| **rule != RuleId::Eligible || options.information)
+        .map(|(_, count)| count)
+        .sum();
+    let more = findings.len().saturating_sub(FINDINGS_SHOWN) as u64 + dropped;
+    if more > 0 {
+        writeln!(out, "  … and {more} more findings")?;
+    }
+    for not_judged in step.all_not_judged() {
+        writeln!(out, "  not judged: {}", not_judged.reason)?;
+    }
+    for note in step.processes.iter().flat_map(|process| &process.notes) {
+        writeln!(out, "  note: {note}")?;
+    }
+    for process in &step.processes {
+        if options.maps || process.errors() > 0 {
+            map::draw(out, process, &options.map)?;
+        }
+    }
+    if let Some(kernel) = &step.kernel {
+        for (region, sizes) in &kernel.mapped {
+            let sizes: Vec<String> = sizes
+                .iter()
+                .map(|(name, size)| format!("{name} {}", map::bytes(*size)))
+                .collect();
+            writeln!(out, "  {region}: {}", sizes.join(", "))?;
+        }
+        for note in &kernel.notes {
+            writeln!(out, "  note: {note}")?;
+        }
+    }
+    Ok(())
+}
+
+fn write_finding(out: &mut impl Write, finding: &Finding, options: &TextOptions) -> io::Result<()> {
+    let style = match finding.severity {
+        Severity::Error => Style::new().bold().fg_color(Some(AnsiColor::Red.into())),
+        Severity::Information => Style::new().fg_color(Some(AnsiColor::Yellow.into())),
+    };
+    let style = map::paint(&options.map, style);
+    let who = match &finding.process {
+        Some(process) => format!("{} ({})", process.name, process.pid),
+        None => "kernel".to_owned(),
+    };
+    writeln!(
+        out,
+        "  {style}{}{style:#} {who} VA {} level {}: {}",
+        finding.rule, finding.va, finding.level, finding.message
+    )?;
+    if finding.severity == Severity::Information || finding.words.is_empty() {
+        return Ok(());
+    }
+    // Equal words but for their address do not help anybody: what differs from its neighbour does.
+    let table = finding.table;
+    writeln!(out, "     table {table} from index {}:", finding.index)?;
+    for (line, words) in finding.words.chunks(4).enumerate().take(8) {
+        let words: Vec<String> = words
+            .iter()
+            .map(|word| format!("{:016x}", word.0))
+            .collect();
+        writeln!(
+            out,
+            "     {:>4}  {}",
+            finding.index + 4 * line,
+            words.join(" ")
+        )?;
+    }
+    if finding.words.len() > 32 {
+        writeln!(out, "           … {} words in all", finding.words.len())?;
+    }
+    Ok(())
+}
+
+/// Writes the last lines: sums, and the verdict.
+pub fn write_end(out: &mut impl Write, report: &Report, options: &TextOptions) -> io::Result<()> {
+    for not_judged in &report.not_judged {
+        writeln!(out, "not judged: {}", not_judged.reason)?;
+    }
+    let totals = &report.totals;
+    let rules: Vec<String> = totals
+        .rules
+        .iter()
+        .map(|(rule, count)| format!("{rule} x{count}"))
+        .collect();
+    let rules = match rules.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", rules.join(", ")),
+    };
+    writeln!(
+        out,
+        "\n{} checkpoints, {} entries: {} errors, {} remarks, {} not judged{rules}",
+        totals.steps, totals.entries, totals.errors, totals.information, totals.not_judged
+    )?;
+    let verdict = match report.outcome {
+        Outcome::Ok => "no error found",
+        Outcome::Errors => "errors found",
+        Outcome::NotJudged => "could not be judged",
+    };
+    let mark = word(report.outcome, options);
+    writeln!(out, "{mark} {verdict} (exit status {})", report.exit_status)
+}
+
+fn word(outcome: Outcome, options: &TextOptions) -> String {
+    let (text, colour) = match outcome {
+        Outcome::Ok => ("ok", AnsiColor::Green),
+        Outcome::Errors => ("ERROR", AnsiColor::Red),
+        Outcome::NotJudged => ("NOT JUDGED", AnsiColor::Yellow),
+    };
+    let style = Style::new().bold().fg_color(Some(colour.into()));
+    let style = map::paint(&options.map, style);
+    format!("{style}{text}{style:#}")
+}
