@@ -66,6 +66,9 @@ pub enum MachineError {
     /// QEMU's gdb stub.
     #[error(transparent)]
     Gdb(#[from] GdbError),
+    /// The gdb stub is not ours at the moment.
+    #[error("a debugger has QEMU's gdb stub at {}: registers can be read when it has detached and the stub is taken back", .0.display())]
+    GdbLent(PathBuf),
     /// The channel to the agent.
     #[error(transparent)]
     Channel(#[from] ChannelError),
@@ -140,6 +143,9 @@ pub enum ConfigError {
         /// The bytes found there.
         found: Vec<u8>,
     },
+    /// A path that QEMU's monitor would misread.
+    #[error("{} cannot be a debugger's socket: expected a path of letters, digits and /._-+ only", .0.display())]
+    SocketPath(PathBuf),
     /// A text that cannot be part of a command line.
     #[error("the {0} holds a zero byte")]
     ZeroByte(&'static str),

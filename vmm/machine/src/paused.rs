@@ -45,7 +45,8 @@ impl<'m> Paused<'m> {
         }
     }
 
-    /// Lets the guest go on; gives how long it stood still.
+    /// Lets the guest go on; gives how long it stood still at most: from our demand to stop until
+    /// the machine has said that it goes on.
     pub fn resume(mut self) -> Result<Duration, MachineError> {
         self.go_on()?;
         Ok(self.since.elapsed())

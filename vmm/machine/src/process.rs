@@ -94,9 +94,10 @@ impl Process {
     pub(crate) fn kill(&mut self) {
         let status = self.end.lock();
         if status.is_none() {
+            // The whole group: the program may be a script around the real one.
             // SAFETY: plain system call. The keeper reaps the child only under this lock and
             // sets the status with it, so that the number is still the child's.
-            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+            unsafe { libc::kill(-self.pid, libc::SIGKILL) };
         }
         drop(status);
         if let Some(keeper) = self.keeper.take() {

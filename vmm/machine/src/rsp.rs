@@ -211,6 +211,17 @@ mod tests {
         assert!(decode(&[b"$", &vec![b'0'; MOST_PACKET + 1][..]].concat()).is_err());
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_taken_or_refused(bytes: Vec<u8>) {
+            if let Ok(Some((_, used))) = decode(&packet(&bytes)) {
+                assert!(used <= bytes.len() + 4);
+            }
+            // Whatever it says of them, it must not panic.
+            let _ = decode(&bytes);
+        }
+    }
+
     fn stub(replies: &[&[u8]]) -> Rsp {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         for reply in replies {

@@ -141,6 +141,13 @@ mod tests {
         );
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_taken_or_refused(text in "[<>= \"'/regnambitszé0-9]{0,80}") {
+            let _ = read(&[("target.xml", &text)]);
+        }
+    }
+
     #[test]
     fn nonsense_ends() {
         assert!(read(&[("target.xml", "<xi:include href='target.xml'/>")]).is_err());

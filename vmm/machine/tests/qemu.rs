@@ -4,7 +4,8 @@
 //! says a line on the channel. Without them these tests have nothing to test: they say so, and
 //! fail where `FOLIOSCOPE_TEST_REQUIRE_GUEST=1` demands a guest.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -178,11 +179,10 @@ fn pausing_is_quick_and_leaves_nothing_behind() {
     let work = Work::new("pause");
     let Some(config) = config(&work) else { return };
     let start = Instant::now();
-    let mut machine = boot(&config);
-    println!(
-        "from start to the agent's first line: {:?}",
-        start.elapsed()
-    );
+    let mut machine = Qemu::start(&config).unwrap();
+    println!("until the guest runs: {:?}", start.elapsed());
+    machine.receive_line(BOOT).unwrap();
+    println!("until the agent's first line: {:?}", start.elapsed());
     let mut stopped = Vec::new();
     let mut reading = Vec::new();
     for _ in 0..200 {
@@ -204,6 +204,44 @@ fn pausing_is_quick_and_leaves_nothing_behind() {
         stopped[100], stopped[199], reading[100]
     );
     assert_eq!(machine.status(), Status::Running);
+}
+
+#[test]
+fn the_gdb_stub_can_be_lent() {
+    let work = Work::new("gdb");
+    let Some(config) = config(&work) else { return };
+    let mut machine = boot(&config);
+    let socket = work.0.join("gdb.sock");
+    machine.lend_gdb(&socket).unwrap();
+    assert!(matches!(
+        machine.pause().unwrap_err(),
+        MachineError::GdbLent(_)
+    ));
+    assert_eq!(machine.status(), Status::Running);
+    let mut debugger = UnixStream::connect(&socket).unwrap();
+    debugger.write_all(b"$?#3f").unwrap();
+    let mut answer = [0; 5];
+    debugger.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+$T05");
+    assert!(matches!(
+        machine.take_gdb_back().unwrap_err(),
+        MachineError::GdbLent(_)
+    ));
+    // As gdb leaves: by detaching, which lets the guest go on.
+    debugger.write_all(b"+$D#44").unwrap();
+    debugger.read_exact(&mut answer).unwrap();
+    drop(debugger);
+    machine.take_gdb_back().unwrap();
+    machine.lend_gdb(&socket).unwrap();
+    machine.take_gdb_back().unwrap();
+    assert!(!socket.exists());
+    assert_eq!(machine.pause().unwrap().cpus.len(), 2);
+    assert_eq!(machine.status(), Status::Running);
+    let odd = machine.lend_gdb(Path::new("/tmp/a,b")).unwrap_err();
+    assert!(
+        odd.to_string().contains("cannot be a debugger's socket"),
+        "{odd}"
+    );
 }
 
 #[test]

@@ -60,8 +60,9 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
     all.pair("-device", "pvpanic-pci");
     all.socket("qmp", fds.qmp);
     all.pair("-mon", "chardev=qmp,mode=control");
-    all.socket("gdb", fds.gdb);
-    all.pair("-gdb", "chardev:gdb");
+    // Not "gdb": that is what QEMU calls the one that it makes itself, for a debugger.
+    all.socket("stub", fds.gdb);
+    all.pair("-gdb", "chardev:stub");
     all.socket("console", fds.console);
     all.pair("-serial", "chardev:console");
     all.socket("uart", fds.agent_uart);

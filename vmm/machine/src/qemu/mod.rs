@@ -2,6 +2,7 @@
 
 mod command;
 mod config;
+mod debugger;
 mod ram;
 mod start;
 
@@ -17,9 +18,9 @@ use stage1::{PhysicalAddress, VirtualAddress};
 use crate::channel::{Channel, Heard};
 use crate::process::Process;
 use crate::qmp::Qmp;
-use crate::registers::RegisterReader;
 use crate::stream::Deadline;
 use crate::{ChannelError, Console, Machine, MachineError, Paused, QmpError, Status, Stopped};
+use debugger::Stub;
 use ram::{Backend, Bank};
 
 pub use command::AGENT_PORT;
@@ -38,12 +39,13 @@ pub struct Qemu {
     /// First, so that it ends before anything that it uses.
     process: Process,
     qmp: Qmp,
-    registers: RegisterReader,
+    stub: Stub,
     console: Console,
     channel: Channel,
     /// Keeps the guest's memory mapped, even while no region of it is being read.
     _backends: Vec<Backend>,
     banks: Vec<Bank>,
+    cpus: usize,
     command_line: String,
     cmdline: String,
     /// QEMU's standard output and error.
@@ -248,7 +250,7 @@ impl Machine for Qemu {
 impl Qemu {
     /// Registers and memory of the machine, which is stopped.
     fn read(&mut self) -> Result<Snapshot, MachineError> {
-        let cpus = self.registers.read()?;
+        let cpus = self.stub.read()?;
         // SAFETY: QEMU has answered `stop`: all vCPU threads stand still, and QEMU has drained
         // its block devices, of which there are none. What else of QEMU writes to guest memory
         // is virtio-serial, when bytes for the guest arrive, and only we send those: `pause` has

@@ -208,6 +208,19 @@ FlatView #2
         assert!(locate(&backends(), "garbage - (prio, ram): ram0 @").is_err());
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_memory_map_is_taken_or_refused(
+            first: u64, last: u64, offset: u64, text in "[-0-9a-f @,():ram]{0,60}",
+        ) {
+            let ours = [Backend::new("ram".into(), 1 << 20).unwrap().0];
+            let line = format!("{first:016x}-{last:016x} (prio 0, ram): ram @{offset:x}");
+            let view = format!("FlatView #\n AS \"memory\", root\n  {line}\n  {text}");
+            // No map of this kind has the one place that would do.
+            assert!(locate(&ours, &view).is_err());
+        }
+    }
+
     #[test]
     fn the_size_is_sealed() {
         let (_, fd) = Backend::new("ram0".into(), 1 << 20).unwrap();

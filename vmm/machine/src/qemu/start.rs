@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::command::{arguments, quoted, Fds};
+use super::debugger::Stub;
 use super::ram::{self, Backend};
 use super::{Config, Qemu, State, COMMAND};
 use crate::channel::Channel;
@@ -101,17 +102,19 @@ impl Qemu {
         }
         let mtree = qmp.human("info mtree -f", None, COMMAND).map_err(early)?;
         let banks = ram::locate(&backends, &mtree)?;
-        let registers = RegisterReader::attach(Rsp::new(gdb), config.smp as usize, COMMAND)?;
+        let cpus = config.smp as usize;
+        let reader = RegisterReader::attach(Rsp::new(gdb), cpus, COMMAND)?;
         let console =
             Console::start(console, console_log).map_err(system("start the console's thread"))?;
         let mut machine = Self {
             process,
             qmp,
-            registers,
+            stub: Stub::Ours(reader),
             console,
             channel: Channel::new(vec![agent, agent_uart], transcript),
             _backends: backends,
             banks,
+            cpus,
             command_line,
             cmdline: config.cmdline.clone(),
             log,
