@@ -132,20 +132,21 @@ fn draw_vma(
         return vma.rows.iter().try_for_each(line);
     }
     overview(out, verdict, vma, options)?;
-    let mut shown = 0;
-    for row in vma
-        .rows
-        .iter()
-        .filter(|row| row.state == BlockState::Broken)
-    {
-        if shown == BROKEN_SHOWN {
-            writeln!(out, "  … and more broken blocks, see the findings")?;
-            break;
-        }
+    let broken = || {
+        vma.rows
+            .iter()
+            .filter(|row| row.state == BlockState::Broken)
+    };
+    for row in broken().take(BROKEN_SHOWN) {
         page_line(out, row, &remark(verdict, row), options)?;
-        shown += 1;
     }
-    Ok(())
+    match broken().count().saturating_sub(BROKEN_SHOWN) {
+        0 => Ok(()),
+        more => writeln!(
+            out,
+            "  … and {more} more lines of broken blocks, see the findings"
+        ),
+    }
 }
 
 /// What stands behind a row: how many blocks, and what is to be said of each.
@@ -217,6 +218,13 @@ fn page_line(
     Ok(())
 }
 
+/// Lines of an overview that are equal: where the first starts, runs of states, how many lines.
+struct Lines {
+    va: u64,
+    states: Vec<(BlockState, u64)>,
+    count: u64,
+}
+
 /// One character per block, equal lines as one. A VMA may have a billion blocks, nearly all of
 /// them alike: whole lines within one row are counted and not made.
 fn overview(
@@ -233,7 +241,7 @@ fn overview(
     let mut va = first.va.0;
     // What is left of the row at hand, and the line that is not printed yet with its number.
     let mut left = rows.next();
-    let mut pending: Option<(u64, Vec<(BlockState, u64)>, u64)> = None;
+    let mut pending: Option<Lines> = None;
     while left.is_some() {
         let mut line: Vec<(BlockState, u64)> = Vec::new();
         let mut room = width;
@@ -260,39 +268,35 @@ fn overview(
             };
         }
         match &mut pending {
-            Some((_, same, count)) if *same == line => *count += lines,
+            Some(same) if same.states == line => same.count += lines,
             _ => {
-                if let Some((va, line, count)) = pending.replace((va, line, lines)) {
-                    block_line(out, va, &line, count, options)?;
+                let new = Lines {
+                    va,
+                    states: line,
+                    count: lines,
+                };
+                if let Some(done) = pending.replace(new) {
+                    block_line(out, &done, options)?;
                 }
             }
         }
         va += lines * width * verdict.block_size;
     }
-    match pending {
-        Some((va, line, count)) => block_line(out, va, &line, count, options),
-        None => Ok(()),
-    }
+    pending.map_or(Ok(()), |last| block_line(out, &last, options))
 }
 
-fn block_line(
-    out: &mut impl Write,
-    va: u64,
-    line: &[(BlockState, u64)],
-    count: u64,
-    options: &MapOptions,
-) -> io::Result<()> {
-    write!(out, "  {va:012x} |")?;
-    for &(state, length) in line {
+fn block_line(out: &mut impl Write, lines: &Lines, options: &MapOptions) -> io::Result<()> {
+    write!(out, "  {:012x} |", lines.va)?;
+    for &(state, length) in &lines.states {
         let colour = paint(options, style(state));
         let text = character(state).to_string().repeat(length as usize);
         write!(out, "{colour}{text}{colour:#}")?;
     }
     write!(out, "|")?;
-    if count > 1 {
-        write!(out, " x{count} lines")?;
+    match lines.count {
+        1 => writeln!(out),
+        count => writeln!(out, " x{count} lines"),
     }
-    writeln!(out)
 }
 
 fn character(state: BlockState) -> char {
