@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Reads the per-CPU rings of a running guest from outside, through QEMU's gdbstub, and checks their layout.
+
+Usage: ring.py VMLINUX GDB_SOCKET
+"""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+
+MAGIC = int.from_bytes(b"fao_ring", "little")
+RECORD = struct.Struct("<6Q2IBbbB4s16s")
+POLICIES = ["sysfs", "baseline", "simple", "variable", "retry"]
+
+
+class Stub:
+    """As much of the gdb remote protocol as reading memory takes."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(path)
+        self.ask("?")
+
+    def ask(self, text):
+        self.socket.sendall(f"${text}#{sum(text.encode()) & 0xFF:02x}".encode())
+        reply = b""
+        while reply[-3:-2] != b"#":
+            reply += self.socket.recv(65536)
+        self.socket.sendall(b"+")
+        return reply[reply.index(b"$") + 1 : -3].decode()
+
+    def read(self, address, length):
+        data = b""
+        while len(data) < length:
+            at = (address + len(data)) % 2**64
+            reply = self.ask(f"m{at:x},{min(1024, length - len(data)):x}")
+            assert reply and not reply.startswith("E"), f"cannot read {at:#x}: {reply!r}"
+            data += bytes.fromhex(reply)
+        return data
+
+
+def symbols(vmlinux):
+    """The addresses of vmlinux's symbols by name."""
+    nm = os.environ.get("CROSS_COMPILE", "aarch64-linux-gnu-") + "nm"
+    lines = subprocess.run([nm, vmlinux], check=True, capture_output=True, text=True).stdout.splitlines()
+    return {fields[2]: int(fields[0], 16) for fields in map(str.split, lines) if len(fields) == 3}
+
+
+def check_ring(ring, cpu):
+    """Asserts what README.md says of a ring; the number of records and of policies seen."""
+    magic, record_size, nr_records, written = struct.unpack_from("<QIIQ", ring)
+    assert magic == MAGIC, f"CPU {cpu}: magic {magic:#x}"
+    assert (record_size, nr_records) == (RECORD.size, 256) == (80, 256), f"CPU {cpu}: {record_size}, {nr_records}"
+    seen = set()
+    for number in range(max(1, written - 255), written + 1):
+        fields = RECORD.unpack_from(ring, 24 + 80 * ((number - 1) % 256))
+        seq, time, address, start, end, mm, tgid, tid, policy, preferred, chosen, flags, pad, reason = fields
+        where = f"CPU {cpu}, record {number}: {fields}"
+        assert seq == number and time and mm >> 48 and tgid and tid, where
+        assert start <= address < end and policy < len(POLICIES) and flags < 4 and pad == bytes(4), where
+        assert -1 <= chosen <= max(preferred, 0) < 16, where
+        assert [o for o in range(16) if reason[o] == 1] == ([chosen] if chosen >= 0 else []), where
+        assert not any(reason[preferred + 1 :]), where
+        assert chosen < 0 or all(reason[chosen : preferred + 1]) and not any(reason[:chosen]), where
+        assert all(r <= 10 for r in reason) and (chosen >= 0 or any(r in (7, 8, 9, 10) for r in reason)), where
+        seen.add(POLICIES[policy])
+    return written, seen
+
+
+def main():
+    vmlinux, path = sys.argv[1:]
+    at = symbols(vmlinux)
+    stub = Stub(path)
+    total, seen = 0, set()
+    for cpu in range(2):
+        offset = int.from_bytes(stub.read(at["__per_cpu_offset"] + 8 * cpu, 8), "little")
+        written, policies = check_ring(stub.read(at["anon_order_rings"] + offset, 24 + 80 * 256), cpu)
+        total += written
+        seen |= policies
+    assert total > 512, total
+    print(f"# rings: {total} records written, policies among the last: {' '.join(sorted(seen))}")
+
+
+main()
