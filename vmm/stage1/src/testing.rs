@@ -17,10 +17,12 @@
 //! assert_eq!(found, ["A4"]);
 //! ```
 
+mod arbitrary;
 mod builder;
 mod layout;
 mod memory;
 
+pub use arbitrary::read_anything;
 pub use builder::{Attributes, TableBuilder};
 pub use layout::Layout;
 pub use memory::SparseMemory;

@@ -56,7 +56,7 @@ fn a_kernel_with_52_bits_of_everything() {
     let (ds, ha, hd, hpd, e0pd1) = (1 << 59, 1 << 39, 1 << 40, 0b11 << 41, 1 << 56);
     let registers = SystemRegisters {
         // BADDR [5:2] are address bits [51:48].
-        ttbr0_el1: 0x0001_0000_4188_0fc0 | 0b0011 << 2,
+        ttbr0_el1: 0x0001_0000_4188_0f80 | 0b0011 << 2,
         ttbr1_el1: 0x0000_0000_4150_3000,
         tcr_el1: 12 | 12 << 16 | 0b10 << 30 | 6 << 32 | 1 << 36 | ds | ha | hd | hpd | e0pd1,
         sctlr_el1: 1,

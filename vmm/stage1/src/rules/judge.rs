@@ -68,16 +68,17 @@ impl<'r> Judge<'r> {
     }
 
     /// A table above level 3: windows of nothing but invalid and faultless table descriptors
-    /// need no second look.
+    /// need no second look. All of a window counts, also what the range leaves out: a group
+    /// that the range touches is judged whole.
     fn upper(&self, table: &Table<'_>, sink: &mut impl FnMut(Violation)) -> Tally {
         let zero = self.regime.level(table.level).table_zero;
         let plain = |word: &u64| word & VALID == 0 || (word & TYPE == TYPE && word & zero == 0);
-        let window = self.window(table.level);
         let mut tally = Tally::default();
         let mut at = table.range.start;
         while at < table.range.end {
-            let next = ((at / window + 1) * window).min(table.range.end);
-            if !table.words[at..next].iter().all(plain) {
+            let whole = self.window_of(table, at);
+            let next = whole.end.min(table.range.end);
+            if !table.words[whole].iter().all(plain) {
                 tally += self.windows(table, at..next, sink);
             }
             at = next;
@@ -85,8 +86,14 @@ impl<'r> Judge<'r> {
         tally
     }
 
-    fn window(&self, level: Level) -> usize {
-        self.regime.contiguous_entries(level).unwrap_or(WINDOW)
+    /// The possible group that descriptor `index` is in, cut to the table.
+    fn window_of(&self, table: &Table<'_>, index: usize) -> Range<usize> {
+        let window = self
+            .regime
+            .contiguous_entries(table.level)
+            .unwrap_or(WINDOW);
+        let start = index / window * window;
+        start..(start + window).min(table.words.len())
     }
 
     /// The plain reading of the rules for the descriptors in `range` and the groups they are in.
@@ -103,11 +110,10 @@ impl<'r> Judge<'r> {
                 sink(violation);
             }
         };
-        let window = self.window(table.level);
         let grouped = self.regime.contiguous_entries(table.level).is_some();
         let mut at = range.start;
         while at < range.end {
-            let whole = at / window * window..((at / window + 1) * window).min(table.words.len());
+            let whole = self.window_of(table, at);
             let next = whole.end.min(range.end);
             for index in at..next {
                 let descriptor = Descriptor::new(table.words[index], table.level, self.regime);

@@ -99,3 +99,13 @@ pub fn rules(tables: &TableBuilder) -> Vec<&'static str> {
     ids.dedup();
     ids
 }
+
+/// A VA in the half's middle that is aligned to a group of `level`, and a PA likewise.
+pub fn addresses(layout: &Layout, level: i8) -> (u64, u64) {
+    let bytes = layout.entry_size(level) * layout.group(level).max(1);
+    let middle = 1_u64 << (layout.va_bits - 1);
+    // With the smallest VAs the middle may be within the only group.
+    let va = layout.first_va() + middle / bytes * bytes;
+    let pa = (1_u64 << (layout.pa_bits - 1)) + bytes;
+    (va, pa)
+}
