@@ -7,7 +7,8 @@
 mod foreign;
 mod unpack;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -93,6 +94,10 @@ pub enum ImageError {
 /// "ARM\x64" at offset 56.
 const MAGIC: [u8; 4] = *b"ARM\x64";
 const HEADER_SIZE: usize = 64;
+/// Bytes that tell what a file is.
+const HEAD: u64 = 4096;
+/// No kernel is larger than this, packed or not.
+const LARGEST: u64 = 512 << 20;
 /// Layers of packing that are looked through: a compressed zboot image has three.
 const MAX_LAYERS: usize = 3;
 
@@ -139,7 +144,23 @@ pub fn prepare(path: &Path) -> Result<Prepared, ImageError> {
             instead: "give the Image file itself, arch/arm64/boot/Image in a built kernel tree",
         });
     }
-    let bytes = std::fs::read(path).map_err(read)?;
+    // A vmlinux or a disk image is known by its first bytes, and need not be read as a whole.
+    let mut file = File::open(path).map_err(read)?;
+    let size = file.metadata().map_err(read)?.len();
+    let mut bytes = Vec::new();
+    (&mut file)
+        .take(HEAD)
+        .read_to_end(&mut bytes)
+        .map_err(read)?;
+    if bytes.starts_with(b"\x7fELF") || size > LARGEST {
+        let (what, instead) = foreign::name(&bytes);
+        return Err(ImageError::Foreign {
+            path: path.to_owned(),
+            what,
+            instead,
+        });
+    }
+    file.read_to_end(&mut bytes).map_err(read)?;
     prepare_bytes(path, bytes)
 }
 

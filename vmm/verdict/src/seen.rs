@@ -150,9 +150,8 @@ impl<'a> Seen<'a> {
     /// The places of a group that belong to VMA `index`.
     fn part(&mut self, group: &Group<'_>, members: Range<usize>, index: usize, inside: bool) {
         let vma = &self.input.vmas[index];
-        let collect = vma.hugetlb() == Some(false)
-            && vma.pfn_mapped() != Some(true)
-            && vma.backing() != Backing::Special;
+        let frames = vma.pfn_mapped() == Some(true) || vma.backing() == Backing::Special;
+        let hugetlb = vma.hugetlb();
         let mut mapped = 0;
         let mut contiguous = 0;
         for at in members.clone() {
@@ -162,13 +161,14 @@ impl<'a> Seen<'a> {
             }
             mapped += group.step();
             contiguous += if pte.valid_cont() { group.step() } else { 0 };
-            let exclusive = collect && pte.write() && !vma.permissions.shared;
-            let known = !pte.special() && !pte.devmap();
+            let folio = !frames && !pte.special() && !pte.devmap();
+            let private = hugetlb == Some(false) && !vma.permissions.shared;
             let new = Mapping {
                 pa: group.output(pte.0),
                 va: group.va_of(at),
                 bytes: group.step(),
-                exclusive: exclusive && known,
+                exclusive: folio && private && pte.write(),
+                folio,
                 vma: index as u32,
             };
             sharing::push(&mut self.mappings, new);

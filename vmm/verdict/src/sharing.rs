@@ -15,6 +15,8 @@ pub(crate) struct Mapping {
     pub bytes: u64,
     /// Writable, and in private memory.
     pub exclusive: bool,
+    /// Of a folio: page frames that a driver maps may be anybody's.
+    pub folio: bool,
     pub vma: u32,
 }
 
@@ -23,7 +25,8 @@ pub(crate) fn push(mappings: &mut Vec<Mapping>, new: Mapping) {
     if let Some(last) = mappings.last_mut() {
         let follows = last.pa.wrapping_add(last.bytes) == new.pa
             && last.va.wrapping_add(last.bytes) == new.va;
-        if follows && last.exclusive == new.exclusive && last.vma == new.vma {
+        let alike = last.exclusive == new.exclusive && last.folio == new.folio;
+        if follows && alike && last.vma == new.vma {
             last.bytes += new.bytes;
             return;
         }
@@ -49,9 +52,10 @@ pub(crate) fn largest_run(mapping: &Mapping) -> u64 {
 ///
 /// Linux 6.12 maps an anonymous page writable only while it is exclusive to that mapping
 /// (`PageAnonExclusive`). The findings go to the process whose mapping is writable. What is
-/// special, devmap or hugetlb, or in a VMA of page frames, is not held to be exclusive; nor is a
-/// private *file* mapping of which VmFlags are not known, because it may be hugetlb.
+/// special or devmap, or in a VMA of page frames, is left out; hugetlb is not held to be exclusive,
+/// nor is a private *file* mapping of which VmFlags are not known, because it may be hugetlb.
 ///
+/// All verdicts must be of one instant: a page may go from one process to the next in between.
 /// `regimes` are those of the verdicts, in the same order.
 pub fn judge_sharing<M: PhysMemory + ?Sized>(
     memory: &M,
@@ -62,7 +66,8 @@ pub fn judge_sharing<M: PhysMemory + ?Sized>(
     for (index, verdict) in verdicts.iter().enumerate() {
         let same = |other: &ProcessVerdict| other.root == verdict.root;
         if !verdicts[..index].iter().any(same) {
-            all.extend(verdict.mappings.iter().map(|mapping| (*mapping, index)));
+            let folios = verdict.mappings.iter().filter(|mapping| mapping.folio);
+            all.extend(folios.map(|mapping| (*mapping, index)));
         }
     }
     all.sort_unstable_by_key(|(mapping, process)| (mapping.pa, mapping.va, *process));

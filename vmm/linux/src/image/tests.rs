@@ -143,4 +143,13 @@ fn a_file_that_is_not_there_and_a_directory() {
     assert!(missing.to_string().starts_with("cannot read the kernel"));
     let directory = prepare(Path::new("/")).unwrap_err();
     assert!(directory.to_string().contains("is a directory"));
+    // This very program, as a file: an ELF file that is no kernel.
+    let program = std::env::current_exe().unwrap();
+    let elf = prepare(&program).unwrap_err();
+    assert!(elf.to_string().contains("is an ELF file for"), "{elf}");
+    let file = std::env::temp_dir().join(format!("linux-image-test-{}", std::process::id()));
+    std::fs::write(&file, gzip(&image())).unwrap();
+    let prepared = prepare(&file);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(prepared.unwrap().image, Source::Bytes(image()));
 }

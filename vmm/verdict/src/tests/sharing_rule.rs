@@ -79,6 +79,15 @@ fn shared_memory_threads_and_the_zero_page_are_legal() {
     one.spread(0, written());
     two.spread(0, written());
     assert_eq!(errors(&one, &two), []);
+    // A driver's mapping of the same frame, as /dev/mem makes it.
+    let (mut one, mut two) = pair();
+    one.spread(0, written());
+    two = two.maps("40000000-40040000 rw-s 00000000 00:05 5 /dev/mem");
+    two.spread(0, written());
+    for at in 0..16 {
+        two.change(at, |word| word | SPECIAL);
+    }
+    assert_eq!(errors(&one, &two), []);
     // Two threads, or a vfork: the same tables under two ids.
     let mut one = Guest::new();
     one.spread(0, written());
