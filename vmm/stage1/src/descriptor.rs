@@ -97,11 +97,11 @@ impl<'r> Descriptor<'r> {
     #[must_use]
     pub const fn attr_indx(&self) -> u8 {
         let high = if self.regime.aie {
-            (self.word >> 59 & 1) << 3
+            self.field(1 << 59)
         } else {
             0
         };
-        self.field(ATTR_INDX) | high as u8
+        self.field(ATTR_INDX) | high << 3
     }
 
     /// The byte of MAIR_EL1 that AttrIndx selects; `None` where it is in MAIR2_EL1.

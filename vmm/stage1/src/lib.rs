@@ -34,5 +34,5 @@ pub use permissions::{Inherited, Permissions};
 pub use problem::{ProblemKind, WalkProblem};
 pub use regime::Regime;
 pub use registers::SystemRegisters;
-pub use rules::{check, check_within, ArchRule, CheckSummary, Checker, Violation};
+pub use rules::{check, check_plainly, check_within, ArchRule, CheckSummary, Checker, Violation};
 pub use walk::{walk, walk_within, Descend, Table, Visitor, WalkSummary, DEFAULT_BUDGET};

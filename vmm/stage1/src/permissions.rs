@@ -78,10 +78,10 @@ impl Permissions {
         Self {
             el0_read: el0 && !regime.e0pd,
             el0_write: el0_write && !regime.e0pd,
-            el0_exec: !uxn && !(regime.wxn && el0_write) && !regime.e0pd,
+            el0_exec: !(uxn || regime.e0pd || (regime.wxn && el0_write)),
             el1_read: true,
             el1_write: write,
-            el1_exec: !pxn && !el0_write && !(regime.wxn && write),
+            el1_exec: !(pxn || el0_write || (regime.wxn && write)),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::{Granule, Half, Level, LevelGeometry, PhysicalAddress, VirtualAddress
 /// Flat, and all of it derived from the registers by [`Regime::new`]: the fields that enable a
 /// feature are *effective* values, so 0 where the ID registers say that the PE lacks the feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is a bit of a register
 pub struct Regime {
     /// Which half, and so which of TTBR0_EL1 and TTBR1_EL1.
     pub half: Half,

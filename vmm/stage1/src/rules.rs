@@ -7,6 +7,7 @@ mod group;
 mod judge;
 mod scan;
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::{
@@ -134,6 +135,8 @@ pub struct CheckSummary {
     pub leaves: [u64; 5],
     /// Groups with at least one valid member that has the Contiguous bit, by [`Level::index`].
     pub groups: [u64; 5],
+    /// Tables not judged, nor what is below them: they were, at a lower VA.
+    pub shared: u64,
     /// Violations reported.
     pub violations: u64,
     /// Tables that could not be walked.
@@ -152,6 +155,7 @@ impl CheckSummary {
 /// Checks the architecture's rules over the VAs from `first` to `last`, both inclusive.
 ///
 /// Each violation goes to `sink`, table by table. A group that the range touches is judged whole.
+/// What is below a table that several descriptors lead to is judged once, at its lowest VA.
 pub fn check<M: PhysMemory + ?Sized>(
     memory: &M,
     regime: &Regime,
@@ -171,9 +175,68 @@ pub fn check_within<M: PhysMemory + ?Sized>(
     budget: u64,
     sink: &mut impl FnMut(Violation),
 ) -> CheckSummary {
+    judge_each_once(
+        memory,
+        regime,
+        [first, last],
+        budget,
+        Checker::new(regime, sink),
+    )
+}
+
+/// [`check_within`] by the plain reading of the rules, one descriptor at a time: what the quick
+/// path finds is held against this.
+#[doc(hidden)]
+pub fn check_plainly<M: PhysMemory + ?Sized>(
+    memory: &M,
+    regime: &Regime,
+    first: VirtualAddress,
+    last: VirtualAddress,
+    budget: u64,
+    sink: &mut impl FnMut(Violation),
+) -> CheckSummary {
     let mut checker = Checker::new(regime, sink);
-    let walked = crate::walk_within(memory, regime, first, last, budget, &mut checker);
-    checker.finish(walked)
+    checker.judge.quick = false;
+    judge_each_once(memory, regime, [first, last], budget, checker)
+}
+
+fn judge_each_once<M: PhysMemory + ?Sized, F: FnMut(Violation)>(
+    memory: &M,
+    regime: &Regime,
+    [first, last]: [VirtualAddress; 2],
+    budget: u64,
+    checker: Checker<'_, F>,
+) -> CheckSummary {
+    let mut once = Once {
+        checker,
+        seen: HashSet::new(),
+    };
+    let walked = crate::walk_within(memory, regime, first, last, budget, &mut once);
+    once.checker.finish(walked)
+}
+
+/// A checker that judges no table above level 3 twice: what is below is the same at every VA.
+///
+/// Without this the shadow memory of a kernel with KASAN, which one table of each level maps over
+/// and over, would be 2^33 descriptors of 4K pages.
+struct Once<'r, F> {
+    checker: Checker<'r, F>,
+    seen: HashSet<(PhysicalAddress, Level)>,
+}
+
+impl<'m, F: FnMut(Violation)> Visitor<'m> for Once<'_, F> {
+    fn table(&mut self, table: &Table<'m>) -> Descend {
+        let whole = table.range.len() == table.words.len();
+        if whole && table.level < Level::L3 && !self.seen.insert((table.address, table.level)) {
+            self.checker.summary.shared += 1;
+            return Descend::Skip;
+        }
+        self.checker.table(table)
+    }
+
+    fn problem(&mut self, problem: &WalkProblem) {
+        self.checker.problem(problem);
+    }
 }
 
 /// The rules as a [`Visitor`], for a caller who does more on the same walk: pass on all three of
@@ -204,15 +267,6 @@ impl<'r, F: FnMut(Violation)> Checker<'r, F> {
             complete: walked.complete,
             ..self.summary
         }
-    }
-
-    /// Checks with one descriptor at a time, the plain reading of the rules. What the quick path
-    /// finds is held against this.
-    #[doc(hidden)]
-    pub fn plain(regime: &'r Regime, sink: F) -> Self {
-        let mut checker = Self::new(regime, sink);
-        checker.judge.quick = false;
-        checker
     }
 }
 

@@ -160,9 +160,9 @@ impl<'m> Visitor<'m> for Collect<'_> {
     }
 }
 
-fn collect<'r>(
+fn collect(
     tables: &TableBuilder,
-    regime: &'r Regime,
+    regime: &Regime,
     first: u64,
     last: u64,
 ) -> BTreeMap<u64, Mapping> {

@@ -207,15 +207,25 @@ fn tables_that_share_their_children_end_at_the_budget() {
             assert_eq!(seen.found[0].kind, ProblemKind::Budget);
             assert!(summary.descriptors < budget + 8192 + 1);
             assert!(seen.entries as u64 <= summary.descriptors);
-
-            let mut violations = 0;
-            let checked = check_within(tables.memory(), &regime, first, last, budget, &mut |_| {
-                violations += 1
-            });
-            assert_eq!(checked.descriptors, summary.descriptors);
-            assert_eq!(checked.first_problems, seen.found);
-            assert_eq!(violations, 0);
         }
+
+        // The rules need to see each table but once. (64K tables are slow without optimisation.)
+        if layout.granule == Granule::K64 {
+            continue;
+        }
+        let mut violations = 0;
+        let mut sink = |_| violations += 1;
+        let (first, last) = (regime.first, regime.last);
+        let checked = check_within(tables.memory(), &regime, first, last, 1 << 24, &mut sink);
+        assert!(checked.complete && checked.shared > 0);
+        assert_eq!((checked.problems, violations), (0, 0));
+        // A table above level 3 that is broken is one finding, and not as many as lead there.
+        let mut tables = tables;
+        let (level, _) = layout.levels()[1];
+        tables.change(layout.first_va(), level, |word| word | 1 << 50);
+        let found = common::violations(&tables);
+        assert_eq!(found.len(), 1, "{layout:?}");
+        assert_eq!(found[0].va, regime.first);
     }
 }
 

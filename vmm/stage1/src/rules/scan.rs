@@ -103,7 +103,8 @@ impl Pattern {
         self.scan::<GROUP>(words)
     }
 
-    #[inline(always)]
+    #[inline(always)] // so that it is compiled for AVX2 where it is called from there
+    #[allow(clippy::inline_always)]
     fn scan<const GROUP: usize>(&self, words: &[u64]) -> Option<Tally> {
         let mut wrong = [0_u64; LANES];
         let mut leaves = [0_u64; LANES];

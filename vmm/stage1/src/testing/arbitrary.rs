@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::SparseMemory;
 use crate::{
-    check_within, lookup, walk_within, CheckSummary, Checker, Descriptor, Half, Lookup, Regime,
-    SystemRegisters, Table, Violation, VirtualAddress, Visitor,
+    check_plainly, check_within, lookup, walk_within, CheckSummary, Descriptor, Half, Lookup,
+    Regime, SystemRegisters, Table, Violation, VirtualAddress, Visitor,
 };
 
 /// Descriptors read at most: garbage can ask for more than a run has time for.
@@ -144,13 +144,8 @@ fn judge(
             kept.push(violation);
         }
     };
-    let summary = if quick {
-        check_within(memory, regime, first, last, BUDGET, &mut sink)
-    } else {
-        let mut checker = Checker::plain(regime, &mut sink);
-        let walked = walk_within(memory, regime, first, last, BUDGET, &mut checker);
-        checker.finish(walked)
-    };
+    let judge = if quick { check_within } else { check_plainly };
+    let summary = judge(memory, regime, first, last, BUDGET, &mut sink);
     for problem in &summary.first_problems {
         drop(problem.to_string());
     }

@@ -85,6 +85,9 @@ impl TableBuilder {
     }
 
     /// An empty first table at `base`, a multiple of 64 KiB; further tables follow it.
+    ///
+    /// # Panics
+    /// Where `base` is no such multiple.
     #[must_use]
     pub fn at(layout: Layout, base: u64) -> Self {
         assert_eq!(base % 0x1_0000, 0, "tables start at a multiple of 64 KiB");
@@ -198,6 +201,9 @@ impl TableBuilder {
     }
 
     /// Writes a raw descriptor for `va` at `level`, and makes the tables that lead there.
+    ///
+    /// # Panics
+    /// Where the layout has no such VA or level, or a table descriptor leads out of the memory.
     pub fn poke(&mut self, va: u64, level: i8, word: u64) {
         let mut table = self.root;
         for (at, shift) in self.layout.levels() {
@@ -221,6 +227,9 @@ impl TableBuilder {
     }
 
     /// Changes the descriptor of `va` at `level`, which has to be there.
+    ///
+    /// # Panics
+    /// Where no table leads there.
     pub fn change(&mut self, va: u64, level: i8, change: impl FnOnce(u64) -> u64) {
         let word = self
             .peek(va, level)

@@ -4,6 +4,7 @@ use crate::{Granule, Half, SystemRegisters};
 
 /// A format of tables: what TCR_EL1 says, in plain words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is a bit of a register
 pub struct Layout {
     /// Granule.
     pub granule: Granule,
@@ -65,6 +66,9 @@ impl Layout {
     }
 
     /// Levels in the order of a walk with the VA bits that one of their descriptors maps.
+    ///
+    /// # Panics
+    /// Where the architecture has no tables of that size.
     #[must_use]
     pub fn levels(&self) -> Vec<(i8, u32)> {
         let (all, first): (&[(i8, u32)], i8) = match (self.granule, self.va_bits) {
@@ -106,10 +110,9 @@ impl Layout {
     #[must_use]
     pub fn leaf_levels(&self) -> Vec<i8> {
         let blocks: &[i8] = match (self.granule, self.pa_bits == 52) {
-            (Granule::K4, false) => &[1, 2, 3],
             (Granule::K4, true) => &[0, 1, 2, 3],
+            (Granule::K4, false) | (Granule::K16 | Granule::K64, true) => &[1, 2, 3],
             (Granule::K16 | Granule::K64, false) => &[2, 3],
-            (Granule::K16 | Granule::K64, true) => &[1, 2, 3],
         };
         let levels = self.levels();
         levels

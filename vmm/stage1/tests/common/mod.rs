@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use stage1::testing::{Layout, TableBuilder};
-use stage1::{check, Checker, Granule, Half, Regime, Violation, VirtualAddress};
+use stage1::{check, check_plainly, Granule, Half, Regime, Violation, VirtualAddress};
 
 /// Every granule with every size of VA that the tables of the issue need, both forms of
 /// descriptors, and both halves.
@@ -77,9 +77,9 @@ pub fn violations_of(
     let mut found = Vec::new();
     let quick = check(tables.memory(), regime, first, last, &mut |v| found.push(v));
     let mut plainly = Vec::new();
-    let mut checker = Checker::plain(regime, |v| plainly.push(v));
-    let walked = stage1::walk(tables.memory(), regime, first, last, &mut checker);
-    let plain = checker.finish(walked);
+    let budget = stage1::DEFAULT_BUDGET;
+    let mut sink = |v| plainly.push(v);
+    let plain = check_plainly(tables.memory(), regime, first, last, budget, &mut sink);
     assert_eq!(
         found, plainly,
         "the quick path found something else than the plain one"
