@@ -14,6 +14,7 @@ pub enum ProblemKind {
     /// It is in RAM, but the snapshot does not hold it: not judged.
     NotSaved,
     /// Its address has more bits than the output size: an access there is an Address size fault.
+    /// The rules report the descriptor that leads there as well (A7).
     BeyondOutputSize,
     /// The walk read as many descriptors as it was allowed to: the rest of the range is not
     /// judged. Tables that share their children can have more entries than there is time for.

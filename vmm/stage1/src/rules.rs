@@ -141,7 +141,9 @@ pub struct CheckSummary {
     pub violations: u64,
     /// Tables that could not be walked.
     pub problems: u64,
-    /// The first of these.
+    /// Those of them that are no finding against the guest: not saved, or over the budget.
+    pub not_judged: u64,
+    /// The first problems.
     pub first_problems: Vec<WalkProblem>,
     /// No table of the range was left out.
     pub complete: bool,
@@ -281,6 +283,7 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Checker<'_, F> {
     }
 
     fn problem(&mut self, problem: &WalkProblem) {
+        self.summary.not_judged += u64::from(!problem.kind.is_finding());
         let kept = &mut self.summary.first_problems;
         if kept.len() < CheckSummary::PROBLEMS_KEPT {
             kept.push(*problem);

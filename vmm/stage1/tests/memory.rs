@@ -7,7 +7,7 @@ use std::ops::Range;
 use common::{regime, telling_layouts};
 use stage1::testing::{Attributes, Layout, SparseMemory, TableBuilder};
 use stage1::{
-    check_within, lookup, walk, walk_within, Descend, Granule, Half, Level, Lookup,
+    check, check_within, lookup, walk, walk_within, Descend, Granule, Half, Level, Lookup,
     PhysicalAddress, ProblemKind, Regime, Table, VirtualAddress, Visitor, WalkProblem, WalkSummary,
 };
 
@@ -94,6 +94,16 @@ fn a_table_outside_ram() {
             panic!("a translation through nothing");
         };
         assert_eq!(problem, seen.found[0]);
+        let mut sink = |violation| panic!("good descriptors: {violation}");
+        let summary = check(
+            tables.memory(),
+            &regime,
+            regime.first,
+            regime.last,
+            &mut sink,
+        );
+        assert_eq!((summary.problems, summary.not_judged), (1, 0));
+        assert_eq!(summary.first_problems, seen.found);
 
         // The same, but the machine has RAM there that was not saved.
         tables.memory_mut().add_unsaved(nowhere, 0x1_0000);
@@ -208,6 +218,21 @@ fn tables_that_share_their_children_end_at_the_budget() {
             assert!(summary.descriptors < budget + 8192 + 1);
             assert!(seen.entries as u64 <= summary.descriptors);
         }
+
+        let mut sink = |violation| panic!("good tables: {violation}");
+        let checked = check_within(
+            tables.memory(),
+            &regime,
+            regime.first,
+            regime.last,
+            1,
+            &mut sink,
+        );
+        assert_eq!(
+            (checked.complete, checked.problems, checked.not_judged),
+            (false, 1, 1)
+        );
+        assert_eq!(checked.first_problems[0].kind, ProblemKind::Budget);
 
         // The rules need to see each table but once. (64K tables are slow without optimisation.)
         if layout.granule == Granule::K64 {
