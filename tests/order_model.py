@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 CHOSEN = "chosen"
-NOT_ALLOWED = "not_allowed"
-VMA_START = "vma_start"
-VMA_END = "vma_end"
-PTE_OVERLAP = "pte_overlap"
-ALLOCATION = "allocation_failed"
+NOT_ALLOWED = "not-allowed"
+VMA_START = "crosses-start"
+VMA_END = "crosses-end"
+PTE_OVERLAP = "overlap"
+ALLOCATION = "allocation-failed"
 
 
 @dataclass

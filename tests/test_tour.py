@@ -124,7 +124,7 @@ def test_orders_beside_a_neighbour(guest: Guest, layout: Layout, policy: str) ->
     if policy == "baseline":
         assert beside["chosen"] == 0
     else:
-        assert beside["reasons"][str(layout.hinted_order)] == "pte_overlap"
+        assert beside["reasons"][layout.hinted_order] == "overlap"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -140,7 +140,7 @@ def test_orders_when_allocation_fails(guest: Guest, layout: Layout, policy: str)
     assert view.orders(area["address"], area["length"]) == want
     if policy != "baseline":
         record = seen["failing"][0].record(area["address"])
-        assert record["reasons"][str(layout.hinted_order)] == "allocation_failed"
+        assert record["reasons"][layout.hinted_order] == "allocation-failed"
         assert record["chosen"] == (layout.hinted_order - 1 if policy == "retry" else 0)
 
 

@@ -29,7 +29,7 @@ class View:
         self.records: list[dict[str, Any]] = raw.get("records", [])
         self.findings: list[dict[str, Any]] = raw["verdict"]["findings"]
         self.not_judged: list[str] = raw["verdict"]["not_judged"]
-        self._by_va = {number(entry["va"]): entry for entry in self.entries}
+        self._by_place = {(entry["level"], number(entry["va"])): entry for entry in self.entries}
 
     @property
     def errors(self) -> list[dict[str, Any]]:
@@ -42,9 +42,13 @@ class View:
 
     def entry(self, va: int) -> dict[str, Any] | None:
         """The level-3 entry of a page, or the block that maps it."""
-        if found := self._by_va.get(va & ~(self.layout.page - 1)):
-            return found
-        return self._by_va.get(va & ~(self.layout.pmd - 1))
+        page = self._by_place.get((3, va & ~(self.layout.page - 1)))
+        return page or self._by_place.get((2, va & ~(self.layout.pmd - 1)))
+
+    def word(self, va: int) -> int:
+        """The raw level-3 word of a page; 0 where there is no table."""
+        entry = self._by_place.get((3, va))
+        return number(entry["word"]) if entry else 0
 
     def pattern(self, address: int, length: int) -> str:
         """A character per block: ``C`` every entry valid and contiguous, ``.`` nothing valid,
@@ -55,12 +59,8 @@ class View:
         page, pages = self.layout.page, self.layout.cont_pages
         out = []
         for block in range(address, address + length, self.layout.block):
-            words = []
-            for va in range(block, block + pages * page, page):
-                entry = self._by_va.get(va)
-                words.append(number(entry["word"]) if entry else 0)
-            at_level_2 = self._by_va.get(block & ~(self.layout.pmd - 1))
-            if not any(word & 1 for word in words) and at_level_2 and at_level_2["level"] == 2:
+            words = [self.word(va) for va in range(block, block + pages * page, page)]
+            if (2, block & ~(self.layout.pmd - 1)) in self._by_place:
                 out.append("B")
                 continue
             valid = [word for word in words if word & 1]
@@ -79,8 +79,7 @@ class View:
         """A character per page: ``c`` valid and contiguous, ``v`` valid, ``.`` not valid."""
         out = []
         for va in range(address, address + length, self.layout.page):
-            entry = self._by_va.get(va)
-            word = number(entry["word"]) if entry else 0
+            word = self.word(va)
             out.append("." if not word & 1 else "c" if word >> 52 & 1 else "v")
         return "".join(out)
 

@@ -24,14 +24,19 @@ pub fn scratch(out: &Path) -> Result<PathBuf, Error> {
     if let Ok(entries) = fs::read_dir(&guests) {
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let alive = name.to_str().is_some_and(|pid| Path::new("/proc").join(pid).exists());
+            let alive = name
+                .to_str()
+                .is_some_and(|pid| Path::new("/proc").join(pid).exists());
             if !alive {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
     }
     let scratch = guests.join(std::process::id().to_string());
-    fs::create_dir_all(&scratch).map_err(Error::io(format!("make the directory {} (is the disk full, or read-only?)", scratch.display())))?;
+    fs::create_dir_all(&scratch).map_err(Error::io(format!(
+        "make the directory {} (is the disk full, or read-only?)",
+        scratch.display()
+    )))?;
     Ok(scratch)
 }
 
@@ -39,7 +44,12 @@ pub fn scratch(out: &Path) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// As the machine's.
-pub fn qemu(options: &GuestOptions, kernel: &Kernel, initrd: &Path, scratch: &Path) -> Result<Box<dyn Machine>, Error> {
+pub fn qemu(
+    options: &GuestOptions,
+    kernel: &Kernel,
+    initrd: &Path,
+    scratch: &Path,
+) -> Result<Box<dyn Machine>, Error> {
     let mut config = Config::new(&kernel.image, scratch);
     config.qemu.clone_from(&options.qemu);
     config.initrd = Some(initrd.to_path_buf());
@@ -63,7 +73,13 @@ fn command_line(append: &str) -> String {
 /// Keeps what there is of a guest that never came up, and says where.
 pub fn failed(link: &mut Link, kernel: &Kernel, out: &Path, error: Error) -> Error {
     let capture = capture_all(link, kernel.symbols.as_ref(), Notes::default());
-    let kept = bundle(link.machine.as_ref(), capture.as_ref().ok(), &bundle_directory(out), &error.to_string(), kernel);
+    let kept = bundle(
+        link.machine.as_ref(),
+        capture.as_ref().ok(),
+        &bundle_directory(out),
+        &error.to_string(),
+        kernel,
+    );
     with_bundle(error, kept)
 }
 
@@ -73,26 +89,43 @@ pub fn with_bundle(error: Error, kept: Result<PathBuf, Error>) -> Error {
         Ok(path) => format!("what there was of it is in {}", path.display()),
         Err(why) => format!("nothing of it could be kept: {why}"),
     };
-    Error::GuestLost { what: format!("{error}; {place}") }
+    Error::GuestLost {
+        what: format!("{error}; {place}"),
+    }
 }
 
 /// A name that no other bundle has.
 #[must_use]
 pub fn bundle_directory(out: &Path) -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    out.join("bundles").join(format!("{}-{}", now.as_secs(), std::process::id()))
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    out.join("bundles")
+        .join(format!("{}-{}", now.as_secs(), std::process::id()))
 }
 
 /// Stops the guest wherever it is and copies the tables of every CPU, both halves, and the order records.
 ///
 /// # Errors
 /// Where the machine cannot be stopped or read.
-pub fn capture_all(link: &mut Link, symbols: Option<&linux::symbols::Symbols>, mut notes: Notes) -> Result<Capture, Error> {
+pub fn capture_all(
+    link: &mut Link,
+    symbols: Option<&linux::symbols::Symbols>,
+    mut notes: Notes,
+) -> Result<Capture, Error> {
     let paused = link.machine.pause()?;
     let facts = Facts::new(symbols, &paused.cpus);
     let mut pages = RangeSet::new();
     for cpu in &paused.cpus {
-        for range in capture::pages(&paused.memory, std::slice::from_ref(cpu), Some(cpu), facts, Extent { kernel: true }).iter() {
+        for range in capture::pages(
+            &paused.memory,
+            std::slice::from_ref(cpu),
+            Some(cpu),
+            facts,
+            Extent { kernel: true },
+        )
+        .iter()
+        {
             pages.insert(range);
         }
     }
@@ -100,19 +133,35 @@ pub fn capture_all(link: &mut Link, symbols: Option<&linux::symbols::Symbols>, m
     let cpus = paused.cpus.clone();
     let stopped = paused.resume()?;
     facts.keep(&mut notes);
-    Ok(Capture { snapshot: Snapshot { cpus, memory: memory?, notes }, stopped })
+    Ok(Capture {
+        snapshot: Snapshot {
+            cpus,
+            memory: memory?,
+            notes,
+        },
+        stopped,
+    })
 }
 
 /// Writes what is known of a guest: why, how it was started, console, channel, registers, tables, architecture findings.
 ///
 /// # Errors
 /// Where the directory or a file cannot be written.
-pub fn bundle(machine: &dyn Machine, capture: Option<&Capture>, directory: &Path, why: &str, kernel: &Kernel) -> Result<PathBuf, Error> {
+pub fn bundle(
+    machine: &dyn Machine,
+    capture: Option<&Capture>,
+    directory: &Path,
+    why: &str,
+    kernel: &Kernel,
+) -> Result<PathBuf, Error> {
     let write = |name: &str, text: &str| {
         let path = directory.join(name);
         fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
     };
-    fs::create_dir_all(directory).map_err(Error::io(format!("make the directory {}", directory.display())))?;
+    fs::create_dir_all(directory).map_err(Error::io(format!(
+        "make the directory {}",
+        directory.display()
+    )))?;
     write("why.txt", &format!("{why}\n"))?;
     write("command.txt", &format!("{}\n", machine.command_line()))?;
     write("console.log", &machine.console().tail())?;
@@ -130,10 +179,21 @@ pub fn bundle(machine: &dyn Machine, capture: Option<&Capture>, directory: &Path
 /// Where the file cannot be written.
 pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), Error> {
     let attempt = || format!("write the snapshot {}", path.display());
-    let ranges: RangeSet = snapshot.memory.regions().iter().map(snapshot::Region::range).collect();
+    let ranges: RangeSet = snapshot
+        .memory
+        .regions()
+        .iter()
+        .map(snapshot::Region::range)
+        .collect();
     let file = fs::File::create(path).map_err(Error::io(attempt()))?;
     let mut out = SparseFile::new(file);
-    write_core(&mut out, &snapshot.cpus, &ranges, &snapshot.memory, &snapshot.notes)?;
+    write_core(
+        &mut out,
+        &snapshot.cpus,
+        &ranges,
+        &snapshot.memory,
+        &snapshot.notes,
+    )?;
     out.finish().map_err(Error::io(attempt()))?;
     Ok(())
 }
@@ -142,12 +202,34 @@ fn registers(cpus: &[Cpu], kernel: &Kernel) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     for cpu in cpus {
-        let slide = kernel.symbols.as_ref().zip(cpu.system.vbar_el1).and_then(|(symbols, vbar)| symbols.slide(vbar)).unwrap_or(0);
-        let place = kernel.symbols.as_ref().and_then(|symbols| symbols.name(cpu.general.pc.wrapping_sub(slide)));
-        let place = place.map_or(String::new(), |(name, offset)| format!(" <{name}+{offset:#x}>"));
-        let _ = writeln!(text, "CPU {} at EL{}: PC {:#018x}{place} PSTATE {:#x} SP {:#018x}", cpu.index, cpu.el(), cpu.general.pc, cpu.general.pstate, cpu.general.sp);
+        let slide = kernel
+            .symbols
+            .as_ref()
+            .zip(cpu.system.vbar_el1)
+            .and_then(|(symbols, vbar)| symbols.slide(vbar))
+            .unwrap_or(0);
+        let place = kernel
+            .symbols
+            .as_ref()
+            .and_then(|symbols| symbols.name(cpu.general.pc.wrapping_sub(slide)));
+        let place = place.map_or(String::new(), |(name, offset)| {
+            format!(" <{name}+{offset:#x}>")
+        });
+        let _ = writeln!(
+            text,
+            "CPU {} at EL{}: PC {:#018x}{place} PSTATE {:#x} SP {:#018x}",
+            cpu.index,
+            cpu.el(),
+            cpu.general.pc,
+            cpu.general.pstate,
+            cpu.general.sp
+        );
         for (row, values) in cpu.general.x.chunks(4).enumerate() {
-            let cells: Vec<String> = values.iter().enumerate().map(|(at, value)| format!("x{:<2} {value:#018x}", row * 4 + at)).collect();
+            let cells: Vec<String> = values
+                .iter()
+                .enumerate()
+                .map(|(at, value)| format!("x{:<2} {value:#018x}", row * 4 + at))
+                .collect();
             let _ = writeln!(text, "  {}", cells.join("  "));
         }
         let _ = writeln!(text, "  {:#018x?}", cpu.system);
@@ -171,10 +253,24 @@ fn findings(snapshot: &Snapshot) -> String {
             let mut found = 0;
             let mut sink = |violation: stage1::Violation| {
                 found += 1;
-                let _ = writeln!(text, "CPU {} {half:?} half: {:?} {}: {}", cpu.index, violation.rule, violation.va, violation.sentence);
+                let _ = writeln!(
+                    text,
+                    "CPU {} {half:?} half: {:?} {}: {}",
+                    cpu.index, violation.rule, violation.va, violation.sentence
+                );
             };
-            let summary = stage1::check(&snapshot.memory, &regime, regime.first, regime.last, &mut sink);
-            let _ = writeln!(text, "CPU {} {half:?} half: {found} violations of the architecture's rules; {summary:?}", cpu.index);
+            let summary = stage1::check(
+                &snapshot.memory,
+                &regime,
+                regime.first,
+                regime.last,
+                &mut sink,
+            );
+            let _ = writeln!(
+                text,
+                "CPU {} {half:?} half: {found} violations of the architecture's rules; {summary:?}",
+                cpu.index
+            );
         }
     }
     text

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use snapshot::{Cpu, Memory, Notes, Process, RangeSet, Recording, Region, Snapshot};
 use stage1::{Half, PhysMemory, Regime, VirtualAddress, Visitor};
 
+use verdict::{judge_kernel, KernelLayout, KernelVerdict};
+
 use crate::Error;
 
 /// What was taken, and how long the guest stood still for it.
@@ -38,7 +40,13 @@ impl Visitor<'_> for Nothing {}
 /// Where the kernel half or the records cannot be read, the reason is found again when the copy is
 /// judged; here it only ends the reading.
 #[must_use]
-pub fn pages<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu], root: Option<&Cpu>, facts: Facts, extent: Extent) -> RangeSet {
+pub fn pages<M: PhysMemory + ?Sized>(
+    memory: &M,
+    cpus: &[Cpu],
+    root: Option<&Cpu>,
+    facts: Facts,
+    extent: Extent,
+) -> RangeSet {
     let recording = Recording::new(memory);
     if let Some(cpu) = root {
         if let Ok(regime) = Regime::new(&cpu.system, Half::Lower) {
@@ -48,6 +56,7 @@ pub fn pages<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu], root: Option<&Cpu
     if let Some(upper) = kernel_half(cpus) {
         if extent.kernel {
             walk_all(&recording, &upper);
+            let _ = rodata_full(&recording, &upper, facts);
         }
         if let Some(rings) = facts.rings() {
             let _ = read_orders(&recording, &upper, rings, cpus.len());
@@ -68,7 +77,16 @@ fn walk_all<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) {
 pub fn copy(memory: &Memory, pages: &RangeSet) -> Result<Memory, Error> {
     let mut regions = Vec::with_capacity(pages.len());
     for range in pages.iter() {
-        let words = memory.words(range.base, usize::try_from(range.bytes / 8).unwrap_or(usize::MAX)).ok_or_else(|| Error::Input(format!("guest memory {range} was there and is gone; this is a fault of this program")))?;
+        let words = memory
+            .words(
+                range.base,
+                usize::try_from(range.bytes / 8).unwrap_or(usize::MAX),
+            )
+            .ok_or_else(|| {
+                Error::Input(format!(
+                    "guest memory {range} was there and is gone; this is a fault of this program"
+                ))
+            })?;
         regions.push(Region::owned(range.base, words.to_vec()));
     }
     Memory::new(regions, memory.ram().to_vec()).map_err(|error| Error::Input(error.to_string()))
@@ -84,8 +102,12 @@ pub fn kernel_half(cpus: &[Cpu]) -> Option<Regime> {
     /// The fixmap lies within the last GiB of the half.
     const FIXMAP: u64 = !0 << 30;
     let in_kernel = cpus.iter().filter(|cpu| cpu.el() == 1);
-    let by_vectors = cpus.iter().filter(|cpu| cpu.el() == 0 && cpu.system.vbar_el1.is_some_and(|vbar| vbar < FIXMAP));
-    in_kernel.chain(by_vectors).find_map(|cpu| Regime::new(&cpu.system, Half::Upper).ok())
+    let by_vectors = cpus
+        .iter()
+        .filter(|cpu| cpu.el() == 0 && cpu.system.vbar_el1.is_some_and(|vbar| vbar < FIXMAP));
+    in_kernel
+        .chain(by_vectors)
+        .find_map(|cpu| Regime::new(&cpu.system, Half::Upper).ok())
 }
 
 /// What of the kernel's symbols a snapshot keeps, so that it can be judged without the vmlinux.
@@ -97,6 +119,10 @@ pub struct Facts {
     pub per_cpu_offset: Option<u64>,
     /// Whether the kernel folds at all (`CONFIG_ARM64_CONTPTE`).
     pub contpte: Option<bool>,
+    /// `_text` to `_end`, as they run.
+    pub image: Option<(u64, u64)>,
+    /// The variable `rodata_full` (arch/arm64/mm/pageattr.c), as it runs.
+    pub rodata_full: Option<u64>,
 }
 
 /// The notes' key of [`Facts`].
@@ -106,34 +132,86 @@ impl Facts {
     /// From the symbols, moved by the slide that a CPU's VBAR_EL1 shows.
     #[must_use]
     pub fn new(symbols: Option<&Symbols>, cpus: &[Cpu]) -> Self {
-        let Some(symbols) = symbols else { return Self::default() };
-        let slide = cpus.iter().find_map(|cpu| symbols.slide(cpu.system.vbar_el1?));
+        let Some(symbols) = symbols else {
+            return Self::default();
+        };
+        let slide = cpus
+            .iter()
+            .find_map(|cpu| symbols.slide(cpu.system.vbar_el1?));
         let runs = |name| Some(symbols.address(name)?.wrapping_add(slide?));
-        Self { order_rings: runs("anon_order_rings"), per_cpu_offset: runs("__per_cpu_offset"), contpte: Some(symbols.has_contpte()) }
+        Self {
+            order_rings: runs("anon_order_rings"),
+            per_cpu_offset: runs("__per_cpu_offset"),
+            contpte: Some(symbols.has_contpte()),
+            image: runs("_text").zip(runs("_end")),
+            rodata_full: runs("rodata_full"),
+        }
     }
 
     /// As a snapshot keeps them; nothing is known where it keeps none.
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
-        snapshot.notes.extra.get(FACTS).and_then(|facts| serde_json::from_value(facts.clone()).ok()).unwrap_or_default()
+        snapshot
+            .notes
+            .extra
+            .get(FACTS)
+            .and_then(|facts| serde_json::from_value(facts.clone()).ok())
+            .unwrap_or_default()
     }
 
     /// Keeps them.
     pub fn keep(self, notes: &mut Notes) {
-        notes.extra.insert(FACTS.into(), serde_json::to_value(self).unwrap_or_default());
+        notes
+            .extra
+            .insert(FACTS.into(), serde_json::to_value(self).unwrap_or_default());
     }
 
     fn rings(self) -> Option<RingAddresses> {
-        Some(RingAddresses { rings: self.order_rings?, per_cpu_offset: self.per_cpu_offset? })
+        Some(RingAddresses {
+            rings: self.order_rings?,
+            per_cpu_offset: self.per_cpu_offset?,
+        })
     }
+}
+
+/// Whether `rodata=full` is in force; `None` where that cannot be told. Without it other things may keep the
+/// linear map in pages (`can_set_direct_map()`), so "no" is never told from this alone.
+fn rodata_full<M: PhysMemory + ?Sized>(memory: &M, upper: &Regime, facts: Facts) -> Option<bool> {
+    let mut byte = [0];
+    linux::kernel_memory::read(memory, upper, facts.rodata_full?, &mut byte).ok()?;
+    (byte == [1]).then_some(true)
+}
+
+/// Judges the kernel half of a snapshot.
+///
+/// # Errors
+/// Where no CPU shows it.
+pub fn judge_kernel_half(snapshot: &Snapshot) -> Result<KernelVerdict, Error> {
+    let upper = kernel_half(&snapshot.cpus).ok_or_else(|| Error::Input("the kernel half was not judged: every CPU was at EL0, with what may be KPTI's trampoline in TTBR1_EL1".into()))?;
+    let facts = Facts::of(snapshot);
+    let release = Release::parse(&snapshot.notes.kernel_release);
+    let image = facts.image.map(|(start, end)| start..end);
+    let layout = KernelLayout::new(
+        &upper,
+        release,
+        image,
+        rodata_full(&snapshot.memory, &upper, facts),
+    );
+    Ok(judge_kernel(&snapshot.memory, &upper, layout.as_ref()))
 }
 
 /// Reads the order rings of a snapshot.
 ///
 /// # Errors
 /// Where they are not as the patch writes them.
-pub fn read_orders<M: PhysMemory + ?Sized>(memory: &M, upper: &Regime, rings: RingAddresses, cpus: usize) -> Result<OrderRecords, OrderError> {
-    let mut read = |va: u64, buffer: &mut [u8]| linux::kernel_memory::read(memory, upper, va, buffer);
+pub fn read_orders<M: PhysMemory + ?Sized>(
+    memory: &M,
+    upper: &Regime,
+    rings: RingAddresses,
+    cpus: usize,
+) -> Result<OrderRecords, OrderError> {
+    let mut read =
+        |va: u64, buffer: &mut [u8]| linux::kernel_memory::read(memory, upper, va, buffer);
     OrderRecords::read(&mut read, rings, u32::try_from(cpus).unwrap_or(u32::MAX))
 }
 
@@ -162,12 +240,37 @@ impl<'s> Subject<'s> {
     /// # Errors
     /// Where there is none such, or no CPU is proved to run it.
     pub fn find(snapshot: &'s Snapshot, pid: Option<u32>) -> Result<Self, Error> {
-        let listed = || snapshot.notes.processes.iter().map(|process| format!("{} ({})", process.pid, process.name)).collect::<Vec<_>>().join(", ");
+        let listed = || {
+            snapshot
+                .notes
+                .processes
+                .iter()
+                .map(|process| format!("{} ({})", process.pid, process.name))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let process = match (pid, snapshot.notes.processes.as_slice()) {
             (None, [only]) => only,
-            (None, []) => return Err(Error::Input("the snapshot holds no process; take it at a checkpoint".into())),
-            (None, _) => return Err(Error::Input(format!("the snapshot holds several processes ({}); choose one with --pid", listed()))),
-            (Some(pid), all) => all.iter().find(|process| process.pid == pid).ok_or_else(|| Error::Input(format!("the snapshot holds no process {pid}; it has {}", listed())))?,
+            (None, []) => {
+                return Err(Error::Input(
+                    "the snapshot holds no process; take it at a checkpoint".into(),
+                ))
+            }
+            (None, _) => {
+                return Err(Error::Input(format!(
+                    "the snapshot holds several processes ({}); choose one with --pid",
+                    listed()
+                )))
+            }
+            (Some(pid), all) => all
+                .iter()
+                .find(|process| process.pid == pid)
+                .ok_or_else(|| {
+                    Error::Input(format!(
+                        "the snapshot holds no process {pid}; it has {}",
+                        listed()
+                    ))
+                })?,
         };
         let cpu = snapshot.root_of(process).ok_or_else(|| {
             Error::Input(format!(
@@ -183,7 +286,15 @@ impl<'s> Subject<'s> {
             (None, _) => Err("the kernel's symbols hold no order record (an unpatched kernel, or no vmlinux)".into()),
             (_, None) => Err("no CPU was in the kernel when the snapshot was taken, and TTBR1_EL1 may be the trampoline's".into()),
         };
-        Ok(Self { process, regime, vmas, orders, has_records: facts.order_rings.is_some(), contpte: facts.contpte, release: Release::parse(&snapshot.notes.kernel_release) })
+        Ok(Self {
+            process,
+            regime,
+            vmas,
+            orders,
+            has_records: facts.order_rings.is_some(),
+            contpte: facts.contpte,
+            release: Release::parse(&snapshot.notes.kernel_release),
+        })
     }
 
     /// The lowest and highest VA of the process's half.
@@ -195,7 +306,10 @@ impl<'s> Subject<'s> {
 
 /// `smaps` has a `VmFlags:` line in each block; `maps` has none.
 fn parse_vmas(text: &str) -> Result<Vec<linux::vma::Vma>, Error> {
-    let parse = if text.contains("\nVmFlags:") { linux::vma::parse_smaps } else { linux::vma::parse_maps };
+    let parse = if text.contains("\nVmFlags:") {
+        linux::vma::parse_smaps
+    } else {
+        linux::vma::parse_maps
+    };
     Ok(parse(text)?)
 }
-

@@ -109,14 +109,21 @@ fn hex<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
 ///
 /// # Errors
 /// Where the input or output fails.
-pub fn serve(guest: &mut Guest, out: &std::path::Path, input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
+pub fn serve(
+    guest: &mut Guest,
+    out: &std::path::Path,
+    input: impl BufRead,
+    mut output: impl Write,
+) -> std::io::Result<()> {
     for line in input.lines() {
         let line = line?;
         if line.trim().is_empty() {
             continue;
         }
         let answer = match serde_json::from_str::<Line>(&line) {
-            Err(error) => json!({"id": null, "error": {"kind": "bad_request", "message": format!("expected a request as one JSON object and found {error}"), "lost": false}}),
+            Err(error) => {
+                json!({"id": null, "error": {"kind": "bad_request", "message": format!("expected a request as one JSON object and found {error}"), "lost": false}})
+            }
             Ok(request) if request.method == "quit" => {
                 writeln!(output, "{}", json!({"id": request.id, "ok": {}}))?;
                 return output.flush();
@@ -168,7 +175,13 @@ pub fn keep(guest: &mut Guest, out: &std::path::Path, error: Error) -> Error {
 /// Where a file cannot be written.
 pub fn bundle(guest: &mut Guest, directory: &std::path::Path, why: &str) -> Result<PathBuf, Error> {
     let capture = guest.capture_all();
-    boot::bundle(guest.link().machine.as_ref(), capture.as_ref().ok(), directory, why, guest.kernel())?;
+    boot::bundle(
+        guest.link().machine.as_ref(),
+        capture.as_ref().ok(),
+        directory,
+        why,
+        guest.kernel(),
+    )?;
     for name in ["channel.log", "console.log"] {
         let _ = std::fs::copy(guest.scratch().join(name), directory.join(name));
     }
@@ -176,7 +189,8 @@ pub fn bundle(guest: &mut Guest, directory: &std::path::Path, why: &str) -> Resu
 }
 
 fn params<'v, T: Deserialize<'v>>(method: &str, value: &'v Value) -> Result<T, Error> {
-    T::deserialize(value).map_err(|error| Error::Input(format!("the parameters of {method} make no sense: {error}")))
+    T::deserialize(value)
+        .map_err(|error| Error::Input(format!("the parameters of {method} make no sense: {error}")))
 }
 
 fn obey(guest: &mut Guest, request: Line) -> Result<Value, Error> {
@@ -199,21 +213,42 @@ fn obey(guest: &mut Guest, request: Line) -> Result<Value, Error> {
         }
         "judge" => {
             let p: OfProcess = params(method, value)?;
-            let pokes: Vec<Poke> = p.pokes.iter().map(|poke| Poke { address: PhysicalAddress(poke.address), word: poke.word }).collect();
+            let pokes: Vec<Poke> = p
+                .pokes
+                .iter()
+                .map(|poke| Poke {
+                    address: PhysicalAddress(poke.address),
+                    word: poke.word,
+                })
+                .collect();
             look_held(guest, p.process, &p.expectations, &pokes).map(|seen| look_json(&seen))
         }
-        "hold" => guest.hold(params::<OfProcess>(method, value)?.process).map(|()| json!({})),
-        "release" => guest.release(params::<OfProcess>(method, value)?.process).map(|()| json!({})),
+        "hold" => guest
+            .hold(params::<OfProcess>(method, value)?.process)
+            .map(|()| json!({})),
+        "release" => guest
+            .release(params::<OfProcess>(method, value)?.process)
+            .map(|()| json!({})),
         "fail_allocations" => {
             let p: Failing = params(method, value)?;
             fail_allocations(guest, p.process, p.order).map(|()| json!({}))
         }
-        "allow_allocations" => allow_allocations(guest, params::<OfProcess>(method, value)?.process).map(|()| json!({})),
+        "allow_allocations" => {
+            allow_allocations(guest, params::<OfProcess>(method, value)?.process)
+                .map(|()| json!({}))
+        }
         "tour" => {
             let p: Tour = params(method, value)?;
-            let workload = WORKLOADS.iter().find(|workload| workload.name == p.name).ok_or_else(|| Error::Input(format!("there is no workload {:?} in the tour", p.name)))?;
+            let workload = WORKLOADS
+                .iter()
+                .find(|workload| workload.name == p.name)
+                .ok_or_else(|| {
+                    Error::Input(format!("there is no workload {:?} in the tour", p.name))
+                })?;
             let policy = p.policy.unwrap_or_else(|| "variable".into());
-            Stage::new(guest, &policy)?.play(workload.run).map(|played| tour_json(&played))
+            Stage::new(guest, &policy)?
+                .play(workload.run)
+                .map(|played| tour_json(&played))
         }
         "translate" => translate(guest, &params(method, value)?),
         "poke" => {
@@ -244,15 +279,21 @@ fn obey(guest: &mut Guest, request: Line) -> Result<Value, Error> {
         "machine" => {
             let status = format!("{:?}", guest.machine().status());
             let console = guest.machine().console().tail();
-            Ok(json!({"kind": guest.machine().kind(), "command_line": guest.machine().command_line(), "status": status, "console": console, "ready_after_s": guest.ready_after().as_secs_f64()}))
+            Ok(
+                json!({"kind": guest.machine().kind(), "command_line": guest.machine().command_line(), "status": status, "console": console, "ready_after_s": guest.ready_after().as_secs_f64()}),
+            )
         }
-        _ => Err(Error::Input(format!("there is no method {method:?} in this session"))),
+        _ => Err(Error::Input(format!(
+            "there is no method {method:?} in this session"
+        ))),
     }
 }
 
 fn look_json(seen: &Look) -> Value {
     let snapshot = &seen.capture.snapshot;
-    let entries = Subject::find(snapshot, None).map(|subject| rows::rows(&snapshot.memory, &subject.regime)).unwrap_or_default();
+    let entries = Subject::find(snapshot, None)
+        .map(|subject| rows::rows(&snapshot.memory, &subject.regime))
+        .unwrap_or_default();
     json!({
         "verdict": seen.verdict,
         "entries": entries,
@@ -262,7 +303,13 @@ fn look_json(seen: &Look) -> Value {
 }
 
 fn tour_json(played: &Played) -> Value {
-    let checkpoints: Vec<Value> = played.seen.iter().map(|seen| json!({"label": seen.label, "areas": seen.areas, "look": look_json(&seen.look)})).collect();
+    let checkpoints: Vec<Value> = played
+        .seen
+        .iter()
+        .map(
+            |seen| json!({"label": seen.label, "areas": seen.areas, "look": look_json(&seen.look)}),
+        )
+        .collect();
     json!({"left_out": played.left_out, "checkpoints": checkpoints})
 }
 
@@ -276,7 +323,11 @@ fn translate(guest: &mut Guest, p: &Translate) -> Result<Value, Error> {
     let addresses: Vec<VirtualAddress> = p.addresses.iter().copied().map(VirtualAddress).collect();
     let theirs = guest.translate(cpu, &addresses)?;
     let ours = addresses.iter().map(|&va| {
-        let regime = if va.0 >> 55 & 1 == 1 { &upper } else { &subject.regime };
+        let regime = if va.0 >> 55 & 1 == 1 {
+            &upper
+        } else {
+            &subject.regime
+        };
         match stage1::lookup(&snapshot.memory, regime, va) {
             stage1::Lookup::Mapped { pa, .. } => Some(pa.0),
             _ => None,
@@ -290,6 +341,10 @@ fn translate(guest: &mut Guest, p: &Translate) -> Result<Value, Error> {
 fn kernel_half(guest: &mut Guest, process: ProcessId) -> Result<Value, Error> {
     let capture = guest.capture(process, Extent { kernel: true }, &[])?;
     let snapshot = &capture.snapshot;
-    let upper = crate::capture::kernel_half(&snapshot.cpus).ok_or_else(|| Error::Input("no CPU shows the kernel's own half: all are at EL0 with KPTI's trampoline".into()))?;
+    let upper = crate::capture::kernel_half(&snapshot.cpus).ok_or_else(|| {
+        Error::Input(
+            "no CPU shows the kernel's own half: all are at EL0 with KPTI's trampoline".into(),
+        )
+    })?;
     Ok(json!({"first": upper.first.0, "entries": rows::rows(&snapshot.memory, &upper)}))
 }

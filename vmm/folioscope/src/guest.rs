@@ -56,7 +56,9 @@ impl Guest {
     /// Bad input; a machine that does not start; a guest that panics, ends, hangs or speaks nonsense.
     pub fn boot(options: &GuestOptions) -> Result<Self, Error> {
         if options.machine == MachineName::Kvm {
-            return Err(Error::Input("this version has no KVM machine yet; leave --machine at auto or tcg".into()));
+            return Err(Error::Input(
+                "this version has no KVM machine yet; leave --machine at auto or tcg".into(),
+            ));
         }
         let scratch = boot::scratch(&options.out)?;
         let kernel = Kernel::prepare(options, &scratch)?;
@@ -69,8 +71,21 @@ impl Guest {
         };
         let ready_after = started.elapsed();
         kernel.check_running(hello.build_id.as_deref())?;
-        let nonce = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64 | 1 << 63;
-        let mut guest = Self { link, kernel, hello, scratch, ready_after, next_nonce: nonce, held: BTreeMap::new(), names: BTreeMap::new() };
+        let nonce = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos() as u64
+            | 1 << 63;
+        let mut guest = Self {
+            link,
+            kernel,
+            hello,
+            scratch,
+            ready_after,
+            next_nonce: nonce,
+            held: BTreeMap::new(),
+            names: BTreeMap::new(),
+        };
         if let Some(policy) = &options.policy {
             guest.set_policy(policy)?;
         }
@@ -137,7 +152,14 @@ impl Guest {
     /// # Errors
     /// As [`Guest::command`].
     pub fn spawn(&mut self, name: &str) -> Result<Spawned, Error> {
-        match self.command(Command::Spawn { name: name.into(), cpu: None, randomize: false }, DEADLINE)? {
+        match self.command(
+            Command::Spawn {
+                name: name.into(),
+                cpu: None,
+                randomize: false,
+            },
+            DEADLINE,
+        )? {
             Outcome::Spawned(spawned) => {
                 self.names.insert(spawned.process, name.into());
                 Ok(spawned)
@@ -150,8 +172,18 @@ impl Guest {
     ///
     /// # Errors
     /// As [`Guest::command`].
-    pub fn write_file(&mut self, path: &str, text: &str, process: Option<ProcessId>) -> Result<(), Error> {
-        let command = Command::WriteFile { path: path.into(), text: text.into(), process, create: false };
+    pub fn write_file(
+        &mut self,
+        path: &str,
+        text: &str,
+        process: Option<ProcessId>,
+    ) -> Result<(), Error> {
+        let command = Command::WriteFile {
+            path: path.into(),
+            text: text.into(),
+            process,
+            create: false,
+        };
         self.command(command, DEADLINE).map(drop)
     }
 
@@ -160,7 +192,12 @@ impl Guest {
     /// # Errors
     /// Only where the guest is lost.
     pub fn read_file(&mut self, path: &str) -> Result<Option<String>, Error> {
-        let command = Command::ReadFile { path: path.into(), process: None, offset: 0, max: None };
+        let command = Command::ReadFile {
+            path: path.into(),
+            process: None,
+            offset: 0,
+            max: None,
+        };
         match self.command(command, DEADLINE) {
             Ok(Outcome::File(file)) => Ok(file.content.text().map(str::to_owned)),
             Ok(other) => Err(unexpected("read_file", &other)),
@@ -194,13 +231,27 @@ impl Guest {
     pub fn hold(&mut self, process: ProcessId) -> Result<(), Error> {
         let nonce = self.next_nonce;
         self.next_nonce = nonce.wrapping_add(1);
-        let outcome = self.command(Command::Checkpoint { process, nonce, smaps: true }, DEADLINE)?;
-        let Outcome::Checkpoint(checkpoint) = outcome else { return Err(unexpected("checkpoint", &outcome)) };
+        let outcome = self.command(
+            Command::Checkpoint {
+                process,
+                nonce,
+                smaps: true,
+            },
+            DEADLINE,
+        )?;
+        let Outcome::Checkpoint(checkpoint) = outcome else {
+            return Err(unexpected("checkpoint", &outcome));
+        };
         let held = Process {
             pid: u32::try_from(checkpoint.pid).unwrap_or_default(),
             name: self.names.get(&process).cloned().unwrap_or_default(),
             cpu: None,
-            checkpoint: Some(Checkpoint { pc_first: checkpoint.pc_start, pc_end: checkpoint.pc_end, register: NONCE_REGISTER, nonce }),
+            checkpoint: Some(Checkpoint {
+                pc_first: checkpoint.pc_start,
+                pc_end: checkpoint.pc_end,
+                register: NONCE_REGISTER,
+                nonce,
+            }),
             maps: checkpoint.smaps.unwrap_or(checkpoint.maps),
             ..Process::default()
         };
@@ -214,7 +265,8 @@ impl Guest {
     /// As [`Guest::command`].
     pub fn release(&mut self, process: ProcessId) -> Result<(), Error> {
         self.held.remove(&process);
-        self.command(Command::Release { process }, DEADLINE).map(drop)
+        self.command(Command::Release { process }, DEADLINE)
+            .map(drop)
     }
 
     /// The processes that wait at a checkpoint.
@@ -227,14 +279,28 @@ impl Guest {
     ///
     /// # Errors
     /// Where no CPU is seen in the wait loop, where its registers contradict the agent, or the guest is lost.
-    pub fn capture(&mut self, process: ProcessId, extent: Extent, pokes: &[Poke]) -> Result<Capture, Error> {
+    pub fn capture(
+        &mut self,
+        process: ProcessId,
+        extent: Extent,
+        pokes: &[Poke],
+    ) -> Result<Capture, Error> {
         let Some(held) = self.held.get(&process).cloned() else {
-            return Err(Error::Input(format!("{process} does not wait at a checkpoint; hold it first")));
+            return Err(Error::Input(format!(
+                "{process} does not wait at a checkpoint; hold it first"
+            )));
         };
-        let checkpoint = held.checkpoint.ok_or_else(|| Error::Input(format!("{process} has no checkpoint")))?;
+        let checkpoint = held
+            .checkpoint
+            .ok_or_else(|| Error::Input(format!("{process} has no checkpoint")))?;
         for attempt in 0..ATTEMPTS {
             let mut paused = self.link.machine.pause()?;
-            let Some(root) = paused.cpus.iter().find(|cpu| checkpoint.holds(cpu)).copied() else {
+            let Some(root) = paused
+                .cpus
+                .iter()
+                .find(|cpu| checkpoint.holds(cpu))
+                .copied()
+            else {
                 paused.resume()?;
                 std::thread::sleep(Duration::from_micros(100 * u64::from(attempt.min(50))));
                 continue;
@@ -243,7 +309,12 @@ impl Guest {
             let mut before = Vec::with_capacity(pokes.len());
             for poke in pokes {
                 let word = paused.memory.words(poke.address, 1).map(|words| words[0]);
-                before.push(word.ok_or_else(|| Error::Input(format!("{} is not guest RAM, so no word can be written there", poke.address)))?);
+                before.push(word.ok_or_else(|| {
+                    Error::Input(format!(
+                        "{} is not guest RAM, so no word can be written there",
+                        poke.address
+                    ))
+                })?);
             }
             for poke in pokes {
                 paused.write(poke.address, &poke.word.to_le_bytes())?;
@@ -256,10 +327,20 @@ impl Guest {
             }
             let cpus = paused.cpus.clone();
             let stopped = paused.resume()?;
-            let process = Process { cpu: Some(root.index), ..held };
+            let process = Process {
+                cpu: Some(root.index),
+                ..held
+            };
             let mut notes = self.notes(vec![process]);
             facts.keep(&mut notes);
-            return Ok(Capture { snapshot: Snapshot { cpus, memory: memory?, notes }, stopped });
+            return Ok(Capture {
+                snapshot: Snapshot {
+                    cpus,
+                    memory: memory?,
+                    notes,
+                },
+                stopped,
+            });
         }
         Err(Error::GuestLost {
             what: format!("{process} was to wait in user mode, and in {ATTEMPTS} looks no CPU was seen in its loop; without that no table is known to be its own"),
@@ -280,9 +361,16 @@ impl Guest {
     ///
     /// # Errors
     /// Where it has none, or is lost.
-    pub fn translate(&mut self, cpu: usize, addresses: &[VirtualAddress]) -> Result<Vec<Option<PhysicalAddress>>, Error> {
+    pub fn translate(
+        &mut self,
+        cpu: usize,
+        addresses: &[VirtualAddress],
+    ) -> Result<Vec<Option<PhysicalAddress>>, Error> {
         let mut paused = self.link.machine.pause()?;
-        let found = addresses.iter().map(|&va| paused.translate(cpu, va)).collect::<Result<_, _>>()?;
+        let found = addresses
+            .iter()
+            .map(|&va| paused.translate(cpu, va))
+            .collect::<Result<_, _>>()?;
         paused.resume()?;
         Ok(found)
     }
@@ -290,7 +378,10 @@ impl Guest {
     /// What a snapshot of this guest says about it.
     fn notes(&self, processes: Vec<Process>) -> Notes {
         Notes {
-            taken_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            taken_at: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs(),
             machine: self.link.machine.kind().into(),
             machine_command: self.link.machine.command_line(),
             kernel_release: self.hello.kernel_release.clone(),

@@ -38,19 +38,33 @@ impl Kernel {
             Source::File(path) => path,
             Source::Bytes(bytes) => {
                 let path = scratch.join("Image");
-                std::fs::write(&path, bytes).map_err(Error::io(format!("write the unpacked kernel to {}", path.display())))?;
+                std::fs::write(&path, bytes).map_err(Error::io(format!(
+                    "write the unpacked kernel to {}",
+                    path.display()
+                )))?;
                 path
             }
         };
-        if prepared.header.page_size == Some(16 << 10) && WITHOUT_16K.contains(&options.cpu.as_str()) {
+        if prepared.header.page_size == Some(16 << 10)
+            && WITHOUT_16K.contains(&options.cpu.as_str())
+        {
             return Err(Error::Input(format!(
                 "{} is a kernel with 16K pages and CPU {} has no 16K granule; choose another CPU (max, neoverse-n1) or granule (4k, 64k)",
                 given.display(),
                 options.cpu
             )));
         }
-        let symbols = options.vmlinux_path(&given)?.map(|path| Symbols::open(&path)).transpose()?;
-        Ok(Self { given, image, header: prepared.header, release: prepared.release, symbols })
+        let symbols = options
+            .vmlinux_path(&given)?
+            .map(|path| Symbols::open(&path))
+            .transpose()?;
+        Ok(Self {
+            given,
+            image,
+            header: prepared.header,
+            release: prepared.release,
+            symbols,
+        })
     }
 
     /// Whether the vmlinux is that of the kernel which runs; without one there is nothing to compare.
@@ -58,7 +72,8 @@ impl Kernel {
     /// # Errors
     /// Where it is another's, with both build ids.
     pub fn check_running(&self, build_id: Option<&str>) -> Result<(), Error> {
-        let (Some(symbols), Some(running)) = (&self.symbols, build_id.and_then(BuildId::parse)) else {
+        let (Some(symbols), Some(running)) = (&self.symbols, build_id.and_then(BuildId::parse))
+        else {
             return Ok(());
         };
         Ok(symbols.matches(&running)?)

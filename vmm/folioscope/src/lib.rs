@@ -11,6 +11,7 @@ pub mod link;
 pub mod look;
 pub mod ops;
 pub mod options;
+pub mod report;
 pub mod rows;
 pub mod stage;
 pub mod tour;

@@ -26,7 +26,11 @@ impl Link {
     /// A link over a machine that was just started.
     #[must_use]
     pub fn new(machine: Box<dyn Machine>) -> Self {
-        Self { machine, next_request: 1, events: VecDeque::new() }
+        Self {
+            machine,
+            next_request: 1,
+            events: VecDeque::new(),
+        }
     }
 
     /// Waits for the agent's first line.
@@ -42,13 +46,18 @@ impl Link {
 
     /// Says why nothing came, with what the console shows.
     fn silent(&self, error: Error, timeout: Duration) -> Error {
-        let Error::Machine(MachineError::Channel(ChannelError::Timeout { .. })) = error else { return error };
+        let Error::Machine(MachineError::Channel(ChannelError::Timeout { .. })) = error else {
+            return error;
+        };
         let console = self.machine.console().tail();
         let seen = match console.lines().rev().find(|line| !line.trim().is_empty()) {
             None => "its console is empty, so the kernel never started (or this CPU cannot run it: a granule that it lacks, for one)".to_owned(),
             Some(line) => format!("the last line of its console is {:?}", line.trim_end()),
         };
-        lost(format!("the guest's agent did not speak within {} s: {seen}", timeout.as_secs()))
+        lost(format!(
+            "the guest's agent did not speak within {} s: {seen}",
+            timeout.as_secs()
+        ))
     }
 
     /// Asks, and waits for the answer.
@@ -59,7 +68,11 @@ impl Link {
         let id = self.next_request;
         self.next_request += 1;
         let what = name(&command);
-        let request = Request { id, deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX), command };
+        let request = Request {
+            id,
+            deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
+            command,
+        };
         let line = protocol::encode(&request).map_err(|error| Error::Input(error.to_string()))?;
         self.machine.send(&line, MARGIN)?;
         let end = Instant::now() + deadline + MARGIN;
@@ -74,8 +87,14 @@ impl Link {
                 other => other,
             })?;
             match message {
-                Message::Reply(Reply { id: Some(found), result }) if found == id => {
-                    return Result::from(result).map_err(|failure| Error::Guest { request: what, failure });
+                Message::Reply(Reply {
+                    id: Some(found),
+                    result,
+                }) if found == id => {
+                    return Result::from(result).map_err(|failure| Error::Guest {
+                        request: what,
+                        failure,
+                    });
                 }
                 Message::Reply(reply) if reply.id.is_some_and(|found| found < id) => {}
                 Message::Event(event) => {
@@ -84,7 +103,11 @@ impl Link {
                     }
                     self.events.push_back(event);
                 }
-                other => return Err(lost(format!("expected the guest's answer to {what} (request {id}) and found {other:?}"))),
+                other => {
+                    return Err(lost(format!(
+                        "expected the guest's answer to {what} (request {id}) and found {other:?}"
+                    )))
+                }
             }
         }
     }
@@ -101,7 +124,9 @@ impl Link {
         match read_message(text) {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(mismatch)) => Err(lost(mismatch.to_string())),
-            Err(error) => Err(lost(format!("the guest printed garbage on the channel: {error}"))),
+            Err(error) => Err(lost(format!(
+                "the guest printed garbage on the channel: {error}"
+            ))),
         }
     }
 
@@ -118,7 +143,11 @@ fn lost(what: String) -> Error {
 /// The command's name in the protocol, with the operation's where it is one.
 fn name(command: &Command) -> String {
     let value = serde_json::to_value(command).unwrap_or_default();
-    let key = |value: &serde_json::Value| value.as_object().and_then(|object| object.keys().next().cloned());
+    let key = |value: &serde_json::Value| {
+        value
+            .as_object()
+            .and_then(|object| object.keys().next().cloned())
+    };
     match (key(&value), key(&value["op"]["op"])) {
         (_, Some(operation)) => operation,
         (Some(command), None) => command,

@@ -24,7 +24,11 @@ pub struct Look {
 ///
 /// # Errors
 /// Where the state cannot be had cleanly, or the guest is lost.
-pub fn look(guest: &mut Guest, process: ProcessId, expectations: &[Expectation]) -> Result<Look, Error> {
+pub fn look(
+    guest: &mut Guest,
+    process: ProcessId,
+    expectations: &[Expectation],
+) -> Result<Look, Error> {
     guest.hold(process)?;
     let captured = guest.capture(process, Extent::default(), &[]);
     if !captured.as_ref().is_err_and(Error::lost) {
@@ -37,22 +41,41 @@ pub fn look(guest: &mut Guest, process: ProcessId, expectations: &[Expectation])
 ///
 /// # Errors
 /// As [`look`].
-pub fn look_held(guest: &mut Guest, process: ProcessId, expectations: &[Expectation], pokes: &[Poke]) -> Result<Look, Error> {
-    judged(guest.capture(process, Extent::default(), pokes)?, expectations)
+pub fn look_held(
+    guest: &mut Guest,
+    process: ProcessId,
+    expectations: &[Expectation],
+    pokes: &[Poke],
+) -> Result<Look, Error> {
+    judged(
+        guest.capture(process, Extent::default(), pokes)?,
+        expectations,
+    )
 }
 
 fn judged(capture: Capture, expectations: &[Expectation]) -> Result<Look, Error> {
     let (verdict, orders) = judge_process(&capture.snapshot, None, expectations)?;
-    Ok(Look { capture, verdict, orders })
+    Ok(Look {
+        capture,
+        verdict,
+        orders,
+    })
 }
 
 /// Judges one process of a snapshot: the one with this pid, or the only one.
 ///
 /// # Errors
 /// Where there is none such, or its tables are not proved to be its own.
-pub fn judge_process(snapshot: &Snapshot, pid: Option<u32>, expectations: &[Expectation]) -> Result<(ProcessVerdict, Vec<OrderRecord>), Error> {
+pub fn judge_process(
+    snapshot: &Snapshot,
+    pid: Option<u32>,
+    expectations: &[Expectation],
+) -> Result<(ProcessVerdict, Vec<OrderRecord>), Error> {
     let subject = Subject::find(snapshot, pid)?;
-    let process = Process { pid: subject.process.pid, name: subject.process.name.clone() };
+    let process = Process {
+        pid: subject.process.pid,
+        name: subject.process.name.clone(),
+    };
     let mut verdict = judge(
         &snapshot.memory,
         &ProcessInput {
@@ -66,7 +89,11 @@ pub fn judge_process(snapshot: &Snapshot, pid: Option<u32>, expectations: &[Expe
         },
     );
     let orders = match subject.orders {
-        Ok(all) => all.records.into_iter().filter(|record| record.tgid == process.pid).collect(),
+        Ok(all) => all
+            .records
+            .into_iter()
+            .filter(|record| record.tgid == process.pid)
+            .collect(),
         // A kernel without our patches has no record: that is no fault of this verdict. One that has it and
         // cannot be read is.
         Err(why) if subject.has_records => {

@@ -9,7 +9,11 @@ pub fn map(length: u64, offset: u64) -> Operation {
         backing: Backing::Anonymous,
         prot: vec![Protection::Read, Protection::Write],
         flags: vec![],
-        place: Placement::Isolated { align: None, offset, gap: None },
+        place: Placement::Isolated {
+            align: None,
+            offset,
+            gap: None,
+        },
     }
 }
 
@@ -26,7 +30,14 @@ pub fn map_shared(length: u64) -> Operation {
 
 /// One access per page of a range.
 pub fn touch(address: u64, length: u64, access: Access, order: Order) -> Operation {
-    Operation::Touch { address, length, stride: None, access, order, salt: 0 }
+    Operation::Touch {
+        address,
+        length,
+        stride: None,
+        access,
+        order,
+        salt: 0,
+    }
 }
 
 /// One write per page of a range, forward.
@@ -36,10 +47,18 @@ pub fn write(address: u64, length: u64) -> Operation {
 
 /// `madvise(2)`.
 pub fn advise(address: u64, length: u64, advice: Advice) -> Operation {
-    Operation::Madvise { address, length, advice }
+    Operation::Madvise {
+        address,
+        length,
+        advice,
+    }
 }
 
 /// `mprotect(2)`.
 pub fn protect(address: u64, length: u64, prot: &[Protection]) -> Operation {
-    Operation::Mprotect { address, length, prot: prot.to_vec() }
+    Operation::Mprotect {
+        address,
+        length,
+        prot: prot.to_vec(),
+    }
 }

@@ -71,7 +71,12 @@ pub struct GuestOptions {
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub smp: u32,
     /// More words for the guest's command line
-    #[arg(long, value_name = "WORDS", default_value = "", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
     pub append: String,
     /// Order policy of anonymous faults: sysfs, baseline, simple, variable or retry
     /// [default: variable where the kernel has policies, else what it does by itself]
@@ -92,10 +97,18 @@ impl GuestOptions {
     /// Where neither is there, with the command that builds it.
     pub fn kernel_path(&self) -> Result<PathBuf, Error> {
         if let Some(path) = &self.kernel {
-            return existing(path, "a kernel", "check the path given with --kernel or KERNEL=");
+            return existing(
+                path,
+                "a kernel",
+                "check the path given with --kernel or KERNEL=",
+            );
         }
         let path = PathBuf::from(format!("out/kernel-{}/Image", self.granule.name()));
-        existing(&path, "the pinned kernel", &format!("build it with: make build GRANULE={}", self.granule.name()))
+        existing(
+            &path,
+            "the pinned kernel",
+            &format!("build it with: make build GRANULE={}", self.granule.name()),
+        )
     }
 
     /// The vmlinux: what was given, or the one beside the kernel if there is one.
@@ -104,7 +117,12 @@ impl GuestOptions {
     /// Where the one that was given is not there.
     pub fn vmlinux_path(&self, kernel: &Path) -> Result<Option<PathBuf>, Error> {
         if let Some(path) = &self.vmlinux {
-            return existing(path, "a vmlinux", "check the path given with --vmlinux or VMLINUX=").map(Some);
+            return existing(
+                path,
+                "a vmlinux",
+                "check the path given with --vmlinux or VMLINUX=",
+            )
+            .map(Some);
         }
         let beside = kernel.with_file_name("vmlinux");
         Ok(beside.is_file().then_some(beside))
@@ -115,15 +133,25 @@ impl GuestOptions {
     /// # Errors
     /// Where it is not there, with the command that builds it.
     pub fn initrd_path(&self) -> Result<PathBuf, Error> {
-        existing(&self.initrd, "the guest's initramfs", "build it with: make rootfs")
+        existing(
+            &self.initrd,
+            "the guest's initramfs",
+            "build it with: make rootfs",
+        )
     }
 }
 
 fn existing(path: &Path, what: &str, then: &str) -> Result<PathBuf, Error> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => Ok(path.to_path_buf()),
-        Ok(_) => Err(Error::Input(format!("expected {what} at {} and found no regular file there; {then}", path.display()))),
-        Err(error) => Err(Error::Input(format!("expected {what} at {} and could not open it ({error}); {then}", path.display()))),
+        Ok(_) => Err(Error::Input(format!(
+            "expected {what} at {} and found no regular file there; {then}",
+            path.display()
+        ))),
+        Err(error) => Err(Error::Input(format!(
+            "expected {what} at {} and could not open it ({error}); {then}",
+            path.display()
+        ))),
     }
 }
 
@@ -135,12 +163,18 @@ fn parse_size(text: &str) -> Result<u64, String> {
         Some(b'G') => 30,
         _ => 0,
     };
-    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    let digits = if shift == 0 {
+        text
+    } else {
+        &text[..text.len() - 1]
+    };
     digits
         .parse::<u64>()
         .ok()
         .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| format!("expected a size such as 1G, 512M or a number of bytes and found {text:?}"))
+        .ok_or_else(|| {
+            format!("expected a size such as 1G, 512M or a number of bytes and found {text:?}")
+        })
 }
 
 /// An address in hexadecimal, with or without `0x`.
@@ -149,5 +183,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
 /// Where it is not one.
 pub fn parse_address(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text).replace('_', "");
-    u64::from_str_radix(&digits, 16).map_err(|_| format!("expected a hexadecimal address such as 0xffff8000 and found {text:?}"))
+    u64::from_str_radix(&digits, 16).map_err(|_| {
+        format!("expected a hexadecimal address such as 0xffff8000 and found {text:?}")
+    })
 }

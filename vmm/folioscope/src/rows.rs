@@ -50,7 +50,10 @@ impl<'m> Visitor<'m> for Rows<'_> {
 
 /// Every such descriptor of a half, by address.
 pub fn rows<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) -> Vec<Row> {
-    let mut rows = Rows { regime, rows: Vec::new() };
+    let mut rows = Rows {
+        regime,
+        rows: Vec::new(),
+    };
     stage1::walk(memory, regime, regime.first, regime.last, &mut rows);
     rows.rows
 }

@@ -30,6 +30,8 @@ pub struct Seen {
     pub label: String,
     /// The areas of the process so far.
     pub areas: Vec<Area>,
+    /// What was expected of it.
+    pub expectations: Vec<Expectation>,
     /// The process, read and judged.
     pub look: Look,
 }
@@ -70,16 +72,31 @@ impl<'g> Stage<'g> {
             16384 => 128,
             _ => 32,
         };
-        let stage = Self { page, block: page * pages, pmd: page * (page / 8), policy: policy.to_owned(), processes: vec![], expected: vec![], seen: vec![], left_out: None, guest };
+        let stage = Self {
+            page,
+            block: page * pages,
+            pmd: page * (page / 8),
+            policy: policy.to_owned(),
+            processes: vec![],
+            expected: vec![],
+            seen: vec![],
+            left_out: None,
+            guest,
+        };
         if stage.guest.hello().anon_order_policy.is_some() {
             stage.guest.set_policy(policy)?;
         }
         // Where no policy of ours decides, the sizes in sysfs do.
         if let Some(size) = stage.size().cloned() {
             let directory = format!("{THP}/hugepages-{}kB", size.size_kib);
-            for (knob, there) in [("enabled", &size.enabled), ("shmem_enabled", &size.shmem_enabled)] {
+            for (knob, there) in [
+                ("enabled", &size.enabled),
+                ("shmem_enabled", &size.shmem_enabled),
+            ] {
                 if there.is_some() {
-                    stage.guest.write_file(&format!("{directory}/{knob}"), "always", None)?;
+                    stage
+                        .guest
+                        .write_file(&format!("{directory}/{knob}"), "always", None)?;
                 }
             }
         }
@@ -98,7 +115,10 @@ impl<'g> Stage<'g> {
         for (process, _) in std::mem::take(&mut self.processes) {
             self.guest.command(Command::Kill { process }, DEADLINE)?;
         }
-        outcome.map(|()| Played { seen: self.seen, left_out: self.left_out })
+        outcome.map(|()| Played {
+            seen: self.seen,
+            left_out: self.left_out,
+        })
     }
 
     /// Bytes per page.
@@ -123,7 +143,11 @@ impl<'g> Stage<'g> {
 
     /// The mTHP size of a block, as the kernel lists it.
     fn size(&self) -> Option<&MthpSize> {
-        self.guest.hello().mthp.iter().find(|size| size.size_kib * 1024 == self.block)
+        self.guest
+            .hello()
+            .mthp
+            .iter()
+            .find(|size| size.size_kib * 1024 == self.block)
     }
 
     /// Whether an anonymous fault in a hinted area gives a whole block here.
@@ -142,12 +166,17 @@ impl<'g> Stage<'g> {
 
     /// Whether PMD-sized huge pages are given to hinted areas.
     pub fn pmd_pages(&self) -> bool {
-        matches!(self.guest.hello().thp_enabled.as_deref(), Some("always" | "madvise"))
+        matches!(
+            self.guest.hello().thp_enabled.as_deref(),
+            Some("always" | "madvise")
+        )
     }
 
     /// Whether allocations can be made to fail.
     pub fn can_fail_allocations(&mut self) -> bool {
-        self.guest.read_file(&format!("{FAIL}/min-order")).is_ok_and(|found| found.is_some())
+        self.guest
+            .read_file(&format!("{FAIL}/min-order"))
+            .is_ok_and(|found| found.is_some())
     }
 
     /// A process of this workload.
@@ -165,7 +194,12 @@ impl<'g> Stage<'g> {
     /// # Errors
     /// As all that asks the guest.
     pub fn fork(&mut self, parent: ProcessId) -> Result<ProcessId, Error> {
-        match self.op(parent, Operation::Fork { name: "child".into() })? {
+        match self.op(
+            parent,
+            Operation::Fork {
+                name: "child".into(),
+            },
+        )? {
             Outcome::Spawned(spawned) => {
                 let areas = self.areas(parent).to_vec();
                 self.processes.push((spawned.process, areas));
@@ -200,7 +234,10 @@ impl<'g> Stage<'g> {
     }
 
     fn areas(&self, process: ProcessId) -> &[Area] {
-        self.processes.iter().find(|(id, _)| *id == process).map_or(&[], |(_, areas)| areas)
+        self.processes
+            .iter()
+            .find(|(id, _)| *id == process)
+            .map_or(&[], |(_, areas)| areas)
     }
 
     /// Every block of the range must be contiguous at the next checkpoint, under any policy.
@@ -211,7 +248,11 @@ impl<'g> Stage<'g> {
     /// The same for what an anonymous fault filled: under a policy that fills blocks the bit must be there, else
     /// it must not.
     pub fn anon_folded(&mut self, process: ProcessId, start: u64, length: u64) {
-        let what = if self.fills_blocks() { Expected::Contiguous } else { Expected::NotContiguous };
+        let what = if self.fills_blocks() {
+            Expected::Contiguous
+        } else {
+            Expected::NotContiguous
+        };
         self.expect(process, start, length, what);
     }
 
@@ -221,7 +262,14 @@ impl<'g> Stage<'g> {
     }
 
     fn expect(&mut self, process: ProcessId, start: u64, length: u64, what: Expected) {
-        self.expected.push((process, Expectation { start, end: start + length, what }));
+        self.expected.push((
+            process,
+            Expectation {
+                start,
+                end: start + length,
+                what,
+            },
+        ));
     }
 
     /// Reads and judges a process, with what was expected of it since its last checkpoint.
@@ -229,12 +277,22 @@ impl<'g> Stage<'g> {
     /// # Errors
     /// Where the state cannot be had cleanly.
     pub fn check(&mut self, process: ProcessId, label: &str) -> StageResult {
-        let (mine, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.expected).into_iter().partition(|(id, _)| *id == process);
+        let (mine, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.expected)
+            .into_iter()
+            .partition(|(id, _)| *id == process);
         self.expected = others;
-        let expectations: Vec<Expectation> = mine.into_iter().map(|(_, expectation)| expectation).collect();
+        let expectations: Vec<Expectation> = mine
+            .into_iter()
+            .map(|(_, expectation)| expectation)
+            .collect();
         let look = look(self.guest, process, &expectations)?;
         let areas = self.areas(process).to_vec();
-        self.seen.push(Seen { label: label.into(), areas, look });
+        self.seen.push(Seen {
+            label: label.into(),
+            areas,
+            expectations,
+            look,
+        });
         Ok(())
     }
 
@@ -272,7 +330,17 @@ pub fn fail_allocations(guest: &mut Guest, process: ProcessId, order: u32) -> St
     let order = order.to_string();
     // Anonymous memory is asked for with __GFP_HIGHMEM and, where it may wait, __GFP_DIRECT_RECLAIM: by default
     // both are spared.
-    let knobs = [("task-filter", "Y"), ("ignore-gfp-wait", "N"), ("ignore-gfp-highmem", "N"), ("min-order", &order), ("interval", "1"), ("space", "0"), ("verbose", "0"), ("times", "-1"), ("probability", "100")];
+    let knobs = [
+        ("task-filter", "Y"),
+        ("ignore-gfp-wait", "N"),
+        ("ignore-gfp-highmem", "N"),
+        ("min-order", &order),
+        ("interval", "1"),
+        ("space", "0"),
+        ("verbose", "0"),
+        ("times", "-1"),
+        ("probability", "100"),
+    ];
     for (knob, text) in knobs {
         guest.write_file(&format!("{FAIL}/{knob}"), text, None)?;
     }

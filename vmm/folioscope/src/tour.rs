@@ -29,16 +29,56 @@ impl std::fmt::Debug for Workload {
 
 /// The workloads in the order of the tour.
 pub const WORKLOADS: [Workload; 10] = [
-    Workload { name: "anon", title: "anonymous faults: forward, backward, sparse, across a VMA's ends", run: anon },
-    Workload { name: "neighbour", title: "a fault beside a page that is already there", run: neighbour },
-    Workload { name: "munmap", title: "munmap of a part of a block", run: munmap },
-    Workload { name: "mprotect", title: "mprotect of a part and of a whole block", run: mprotect },
-    Workload { name: "dontneed", title: "MADV_DONTNEED of one page", run: dontneed },
-    Workload { name: "fork", title: "fork, then a write in the child", run: fork },
-    Workload { name: "shmem", title: "anonymous shared memory", run: shmem },
-    Workload { name: "thp", title: "a PMD-sized huge page, then its split", run: thp },
-    Workload { name: "allocfail", title: "allocation fails at the preferred order", run: allocfail },
-    Workload { name: "zeropage", title: "a zero page, then writes beside it and to it", run: zeropage },
+    Workload {
+        name: "anon",
+        title: "anonymous faults: forward, backward, sparse, across a VMA's ends",
+        run: anon,
+    },
+    Workload {
+        name: "neighbour",
+        title: "a fault beside a page that is already there",
+        run: neighbour,
+    },
+    Workload {
+        name: "munmap",
+        title: "munmap of a part of a block",
+        run: munmap,
+    },
+    Workload {
+        name: "mprotect",
+        title: "mprotect of a part and of a whole block",
+        run: mprotect,
+    },
+    Workload {
+        name: "dontneed",
+        title: "MADV_DONTNEED of one page",
+        run: dontneed,
+    },
+    Workload {
+        name: "fork",
+        title: "fork, then a write in the child",
+        run: fork,
+    },
+    Workload {
+        name: "shmem",
+        title: "anonymous shared memory",
+        run: shmem,
+    },
+    Workload {
+        name: "thp",
+        title: "a PMD-sized huge page, then its split",
+        run: thp,
+    },
+    Workload {
+        name: "allocfail",
+        title: "allocation fails at the preferred order",
+        run: allocfail,
+    },
+    Workload {
+        name: "zeropage",
+        title: "a zero page, then writes beside it and to it",
+        run: zeropage,
+    },
 ];
 
 /// A process and an area of `blocks` blocks in it that asks for huge pages, not touched yet.
@@ -48,7 +88,12 @@ fn hinted(stage: &mut Stage<'_>, blocks: u64) -> Result<(ProcessId, u64), crate:
     Ok((process, area))
 }
 
-fn hinted_in(stage: &mut Stage<'_>, process: ProcessId, length: u64, offset: u64) -> Result<u64, crate::Error> {
+fn hinted_in(
+    stage: &mut Stage<'_>,
+    process: ProcessId,
+    length: u64,
+    offset: u64,
+) -> Result<u64, crate::Error> {
     let area = stage.map(process, map(length, offset))?;
     stage.op(process, advise(area, length, Advice::Hugepage))?;
     Ok(area)
@@ -62,7 +107,10 @@ fn anon(stage: &mut Stage<'_>) -> StageResult {
     stage.check(process, "forward")?;
 
     let backward = hinted_in(stage, process, 4 * block, 0)?;
-    stage.op(process, touch(backward, 4 * block, Access::Write, Order::Backward))?;
+    stage.op(
+        process,
+        touch(backward, 4 * block, Access::Write, Order::Backward),
+    )?;
     stage.anon_folded(process, backward, 4 * block);
     stage.check(process, "backward")?;
 
@@ -111,7 +159,13 @@ fn munmap(stage: &mut Stage<'_>) -> StageResult {
     stage.anon_folded(process, area, 2 * block);
     stage.check(process, "populated")?;
 
-    stage.op(process, protocol::Operation::Munmap { address: area + 3 * block / 4, length: block / 4 })?;
+    stage.op(
+        process,
+        protocol::Operation::Munmap {
+            address: area + 3 * block / 4,
+            length: block / 4,
+        },
+    )?;
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, block);
     stage.check(process, "partial")
@@ -176,7 +230,9 @@ fn fork(stage: &mut Stage<'_>) -> StageResult {
 fn shmem(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     if !stage.shmem_blocks() {
-        return stage.leave_out("the kernel has no shmem folios of the contiguous size (hugepages-*kB/shmem_enabled)");
+        return stage.leave_out(
+            "the kernel has no shmem folios of the contiguous size (hugepages-*kB/shmem_enabled)",
+        );
     }
     let process = stage.spawn()?;
     let area = stage.map(process, map_shared(2 * block))?;
@@ -193,10 +249,14 @@ fn shmem(stage: &mut Stage<'_>) -> StageResult {
 fn thp(stage: &mut Stage<'_>) -> StageResult {
     let (block, page, pmd) = (stage.block(), stage.page(), stage.pmd());
     if stage.page() == 65536 {
-        return stage.leave_out("a 64K granule's PMD page is 512 MiB, more than a guest of this size has in one piece");
+        return stage.leave_out(
+            "a 64K granule's PMD page is 512 MiB, more than a guest of this size has in one piece",
+        );
     }
     if !stage.pmd_pages() {
-        return stage.leave_out("transparent huge pages are off in this guest (it needs 512 MiB of memory for them)");
+        return stage.leave_out(
+            "transparent huge pages are off in this guest (it needs 512 MiB of memory for them)",
+        );
     }
     let process = stage.spawn()?;
     let area = hinted_in(stage, process, pmd, 0)?;
@@ -205,7 +265,10 @@ fn thp(stage: &mut Stage<'_>) -> StageResult {
     stage.check(process, "huge")?;
 
     // Splitting the PMD maps the same folio by pages: every block that nothing else touched is folded.
-    stage.op(process, protect(area + block + page, page, &[Protection::Read]))?;
+    stage.op(
+        process,
+        protect(area + block + page, page, &[Protection::Read]),
+    )?;
     stage.folded(process, area, block);
     stage.not_folded(process, area + block, block);
     stage.folded(process, area + 2 * block, pmd - 2 * block);

@@ -1,0 +1,229 @@
+//! `folioscope run`: the tour, judged.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Instant;
+
+use clap::Args;
+use verdict::{ProcessVerdict, Report, Step};
+
+use super::Outcome;
+use crate::capture::{judge_kernel_half, Extent};
+use crate::control;
+use crate::guest::Guest;
+use crate::options::GuestOptions;
+use crate::report::{about, ReportFormat, ReportOptions};
+use crate::stage::{Area, Seen, Stage};
+use crate::tour::{Workload, WORKLOADS};
+use crate::Error;
+
+/// Boot a guest, run the tour of fault workloads in it, judge its page tables from outside
+#[derive(Args, Debug)]
+#[command(after_help = "Example: folioscope run --granule 16k --policy retry --junit out/tour.xml")]
+pub struct Run {
+    #[command(flatten)]
+    guest: GuestOptions,
+    #[command(flatten)]
+    report: ReportOptions,
+    /// Only these workloads of the tour: anon, neighbour, munmap, mprotect, dontneed, fork, shmem, thp, allocfail, zeropage
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+impl Run {
+    pub fn run(self) -> Outcome {
+        let chosen = self.chosen()?;
+        let started = Instant::now();
+        progress("booting the guest");
+        let mut guest = Guest::boot(&self.guest)?;
+        let policy = self
+            .guest
+            .policy
+            .clone()
+            .unwrap_or_else(|| default_policy(&guest).into());
+        let hello = guest.hello();
+        let text = self.report.format == ReportFormat::Text;
+        if text {
+            println!(
+                "guest: Linux {}, {} KiB pages, {} CPUs ({}), policy {}; agent ready after {:.1} s",
+                hello.kernel_release,
+                hello.page_size / 1024,
+                hello.cpus,
+                self.guest.cpu,
+                if hello.anon_order_policy.is_some() {
+                    policy.as_str()
+                } else {
+                    "of this kernel (it has no order policies)"
+                },
+                guest.ready_after().as_secs_f64()
+            );
+        }
+        let mut report = None;
+        for workload in chosen {
+            progress(&format!(
+                "workload {} ({:.0} s)",
+                workload.name,
+                started.elapsed().as_secs_f64()
+            ));
+            let played = Stage::new(&mut guest, &policy).and_then(|stage| stage.play(workload.run));
+            let played = match played {
+                Ok(played) => played,
+                Err(error) => {
+                    // What was judged so far counts; what is left of the guest is kept.
+                    let error = if error.lost() {
+                        control::keep(&mut guest, &self.guest.out, error)
+                    } else {
+                        error
+                    };
+                    let report = report.get_or_insert_with(|| {
+                        Report::new(verdict::Machine::default(), verdict::Kernel::default())
+                    });
+                    report.push_not_judged(format!("workload {}: {error}", workload.name));
+                    break;
+                }
+            };
+            if text {
+                println!("\n{} - {}", workload.name, workload.title);
+            }
+            if let Some(why) = &played.left_out {
+                if text {
+                    println!("  left out: {why}");
+                }
+                continue;
+            }
+            for seen in played.seen {
+                let report = report.get_or_insert_with(|| self.about(&guest, &policy, &seen));
+                self.push(report, workload, seen, started, text)?;
+            }
+        }
+        let mut report = report.ok_or_else(|| {
+            Error::Input(
+                "no workload of the tour could be played on this kernel, so nothing was judged"
+                    .into(),
+            )
+        })?;
+        if report.not_judged.is_empty() {
+            self.kernel_half(&mut guest, &mut report, text)?;
+        }
+        if text {
+            let mut out = io::stdout().lock();
+            write!(out, "\n{}", verdict::map::LEGEND)
+                .and_then(|()| verdict::text::write_end(&mut out, &report, &self.report.text()))
+                .map_err(Error::io("write to standard output"))?;
+        }
+        self.report.finish(&report)
+    }
+
+    fn chosen(&self) -> Result<Vec<Workload>, Error> {
+        if let Some(unknown) = self.only.iter().find(|name| {
+            !WORKLOADS
+                .iter()
+                .any(|workload| workload.name == name.as_str())
+        }) {
+            let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
+            return Err(Error::Input(format!(
+                "there is no workload {unknown:?} in the tour; it has {}",
+                names.join(", ")
+            )));
+        }
+        Ok(WORKLOADS
+            .into_iter()
+            .filter(|workload| {
+                self.only.is_empty() || self.only.iter().any(|name| name == workload.name)
+            })
+            .collect())
+    }
+
+    fn about(&self, guest: &Guest, policy: &str, seen: &Seen) -> Report {
+        let mut report = about(&seen.look.capture.snapshot, "tcg");
+        report.machine.cpu = Some(self.guest.cpu.clone());
+        report.kernel.build_id.clone_from(&guest.hello().build_id);
+        report.kernel.policy = guest
+            .hello()
+            .anon_order_policy
+            .as_ref()
+            .map(|_| policy.to_owned());
+        report
+    }
+
+    fn push(
+        &self,
+        report: &mut Report,
+        workload: Workload,
+        seen: Seen,
+        started: Instant,
+        text: bool,
+    ) -> Result<(), Error> {
+        let step = Step {
+            workload: workload.name.into(),
+            step: seen.label,
+            seconds: Some(started.elapsed().as_secs_f64()),
+            expectations: seen.expectations,
+            processes: vec![seen.look.verdict],
+            ..Step::default()
+        };
+        if text {
+            let mut shown = step.clone();
+            if !self.report.all_maps {
+                shown
+                    .processes
+                    .iter_mut()
+                    .for_each(|process| keep_areas(process, &seen.areas));
+            }
+            verdict::text::write_step(&mut io::stdout().lock(), &shown, &self.report.text())
+                .map_err(Error::io("write to standard output"))?;
+        }
+        report.push(step);
+        Ok(())
+    }
+
+    /// The upper half, once: it is the same for every process.
+    fn kernel_half(&self, guest: &mut Guest, report: &mut Report, text: bool) -> Result<(), Error> {
+        let process = guest.spawn("kernel")?.process;
+        guest.hold(process)?;
+        let capture = guest.capture(process, Extent { kernel: true }, &[])?;
+        guest.release(process)?;
+        let mut step = Step {
+            workload: "kernel".into(),
+            step: "upper-half".into(),
+            ..Step::default()
+        };
+        match judge_kernel_half(&capture.snapshot) {
+            Ok(verdict) => step.kernel = Some(verdict),
+            Err(error) => step.not_judged.push(verdict::NotJudged {
+                reason: error.to_string(),
+            }),
+        }
+        if text {
+            println!("\nkernel - the upper half");
+            verdict::text::write_step(&mut io::stdout().lock(), &step, &self.report.text())
+                .map_err(Error::io("write to standard output"))?;
+        }
+        report.push(step);
+        Ok(())
+    }
+}
+
+/// Blocks are what the tour is about, and `variable` is the series' own choice.
+fn default_policy(guest: &Guest) -> &'static str {
+    if guest.hello().anon_order_policy.is_some() {
+        "variable"
+    } else {
+        "sysfs"
+    }
+}
+
+/// What is drawn: the VMAs that the workload made. What is counted and judged is everything.
+fn keep_areas(process: &mut ProcessVerdict, areas: &[Area]) {
+    process.vmas.retain(|vma| {
+        areas
+            .iter()
+            .any(|area| vma.start.0 < area.address + area.length && area.address < vma.end.0)
+    });
+}
+
+fn progress(what: &str) {
+    if io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{what} ...\r");
+        let _ = io::stderr().flush();
+    }
+}

@@ -1,0 +1,126 @@
+//! From what was seen to a report, and the report to where it was asked for.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use snapshot::Snapshot;
+use stage1::{Half, Regime};
+use verdict::map::MapOptions;
+use verdict::text::TextOptions;
+use verdict::{Kernel, Machine, Report};
+
+use crate::capture::Facts;
+use crate::Error;
+
+/// Where reports go, and how much of them.
+#[derive(Args, Clone, Debug)]
+pub struct ReportOptions {
+    /// Print the report as text for people, or as JSON (`folioscope schema` describes it)
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: ReportFormat,
+    /// Also write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also write it as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Also write it in the kernel's TAP
+    #[arg(long, value_name = "FILE")]
+    pub ktap: Option<PathBuf>,
+    /// List what is legal and worth knowing as well: blocks that could be folded and are not, with the reason
+    #[arg(long)]
+    pub information: bool,
+    /// Draw every VMA, not only those that the workload made
+    #[arg(long)]
+    pub all_maps: bool,
+}
+
+/// What is printed on standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl ReportOptions {
+    /// How text is written: in colour on a terminal that wants it.
+    #[must_use]
+    pub fn text(&self) -> TextOptions {
+        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        TextOptions {
+            map: MapOptions {
+                colour,
+                ..MapOptions::default()
+            },
+            maps: true,
+            information: self.information,
+        }
+    }
+
+    /// Writes the files that were asked for, and JSON on standard output where that was.
+    ///
+    /// # Errors
+    /// Where one cannot be written.
+    pub fn finish(&self, report: &Report) -> Result<u8, Error> {
+        let json = |out: &mut dyn Write| {
+            serde_json::to_writer_pretty(&mut *out, report)?;
+            writeln!(out)
+        };
+        let file = |path: &Option<PathBuf>, write: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
+            let Some(path) = path else { return Ok(()) };
+            let attempt = format!("write the report to {}", path.display());
+            let written = File::create(path).and_then(|file| {
+                let mut out = BufWriter::new(file);
+                write(&mut out)?;
+                out.flush()
+            });
+            written.map_err(Error::io(attempt))
+        };
+        file(&self.json, &|out| json(out))?;
+        file(&self.junit, &|mut out| {
+            verdict::junit::write(&mut out, report)
+        })?;
+        file(&self.ktap, &|mut out| {
+            verdict::ktap::write(&mut out, report)
+        })?;
+        if self.format == ReportFormat::Json {
+            json(&mut io::stdout().lock())
+                .map_err(Error::io("write the report to standard output"))?;
+        }
+        Ok(report.exit_status)
+    }
+}
+
+/// A report of nothing yet, about the machine and kernel of a snapshot.
+#[must_use]
+pub fn about(snapshot: &Snapshot, kind: &str) -> Report {
+    let notes = &snapshot.notes;
+    let regime = snapshot
+        .cpus
+        .first()
+        .and_then(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
+    let machine = Machine {
+        kind: kind.into(),
+        cpus: u32::try_from(snapshot.cpus.len()).ok(),
+        memory: Some(snapshot.memory.ram().iter().map(|range| range.bytes).sum()),
+        page_size: notes.page_size,
+        va_bits: regime.map_or(0, |regime| regime.va_bits),
+        pa_bits: regime.map_or(0, |regime| regime.pa_bits),
+        ds: regime.is_some_and(|regime| regime.ds),
+        hardware_access: regime.is_some_and(|regime| regime.ha),
+        hardware_dirty: regime.is_some_and(|regime| regime.hd),
+        ..Machine::default()
+    };
+    let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let kernel = Kernel {
+        release: text(&notes.kernel_release),
+        contpte: Facts::of(snapshot).contpte,
+        command_line: text(&notes.command_line),
+        ..Kernel::default()
+    };
+    Report::new(machine, kernel)
+}
