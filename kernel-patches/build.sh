@@ -275,13 +275,15 @@ else
 	done
 fi
 
-# Nothing of this machine or this minute in the result: the same key, the same bytes.
+# Nothing of this machine or this minute in the result: the same key, the same
+# bytes, with ccache (which makes paths relative) and without.
 stamp=$(date -u -r "$tree/Makefile" '+%Y-%m-%d %H:%M:%S UTC')
-prefix="-fdebug-prefix-map=$work/obj=obj -fdebug-prefix-map=$tree=linux"
+prefix="-ffile-prefix-map=$tree/= -ffile-prefix-map=../src/= -fdebug-prefix-map=$work/obj=linux"
 cc=${cross}gcc
 if command -v ccache >/dev/null; then
 	cc="ccache $cc"
-	export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1
+	# Without CCACHE_DEPEND each miss is preprocessed twice, a fifth of a cold build.
+	export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
 fi
 make_args=(-C "$tree" "O=$work/obj" ARCH=arm64 "CROSS_COMPILE=$cross" "CC=$cc" "HOSTCC=gcc"
 	"KCFLAGS=$prefix" "KAFLAGS=$prefix" "KBUILD_BUILD_TIMESTAMP=$stamp"
@@ -322,9 +324,10 @@ count() {
 }
 make "${make_args[@]}" -j"$(nproc)" Image >>"$log" 2>&1 9>&- &
 job=$!
-ticks=0
+next=$SECONDS
 while kill -0 "$job" 2>/dev/null; do
-	if [ -t 2 ] || [ $((ticks % 30)) -eq 0 ]; then
+	if [ "$SECONDS" -ge "$next" ]; then
+		[ -t 2 ] || next=$((SECONDS + 30))
 		done_now=$(count)
 		if grep -qE '^  (LD|BTF) .*vmlinux' <(tail -20 "$log"); then
 			say "linking, $(elapsed) elapsed"
@@ -333,7 +336,6 @@ while kill -0 "$job" 2>/dev/null; do
 			say "compiling $done_now of about $expected objects, $(elapsed) elapsed"
 		fi
 	fi
-	ticks=$((ticks + 1))
 	sleep 1
 done
 status=0
