@@ -5,6 +5,9 @@
 
 use serde::Serialize;
 
+/// Behind every user address that any arm64 kernel has.
+const USER_END: u64 = 1 << 56;
+
 /// One line of `maps`: one virtual memory area.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vma {
@@ -214,8 +217,8 @@ fn parse_line(text: &str, line: usize) -> Result<Vma, MapsError> {
     let range = field().split_once('-');
     let (start, end) = range
         .and_then(|(start, end)| Some((hex(start)?, hex(end)?)))
-        .filter(|(start, end)| start < end)
-        .ok_or_else(|| wrong("START-END in hexadecimal"))?;
+        .filter(|(start, end)| start < end && *end <= USER_END)
+        .ok_or_else(|| wrong("START-END in hexadecimal, below 2^56"))?;
     let permissions =
         Permissions::parse(field()).ok_or_else(|| wrong("permissions such as rw-p"))?;
     let offset = hex(field()).ok_or_else(|| wrong("a hexadecimal file offset"))?;
@@ -307,7 +310,11 @@ VmFlags: rd wr mr mw me ac
         assert!(error.to_string().contains("3000-z"), "{error}");
         assert_eq!(
             bad("2000-1000 rw-p 0 00:00 0").expected,
-            "START-END in hexadecimal"
+            "START-END in hexadecimal, below 2^56"
+        );
+        assert_eq!(
+            bad("1000-ffffffffffffffff rw-p 0 00:00 0").expected,
+            "START-END in hexadecimal, below 2^56"
         );
         assert_eq!(
             bad("1000-2000 rw-q 0 00:00 0").expected,

@@ -1,8 +1,9 @@
 //! Rules that hold only where whoever drove the workload knows what went before: C1, C2, the second
 //! half of L6, and L11.
 
+use std::ops::Range;
+
 use linux::order::OrderRecord;
-use linux::pte::Pte;
 use stage1::{lookup, Level, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
 
 use crate::group::Group;
@@ -10,8 +11,8 @@ use crate::{Expected, ProcessInput, RuleId};
 
 /// What the checks tell.
 pub(crate) trait Told {
-    /// A rule is broken in this group.
-    fn broken(&mut self, rule: RuleId, group: &Group<'_>, message: String);
+    /// A rule is broken in this group, at these addresses.
+    fn broken(&mut self, rule: RuleId, group: &Group<'_>, at: Range<u64>, message: String);
     /// Something could not be judged.
     fn not_judged(&mut self, reason: String);
 }
@@ -48,6 +49,9 @@ pub(crate) fn group_at<'m, M: PhysMemory + ?Sized>(
     })
 }
 
+/// Looks at one group, at the part of it that is in question.
+type Look<'a> = dyn FnMut(&Group<'_>, Range<u64>, &mut dyn Told) + 'a;
+
 /// All of them.
 pub(crate) fn check<M: PhysMemory + ?Sized>(
     memory: &M,
@@ -59,44 +63,58 @@ pub(crate) fn check<M: PhysMemory + ?Sized>(
         return;
     };
     let block = regime.granule.bytes() * members as u64;
-    let mut each = |from: u64, to: u64, look: &mut dyn FnMut(&Group<'_>, &mut dyn Told)| {
-        let mut va = from / block * block;
+    let mut each = |from: u64, to: u64, look: &mut Look<'_>| {
+        let mut va = from;
         while va < to {
+            let mut next = (va / block + 1) * block;
             match group_at(memory, regime, va) {
-                Ok(group) => look(&group, told),
+                Ok(group) => {
+                    // Above level 3 one entry stands for many blocks.
+                    let step = group.step();
+                    next = next.max((va / step + 1) * step);
+                    look(&group, va..next.min(to), told);
+                }
                 Err(why) => told.not_judged(format!("block at VA 0x{va:016x}: {why}")),
             }
-            va += block;
+            va = next;
         }
     };
-    for range in input.known(Expected::Contiguous) {
+    // Nothing of a process lies behind its half.
+    let limit = regime.last.0.saturating_add(1);
+    let known = |what| {
+        let ranges = input.known(what);
+        ranges.map(|range| range.start.min(limit)..range.end.min(limit))
+    };
+    for range in known(Expected::Contiguous) {
         let (from, to) = (
             range.start.next_multiple_of(block),
             range.end / block * block,
         );
-        each(from, to, &mut |group, told| {
-            must_fold(group, "the checkpoint says so", told)
+        each(from, to, &mut |group, at, told| {
+            must_fold(group, at, "the checkpoint says so", told)
         });
     }
-    for range in input.known(Expected::NotContiguous) {
-        each(range.start, range.end, &mut |group, told| {
-            let inside = |(at, pte): (usize, Pte)| {
-                let va = group.va_of(at);
-                pte.valid_cont() && va < range.end && va + group.step() > range.start
+    for range in known(Expected::NotContiguous) {
+        each(range.start, range.end, &mut |group, at, told| {
+            let inside = |place: usize| {
+                let va = group.va_of(place);
+                va < at.end && va + group.step() > at.start
             };
-            if let Some((at, _)) = group.leaves().find(|&leaf| inside(leaf)) {
-                let va = group.va_of(at);
+            let mut leaves = group.leaves();
+            if let Some((place, _)) = leaves.find(|(place, pte)| pte.valid_cont() && inside(*place))
+            {
+                let va = group.va_of(place);
                 let message = format!(
                     "the entry for VA 0x{va:016x} has the Contiguous bit: after this step it must not"
                 );
-                told.broken(RuleId::C2, group, message);
+                told.broken(RuleId::C2, group, at, message);
             }
         });
     }
     for (what, written) in [(Expected::Written, true), (Expected::NotWritten, false)] {
-        for range in input.known(what) {
-            each(range.start, range.end, &mut |group, told| {
-                dirty(group, (range.start, range.end), written, told);
+        for range in known(what) {
+            each(range.start, range.end, &mut |group, at, told| {
+                dirty(group, at, written, told);
             });
         }
     }
@@ -104,7 +122,7 @@ pub(crate) fn check<M: PhysMemory + ?Sized>(
 }
 
 /// C1 on one block.
-fn must_fold(group: &Group<'_>, because: &str, told: &mut dyn Told) {
+fn must_fold(group: &Group<'_>, at: Range<u64>, because: &str, told: &mut dyn Told) {
     let folded = group.leaves().filter(|(_, pte)| pte.valid_cont()).count();
     if folded == group.words.len() {
         return;
@@ -114,12 +132,12 @@ fn must_fold(group: &Group<'_>, because: &str, told: &mut dyn Told) {
         level => format!("it is mapped at level {level}, {folded} entries of the group have it"),
     };
     let message = format!("the whole block must have the Contiguous bit ({because}): {what}");
-    told.broken(RuleId::C1, group, message);
+    told.broken(RuleId::C1, group, at, message);
 }
 
 /// L6 on the pages of one group that lie in a range. A group's dirty state is that of all its
 /// members together where the CPU writes it: it may choose any of them.
-fn dirty(group: &Group<'_>, (from, to): (u64, u64), written: bool, told: &mut dyn Told) {
+fn dirty(group: &Group<'_>, range: Range<u64>, written: bool, told: &mut dyn Told) {
     let gathered = group.regime.hd
         && group
             .leaves()
@@ -127,7 +145,9 @@ fn dirty(group: &Group<'_>, (from, to): (u64, u64), written: bool, told: &mut dy
     let wrong = group.leaves().find(|&(at, pte)| {
         let va = group.va_of(at);
         let dirty = pte.dirty() || (pte.valid_cont() && gathered);
-        va >= from && va + group.step() <= to && dirty != written
+        // A block reaches beyond the part of it that is looked at.
+        let inside = va < range.end && va + group.step() > range.start;
+        inside && dirty != written
     });
     if let Some((at, pte)) = wrong {
         let (va, word) = (group.va_of(at), pte.0);
@@ -136,7 +156,8 @@ fn dirty(group: &Group<'_>, (from, to): (u64, u64), written: bool, told: &mut dy
         } else {
             format!("the page at VA 0x{va:016x} was never written and its entry ({word:#018x}) is dirty: it must be clean")
         };
-        told.broken(RuleId::L6, group, message);
+        let end = va.saturating_add(group.step());
+        told.broken(RuleId::L6, group, va..end, message);
     }
 }
 
@@ -173,14 +194,16 @@ fn fresh_folios<M: PhysMemory + ?Sized>(
                                     "order {} was just faulted in",
                                     record.chosen.unwrap_or(0)
                                 );
-                                must_fold(&group, &because, told);
+                                must_fold(&group, va..va + block, &because, told);
                             }
                             Err(why) => told.not_judged(format!("folio at VA 0x{va:016x}: {why}")),
                         }
                     }
                 }
             }
-            Ok(Some((group, message))) => told.broken(RuleId::L11, &group, message),
+            Ok(Some((group, message))) => {
+                told.broken(RuleId::L11, &group, start..start + size, message);
+            }
             Err(why) => told.not_judged(format!("folio at VA 0x{start:016x}: {why}")),
         }
     }

@@ -48,7 +48,8 @@ pub(crate) fn user_group(
             ),
         );
     }
-    if contiguous > 0 {
+    // Where the bit is reserved there is no group to be complete: that is A6's.
+    if contiguous > 0 && group.regime.contiguous_entries(group.level).is_some() {
         contiguous_group(group, report);
     }
 }

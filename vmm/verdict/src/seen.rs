@@ -143,7 +143,7 @@ impl<'a> Seen<'a> {
             ));
         }
         for (rule, message) in broken {
-            self.broken(rule, group, message);
+            self.broken(rule, group, group.va..group.end(), message);
         }
     }
 
@@ -326,10 +326,14 @@ impl<'a> Seen<'a> {
 }
 
 impl Told for Seen<'_> {
-    fn broken(&mut self, rule: RuleId, group: &Group<'_>, message: String) {
+    fn broken(&mut self, rule: RuleId, group: &Group<'_>, at: Range<u64>, message: String) {
         let process = Some(self.input.process);
-        let range = (group.va, group.end());
-        self.error(rule, range, || group.finding(rule, process, message));
+        let (va, end) = (Hex(at.start), Hex(at.end));
+        self.error(rule, (at.start, at.end), || Finding {
+            va,
+            end,
+            ..group.finding(rule, process, message)
+        });
     }
 
     fn not_judged(&mut self, reason: String) {

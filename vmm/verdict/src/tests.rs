@@ -5,6 +5,7 @@ mod guest;
 mod kernel_half;
 mod legal;
 mod linux_rules;
+mod noise;
 mod sharing_rule;
 mod states;
 mod writers;

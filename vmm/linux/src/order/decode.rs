@@ -12,6 +12,8 @@ const HEADER: usize = 24;
 /// `sizeof(struct anon_order_record)`: eight-byte words, two u32, four bytes, four of padding,
 /// and a reason per order.
 const RECORD: usize = 64 + ORDERS;
+/// Behind every user address that any arm64 kernel has.
+const USER_END: u64 = 1 << 56;
 /// Records that are read at a time.
 const CHUNK: usize = 64;
 
@@ -112,6 +114,9 @@ impl Cursor<'_> {
             userfaultfd: flags & 2 != 0,
             reasons: by_order,
         };
+        if record.vm_end > USER_END {
+            return self.unexpected("vm_end", record.vm_end, "an address below 2^56");
+        }
         if !(record.vm_start..record.vm_end).contains(&record.address) {
             return self.unexpected("address", record.address, "an address inside the VMA");
         }

@@ -129,6 +129,7 @@ fn nothing_unexpected_is_guessed_at() {
         "order whose reason is `chosen`"
     );
     assert_eq!(field(with(24 + 18, 0)), "address");
+    assert_eq!(field(with(24 + 39, 1)), "vm_end");
     let cut = ring(4, 1, &[record(1, 0x40_0000, 0, 4, 4)])[..60].to_vec();
     assert!(matches!(read(&cut), Err(OrderError::Unreadable { .. })));
 }

@@ -36,6 +36,54 @@ fn a1_to_a5_come_with_the_words_of_the_group() {
 }
 
 #[test]
+fn each_rule_of_the_architecture_comes_through() {
+    // A member or a lone entry, changed in one way each; the last two on raw words.
+    type Case = (RuleId, fn(u64) -> u64);
+    let cases: [Case; 4] = [
+        (RuleId::A3, |word| word ^ 1 << 30),
+        (RuleId::A4, |word| word ^ CONT),
+        (RuleId::A5, |word| word ^ 1 << 53),
+        (RuleId::A7, |word| word | 1 << 48),
+    ];
+    for (rule, change) in cases {
+        let mut guest = Guest::new();
+        guest.fold(0, written());
+        guest.assert_legal();
+        guest.change(6, change);
+        assert_eq!(guest.errors(), [rule]);
+    }
+    // A2: consecutive, from an odd page on.
+    let mut guest = Guest::new();
+    for at in 0..16 {
+        let at = at * 4096;
+        guest
+            .tables
+            .map_page(VA + at, PA + 0x1000 + at, written(), true);
+    }
+    assert_eq!(guest.errors(), [RuleId::A2]);
+    // A1: aligned in physical memory, from an odd place in the table on.
+    let mut guest = Guest::new();
+    for at in 0..32 {
+        let at = at * 4096;
+        guest
+            .tables
+            .map_page(VA + 0x8000 + at, PA + at, written(), true);
+    }
+    assert!(guest.errors().contains(&RuleId::A1));
+    // A6: 16K blocks at level 1 (with DS) have no group. A8: without DS there are none.
+    let layout = Layout::new(Granule::K16, Half::Lower, 47);
+    for (layout, rule) in [(layout.wide(), RuleId::A6), (layout, RuleId::A8)] {
+        let maps = "1000000000-2000000000 rw-p 00000000 00:00 0 ";
+        let mut guest = Guest::of(layout).maps(maps);
+        let cont = u64::from(rule == RuleId::A6) * CONT;
+        guest
+            .tables
+            .poke(0x10_0000_0000, 1, 0b01 | 1 << 10 | 1 << 11 | cont);
+        assert_eq!(guest.errors(), [rule]);
+    }
+}
+
+#[test]
 fn l1_a_member_that_is_gone() {
     for mut guest in Guest::all() {
         guest.fold(0, written());
@@ -262,10 +310,31 @@ fn c1_and_c2_where_the_checkpoint_says_so() {
     guest.expect(Expected::Contiguous, VA, VA + 0x2_0000);
     guest.expect(Expected::NotContiguous, VA + 0x5000, VA + 0x6000);
     assert_eq!(guest.errors(), [RuleId::C2, RuleId::C1]);
-    // Nothing mapped at all is not folded either.
+    // Nothing mapped at all is not folded either, and nothing but that range is marked.
     guest.expectations.clear();
     guest.expect(Expected::Contiguous, VA + 0x3_0000, VA + 0x4_0000);
     assert_eq!(guest.errors(), [RuleId::C1]);
+    let mut guest = guest.maps("40000000-60000000 rw-p 00000000 00:00 0 ");
+    guest.expectations.clear();
+    guest.expect(Expected::Contiguous, VA + 0x1003_0000, VA + 0x1005_0000);
+    let verdict = guest.judge();
+    assert_eq!(verdict.errors(), 1);
+    let finding = verdict
+        .findings
+        .iter()
+        .find(|f| f.rule == RuleId::C1)
+        .unwrap();
+    assert_eq!(
+        (finding.va.0, finding.end.0),
+        (VA + 0x1003_0000, VA + 0x1005_0000)
+    );
+    assert_eq!(verdict.blocks()[&crate::BlockState::Broken], 2);
+    // A range that makes no sense ends, too.
+    guest.expectations.clear();
+    guest.expect(Expected::Contiguous, 0, u64::MAX);
+    guest.expect(Expected::NotContiguous, 0, u64::MAX);
+    guest.expect(Expected::Written, 0, u64::MAX);
+    assert!(guest.judge().errors() > 0);
 }
 
 #[test]
