@@ -272,7 +272,7 @@ fn output_size(tcr: u64, wide: bool, mmfr0: Option<u64>) -> Result<u32, RegimeEr
 }
 
 /// The first table's address: AArch64.S1TTBaseAddress() of the Arm ARM. In the 52-bit form
-/// TTBRn_EL1 bits [5:2] are address bits [51:48], so that the table is 64-byte aligned at least.
+/// TTBRn_EL1 bits \[5:2\] are address bits \[51:48\], so that the table is 64-byte aligned at least.
 fn root(
     ttbr: u64,
     half: Half,
@@ -301,8 +301,8 @@ fn root(
     Ok(root)
 }
 
-/// Which of bits [62:59] of a leaf the PE may use. TCR_EL1.HWUnnn enables them as PBHA, with
-/// FEAT_HPDS2 and HPDn only; TCR2_EL1 makes them POIndex [62:60] and AttrIndx\[3\] (59).
+/// Which of bits \[62:59\] of a leaf the PE may use. TCR_EL1.HWUnnn enables them as PBHA, with
+/// FEAT_HPDS2 and HPDn only; TCR2_EL1 makes them POIndex \[62:60\] and AttrIndx\[3\] (59).
 fn upper_attributes(fields: &Fields, pbha: bool, tcr2: u64) -> u64 {
     let mut mask = if pbha {
         fields.field(43, 47, 0xf) << 59

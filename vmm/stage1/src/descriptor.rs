@@ -9,7 +9,7 @@ use crate::geometry::{
 };
 use crate::{Level, PhysicalAddress, Regime};
 
-/// What bits [1:0] and the level make of a descriptor.
+/// What bits \[1:0\] and the level make of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Bit 0 is 0: no translation; all other bits are software's.
@@ -183,13 +183,13 @@ impl<'r> Descriptor<'r> {
         self.has(UXN)
     }
 
-    /// Bits [58:55], which the architecture leaves to software.
+    /// Bits \[58:55\], which the architecture leaves to software.
     #[must_use]
     pub const fn software(&self) -> u8 {
         self.field(0xf << 55)
     }
 
-    /// PBHA, bits [62:59] of a leaf; see [`Regime::upper_attributes`] for which are used.
+    /// PBHA, bits \[62:59\] of a leaf; see [`Regime::upper_attributes`] for which are used.
     #[must_use]
     pub const fn pbha(&self) -> u8 {
         self.field(PBHA)

@@ -7,25 +7,25 @@ use crate::{Granule, Level};
 pub(crate) const VALID: u64 = 1;
 /// Bit 1: table or page, where bit 0 is set.
 pub(crate) const TABLE_OR_PAGE: u64 = 1 << 1;
-/// Bits [1:0], the descriptor type.
+/// Bits \[1:0\], the descriptor type.
 pub(crate) const TYPE: u64 = VALID | TABLE_OR_PAGE;
-/// AttrIndx\[2:0\], bits [4:2] of a leaf.
+/// AttrIndx\[2:0\], bits \[4:2\] of a leaf.
 pub(crate) const ATTR_INDX: u64 = 0b111 << 2;
 /// NS, bit 5 of a leaf. RES0 in Non-secure state, which cannot be told from outside.
 pub(crate) const NS: u64 = 1 << 5;
-/// AP\[2:1\], bits [7:6] of a leaf.
+/// AP\[2:1\], bits \[7:6\] of a leaf.
 pub(crate) const AP: u64 = 0b11 << 6;
 /// AP\[2\], bit 7: read-only (and clean, where hardware manages the dirty state).
 pub(crate) const AP2: u64 = 1 << 7;
-/// SH\[1:0\], bits [9:8] of a leaf, unless TCR_EL1.DS makes them OA\[51:50\].
+/// SH\[1:0\], bits \[9:8\] of a leaf, unless TCR_EL1.DS makes them OA\[51:50\].
 pub(crate) const SH: u64 = 0b11 << 8;
-/// Bits [9:8] of any descriptor with TCR_EL1.DS: address bits [51:50].
+/// Bits \[9:8\] of any descriptor with TCR_EL1.DS: address bits \[51:50\].
 pub(crate) const ADDRESS_51_50: u64 = 0b11 << 8;
 /// AF, bit 10 of a leaf (and of a table descriptor with FEAT_HAFT).
 pub(crate) const AF: u64 = 1 << 10;
 /// nG, bit 11 of a leaf.
 pub(crate) const NG: u64 = 1 << 11;
-/// Bits [15:12] of any descriptor of the 64K granule with FEAT_LPA: address bits [51:48].
+/// Bits \[15:12\] of any descriptor of the 64K granule with FEAT_LPA: address bits \[51:48\].
 pub(crate) const ADDRESS_51_48: u64 = 0b1111 << 12;
 /// nT, bit 16 of a block with FEAT_BBM.
 pub(crate) const NT: u64 = 1 << 16;
@@ -39,7 +39,7 @@ pub(crate) const CONTIGUOUS: u64 = 1 << 52;
 pub(crate) const PXN: u64 = 1 << 53;
 /// UXN, bit 54 of a leaf.
 pub(crate) const UXN: u64 = 1 << 54;
-/// PBHA, bits [62:59] of a leaf: IGNORED unless TCR_EL1 enables them one by one.
+/// PBHA, bits \[62:59\] of a leaf: IGNORED unless TCR_EL1 enables them one by one.
 pub(crate) const PBHA: u64 = 0b1111 << 59;
 /// PXNTable, bit 59 of a table descriptor.
 pub(crate) const PXN_TABLE: u64 = 1 << 59;
@@ -68,8 +68,8 @@ pub struct LevelGeometry {
     pub group: usize,
     /// Whether a leaf may be here: a page at level 3, a block where the granule has blocks.
     pub leaf_allowed: bool,
-    /// Bits [49:0] of a leaf that hold output address in place. With TCR_EL1.DS bits [9:8] and at
-    /// the 64K granule with FEAT_LPA bits [15:12] hold its high bits besides.
+    /// Bits \[49:0\] of a leaf that hold output address in place. With TCR_EL1.DS bits \[9:8\] and at
+    /// the 64K granule with FEAT_LPA bits \[15:12\] hold its high bits besides.
     pub leaf_address: u64,
     /// Bits of a leaf that have to be 0: RES0, or output address above the output size.
     pub leaf_zero: u64,
@@ -86,7 +86,7 @@ pub struct LevelGeometry {
 pub(crate) struct Features {
     /// Effective TCR_EL1.DS.
     pub ds: bool,
-    /// 64K granule with FEAT_LPA: bits [15:12] are address, and level 1 has blocks.
+    /// 64K granule with FEAT_LPA: bits \[15:12\] are address, and level 1 has blocks.
     pub lpa: bool,
     /// The PE is known to have no FEAT_BBM, so that bit 16 of a block is RES0.
     pub no_nt: bool,

@@ -20,7 +20,7 @@ pub struct Regime {
     pub pa_bits: u32,
     /// TCR_EL1.DS: 52-bit descriptors of the 4K and 16K granules (FEAT_LPA2).
     pub ds: bool,
-    /// The 64K granule on a PE that has FEAT_LPA or may have it: bits [15:12] are address.
+    /// The 64K granule on a PE that has FEAT_LPA or may have it: bits \[15:12\] are address.
     pub lpa: bool,
     /// TCR_EL1.HA: the PE sets AF.
     pub ha: bool,
@@ -44,7 +44,7 @@ pub struct Regime {
     pub haft: bool,
     /// TCR2_EL1.AIE: bit 59 is AttrIndx\[3\].
     pub aie: bool,
-    /// Bits [62:59] of a leaf that the PE may use: as PBHA, POIndex or AttrIndx\[3\].
+    /// Bits \[62:59\] of a leaf that the PE may use: as PBHA, POIndex or AttrIndx\[3\].
     pub upper_attributes: u64,
     /// The ASID in use, from the TTBR that TCR_EL1.A1 names.
     pub asid: u16,

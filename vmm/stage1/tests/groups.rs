@@ -132,6 +132,21 @@ fn a2_output_range_not_aligned_to_the_group() {
 }
 
 #[test]
+fn a2_half_a_group_that_no_neighbour_continues() {
+    for (layout, level) in groups() {
+        let (va, pa) = addresses(&layout, level);
+        let (group, size) = (layout.group(level), layout.entry_size(level));
+        let mut tables = TableBuilder::new(layout);
+        for member in 0..group / 2 {
+            let (va, pa) = (va + (group / 2 + member) * size, pa + member * size);
+            tables.map(va, pa, level, Attributes::default(), true);
+        }
+        // Nothing says that the place in the table is wrong rather than the output address.
+        assert_eq!(rules(&tables), ["A2"], "{layout:?} level {level}");
+    }
+}
+
+#[test]
 fn a3_one_member_elsewhere() {
     for place in [0, 1, 7, u64::MAX] {
         each_group("A3", |tables, va, pa, level| {

@@ -25,7 +25,7 @@ pub struct Attributes {
     pub pxn: bool,
     /// UXN.
     pub uxn: bool,
-    /// Bits [58:55].
+    /// Bits \[58:55\].
     pub software: u8,
 }
 
