@@ -140,8 +140,12 @@ pub fn write_end(out: &mut impl Write, report: &Report, options: &TextOptions) -
     };
     writeln!(
         out,
-        "\n{} checkpoints, {} entries: {} errors, {} remarks, {} not judged{rules}",
-        totals.steps, totals.entries, totals.errors, totals.information, totals.not_judged
+        "\n{}, {}: {}, {}, {} not judged{rules}",
+        counted(totals.steps, "checkpoint", "checkpoints"),
+        counted(totals.entries, "entry", "entries"),
+        counted(totals.errors, "error", "errors"),
+        counted(totals.information, "remark", "remarks"),
+        totals.not_judged
     )?;
     let verdict = match report.outcome {
         Outcome::Ok => "no error found",
@@ -150,6 +154,10 @@ pub fn write_end(out: &mut impl Write, report: &Report, options: &TextOptions) -
     };
     let mark = word(report.outcome, options);
     writeln!(out, "{mark} {verdict} (exit status {})", report.exit_status)
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn word(outcome: Outcome, options: &TextOptions) -> String {
