@@ -168,6 +168,39 @@ fn a7_output_address_above_the_output_size() {
 }
 
 #[test]
+fn a7_high_address_bits_at_64k_whether_lpa_is_there_or_unknown() {
+    // 48 bits of output on a PE that has 52 (PARange 0b0110), or may have them.
+    let layout = Layout::new(Granule::K64, Half::Lower, 48);
+    let narrow = layout.registers(0).id_aa64mmfr[0].unwrap();
+    for mmfr0 in [Some(narrow & !0xf | 6), None] {
+        for bit in 12..16 {
+            let mut tables = TableBuilder::new(layout);
+            tables.map_group(0, 1 << 30, 3, Attributes::default());
+            let mut registers = tables.registers();
+            registers.id_aa64mmfr[0] = mmfr0;
+            let regime = stage1::Regime::new(&registers, Half::Lower).unwrap();
+            assert_eq!((regime.lpa, regime.pa_bits), (true, 48));
+            let found = |tables: &TableBuilder| {
+                let found = common::violations_of(tables, &regime, regime.first, regime.last);
+                found.iter().map(|v| v.rule.id()).collect::<Vec<_>>()
+            };
+            assert_eq!(found(&tables), [""; 0]);
+            for member in 0..32 {
+                tables.change(member << 16, 3, |word| word | 1 << bit);
+            }
+            assert_eq!(
+                found(&tables),
+                ["A7"; 32],
+                "bit {bit}: consecutive, but too high"
+            );
+            tables.map_group(0, 1 << 30, 3, Attributes::default());
+            tables.change(0, 2, |word| word | 1 << bit);
+            assert_eq!(found(&tables), ["A7"], "bit {bit} of a table descriptor");
+        }
+    }
+}
+
+#[test]
 fn a7_next_table_above_the_output_size() {
     let layout = Layout {
         pa_bits: 40,
