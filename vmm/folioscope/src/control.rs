@@ -20,7 +20,7 @@ use verdict::Expectation;
 
 use crate::boot;
 use crate::capture::{Extent, Subject};
-use crate::guest::{Guest, Poke};
+use crate::guest::{Guest, Poke, DEADLINE};
 use crate::look::{look, look_held, Look};
 use crate::rows;
 use crate::stage::{allow_allocations, fail_allocations, Played, Stage};
@@ -97,6 +97,13 @@ struct Save {
     process: ProcessId,
     #[serde(default)]
     kernel: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Snap {
+    path: PathBuf,
+    pid: Option<i32>,
 }
 
 /// `"0x1f"`: what JSON readers cannot round.
@@ -266,6 +273,7 @@ fn obey(guest: &mut Guest, request: Line) -> Result<Value, Error> {
             Ok(json!({}))
         }
         "kernel_half" => kernel_half(guest, params::<OfProcess>(method, value)?.process),
+        "snapshot" => snapshot(guest, &params(method, value)?),
         "save" => {
             let p: Save = params(method, value)?;
             let capture = guest.capture(p.process, Extent { kernel: p.kernel }, &[])?;
@@ -335,6 +343,37 @@ fn translate(guest: &mut Guest, p: &Translate) -> Result<Value, Error> {
     });
     let pairs: Vec<Value> = ours.zip(theirs).zip(&addresses).map(|((ours, theirs), va)| json!({"va": va.0, "ours": ours, "machine": theirs.map(|pa| pa.0)})).collect();
     Ok(json!({"cpu": cpu, "pairs": pairs}))
+}
+
+/// Takes a process, by its pid or the only one, through a checkpoint into a file: both halves and the records.
+fn snapshot(guest: &mut Guest, p: &Snap) -> Result<Value, Error> {
+    let outcome = guest.command(Command::Processes {}, DEADLINE)?;
+    let protocol::Outcome::Processes { processes } = outcome else {
+        return Err(crate::guest::unexpected("processes", &outcome));
+    };
+    let found: Vec<_> = processes
+        .iter()
+        .filter(|info| p.pid.is_none_or(|pid| info.pid == pid))
+        .collect();
+    let [only] = found.as_slice() else {
+        let listed: Vec<String> = processes
+            .iter()
+            .map(|info| format!("{} ({})", info.pid, info.name))
+            .collect();
+        return Err(Error::Input(format!(
+            "expected one workload process to look at and found {}; choose one of {} with --pid",
+            found.len(),
+            listed.join(", ")
+        )));
+    };
+    let process = only.process;
+    guest.hold(process)?;
+    let captured = guest.capture(process, Extent { kernel: true }, &[]);
+    if !captured.as_ref().is_err_and(Error::lost) {
+        guest.release(process)?;
+    }
+    boot::save(&captured?.snapshot, &p.path)?;
+    Ok(json!({"path": p.path}))
 }
 
 /// The kernel's tables, entry by entry, and what the rules say of them.

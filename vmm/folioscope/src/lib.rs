@@ -13,6 +13,7 @@ pub mod ops;
 pub mod options;
 pub mod report;
 pub mod rows;
+pub mod source;
 pub mod stage;
 pub mod tour;
 

@@ -2,11 +2,16 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::{Error, EXIT_NOT_JUDGED};
+use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
+mod boot;
+mod check;
+mod dump;
+mod explain;
 mod run;
+mod save;
 mod session;
 
 /// Reads an arm64 guest's page tables from outside, and judges them.
@@ -25,6 +30,22 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Run),
+    Boot(boot::Boot),
+    Dump(dump::Dump),
+    Check(check::Check),
+    Explain(explain::Explain),
+    Save(save::Save),
+    /// Print the JSON schema of reports
+    #[command(after_help = "Example: folioscope schema > folioscope.schema.json")]
+    Schema,
+    /// Print completions for a shell
+    #[command(
+        after_help = "Example: folioscope completions bash > /etc/bash_completion.d/folioscope"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     Session(session::Session),
 }
 
@@ -44,6 +65,24 @@ pub fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Run(run) => run.run(),
+        Command::Boot(boot) => boot.run(),
+        Command::Dump(dump) => dump.run(),
+        Command::Check(check) => check.run(),
+        Command::Explain(explain) => explain.run(),
+        Command::Save(save) => save.run(),
+        Command::Schema => {
+            println!("{:#}", verdict::schema());
+            Ok(EXIT_OK)
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "folioscope",
+                &mut std::io::stdout(),
+            );
+            Ok(EXIT_OK)
+        }
         Command::Session(session) => session.run(),
     };
     match outcome {

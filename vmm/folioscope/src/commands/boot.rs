@@ -1,0 +1,100 @@
+//! `folioscope boot`: a guest that stays.
+
+use std::io::BufReader;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use clap::Args;
+
+use super::Outcome;
+use crate::guest::Guest;
+use crate::ops::{advise, map, write};
+use crate::options::GuestOptions;
+use crate::source::SOCKET;
+use crate::{control, Error, EXIT_OK};
+
+/// Boot a guest and stay; prints how to look into it
+#[derive(Args, Debug)]
+#[command(after_help = "Example: folioscope boot --granule 64k --cpu neoverse-n1")]
+pub struct Boot {
+    #[command(flatten)]
+    guest: GuestOptions,
+}
+
+impl Boot {
+    pub fn run(self) -> Outcome {
+        let mut guest = Guest::boot(&self.guest)?;
+        let pid = demonstrate(&mut guest)?;
+        let socket = guest.scratch().join(SOCKET);
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).map_err(Error::io(format!(
+            "listen on {} (a Unix socket's path may have 107 bytes)",
+            socket.display()
+        )))?;
+        tell(&guest, &socket, pid);
+        for stream in listener.incoming() {
+            let stream = stream.map_err(Error::io("accept a connection"))?;
+            let input = BufReader::new(
+                stream
+                    .try_clone()
+                    .map_err(Error::io("duplicate a connection"))?,
+            );
+            // One that goes away in the middle of an answer is no reason to end.
+            if let Err(error) = control::serve(&mut guest, &self.guest.out, input, stream) {
+                eprintln!("folioscope: a connection ended early: {error}");
+            }
+        }
+        Ok(EXIT_OK)
+    }
+}
+
+/// A process to look at from the start: four blocks, one of which has lost a page.
+fn demonstrate(guest: &mut Guest) -> Result<i32, Error> {
+    let (page, spawned) = (guest.hello().page_size, guest.spawn("boot")?);
+    let block = match page {
+        4096 => 16 * page,
+        16384 => 128 * page,
+        _ => 32 * page,
+    };
+    let process = spawned.process;
+    if guest.hello().anon_order_policy.is_some() {
+        guest.set_policy("variable")?;
+    }
+    let protocol::Outcome::Mapped { address, .. } = guest.op(process, map(4 * block, 0))? else {
+        return Err(Error::GuestLost {
+            what: "expected the address of a mapping; host and guest do not agree on the protocol"
+                .into(),
+        });
+    };
+    guest.op(
+        process,
+        advise(address, 4 * block, protocol::Advice::Hugepage),
+    )?;
+    guest.op(process, write(address, 4 * block))?;
+    guest.op(
+        process,
+        advise(address + block + 3 * page, page, protocol::Advice::Dontneed),
+    )?;
+    Ok(spawned.pid)
+}
+
+fn tell(guest: &Guest, socket: &Path, pid: i32) {
+    let (hello, socket) = (guest.hello(), socket.display());
+    println!(
+        "guest: Linux {}, {} KiB pages, {} CPUs, ready after {:.1} s",
+        hello.kernel_release,
+        hello.page_size / 1024,
+        hello.cpus,
+        guest.ready_after().as_secs_f64()
+    );
+    println!(
+        "process {pid} waits for operations; its console is in {}",
+        guest.scratch().join("console.log").display()
+    );
+    println!("look:    folioscope check --guest {socket} --pid {pid}");
+    println!("         folioscope dump --guest {socket} --pid {pid} --contiguous");
+    println!("         folioscope save --guest {socket} --pid {pid} saved.core");
+    println!("drive:   a line of JSON to that socket, for example");
+    println!("         {{\"id\":1,\"method\":\"command\",\"params\":{{\"command\":{{\"processes\":{{}}}}}}}}");
+    println!("end:     Ctrl-C");
+}
