@@ -305,14 +305,14 @@ unset_options() {
 lacking=$(unset_options "$work/fragments")
 if [ -n "$lacking" ]; then
 	printf 'not set:\n%s\n' "$lacking" >>"$log"
-	names=$(tr '\n' ' ' <<<"$lacking" | sed 's/CONFIG_//g; s/ $//')
+	names=$(tr '\n' ' ' <<<"$lacking" | sed 's/CONFIG_//g; s/=y / /g; s/ $//')
 	[ -n "$source_dir" ] || fail "the pinned source should take these options and does not: $names"
 	# A tree of the user's may be older or newer. Without these the rig has no guest.
 	vital="ARM64_${granule^^}_PAGES BINFMT_ELF BLK_DEV_INITRD RD_GZIP VIRTIO_CONSOLE PROC_FS TRANSPARENT_HUGEPAGE"
 	for v in $vital; do
 		! grep -qx "CONFIG_$v=y" <<<"$lacking" || fail "this tree cannot have CONFIG_$v, and the rig needs it"
 	done
-	note "this tree has not these options (carrying on without): $names"
+	note "this tree lacks options of the rig, carrying on without: $names"
 fi
 
 # --- the build ---------------------------------------------------------------
