@@ -59,7 +59,7 @@ pub fn lookup<'r, M: PhysMemory + ?Sized>(
         return Lookup::OutsideRegime;
     }
     let (mut level, mut address) = (regime.root_level, regime.root);
-    let (mut entries, mut base) = (regime.root_entries, regime.first);
+    let mut base = regime.first;
     let mut inherited = Inherited::default();
     let mut from = None;
     loop {
@@ -83,7 +83,7 @@ pub fn lookup<'r, M: PhysMemory + ?Sized>(
                 ProblemKind::OutsideRam
             });
         };
-        debug_assert!(index < entries);
+        debug_assert!(index < regime.entries(level));
         let geometry = regime.level(level);
         let descriptor = Descriptor::new(word, level, regime);
         let start = VirtualAddress(base.0.wrapping_add((index as u64) << geometry.shift));
@@ -99,7 +99,6 @@ pub fn lookup<'r, M: PhysMemory + ?Sized>(
                 from = Some((address, index, word));
                 address = descriptor.next_table();
                 (level, base) = (next, start);
-                entries = regime.level(next).entries;
                 inherited = inherited.below(word, regime);
                 if word & geometry.table_beyond != 0 {
                     let kind = ProblemKind::BeyondOutputSize;

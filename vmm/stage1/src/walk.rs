@@ -205,11 +205,7 @@ impl<'m, M: PhysMemory + ?Sized> Walk<'m, '_, M> {
         {
             return self.refuse(step, ProblemKind::Loop, visitor);
         }
-        let entries = if step.from.is_none() {
-            regime.root_entries
-        } else {
-            regime.level(step.level).entries
-        };
+        let entries = regime.entries(step.level);
         let Some(words) = self.memory.words(step.address, entries) else {
             let kind = if self.is_ram(step.address, entries) {
                 ProblemKind::NotSaved
