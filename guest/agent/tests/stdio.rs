@@ -1,0 +1,270 @@
+//! The agent on this machine, over its standard input and output: everything but what needs the
+//! guest's kernel.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use protocol::{pattern, Channel, Event, Message};
+use serde_json::{json, Value};
+
+struct Agent {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    directory: std::path::PathBuf,
+    id: u64,
+    events: Vec<Event>,
+}
+
+impl Agent {
+    fn start(name: &str) -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("folioscope-{name}-{}", std::process::id()));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_folioscope-agent"))
+            .arg("--stdio")
+            .arg(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut agent = Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            directory,
+            id: 0,
+            events: Vec::new(),
+        };
+        match agent.message() {
+            Message::Hello(hello) => {
+                hello.check_version().unwrap();
+                assert_eq!(hello.channel, Channel::Stdio);
+            }
+            other => panic!("{other:?}"),
+        }
+        agent
+    }
+
+    fn message(&mut self) -> Message {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        protocol::read_message(&line).unwrap().unwrap()
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    /// The next reply as JSON: `{"id":...,"result":{...}}`.
+    fn reply(&mut self) -> Value {
+        loop {
+            match self.message() {
+                Message::Reply(reply) => return serde_json::to_value(reply).unwrap(),
+                Message::Event(event) => self.events.push(event),
+                Message::Hello(_) => panic!("a second hello"),
+            }
+        }
+    }
+
+    fn request(&mut self, command: Value, deadline_ms: u64) -> Value {
+        self.id += 1;
+        let request = json!({"id": self.id, "deadline_ms": deadline_ms, "command": command});
+        self.write(format!("{request}\n").as_bytes());
+        let mut reply = self.reply();
+        assert_eq!(reply["id"], self.id);
+        reply["result"].take()
+    }
+
+    fn ok(&mut self, command: Value) -> Value {
+        let mut result = self.request(command, 20_000);
+        assert!(result.get("ok").is_some(), "{result}");
+        result["ok"].take()
+    }
+
+    fn error(&mut self, command: Value) -> Value {
+        let mut result = self.request(command, 20_000);
+        assert!(result.get("error").is_some(), "{result}");
+        result["error"].take()
+    }
+
+    fn op(&mut self, process: u64, op: Value) -> Value {
+        self.ok(json!({"op": {"process": process, "op": op}}))
+    }
+
+    fn op_error(&mut self, process: u64, op: Value) -> Value {
+        self.error(json!({"op": {"process": process, "op": op}}))
+    }
+
+    fn spawn(&mut self) -> u64 {
+        let spawned = self.ok(json!({"spawn": {}}));
+        spawned["spawned"]["process"].as_u64().unwrap()
+    }
+
+    fn map(&mut self, process: u64, mmap: Value) -> u64 {
+        let mapped = self.op(process, json!({"mmap": mmap}));
+        mapped["mapped"]["address"].as_u64().unwrap()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let status = self.child.wait().unwrap();
+        let _ = std::fs::remove_dir_all(&self.directory);
+        if !std::thread::panicking() {
+            assert!(status.success(), "{status}");
+        }
+    }
+}
+
+const PAGE: u64 = 4096;
+
+#[test]
+fn memory_of_a_workload() {
+    let mut agent = Agent::start("memory");
+    let p = agent.spawn();
+    let a = agent.map(p, json!({"length": 16 * PAGE}));
+    assert_eq!(a % (512 * PAGE), 0);
+    let touched = agent.op(
+        p,
+        json!({"touch": {"address": a, "length": 16 * PAGE, "access": "write", "salt": 5,
+                         "order": {"random": {"seed": 1}}}}),
+    );
+    assert_eq!(touched["touched"]["steps"], 16);
+    let verify = |salt: u64| {
+        json!({"verify": {"address": a, "length": 16 * PAGE,
+                          "expect": {"pattern": {"salt": salt}}}})
+    };
+    assert_eq!(agent.op(p, verify(5))["verified"]["wrong"], 0);
+    assert_eq!(agent.op(p, verify(6))["verified"]["wrong"], 16);
+    let words = agent.op(p, json!({"peek": {"address": a + PAGE, "words": 2}}));
+    assert_eq!(words["words"]["words"], json!([pattern(a + PAGE, 5), 0]));
+
+    let b = agent.map(
+        p,
+        json!({"length": PAGE, "place": {"isolated": {"align": 1 << 24, "offset": PAGE}}}),
+    );
+    assert_eq!(b % (1 << 24), PAGE);
+    agent.op(
+        p,
+        json!({"mprotect": {"address": a, "length": PAGE, "prot": []}}),
+    );
+    let failure = agent.op_error(
+        p,
+        json!({"touch": {"address": a, "length": PAGE, "access": "read"}}),
+    );
+    assert_eq!(
+        failure,
+        json!({"signal": {"name": "SIGSEGV", "code": "SEGV_ACCERR", "address": a, "done": 0}})
+    );
+    let failure = agent.op_error(
+        p,
+        json!({"mmap": {"length": PAGE, "flags": ["fixed_noreplace"], "place": {"at": {"address": a}}}}),
+    );
+    assert_eq!(failure["errno"]["name"], "EEXIST");
+}
+
+#[test]
+fn a_fork_has_its_own_memory_and_its_own_end() {
+    let mut agent = Agent::start("fork");
+    let p = agent.spawn();
+    let a = agent.map(p, json!({"length": PAGE}));
+    agent.op(p, json!({"poke": {"address": a, "words": [1]}}));
+    let child = agent.op(p, json!({"fork": {"name": "child"}}));
+    let c = child["spawned"]["process"].as_u64().unwrap();
+    let grandchild = agent.op(c, json!({"fork": {}}));
+    let g = grandchild["spawned"]["process"].as_u64().unwrap();
+    agent.op(c, json!({"poke": {"address": a, "words": [2]}}));
+    for (process, word) in [(p, 1), (c, 2), (g, 1)] {
+        let words = agent.op(process, json!({"peek": {"address": a, "words": 1}}));
+        assert_eq!(words["words"]["words"], json!([word]));
+    }
+    let ended = agent.op(c, json!({"exit": {"status": 3}}));
+    assert_eq!(ended, json!({"ended": {"how": {"exit": {"status": 3}}}}));
+    let lost = agent.op_error(c, json!({"exit": {}}));
+    assert_eq!(
+        lost,
+        json!({"process_lost": {"how": {"exit": {"status": 3}}}})
+    );
+    let ended = agent.ok(json!({"kill": {"process": g}}));
+    assert_eq!(ended["ended"]["how"]["signal"]["name"], "SIGKILL");
+    agent.op(p, json!({"peek": {"address": a, "words": 1}}));
+}
+
+#[test]
+fn a_checkpoint_waits_until_it_is_released() {
+    let mut agent = Agent::start("checkpoint");
+    let p = agent.spawn();
+    for nonce in [1, u64::MAX] {
+        let outcome = agent.ok(json!({"checkpoint": {"process": p, "nonce": nonce}}));
+        let checkpoint = &outcome["checkpoint"];
+        assert_eq!(checkpoint["nonce"], nonce);
+        assert!(checkpoint["pc_start"].as_u64() < checkpoint["pc_end"].as_u64());
+        assert!(checkpoint["maps"].as_str().unwrap().contains("/slots"));
+        let busy = agent.op_error(p, json!({"peek": {"address": 0, "words": 0}}));
+        assert!(busy.get("busy").is_some(), "{busy}");
+        agent.ok(json!({"release": {"process": p}}));
+    }
+    let failure = agent.error(json!({"release": {"process": p}}));
+    assert!(failure.get("bad_request").is_some(), "{failure}");
+    agent.ok(json!({"checkpoint": {"process": p, "nonce": 2}}));
+    agent.ok(json!({"kill": {"process": p}}));
+}
+
+#[test]
+fn deadlines_leave_the_process_stuck_until_it_answers() {
+    let mut agent = Agent::start("deadline");
+    let p = agent.spawn();
+    let a = agent.map(p, json!({"length": 128 << 20}));
+    let op = json!({"touch": {"address": a, "length": 128 << 20, "access": "write", "stride": 8}});
+    let late = agent.request(json!({"op": {"process": p, "op": op}}), 1);
+    assert_eq!(late["error"]["deadline"]["after_ms"], 1);
+    let busy = agent.op_error(p, json!({"munmap": {"address": a, "length": PAGE}}));
+    assert!(busy.get("busy").is_some(), "{busy}");
+    let Message::Event(Event::LateReply { process, .. }) = agent.message() else {
+        panic!("no late reply");
+    };
+    assert_eq!(u64::from(process.0), p);
+    agent.op(p, json!({"munmap": {"address": a, "length": PAGE}}));
+    let late = agent.request(json!({"run": {"argv": ["sleep", "60"]}}), 50);
+    assert_eq!(late["error"]["deadline"]["what"], "run sleep");
+}
+
+#[test]
+fn a_process_that_ends_unasked_is_an_event() {
+    let mut agent = Agent::start("event");
+    let p = agent.spawn();
+    agent.ok(json!({"run": {"argv": ["sh", "-c", "kill -9 {pid}"], "process": p}}));
+    while agent.events.is_empty() {
+        agent.ok(json!({"ping": {}}));
+    }
+    assert!(
+        matches!(&agent.events[0], Event::ProcessEnded { process, .. }
+        if u64::from(process.0) == p)
+    );
+}
+
+#[test]
+fn garbage_is_answered_and_survived() {
+    let mut agent = Agent::start("garbage");
+    for (bytes, id) in [
+        (&b"\xff\xfe\n"[..], Value::Null),
+        (b"hello\n", Value::Null),
+        (b"{\"id\":7}\n", json!(7)),
+        (b"{\"id\":8,\"command\":{\"dance\":{}}}\n", json!(8)),
+    ] {
+        agent.write(bytes);
+        let reply = agent.reply();
+        assert_eq!(reply["id"], id);
+        assert!(
+            reply["result"]["error"].get("bad_request").is_some(),
+            "{reply}"
+        );
+    }
+    agent.write(&vec![b'x'; protocol::MAX_LINE + 1]);
+    assert_eq!(agent.reply()["id"], Value::Null);
+    agent.write(b"\n\r\n\n");
+    agent.ok(json!({"ping": {}}));
+    let failure = agent.op_error(99, json!({"munmap": {"address": 0, "length": 0}}));
+    assert!(failure.get("bad_request").is_some(), "{failure}");
+}
