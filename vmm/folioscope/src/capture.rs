@@ -123,6 +123,10 @@ pub struct Facts {
     pub image: Option<(u64, u64)>,
     /// The variable `rodata_full` (arch/arm64/mm/pageattr.c), as it runs.
     pub rodata_full: Option<u64>,
+    /// Whether the kernel has nothing else that may keep the linear map in pages: the other terms of
+    /// `can_set_direct_map()`.
+    #[serde(default)]
+    pub rodata_alone: bool,
 }
 
 /// The notes' key of [`Facts`].
@@ -145,6 +149,9 @@ impl Facts {
             contpte: Some(symbols.has_contpte()),
             image: runs("_text").zip(runs("_end")),
             rodata_full: runs("rodata_full"),
+            rodata_alone: ["_debug_pagealloc_enabled", "__kfence_pool", "rsi_present"]
+                .iter()
+                .all(|name| symbols.address(name).is_none()),
         }
     }
 
@@ -174,12 +181,12 @@ impl Facts {
     }
 }
 
-/// Whether `rodata=full` is in force; `None` where that cannot be told. Without it other things may keep the
-/// linear map in pages (`can_set_direct_map()`), so "no" is never told from this alone.
+/// Whether the linear map must stay changeable page by page (`can_set_direct_map()`); `None` where that
+/// cannot be told.
 fn rodata_full<M: PhysMemory + ?Sized>(memory: &M, upper: &Regime, facts: Facts) -> Option<bool> {
     let mut byte = [0];
     linux::kernel_memory::read(memory, upper, facts.rodata_full?, &mut byte).ok()?;
-    (byte == [1]).then_some(true)
+    (byte == [1] || facts.rodata_alone).then_some(byte == [1])
 }
 
 /// Judges the kernel half of a snapshot.

@@ -261,6 +261,21 @@ impl<'g> Stage<'g> {
         self.expect(process, start, length, Expected::NotContiguous);
     }
 
+    /// The range was just faulted in, and nothing has changed it since.
+    pub fn fresh(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::FreshlyFaulted);
+    }
+
+    /// Every page of the range was written by this process, and not cleaned since.
+    pub fn written(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Written);
+    }
+
+    /// No page of the range was ever written.
+    pub fn not_written(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::NotWritten);
+    }
+
     fn expect(&mut self, process: ProcessId, start: u64, length: u64, what: Expected) {
         self.expected.push((
             process,

@@ -99,11 +99,18 @@ fn hinted_in(
     Ok(area)
 }
 
+/// What the rules may know of a range that was just written page by page.
+fn fresh_and_written(stage: &mut Stage<'_>, process: ProcessId, start: u64, length: u64) {
+    stage.fresh(process, start, length);
+    stage.written(process, start, length);
+}
+
 fn anon(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     let (process, forward) = hinted(stage, 4)?;
     stage.op(process, write(forward, 4 * block))?;
     stage.anon_folded(process, forward, 4 * block);
+    fresh_and_written(stage, process, forward, 4 * block);
     stage.check(process, "forward")?;
 
     let backward = hinted_in(stage, process, 4 * block, 0)?;
@@ -112,6 +119,7 @@ fn anon(stage: &mut Stage<'_>) -> StageResult {
         touch(backward, 4 * block, Access::Write, Order::Backward),
     )?;
     stage.anon_folded(process, backward, 4 * block);
+    fresh_and_written(stage, process, backward, 4 * block);
     stage.check(process, "backward")?;
 
     // One write in every other block brings in the whole of that block, and nothing between.
@@ -120,7 +128,9 @@ fn anon(stage: &mut Stage<'_>) -> StageResult {
         stage.op(process, write(sparse + index * block + 3 * page, page))?;
         stage.anon_folded(process, sparse + index * block, block);
         stage.not_folded(process, sparse + (index + 1) * block, block);
+        stage.written(process, sparse + index * block + 3 * page, page);
     }
+    stage.fresh(process, sparse, 8 * block);
     stage.check(process, "sparse")?;
 
     // Half a block, a whole one, half a block: only the middle one fits.
@@ -129,6 +139,7 @@ fn anon(stage: &mut Stage<'_>) -> StageResult {
     stage.anon_folded(process, ends + block / 2, block);
     stage.not_folded(process, ends, block / 2);
     stage.not_folded(process, ends + 3 * block / 2, block / 2);
+    fresh_and_written(stage, process, ends, 2 * block);
     stage.check(process, "ends")
 }
 
@@ -143,12 +154,18 @@ fn neighbour(stage: &mut Stage<'_>) -> StageResult {
     stage.op(process, write(area + block, page))?;
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, block);
+    stage.fresh(process, area, 2 * block);
+    for address in [area, area + block / 2 + page, area + block] {
+        stage.written(process, address, page);
+    }
     stage.check(process, "beside")?;
 
     // The rest of the block comes in smaller pieces: full, but not one folio.
     stage.op(process, write(area, block))?;
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, block);
+    stage.fresh(process, area, 2 * block);
+    stage.written(process, area, block);
     stage.check(process, "filled")
 }
 
@@ -157,6 +174,7 @@ fn munmap(stage: &mut Stage<'_>) -> StageResult {
     let (process, area) = hinted(stage, 2)?;
     stage.op(process, write(area, 2 * block))?;
     stage.anon_folded(process, area, 2 * block);
+    fresh_and_written(stage, process, area, 2 * block);
     stage.check(process, "populated")?;
 
     stage.op(
@@ -168,6 +186,8 @@ fn munmap(stage: &mut Stage<'_>) -> StageResult {
     )?;
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, block);
+    stage.written(process, area, 3 * block / 4);
+    stage.written(process, area + block, block);
     stage.check(process, "partial")
 }
 
@@ -176,6 +196,7 @@ fn mprotect(stage: &mut Stage<'_>) -> StageResult {
     let (process, area) = hinted(stage, 3)?;
     stage.op(process, write(area, 3 * block))?;
     stage.anon_folded(process, area, 3 * block);
+    fresh_and_written(stage, process, area, 3 * block);
     stage.check(process, "populated")?;
 
     stage.op(process, protect(area, block / 2, &[Protection::Read]))?;
@@ -184,6 +205,7 @@ fn mprotect(stage: &mut Stage<'_>) -> StageResult {
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, block);
     stage.not_folded(process, area + 2 * block, block);
+    stage.written(process, area, 2 * block);
     stage.check(process, "protected")?;
 
     let both = [Protection::Read, Protection::Write];
@@ -191,6 +213,7 @@ fn mprotect(stage: &mut Stage<'_>) -> StageResult {
     stage.op(process, protect(area + 2 * block, block, &both))?;
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, 2 * block);
+    stage.written(process, area, 3 * block);
     stage.check(process, "restored")
 }
 
@@ -201,11 +224,14 @@ fn dontneed(stage: &mut Stage<'_>) -> StageResult {
     stage.op(process, advise(area + 5 * page, page, Advice::Dontneed))?;
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, block);
+    stage.written(process, area, 5 * page);
+    stage.written(process, area + 6 * page, 2 * block - 6 * page);
     stage.check(process, "hole")?;
 
     stage.op(process, write(area + 5 * page, page))?;
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, block);
+    stage.written(process, area, 2 * block);
     stage.check(process, "refilled")
 }
 
@@ -222,6 +248,7 @@ fn fork(stage: &mut Stage<'_>) -> StageResult {
     stage.op(child, write(area + 2 * page, page))?;
     stage.not_folded(child, area, block);
     stage.anon_folded(child, area + block, block);
+    stage.written(child, area + 2 * page, page);
     stage.check(child, "child-wrote")?;
     stage.anon_folded(parent, area, 2 * block);
     stage.check(parent, "parent-after")
@@ -286,11 +313,13 @@ fn allocfail(stage: &mut Stage<'_>) -> StageResult {
     stage.allow_allocations(process)?;
     wrote?;
     stage.not_folded(process, area, block);
+    fresh_and_written(stage, process, area, block);
     stage.check(process, "failing")?;
 
     stage.op(process, write(area + block, block))?;
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, block);
+    fresh_and_written(stage, process, area, 2 * block);
     stage.check(process, "recovered")
 }
 
@@ -300,6 +329,7 @@ fn zeropage(stage: &mut Stage<'_>) -> StageResult {
     let zero = area + block / 2 + 3 * page;
     stage.op(process, touch(zero, page, Access::Read, Order::Forward))?;
     stage.not_folded(process, area, block);
+    stage.not_written(process, area, 2 * block);
     stage.check(process, "read")?;
 
     stage.op(process, write(area, page))?;
@@ -307,5 +337,8 @@ fn zeropage(stage: &mut Stage<'_>) -> StageResult {
     stage.op(process, write(area + block, page))?;
     stage.not_folded(process, area, block);
     stage.anon_folded(process, area + block, block);
+    for address in [area, zero, area + block] {
+        stage.written(process, address, page);
+    }
     stage.check(process, "written")
 }
