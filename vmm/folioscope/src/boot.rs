@@ -134,6 +134,7 @@ pub fn capture_all(
     let stopped = paused.resume()?;
     facts.keep(&mut notes);
     Ok(Capture {
+        companions: Vec::new(),
         snapshot: Snapshot {
             cpus,
             memory: memory?,

@@ -21,8 +21,23 @@ use crate::Error;
 pub struct Capture {
     /// The copy.
     pub snapshot: Snapshot,
+    /// Other processes whose tables are in the copy as well.
+    pub companions: Vec<Companion>,
     /// From the first CPU stopped to the last one running again.
     pub stopped: Duration,
+}
+
+/// A process that did nothing while another was captured, and whose tables were captured with it.
+#[derive(Clone, Debug)]
+pub struct Companion {
+    /// Its pid.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its `smaps` at that time.
+    pub maps: String,
+    /// A CPU as it was when it ran the process in user mode.
+    pub cpu: Cpu,
 }
 
 /// How much of the guest a capture holds.
@@ -49,9 +64,7 @@ pub fn pages<M: PhysMemory + ?Sized>(
 ) -> RangeSet {
     let recording = Recording::new(memory);
     if let Some(cpu) = root {
-        if let Ok(regime) = Regime::new(&cpu.system, Half::Lower) {
-            walk_all(&recording, &regime);
-        }
+        walk_lower(&recording, cpu);
     }
     if let Some(upper) = kernel_half(cpus) {
         if extent.kernel {
@@ -63,6 +76,20 @@ pub fn pages<M: PhysMemory + ?Sized>(
         }
     }
     recording.into_ranges()
+}
+
+/// The pages of the user tables alone that `cpu` had in TTBR0_EL1.
+#[must_use]
+pub fn user_pages<M: PhysMemory + ?Sized>(memory: &M, cpu: &Cpu) -> RangeSet {
+    let recording = Recording::new(memory);
+    walk_lower(&recording, cpu);
+    recording.into_ranges()
+}
+
+fn walk_lower<M: PhysMemory + ?Sized>(memory: &M, cpu: &Cpu) {
+    if let Ok(regime) = Regime::new(&cpu.system, Half::Lower) {
+        walk_all(memory, &regime);
+    }
 }
 
 fn walk_all<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) {
@@ -285,7 +312,14 @@ impl<'s> Subject<'s> {
                 process.pid
             ))
         })?;
-        let regime = Regime::new(&cpu.system, Half::Lower)?;
+        let mut regime = Regime::new(&cpu.system, Half::Lower)?;
+        // Any CPU may have run the process: what one of them updates by itself, no entry can be blamed for.
+        for other in &snapshot.cpus {
+            if let Ok(other) = Regime::new(&other.system, Half::Lower) {
+                regime.ha |= other.ha;
+                regime.hd |= other.hd;
+            }
+        }
         let vmas = parse_vmas(&process.maps)?;
         let facts = Facts::of(snapshot);
         let orders = match (facts.rings(), kernel_half(&snapshot.cpus)) {
@@ -311,8 +345,11 @@ impl<'s> Subject<'s> {
     }
 }
 
-/// `smaps` has a `VmFlags:` line in each block; `maps` has none.
-fn parse_vmas(text: &str) -> Result<Vec<linux::vma::Vma>, Error> {
+/// VMAs from either file: `smaps` has a `VmFlags:` line in each block; `maps` has none.
+///
+/// # Errors
+/// Where a line is not the kernel's.
+pub fn parse_vmas(text: &str) -> Result<Vec<linux::vma::Vma>, Error> {
     let parse = if text.contains("\nVmFlags:") {
         linux::vma::parse_smaps
     } else {

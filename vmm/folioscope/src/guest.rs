@@ -10,7 +10,7 @@ use snapshot::{Checkpoint, Cpu, Notes, Process, Snapshot};
 use stage1::{PhysMemory, PhysicalAddress, VirtualAddress};
 
 use crate::boot;
-use crate::capture::{self, Capture, Extent, Facts};
+use crate::capture::{self, Capture, Companion, Extent, Facts};
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::options::{GuestOptions, MachineName};
@@ -38,6 +38,9 @@ pub struct Guest {
     /// Processes that wait at a checkpoint.
     held: BTreeMap<ProcessId, Process>,
     names: BTreeMap<ProcessId, String>,
+    /// The CPU as it was when it was last proved to run a process: its TTBR0_EL1 leads to the same
+    /// first table for as long as the process lives.
+    roots: BTreeMap<ProcessId, Cpu>,
 }
 
 /// A word to be in guest memory for the time of one capture.
@@ -85,6 +88,7 @@ impl Guest {
             next_nonce: nonce,
             held: BTreeMap::new(),
             names: BTreeMap::new(),
+            roots: BTreeMap::new(),
         };
         if let Some(policy) = &options.policy {
             guest.set_policy(policy)?;
@@ -132,7 +136,29 @@ impl Guest {
     /// # Errors
     /// [`Error::Guest`] where it says no; anything else means that the guest is lost.
     pub fn command(&mut self, command: Command, deadline: Duration) -> Result<Outcome, Error> {
-        let outcome = self.link.request(command, deadline)?;
+        let ends = match &command {
+            Command::Kill { process }
+            | Command::Op {
+                process,
+                op: Operation::Exit { .. },
+            } => Some(*process),
+            _ => None,
+        };
+        let works = match &command {
+            Command::Op { process, .. } => Some(*process),
+            _ => None,
+        };
+        let outcome = self.link.request(command, deadline);
+        if let (Err(Error::Guest { failure, .. }), Some(process)) = (&outcome, works) {
+            if matches!(failure, protocol::Failure::Deadline { .. }) {
+                // It is still at work, so its tables may change at any time.
+                self.roots.remove(&process);
+            }
+        }
+        let outcome = outcome?;
+        if let Some(process) = ends {
+            self.roots.remove(&process);
+        }
         if let Outcome::Spawned(spawned) = &outcome {
             self.names.insert(spawned.process, "child".into());
         }
@@ -259,6 +285,12 @@ impl Guest {
         Ok(())
     }
 
+    /// The processes whose first table is known.
+    #[must_use]
+    pub fn known(&self) -> Vec<ProcessId> {
+        self.roots.keys().copied().collect()
+    }
+
     /// Ends the wait.
     ///
     /// # Errors
@@ -285,6 +317,21 @@ impl Guest {
         extent: Extent,
         pokes: &[Poke],
     ) -> Result<Capture, Error> {
+        self.capture_with(process, &[], extent, pokes)
+    }
+
+    /// The same, with the tables of other processes that do nothing meanwhile: those of `others` whose first table is
+    /// known from a checkpoint of their own.
+    ///
+    /// # Errors
+    /// As [`Guest::capture`].
+    pub fn capture_with(
+        &mut self,
+        process: ProcessId,
+        others: &[ProcessId],
+        extent: Extent,
+        pokes: &[Poke],
+    ) -> Result<Capture, Error> {
         let Some(held) = self.held.get(&process).cloned() else {
             return Err(Error::Input(format!(
                 "{process} does not wait at a checkpoint; hold it first"
@@ -293,6 +340,7 @@ impl Guest {
         let checkpoint = held
             .checkpoint
             .ok_or_else(|| Error::Input(format!("{process} has no checkpoint")))?;
+        let companions = self.companions(process, others)?;
         for attempt in 0..ATTEMPTS {
             let mut paused = self.link.machine.pause()?;
             let Some(root) = paused
@@ -320,20 +368,28 @@ impl Guest {
                 paused.write(poke.address, &poke.word.to_le_bytes())?;
             }
             let facts = Facts::new(self.kernel.symbols.as_ref(), &paused.cpus);
-            let pages = capture::pages(&paused.memory, &paused.cpus, Some(&root), facts, extent);
+            let mut pages =
+                capture::pages(&paused.memory, &paused.cpus, Some(&root), facts, extent);
+            for companion in &companions {
+                for range in capture::user_pages(&paused.memory, &companion.cpu).iter() {
+                    pages.insert(range);
+                }
+            }
             let memory = capture::copy(&paused.memory, &pages);
             for (poke, word) in pokes.iter().zip(before).rev() {
                 paused.write(poke.address, &word.to_le_bytes())?;
             }
             let cpus = paused.cpus.clone();
             let stopped = paused.resume()?;
-            let process = Process {
+            let captured = Process {
                 cpu: Some(root.index),
                 ..held
             };
-            let mut notes = self.notes(vec![process]);
+            let mut notes = self.notes(vec![captured]);
             facts.keep(&mut notes);
+            self.roots.insert(process, root);
             return Ok(Capture {
+                companions,
                 snapshot: Snapshot {
                     cpus,
                     memory: memory?,
@@ -345,6 +401,45 @@ impl Guest {
         Err(Error::GuestLost {
             what: format!("{process} was to wait in user mode, and in {ATTEMPTS} looks no CPU was seen in its loop; without that no table is known to be its own"),
         })
+    }
+
+    /// What is to be known of `others` before the guest is stopped.
+    fn companions(
+        &mut self,
+        process: ProcessId,
+        others: &[ProcessId],
+    ) -> Result<Vec<Companion>, Error> {
+        let mut companions = Vec::new();
+        for &other in others {
+            let Some(cpu) = self.roots.get(&other).copied() else {
+                continue;
+            };
+            if other == process {
+                continue;
+            }
+            let command = Command::Maps {
+                process: other,
+                smaps: true,
+            };
+            let outcome = match self.command(command, DEADLINE) {
+                // It has ended meanwhile.
+                Err(Error::Guest { .. }) => {
+                    self.roots.remove(&other);
+                    continue;
+                }
+                other => other?,
+            };
+            let Outcome::Maps { maps, smaps } = outcome else {
+                return Err(unexpected("maps", &outcome));
+            };
+            companions.push(Companion {
+                name: self.names.get(&other).cloned().unwrap_or_default(),
+                pid: u32::try_from(cpu.general.x[PID_REGISTER]).unwrap_or_default(),
+                maps: smaps.unwrap_or(maps),
+                cpu,
+            });
+        }
+        Ok(companions)
     }
 
     /// Stops the guest wherever it is and copies every CPU's tables: what is left of a guest that hangs.

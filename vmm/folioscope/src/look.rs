@@ -3,9 +3,12 @@
 use linux::order::OrderRecord;
 use protocol::ProcessId;
 use snapshot::Snapshot;
-use verdict::{judge, Expectation, NotJudged, Process, ProcessInput, ProcessVerdict};
+use stage1::{Half, Regime};
+use verdict::{
+    judge, judge_sharing, Expectation, NotJudged, Process, ProcessInput, ProcessVerdict,
+};
 
-use crate::capture::{Capture, Extent, Subject};
+use crate::capture::{parse_vmas, Capture, Extent, Subject};
 use crate::guest::{Guest, Poke};
 use crate::Error;
 
@@ -16,6 +19,8 @@ pub struct Look {
     pub capture: Capture,
     /// What the rules say of it.
     pub verdict: ProcessVerdict,
+    /// The processes that were looked at beside it: what is exclusive here must not be mapped there.
+    pub companions: Vec<ProcessVerdict>,
     /// The process's own order records, oldest first.
     pub orders: Vec<OrderRecord>,
 }
@@ -30,7 +35,8 @@ pub fn look(
     expectations: &[Expectation],
 ) -> Result<Look, Error> {
     guest.hold(process)?;
-    let captured = guest.capture(process, Extent::default(), &[]);
+    let others = guest.known();
+    let captured = guest.capture_with(process, &others, Extent::default(), &[]);
     if !captured.as_ref().is_err_and(Error::lost) {
         guest.release(process)?;
     }
@@ -47,17 +53,41 @@ pub fn look_held(
     expectations: &[Expectation],
     pokes: &[Poke],
 ) -> Result<Look, Error> {
+    let others = guest.known();
     judged(
-        guest.capture(process, Extent::default(), pokes)?,
+        guest.capture_with(process, &others, Extent::default(), pokes)?,
         expectations,
     )
 }
 
 fn judged(capture: Capture, expectations: &[Expectation]) -> Result<Look, Error> {
+    let subject = Subject::find(&capture.snapshot, None)?;
     let (verdict, orders) = judge_process(&capture.snapshot, None, expectations)?;
+    let (mut regimes, mut verdicts) = (vec![subject.regime], vec![verdict]);
+    for companion in &capture.companions {
+        let regime = Regime::new(&companion.cpu.system, Half::Lower)?;
+        let process = Process {
+            pid: companion.pid,
+            name: companion.name.clone(),
+        };
+        let input = ProcessInput {
+            process: &process,
+            regime: &regime,
+            vmas: &parse_vmas(&companion.maps)?,
+            orders: None,
+            expectations: &[],
+            release: subject.release,
+            contpte: subject.contpte,
+        };
+        verdicts.push(judge(&capture.snapshot.memory, &input));
+        regimes.push(regime);
+    }
+    judge_sharing(&capture.snapshot.memory, &regimes, &mut verdicts);
+    let verdict = verdicts.remove(0);
     Ok(Look {
         capture,
         verdict,
+        companions: verdicts,
         orders,
     })
 }

@@ -43,17 +43,11 @@ impl Explain {
         match stage1::lookup(&snapshot.memory, &subject.regime, VirtualAddress(va)) {
             Lookup::Mapped { entry, pa, .. } => println!(
                 "  mapped   to {pa} by level {} entry {} of table {}: {}",
-                entry.descriptor.level,
-                entry.index,
-                entry.table,
-                entry.descriptor
+                entry.descriptor.level, entry.index, entry.table, entry.descriptor
             ),
             Lookup::NotMapped { entry } => println!(
                 "  mapped   no: level {} entry {} of table {} is {:#x}",
-                entry.descriptor.level,
-                entry.index,
-                entry.table,
-                entry.descriptor.word
+                entry.descriptor.level, entry.index, entry.table, entry.descriptor.word
             ),
             Lookup::BeyondOutputSize { entry } => println!(
                 "  mapped   no: its output address is beyond the output size: {}",

@@ -158,7 +158,9 @@ impl Run {
             step: seen.label,
             seconds: Some(started.elapsed().as_secs_f64()),
             expectations: seen.expectations,
-            processes: vec![seen.look.verdict],
+            processes: std::iter::once(seen.look.verdict)
+                .chain(seen.look.companions)
+                .collect(),
             ..Step::default()
         };
         if text {
