@@ -249,9 +249,11 @@ impl Lines {
         if self.endpoint.kind == Channel::Virtio && hung_up != self.away {
             self.away = hung_up;
             if hung_up {
+                // Half a line that the last host left in the port must not meet the next one's.
+                self.fill();
+                self.decoder.reset();
                 self.queue.clear();
             } else {
-                self.decoder.reset();
                 incoming.push(Incoming::Connected);
             }
         }

@@ -14,6 +14,10 @@
 //!
 //! A request that the guest does not understand is answered with [`Failure::BadRequest`], with the
 //! request's id where one could be read, and without an id where not; it never ends the connection.
+//!
+//! Two rules for a host. It begins a connection with an empty line, which is skipped, so that what
+//! an earlier host may have left half written does not spoil its first request. And it reads while
+//! it writes: QEMU stops the whole machine while a UART's bytes are not taken, at some 300 bytes.
 
 mod codec;
 mod command;
