@@ -34,6 +34,8 @@ pub struct Guest {
     hello: Hello,
     scratch: PathBuf,
     ready_after: Duration,
+    /// Whether the kernel folds at all, where that can be told.
+    contpte: Option<bool>,
     next_nonce: u64,
     /// Processes that wait at a checkpoint.
     held: BTreeMap<ProcessId, Process>,
@@ -85,15 +87,53 @@ impl Guest {
             hello,
             scratch,
             ready_after,
+            contpte: None,
             next_nonce: nonce,
             held: BTreeMap::new(),
             names: BTreeMap::new(),
             roots: BTreeMap::new(),
         };
+        guest.contpte = match guest.kernel.contpte() {
+            Some(known) => Some(known),
+            None => guest.contpte_by_kallsyms()?,
+        };
         if let Some(policy) = &options.policy {
             guest.set_policy(policy)?;
         }
         Ok(guest)
+    }
+
+    /// Whether the kernel was built with `CONFIG_ARM64_CONTPTE`, where its vmlinux or its own list of symbols tells.
+    #[must_use]
+    pub fn contpte(&self) -> Option<bool> {
+        self.contpte
+    }
+
+    /// Without a vmlinux the guest is asked: the names in `/proc/kallsyms` are there for everybody.
+    fn contpte_by_kallsyms(&mut self) -> Result<Option<bool>, Error> {
+        let argv = [
+            "grep",
+            "-q",
+            "-m",
+            "1",
+            " contpte_set_ptes$",
+            "/proc/kallsyms",
+        ];
+        let command = Command::Run {
+            argv: argv.map(str::to_owned).to_vec(),
+            input: None,
+            process: None,
+        };
+        match self.command(command, DEADLINE) {
+            Ok(Outcome::Program(ended)) => Ok(match ended.how {
+                protocol::Ended::Exit { status: 0 } => Some(true),
+                protocol::Ended::Exit { status: 1 } => Some(false),
+                _ => None,
+            }),
+            Ok(other) => Err(unexpected("run", &other)),
+            Err(Error::Guest { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// What the agent said of itself and the kernel.
@@ -367,7 +407,10 @@ impl Guest {
             for poke in pokes {
                 paused.write(poke.address, &poke.word.to_le_bytes())?;
             }
-            let facts = Facts::new(self.kernel.symbols.as_ref(), &paused.cpus);
+            let facts = Facts {
+                contpte: self.contpte,
+                ..Facts::new(self.kernel.symbols.as_ref(), &paused.cpus)
+            };
             let mut pages =
                 capture::pages(&paused.memory, &paused.cpus, Some(&root), facts, extent);
             for companion in &companions {

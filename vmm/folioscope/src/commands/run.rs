@@ -35,6 +35,13 @@ impl Run {
         let started = Instant::now();
         progress("booting the guest");
         let mut guest = Guest::boot(&self.guest)?;
+        if guest.contpte() == Some(false) {
+            return Err(Error::Input(format!(
+                "kernel {} was built without CONFIG_ARM64_CONTPTE, so it never sets the contiguous bit in user memory and the tour \
+                 cannot be judged; build it with that option, or look at single processes with folioscope boot and check",
+                guest.hello().kernel_release
+            )));
+        }
         let policy = self
             .guest
             .policy
