@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import subprocess
 import time
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
+# FOLIOSCOPE_BIN names another build of the command than the one that make puts in out/.
+COMMAND = Path(os.environ.get("FOLIOSCOPE_BIN") or ROOT / "out" / "folioscope")
 # Beyond the guest's own deadline: the host must have answered by then, or it is at fault itself.
 HOST_MARGIN_SECONDS = 30.0
 
@@ -43,7 +46,7 @@ class Session:
     def __init__(self, arguments: list[str], *, log: Path, boot_seconds: float = 120.0) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log.open("ab")
-        self.command_line = [str(ROOT / "out" / "folioscope"), "session", *arguments]
+        self.command_line = [str(COMMAND), "session", *arguments]
         self._child = subprocess.Popen(
             self.command_line,
             cwd=ROOT,

@@ -165,7 +165,7 @@ class Process:
         self.pid: int = spawned["pid"]
         self.cpu: int = spawned["cpu"]
 
-    def op(self, name: str, *, seconds: float = 20.0, **params: Any) -> dict[str, Any]:
+    def op(self, name: str, /, *, seconds: float = 20.0, **params: Any) -> dict[str, Any]:
         """One operation inside the process, by the protocol's name."""
         return self.guest.command("op", seconds=seconds, process=self.id, op={name: params})
 
@@ -247,7 +247,7 @@ class Guest:
         """A method of the session."""
         return self.session.call(method, **params)
 
-    def command(self, name: str, *, seconds: float = 20.0, **params: Any) -> Any:
+    def command(self, name: str, /, *, seconds: float = 20.0, **params: Any) -> Any:
         """A command of the guest's agent, by the protocol's name."""
         return self.session.call("command", seconds=seconds, command={name: params})
 

@@ -7,6 +7,7 @@ dimensions are chosen with ``--granule``, ``--cpu``, ``--policy`` and ``--machin
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from .client import ROOT, GuestLost, Session
 from .guest import Guest, Process
 from .layout import LAYOUTS, Layout
 
-OUT = ROOT / "out"
+# FOLIOSCOPE_OUT keeps the logs and bundles of a run apart from those of another one at the same time.
+OUT = Path(os.environ.get("FOLIOSCOPE_OUT") or ROOT / "out")
 # Guests that stay booted side by side; each takes the memory that its kernel touches, some 100 MiB.
 KEEP = 4
 CPUS_WITHOUT_16K = {"cortex-a53", "cortex-a57", "cortex-a72"}
@@ -48,8 +50,15 @@ def _parametrized(metafunc: pytest.Metafunc, name: str) -> bool:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one guest follow each other, so that it boots once."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out granules that were not asked for; tests of one guest follow each other, so that it boots once."""
+    granules = config.getoption("--granule").split(",")
+    left_out = [
+        i for i in items if hasattr(i, "callspec") and i.callspec.params.get("granule", granules[0]) not in granules
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
     def key(item: pytest.Item) -> tuple[str, ...]:
         params = item.callspec.params if hasattr(item, "callspec") else {}
