@@ -1,0 +1,452 @@
+"""Each rule broken on a running guest, one at a time, by words of its tables changed from outside.
+
+A break is in guest memory for the time of one capture; before it and after it no rule may be broken.
+What a break must give is written down as (rule, VA) from the rule's text; where a second rule speaks
+too, the break says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from folioscope import Area, Guest, Layout, Process, View
+from folioscope.guest import Held, number
+
+VALID = 1 << 0
+USER = 1 << 6
+RDONLY = 1 << 7
+SH = 1 << 8
+AF = 1 << 10
+NG = 1 << 11
+WRITE = 1 << 51
+CONT = 1 << 52
+UXN = 1 << 54
+DIRTY = 1 << 55
+SPECIAL = 1 << 56
+DEVMAP = 1 << 57
+UFFD_WP = 1 << 58
+# ATTR_INDX of MT_NORMAL_NC, against 0 of MT_NORMAL (asm/memory.h).
+NORMAL_NC = 3 << 2
+
+Words = list[int]
+Changed = dict[int, int]
+Errors = list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A break of the words of one folded block: by index, the word that is to be there instead.
+
+    ``rules`` are all that must be found, each at the block's own VA.
+    """
+
+    name: str
+    change: Callable[[Words, Layout], Changed]
+    rules: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def every(words: Words, change: Callable[[int], int]) -> Changed:
+    """The same change of all words."""
+    return {index: change(word) for index, word in enumerate(words)}
+
+
+def swapped(words: Words, one: int, two: int) -> Changed:
+    """Two words exchange their output addresses; the attributes of a block's words are equal."""
+    return {one: words[two], two: words[one]}
+
+
+BY_ANY_CPU = [
+    Case("A2-misaligned", lambda w, size: every(w, lambda word: word + size.page), ("A2",)),
+    Case("A3-swapped", lambda w, size: swapped(w, 2, 5), ("A3",)),
+    Case("A3-one-elsewhere", lambda w, size: {3: w[3] + size.block}, ("A3",)),
+    Case("A4-one-without", lambda w, size: {7: w[7] & ~CONT}, ("A4",)),
+    Case("A4-first-without", lambda w, size: {0: w[0] & ~CONT}, ("A4",)),
+    Case("A4-only-last", lambda w, size: {i: w[i] & ~CONT for i in range(len(w) - 1)}, ("A4",)),
+    Case("A5-memory-type", lambda w, size: {4: w[4] ^ NORMAL_NC}, ("A5",)),
+    Case("A5-EL0-access", lambda w, size: {4: w[4] & ~USER}, ("A5",)),
+    Case("A5-execute", lambda w, size: {len(w) - 1: w[-1] ^ UXN}, ("A5",)),
+    Case("A5-global", lambda w, size: {1: w[1] & ~NG}, ("A5",)),
+    Case("A7-reserved-type", lambda w, size: every(w, lambda word: word & ~CONT) | {3: w[3] & ~CONT & ~2}, ()),
+    Case("L1-hole", lambda w, size: {9: 0}, ("L1",)),
+    Case("L1-only-one", lambda w, size: {i: 0 for i in range(1, len(w))}, ("L1",)),
+    # A swap entry is not valid; its own bit 52 is offset and says nothing.
+    Case("L1-swapped-out", lambda w, size: {9: 0x1_0000_0000_1004 | CONT}, ("L1",)),
+    # PROT_NONE is not valid either, so the group is not complete.
+    Case("L4-protnone", lambda w, size: {5: w[5] & ~VALID}, ("L1", "L4")),
+    Case("L3-special", lambda w, size: every(w, lambda word: word | SPECIAL), ("L3",)),
+    # Special on one entry alone is unequal too.
+    Case("L3-one-special", lambda w, size: {6: w[6] | SPECIAL}, ("L3", "L5")),
+    Case("L5-uffd-wp", lambda w, size: {6: w[6] | UFFD_WP}, ("L5",)),
+    Case("L5-devmap", lambda w, size: {6: w[6] | DEVMAP}, ("L5",)),
+    Case("L6-all", lambda w, size: every(w, lambda word: word | WRITE | DIRTY | RDONLY), ("L6",)),
+]
+
+# Where the CPU updates AF and AP[2] by itself, members may differ in them.
+WITH_HARDWARE_UPDATES = [
+    Case("old", lambda w, size: {3: w[3] & ~AF}, ()),
+    Case("all-old-but-one", lambda w, size: {i: w[i] & ~AF for i in range(1, len(w))}, ()),
+    Case("clean", lambda w, size: {3: w[3] & ~DIRTY | RDONLY}, ()),
+    Case("L6-one", lambda w, size: {3: w[3] | WRITE | DIRTY | RDONLY}, ("L6",)),
+]
+
+WITHOUT_HARDWARE_UPDATES = [
+    Case("L5-old", lambda w, size: {3: w[3] & ~AF}, ("L5",)),
+    Case("L5-dirty", lambda w, size: {3: w[3] & ~DIRTY}, ("L5",)),
+    Case("L5-write", lambda w, size: {3: w[3] & ~WRITE}, ("L5",)),
+    Case("all-old", lambda w, size: every(w, lambda word: word & ~AF), ()),
+    # AP[2] is the architecture's, the dirty bit is Linux's.
+    Case("A5-clean", lambda w, size: {3: w[3] & ~DIRTY | RDONLY}, ("A5", "L5")),
+    # One entry that is inconsistent in itself, and differs in AP[2].
+    Case("A5-L6-one", lambda w, size: {3: w[3] | WRITE | DIRTY | RDONLY}, ("A5", "L6")),
+]
+
+
+def errors(view: View) -> Errors:
+    """Rule and VA of each error, in order."""
+    assert not view.not_judged, view.not_judged
+    return sorted((finding["rule"], number(finding["va"])) for finding in view.errors)
+
+
+def words_of(view: View, va: int, layout: Layout, count: int | None = None) -> tuple[Words, list[int]]:
+    """The words of a block's pages, and where each stands."""
+    entries = [view.entry(va + i * layout.page) for i in range(count or layout.cont_pages)]
+    assert all(entry and entry["level"] == 3 for entry in entries), "the block is not mapped by pages"
+    found = [entry for entry in entries if entry]
+    return [number(entry["word"]) for entry in found], [number(entry["address"]) for entry in found]
+
+
+def broken(held: Held, pokes: list[tuple[int, int]], **params: object) -> Errors:
+    """What a break gives; nothing is broken before it and after it."""
+    before = held.judge()
+    assert errors(before) == []
+    assert pokes, "nothing to break"
+    found = errors(held.judge(pokes, **params))
+    after = held.judge()
+    assert errors(after) == []
+    assert {number(e["address"]): e["word"] for e in after.entries} == {
+        number(e["address"]): e["word"] for e in before.entries
+    }
+    return found
+
+
+@pytest.fixture
+def folded(process: Process) -> Area:
+    """Two blocks, written and folded."""
+    area = process.blocks(2)
+    area.write()
+    return area
+
+
+@pytest.fixture
+def paged(process: Process, layout: Layout) -> Area:
+    """A block's worth of single pages, written."""
+    area = process.blocks(1, hint="nohugepage")
+    area.write()
+    assert process.look().pattern(area.address, area.length) == "-"
+    return area
+
+
+def check(area: Area, case: Case, layout: Layout) -> None:
+    """Breaks the second of the two blocks as the case says."""
+    va = area.address + layout.block
+    with area.process.hold() as held:
+        view = held.judge()
+        assert view.pattern(area.address, area.length) == "CC"
+        words, places = words_of(view, va, layout)
+        pokes = [(places[index], word) for index, word in case.change(words, layout).items()]
+        assert all(words[places.index(place)] != word for place, word in pokes)
+        assert broken(held, pokes) == [(rule, va) for rule in sorted(case.rules)]
+
+
+@pytest.mark.parametrize("case", [c for c in BY_ANY_CPU if c.rules], ids=str)
+def test_folded_block(folded: Area, layout: Layout, case: Case) -> None:
+    """A break of a folded block is found at that block, by that rule alone."""
+    check(folded, case, layout)
+
+
+@pytest.mark.parametrize("case", WITH_HARDWARE_UPDATES, ids=str)
+def test_hardware_updates(folded: Area, layout: Layout, case: Case) -> None:
+    """AF and AP[2] may differ where the CPU updates them."""
+    check(folded, case, layout)
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a72"])
+@pytest.mark.parametrize("granule", ["4k", "64k"])
+@pytest.mark.parametrize("case", BY_ANY_CPU[:1] + BY_ANY_CPU[7:8] + WITHOUT_HARDWARE_UPDATES, ids=str)
+def test_software_updates(folded: Area, layout: Layout, case: Case) -> None:
+    """AF, AP[2] and the dirty bit must be equal where only the kernel updates them."""
+    check(folded, case, layout)
+
+
+def test_a1_group_between_two(folded: Area, layout: Layout) -> None:
+    """An aligned output range that starts in the middle of a group; both groups are incomplete too."""
+    pages = layout.cont_pages
+    with folded.process.hold() as held:
+        words, places = words_of(held.judge(), folded.address, layout, 2 * pages)
+        moved = [0] * (pages // 2) + words[:pages] + [0] * (pages // 2)
+        found = broken(held, list(zip(places, moved, strict=True)))
+    blocks = [folded.address, folded.address + layout.block]
+    # The second half of the run starts at its group's first index, with an output range out of step.
+    assert found == sorted([("A1", va) for va in blocks] + [("L1", va) for va in blocks])
+
+
+@pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
+def test_bits_9_8_are_what_the_regime_says(folded: Area, layout: Layout) -> None:
+    """With TCR_EL1.DS they are address (A3), else shareability (A5). `-cpu max` has DS at 4K and 16K."""
+    with folded.process.hold() as held:
+        words, places = words_of(held.judge(), folded.address, layout)
+        rule = "A5" if layout.granule == "64k" else "A3"
+        assert broken(held, [(places[6], words[6] ^ SH)]) == [(rule, folded.address)]
+
+
+def test_a7_reserved_type(paged: Area, layout: Layout) -> None:
+    """0b01 is no type at level 3: found at that very page."""
+    with paged.process.hold() as held:
+        words, places = words_of(held.judge(), paged.address, layout)
+        assert broken(held, [(places[3], words[3] & ~2)]) == [("A7", paged.address + 3 * layout.page)]
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a72"])
+@pytest.mark.parametrize("granule,bit", [("4k", 44), ("4k", 47), ("4k", 48), ("64k", 44), ("64k", 12)])
+def test_a7_beyond_output_size(paged: Area, layout: Layout, bit: int) -> None:
+    """The CPU has 44 bits of physical address: a page above them, and a set RES0 bit."""
+    with paged.process.hold() as held:
+        words, places = words_of(held.judge(), paged.address, layout)
+        assert broken(held, [(places[2], words[2] | 1 << bit)]) == [("A7", paged.address + 2 * layout.page)]
+
+
+def test_l4_contiguous_protnone(process: Process, layout: Layout) -> None:
+    """The bit on PROT_NONE entries, as a whole block and on one of them."""
+    area = process.blocks(2)
+    area.write()
+    area.mprotect([])
+    with process.hold() as held:
+        words, places = words_of(held.judge(), area.address, layout)
+        assert not any(word & (VALID | CONT) for word in words)
+        assert broken(held, [(place, word | CONT) for place, word in zip(places, words, strict=True)]) == [
+            ("L4", area.address)
+        ]
+        assert broken(held, [(places[1], words[1] | CONT)]) == [("L4", area.address)]
+
+
+def test_l4_not_in_swap_entries(process: Process, layout: Layout) -> None:
+    """Bit 52 of an entry that is not present belongs to a swap offset and is never read."""
+    area = process.blocks(2)
+    area.write(0, layout.cont_pages)
+    with process.hold() as held:
+        _, places = words_of(held.judge(), area.address, layout)
+        empty = places[-1] + 8
+        assert broken(held, [(empty, 0x1_0000_0000_1004 | CONT)]) == []
+
+
+def test_l6_one_page(paged: Area, layout: Layout) -> None:
+    """WRITE, DIRTY and RDONLY at once on a page of its own."""
+    with paged.process.hold() as held:
+        words, places = words_of(held.judge(), paged.address, layout)
+        assert broken(held, [(places[0], words[0] | WRITE | DIRTY | RDONLY)]) == [("L6", paged.address)]
+
+
+def test_l6_written_is_dirty(paged: Area, layout: Layout) -> None:
+    """A clean entry is legal, unless the page is known to have been written."""
+    page = layout.page
+    with paged.process.hold() as held:
+        words, places = words_of(held.judge(), paged.address, layout)
+        clean = [(places[1], words[1] & ~DIRTY | RDONLY)]
+        written = {"start": paged.address, "end": paged.address + paged.length, "what": "written"}
+        assert broken(held, clean) == []
+        assert broken(held, clean, expectations=[written]) == [("L6", paged.address + page)]
+
+
+def test_l6_unwritten_is_clean(process: Process, layout: Layout) -> None:
+    """A dirty entry for a page that nobody wrote."""
+    area = process.blocks(1, flags=["shared"])
+    area.read()
+    with process.hold() as held:
+        words, places = words_of(held.judge(), area.address, layout)
+        assert not any(word & DIRTY or not word & RDONLY for word in words)
+        unwritten = {"start": area.address, "end": area.address + area.length, "what": "not-written"}
+        assert errors(held.judge(expectations=[unwritten])) == []
+        found = errors(
+            held.judge(
+                [(p, (w | DIRTY) & ~RDONLY) for p, w in zip(places, words, strict=True)], expectations=[unwritten]
+            )
+        )
+        assert found == [("L6", area.address)]
+
+
+def test_l8_outside_every_vma(paged: Area, layout: Layout) -> None:
+    """A present entry behind the area's end."""
+    with paged.process.hold() as held:
+        words, places = words_of(held.judge(), paged.address, layout)
+        behind = paged.address + paged.length
+        assert broken(held, [(places[-1] + 8, words[0])]) == [("L8", behind)]
+
+
+def test_l8_outside_by_unmapping(process: Process, layout: Layout) -> None:
+    """The word that was there before munmap, put back."""
+    area = process.blocks(2, hint="nohugepage")
+    area.write()
+    words, places = words_of(process.look(), area.address, layout)
+    area.munmap(0, layout.cont_pages)
+    with process.hold() as held:
+        assert broken(held, [(places[1], words[1])]) == [("L8", area.address)]
+
+
+@pytest.mark.parametrize("hint", ["hugepage", "nohugepage"])
+def test_l8_writable_in_readonly_area(process: Process, layout: Layout, hint: str) -> None:
+    """A block, and one page, that EL0 may write in an area that it may only read."""
+    area = process.blocks(1, hint=hint)
+    area.write()
+    area.mprotect(["read"])
+    with process.hold() as held:
+        words, places = words_of(held.judge(), area.address, layout)
+        assert all(word & RDONLY and not word & WRITE for word in words)
+        count = layout.cont_pages if hint == "hugepage" else 1
+        pokes = [(places[i], words[i] & ~RDONLY | WRITE) for i in range(count)]
+        assert broken(held, pokes) == [("L8", area.address)]
+
+
+def test_c1_must_be_folded(folded: Area, layout: Layout) -> None:
+    """An unfolded block is legal, unless the step before must have folded it."""
+    with folded.process.hold() as held:
+        words, places = words_of(held.judge(), folded.address, layout)
+        unfolded = [(place, word & ~CONT) for place, word in zip(places, words, strict=True)]
+        both = {"start": folded.address, "end": folded.address + folded.length, "what": "contiguous"}
+        assert broken(held, unfolded) == []
+        assert errors(held.judge(expectations=[both])) == []
+        assert broken(held, unfolded, expectations=[both]) == [("C1", folded.address)]
+
+
+def test_c2_must_not_be_folded(paged: Area, folded: Area, layout: Layout) -> None:
+    """A folded block where the step before must have unfolded it."""
+    second = folded.address + layout.block
+    no = {"start": second, "end": second + layout.page, "what": "not-contiguous"}
+    pages = {"start": paged.address, "end": paged.address + paged.length, "what": "not-contiguous"}
+    with folded.process.hold() as held:
+        assert errors(held.judge(expectations=[pages])) == []
+        assert errors(held.judge(expectations=[pages, no])) == [("C2", second)]
+
+
+def test_l11_fresh_folio(folded: Area, layout: Layout) -> None:
+    """Two pages of a folio that was just faulted in, exchanged; the bit is taken so that A3 has no say."""
+    with folded.process.hold() as held:
+        words, places = words_of(held.judge(), folded.address, layout)
+        fresh = {"start": folded.address, "end": folded.address + folded.length, "what": "freshly-faulted"}
+        assert errors(held.judge(expectations=[fresh])) == []
+        plain = [word & ~CONT for word in words]
+        plain[2], plain[5] = plain[5], plain[2]
+        pokes = list(zip(places, plain, strict=True))
+        assert broken(held, pokes) == []
+        assert broken(held, pokes, expectations=[fresh]) == [("L11", folded.address)]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A descriptor on the way to an address."""
+
+    level: int
+    address: int
+    va: int
+    word: int
+
+
+def way(guest: Guest, view: View, va: int, levels: range) -> list[Slot]:
+    """The descriptors from the first table to the last, read word by word: a walk of this test's own."""
+    layout = guest.layout
+    bits = layout.page.bit_length() - 1
+    per_level = bits - 3
+    table, slots = number(view.raw["verdict"]["root"]), []
+    for level in levels:
+        shift = bits + (3 - level) * per_level
+        index = va >> shift & ((1 << per_level) - 1)
+        address = table + 8 * index
+        word = number(guest.call("words", address=hex(address), count=1)["words"][0])
+        slots.append(Slot(level, address, va >> shift << shift, word))
+        if level == 3 or word & 3 != 3:
+            break
+        # RAM ends far below 2^48, so the high address bits are 0 in every format.
+        table = word & ((1 << 48) - 1) & ~(layout.page - 1)
+    return slots
+
+
+@pytest.fixture
+def levels(layout: Layout, cpu: str) -> range:
+    """Lookup levels of a process: 52 bits of VA with LVA/LPA2, else 48."""
+    first = {"4k": -1, "16k": 0, "64k": 1}[layout.granule] if cpu == "max" else {"4k": 0, "64k": 1}[layout.granule]
+    return range(first, 4)
+
+
+@pytest.fixture
+def tables(guest: Guest, paged: Area, levels: range) -> Iterator[tuple[Held, list[Slot]]]:
+    """A process that waits, and the way to the first page of its area."""
+    with paged.process.hold() as held:
+        view = held.judge()
+        slots = way(guest, view, paged.address, levels)
+        assert slots[-1].level == 3
+        assert slots[-1].word == view.word(paged.address)
+        yield held, slots
+
+
+# At 64K the table of level 1 is the first one and smaller than a page: no descriptor can lead to it.
+@pytest.mark.parametrize("above,granule", [(1, "4k"), (1, "16k"), (1, "64k"), (2, "4k"), (2, "16k")])
+def test_w1_loop(tables: tuple[Held, list[Slot]], layout: Layout, above: int) -> None:
+    """A table descriptor that leads back to a table above it."""
+    held, slots = tables
+    slot = slots[-1 - above]
+    own = slot.address & ~(layout.page - 1)
+    mask = (1 << 48) - layout.page
+    assert broken(held, [(slot.address, slot.word & ~mask | own)]) == [("W1", slot.va)]
+
+
+@pytest.mark.parametrize("to", [0, 1 << 40, (1 << 48) - (1 << 16)], ids=hex)
+def test_w1_outside_ram(tables: tuple[Held, list[Slot]], layout: Layout, to: int) -> None:
+    """A table descriptor that leads to where no RAM is."""
+    held, slots = tables
+    mask = (1 << 48) - layout.page
+    assert broken(held, [(slots[-2].address, slots[-2].word & ~mask | to)]) == [("W1", slots[-2].va)]
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a72"])
+@pytest.mark.parametrize("granule", ["4k", "64k"])
+def test_w1_beyond_output_size(tables: tuple[Held, list[Slot]]) -> None:
+    """A table above 44 bits cannot be walked, and its descriptor holds an address that it must not."""
+    held, slots = tables
+    va = slots[-2].va
+    assert broken(held, [(slots[-2].address, slots[-2].word | 1 << 45)]) == [("A7", va), ("W1", va)]
+
+
+def test_a8_block_above(tables: tuple[Held, list[Slot]], levels: range, layout: Layout) -> None:
+    """A block where the granule has none: the first level. Linux holds it to be present, outside any VMA."""
+    held, slots = tables
+    bits = layout.page.bit_length() - 1
+    step = 1 << (bits + (3 - levels[0]) * (bits - 3))
+    # The next first-level slot; it is empty, as all of the process lies below 2^48, or at most one slot further.
+    place, va = slots[0].address + 8, slots[0].va + step
+    if va >> 52 or (levels[0] == 0 and va >> 48 and layout.granule == "4k"):
+        place, va = slots[0].address - 8, slots[0].va - step
+    if levels[0] == 1:
+        pytest.skip("the first level of the 64K granule has blocks with 52 bits of address")
+    word = held.process.guest.call("words", address=hex(place), count=1)["words"][0]
+    assert number(word) == 0
+    assert broken(held, [(place, AF | VALID)]) == [("A8", va), ("L8", va // (16 * step) * 16 * step)]
+
+
+@pytest.mark.parametrize("granule", ["4k"])
+def test_contiguous_pmd(process: Process, layout: Layout) -> None:
+    """The bit on one block of level 2: its group of 16 is not complete, and aligned only by chance."""
+    group = 16 * layout.pmd
+    # Alone in its group: a table beside it would be A4's, as it lies in the range that a TLB may take.
+    area = process.map(layout.pmd, place={"isolated": {"align": 2 * group, "gap": group}})
+    area.write(0, 1)
+    with process.hold() as held:
+        entry = held.judge().entry(area.address)
+        assert entry
+        assert entry["level"] == 2, "this guest has no THP"
+        word, output = number(entry["word"]), number(entry["output_address"])
+        want = [("L1", area.address)] + ([("A2", area.address)] if output % group else [])
+        assert broken(held, [(number(entry["address"]), word | CONT)]) == sorted(want)
