@@ -25,19 +25,14 @@ built() {
 }
 
 host_cargo() { cd "$ROOT" && CARGO_TARGET_DIR=$CACHE/cargo/host cargo "$@"; }
-guest_cargo() {
-    local linker=CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER
-    [ "$(uname -m)" = aarch64 ] || export $linker=aarch64-linux-gnu-gcc
-    cd "$ROOT" && RUSTC=$(guest_rustc) RUSTFLAGS='-C target-feature=+crt-static' \
-        CARGO_TARGET_DIR=$CACHE/cargo/guest cargo "$@" --target $GUEST_TARGET
-}
-
 build_command() {
     step command 'folioscope, the command' host_cargo build --release --locked -p folioscope
     cp "$CACHE/cargo/host/release/folioscope" "$1/"
 }
 build_agent() {
-    step agent 'the guest agent' guest_cargo build --release --locked -p folioscope-agent
+    local linker=aarch64-linux-gnu-gcc
+    [ "$(uname -m)" != aarch64 ] || linker=gcc
+    AARCH64_CC=$linker RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/guest step agent 'the guest agent' "$ROOT/guest/build.sh" --locked
     cp "$CACHE/cargo/guest/$GUEST_TARGET/release/folioscope-agent" "$1/"
 }
 build_initramfs() {
@@ -49,7 +44,7 @@ link() { ln -sfn "$1" "$OUT/$2"; }
 rust=$(rustc -vV | sha256sum | cut -c1-8)
 sources=(Cargo.toml Cargo.lock guest/protocol)
 command=$(built command "$(content "${sources[@]}" vmm/folioscope vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/verdict)-$rust" build_command)
-agent=$(built agent "$(content "${sources[@]}" guest/agent)-$("$(guest_rustc)" -vV | sha256sum | cut -c1-8)" build_agent)
+agent=$(built agent "$(content "${sources[@]}" guest)-$("$(guest_rustc)" -vV | sha256sum | cut -c1-8)" build_agent)
 initramfs=$(built initramfs "$(content rootfs)-$(sha256sum "$agent/folioscope-agent" | cut -c1-20)" build_initramfs)
 link "$command/folioscope" folioscope
 link "$initramfs/initramfs.cpio" initramfs.cpio
