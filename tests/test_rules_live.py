@@ -27,8 +27,8 @@ DIRTY = 1 << 55
 SPECIAL = 1 << 56
 DEVMAP = 1 << 57
 UFFD_WP = 1 << 58
-# ATTR_INDX of MT_NORMAL_NC, against 0 of MT_NORMAL (asm/memory.h).
-NORMAL_NC = 3 << 2
+# AttrIndx of MT_NORMAL_NC; MT_NORMAL has 0 (asm/memory.h).
+NORMAL_NC = 2 << 2
 
 Words = list[int]
 Changed = dict[int, int]
