@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Instant;
 
 use clap::Args;
-use verdict::{ProcessVerdict, Report, Step};
+use verdict::{Expectation, ProcessVerdict, Report, Step};
 
 use super::Outcome;
 use crate::capture::{judge_kernel_half, Extent};
@@ -12,7 +12,7 @@ use crate::control;
 use crate::guest::Guest;
 use crate::options::GuestOptions;
 use crate::report::{about, ReportFormat, ReportOptions};
-use crate::stage::{Area, Seen, Stage};
+use crate::stage::{Seen, Stage};
 use crate::tour::{Workload, WORKLOADS};
 use crate::Error;
 
@@ -172,11 +172,13 @@ impl Run {
         };
         if text {
             let mut shown = step.clone();
-            if !self.report.all_maps {
-                shown
-                    .processes
-                    .iter_mut()
-                    .for_each(|process| keep_areas(process, &seen.areas));
+            for process in &mut shown.processes {
+                if !self.report.all_maps {
+                    keep_expected(process, &shown.expectations);
+                }
+                if !self.report.information {
+                    process.notes.clear();
+                }
             }
             verdict::text::write_step(&mut io::stdout().lock(), &shown, &self.report.text())
                 .map_err(Error::io("write to standard output"))?;
@@ -221,12 +223,11 @@ fn default_policy(guest: &Guest) -> &'static str {
     }
 }
 
-/// What is drawn: the VMAs that the workload made. What is counted and judged is everything.
-fn keep_areas(process: &mut ProcessVerdict, areas: &[Area]) {
+/// What is drawn: the VMAs that the step was about. What is counted and judged is everything.
+fn keep_expected(process: &mut ProcessVerdict, expectations: &[Expectation]) {
     process.vmas.retain(|vma| {
-        areas
-            .iter()
-            .any(|area| vma.start.0 < area.address + area.length && area.address < vma.end.0)
+        let touches = |e: &Expectation| vma.start.0 < e.end && e.start < vma.end.0;
+        expectations.iter().any(touches)
     });
 }
 

@@ -1,0 +1,231 @@
+//! The checkpoint: a process waits in user mode, the machine is stopped, one instant is copied.
+
+use std::time::Duration;
+
+use protocol::{Command, Outcome, ProcessId};
+use snapshot::{Checkpoint, Cpu, Process, Snapshot};
+use stage1::PhysMemory;
+
+use super::{unexpected, Guest, Poke, DEADLINE};
+use crate::capture::{self, Capture, Companion, Extent, Facts};
+use crate::Error;
+
+/// The registers that hold the nonce and the pid at a checkpoint.
+const NONCE_REGISTER: u8 = 19;
+const PID_REGISTER: usize = 20;
+/// How often a machine is stopped again because an interrupt had taken the CPU out of the wait loop.
+const ATTEMPTS: u32 = 400;
+
+impl Guest {
+    /// Lets a process wait in user mode at its known instruction.
+    ///
+    /// # Errors
+    /// As [`Guest::command`].
+    pub fn hold(&mut self, process: ProcessId) -> Result<(), Error> {
+        let nonce = self.next_nonce;
+        self.next_nonce = nonce.wrapping_add(1);
+        let outcome = self.command(
+            Command::Checkpoint {
+                process,
+                nonce,
+                smaps: true,
+            },
+            DEADLINE,
+        )?;
+        let Outcome::Checkpoint(checkpoint) = outcome else {
+            return Err(unexpected("checkpoint", &outcome));
+        };
+        let held = Process {
+            pid: u32::try_from(checkpoint.pid).unwrap_or_default(),
+            name: self.names.get(&process).cloned().unwrap_or_default(),
+            cpu: None,
+            checkpoint: Some(Checkpoint {
+                pc_first: checkpoint.pc_start,
+                pc_end: checkpoint.pc_end,
+                register: NONCE_REGISTER,
+                nonce,
+            }),
+            maps: checkpoint.smaps.unwrap_or(checkpoint.maps),
+            ..Process::default()
+        };
+        self.held.insert(process, held);
+        Ok(())
+    }
+
+    /// The processes whose first table is known.
+    #[must_use]
+    pub fn known(&self) -> Vec<ProcessId> {
+        self.roots.keys().copied().collect()
+    }
+
+    /// Ends the wait.
+    ///
+    /// # Errors
+    /// As [`Guest::command`].
+    pub fn release(&mut self, process: ProcessId) -> Result<(), Error> {
+        self.held.remove(&process);
+        self.command(Command::Release { process }, DEADLINE)
+            .map(drop)
+    }
+
+    /// The processes that wait at a checkpoint.
+    pub fn held(&self) -> impl Iterator<Item = (ProcessId, &Process)> {
+        self.held.iter().map(|(id, process)| (*id, process))
+    }
+
+    /// Stops the guest while `process` waits at its checkpoint, copies what will be asked of that instant, and
+    /// lets the guest go on. `pokes` are in guest memory only while it stands still.
+    ///
+    /// # Errors
+    /// Where no CPU is seen in the wait loop, where its registers contradict the agent, or the guest is lost.
+    pub fn capture(
+        &mut self,
+        process: ProcessId,
+        extent: Extent,
+        pokes: &[Poke],
+    ) -> Result<Capture, Error> {
+        self.capture_with(process, &[], extent, pokes)
+    }
+
+    /// The same, with the tables of other processes that do nothing meanwhile: those of `others` whose first table is
+    /// known from a checkpoint of their own.
+    ///
+    /// # Errors
+    /// As [`Guest::capture`].
+    pub fn capture_with(
+        &mut self,
+        process: ProcessId,
+        others: &[ProcessId],
+        extent: Extent,
+        pokes: &[Poke],
+    ) -> Result<Capture, Error> {
+        let Some(held) = self.held.get(&process).cloned() else {
+            return Err(Error::Input(format!(
+                "{process} does not wait at a checkpoint; hold it first"
+            )));
+        };
+        let checkpoint = held
+            .checkpoint
+            .ok_or_else(|| Error::Input(format!("{process} has no checkpoint")))?;
+        let companions = self.companions(process, others)?;
+        for attempt in 0..ATTEMPTS {
+            let mut paused = self.link.machine.pause()?;
+            let Some(root) = paused
+                .cpus
+                .iter()
+                .find(|cpu| checkpoint.holds(cpu))
+                .copied()
+            else {
+                paused.resume()?;
+                std::thread::sleep(Duration::from_micros(100 * u64::from(attempt.min(50))));
+                continue;
+            };
+            agrees(&root, &held)?;
+            let mut before = Vec::with_capacity(pokes.len());
+            for poke in pokes {
+                let word = paused.memory.words(poke.address, 1).map(|words| words[0]);
+                before.push(word.ok_or_else(|| {
+                    Error::Input(format!(
+                        "{} is not guest RAM, so no word can be written there",
+                        poke.address
+                    ))
+                })?);
+            }
+            for poke in pokes {
+                paused.write(poke.address, &poke.word.to_le_bytes())?;
+            }
+            let facts = Facts {
+                contpte: self.contpte,
+                ..Facts::new(self.kernel.symbols.as_ref(), &paused.cpus)
+            };
+            let mut pages =
+                capture::pages(&paused.memory, &paused.cpus, Some(&root), facts, extent);
+            for companion in &companions {
+                for range in capture::user_pages(&paused.memory, &companion.cpu).iter() {
+                    pages.insert(range);
+                }
+            }
+            let memory = capture::copy(&paused.memory, &pages);
+            for (poke, word) in pokes.iter().zip(before).rev() {
+                paused.write(poke.address, &word.to_le_bytes())?;
+            }
+            let cpus = paused.cpus.clone();
+            let stopped = paused.resume()?;
+            let captured = Process {
+                cpu: Some(root.index),
+                ..held
+            };
+            let mut notes = self.notes(vec![captured]);
+            facts.keep(&mut notes);
+            self.roots.insert(process, root);
+            return Ok(Capture {
+                companions,
+                snapshot: Snapshot {
+                    cpus,
+                    memory: memory?,
+                    notes,
+                },
+                stopped,
+            });
+        }
+        Err(Error::GuestLost {
+            what: format!("{process} was to wait in user mode, and in {ATTEMPTS} looks no CPU was seen in its loop; without that no table is known to be its own"),
+        })
+    }
+
+    /// What is to be known of `others` before the guest is stopped.
+    fn companions(
+        &mut self,
+        process: ProcessId,
+        others: &[ProcessId],
+    ) -> Result<Vec<Companion>, Error> {
+        let mut companions = Vec::new();
+        for &other in others {
+            let Some(cpu) = self.roots.get(&other).copied() else {
+                continue;
+            };
+            if other == process {
+                continue;
+            }
+            let command = Command::Maps {
+                process: other,
+                smaps: true,
+            };
+            let outcome = match self.command(command, DEADLINE) {
+                // It has ended meanwhile.
+                Err(Error::Guest { .. }) => {
+                    self.roots.remove(&other);
+                    continue;
+                }
+                other => other?,
+            };
+            let Outcome::Maps { maps, smaps } = outcome else {
+                return Err(unexpected("maps", &outcome));
+            };
+            companions.push(Companion {
+                name: self.names.get(&other).cloned().unwrap_or_default(),
+                pid: u32::try_from(cpu.general.x[PID_REGISTER]).unwrap_or_default(),
+                maps: smaps.unwrap_or(maps),
+                cpu,
+            });
+        }
+        Ok(companions)
+    }
+}
+
+/// The CPU in the wait loop must be that of the process by every sign there is.
+fn agrees(cpu: &Cpu, process: &Process) -> Result<(), Error> {
+    let pid = u64::from(process.pid);
+    // 0: the kernel lacks CONFIG_PID_IN_CONTEXTIDR.
+    let contextidr = cpu.system.contextidr_el1;
+    let in_register = cpu.general.x[PID_REGISTER];
+    if in_register != pid || (contextidr != 0 && contextidr != pid) {
+        return Err(Error::GuestLost {
+            what: format!(
+                "CPU {} waits with the nonce of process {pid}, but x{PID_REGISTER} is {in_register} and CONTEXTIDR_EL1 {contextidr}; its tables are not judged",
+                cpu.index
+            ),
+        });
+    }
+    Ok(())
+}
