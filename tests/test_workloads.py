@@ -1,0 +1,456 @@
+"""What Linux does with blocks beyond the tour: exact patterns, orders and contents, stated from the kernel's source.
+
+A pattern has a character per block (see ``View.pattern``), ``pages`` one per page. Contents are verified
+after every step, because a wrong fold shows first as somebody else's data.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from folioscope import Area, CommandFailed, Guest, Layout, Process, View
+from folioscope.guest import number
+from folioscope.plugin import Rig, Wanted
+
+from order_model import Model
+
+POLICIES = ["baseline", "simple", "variable", "retry"]
+USER = 1 << 6
+AF = 1 << 10
+RDONLY = 1 << 7
+DIRTY = 1 << 55
+
+
+def look(process: Process) -> View:
+    """A look at which no rule is broken and everything was judged."""
+    view = process.look()
+    assert not view.errors, view.errors
+    assert not view.not_judged, view.not_judged
+    return view
+
+
+def intact(area: Area, first: int = 0, pages: int | None = None, **expect: int) -> None:
+    """Every page holds what was written to it."""
+    found = area.verify(first, pages, **expect)
+    assert found["words"] == (area.pages - first if pages is None else pages)
+    assert found["wrong"] == 0, found["first"]
+
+
+def pattern(area: Area) -> str:
+    """The area's blocks, now."""
+    return look(area.process).pattern(area.address, area.length)
+
+
+class Folds:
+    """Which pages are there and which carry the bit, by the order model and the rule of folding:
+
+    a block folds when one folio comes in that covers it, and unfolds when one of its pages goes.
+    """
+
+    def __init__(self, model: Model, block: int) -> None:
+        self.model = model
+        self.block = block
+        self.folded: set[int] = set()
+        self.chosen: list[tuple[int, int]] = []
+
+    def write(self, page: int) -> None:
+        """A write; a page that is there takes it without a new folio."""
+        for _, order in self.model.write([page]):
+            self.chosen.append((page, order))
+            if 1 << order >= self.block:
+                self.folded.add(page // self.block)
+
+    def read(self, page: int) -> None:
+        """A read brings in the zero page alone."""
+        self.model.populated.add(page)
+
+    def drop(self, first: int, pages: int) -> None:
+        """MADV_DONTNEED."""
+        gone = set(range(first, first + pages))
+        self.model.populated -= gone
+        self.folded -= {page // self.block for page in gone}
+
+    def pages(self) -> str:
+        """As ``View.pages`` shows them."""
+        there, folded = self.model.populated, self.folded
+        inside = range(self.model.first, self.model.end)
+        return "".join("." if p not in there else "c" if p // self.block in folded else "v" for p in inside)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_random_sequence(guest: Guest, process: Process, layout: Layout, policy: str, seed: int) -> None:
+    """Thirty writes, reads and holes at random pages: every order and every page as the model says."""
+    draw = random.Random(f"{policy}-{seed}")
+    guest.set_policy(policy)
+    offset = draw.randrange(layout.cont_pages)
+    count = 4 * layout.cont_pages
+    area = process.map(count * layout.page, offset=offset * layout.page)
+    folds = Folds(Model(policy, layout.hinted_order, offset, offset + count), layout.cont_pages)
+    written: dict[int, int] = {}
+    for step in range(30):
+        page = draw.randrange(count)
+        action = draw.choices(["write", "read", "drop"], [6, 1, 2])[0]
+        if action == "write":
+            area.write(page, 1, salt=step)
+            folds.write(offset + page)
+            written[page] = step
+        elif action == "read":
+            area.read(page, 1)
+            if offset + page not in folds.model.populated:
+                folds.read(offset + page)
+        else:
+            pages = min(draw.randrange(1, layout.cont_pages), count - page)
+            area.madvise("dontneed", page, pages)
+            folds.drop(offset + page, pages)
+            written = {at: salt for at, salt in written.items() if not page <= at < page + pages}
+        if step % 10 == 9:
+            view = look(process)
+            assert view.pages(area.address, area.length) == folds.pages(), f"after step {step}"
+    assert [(offset + page, order) for page, order in view.orders(area.address, area.length)] == folds.chosen
+    assert folds.chosen
+    for page, salt in written.items():
+        intact(area, page, 1, salt=salt)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_unhinted_area(guest: Guest, process: Process, layout: Layout, policy: str) -> None:
+    """Without a hint the preferred order is 4, 2 or 0: at 4K the block, else less than one."""
+    guest.set_policy(policy)
+    area = process.blocks(2, hint=None)
+    area.write()
+    view = look(process)
+    model = Model(policy, layout.unhinted_order, 0, area.pages)
+    found = view.orders(area.address, area.length)
+    # The ring keeps the last records only.
+    assert found
+    assert found == model.write(range(area.pages))[-len(found) :]
+    folds = layout.granule == "4k" and policy != "baseline"
+    assert view.pattern(area.address, area.length) == ("CC" if folds else "--")
+    intact(area)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("how", ["nohugepage", "prctl"])
+def test_switched_off(guest: Guest, process: Process, policy: str, how: str) -> None:
+    """MADV_NOHUGEPAGE and PR_SET_THP_DISABLE mean single pages under every policy."""
+    guest.set_policy(policy)
+    if how == "prctl":
+        process.op("thp_disable", on=True)
+    area = process.blocks(2, hint="nohugepage" if how == "nohugepage" else "hugepage")
+    area.write(order="backward")
+    assert pattern(area) == "--"
+    assert {order for _, order in look(process).orders(area.address, area.length)} <= {0}
+    intact(area)
+    if how == "prctl":
+        process.op("thp_disable", on=False)
+        again = process.blocks(1)
+        again.write(0, 1)
+        assert pattern(again) == ("p" if policy == "baseline" else "C")
+
+
+def free_place(process: Process, layout: Layout) -> int:
+    """An address, aligned to a PMD, at which two blocks and more are free."""
+    place = process.map(4 * layout.block, hint=None)
+    place.munmap()
+    return place.address
+
+
+def move(area: Area, to: int) -> Area:
+    """``mremap(2)`` to a given place."""
+    mapped = area.process.op(
+        "mremap",
+        address=area.address,
+        length=area.length,
+        new_length=area.length,
+        flags=["maymove", "fixed"],
+        new_address=to,
+    )["mapped"]
+    assert mapped["address"] == to
+    return Area(area.process, to, area.length)
+
+
+def test_mremap_by_blocks(process: Process, layout: Layout) -> None:
+    """Page by page, last page last: the block folds again where VA and PA stay in step."""
+    area = process.blocks(2)
+    area.write()
+    moved = move(area, free_place(process, layout) + layout.block)
+    view = look(process)
+    assert view.pattern(moved.address, moved.length) == "CC"
+    assert view.pattern(area.address, area.length) == ".."
+    intact(moved, origin=area.address)
+    moved.write(3, 1, salt=9)
+    assert pattern(moved) == "CC"
+    intact(moved, 3, 1, salt=9)
+
+
+def test_mremap_by_a_page(process: Process, layout: Layout) -> None:
+    """VA and PA are out of step: no entry may carry the bit; and moved back, both blocks fold again."""
+    area = process.blocks(2)
+    area.write()
+    moved = move(area, free_place(process, layout) + layout.page)
+    view = look(process)
+    assert view.pages(moved.address, moved.length) == "v" * moved.pages
+    intact(moved, origin=area.address)
+    back = move(moved, area.address)
+    assert pattern(back) == "CC"
+    intact(back)
+
+
+def test_mprotect_and_back(process: Process, layout: Layout) -> None:
+    """A block folds again only when its last entry is set last and all match."""
+    area = process.blocks(2)
+    area.write()
+    half = layout.cont_pages // 2
+    area.mprotect(["read"], 0, half)
+    assert pattern(area) == "-C"
+    area.mprotect(["read", "write"], 0, half)
+    assert pattern(area) == "-C"
+    area.mprotect(["read"], half, half)
+    assert pattern(area) == "-C"
+    area.mprotect(["read", "write"], half, half)
+    assert pattern(area) == "CC"
+    intact(area)
+    area.write(salt=2)
+    intact(area, salt=2)
+
+
+def test_protnone_and_back(process: Process) -> None:
+    """PROT_NONE takes the bit, and what follows gives it back; the contents stay."""
+    area = process.blocks(2)
+    area.write()
+    area.mprotect([])
+    assert pattern(area) == ".."
+    area.mprotect(["read"])
+    assert pattern(area) == "CC"
+    intact(area)
+
+
+def test_block_comes_back_whole(process: Process, layout: Layout) -> None:
+    """A block that was dropped as a whole is faulted in as a whole."""
+    area = process.blocks(3)
+    area.write()
+    area.madvise("dontneed", layout.cont_pages, layout.cont_pages)
+    assert pattern(area) == "C.C"
+    area.write(layout.cont_pages + 5, 1, salt=3)
+    assert pattern(area) == "CCC"
+    intact(area, layout.cont_pages + 5, 1, salt=3)
+    intact(area, 0, layout.cont_pages)
+
+
+def words(view: View, area: Area, first: int, pages: int) -> list[int]:
+    """The raw words of a range of pages."""
+    page = view.layout.page
+    return [view.word(area.address + at * page) for at in range(first, first + pages)]
+
+
+@pytest.mark.parametrize("cpu", ["max", "cortex-a72"])
+@pytest.mark.parametrize("granule", ["4k", "64k"])
+def test_madv_free(process: Process, layout: Layout) -> None:
+    """Whole folios are made clean and old in one go and stay folded; a part of one unfolds it."""
+    area = process.blocks(3)
+    area.write()
+    block = layout.cont_pages
+    area.madvise("free", 0, block)
+    # Part of a folio: it is split first, so that its block cannot be folded any more.
+    area.madvise("free", 2 * block, 1)
+    view = look(process)
+    assert view.pattern(area.address, area.length) == "CC-"
+    assert all(not word & (DIRTY | AF) and word & RDONLY for word in words(view, area, 0, block))
+    assert all(word & DIRTY for word in words(view, area, block, block))
+    area.write(4, 1, salt=1)
+    written = {"start": area.address + 4 * layout.page, "end": area.address + 5 * layout.page, "what": "written"}
+    view = process.look(expectations=[written])
+    assert not view.errors, view.errors
+    assert view.pattern(area.address, area.length) == "CC-"
+    intact(area, 4, 1, salt=1)
+    intact(area, block, block)
+
+
+@pytest.mark.parametrize("cpu", ["max", "cortex-a72"])
+@pytest.mark.parametrize("granule", ["4k", "64k"])
+def test_madv_cold(process: Process, layout: Layout) -> None:
+    """Whole folios grow old in one go and stay folded."""
+    area = process.blocks(2)
+    area.write()
+    area.madvise("cold", 0, layout.cont_pages)
+    view = look(process)
+    assert view.pattern(area.address, area.length) == "CC"
+    assert not any(word & AF for word in words(view, area, 0, layout.cont_pages))
+    assert all(word & AF for word in words(view, area, layout.cont_pages, layout.cont_pages))
+    intact(area)
+    view = look(process)
+    assert view.pattern(area.address, area.length) == "CC"
+    # A read makes all of the block young where the kernel does it, else the entries that were used.
+    assert any(word & AF for word in words(view, area, 0, layout.cont_pages))
+
+
+@pytest.fixture
+def huge_pages(guest: Guest, layout: Layout) -> Iterator[int]:
+    """Four hugetlb pages of the size of a block; gives the size in KiB."""
+    size = layout.block // 1024
+    knob = f"/sys/kernel/mm/hugepages/hugepages-{size}kB/nr_hugepages"
+    guest.write(knob, "4")
+    assert guest.read(knob).strip() == "4"
+    yield size
+    if not guest.session.lost:
+        guest.reset()
+        guest.write(knob, "0")
+
+
+def test_hugetlb_of_block_size(process: Process, huge_pages: int) -> None:
+    """hugetlb's contiguous pages: folded from the first access on, one block at a time, and across fork."""
+    area = process.blocks(3, hint=None, backing={"hugetlb": {"size_kib": huge_pages}})
+    assert pattern(area) == "..."
+    area.write(0, 1)
+    assert pattern(area) == "C.."
+    area.write()
+    assert pattern(area) == "CCC"
+    intact(area)
+    child = process.fork()
+    inherited = Area(child, area.address, area.length)
+    assert pattern(inherited) == "CCC"
+    inherited.write(0, 1, salt=5)
+    assert pattern(inherited) == pattern(area) == "CCC"
+    intact(inherited, 0, 1, salt=5)
+    intact(area)
+    area.mprotect([])
+    # pte_mkcont() makes the entry valid again (PTE_TYPE_PAGE): EL0 is kept out by AP[1] alone.
+    view = look(process)
+    assert view.pattern(area.address, area.length) == "CCC"
+    assert not any(word & USER for word in words(view, area, 0, area.pages))
+    with pytest.raises(CommandFailed, match="SIGSEGV"):
+        area.read(0, 1)
+    area.mprotect(["read"])
+    assert pattern(area) == "CCC"
+    intact(area)
+
+
+def test_tmpfs_file(process: Process, layout: Layout) -> None:
+    """tmpfs without huge= has single pages: never folded, the same frames in both mappings of a file."""
+    path = "/tmp/two-blocks"
+    process.op("file_create", path=path, length=2 * layout.block)
+    one, two = (process.blocks(2, hint=None, flags=["shared"], backing={"file": {"path": path}}) for _ in range(2))
+    one.write()
+    intact(two, origin=one.address)
+    view = look(process)
+    assert view.pattern(one.address, one.length) == view.pattern(two.address, two.length) == "--"
+    frames = [[view.output(area.address + at * layout.page) for at in range(area.pages)] for area in (one, two)]
+    assert frames[0] == frames[1]
+    assert len(set(frames[0])) == one.pages
+    process.op("file_unlink", path=path)
+
+
+def test_private_file_copy(process: Process, layout: Layout) -> None:
+    """A write to a private mapping copies one page and leaves the file as it was."""
+    path = "/tmp/private"
+    process.op("file_create", path=path, length=layout.block)
+    process.op("file_write", path=path, offset=0, length=layout.block, salt=4)
+    shared = process.blocks(1, hint=None, flags=["shared"], backing={"file": {"path": path}})
+    private = process.blocks(1, hint=None, backing={"file": {"path": path}})
+    shared.read()
+    private.read()
+    private.write(2, 1, salt=6)
+    view = look(process)
+    same = [
+        view.output(shared.address + at * layout.page) == view.output(private.address + at * layout.page)
+        for at in range(shared.pages)
+    ]
+    assert same == [at != 2 for at in range(shared.pages)]
+    intact(private, 2, 1, salt=6)
+    intact(shared, salt=4, origin=0)
+    process.op("file_unlink", path=path)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_stack_growth(guest: Guest, process: Process, layout: Layout, policy: str) -> None:
+    """The VMA grows to the page of the fault, so a window that lies below that page does not fit."""
+    guest.set_policy(policy)
+    block = layout.cont_pages
+    area = process.map(layout.block, offset=4 * layout.block, flags=["growsdown"])
+    origin = area.address - 4 * layout.block
+    folds = Folds(Model(policy, layout.hinted_order, 4 * block, 5 * block), block)
+    below = Area(process, origin, 4 * layout.block)
+    # In the VMA's first block, then a block further down than anything before, at its first page and not.
+    for page in [4 * block - 1, 4 * block - 2, 3 * block, 2 * block + block // 2, block, 2 * block]:
+        folds.model.first = min(folds.model.first, page)
+        folds.write(page)
+        below.write(page, 1)
+    view = look(process)
+    assert view.orders(origin, 5 * layout.block) == folds.chosen
+    assert view.pages(origin + block * layout.page, 4 * layout.block) == folds.pages()
+    assert ("c" in folds.pages()) == (policy != "baseline")
+    for page in (4 * block - 1, 2 * block + block // 2, 2 * block):
+        intact(below, page, 1)
+
+
+def test_three_generations(process: Process, layout: Layout) -> None:
+    """Each writer gets its page, everybody else keeps the block and the contents."""
+    area = process.blocks(2)
+    area.write(salt=1)
+    child = process.fork()
+    grandchild = child.fork()
+    mine = [Area(who, area.address, area.length) for who in (process, child, grandchild)]
+    assert [pattern(one) for one in mine] == ["CC", "CC", "CC"]
+    mine[2].write(5, 1, salt=2)
+    assert [pattern(one) for one in mine] == ["CC", "CC", "-C"]
+    mine[1].write(layout.cont_pages, 1, salt=3)
+    assert [pattern(one) for one in mine] == ["CC", "C-", "-C"]
+    mine[0].write(0, 1, salt=4)
+    assert [pattern(one) for one in mine] == ["-C", "C-", "-C"]
+    for one, page, salt in ((0, 0, 4), (1, layout.cont_pages, 3), (2, 5, 2)):
+        intact(mine[one], page, 1, salt=salt)
+        intact(mine[one], 0, page, salt=1)
+        intact(mine[one], page + 1, area.pages - page - 1, salt=1)
+    grandchild.kill()
+    child.kill()
+    # Nobody else maps the folio now, but it is reused page by page: the block stays as it is.
+    mine[0].write(salt=5)
+    assert pattern(mine[0])[0] == "-"
+    intact(mine[0], salt=5)
+
+
+def test_side_by_side(guest: Guest, process: Process, layout: Layout) -> None:
+    """Two processes with the same addresses share no frame and see their own data."""
+    other = guest.spawn()
+    areas = [one.blocks(3) for one in (process, other)]
+    assert areas[0].address == areas[1].address
+    frames: list[set[int]] = []
+    for salt, area in enumerate(areas, 1):
+        area.write(salt=salt)
+    for salt, area in enumerate(areas, 1):
+        view = look(area.process)
+        assert view.pattern(area.address, area.length) == "CCC"
+        assert view.pid == area.process.pid
+        frames.append(
+            {
+                number(e["output_address"])
+                for e in view.entries
+                if number(e["va"]) >= area.address and number(e["va"]) < area.address + area.length
+            }
+        )
+        intact(area, salt=salt)
+    assert len(frames[0]) == len(frames[1]) == areas[0].pages
+    assert not frames[0] & frames[1]
+    other.kill()
+
+
+@pytest.mark.parametrize("granule", ["4k"])
+def test_one_cpu(rig: Rig, wanted: Wanted, layout: Layout) -> None:
+    """A guest with one CPU: agent and waiting process take turns, and everything is judged."""
+    guest = rig.guest(Wanted(wanted.granule, wanted.cpu, wanted.machine, ("--smp", "1")))
+    assert guest.hello["cpus"] == 1
+    guest.reset()
+    process = guest.spawn()
+    area = process.blocks(2)
+    area.write()
+    assert pattern(area) == "CC"
+    child = process.fork()
+    Area(child, area.address, area.length).write(1, 1, salt=1)
+    assert pattern(Area(child, area.address, area.length)) == "-C"
+    assert pattern(area) == "CC"
+    assert look(process).orders(area.address, area.length) == [(0, 4), (16, 4)]
+    intact(area)
+    guest.reset()
