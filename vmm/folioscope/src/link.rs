@@ -1,17 +1,14 @@
 //! The protocol on a machine's channel: a request out, its reply back, events on the way.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use machine::{ChannelError, Machine, MachineError};
-use protocol::{read_message, Command, Event, Hello, Message, Outcome, Reply, Request};
+use protocol::{read_message, Command, Hello, Message, Outcome, Reply, Request};
 
 use crate::Error;
 
 /// How long beyond the agent's own deadline its answer is waited for: then the guest hangs.
 const MARGIN: Duration = Duration::from_secs(5);
-/// Events that are kept; older ones are in the channel's transcript.
-const EVENTS: usize = 256;
 
 /// A machine whose agent is spoken to.
 #[derive(Debug)]
@@ -19,7 +16,6 @@ pub struct Link {
     /// The machine, for all that is not the channel.
     pub machine: Box<dyn Machine>,
     next_request: u64,
-    events: VecDeque<Event>,
 }
 
 impl Link {
@@ -29,7 +25,6 @@ impl Link {
         Self {
             machine,
             next_request: 1,
-            events: VecDeque::new(),
         }
     }
 
@@ -97,12 +92,8 @@ impl Link {
                     });
                 }
                 Message::Reply(reply) if reply.id.is_some_and(|found| found < id) => {}
-                Message::Event(event) => {
-                    if self.events.len() == EVENTS {
-                        self.events.pop_front();
-                    }
-                    self.events.push_back(event);
-                }
+                // The channel's log keeps what nobody asked for.
+                Message::Event(_) => {}
                 other => {
                     return Err(lost(format!(
                         "expected the guest's answer to {what} (request {id}) and found {other:?}"
@@ -128,11 +119,6 @@ impl Link {
                 "the guest printed garbage on the channel: {error}"
             ))),
         }
-    }
-
-    /// What the agent said unasked, oldest first.
-    pub fn events(&self) -> impl Iterator<Item = &Event> {
-        self.events.iter()
     }
 }
 
