@@ -21,6 +21,7 @@ mod arbitrary;
 mod builder;
 mod layout;
 mod memory;
+pub mod scenario;
 
 pub use arbitrary::read_anything;
 pub use builder::{Attributes, TableBuilder};
