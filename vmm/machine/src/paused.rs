@@ -31,18 +31,32 @@ pub struct Paused<'m> {
     snapshot: Snapshot,
     machine: &'m mut dyn Stopped,
     since: Instant,
+    stopping: Duration,
     resumed: bool,
 }
 
 impl<'m> Paused<'m> {
-    /// A machine that was stopped at `since`, with what was read of it.
-    pub fn new(snapshot: Snapshot, machine: &'m mut dyn Stopped, since: Instant) -> Self {
+    /// A machine that was told to stop at `since` and stood still after `stopping`, with what was
+    /// read of it.
+    pub fn new(
+        snapshot: Snapshot,
+        machine: &'m mut dyn Stopped,
+        since: Instant,
+        stopping: Duration,
+    ) -> Self {
         Self {
             snapshot,
             machine,
             since,
+            stopping,
             resumed: false,
         }
+    }
+
+    /// From our demand to stop until the machine has said that it stands still; what follows is
+    /// the reading of its registers.
+    pub fn stopping(&self) -> Duration {
+        self.stopping
     }
 
     /// Lets the guest go on; gives how long it stood still at most: from our demand to stop until

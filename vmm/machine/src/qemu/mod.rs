@@ -201,6 +201,7 @@ impl Machine for Qemu {
         let since = Instant::now();
         // The answer comes when all vCPU threads have stopped (QEMU's pause_all_vcpus).
         self.qmp("stop", json!({}))?;
+        let stopping = since.elapsed();
         let snapshot = self.read();
         let snapshot = match snapshot {
             Ok(snapshot) => snapshot,
@@ -211,7 +212,7 @@ impl Machine for Qemu {
                 return Err(error);
             }
         };
-        Ok(Paused::new(snapshot, self, since))
+        Ok(Paused::new(snapshot, self, since, stopping))
     }
 
     fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), MachineError> {
