@@ -6,6 +6,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
+mod bench;
 mod boot;
 mod check;
 mod dump;
@@ -46,6 +47,7 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    Bench(bench::Bench),
     Session(session::Session),
 }
 
@@ -83,6 +85,7 @@ pub fn main() -> ExitCode {
             );
             Ok(EXIT_OK)
         }
+        Command::Bench(bench) => bench.run(),
         Command::Session(session) => session.run(),
     };
     match outcome {

@@ -1,0 +1,122 @@
+//! The guest that ours is held against: the same kernel with an init that says one line.
+//!
+//! That init is a dozen instructions, written here, so that nothing has to be compiled to measure.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::Error;
+
+/// What the init says.
+pub const READY: &str = "do-nothing init is ready";
+/// Beyond this a guest is taken to hang.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the program is loaded.
+const BASE: u64 = 0x40_0000;
+/// ELF header and one program header.
+const HEADERS: u64 = 64 + 56;
+
+/// Writes the initramfs into `directory`.
+pub fn initramfs(directory: &Path) -> Result<PathBuf, Error> {
+    let path = directory.join("bare.cpio");
+    let mut archive = Vec::new();
+    // The kernel opens /dev/console for init's standard output (init/main.c, console_on_rootfs).
+    entry(&mut archive, "dev", 0o040_755, [0, 0], &[]);
+    entry(&mut archive, "dev/console", 0o020_600, [5, 1], &[]);
+    entry(&mut archive, "init", 0o100_755, [0, 0], &program());
+    entry(&mut archive, "TRAILER!!!", 0, [0, 0], &[]);
+    std::fs::write(&path, archive).map_err(Error::io(format!("write {}", path.display())))?;
+    Ok(path)
+}
+
+/// The guest said nothing.
+pub fn silent() -> Error {
+    Error::GuestLost {
+        what: format!(
+            "bare QEMU's guest did not print {READY:?} within {} s; see whether this kernel boots at all: folioscope boot",
+            PATIENCE.as_secs()
+        ),
+    }
+}
+
+/// An entry of a newc archive (Documentation/driver-api/early-userspace/buffer-format.rst).
+fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, device: [u32; 2], content: &[u8]) {
+    let pad = |archive: &mut Vec<u8>| archive.resize(archive.len().next_multiple_of(4), 0);
+    let fields = [
+        0, // inode: none is linked twice
+        mode,
+        0,
+        0,
+        1,
+        0,
+        content.len() as u32,
+        0,
+        0,
+        device[0],
+        device[1],
+        name.len() as u32 + 1,
+        0,
+    ];
+    archive.extend(b"070701");
+    for field in fields {
+        archive.extend(format!("{field:08x}").bytes());
+    }
+    archive.extend(name.bytes());
+    archive.push(0);
+    pad(archive);
+    archive.extend(content);
+    pad(archive);
+}
+
+/// A static arm64 program: `write(1, READY)`, then `ppoll` without end.
+fn program() -> Vec<u8> {
+    let text = format!("{READY}\n");
+    let code = instructions(text.len() as u32);
+    let bytes = HEADERS + code.len() as u64 * 4 + text.len() as u64;
+    let mut elf = Vec::new();
+    elf.extend(b"\x7fELF\x02\x01\x01"); // 64-bit, little endian
+    elf.resize(16, 0);
+    elf.extend([2_u16, 183].iter().flat_map(|half| half.to_le_bytes())); // ET_EXEC, EM_AARCH64
+    elf.extend(1_u32.to_le_bytes());
+    // Entry, program headers at 64, no section headers.
+    elf.extend(
+        [BASE + HEADERS, 64, 0]
+            .iter()
+            .flat_map(|word| word.to_le_bytes()),
+    );
+    elf.extend(0_u32.to_le_bytes());
+    let sizes = [64_u16, 56, 1, 0, 0, 0];
+    elf.extend(sizes.iter().flat_map(|half| half.to_le_bytes()));
+    elf.extend([1_u32, 5].iter().flat_map(|word| word.to_le_bytes())); // PT_LOAD, read and execute
+    let segment = [0, BASE, BASE, bytes, bytes, 0x1_0000];
+    elf.extend(segment.iter().flat_map(|word: &u64| word.to_le_bytes()));
+    elf.extend(code.iter().flat_map(|word| word.to_le_bytes()));
+    elf.extend(text.bytes());
+    elf
+}
+
+/// The instructions; the text follows them. System call numbers: include/uapi/asm-generic/unistd.h.
+fn instructions(length: u32) -> [u32; 12] {
+    const WRITE: u32 = 64;
+    const PPOLL: u32 = 73;
+    const SVC: u32 = 0xd400_0001;
+    let movz = |register: u32, value: u32| 0xd280_0000 | value << 5 | register;
+    let adr = |register: u32, words: u32| 0x1000_0000 | words << 5 | register;
+    let back = |words: u32| 0x1400_0000 | (words.wrapping_neg() & 0x3ff_ffff);
+    [
+        movz(0, 1),
+        adr(1, 11),
+        movz(2, length),
+        movz(8, WRITE),
+        SVC,
+        // No descriptors, no time-out, no signal mask.
+        movz(0, 0),
+        movz(1, 0),
+        movz(2, 0),
+        movz(3, 0),
+        movz(8, PPOLL),
+        SVC,
+        back(6),
+    ]
+}

@@ -1,0 +1,172 @@
+//! How long a guest stands still for a capture of 1 GiB of 4K pages, and what a capture costs.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
+
+use protocol::ProcessId;
+use serde_json::json;
+use snapshot::Cpu;
+use stage1::Level;
+
+use super::row::{Row, Target, Times};
+use super::{populate, Progress};
+use crate::boot::save;
+use crate::capture::{self, Capture, Extent, Facts, Subject};
+use crate::guest::{Guest, DEADLINE};
+use crate::look::judge_process;
+use crate::options::GuestOptions;
+use crate::Error;
+
+const MAPPED: u64 = 1 << 30;
+const ROUNDS: usize = 41;
+/// Between two captures, for the guest to go on.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long captures are taken and judged as fast as it goes.
+const BUSY: Duration = Duration::from_secs(3);
+
+pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, Error> {
+    progress.say("booting a guest with 2 GiB");
+    let options = GuestOptions {
+        memory: 2 << 30,
+        ..options.clone()
+    };
+    let mut guest = Guest::boot(&options)?;
+    if guest.hello().anon_order_policy.is_some() {
+        guest.set_policy("baseline")?;
+    }
+    progress.say("writing to 1 GiB of pages in the guest");
+    let process = populate(MAPPED, |request| guest.command(request, DEADLINE))?.process;
+    guest.hold(process)?;
+
+    progress.say("capturing");
+    let mut stopped = Vec::new();
+    for _ in 0..ROUNDS {
+        stopped.push(guest.capture(process, Extent::default(), &[])?.stopped);
+        std::thread::sleep(PAUSE);
+    }
+    let captured = guest.capture(process, Extent::default(), &[])?;
+    let parts = parts(&mut guest, process, Facts::of(&captured.snapshot))?;
+    let pages = pages(&captured)?;
+    if pages < MAPPED / guest.hello().page_size {
+        return Err(Error::Input(format!(
+            "expected {} pages in the capture and found {pages}; this kernel maps larger ones in spite of MADV_NOHUGEPAGE",
+            MAPPED / guest.hello().page_size
+        )));
+    }
+    let stopped = Times::new(stopped);
+    let milliseconds = |times: &Times| times.median() * 1e3;
+    let mut rows = vec![Row {
+        name: "guest stopped per checkpoint".into(),
+        value: milliseconds(&stopped),
+        unit: "ms",
+        target: Target::AtMost(20.0),
+        method: format!(
+            "median of {ROUNDS} with 1 GiB by 4K pages; best {:.1}, worst {:.1}",
+            stopped.best() * 1e3,
+            stopped.worst() * 1e3
+        ),
+        detail: json!({"stopped": stopped.detail(), "pages": pages}),
+    }];
+    for (name, times, method) in parts {
+        rows.push(Row {
+            name: format!("  {name}"),
+            value: milliseconds(&times),
+            unit: "ms",
+            target: Target::None,
+            method: method.into(),
+            detail: times.detail(),
+        });
+    }
+    progress.say("capturing as fast as it goes");
+    rows.push(rate(&mut guest, process)?);
+    rows.push(core(&guest, &captured)?);
+    Ok(rows)
+}
+
+/// What a capture is made of, step by step as [`Guest::capture`] takes it; `facts` as it found them.
+fn parts(
+    guest: &mut Guest,
+    process: ProcessId,
+    facts: Facts,
+) -> Result<[(&'static str, Times, &'static str); 4], Error> {
+    let held = guest.held().find(|(id, _)| *id == process);
+    let checkpoint = held.and_then(|(_, process)| process.checkpoint);
+    let mut times: [Vec<Duration>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let paused = guest.machine().pause()?;
+        let read = start.elapsed();
+        let waits = |cpu: &&Cpu| checkpoint.as_ref().is_some_and(|at| at.holds(cpu));
+        let root = paused.cpus.iter().find(waits);
+        // An interrupt may have taken the CPU away; then a capture would try again.
+        if root.is_some() {
+            times[0].push(paused.stopping());
+            times[1].push(read.saturating_sub(paused.stopping()));
+            let start = Instant::now();
+            let (memory, cpus) = (&paused.memory, &paused.cpus);
+            let pages = capture::pages(memory, cpus, root, facts, Extent::default());
+            let copied = capture::copy(memory, &pages)?;
+            times[2].push(start.elapsed());
+            let start = Instant::now();
+            paused.resume()?;
+            times[3].push(start.elapsed());
+            drop(copied);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let [stop, registers, copy, resume] = times.map(Times::new);
+    Ok([
+        ("stop", stop, "QMP stop, to its answer"),
+        ("registers", registers, "gdb stub, all CPUs"),
+        ("walk and copy", copy, "the tables, and the order records"),
+        ("go on", resume, "QMP cont, to its answer"),
+    ])
+}
+
+fn pages(captured: &Capture) -> Result<u64, Error> {
+    let subject = Subject::find(&captured.snapshot, None)?;
+    let (first, last) = subject.bounds();
+    let mut sink = |violation| drop(violation);
+    let memory = &captured.snapshot.memory;
+    Ok(stage1::check(memory, &subject.regime, first, last, &mut sink).leaves[Level::L3.index()])
+}
+
+fn rate(guest: &mut Guest, process: ProcessId) -> Result<Row, Error> {
+    let (start, mut judging, mut done) = (Instant::now(), Duration::ZERO, 0);
+    while start.elapsed() < BUSY {
+        let captured = guest.capture(process, Extent::default(), &[])?;
+        let judge = Instant::now();
+        judge_process(&captured.snapshot, None, &[])?;
+        judging += judge.elapsed();
+        done += 1;
+    }
+    let each = judging.as_secs_f64() * 1e3 / f64::from(done);
+    Ok(Row {
+        name: "captures of 1 GiB, judged".into(),
+        value: f64::from(done) / start.elapsed().as_secs_f64(),
+        unit: "captures/s",
+        target: Target::None,
+        method: format!("{done} one after the other; judging takes {each:.1} ms of each"),
+        detail: json!({"captures": done, "judging_ms": each}),
+    })
+}
+
+fn core(guest: &Guest, captured: &Capture) -> Result<Row, Error> {
+    let path = guest.scratch().join("bench.core");
+    save(&captured.snapshot, &path)?;
+    let metadata =
+        std::fs::metadata(&path).map_err(Error::io(format!("look at {}", path.display())))?;
+    let _ = std::fs::remove_file(&path);
+    let on_disk = metadata.blocks() * 512;
+    Ok(Row {
+        name: "saved core of 1 GiB by 4K pages".into(),
+        value: metadata.len() as f64 / f64::from(1 << 20),
+        unit: "MiB",
+        target: Target::None,
+        method: format!(
+            "boot::save; {:.2} MiB on disk",
+            on_disk as f64 / f64::from(1 << 20)
+        ),
+        detail: json!({"bytes": metadata.len(), "bytes_on_disk": on_disk}),
+    })
+}

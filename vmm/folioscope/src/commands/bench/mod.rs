@@ -1,0 +1,220 @@
+//! `folioscope bench`: what the rig costs, measured here and now.
+//!
+//! Figures depend on the machine and on what else it does, so nothing here is ever a test. What is
+//! compared is measured in turn in the same run.
+
+mod bare;
+mod boot;
+mod checkpoint;
+mod dump;
+mod row;
+mod tour;
+mod walk;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use protocol::{Advice, Command as Request, Operation, Outcome as Reply, Spawned};
+use serde_json::json;
+
+use super::Outcome;
+use crate::guest::unexpected;
+use crate::ops::{advise, map, write};
+use crate::options::GuestOptions;
+use crate::{Error, EXIT_OK};
+use row::Row;
+
+/// Measure walk, boot, checkpoint, dump and tour; print a table with the targets
+#[derive(Args, Debug)]
+#[command(after_help = "Example: folioscope bench --only walk,checkpoint --json out/bench.json")]
+pub struct Bench {
+    #[command(flatten)]
+    guest: GuestOptions,
+    /// Also write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only these measurements
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Walk,
+    Boot,
+    Checkpoint,
+    Dump,
+    Tour,
+}
+
+impl Bench {
+    pub fn run(self) -> Outcome {
+        let started = Instant::now();
+        let progress = Progress { started };
+        let mut rows = Vec::new();
+        for part in Part::value_variants() {
+            if !self.only.is_empty() && !self.only.contains(part) {
+                continue;
+            }
+            let measured = match part {
+                Part::Walk => walk::measure(&self.guest, &progress),
+                Part::Boot => boot::measure(&self.guest, &progress),
+                Part::Checkpoint => checkpoint::measure(&self.guest, &progress),
+                Part::Dump => dump::measure(&self.guest, &progress),
+                Part::Tour => tour::measure(&self.guest, &progress),
+            };
+            progress.done();
+            rows.extend(measured?);
+        }
+        row::print(&mut io::stdout().lock(), &rows)
+            .map_err(Error::io("write to standard output"))?;
+        if let Some(path) = &self.json {
+            write_json(path, &rows, started.elapsed())?;
+        }
+        Ok(EXIT_OK)
+    }
+}
+
+fn write_json(path: &Path, rows: &[Row], took: Duration) -> Result<(), Error> {
+    let all = json!({
+        "format": "folioscope-bench-1",
+        "version": env!("CARGO_PKG_VERSION"),
+        "host": {
+            "cpu": cpu_model(),
+            "cpus": std::thread::available_parallelism().map_or(1, usize::from),
+            "load_average": load_average(),
+        },
+        "seconds": took.as_secs_f64(),
+        "rows": rows,
+    });
+    std::fs::write(path, format!("{all:#}\n"))
+        .map_err(Error::io(format!("write {}", path.display())))
+}
+
+fn cpu_model() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Of the last minute: how much else the host had to do.
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Says on standard error what is being measured.
+struct Progress {
+    started: Instant,
+}
+
+impl Progress {
+    fn say(&self, what: &str) {
+        let seconds = self.started.elapsed().as_secs();
+        if io::stderr().is_terminal() {
+            eprint!("\r\x1b[Kbench, {seconds} s: {what} ...\r");
+            let _ = io::stderr().flush();
+        } else {
+            eprintln!("folioscope: bench, {seconds} s: {what}");
+        }
+    }
+
+    fn done(&self) {
+        if io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// Another process of this program.
+fn ourselves(arguments: &[&str], options: &GuestOptions) -> Result<Command, Error> {
+    let program =
+        std::env::current_exe().map_err(Error::io("find this program's own executable"))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(kernel) = &options.kernel {
+        command.arg("--kernel").arg(kernel);
+    }
+    if let Some(vmlinux) = &options.vmlinux {
+        command.arg("--vmlinux").arg(vmlinux);
+    }
+    command.arg("--initrd").arg(&options.initrd);
+    command.args(["--granule", options.granule.name()]);
+    command.args(["--cpu", &options.cpu]);
+    command.args(["--memory", &options.memory.to_string()]);
+    command.args(["--smp", &options.smp.to_string()]);
+    if !options.append.is_empty() {
+        command.arg(format!("--append={}", options.append));
+    }
+    command.arg("--qemu").arg(&options.qemu);
+    command.arg("--out").arg(&options.out);
+    Ok(command)
+}
+
+/// A child that ends with us, and when this is dropped.
+struct Helper(Child);
+
+impl Helper {
+    fn start(command: &mut Command) -> Result<Self, Error> {
+        use std::os::unix::process::CommandExt as _;
+        let name = command.get_program().to_string_lossy().into_owned();
+        // SAFETY: between fork and exec only prctl runs, which is a plain system call.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = command.stderr(Stdio::null()).spawn();
+        child
+            .map(Self)
+            .map_err(Error::io(format!("start {name} (is it installed?)")))
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // Gone already, perhaps.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Maps `bytes` of memory by pages of the smallest size in a new process and writes to each; gives the
+/// process's two numbers.
+fn populate(
+    bytes: u64,
+    mut ask: impl FnMut(Request) -> Result<Reply, Error>,
+) -> Result<Spawned, Error> {
+    /// A request's deadline is for a quarter of this on a busy host.
+    const AT_ONCE: u64 = 64 << 20;
+    let request = Request::Spawn {
+        name: "bench".into(),
+        cpu: None,
+        randomize: false,
+    };
+    let spawned = match ask(request)? {
+        Reply::Spawned(spawned) => spawned,
+        other => return Err(unexpected("spawn", &other)),
+    };
+    let process = spawned.process;
+    let mut op = |op: Operation| ask(Request::Op { process, op });
+    let address = match op(map(bytes, 0))? {
+        Reply::Mapped { address, .. } => address,
+        other => return Err(unexpected("mmap", &other)),
+    };
+    op(advise(address, bytes, Advice::Nohugepage))?;
+    for offset in (0..bytes).step_by(AT_ONCE as usize) {
+        op(write(address + offset, AT_ONCE.min(bytes - offset)))?;
+    }
+    Ok(spawned)
+}
