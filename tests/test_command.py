@@ -1,0 +1,493 @@
+"""The command line: what each subcommand prints, writes and answers, and that its guest ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from folioscope.client import ROOT
+from folioscope.layout import LAYOUTS
+
+from command import BOOT_SECONDS, GONE_SECONDS, Running, folioscope, wait_until
+
+SUBCOMMANDS = ["run", "boot", "dump", "check", "explain", "save", "schema", "completions", "session"]
+LAYOUT = LAYOUTS["4k"]
+COLUMNS = 100
+CONTIGUOUS = 1 << 52
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for --out; its path is short, as a Unix socket's has to be."""
+    return tmp_path_factory.mktemp("cli")
+
+
+# The tour, as a report in each form.
+
+
+@pytest.fixture(scope="module")
+def reports(place: Path) -> dict[str, Any]:
+    """Two workloads of the tour, in each form of the report."""
+    files = {name: place / f"tour.{name}" for name in ("json", "junit", "ktap")}
+    options = [word for name, path in files.items() for word in (f"--{name}", path)]
+    text = folioscope("run", "--only", "anon,fork", "--out", place, *options).ok()
+    return {"text": text, **{name: path.read_text() for name, path in files.items()}}
+
+
+def checkpoints(reports: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of the JSON report."""
+    return json.loads(reports["json"])["steps"]
+
+
+def test_json_is_valid(reports: dict[str, Any]) -> None:
+    """The report is what the schema says, and what the tour did is in it."""
+    schema = json.loads(folioscope("schema").ok())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    report = json.loads(reports["json"])
+    jsonschema.Draft202012Validator(schema).validate(report)
+    assert (report["outcome"], report["exit_status"], report["totals"]["errors"]) == ("ok", 0, 0)
+    names = [(step["workload"], step["step"]) for step in report["steps"]]
+    assert names == [
+        *(("anon", step) for step in ("forward", "backward", "sparse", "ends")),
+        *(("fork", step) for step in ("parent", "child", "child-wrote", "parent-after")),
+        ("kernel", "upper-half"),
+    ]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(schema).validate({**report, "outcome": "splendid"})
+
+
+def test_junit_has_a_case_per_checkpoint(reports: dict[str, Any]) -> None:
+    """And none of them failed."""
+    root = ElementTree.fromstring(reports["junit"])
+    cases = [(suite.get("name"), case.get("name")) for suite in root.iter("testsuite") for case in suite]
+    assert cases == [(step["workload"], step["step"]) for step in checkpoints(reports)]
+    assert not list(root.iter("failure")) and not list(root.iter("error"))
+
+
+def test_ktap_counts_as_it_plans(reports: dict[str, Any]) -> None:
+    """A version line, a plan per level, and as many results as planned, numbered from 1."""
+    lines = reports["ktap"].splitlines()
+    assert lines[0] == "KTAP version 1"
+    steps = checkpoints(reports)
+    by_workload = {key: list(group) for key, group in itertools.groupby(steps, lambda step: step["workload"])}
+
+    def results(indent: str) -> list[tuple[int, str]]:
+        found = (re.fullmatch(rf"{indent}ok (\d+) (\S+)", line) for line in lines)
+        return [(int(match[1]), match[2]) for match in found if match]
+
+    assert not [line for line in lines if "not ok" in line]
+    assert re.fullmatch(r"1\.\.(\d+)", lines[1])[1] == str(len(by_workload))
+    assert results("") == list(enumerate(by_workload, 1))
+    plans = [int(line.strip()[3:]) for line in lines if line.startswith("  1..")]
+    assert plans == [len(steps) for steps in by_workload.values()]
+    numbered = [(at, step["step"]) for group in by_workload.values() for at, step in enumerate(group, 1)]
+    assert results("  ") == numbered
+    for line in lines:
+        assert re.fullmatch(r" *(KTAP version 1|1\.\.\d+|(not )?ok \d+ .*|# .*)", line), line
+
+
+def test_text_is_for_people(reports: dict[str, Any]) -> None:
+    """No colour where nobody sees it, nothing wider than a terminal but sentences and VMA names."""
+    text = reports["text"]
+    assert "\x1b" not in text and "\r" not in text
+    wide = [line for line in text.splitlines()[1:] if len(line) > COLUMNS]
+    assert not wide, wide
+    assert re.search(r"fffff\w+ \[=+\]", text)
+    assert text.rstrip().endswith("no error found (exit status 0)")
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    """A pseudo terminal: our end and the command's."""
+    ours, theirs = pty.openpty()
+    yield ours, theirs
+    for end in (ours, theirs):
+        with contextlib.suppress(OSError):
+            os.close(end)
+
+
+def on_terminal(terminal: tuple[int, int], *arguments: Any, **environment: str) -> str:
+    """What a command prints on a terminal."""
+    ours, theirs = terminal
+    with Running([str(word) for word in arguments], environment, output=theirs) as running:
+        os.close(theirs)
+        out = b""
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
+            while piece := os.read(ours, 1 << 16):
+                out += piece
+        assert running.end(BOOT_SECONDS).status == 0
+    return out.decode()
+
+
+# A guest that stays, and what is saved of it.
+
+
+class Held:
+    """A guest that `folioscope boot` holds."""
+
+    def __init__(self, running: Running) -> None:
+        self.running = running
+        self.lines = []
+        assert running.child.stdout is not None
+        for line in running.child.stdout:
+            self.lines.append(line)
+            if line.startswith("end:"):
+                break
+        else:
+            raise AssertionError(f"boot ended: {self.lines} {running.child.stderr.read()}")
+        text = "".join(self.lines)
+        self.socket = re.search(r"--guest (\S+)", text)[1]
+        self.pid = int(re.search(r"^process (\d+)", text, re.MULTILINE)[1])
+        self.source = ["--guest", self.socket, "--pid", str(self.pid)]
+
+    def call(self, method: str, **params: Any) -> Any:
+        """A line to its socket, and the answer."""
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.settimeout(BOOT_SECONDS)
+            stream.connect(self.socket)
+            stream.sendall(json.dumps({"id": 7, "method": method, "params": params}).encode() + b"\n")
+            answer = json.loads(stream.makefile().readline())
+        assert answer["id"] == 7 and "ok" in answer, answer
+        return answer["ok"]
+
+    def op(self, process: int, name: str, **params: Any) -> Any:
+        """An operation of a process of the guest."""
+        return self.call("command", command={"op": {"process": process, "op": {name: params}}})
+
+
+@pytest.fixture(scope="module")
+def held(place: Path) -> Iterator[Held]:
+    """`folioscope boot`."""
+    with Running(["boot", "--out", str(place), "--memory", "512M"]) as running:
+        held = Held(running)
+        yield held
+        running.child.send_signal(signal.SIGINT)
+        running.child.wait(timeout=GONE_SECONDS)
+        running.nothing_left()
+
+
+@pytest.fixture(scope="module")
+def core(held: Held, place: Path) -> Path:
+    """A snapshot of its process."""
+    path = place / "saved.core"
+    said = folioscope("save", *held.source, path).ok()
+    assert re.fullmatch(rf"{path}: 2 CPUs, \d+ KiB of guest memory, 1 process\(es\)\n", said)
+    return path
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    """The entries of a dump in JSON, with the numbers as numbers."""
+    found = json.loads(text)
+    for row in found:
+        for name in ("va", "table", "word", "group"):
+            row[name] = int(row[name], 16) if row[name] else None
+    return found
+
+
+def folded(core: Path) -> list[dict[str, Any]]:
+    """The contiguous level-3 entries of a saved process."""
+    return rows(folioscope("dump", core, "--contiguous", "--level", "3", "--format", "json").ok())
+
+
+def test_boot_says_how_to_attach(held: Held) -> None:
+    """The lines that it prints work when pasted."""
+    assert Path(held.socket).is_socket()
+    printed = [line for line in held.lines if "folioscope check" in line]
+    arguments = printed[0].split("folioscope ", 1)[1].split()
+    assert "no error found" in folioscope(*arguments).ok()
+    processes = held.call("command", command={"processes": {}})["processes"]["processes"]
+    assert held.pid in [process["pid"] for process in processes]
+
+
+def test_live_is_as_saved(held: Held, core: Path) -> None:
+    """The same process, untouched: what is read live is what was saved, entry by entry and in the verdict."""
+    assert folioscope("dump", *held.source).ok() == folioscope("dump", core).ok()
+    live, saved = folioscope("check", *held.source).ok(), folioscope("check", core).ok()
+
+    def of_process(text: str) -> str:
+        return text[: text.index("linear map:")]
+
+    assert of_process(live) == of_process(saved)
+
+
+def test_dump_in_each_form(core: Path) -> None:
+    """Text, JSON and CSV hold the same entries."""
+    text = folioscope("dump", core).ok().splitlines()
+    as_json = json.loads(folioscope("dump", core, "--format", "json").ok())
+    as_csv = list(csv.DictReader(io.StringIO(folioscope("dump", core, "--format", "csv").ok())))
+    assert len(text) == len(as_json) == len(as_csv) > 100
+    for line, row, cells in zip(text, as_json, as_csv, strict=True):
+        assert {key: str(value if value is not None else "") for key, value in row.items()} == cells
+        va, level, _ = line.split(maxsplit=2)
+        assert (int(va, 16), level) == (int(row["va"], 16), f"L{row['level']}")
+        assert row["descriptor"] in line
+    assert [int(row["va"], 16) for row in as_json] == sorted(int(row["va"], 16) for row in as_json)
+
+
+def test_dump_filters(core: Path) -> None:
+    """Each filter takes away what it says, and nothing else."""
+
+    def dump(*options: Any) -> list[dict[str, Any]]:
+        return rows(folioscope("dump", core, "--format", "json", *options).ok())
+
+    everything = dump()
+    contiguous = dump("--contiguous")
+    assert contiguous == [row for row in everything if row["word"] & CONTIGUOUS]
+    # Four blocks were written, and one has lost a page since.
+    groups = {row["group"] for row in contiguous}
+    assert len(contiguous) == 3 * LAYOUT.cont_pages and len(groups) == 3
+    first = min(groups)
+    assert groups == {first, first + 2 * LAYOUT.block, first + 3 * LAYOUT.block}
+
+    ranged = dump("--va", f"{first:#x}-{first + LAYOUT.block:#x}")
+    assert ranged == [row for row in contiguous if row["group"] == first]
+    assert dump("--level", 2) == []
+    tables = dump("--level", 2, "--tables")
+    assert tables and all(row["level"] == 2 and row["descriptor"].startswith("table ") for row in tables)
+    # 52-bit addresses with 4K pages: LPA2, which begins at level -1.
+    assert {row["level"] for row in dump("--tables")} == {-1, 0, 1, 2, 3}
+    assert dump("--findings") == []
+    kernel = dump("--kernel", "--level", 2)
+    assert kernel and all(row["va"] >> 55 & 1 and row["level"] == 2 for row in kernel)
+
+
+def corrupted(core: Path, to: Path, row: dict[str, Any], word: int) -> Path:
+    """A copy of a core with another word in the place of an entry."""
+    shutil.copy(core, to)
+    with to.open("r+b") as file:
+        head = file.read(64)
+        assert head[:4] == b"\x7fELF"
+        (table,) = struct.unpack_from("<Q", head, 32)
+        (count,) = struct.unpack_from("<H", head, 56)
+        for index in range(count):
+            file.seek(table + 56 * index)
+            kind, _, offset, _, physical, size, _, _ = struct.unpack("<IIQQQQQQ", file.read(56))
+            if kind == 1 and physical <= row["table"] < physical + size:
+                file.seek(offset + row["table"] - physical + 8 * row["index"])
+                assert struct.unpack("<Q", file.read(8)) == (row["word"],)
+                file.seek(-8, os.SEEK_CUR)
+                file.write(struct.pack("<Q", word))
+                return to
+    raise AssertionError(f"no segment of {core} holds the table {row['table']:#x}")
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("A4", lambda word: word & ~CONTIGUOUS),
+        ("A3", lambda word: word ^ LAYOUT.page),
+        ("A5", lambda word: word ^ 1 << 54),
+        ("L1", lambda word: 0),
+    ],
+)
+def test_errors_end_with_status_1(core: Path, tmp_path: Path, rule: str, change: Any) -> None:
+    """A word of a folded block, changed in the file: the rule is named, with the address and the words."""
+    row = folded(core)[5]
+    word = change(row["word"])
+    path = corrupted(core, tmp_path / "broken.core", row, word)
+    ended = folioscope("check", path, "--junit", tmp_path / "junit.xml", "--ktap", tmp_path / "ktap")
+    assert (ended.status, ended.err) == (1, "")
+    assert re.search(rf"^  {rule} boot \(\d+\) VA 0x\w+ level 3: ", ended.out, re.MULTILINE), ended.out
+    assert f"{word:016x}" in ended.out and "(exit status 1)" in ended.out
+    assert list(ElementTree.parse(tmp_path / "junit.xml").iter("failure"))
+    assert "not ok 1 check" in (tmp_path / "ktap").read_text()
+    shown = rows(folioscope("dump", path, "--findings", "--format", "json").ok())
+    assert row["va"] - row["va"] % LAYOUT.block in {entry["va"] for entry in shown}
+
+
+def test_colour_is_for_terminals(core: Path, tmp_path: Path, terminal: tuple[int, int]) -> None:
+    """The same words with and without; NO_COLOR turns it off."""
+    shown = on_terminal(terminal, "check", core)
+    plain = folioscope("check", core).ok()
+    assert "\x1b[" in shown
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n") == plain
+    assert max(len(line) for line in plain.splitlines() if not line.startswith("  not")) <= COLUMNS
+
+
+def test_colour_can_be_refused(core: Path, terminal: tuple[int, int]) -> None:
+    """https://no-color.org"""
+    assert "\x1b" not in on_terminal(terminal, "check", core, NO_COLOR="1")
+
+
+def test_readelf_opens_the_core(core: Path) -> None:
+    """A core like any other: two threads, the regions as segments."""
+    tool = shutil.which("readelf") or shutil.which("aarch64-linux-gnu-readelf")
+    assert tool, "readelf is missing; install binutils"
+    read = subprocess.run([tool, "-hlnW", core], capture_output=True, text=True, check=True, timeout=30)
+    assert "CORE (Core file)" in read.stdout and "AArch64" in read.stdout
+    assert read.stdout.count("NT_PRSTATUS") == 2
+    assert len(re.findall(r"^  LOAD ", read.stdout, re.MULTILINE)) > 3
+    assert not re.search("warning|error", read.stderr, re.IGNORECASE), read.stderr
+
+
+def test_gdb_opens_the_core(core: Path) -> None:
+    """Registers and memory, where a gdb that knows arm64 is installed; readelf has had a look anyway."""
+    row = folded(core)[0]
+    for name in ("gdb-multiarch", "gdb"):
+        script = ["-ex", "set architecture aarch64", "-ex", f"core-file {core}"]
+        script += ["-ex", "info registers pc", "-ex", f"x/1gx {row['table'] + 8 * row['index']:#x}"]
+        if not shutil.which(name):
+            continue
+        said = subprocess.run(
+            [name, "-nx", "-q", "-batch", *script], check=False, capture_output=True, text=True, timeout=60
+        )
+        if "aarch64" in said.stderr and "Undefined item" in said.stderr:
+            continue
+        assert f"0x{row['word']:016x}" in said.stdout
+        assert re.search(r"^pc +0x", said.stdout, re.MULTILINE)
+        return
+
+
+# Why an address is as it is.
+
+
+@pytest.fixture(scope="module")
+def ends(held: Held, place: Path) -> tuple[Path, int]:
+    """A process with an area of half a block, a block and half a block, and a snapshot of it."""
+    spawned = held.call("command", command={"spawn": {"name": "ends"}})["spawned"]
+    process = spawned["process"]
+    block = LAYOUT.block
+    where = {"isolated": {"offset": block // 2}}
+    address = held.op(process, "mmap", length=4 * block, place=where)["mapped"]["address"]
+    assert address % block == block // 2
+    held.op(process, "madvise", address=address, length=4 * block, advice="hugepage")
+    held.op(process, "touch", address=address, length=2 * block, access="write", order="forward")
+    path = place / "ends.core"
+    folioscope("save", "--guest", held.socket, "--pid", str(spawned["pid"]), path).ok()
+    held.call("command", command={"kill": {"process": process}})
+    return path, address
+
+
+def test_explain_a_folded_block(core: Path) -> None:
+    """The policy, what it preferred, what it chose, and the entry."""
+    row = folded(core)[5]
+    said = folioscope("explain", hex(row["va"]), core).ok()
+    order = LAYOUT.cont_order
+    assert re.search(rf"^  VMA +{row['group']:#x}-{row['group'] + 4 * LAYOUT.block:#x} rw-p", said, re.MULTILINE), said
+    assert re.search(rf"^  policy +variable, preferred order {order}$", said, re.MULTILINE), said
+    assert f"chosen   order {order}: a folio of {LAYOUT.block // 1024} KiB at {row['group']:#x}" in said
+    assert re.search(r"mapped +to .* level 3 entry .* Contiguous", said)
+    assert "hinted by MADV_HUGEPAGE" in said
+
+
+def test_explain_where_the_vma_ends(ends: tuple[Path, int]) -> None:
+    """Each larger order was looked at and rejected for the VMA's start."""
+    core, address = ends
+    said = folioscope("explain", hex(address), core).ok()
+    half = LAYOUT.cont_order - 1
+    assert f"preferred order {LAYOUT.cont_order}" in said
+    assert re.search(rf"^  order {LAYOUT.cont_order} +.*start.*VMA", said, re.MULTILINE), said
+    assert f"chosen   order {half}:" in said
+    assert "Contiguous" not in said
+
+
+def test_explain_what_never_faulted(ends: tuple[Path, int]) -> None:
+    """Inside the VMA, and nobody has been there."""
+    core, address = ends
+    said = folioscope("explain", hex(address + 3 * LAYOUT.block), core).ok()
+    assert re.search(rf"^  VMA +{address:#x}-", said, re.MULTILINE)
+    assert re.search(r"^  mapped +no: level", said, re.MULTILINE)
+    assert "no record of this address" in said
+
+
+def test_explain_outside_of_any_vma(ends: tuple[Path, int]) -> None:
+    """Nothing may be mapped there."""
+    core, address = ends
+    said = folioscope("explain", hex(address - LAYOUT.block), core).ok()
+    assert re.search(r"^  VMA +none: nothing may be mapped here$", said, re.MULTILINE)
+    assert re.search(r"^  mapped +no", said, re.MULTILINE)
+
+
+# The command itself.
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_help_has_an_example(name: str) -> None:
+    """And the example names the subcommand."""
+    assert re.search(rf"^Example: .*folioscope {name}", folioscope(name, "--help").ok(), re.MULTILINE)
+
+
+def test_help_lists_subcommands_and_exit_statuses() -> None:
+    """All that is tested here, at least."""
+    said = folioscope("--help").ok()
+    listed = re.findall(r"^  ([a-z]+) ", said, re.MULTILINE)
+    assert set(SUBCOMMANDS) <= set(listed)
+    assert "Exit status: 0 no error found; 1 errors found; 2 could not be judged." in said
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions(shell: str) -> None:
+    """They name the subcommands, and the shell, where it is here, can read them."""
+    said = folioscope("completions", shell).ok()
+    assert all(name in said for name in SUBCOMMANDS)
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=said, text=True, check=True, timeout=30)
+    else:
+        assert shell != "bash"
+
+
+@pytest.mark.parametrize("command", [["schema"], ["completions", "bash"], ["dump", "CORE"], ["check", "CORE"]])
+@pytest.mark.parametrize("sink", ["full", "head"])
+def test_output_that_cannot_be_written(command: list[str], sink: str, core: Path) -> None:
+    """A full disk is told in a sentence; that `head` has read enough is nobody's trouble."""
+    arguments = [str(core) if word == "CORE" else word for word in command]
+    if sink == "full":
+        with open("/dev/full", "w") as full, Running(arguments, output=full) as running:
+            assert "could not write to standard output: No space left" in running.end(30).sentence()
+        return
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe, Running(arguments, output=pipe) as running:
+        pipe.close()
+        ended = running.end(30)
+    assert (ended.status in (0, 2), ended.err) == (True, "")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("command", ["boot", "run"])
+def test_the_guest_ends_with_the_command(tmp_path: Path, command: str, how: signal.Signals) -> None:
+    """However it ends: no QEMU is there two seconds later."""
+    with Running([command, "--out", str(tmp_path), "--memory", "256M"]) as running:
+        assert wait_until(running.qemus, BOOT_SECONDS), "QEMU did not start"
+        tasks = Path(f"/proc/{running.child.pid}/task")
+        children = " ".join((task / "children").read_text() for task in tasks.iterdir())
+        (qemu,) = running.qemus()
+        assert str(qemu) in children.split()
+        running.child.send_signal(how)
+        assert running.child.wait(timeout=GONE_SECONDS) == -how
+        running.nothing_left()
+        assert not Path(f"/proc/{qemu}/exe").exists()
+
+
+def test_two_runs_side_by_side(place: Path) -> None:
+    """In one directory, and neither hears of the other."""
+    arguments = ["run", "--only", "munmap", "--out", str(place), "--memory", "256M"]
+    with Running(arguments) as one, Running(arguments) as other:
+        for running in (one, other):
+            assert "no error found" in running.end(2 * BOOT_SECONDS).ok()
+
+
+def test_what_is_gone_is_cleared_away(place: Path) -> None:
+    """Directories of guests that have ended go with the next start; bundles stay."""
+    dead = place / "guests" / "4194304"
+    dead.mkdir(parents=True)
+    (dead / "console.log").write_text("long ago")
+    folioscope("run", "--out", place, "--kernel", ROOT / "Makefile").sentence()
+    assert not dead.exists()
