@@ -18,8 +18,6 @@ use crate::link::Link;
 use crate::options::{GuestOptions, MachineName};
 use crate::Error;
 
-/// How long a kernel may take until its agent speaks. A stock one takes some ten seconds on a slow host.
-const BOOT: Duration = Duration::from_secs(120);
 /// What an operation may take, unless its caller says otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 /// A guest that runs and obeys.
@@ -66,7 +64,7 @@ impl Guest {
         let initrd = options.initrd_path()?;
         let started = Instant::now();
         let mut link = Link::new(boot::qemu(options, &kernel, &initrd, &scratch)?);
-        let hello = match link.hello(BOOT) {
+        let hello = match link.hello(Duration::from_secs(options.boot_timeout)) {
             Ok(hello) => hello,
             Err(error) => return Err(boot::failed(&mut link, &kernel, &options.out, error)),
         };

@@ -85,6 +85,9 @@ pub struct GuestOptions {
     /// The QEMU to run
     #[arg(long, value_name = "FILE", default_value = "qemu-system-aarch64")]
     pub qemu: PathBuf,
+    /// Seconds that the guest may take until its agent speaks
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub boot_timeout: u64,
     /// Where logs and bundles go
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::Args;
 
+use super::output::say;
 use super::Outcome;
 use crate::guest::Guest;
 use crate::ops::{advise, map, write};
@@ -24,14 +25,17 @@ pub struct Boot {
 impl Boot {
     pub fn run(self) -> Outcome {
         let mut guest = Guest::boot(&self.guest)?;
-        let pid = demonstrate(&mut guest)?;
+        let pid = demonstrate(&mut guest).map_err(|error| match error.lost() {
+            true => control::keep(&mut guest, &self.guest.out, error),
+            false => error,
+        })?;
         let socket = guest.scratch().join(SOCKET);
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).map_err(Error::io(format!(
             "listen on {} (a Unix socket's path may have 107 bytes)",
             socket.display()
         )))?;
-        tell(&guest, &socket, pid);
+        tell(&guest, &socket, pid)?;
         for stream in listener.incoming() {
             let stream = stream.map_err(Error::io("accept a connection"))?;
             let input = BufReader::new(
@@ -78,23 +82,24 @@ fn demonstrate(guest: &mut Guest) -> Result<i32, Error> {
     Ok(spawned.pid)
 }
 
-fn tell(guest: &Guest, socket: &Path, pid: i32) {
+fn tell(guest: &Guest, socket: &Path, pid: i32) -> Result<(), Error> {
     let (hello, socket) = (guest.hello(), socket.display());
-    println!(
+    say!(
         "guest: Linux {}, {} KiB pages, {} CPUs, ready after {:.1} s",
         hello.kernel_release,
         hello.page_size / 1024,
         hello.cpus,
         guest.ready_after().as_secs_f64()
     );
-    println!(
+    say!(
         "process {pid} waits for operations; its console is in {}",
         guest.scratch().join("console.log").display()
     );
-    println!("look:    folioscope check --guest {socket} --pid {pid}");
-    println!("         folioscope dump --guest {socket} --pid {pid} --contiguous");
-    println!("         folioscope save --guest {socket} --pid {pid} saved.core");
-    println!("drive:   a line of JSON to that socket, for example");
-    println!("         {{\"id\":1,\"method\":\"command\",\"params\":{{\"command\":{{\"processes\":{{}}}}}}}}");
-    println!("end:     Ctrl-C");
+    say!("look:    folioscope check --guest {socket} --pid {pid}");
+    say!("         folioscope dump --guest {socket} --pid {pid} --contiguous");
+    say!("         folioscope save --guest {socket} --pid {pid} saved.core");
+    say!("drive:   a line of JSON to that socket, for example");
+    say!("         {{\"id\":1,\"method\":\"command\",\"params\":{{\"command\":{{\"processes\":{{}}}}}}}}");
+    say!("end:     Ctrl-C");
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use clap::Args;
 use stage1::{Lookup, VirtualAddress};
 
+use super::output::say;
 use super::Outcome;
 use crate::capture::Subject;
 use crate::options::parse_address;
@@ -25,41 +26,49 @@ impl Explain {
         let Source { snapshot, .. } = self.source.open()?;
         let subject = Subject::find(&snapshot, self.source.pid)?;
         let (va, page) = (self.va, snapshot.notes.page_size.max(4096));
-        println!(
+        say!(
             "{:#x} in process {} ({})",
-            va, subject.process.pid, subject.process.name
+            va,
+            subject.process.pid,
+            subject.process.name
         );
         let vma = subject.vmas.iter().find(|vma| vma.contains(va));
         match vma {
-            Some(vma) => println!(
+            Some(vma) => say!(
                 "  VMA      {:#x}-{:#x} {} {}",
                 vma.start,
                 vma.end,
                 vma.permissions.text(),
                 vma.name
             ),
-            None => println!("  VMA      none: nothing may be mapped here"),
+            None => say!("  VMA      none: nothing may be mapped here"),
         }
         match stage1::lookup(&snapshot.memory, &subject.regime, VirtualAddress(va)) {
-            Lookup::Mapped { entry, pa, .. } => println!(
+            Lookup::Mapped { entry, pa, .. } => say!(
                 "  mapped   to {pa} by level {} entry {} of table {}: {}",
-                entry.descriptor.level, entry.index, entry.table, entry.descriptor
+                entry.descriptor.level,
+                entry.index,
+                entry.table,
+                entry.descriptor
             ),
-            Lookup::NotMapped { entry } => println!(
+            Lookup::NotMapped { entry } => say!(
                 "  mapped   no: level {} entry {} of table {} is {:#x}",
-                entry.descriptor.level, entry.index, entry.table, entry.descriptor.word
+                entry.descriptor.level,
+                entry.index,
+                entry.table,
+                entry.descriptor.word
             ),
-            Lookup::BeyondOutputSize { entry } => println!(
+            Lookup::BeyondOutputSize { entry } => say!(
                 "  mapped   no: its output address is beyond the output size: {}",
                 entry.descriptor
             ),
-            Lookup::OutsideRegime => println!("  mapped   no: the address is not in this half"),
-            Lookup::Problem(problem) => println!("  mapped   cannot be said: {problem}"),
+            Lookup::OutsideRegime => say!("  mapped   no: the address is not in this half"),
+            Lookup::Problem(problem) => say!("  mapped   cannot be said: {problem}"),
         }
         let orders = match &subject.orders {
             Ok(orders) => orders,
             Err(why) => {
-                println!("  order    not judged: {why}");
+                say!("  order    not judged: {why}");
                 return Ok(EXIT_NOT_JUDGED);
             }
         };
@@ -73,7 +82,7 @@ impl Explain {
                 } else {
                     ""
                 };
-                println!(
+                say!(
                     "  fault    at {:#x}, CPU {}, {:.6} s after boot, VMA then {:#x}-{:#x}{hint}",
                     record.address,
                     record.cpu,
@@ -81,31 +90,31 @@ impl Explain {
                     record.vm_start,
                     record.vm_end
                 );
-                println!(
+                say!(
                     "  policy   {}, preferred order {preferred}",
                     record.policy.name()
                 );
                 for (order, reason) in record.reasons.iter().enumerate().rev() {
                     if let Some(why) = reason.rejection() {
-                        println!("  order {order:<2} {why}");
+                        say!("  order {order:<2} {why}");
                     }
                 }
                 match record.folio(page) {
-                    Some((start, size)) => println!(
+                    Some((start, size)) => say!(
                         "  chosen   order {}: a folio of {} KiB at {start:#x}",
                         record.chosen.unwrap_or_default(),
                         size / 1024
                     ),
-                    None => println!("  chosen   none: the fault ended without a folio"),
+                    None => say!("  chosen   none: the fault ended without a folio"),
                 }
             }
-            None if orders.lost > 0 => println!(
+            None if orders.lost > 0 => say!(
                 "  order    no record of this address; {} older records were overwritten",
                 orders.lost
             ),
-            None => println!(
-                "  order    no record of this address: no anonymous write fault brought it in"
-            ),
+            None => {
+                say!("  order    no record of this address: no anonymous write fault brought it in")
+            }
         }
         Ok(EXIT_OK)
     }

@@ -1,5 +1,6 @@
 //! The subcommands, one module each.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -11,6 +12,7 @@ mod boot;
 mod check;
 mod dump;
 mod explain;
+mod output;
 mod run;
 mod save;
 mod session;
@@ -72,26 +74,20 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
         Command::Save(save) => save.run(),
-        Command::Schema => {
-            println!("{:#}", verdict::schema());
-            Ok(EXIT_OK)
-        }
+        Command::Schema => output::line(format_args!("{:#}", verdict::schema())).map(|()| EXIT_OK),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Cli::command(),
-                "folioscope",
-                &mut std::io::stdout(),
-            );
-            Ok(EXIT_OK)
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "folioscope", &mut text);
+            output::bytes(&text).map(|()| EXIT_OK)
         }
         Command::Bench(bench) => bench.run(),
         Command::Session(session) => session.run(),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
+        Err(error) if output::nobody_reads(&error) => ExitCode::from(EXIT_NOT_JUDGED),
         Err(error) => {
-            anstream::eprintln!("folioscope: {error}");
+            let _ = writeln!(std::io::stderr(), "folioscope: {error}");
             ExitCode::from(EXIT_NOT_JUDGED)
         }
     }

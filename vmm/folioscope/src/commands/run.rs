@@ -1,11 +1,12 @@
 //! `folioscope run`: the tour, judged.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use verdict::{Expectation, ProcessVerdict, Report, Step};
 
+use super::output::say;
 use super::Outcome;
 use crate::capture::{judge_kernel_half, Extent};
 use crate::control;
@@ -15,6 +16,9 @@ use crate::report::{about, ReportFormat, ReportOptions};
 use crate::stage::{Seen, Stage};
 use crate::tour::{Workload, WORKLOADS};
 use crate::Error;
+
+/// How often the guest is looked at again until a CPU idles in the kernel.
+const IDLE_LOOKS: u32 = 25;
 
 /// Boot a guest, run the tour of fault workloads in it, judge its page tables from outside
 #[derive(Args, Debug)]
@@ -50,7 +54,7 @@ impl Run {
         let hello = guest.hello();
         let text = self.report.format == ReportFormat::Text;
         if text {
-            println!(
+            say!(
                 "guest: Linux {}, {} KiB pages, {} CPUs ({}), policy {}; agent ready after {:.1} s",
                 hello.kernel_release,
                 hello.page_size / 1024,
@@ -65,6 +69,7 @@ impl Run {
             );
         }
         let mut report = None;
+        let mut lost = false;
         for workload in chosen {
             progress(&format!(
                 "workload {} ({:.0} s)",
@@ -76,7 +81,8 @@ impl Run {
                 Ok(played) => played,
                 Err(error) => {
                     // What was judged so far counts; what is left of the guest is kept.
-                    let error = if error.lost() {
+                    lost = error.lost();
+                    let error = if lost {
                         control::keep(&mut guest, &self.guest.out, error)
                     } else {
                         error
@@ -89,11 +95,11 @@ impl Run {
                 }
             };
             if text {
-                println!("\n{} - {}", workload.name, workload.title);
+                say!("\n{} - {}", workload.name, workload.title);
             }
             if let Some(why) = &played.left_out {
                 if text {
-                    println!("  left out: {why}");
+                    say!("  left out: {why}");
                 }
                 continue;
             }
@@ -108,8 +114,15 @@ impl Run {
                     .into(),
             )
         })?;
-        if report.not_judged.is_empty() {
-            self.kernel_half(&mut guest, &mut report, text)?;
+        if !lost {
+            if let Err(error) = self.kernel_half(&mut guest, &mut report, text) {
+                let error = if error.lost() {
+                    control::keep(&mut guest, &self.guest.out, error)
+                } else {
+                    error
+                };
+                report.push_not_judged(format!("the kernel half: {error}"));
+            }
         }
         if text {
             let mut out = io::stdout().lock();
@@ -191,21 +204,37 @@ impl Run {
     fn kernel_half(&self, guest: &mut Guest, report: &mut Report, text: bool) -> Result<(), Error> {
         let process = guest.spawn("kernel")?.process;
         guest.hold(process)?;
-        let capture = guest.capture(process, Extent { kernel: true }, &[])?;
+        let mut capture = guest.capture(process, Extent { kernel: true }, &[])?;
         guest.release(process)?;
+        // A lone CPU at EL0 may show KPTI's trampoline: with nothing left to do it idles at EL1.
+        for _ in 0..IDLE_LOOKS {
+            if crate::capture::kernel_half(&capture.snapshot.cpus).is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            capture = guest.capture_all()?;
+        }
         let mut step = Step {
             workload: "kernel".into(),
             step: "upper-half".into(),
             ..Step::default()
         };
         match judge_kernel_half(&capture.snapshot) {
-            Ok(verdict) => step.kernel = Some(verdict),
+            Ok(mut verdict) => {
+                if guest.kernel().symbols.is_none() {
+                    verdict.notes.push(
+                        "order records were not read: they need the kernel's vmlinux (--vmlinux)"
+                            .into(),
+                    );
+                }
+                step.kernel = Some(verdict);
+            }
             Err(error) => step.not_judged.push(verdict::NotJudged {
                 reason: error.to_string(),
             }),
         }
         if text {
-            println!("\nkernel - the upper half");
+            say!("\nkernel - the upper half");
             verdict::text::write_step(&mut io::stdout().lock(), &step, &self.report.text())
                 .map_err(Error::io("write to standard output"))?;
         }

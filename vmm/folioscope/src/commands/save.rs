@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::output::say;
 use super::Outcome;
 use crate::boot;
 use crate::source::SourceOptions;
@@ -44,7 +45,7 @@ impl Save {
             .iter()
             .map(|region| region.range().bytes)
             .sum();
-        println!(
+        say!(
             "{}: {} CPUs, {} KiB of guest memory, {} process(es)",
             self.file.display(),
             source.snapshot.cpus.len(),
