@@ -28,7 +28,7 @@ mkdir -p "$work"/root/{dev,proc,sys}
 status=0
 for cpu in "$@"; do
 	out=$work/$cpu.log
-	qemu-system-aarch64 -M virt,gic-version=3 -cpu "$cpu" -smp 2 -m 1G -nic none -nographic \
+	setpriv --pdeathsig KILL qemu-system-aarch64 -M virt,gic-version=3 -cpu "$cpu" -smp 2 -m 1G -nic none -nographic \
 		-gdb "unix:$work/gdb,server=on,wait=off" -kernel "$kernel/Image" -initrd "$work/initrd" \
 		-append 'console=ttyAMA0 quiet stay panic=-1' -no-reboot </dev/null >"$out" 2>&1 &
 	guest=$!
