@@ -8,6 +8,7 @@ dimensions are chosen with ``--granule``, ``--cpu``, ``--policy`` and ``--machin
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -144,14 +145,11 @@ def wanted(granule: str, cpu: str, machine: str, request: pytest.FixtureRequest)
 
 
 @pytest.fixture
-def guest(rig: Rig, wanted: Wanted, request: pytest.FixtureRequest) -> Iterator[Guest]:
+def guest(rig: Rig, wanted: Wanted) -> Iterator[Guest]:
     """A guest in its default state. If it is lost, the test fails, a bundle stays, and the next test gets another."""
     guest = rig.guest(wanted)
     guest.reset()
     yield guest
-    failed = getattr(request.node, "failed_call", False)
-    if failed or guest.session.lost:
-        _keep_bundle(guest, request.node)
     if guest.session.lost:
         rig.drop(wanted)
 
@@ -165,7 +163,7 @@ def process(guest: Guest) -> Iterator[Process]:
         process.kill()
 
 
-def _keep_bundle(guest: Guest, node: pytest.Item) -> None:
+def _keep_bundle(guest: Guest, node: pytest.Item) -> Path:
     """Asks the host for what it has; it makes its own bundle when it loses the guest by itself."""
     name = "".join(c if c.isalnum() or c in "-._[]" else "_" for c in node.name)
     place = OUT / "bundles" / f"{name}-{int(time.time())}"
@@ -173,13 +171,17 @@ def _keep_bundle(guest: Guest, node: pytest.Item) -> None:
         guest.call("bundle", path=str(place), why=f"test {node.nodeid} failed")
     except GuestLost as error:
         place.mkdir(parents=True, exist_ok=True)
+        # The host's own bundle of the guest that it lost goes with the logs when the next run begins.
+        if made := re.search(r"what there was of it is in (.+)$", str(error)):
+            shutil.copytree(made[1], place, dirs_exist_ok=True)
         (place / "lost.txt").write_text(f"{error}\n{' '.join(guest.session.command_line)}\n")
-    node.add_report_section("call", "folioscope", f"bundle: {place}")
+    return place
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     outcome = yield
     report = outcome.get_result()
-    if report.when == "call" and report.failed:
-        item.failed_call = True  # type: ignore[attr-defined]
+    guest = getattr(item, "funcargs", {}).get("guest")
+    if report.when == "call" and report.failed and guest:
+        report.sections.append(("folioscope", f"bundle: {_keep_bundle(guest, item)}"))
