@@ -3,6 +3,7 @@
 mod checkpoint;
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -60,10 +61,20 @@ impl Guest {
             ));
         }
         let scratch = boot::scratch(&options.out)?;
-        let kernel = Kernel::prepare(options, &scratch)?;
+        let mut kernel = Kernel::prepare(options, &scratch)?;
         let initrd = options.initrd_path()?;
         let started = Instant::now();
-        let mut link = Link::new(boot::qemu(options, &kernel, &initrd, &scratch)?);
+        // QEMU ends with the thread that starts it, so it is the symbols that another one reads.
+        let (machine, symbols) = std::thread::scope(|scope| {
+            let symbols = scope.spawn(|| kernel.read_symbols(options));
+            let machine = boot::qemu(options, &kernel, &initrd, &scratch);
+            (
+                machine,
+                symbols.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            )
+        });
+        kernel.symbols = symbols?;
+        let mut link = Link::new(machine?);
         let hello = match link.hello(Duration::from_secs(options.boot_timeout)) {
             Ok(hello) => hello,
             Err(error) => return Err(boot::failed(&mut link, &kernel, &options.out, error)),

@@ -27,7 +27,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Reads and unpacks what the options name; an unpacked image goes to `scratch`.
+    /// Reads and unpacks what the options name; an unpacked image goes to `scratch`. The symbols are left for
+    /// [`Kernel::read_symbols`].
     ///
     /// # Errors
     /// What is wrong with the file, in one sentence, and what to give instead.
@@ -54,17 +55,23 @@ impl Kernel {
                 options.cpu
             )));
         }
-        let symbols = options
-            .vmlinux_path(&given)?
-            .map(|path| Symbols::open(&path))
-            .transpose()?;
         Ok(Self {
             given,
             image,
             header: prepared.header,
             release: prepared.release,
-            symbols,
+            symbols: None,
         })
+    }
+
+    /// Reads the symbols of the vmlinux, where there is one. That takes so long that a machine is better
+    /// started meanwhile.
+    ///
+    /// # Errors
+    /// What is wrong with the file, in one sentence, and what to give instead.
+    pub fn read_symbols(&self, options: &GuestOptions) -> Result<Option<Symbols>, Error> {
+        let path = options.vmlinux_path(&self.given)?;
+        Ok(path.map(|path| Symbols::open(&path)).transpose()?)
     }
 
     /// Whether the vmlinux is that of the kernel which runs; without one there is nothing to compare.
