@@ -66,15 +66,9 @@ impl<'g> Stage<'g> {
     /// Where the guest is lost, or a knob that is there cannot be set.
     pub fn new(guest: &'g mut Guest, policy: &str) -> Result<Self, Error> {
         let page = guest.hello().page_size;
-        // CONT_PTE_SHIFT of the granule, asm/pgtable-hwdef.h.
-        let pages = match page {
-            4096 => 16,
-            16384 => 128,
-            _ => 32,
-        };
         let stage = Self {
             page,
-            block: page * pages,
+            block: block_size(page),
             pmd: page * (page / 8),
             policy: policy.to_owned(),
             processes: vec![],
@@ -334,6 +328,16 @@ impl<'g> Stage<'g> {
     /// As all that asks the guest.
     pub fn allow_allocations(&mut self, process: ProcessId) -> StageResult {
         allow_allocations(self.guest, process)
+    }
+}
+
+/// Bytes per level-3 contiguous group, by the bytes of a page: `CONT_PTE_SIZE` of asm/pgtable-hwdef.h.
+#[must_use]
+pub fn block_size(page: u64) -> u64 {
+    page * match page {
+        4096 => 16,
+        16384 => 128,
+        _ => 32,
     }
 }
 

@@ -5,13 +5,15 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use clap::Args;
+use protocol::Advice;
 
 use super::output::say;
 use super::Outcome;
-use crate::guest::Guest;
+use crate::guest::{unexpected, Guest};
 use crate::ops::{advise, map, write};
 use crate::options::GuestOptions;
 use crate::source::SOCKET;
+use crate::stage::block_size;
 use crate::{control, Error, EXIT_OK};
 
 /// Boot a guest and stay; prints how to look into it
@@ -52,33 +54,29 @@ impl Boot {
     }
 }
 
-/// A process to look at from the start: four blocks, one of which has lost a page.
+/// A process to look at from the start: four blocks, one of which has lost a page, and an area that starts and ends
+/// in the middle of a block.
 fn demonstrate(guest: &mut Guest) -> Result<i32, Error> {
-    let (page, spawned) = (guest.hello().page_size, guest.spawn("boot")?);
-    let block = match page {
-        4096 => 16 * page,
-        16384 => 128 * page,
-        _ => 32 * page,
-    };
-    let process = spawned.process;
+    let spawned = guest.spawn("boot")?;
+    let page = guest.hello().page_size;
+    let block = block_size(page);
     if guest.hello().anon_order_policy.is_some() {
         guest.set_policy("variable")?;
     }
-    let protocol::Outcome::Mapped { address, .. } = guest.op(process, map(4 * block, 0))? else {
-        return Err(Error::GuestLost {
-            what: "expected the address of a mapping; host and guest do not agree on the protocol"
-                .into(),
-        });
+    let process = spawned.process;
+    let mut area = |length, offset| -> Result<u64, Error> {
+        let outcome = guest.op(process, map(length, offset))?;
+        let protocol::Outcome::Mapped { address, .. } = outcome else {
+            return Err(unexpected("mmap", &outcome));
+        };
+        guest.op(process, advise(address, length, Advice::Hugepage))?;
+        guest.op(process, write(address, length))?;
+        Ok(address)
     };
-    guest.op(
-        process,
-        advise(address, 4 * block, protocol::Advice::Hugepage),
-    )?;
-    guest.op(process, write(address, 4 * block))?;
-    guest.op(
-        process,
-        advise(address + block + 3 * page, page, protocol::Advice::Dontneed),
-    )?;
+    let whole = area(4 * block, 0)?;
+    area(2 * block, block / 2)?;
+    let hole = advise(whole + block + 3 * page, page, Advice::Dontneed);
+    guest.op(process, hole)?;
     Ok(spawned.pid)
 }
 
