@@ -54,7 +54,7 @@ impl Bench {
     pub fn run(self) -> Outcome {
         let started = Instant::now();
         let progress = Progress { started };
-        let mut rows = Vec::new();
+        let (mut rows, mut failed) = (Vec::new(), None);
         for part in Part::value_variants() {
             if !self.only.is_empty() && !self.only.contains(part) {
                 continue;
@@ -67,14 +67,21 @@ impl Bench {
                 Part::Tour => tour::measure(&self.guest, &progress),
             };
             progress.done();
-            rows.extend(measured?);
+            match measured {
+                Ok(measured) => rows.extend(measured),
+                // What was measured so far counts.
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
         }
         row::print(&mut io::stdout().lock(), &rows)
             .map_err(Error::io("write to standard output"))?;
         if let Some(path) = &self.json {
             write_json(path, &rows, started.elapsed())?;
         }
-        Ok(EXIT_OK)
+        failed.map_or(Ok(EXIT_OK), Err)
     }
 }
 

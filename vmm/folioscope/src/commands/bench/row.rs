@@ -98,7 +98,7 @@ fn shown(value: f64, unit: &str) -> String {
     format!("{value:.digits$} {prefix}{unit}")
 }
 
-/// Prints the rows as a table, each with its method below it where a terminal's line would not hold both.
+/// Prints the rows as a table.
 pub fn print(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
     let head = ["measured", "figure", "target", "reached", "method"];
     let lines: Vec<[String; 5]> = rows
