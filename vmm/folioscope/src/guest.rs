@@ -193,6 +193,18 @@ impl Guest {
             Command::Op { process, .. } => Some(*process),
             _ => None,
         };
+        let name = match &command {
+            Command::Spawn { name, .. } => name.clone(),
+            Command::Op {
+                process,
+                op: Operation::Fork { name },
+            } if name.is_empty() => self.names.get(process).cloned().unwrap_or_default(),
+            Command::Op {
+                op: Operation::Fork { name },
+                ..
+            } => name.clone(),
+            _ => String::new(),
+        };
         let outcome = self.link.request(command, deadline);
         if let (Err(Error::Guest { failure, .. }), Some(process)) = (&outcome, works) {
             if matches!(failure, protocol::Failure::Deadline { .. }) {
@@ -205,7 +217,7 @@ impl Guest {
             self.roots.remove(&process);
         }
         if let Outcome::Spawned(spawned) = &outcome {
-            self.names.insert(spawned.process, "child".into());
+            self.names.insert(spawned.process, name);
         }
         Ok(outcome)
     }

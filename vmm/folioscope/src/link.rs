@@ -46,7 +46,7 @@ impl Link {
         };
         let console = self.machine.console().tail();
         let seen = match console.lines().rev().find(|line| !line.trim().is_empty()) {
-            None => "its console is empty, so the kernel never started (or this CPU cannot run it: a granule that it lacks, for one)".to_owned(),
+            None => "its console is empty, so the kernel never started: its image may be cut short, or this CPU cannot run it (a granule that it lacks, for one)".to_owned(),
             Some(line) => format!("the last line of its console is {:?}", line.trim_end()),
         };
         lost(format!(
