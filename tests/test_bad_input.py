@@ -1,0 +1,444 @@
+"""Input that makes no sense, and guests that misbehave: one sentence, status 2, nothing left running.
+
+A sentence says what was found and what to do; the words that matter are written down here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folioscope import Session
+from folioscope.client import ROOT
+
+from command import BOOT_SECONDS, Ended, Running, folioscope
+
+KERNEL = ROOT / "out" / "kernel-4k"
+# What is wrong with the input is found before anything boots.
+AT_ONCE = 20.0
+ARM64, X86 = 0xAA64, 0x8664
+# Where the agent speaks: its port, or the second UART, which needs nothing mounted.
+DEVTMPFS, PORT = "mount -t devtmpfs dev /dev", "/dev/vport0p1"
+UART = "/dev/ttyAMA1"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Ended]:
+    """`folioscope run`, with the options of the test."""
+
+    def run(*options: Any, out: Path | str = tmp_path, only: str = "munmap", seconds: float = AT_ONCE) -> Ended:
+        return folioscope("run", "--only", only, "--memory", "256M", "--out", out, *options, seconds=seconds)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def image() -> bytes:
+    """The pinned kernel."""
+    return (KERNEL / "Image").read_bytes()
+
+
+def told(ended: Ended, *words: str) -> None:
+    """Each of the words is in the one sentence."""
+    sentence = ended.sentence()
+    missing = [word for word in words if word not in sentence]
+    assert not missing, f"{missing} not in: {sentence}"
+
+
+# Kernels.
+
+
+def pe(machine: int, size: int = 4096) -> bytes:
+    """An EFI program with no arm64 Image header."""
+    head = bytearray(size)
+    head[:2] = b"MZ"
+    struct.pack_into("<I", head, 0x3C, 0x80)
+    head[0x80:0x84] = b"PE\0\0"
+    struct.pack_into("<H", head, 0x84, machine)
+    return bytes(head)
+
+
+def bzimage() -> bytes:
+    """The header of an x86 kernel (Documentation/arch/x86/boot.rst)."""
+    head = bytearray(4096)
+    head[0x1FE:0x200] = b"\x55\xaa"
+    head[0x202:0x206] = b"HdrS"
+    return bytes(head)
+
+
+def zboot(payload: bytes, name: bytes = b"gzip") -> bytes:
+    """As drivers/firmware/efi/libstub/zboot-header.S lays it out."""
+    head = bytearray(64)
+    head[:8] = b"MZ\0\0zimg"
+    struct.pack_into("<II", head, 8, len(head), len(payload))
+    head[24 : 24 + len(name)] = name
+    return bytes(head) + payload
+
+
+NOT_ARM64 = ["not an arm64 kernel image", "arch/arm64/boot/Image"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        pytest.param(b"", ["is empty", *NOT_ARM64], id="empty"),
+        pytest.param(b"\0" * 100_000, ["no format that is known", *NOT_ARM64], id="zeros"),
+        pytest.param(bzimage(), ["x86 kernel (bzImage)", *NOT_ARM64], id="bzimage"),
+        pytest.param(pe(X86), ["EFI program for x86", *NOT_ARM64], id="pe-x86"),
+        pytest.param(pe(ARM64), ["EFI program for arm64", *NOT_ARM64], id="pe-no-kernel"),
+        pytest.param(gzip.compress(b"no kernel" * 999), ["a gzip file around", *NOT_ARM64], id="gzip-no-kernel"),
+        pytest.param(gzip.compress(b"no kernel" * 999)[:-9], ["gzip data cannot be unpacked"], id="gzip-cut"),
+        pytest.param(zboot(b"x" * 99)[:-9], ["EFI zboot", "cut short", "copy it again"], id="zboot-cut"),
+        pytest.param(zboot(b"x" * 99, b"zip"), ["EFI zboot", "compressed with", "zip"], id="zboot-unknown"),
+        pytest.param(b"!<arch>\ndebian-binary", ["Debian package", "dpkg-deb -x"], id="deb"),
+    ],
+)
+def test_no_kernel(run: Callable[..., Ended], tmp_path: Path, data: bytes, words: list[str]) -> None:
+    """What the file is, and what to give instead."""
+    path = tmp_path / "kernel"
+    path.write_bytes(data)
+    told(run("--kernel", path), str(path), *words)
+
+
+def test_kernel_is_missing(run: Callable[..., Ended], tmp_path: Path) -> None:
+    """Neither a file nor one that can be: the path, and which option named it."""
+    told(run("--kernel", "/nonexistent"), "a kernel at /nonexistent", "No such file", "--kernel", "KERNEL=")
+    told(run("--kernel", tmp_path), str(tmp_path), "no regular file", "KERNEL=")
+
+
+def test_vmlinux_is_no_kernel(run: Callable[..., Ended]) -> None:
+    """It belongs into the other option."""
+    told(run("--kernel", KERNEL / "vmlinux"), "probably a vmlinux", "VMLINUX=", "arch/arm64/boot/Image")
+
+
+def test_image_is_cut_short(run: Callable[..., Ended], tmp_path: Path, image: bytes) -> None:
+    """A tenth of it is seen from its header; half of it never starts, and that is said in time."""
+    path = tmp_path / "Image"
+    path.write_bytes(image[: len(image) // 10])
+    told(run("--kernel", path), str(path), "cut short", "again")
+    path.write_bytes(image[: len(image) // 2])
+    ended = run("--kernel", path, "--boot-timeout", 2)
+    told(ended, "did not speak within 2 s", "console is empty", "cut short", "bundles/")
+
+
+@pytest.mark.parametrize("pack", [lambda data: gzip.compress(data, 1), lambda data: zboot(gzip.compress(data, 1))])
+def test_packed_kernel_boots(run: Callable[..., Ended], tmp_path: Path, image: bytes, pack: Any) -> None:
+    """As a whole by gzip, and as an EFI zboot image: unpacked by us, judged as ever."""
+    path = tmp_path / "vmlinuz"
+    path.write_bytes(pack(image))
+    said = run("--kernel", path, "--vmlinux", KERNEL / "vmlinux", seconds=BOOT_SECONDS).ok()
+    assert "no error found" in said and "order records were not read" not in said
+
+
+def test_16k_needs_a_cpu_with_16k(run: Callable[..., Ended]) -> None:
+    """The kernel would print nothing and hang."""
+    told(run("--granule", "16k", "--cpu", "cortex-a72"), "16K pages", "cortex-a72 has no 16K granule", "neoverse-n1")
+
+
+# Symbols.
+
+
+def altered(to: Path, change: Callable[[bytearray], None]) -> Path:
+    """A copy of the vmlinux, changed."""
+    data = bytearray((KERNEL / "vmlinux").read_bytes())
+    change(data)
+    to.write_bytes(data)
+    return to
+
+
+def other_build(data: bytearray) -> None:
+    """Another build id: each note GNU of type 3 with twenty bytes, the vDSO's as well."""
+    at, note = -1, struct.pack("<III", 4, 20, 3) + b"GNU\0"
+    while (at := data.find(note, at + 1)) >= 0:
+        data[at + len(note)] ^= 1
+
+
+def stripped(data: bytearray) -> None:
+    """Without section headers there is no symbol table."""
+    struct.pack_into("<Q", data, 40, 0)
+    struct.pack_into("<HH", data, 60, 0, 0)
+
+
+def without_contpte(data: bytearray) -> None:
+    """As if of a kernel without CONFIG_ARM64_CONTPTE: the symbol that tells has another name."""
+    name = b"\0contpte_set_ptes\0"
+    while (at := data.find(name)) >= 0:
+        data[at + 1] = ord("x")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_build, ["is not the kernel that runs", "build id", "the vmlinux of that very build"]),
+        (stripped, ["has no symbol table", "before it was stripped"]),
+        (without_contpte, ["without CONFIG_ARM64_CONTPTE", "contiguous bit", "build it with that option"]),
+    ],
+)
+def test_vmlinux_of_another_kernel(run: Callable[..., Ended], tmp_path: Path, change: Any, words: list[str]) -> None:
+    """The tables would be read by wrong addresses, or what cannot be there be asked for."""
+    told(run("--vmlinux", altered(tmp_path / "vmlinux", change), seconds=BOOT_SECONDS), *words)
+
+
+def test_vmlinux_of_another_granule(run: Callable[..., Ended]) -> None:
+    """Two builds of one source: the build ids tell them apart."""
+    other = ROOT / "out" / "kernel-16k" / "vmlinux"
+    assert other.is_file(), "build it with: make build GRANULE=16k"
+    told(run("--vmlinux", other, seconds=BOOT_SECONDS), str(other), "is not the kernel that runs", "build id")
+
+
+def test_vmlinux_is_missing_or_no_vmlinux(run: Callable[..., Ended]) -> None:
+    """The path, and what a vmlinux is."""
+    told(run("--vmlinux", "/nonexistent"), "a vmlinux at /nonexistent", "--vmlinux", "VMLINUX=")
+    told(run("--vmlinux", ROOT / "Makefile"), "not a usable vmlinux", "the kernel build left beside the Image")
+    told(run("--vmlinux", shutil.which("true")), "another architecture" if not is_arm64() else "vmlinux")
+
+
+def is_arm64() -> bool:
+    """Whether this host's own programs are arm64's."""
+    return struct.unpack_from("<H", Path("/proc/self/exe").read_bytes()[:20], 18)[0] == 183
+
+
+# QEMU and numbers.
+
+
+def test_qemu_is_missing(run: Callable[..., Ended]) -> None:
+    """Which package has it."""
+    told(run("--qemu", "/nonexistent"), "/nonexistent was not found", "qemu-system-arm", "version 10")
+
+
+def test_qemu_is_too_old(run: Callable[..., Ended], tmp_path: Path) -> None:
+    """It does not know all options and ends, and its version says why."""
+    stub = tmp_path / "qemu"
+    version = "echo 'QEMU emulator version 7.2.19 (Debian 1:7.2+dfsg-7)'"
+    stub.write_text(f'#!/bin/sh\n[ "$1" = --version ] && {version} && exit\nexit 1\n')
+    stub.chmod(0o755)
+    told(run("--qemu", stub), "QEMU 7.2.19 is too old", "version 10.0 or later", "bookworm-backports")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--memory", "0", ["0 bytes of memory makes no sense", "expected", "memory of this host"]),
+        ("--memory", "1K", ["1024 bytes of memory makes no sense"]),
+        ("--memory", "1024G", ["makes no sense", "memory of this host"]),
+        ("--memory", "65M", ["a multiple of 2 MiB"]),
+        ("--memory", "much", ["'--memory <SIZE>'", "such as 1G", "much"]),
+        ("--memory", "99999999999999999999G", ["'--memory <SIZE>'", "such as 1G"]),
+        ("--smp", "0", ["0 CPUs makes no sense", "1 to 512"]),
+        ("--smp", "100000", ["100000 CPUs makes no sense", "1 to 512"]),
+        ("--smp", "two", ["'--smp <N>'", "two"]),
+        ("--granule", "8k", ["'--granule <GRANULE>'", "4k, 16k, 64k"]),
+        ("--machine", "z80", ["'--machine <MACHINE>'", "tcg"]),
+        ("--boot-timeout", "0", ["'--boot-timeout <SECONDS>'", "0 is not in 1"]),
+        ("--cpu", "z80", ["QEMU ended before the guest started", "unable to find CPU model 'z80'"]),
+        ("--only", "waltz", ['no workload "waltz"', "it has anon, neighbour"]),
+        ("--initrd", "/nonexistent", ["initramfs at /nonexistent", "make rootfs"]),
+        ("--out", "/proc/nowhere", ["directory /proc/nowhere", "full, or read-only"]),
+        ("--out", ROOT / "Makefile", ["Makefile", "Not a directory"]),
+    ],
+)
+def test_option_makes_no_sense(tmp_path: Path, option: str, value: Any, words: list[str]) -> None:
+    """Refused before anything boots, with what would make sense. Usage errors are clap's, with a hint of its own."""
+    where = [] if option == "--out" else ["--out", tmp_path]
+    only = [] if option == "--only" else ["--only", "munmap"]
+    ended = folioscope("run", *where, *only, option, value, seconds=AT_ONCE)
+    if ended.err.startswith("error: "):
+        assert ended.status == 2
+        assert all(word in ended.err for word in words), ended.err
+        assert ended.err.strip().endswith("For more information, try '--help'.")
+    else:
+        told(ended, *words)
+
+
+def test_policy_that_is_not_there(run: Callable[..., Ended]) -> None:
+    """It is the kernel that knows its policies."""
+    told(run("--policy", "generous", seconds=BOOT_SECONDS), 'no order policy "generous"', "simple, variable and retry")
+
+
+# Guests that misbehave. The kernel starts a shell with a script of ours; a double quote cannot be in it.
+
+
+def script(text: str, init: str = "/bin/sh") -> list[str]:
+    """Options that let a script be the guest's first process."""
+    assert '"' not in text
+    return [f'--append=rdinit={init} -- -c "{text}"']
+
+
+def bundle(sentence: str) -> Path:
+    """The directory that a sentence names."""
+    found = re.search(r"what there was of it is in (\S+)", sentence)
+    assert found, sentence
+    return Path(found[1])
+
+
+WHOLE = {"why.txt", "command.txt", "console.log", "registers.txt", "findings.txt", "tables.core"}
+
+
+def hello(protocol: int) -> str:
+    """A shell's words for a first line of the agent's."""
+    return rf"printf '{{\042hello\042:{{\042protocol\042:{protocol}}}}}\n' > {UART}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"echo good morning > {UART}; sleep 999", ["garbage on the channel", "good morning"]),
+        (f"{DEVTMPFS}; printf 'x\\377\\376\\n' > {PORT}; sleep 999", ["garbage on the channel", "not UTF-8", "xff"]),
+        (f"{DEVTMPFS}; tr '\\000' x < /dev/zero > {PORT}", ["bytes without a line end", "xxxx", "garbage"]),
+        (f"{hello(99)}; sleep 999", ["protocol version 99", "build the initramfs anew"]),
+        ("sleep 999", ["did not speak within 5 s", "the last line of its console is"]),
+    ],
+    ids=["text", "bytes", "endless", "version", "silence"],
+)
+def test_agent_speaks_nonsense(run: Callable[..., Ended], text: str, words: list[str]) -> None:
+    """What came is shown, and what there is of the guest is kept."""
+    ended = run(*script(text), "--boot-timeout", 5, seconds=BOOT_SECONDS)
+    told(ended, *words)
+    kept = bundle(ended.sentence())
+    assert {path.name for path in kept.iterdir()} >= WHOLE
+    assert "Linux version" in (kept / "console.log").read_text(errors="replace")
+
+
+def test_initrd_is_garbage(run: Callable[..., Ended], tmp_path: Path) -> None:
+    """The kernel panics, and the end of its console is shown below the sentence."""
+    garbage = tmp_path / "initrd"
+    garbage.write_bytes(random.Random(1).randbytes(100_000))
+    ended = run("--initrd", garbage, seconds=BOOT_SECONDS)
+    assert ended.status == 2
+    sentence, *console = ended.err.splitlines()
+    assert "the guest's kernel panicked" in sentence
+    assert any("Kernel panic - not syncing: VFS" in line for line in console)
+    assert 5 < len(console) <= 40
+    assert {path.name for path in bundle(sentence).iterdir()} >= WHOLE
+    assert "CPU 0 at EL1" in (bundle(sentence) / "registers.txt").read_text()
+
+
+def test_panic_during_the_tour(run: Callable[..., Ended], tmp_path: Path) -> None:
+    """The report has what was judged before, and says which workload was not; the bundle has the tables."""
+    crash = "(until pidof tour; do :; done; sleep 0.3; echo c > /proc/sysrq-trigger) & exec /init"
+    names = "anon,neighbour,munmap,mprotect,dontneed,fork,shmem,thp,allocfail,zeropage"
+    options = [*script(f"mount -t proc proc /proc; {crash}"), "--json", tmp_path / "report.json"]
+    ended = run(*options, only=names, seconds=BOOT_SECONDS)
+    assert ended.status == 2, ended.out
+    assert re.search(r"not judged: workload \w+: the guest's kernel panicked", ended.out), ended.out
+    assert "sysrq triggered crash" in ended.out and "(exit status 2)" in ended.out
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["outcome"], report["exit_status"], report["totals"]["errors"]) == ("not-judged", 2, 0)
+    kept = bundle(ended.out)
+    assert {path.name for path in kept.iterdir()} >= WHOLE
+    assert "sysrq" in (kept / "console.log").read_text(errors="replace")
+
+
+def test_what_was_judged_is_kept(tmp_path: Path) -> None:
+    """QEMU is killed after the first workload, whose checkpoints stay in every form of the report."""
+    files = {name: tmp_path / name for name in ("json", "junit", "ktap")}
+    options = [str(word) for name, path in files.items() for word in (f"--{name}", path)]
+    command = ["run", "--memory", "256M", "--out", str(tmp_path), "--only", "munmap,mprotect,fork,dontneed", *options]
+    with Running(command) as running:
+        assert running.child.stdout is not None
+        seen = list(itertools.takewhile(lambda line: "ok munmap: partial" not in line, running.child.stdout))
+        (qemu,) = running.qemus()
+        os.kill(qemu, signal.SIGKILL)
+        ended = running.end(BOOT_SECONDS)
+    assert any("ok munmap: populated" in line for line in seen)
+    assert (ended.status, ended.err) == (2, "")
+    assert "the guest is lost: QEMU ended with signal: 9" in ended.out
+    report = json.loads(files["json"].read_text())
+    assert [step["step"] for step in report["steps"]][:2] == ["populated", "partial"]
+    assert "QEMU ended" in report["not_judged"][0]["reason"]
+    assert "ok 1 munmap" in files["ktap"].read_text() and "not ok" in files["ktap"].read_text()
+    assert 'name="munmap"' in files["junit"].read_text() and "QEMU ended" in files["junit"].read_text()
+    assert (bundle(ended.out) / "command.txt").is_file()
+
+
+# Snapshots.
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small snapshot of a process and the kernel."""
+    place = tmp_path_factory.mktemp("bad")
+    session = Session(["--memory", "128M", "--out", str(place)], log=place / "session.log")
+    process = session.call("command", command={"spawn": {"name": "test"}})["spawned"]["process"]
+    session.call("hold", process=process)
+    session.call("save", process=process, kernel=True, path=str(place / "core"))
+    session.close()
+    yield place / "core"
+
+
+def test_snapshot_is_fine(core: Path) -> None:
+    """So that what follows is wrong by what was done to it."""
+    assert "no error found" in folioscope("check", core).ok()
+
+
+def test_snapshot_damaged_anywhere(core: Path, tmp_path: Path) -> None:
+    """Cut short, or with a byte changed: it is refused in a sentence, or judged; the tool never fails by itself."""
+    chance = random.Random(20)
+    data = core.read_bytes()
+    path = tmp_path / "core"
+    statuses = []
+    # The headers and notes are a small part of the file, and the most delicate one.
+    notes = data.index(b"FOLIOSCOPE") + 16_000
+    for index in range(200):
+        at = chance.randrange(notes if index % 4 else len(data))
+        if index % 2:
+            path.write_bytes(data[:at])
+        else:
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :])
+        ended = folioscope("check", path, seconds=AT_ONCE)
+        statuses.append(ended.status)
+        assert ended.status in (0, 1, 2), f"byte {at}, cut {index % 2}: {ended.err}"
+        if not ended.out:
+            ended.sentence()
+        assert "panicked" not in ended.err
+    assert statuses.count(2) > 100
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (lambda core: b"", ["not an ELF file", "folioscope save"]),
+        (lambda core: b"\x7fEL", ["not an ELF file"]),
+        (lambda core: core[:4000], ["cut short", "save it again"]),
+        (lambda core: core[: len(core) // 2], ["cut short", "save it again"]),
+        (lambda core: core[:18] + struct.pack("<H", 62) + core[20:], ["e_machine", "183", "found 62"]),
+        (lambda core: core[:16] + struct.pack("<H", 2) + core[18:], ["e_type", "ET_CORE", "found 2"]),
+        (lambda core: core.replace(b"FOLIOSCOPE", b"SOMETHINGX"), ["not written by `folioscope save`"]),
+    ],
+    ids=["empty", "three-bytes", "cut-notes", "cut-memory", "machine", "type", "foreign"],
+)
+def test_no_snapshot(core: Path, tmp_path: Path, data: Callable[[bytes], bytes], words: list[str]) -> None:
+    """Each kind of damage has its own sentence, for each command that reads one."""
+    path = tmp_path / "core"
+    path.write_bytes(data(core.read_bytes()))
+    for command in (["check"], ["dump"], ["explain", "0x400000"]):
+        told(folioscope(*command, path, seconds=AT_ONCE), *words)
+
+
+def test_no_such_guest_or_process(core: Path, tmp_path: Path) -> None:
+    """How to get a guest, and which processes there are."""
+    told(folioscope("check", "--out", tmp_path), "found neither", "folioscope boot")
+    told(folioscope("check", "--guest", tmp_path / "none.sock"), "none.sock", "still running")
+    told(folioscope("check", tmp_path / "none.core"), "cannot open the snapshot", "none.core")
+    told(folioscope("check", tmp_path), "is not a regular file", "folioscope save")
+    told(folioscope("check", core, "--pid", 4_000_000), "no process 4000000", "(test)")
+    told(folioscope("save", tmp_path / "x.core", "--out", tmp_path), "found neither", "folioscope boot")
+
+
+def test_report_that_cannot_be_written(core: Path, tmp_path: Path) -> None:
+    """The verdict was printed; what is missing is the file."""
+    for path, why in (("/dev/full", "No space left"), (tmp_path / "no" / "such", "No such file")):
+        ended = folioscope("check", core, "--json", path)
+        told(ended, f"could not write the report to {path}", why)
+        assert "no error found" in ended.out
