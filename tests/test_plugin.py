@@ -1,0 +1,106 @@
+"""The plugin as somebody else's tests load it: its options, its guests, what it keeps of a failure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+BUNDLE = {"why.txt", "command.txt", "console.log", "channel.log", "registers.txt", "findings.txt", "tables.core"}
+
+
+@pytest.fixture
+def user(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A directory of tests whose conftest loads the plugin; logs and bundles stay in it."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "plugin"))
+    monkeypatch.setenv("FOLIOSCOPE_OUT", str(pytester.path / "out"))
+    pytester.makeconftest('pytest_plugins = ["folioscope.plugin"]')
+    return pytester
+
+
+def run(user: pytest.Pytester, *options: str) -> pytest.RunResult:
+    """A pytest of its own, as a user would start it."""
+    return user.runpytest_subprocess("-p", "no:cacheprovider", *options, timeout=180)
+
+
+def collected(user: pytest.Pytester, *options: str) -> list[str]:
+    """The ids that the options come to."""
+    return re.findall(r"^\S+::(\S+)$", run(user, "--collect-only", "-q", *options).stdout.str(), re.MULTILINE)
+
+
+def test_options_choose_the_dimensions(user: pytest.Pytester) -> None:
+    """A test runs once per value of each dimension that it asks for, and only of those."""
+    user.makepyfile(
+        """
+        def test_guest(guest): pass
+        def test_policy(guest, policy): pass
+        def test_size(layout): pass
+        def test_nothing(): pass
+        """
+    )
+    all_of_them = collected(user)
+    assert sum(name.startswith("test_guest[") for name in all_of_them) == 3
+    assert sum(name.startswith("test_policy[") for name in all_of_them) == 9
+    assert sum(name.startswith("test_size[") for name in all_of_them) == 3
+    assert "test_nothing" in all_of_them
+    chosen = collected(user, "--granule", "4k", "--cpu", "max,cortex-a72", "--policy", "retry", "-k", "guest or policy")
+    assert len(chosen) == 4
+    assert all("4k" in name and "tcg" in name for name in chosen)
+    assert sum("cortex-a72" in name for name in chosen) == 2
+    assert all("retry" in name for name in chosen if "policy" in name)
+
+
+def test_help_lists_the_options(user: pytest.Pytester) -> None:
+    """In a group of their own."""
+    said = run(user, "--help").stdout.str()
+    assert "folioscope:" in said
+    for option in ("--granule", "--cpu", "--policy", "--machine", "--guest-kernel"):
+        assert option in said
+
+
+def test_a_failure_leaves_a_bundle(user: pytest.Pytester) -> None:
+    """And the report says where; the tests after it go on in the same guest."""
+    user.makepyfile(
+        """
+        SESSIONS = set()
+
+        def test_wrong(guest, process, layout):
+            SESSIONS.add(guest.session.pid)
+            area = process.blocks(1)
+            area.write()
+            assert process.look().pattern(area.address, area.length) == "-"
+
+        def test_right(guest, process, layout):
+            SESSIONS.add(guest.session.pid)
+            area = process.blocks(1)
+            area.write()
+            assert process.look().pattern(area.address, area.length) == "C"
+            assert len(SESSIONS) == 1
+        """
+    )
+    result = run(user, "--granule", "4k", "-rA")
+    result.assert_outcomes(failed=1, passed=1)
+    (bundle,) = (user.path / "out" / "bundles").iterdir()
+    assert str(bundle) in result.stdout.str()
+    assert {path.name for path in bundle.iterdir()} >= BUNDLE
+    assert "test_wrong" in (bundle / "why.txt").read_text()
+
+
+def test_without_a_guest_a_test_fails(user: pytest.Pytester) -> None:
+    """It never skips: the sentence of the command is in the report."""
+    user.makepyfile("def test_guest(guest): pass")
+    result = run(user, "--granule", "4k", "--guest-kernel", "/nonexistent")
+    result.assert_outcomes(errors=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "a kernel at /nonexistent" in result.stdout.str()
+
+
+def test_what_a_cpu_lacks_is_left_out_by_name(user: pytest.Pytester) -> None:
+    """cortex-a72 has no 16K granule: that is no failure, and it is said."""
+    user.makepyfile("def test_guest(guest): pass")
+    result = run(user, "--granule", "16k", "--cpu", "cortex-a72", "-rs")
+    result.assert_outcomes(skipped=1)
+    assert "cortex-a72 has no 16K granule" in result.stdout.str()
