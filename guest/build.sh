@@ -39,6 +39,8 @@ export RUSTC
 # test, and its checkpoints wait at an address that is the same in every run.
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER="$linker"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static -C strip=symbols"
+# Small before quick: the kernel unpacks the program at every boot.
+export CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 CARGO_PROFILE_RELEASE_OPT_LEVEL=s
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
 cargo build --quiet --manifest-path "$here/agent/Cargo.toml" --release --target "$target" "$@" >&2

@@ -47,13 +47,13 @@ pub enum MachineError {
         stderr: String,
     },
     /// The guest's kernel panicked.
-    #[error("the guest's kernel panicked; the end of its console says why:\n{console}")]
+    #[error("the guest's kernel panicked, and its console ends with: {}", last_words(.console))]
     Panicked {
         /// The end of the console.
         console: String,
     },
     /// The guest ended by itself.
-    #[error("the guest {}; the end of its console says why:\n{console}", if *.reset { "restarted" } else { "powered off" })]
+    #[error("the guest {} by itself, and its console ends with: {}", if *.reset { "restarted" } else { "powered off" }, last_words(.console))]
     Ended {
         /// Whether it asked for a reset rather than for power-off.
         reset: bool,
@@ -272,6 +272,16 @@ pub enum ChannelError {
     /// The socket failed.
     #[error("the channel to the guest's agent failed: {0}")]
     Io(std::io::Error),
+}
+
+/// The line of a console that says most about an end: the panic's own, else the last that is not empty.
+fn last_words(console: &str) -> &str {
+    let panic = console
+        .lines()
+        .rev()
+        .find(|line| line.contains("Kernel panic"));
+    let last = console.lines().rev().find(|line| !line.trim().is_empty());
+    panic.or(last).unwrap_or("nothing").trim()
 }
 
 /// The start of bytes that may be anything, to be shown in a sentence.
