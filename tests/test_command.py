@@ -155,7 +155,7 @@ class Held:
         text = "".join(self.lines)
         self.socket = re.search(r"--guest (\S+)", text)[1]
         self.pid = int(re.search(r"^process (\d+)", text, re.MULTILINE)[1])
-        self.source = ["--guest", self.socket, "--pid", str(self.pid)]
+        self.source = ["--guest", self.socket, "--pid", str(self.four_blocks())]
 
     def call(self, method: str, **params: Any) -> Any:
         """A line to its socket, and the answer."""
@@ -170,6 +170,22 @@ class Held:
     def op(self, process: int, name: str, **params: Any) -> Any:
         """An operation of a process of the guest."""
         return self.call("command", command={"op": {"process": process, "op": {name: params}}})
+
+    def area(self, name: str, length: int, written: int, offset: int = 0) -> tuple[dict[str, Any], int]:
+        """A process with one hinted area, written from its start, and the area's address."""
+        spawned = self.call("command", command={"spawn": {"name": name}})["spawned"]
+        process, where = spawned["process"], {"isolated": {"offset": offset}}
+        address = self.op(process, "mmap", length=length, place=where)["mapped"]["address"]
+        self.op(process, "madvise", address=address, length=length, advice="hugepage")
+        self.op(process, "touch", address=address, length=written, access="write", order="forward")
+        return spawned, address
+
+    def four_blocks(self) -> int:
+        """The pid of a process that has written four blocks and given one page of the second away."""
+        spawned, address = self.area("four", 4 * LAYOUT.block, 4 * LAYOUT.block)
+        page = address + LAYOUT.block + 3 * LAYOUT.page
+        self.op(spawned["process"], "madvise", address=page, length=LAYOUT.page, advice="dontneed")
+        return spawned["pid"]
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +320,7 @@ def test_errors_end_with_status_1(core: Path, tmp_path: Path, rule: str, change:
     path = corrupted(core, tmp_path / "broken.core", row, word)
     ended = folioscope("check", path, "--junit", tmp_path / "junit.xml", "--ktap", tmp_path / "ktap")
     assert (ended.status, ended.err) == (1, "")
-    assert re.search(rf"^  {rule} boot \(\d+\) VA 0x\w+ level 3: ", ended.out, re.MULTILINE), ended.out
+    assert re.search(rf"^  {rule} four \(\d+\) VA 0x\w+ level 3: ", ended.out, re.MULTILINE), ended.out
     assert f"{word:016x}" in ended.out and "(exit status 1)" in ended.out
     assert list(ElementTree.parse(tmp_path / "junit.xml").iter("failure"))
     assert "not ok 1 check" in (tmp_path / "ktap").read_text()
@@ -360,18 +376,13 @@ def test_gdb_opens_the_core(core: Path) -> None:
 
 @pytest.fixture(scope="module")
 def ends(held: Held, place: Path) -> tuple[Path, int]:
-    """A process with an area of half a block, a block and half a block, and a snapshot of it."""
-    spawned = held.call("command", command={"spawn": {"name": "ends"}})["spawned"]
-    process = spawned["process"]
+    """A process that has written half a block, a block and half a block of an area, and a snapshot of it."""
     block = LAYOUT.block
-    where = {"isolated": {"offset": block // 2}}
-    address = held.op(process, "mmap", length=4 * block, place=where)["mapped"]["address"]
+    spawned, address = held.area("ends", 4 * block, 2 * block, offset=block // 2)
     assert address % block == block // 2
-    held.op(process, "madvise", address=address, length=4 * block, advice="hugepage")
-    held.op(process, "touch", address=address, length=2 * block, access="write", order="forward")
     path = place / "ends.core"
     folioscope("save", "--guest", held.socket, "--pid", str(spawned["pid"]), path).ok()
-    held.call("command", command={"kill": {"process": process}})
+    held.call("command", command={"kill": {"process": spawned["process"]}})
     return path, address
 
 
