@@ -8,6 +8,8 @@
 //!
 //! `command` passes a command of the guest's agent through; the other methods are the host's own.
 
+mod translate;
+
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +17,7 @@ use std::time::Duration;
 use protocol::{Command, ProcessId};
 use serde::{Deserialize, Deserializer};
 use serde_json::{json, Value};
-use stage1::{Half, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
+use stage1::{PhysMemory, PhysicalAddress};
 use verdict::Expectation;
 
 use crate::boot;
@@ -74,16 +76,6 @@ struct Failing {
 struct Tour {
     name: String,
     policy: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Translate {
-    process: ProcessId,
-    addresses: Vec<u64>,
-    /// In guest memory while both are asked.
-    #[serde(default)]
-    pokes: Vec<RawPoke>,
 }
 
 #[derive(Deserialize)]
@@ -260,7 +252,7 @@ fn obey(guest: &mut Guest, request: Line) -> Result<Value, Error> {
                 .play(workload.run)
                 .map(|played| tour_json(&played))
         }
-        "translate" => translate(guest, &params(method, value)?),
+        "translate" => translate::translate(guest, &params(method, value)?),
         "poke" => {
             #[derive(Deserialize)]
             #[serde(deny_unknown_fields)]
@@ -348,96 +340,6 @@ fn tour_json(played: &Played) -> Value {
         )
         .collect();
     json!({"left_out": played.left_out, "checkpoints": checkpoints})
-}
-
-/// How often the machine is stopped until it shows what [`translate`] needs.
-const STOPS: u32 = 400;
-
-/// Addresses of either half, by the machine's own translation and by ours, at one instant.
-///
-/// QEMU translates for a load at the CPU's exception level: the lower half is asked of the CPU in the wait loop
-/// (EL0), the upper half of one at EL1, where there is one. `el0_read` and `el1_read` say what ours permits.
-fn translate(guest: &mut Guest, p: &Translate) -> Result<Value, Error> {
-    let checkpoint = guest
-        .held()
-        .find(|(id, _)| *id == p.process)
-        .and_then(|(_, process)| process.checkpoint)
-        .ok_or_else(|| Error::Input(format!("{} is not held; hold it first", p.process)))?;
-    let wants_upper = p.addresses.iter().any(|va| va >> 55 & 1 == 1);
-    for _ in 0..STOPS {
-        let mut paused = guest.machine().pause()?;
-        let lower = paused.cpus.iter().find(|cpu| checkpoint.holds(cpu));
-        let upper = paused.cpus.iter().find(|cpu| cpu.el() == 1);
-        let (Some(lower), true) = (lower, upper.is_some() || !wants_upper) else {
-            paused.resume()?;
-            std::thread::sleep(Duration::from_millis(1));
-            continue;
-        };
-        let (low, high) = (lower.index, upper.map(|cpu| cpu.index));
-        let halves = [
-            (low, Regime::new(&lower.system, Half::Lower)?),
-            match upper {
-                Some(cpu) => (cpu.index, Regime::new(&cpu.system, Half::Upper)?),
-                None => (low, Regime::new(&lower.system, Half::Upper)?),
-            },
-        ];
-        let before = swap(&mut paused, &p.pokes)?;
-        let pairs = both(&mut paused, &halves, &p.addresses);
-        swap(&mut paused, &before)?;
-        paused.resume()?;
-        let pairs = pairs?;
-        return Ok(json!({"lower_cpu": low, "upper_cpu": high, "pairs": pairs}));
-    }
-    Err(Error::Input(format!(
-        "in {STOPS} looks no CPU was in the wait loop of {} while another was at EL1",
-        p.process
-    )))
-}
-
-/// Ours and the machine's, address by address; `halves` are the CPU to ask and its regime, lower and upper.
-fn both(
-    paused: &mut machine::Paused<'_>,
-    halves: &[(usize, Regime); 2],
-    addresses: &[u64],
-) -> Result<Vec<Value>, Error> {
-    let mut pairs = Vec::with_capacity(addresses.len());
-    for &va in addresses {
-        let (cpu, regime) = &halves[(va >> 55 & 1) as usize];
-        let mut pair = match stage1::lookup(&paused.memory, regime, VirtualAddress(va)) {
-            stage1::Lookup::Mapped {
-                entry,
-                pa,
-                permissions,
-            } => json!({
-                "ours": pa.0, "word": entry.descriptor.word, "level": entry.descriptor.level.number(),
-                "el0_read": permissions.el0_read, "el1_read": permissions.el1_read,
-            }),
-            _ => json!({"ours": null}),
-        };
-        pair["va"] = json!(va);
-        let theirs = paused.translate(*cpu, VirtualAddress(va))?;
-        pair["machine"] = json!(theirs.map(|pa| pa.0));
-        pairs.push(pair);
-    }
-    Ok(pairs)
-}
-
-/// Writes words into guest memory; gives what was there, in the order that undoes it.
-fn swap(paused: &mut machine::Paused<'_>, pokes: &[RawPoke]) -> Result<Vec<RawPoke>, Error> {
-    let word = |address| {
-        let words = paused.memory.words(PhysicalAddress(address), 1);
-        words.map(|words| RawPoke {
-            address,
-            word: words[0],
-        })
-    };
-    let before: Option<Vec<_>> = pokes.iter().rev().map(|poke| word(poke.address)).collect();
-    let before =
-        before.ok_or_else(|| Error::Input("a word to be written is not in guest RAM".into()))?;
-    for poke in pokes {
-        paused.write(PhysicalAddress(poke.address), &poke.word.to_le_bytes())?;
-    }
-    Ok(before)
 }
 
 /// Takes a process, by its pid or the only one, through a checkpoint into a file: both halves and the records.
