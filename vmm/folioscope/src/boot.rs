@@ -14,8 +14,8 @@ use crate::link::Link;
 use crate::options::GuestOptions;
 use crate::Error;
 
-/// Lines of a lost guest's console that are shown: a panic with its registers and call trace.
-const CONSOLE_LINES: usize = 40;
+/// Lines of what QEMU said last that are shown below the sentence.
+const LINES: usize = 20;
 
 /// A directory of our own below `out`, named by our process id. Those of processes that have ended are removed:
 /// what was to be kept of them is in a bundle.
@@ -92,12 +92,12 @@ pub fn with_bundle(error: Error, kept: Result<PathBuf, Error>) -> Error {
         Ok(path) => format!("what there was of it is in {}", path.display()),
         Err(why) => format!("nothing of it could be kept: {why}"),
     };
-    // Of a console, which follows its sentence, only the end is shown: the bundle has the whole.
+    // What QEMU said may be many lines: the sentence comes first, with the place of all the rest.
     let text = error.to_string();
-    let (sentence, console) = text.split_once('\n').unwrap_or((&text, ""));
-    let mut what = format!("{}; {place}", sentence.trim_end_matches(':'));
-    let lines: Vec<&str> = console.trim_end().lines().collect();
-    for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
+    let (sentence, more) = text.split_once('\n').unwrap_or((&text, ""));
+    let mut what = format!("{sentence}; {place}");
+    let lines: Vec<&str> = more.trim_end().lines().collect();
+    for line in &lines[lines.len().saturating_sub(LINES)..] {
         what.push('\n');
         what.push_str(line.trim_end());
     }
