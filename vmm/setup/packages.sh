@@ -41,7 +41,7 @@ web=''
 host_rust_ok || wanted+=("cargo$web" "rustc$web")
 guest_rust_ok || wanted+=("rustc$web" "libstd-rust$web-dev:arm64")
 if [ "$goal" = test ]; then
-    wanted+=(shellcheck python3)
+    wanted+=(shellcheck python3 gdb-multiarch binutils)
     cargo fmt --version >/dev/null 2>&1 || wanted+=("rustfmt$web")
     if ! cargo clippy --version >/dev/null 2>&1; then
         if [ -n "$web" ]; then wanted+=(rust-web-clippy); else wanted+=(rust-clippy); fi

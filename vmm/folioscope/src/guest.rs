@@ -7,6 +7,7 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use linux::release::Release;
 use machine::Machine;
 use protocol::{Command, Hello, Operation, Outcome, ProcessId, Spawned};
 use snapshot::{Cpu, Notes, Process};
@@ -98,9 +99,14 @@ impl Guest {
             names: BTreeMap::new(),
             roots: BTreeMap::new(),
         };
-        guest.contpte = match guest.kernel.contpte() {
-            Some(known) => Some(known),
-            None => guest.contpte_by_kallsyms()?,
+        guest.contpte = match (
+            guest.kernel.contpte(),
+            Release::parse(&guest.hello.kernel_release),
+        ) {
+            (Some(known), _) => Some(known),
+            // contpte came with 6.9.
+            (None, Some(release)) if (release.major, release.minor) < (6, 9) => Some(false),
+            (None, _) => guest.contpte_by_kallsyms()?,
         };
         if let Some(policy) = &options.policy {
             guest.set_policy(policy)?;
