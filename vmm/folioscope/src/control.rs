@@ -23,7 +23,7 @@ use verdict::Expectation;
 use crate::boot;
 use crate::capture::{Extent, Subject};
 use crate::guest::{Guest, Poke, DEADLINE};
-use crate::look::{look, look_held, Look};
+use crate::look::{look, look_held, look_whole, Look};
 use crate::rows;
 use crate::stage::{allow_allocations, fail_allocations, Played, Stage};
 use crate::tour::WORKLOADS;
@@ -364,12 +364,8 @@ fn snapshot(guest: &mut Guest, p: &Snap) -> Result<Value, Error> {
         )));
     };
     let process = only.process;
-    guest.hold(process)?;
-    let captured = guest.capture(process, Extent { kernel: true }, &[]);
-    if !captured.as_ref().is_err_and(Error::lost) {
-        guest.release(process)?;
-    }
-    boot::save(&captured?.snapshot, &p.path)?;
+    let seen = look_whole(guest, process, &[], Extent { kernel: true })?;
+    boot::save(&seen.capture.snapshot, &p.path)?;
     Ok(json!({"path": p.path}))
 }
 

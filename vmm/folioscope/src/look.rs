@@ -1,11 +1,14 @@
 //! One process, captured and judged.
 
+use std::time::Duration;
+
 use linux::order::OrderRecord;
 use protocol::ProcessId;
 use snapshot::Snapshot;
 use stage1::{Half, Regime};
 use verdict::{
-    judge, judge_sharing, Expectation, NotJudged, Process, ProcessInput, ProcessVerdict,
+    judge, judge_sharing, Expectation, NotJudged, Process, ProcessInput, ProcessVerdict, RuleId,
+    Severity,
 };
 
 use crate::capture::{parse_vmas, Capture, Extent, Subject};
@@ -25,7 +28,10 @@ pub struct Look {
     pub orders: Vec<OrderRecord>,
 }
 
-/// Lets the process wait, captures it, lets it go on, judges the copy.
+/// Looks at one process at most, until two agree.
+const LOOKS: u32 = 8;
+
+/// Lets the process wait, captures it, judges the copy, lets it go on.
 ///
 /// # Errors
 /// Where the state cannot be had cleanly, or the guest is lost.
@@ -34,13 +40,25 @@ pub fn look(
     process: ProcessId,
     expectations: &[Expectation],
 ) -> Result<Look, Error> {
+    look_whole(guest, process, expectations, Extent::default())
+}
+
+/// The same, as much of the guest as `extent` says.
+///
+/// # Errors
+/// As [`look`].
+pub fn look_whole(
+    guest: &mut Guest,
+    process: ProcessId,
+    expectations: &[Expectation],
+    extent: Extent,
+) -> Result<Look, Error> {
     guest.hold(process)?;
-    let others = guest.known();
-    let captured = guest.capture_with(process, &others, Extent::default(), &[]);
-    if !captured.as_ref().is_err_and(Error::lost) {
+    let seen = settled(guest, process, expectations, extent, &[]);
+    if !seen.as_ref().is_err_and(Error::lost) {
         guest.release(process)?;
     }
-    judged(captured?, expectations)
+    seen
 }
 
 /// The same for a process that waits already, which goes on waiting.
@@ -53,11 +71,86 @@ pub fn look_held(
     expectations: &[Expectation],
     pokes: &[Poke],
 ) -> Result<Look, Error> {
+    settled(guest, process, expectations, Extent::default(), pokes)
+}
+
+/// A look that shows no kernel thread at work on the tables.
+///
+/// The process waits, but compaction, reclaim and khugepaged do not: a machine may be stopped while one of them has
+/// cleared half a group, or put migration entries where pages are on their way. What is wrong with a table
+/// stays wrong, so an error counts when a second look, a little later, shows the same.
+fn settled(
+    guest: &mut Guest,
+    process: ProcessId,
+    expectations: &[Expectation],
+    extent: Extent,
+    pokes: &[Poke],
+) -> Result<Look, Error> {
     let others = guest.known();
-    judged(
-        guest.capture_with(process, &others, Extent::default(), pokes)?,
-        expectations,
-    )
+    let mut before = None;
+    for attempt in 1.. {
+        let mut seen = judged(
+            guest.capture_with(process, &others, extent, pokes)?,
+            expectations,
+        )?;
+        let errors = seen.errors();
+        if !seen.moving() && (errors.is_empty() || before.as_ref() == Some(&errors)) {
+            return Ok(seen);
+        }
+        if attempt == LOOKS {
+            seen.nothing_is_sure();
+            return Ok(seen);
+        }
+        before = Some(errors);
+        std::thread::sleep(Duration::from_millis(2 << attempt));
+    }
+    unreachable!("the last attempt returns")
+}
+
+impl Look {
+    fn verdicts(&self) -> impl Iterator<Item = &ProcessVerdict> {
+        std::iter::once(&self.verdict).chain(&self.companions)
+    }
+
+    /// What is wrong, and where: to be compared with another look.
+    fn errors(&self) -> Vec<(u32, RuleId, u64)> {
+        let of = |verdict: &ProcessVerdict| {
+            let pid = verdict.process.pid;
+            let errors = verdict.findings.iter();
+            let errors = errors.filter(|finding| finding.severity == Severity::Error);
+            errors
+                .map(|finding| (pid, finding.rule, finding.va.0))
+                .collect::<Vec<_>>()
+        };
+        self.verdicts().flat_map(of).collect()
+    }
+
+    /// Whether pages are on their way.
+    fn moving(&self) -> bool {
+        self.verdicts().any(|verdict| verdict.entries.moving > 0)
+    }
+
+    /// Takes every error back: the tables did not stand still.
+    fn nothing_is_sure(&mut self) {
+        for verdict in std::iter::once(&mut self.verdict).chain(&mut self.companions) {
+            let errors = verdict.errors();
+            let moving = verdict.entries.moving;
+            if errors == 0 && moving == 0 {
+                continue;
+            }
+            verdict
+                .findings
+                .retain(|finding| finding.severity != Severity::Error);
+            verdict.dropped.retain(|rule, _| *rule == RuleId::Eligible);
+            verdict.not_judged.push(NotJudged {
+                reason: format!(
+                    "the tables of process {} did not stand still: in {LOOKS} looks no two showed the same, the last one \
+                     {moving} entries in migration and {errors} errors; look again when the guest has less to do",
+                    verdict.process.pid
+                ),
+            });
+        }
+    }
 }
 
 fn judged(capture: Capture, expectations: &[Expectation]) -> Result<Look, Error> {

@@ -2,7 +2,7 @@
 
 use protocol::{Command, MthpSize, Operation, Outcome, ProcessId};
 use serde::Serialize;
-use verdict::{Expectation, Expected};
+use verdict::{Expectation, Expected, NotJudged};
 
 use crate::guest::{unexpected, Guest, DEADLINE};
 use crate::look::{look, Look};
@@ -48,6 +48,12 @@ pub struct Stage<'g> {
     expected: Vec<(ProcessId, Expectation)>,
     seen: Vec<Seen>,
     left_out: Option<String>,
+    /// Large folios that could not be had, as the kernel counted them when this was last looked at.
+    fallbacks: u64,
+    /// Whether allocations fail because the workload wants it so.
+    injected: bool,
+    /// Whether they have failed by themselves: then nothing is known of what must be folded.
+    short: bool,
 }
 
 /// What became of one workload.
@@ -66,7 +72,7 @@ impl<'g> Stage<'g> {
     /// Where the guest is lost, or a knob that is there cannot be set.
     pub fn new(guest: &'g mut Guest, policy: &str) -> Result<Self, Error> {
         let page = guest.hello().page_size;
-        let stage = Self {
+        let mut stage = Self {
             page,
             block: block_size(page),
             pmd: page * (page / 8),
@@ -75,8 +81,12 @@ impl<'g> Stage<'g> {
             expected: vec![],
             seen: vec![],
             left_out: None,
+            fallbacks: 0,
+            injected: false,
+            short: false,
             guest,
         };
+        stage.fallbacks = stage.count_fallbacks()?;
         if stage.guest.hello().anon_order_policy.is_some() {
             stage.guest.set_policy(policy)?;
         }
@@ -294,7 +304,18 @@ impl<'g> Stage<'g> {
             .into_iter()
             .map(|(_, expectation)| expectation)
             .collect();
-        let look = look(self.guest, process, &expectations)?;
+        let fallbacks = self.count_fallbacks()?;
+        self.short |= fallbacks > self.fallbacks && !self.injected;
+        (self.fallbacks, self.injected) = (fallbacks, false);
+        let expectations = if self.short { Vec::new() } else { expectations };
+        let mut look = look(self.guest, process, &expectations)?;
+        if self.short {
+            let reason =
+                "the guest was short of large folios, so what had to be folded is not known; \
+                          give it more memory with --memory or MEM="
+                    .to_owned();
+            look.verdict.not_judged.push(NotJudged { reason });
+        }
         let areas = self.areas(process).to_vec();
         self.seen.push(Seen {
             label: label.into(),
@@ -303,6 +324,21 @@ impl<'g> Stage<'g> {
             look,
         });
         Ok(())
+    }
+
+    /// How often a fault wanted a folio of a block's or a PMD's size and could not have it.
+    fn count_fallbacks(&mut self) -> Result<u64, Error> {
+        let mut count = 0;
+        for size in [self.block, self.pmd] {
+            for counter in ["anon_fault_fallback", "shmem_fallback"] {
+                let path = format!("{THP}/hugepages-{}kB/stats/{counter}", size / 1024);
+                let text = self.guest.read_file(&path)?;
+                count += text
+                    .and_then(|text| text.trim().parse::<u64>().ok())
+                    .unwrap_or(0);
+            }
+        }
+        Ok(count)
     }
 
     /// Says why this workload is not played here.
@@ -319,6 +355,7 @@ impl<'g> Stage<'g> {
     /// # Errors
     /// As all that asks the guest.
     pub fn fail_allocations(&mut self, process: ProcessId, order: u32) -> StageResult {
+        self.injected = true;
         fail_allocations(self.guest, process, order)
     }
 

@@ -26,7 +26,10 @@ pub struct EntryCounts {
     pub present_invalid: u64,
     /// Swapped out.
     pub swapped: u64,
-    /// Markers, migration entries and the like.
+    /// Migration entries; poison and device entries as well, which their type does not tell apart. While there
+    /// are any, the kernel may be moving the process's pages.
+    pub moving: u64,
+    /// Markers and reserved words.
     pub other: u64,
 }
 
@@ -104,6 +107,7 @@ impl EntryCounts {
             }
             Kind::ProtNone | Kind::PresentInvalid => self.present_invalid += 1,
             Kind::Swap(entry) if entry.kind() == SwapKind::Swapped => self.swapped += 1,
+            Kind::Swap(entry) if entry.kind() == SwapKind::Special => self.moving += 1,
             Kind::Swap(_) => self.other += 1,
         }
     }
