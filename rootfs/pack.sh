@@ -99,7 +99,7 @@ list() {
 	done
 	printf 'dir\troot\t700\ndir\ttmp\t1777\n'
 	# For kernels without devtmpfs, and for the moment before it is mounted.
-	printf 'node\tdev/%s\t600\tc\t%s\t%s\n' console 5 1 kmsg 1 11 ttyAMA0 204 64 ttyAMA1 204 65
+	printf 'node\tdev/%s\t600\tc\t%s\t%s\n' console 5 1 kmsg 1 11 ttyAMA0 204 64 ttyAMA1 204 65 ttyS0 4 64 ttyS1 4 65 mem 1 1
 	printf 'node\tdev/%s\t666\tc\t%s\t%s\n' null 1 3 zero 1 5
 	printf 'file\tinit\t755\t%s\n' "$agent"
 	printf 'file\tbin/busybox\t755\t%s\n' "$busybox"

@@ -16,8 +16,8 @@ const PORT_PATIENCE: Duration = Duration::from_secs(3);
 /// The kernel parameter that decides: `virtio`, `uart`, or the path of a character device.
 const PARAMETER: &str = "folioscope.channel=";
 
-/// The second PL011: the first is the console.
-const UART: &str = "/dev/ttyAMA1";
+/// The second UART, a PL011 or a 16550: the first is the console.
+const UARTS: [&str; 2] = ["/dev/ttyAMA1", "/dev/ttyS1"];
 
 /// virtio's number of a console device.
 const VIRTIO_CONSOLE: &str = "0x0003";
@@ -37,19 +37,20 @@ pub fn find() -> Endpoint {
     let cmdline = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let wanted = parameter(&cmdline);
     let endpoint = match wanted {
-        Some("uart") => uart(UART),
+        Some("uart") => second_uart(),
         Some("virtio") => virtio(Path::new("/sys"), PORT_PATIENCE),
         Some(path) if path.starts_with('/') => uart(path),
         Some(other) => panic!("{PARAMETER}{other}: virtio, uart or a device's path can stand here"),
         None => {
             let patience = virtio_patience(Path::new("/sys"));
-            virtio(Path::new("/sys"), patience).or_else(|_| uart(UART))
+            virtio(Path::new("/sys"), patience).or_else(|_| second_uart())
         }
     };
     endpoint.unwrap_or_else(|why| {
         panic!(
             "no control channel: {why}. The machine needs a virtio serial port named {PORT_NAME}, \
-             or a second PL011 UART ({UART}), and a kernel with its driver built in"
+             or a second UART ({}), and a kernel with its driver built in",
+            UARTS.join(", ")
         )
     })
 }
@@ -100,6 +101,17 @@ fn port_device(class: &Path) -> Option<String> {
         let name = fs::read_to_string(port.path().join("name")).ok()?;
         (name.trim_end() == PORT_NAME).then(|| port.file_name().to_string_lossy().into_owned())
     })
+}
+
+fn second_uart() -> Result<Endpoint, String> {
+    let mut reasons = Vec::new();
+    for path in UARTS {
+        match uart(path) {
+            Ok(endpoint) => return Ok(endpoint),
+            Err(why) => reasons.push(why),
+        }
+    }
+    Err(reasons.join(", "))
 }
 
 fn uart(path: &str) -> Result<Endpoint, String> {

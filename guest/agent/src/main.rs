@@ -10,6 +10,7 @@
 
 mod channel;
 mod checkpoint;
+mod doorbell;
 mod facts;
 mod files;
 mod init;

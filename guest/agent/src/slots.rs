@@ -16,10 +16,10 @@ use crate::sys;
 pub const SLOTS: usize = 1024;
 
 /// The file's size: one page of the largest granule.
-const BYTES: usize = SLOTS * size_of::<Slot>();
+pub const BYTES: usize = SLOTS * size_of::<Slot>();
 
 /// Where a workload maps the file where it can: below the program, far from what is under test.
-const WORKLOAD_ADDRESS: usize = 0x20_0000;
+pub const WORKLOAD_ADDRESS: usize = 0x20_0000;
 
 /// One process's words. The code of a checkpoint knows their offsets.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub struct Slot {
     pub announced: AtomicU64,
     /// The number of the checkpoint that the agent has released last.
     pub released: AtomicU64,
+    /// The bell of a machine without a doorbell: written while the process waits, never read.
+    pub unheard: AtomicU64,
 }
 
 /// All slots.

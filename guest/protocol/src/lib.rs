@@ -53,3 +53,7 @@ pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The name of the virtio serial port that the agent listens on.
 pub const PORT_NAME: &str = "org.folioscope.agent.0";
+
+/// What the doorbell's node in the device tree is compatible with: a page of the machine's own, to
+/// which a waiting workload stores its nonce.
+pub const DOORBELL_COMPATIBLE: &str = "folioscope,doorbell";

@@ -16,7 +16,7 @@ const MOST_LINE: usize = 16 << 20;
 
 /// The host's end of the channel.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub struct Channel {
     lanes: Vec<Lane>,
     /// Whether the one lane that is left has been chosen.
     chosen: bool,
@@ -35,7 +35,7 @@ struct Lane {
 
 /// What a wait on the channel ended with.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub enum Heard {
     /// A line, without its end.
     Line(Vec<u8>),
     /// There is something to read on the other descriptor that was to be watched.
@@ -46,7 +46,7 @@ pub(crate) enum Heard {
 
 impl Channel {
     /// A channel on whichever of `streams` speaks first.
-    pub(crate) fn new(streams: Vec<Stream>, transcript: File) -> Self {
+    pub fn new(streams: Vec<Stream>, transcript: File) -> Self {
         let lanes = streams
             .into_iter()
             .map(|stream| Lane {
@@ -64,7 +64,7 @@ impl Channel {
     }
 
     /// Sends `bytes`.
-    pub(crate) fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), ChannelError> {
+    pub fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), ChannelError> {
         if !self.chosen {
             return Err(ChannelError::NotOpen);
         }
@@ -81,7 +81,7 @@ impl Channel {
     }
 
     /// Waits for a line until `deadline`, or until `other` can be read.
-    pub(crate) fn hear(&mut self, other: RawFd, deadline: Instant) -> Result<Heard, ChannelError> {
+    pub fn hear(&mut self, other: RawFd, deadline: Instant) -> Result<Heard, ChannelError> {
         loop {
             for index in 0..self.lanes.len() {
                 if let Some(line) = self.lanes[index].line()? {
@@ -133,7 +133,7 @@ impl Channel {
     }
 
     /// What came of a line that has not ended yet.
-    pub(crate) fn partial(&self) -> String {
+    pub fn partial(&self) -> String {
         self.lanes
             .iter()
             .map(|lane| excerpt(&lane.buffer))
@@ -144,7 +144,7 @@ impl Channel {
     /// Waits a moment until QEMU has taken what was sent, so that it writes none of it into the
     /// guest's memory while that is being read. A guest that takes nothing gives QEMU no place to
     /// write to, so it is no error if something is left.
-    pub(crate) fn settle(&self) {
+    pub fn settle(&self) {
         let deadline = Instant::now() + Duration::from_millis(5);
         let settled = |lane: &Lane| lane.stream.untaken().map_or(true, |bytes| bytes == 0);
         while !self.lanes.iter().all(settled) && Instant::now() < deadline {

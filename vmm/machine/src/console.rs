@@ -49,7 +49,7 @@ impl Shared {
 
 impl Console {
     /// Copies what comes from `socket` to `log` until its end.
-    pub(crate) fn start(socket: UnixStream, log: File) -> io::Result<Self> {
+    pub fn start(socket: UnixStream, log: File) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let output = socket.try_clone()?;
         let reader = std::thread::Builder::new().name("console".into()).spawn({
@@ -113,7 +113,7 @@ impl Console {
     }
 
     /// Waits for the reader to take in the last bytes; the other end has to be closed.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         if let Some(reader) = self.reader.take() {
             // It panics nowhere; if it did, the console would merely be shorter.
             let _ = reader.join();

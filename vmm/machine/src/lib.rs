@@ -18,7 +18,9 @@
 
 pub mod qemu;
 
-mod channel;
+pub mod channel;
+pub mod stream;
+
 mod console;
 mod error;
 mod paused;
@@ -26,7 +28,6 @@ mod process;
 mod qmp;
 mod registers;
 mod rsp;
-mod stream;
 mod target;
 
 use std::fmt::Debug;
@@ -58,6 +59,23 @@ pub trait Machine: Debug + Send {
     /// Stops all CPUs and devices and reads the registers; the guest goes on when the result is
     /// resumed or dropped.
     fn pause(&mut self) -> Result<Paused<'_>, MachineError>;
+
+    /// Stops the machine as [`Machine::pause`] does, at the instant at which a waiting process rings the
+    /// doorbell with `nonce`, if the machine has a doorbell and it rings soon. Elsewhere it is a plain
+    /// pause, so the caller has to check where the CPUs stand, and to try again.
+    fn pause_at(&mut self, nonce: u64) -> Result<Paused<'_>, MachineError> {
+        let _ = nonce;
+        self.pause()
+    }
+
+    /// Starts or ends a record of which pages of RAM are written to, which [`Paused::written`] reads.
+    fn log_writes(&mut self, on: bool) -> Result<(), MachineError> {
+        let _ = on;
+        Err(MachineError::Unsupported {
+            kind: self.kind(),
+            what: "tell which pages were written to",
+        })
+    }
 
     /// Sends bytes to the agent in the guest, on the channel that it spoke on first.
     fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), MachineError>;

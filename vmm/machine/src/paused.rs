@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use snapshot::{Memory, Notes, Snapshot};
+use snapshot::{Memory, Notes, RangeSet, Snapshot};
 use stage1::{PhysicalAddress, VirtualAddress};
 
 use crate::MachineError;
@@ -21,6 +21,12 @@ pub trait Stopped: Debug {
         cpu: usize,
         va: VirtualAddress,
     ) -> Result<Option<PhysicalAddress>, MachineError>;
+
+    /// The pages that the guest and its devices have written to since the record began or was last
+    /// read, whichever is later; `None` where none is kept (see [`crate::Machine::log_writes`]).
+    fn written(&mut self) -> Result<Option<RangeSet>, MachineError> {
+        Ok(None)
+    }
 }
 
 /// A machine all of whose CPUs and devices are stopped. It is a [`Snapshot`] whose memory is the
@@ -83,6 +89,12 @@ impl<'m> Paused<'m> {
         va: VirtualAddress,
     ) -> Result<Option<PhysicalAddress>, MachineError> {
         self.machine.translate(cpu, va)
+    }
+
+    /// The pages that were written to; see [`Stopped::written`]. What [`Paused::write`] wrote is not
+    /// among them.
+    pub fn written(&mut self) -> Result<Option<RangeSet>, MachineError> {
+        self.machine.written()
     }
 
     fn go_on(&mut self) -> Result<(), MachineError> {

@@ -1,4 +1,4 @@
-//! A socket to QEMU on which nothing waits for ever.
+//! A socket to a guest, or to QEMU, on which nothing waits for ever.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -7,25 +7,26 @@ use std::time::{Duration, Instant};
 
 /// Our end of a socket pair; every wait has a deadline.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     socket: UnixStream,
 }
 
 impl Stream {
     /// A connected pair: our end, and the one that QEMU inherits. Both close on exec.
-    pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Self::new(ours)?, theirs.into()))
     }
 
-    pub(crate) fn new(socket: UnixStream) -> io::Result<Self> {
+    /// One end of a connection, whoever has the other.
+    pub fn new(socket: UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self { socket })
     }
 
     /// Appends what can be read to `buffer`, waiting for the first byte until `deadline`; an
     /// error of kind `TimedOut` where none came. 0 is the end of the stream.
-    pub(crate) fn fill(&mut self, buffer: &mut Vec<u8>, deadline: Instant) -> io::Result<usize> {
+    pub fn fill(&mut self, buffer: &mut Vec<u8>, deadline: Instant) -> io::Result<usize> {
         let mut chunk = [0; 64 * 1024];
         loop {
             match self.socket.read(&mut chunk) {
@@ -45,7 +46,7 @@ impl Stream {
     }
 
     /// Writes all of `data` until `deadline`.
-    pub(crate) fn write_all(&mut self, mut data: &[u8], deadline: Instant) -> io::Result<()> {
+    pub fn write_all(&mut self, mut data: &[u8], deadline: Instant) -> io::Result<()> {
         while !data.is_empty() {
             match self.socket.write(data) {
                 Ok(count) => data = &data[count..],
@@ -60,7 +61,7 @@ impl Stream {
     }
 
     /// How many bytes of ours the other end has not taken yet.
-    pub(crate) fn untaken(&self) -> io::Result<usize> {
+    pub fn untaken(&self) -> io::Result<usize> {
         let mut count: libc::c_int = 0;
         // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int, and `count` is one.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &mut count) };
@@ -90,7 +91,7 @@ impl AsRawFd for Stream {
 }
 
 /// Waits until one of `fds` is ready or `deadline` has passed; says which of the two.
-pub(crate) fn poll(fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<bool> {
+pub fn poll(fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // Rounded up: a wait of 0 ms that comes too early would spin.
@@ -109,13 +110,16 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<bo
 
 /// Now and a timeout, for those who report how long they waited.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline {
-    pub(crate) at: Instant,
-    pub(crate) timeout: Duration,
+pub struct Deadline {
+    /// When.
+    pub at: Instant,
+    /// How long it was from the start.
+    pub timeout: Duration,
 }
 
 impl Deadline {
-    pub(crate) fn after(timeout: Duration) -> Self {
+    /// That long from now.
+    pub fn after(timeout: Duration) -> Self {
         // A year stands for "for ever": an Instant cannot hold everything a Duration can.
         let timeout = timeout.min(Duration::from_secs(365 * 24 * 3600));
         Self {

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use protocol::{Answer, Failure, Operation, Outcome, ProcessId};
 
+use crate::doorbell::Doorbell;
 use crate::link::{Home, Said, Task};
 use crate::slots::{Slot, Slots};
 use crate::sys;
@@ -63,6 +64,7 @@ struct Workload {
     directory: PathBuf,
     slots: Slots,
     slot: &'static Slot,
+    bell: Option<Doorbell>,
     home: Home,
 }
 
@@ -86,6 +88,7 @@ impl Workload {
             directory,
             slot: slots.slot(slot),
             slots,
+            bell: Doorbell::find(),
             home,
         })
     }
@@ -125,7 +128,7 @@ impl Workload {
     fn wait(&self, number: u64, nonce: u64, cpu: u32) -> Result<Outcome, Failure> {
         let before = sys::affinity(0);
         sys::set_affinity(&[cpu])?;
-        spin::wait(self.slot, number, nonce, std::process::id());
+        spin::wait(self.slot, self.bell, number, nonce, std::process::id());
         sys::set_affinity(&before)?;
         Ok(Outcome::Done {})
     }

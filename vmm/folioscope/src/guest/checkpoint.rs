@@ -109,7 +109,7 @@ impl Guest {
             .ok_or_else(|| Error::Input(format!("{process} has no checkpoint")))?;
         let companions = self.companions(process, others)?;
         for attempt in 0..ATTEMPTS {
-            let mut paused = self.link.machine.pause()?;
+            let mut paused = self.link.machine.pause_at(checkpoint.nonce)?;
             let Some(root) = paused
                 .cpus
                 .iter()
