@@ -43,8 +43,8 @@ guest_rust_ok || wanted+=("rustc$web" "libstd-rust$web-dev:arm64")
 if [ "$goal" = test ]; then
     wanted+=(shellcheck python3 gdb-multiarch binutils)
     cargo fmt --version >/dev/null 2>&1 || wanted+=("rustfmt$web")
-    if ! cargo clippy --version >/dev/null 2>&1; then
-        if [ -n "$web" ]; then wanted+=(rust-web-clippy); else wanted+=(rust-clippy); fi
+    if ! cargo clippy --version >/dev/null 2>&1 || ! guest_clippy_ok; then
+        wanted+=("rust$web-clippy")
     fi
     python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
 fi

@@ -31,3 +31,14 @@ guest_rustc() {
     return 1
 }
 guest_rust_ok() { guest_rustc >/dev/null; }
+
+# guest_clippy ARGUMENT...: clippy of the compiler that builds the guest side, for what exists on arm64 alone.
+guest_clippy() {
+    local rustc
+    rustc=$(guest_rustc)
+    RUSTC=$rustc "$(dirname "$rustc")/cargo-clippy" clippy --target $GUEST_TARGET "$@"
+}
+guest_clippy_ok() {
+    local rustc
+    rustc=$(guest_rustc) && [ -x "$(dirname "$rustc")/cargo-clippy" ]
+}

@@ -151,7 +151,7 @@ fn uname() -> [String; 3] {
     [&names.release, &names.version, &names.machine].map(|field| {
         let bytes: Vec<u8> = field
             .iter()
-            .map(|&c| c as u8)
+            .map(|&c| c.to_ne_bytes()[0])
             .take_while(|&c| c != 0)
             .collect();
         String::from_utf8_lossy(&bytes).into_owned()
