@@ -104,3 +104,60 @@ def test_what_a_cpu_lacks_is_left_out_by_name(user: pytest.Pytester) -> None:
     result = run(user, "--granule", "16k", "--cpu", "cortex-a72", "-rs")
     result.assert_outcomes(skipped=1)
     assert "cortex-a72 has no 16K granule" in result.stdout.str()
+
+
+def test_machines_that_disagree_are_a_failure(user: pytest.Pytester) -> None:
+    """A test of every machine runs on each under one id; outcomes that differ are a table and a failure."""
+    user.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.every_machine
+        def test_alike(machine): pass
+
+        @pytest.mark.every_machine
+        def test_left_out_on_one(machine):
+            if machine == "kvm": pytest.skip("a reason")
+
+        def test_native(machine): pass
+        """
+    )
+    names = collected(user, "--machine", "tcg,kvm")
+    assert sorted(names) == sorted(
+        f"{test}[{machine}]"
+        for test in ("test_alike", "test_left_out_on_one", "test_native")
+        for machine in ("tcg", "kvm")
+    )
+    result = run(user, "--machine", "tcg,kvm")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "3 tests ran on several machines; 1 ended differently",
+            "  *::test_left_out_on_one[[]*]: skipped on kvm, passed on tcg",
+        ]
+    )
+    alike = run(user, "--machine", "tcg,kvm", "-k", "alike or native")
+    assert alike.ret == 0
+    alike.stdout.fnmatch_lines(["2 tests ran on several machines; 0 ended differently"])
+
+
+def test_auto_takes_carried_machines_for_tests_of_every_machine_alone(user: pytest.Pytester) -> None:
+    """What this host has: natively for all, in a carrier for those that say so."""
+    user.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.every_machine
+        def test_every(machine): pass
+
+        def test_native(machine): pass
+        """
+    )
+    names = collected(user)
+    natives = [name for name in names if name.startswith("test_native")]
+    every = [name for name in names if name.startswith("test_every")]
+    assert len(natives) == 1
+    if natives == ["test_native[tcg]"]:
+        assert set(every) == {"test_every[tcg]", "test_every[kvm-in-tcg]", "test_every[kvm-in-tcg-nvhe]"}
+    else:
+        assert every == ["test_every[kvm]"]

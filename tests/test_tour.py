@@ -12,6 +12,8 @@ from folioscope import Guest, Layout, View
 
 from order_model import Model
 
+pytestmark = pytest.mark.every_machine
+
 POLICIES = ["sysfs", "baseline", "simple", "variable", "retry"]
 
 

@@ -43,13 +43,21 @@ class CommandFailed(RuntimeError):
 class Session:
     """One guest, booted by ``folioscope session``."""
 
-    def __init__(self, arguments: list[str], *, log: Path, boot_seconds: float = 120.0) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        *,
+        log: Path,
+        boot_seconds: float = 120.0,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log.open("ab")
         self.command_line = [str(COMMAND), "session", *arguments]
         self._child = subprocess.Popen(
             self.command_line,
             cwd=ROOT,
+            env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -1,8 +1,9 @@
 """pytest plugin: small dimension fixtures, composed into guests that live as long as they are useful.
 
 Load it in a ``conftest.py`` with ``pytest_plugins = ["folioscope.plugin"]``. A test that asks for
-``guest`` runs once per granule; one that asks for ``policy`` as well runs once per policy. The
-dimensions are chosen with ``--granule``, ``--cpu``, ``--policy`` and ``--machine``.
+``guest`` runs once per granule; one that asks for ``policy`` as well runs once per policy, and one with the mark
+``every_machine`` once per machine of this host. The dimensions are chosen with ``--granule``, ``--cpu``,
+``--policy`` and ``--machine``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from . import machines
 from .client import ROOT, GuestLost, Session
 from .guest import Guest, Process
 from .layout import LAYOUTS, Layout
@@ -33,14 +35,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--granule", default="4k,16k,64k", help="granules to test on, by comma")
     group.addoption("--cpu", default="max", help="CPU models to test on, by comma")
     group.addoption("--policy", default="simple,variable,retry", help="order policies for tests that ask for one")
-    group.addoption("--machine", default="tcg", help="machines to test on, by comma")
+    group.addoption(
+        "--machine",
+        default="auto",
+        help="machines to test on, by comma: tcg, kvm, kvm-in-tcg (VHE), kvm-in-tcg-nvhe; auto: what this host has",
+    )
     group.addoption("--guest-kernel", default=None, help="test this kernel instead of the pinned one")
+
+
+AGREEMENT = pytest.StashKey[machines.Agreement]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_machine: run the test on every machine of this host, carried ones too")
+    config.stash[AGREEMENT] = machines.Agreement()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for dimension in ("machine", "cpu", "granule", "policy"):
         if dimension in metafunc.fixturenames and not _parametrized(metafunc, dimension):
-            values = metafunc.config.getoption(f"--{dimension}").split(",")
+            option = metafunc.config.getoption(f"--{dimension}")
+            every = metafunc.definition.get_closest_marker("every_machine") is not None
+            values = machines.chosen(option, every) if dimension == "machine" else option.split(",")
             metafunc.parametrize(dimension, values, scope="session")
 
 
@@ -79,7 +95,7 @@ class Wanted:
 
     def arguments(self) -> list[str]:
         """As ``folioscope session`` takes them."""
-        return ["--granule", self.granule, "--cpu", self.cpu, "--machine", self.machine, *self.more]
+        return ["--granule", self.granule, "--cpu", self.cpu, *machines.arguments(self.machine), *self.more]
 
     def __str__(self) -> str:
         return "-".join([self.granule, self.cpu, self.machine, *(word.strip("-") for word in self.more)])
@@ -91,6 +107,7 @@ class Rig:
     def __init__(self, out: Path) -> None:
         self._out = out
         self._guests: dict[Wanted, Guest] = {}
+        self._carriers = machines.Carriers(out)
         self._booted = 0
 
     def guest(self, wanted: Wanted) -> Guest:
@@ -99,12 +116,20 @@ class Rig:
             self._guests[wanted] = self._guests.pop(wanted)
             return guest
         self.drop(wanted)
+        if wanted.machine in machines.CARRIED:
+            # Another carrier than the one that there is ends the guests in that one.
+            for other in list(self._guests):
+                if other.machine in machines.CARRIED and (other.machine, other.cpu) != (wanted.machine, wanted.cpu):
+                    self.drop(other)
+        environment = self._carriers.environment(wanted.machine, wanted.cpu)
         while len(self._guests) >= KEEP:
             self.drop(next(iter(self._guests)))
         self._booted += 1
         name = "".join(c if c.isalnum() or c in "-." else "_" for c in str(wanted))
         place = self._out / f"{self._booted:03d}-{name}"
-        session = Session([*wanted.arguments(), "--out", str(place)], log=place / "session.log")
+        session = Session(
+            [*wanted.arguments(), "--out", str(place)], log=place / "session.log", environment=environment
+        )
         self._guests[wanted] = Guest(session, wanted.granule)
         return self._guests[wanted]
 
@@ -117,6 +142,7 @@ class Rig:
         """Ends all guests."""
         for wanted in list(self._guests):
             self.drop(wanted)
+        self._carriers.close()
 
 
 @pytest.fixture(scope="session")
@@ -182,6 +208,24 @@ def _keep_bundle(guest: Guest, node: pytest.Item) -> Path:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     outcome = yield
     report = outcome.get_result()
+    item.config.stash[AGREEMENT].note(item, report)
     guest = getattr(item, "funcargs", {}).get("guest")
     if report.when == "call" and report.failed and guest:
         report.sections.append(("folioscope", f"bundle: {_keep_bundle(guest, item)}"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """A table of the tests that did not end alike on all machines; it should be empty."""
+    several, lines = config.stash[AGREEMENT].differences()
+    if several:
+        terminalreporter.section("machines")
+        terminalreporter.write_line(f"{several} tests ran on several machines; {len(lines)} ended differently")
+        for line in lines:
+            terminalreporter.write_line(f"  {line}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Machines that disagree are a failure, even where each outcome alone is none."""
+    if exitstatus == 0 and session.config.stash[AGREEMENT].differences()[1]:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
