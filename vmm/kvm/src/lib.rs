@@ -4,4 +4,5 @@
 //! rest exists on arm64 alone.
 
 pub mod device;
+pub mod fdt;
 pub mod layout;

@@ -1,4 +1,17 @@
 //! What a guest finds on its bus besides memory and the interrupt controller.
+//!
+//! The guest chooses offsets, lengths, values and the whole content of its memory; any of them may be
+//! nonsense. A device neither panics nor loops nor allocates without bound whatever it is given, and
+//! never makes a CPU wait for the host.
+
+mod bus;
+mod host;
+mod uart;
+mod virtio;
+
+pub use bus::{Bus, Overlap};
+pub use uart::Uart;
+pub use virtio::VirtioConsole;
 
 /// A device whose registers are memory-mapped.
 ///
@@ -9,4 +22,10 @@ pub trait MmioDevice: Send {
 
     /// A store of `data` at `offset` from the device's start.
     fn write(&mut self, offset: u64, data: &[u8]);
+}
+
+/// A device's interrupt line: a shared peripheral interrupt (SPI) that triggers on its rising edge.
+pub trait Interrupt: Send + Sync {
+    /// One edge.
+    fn pulse(&self);
 }

@@ -1,0 +1,91 @@
+//! The host's end of a device's byte stream, which never makes the guest wait.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+
+/// A stream to the host, with the bytes that the host has not taken yet.
+#[derive(Debug)]
+pub(super) struct Host {
+    stream: UnixStream,
+    /// What the host has still to take; at most `limit` bytes.
+    waiting: VecDeque<u8>,
+    limit: usize,
+    /// The host takes nothing any more.
+    deaf: bool,
+}
+
+/// What a look at the stream gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// The host has closed its end: nothing will ever come.
+    End,
+}
+
+impl Host {
+    /// A stream for which at most `limit` bytes are kept.
+    pub(super) fn new(stream: UnixStream, limit: usize) -> Self {
+        stream
+            .set_nonblocking(true)
+            .expect("an open socket can be made non-blocking");
+        Self {
+            stream,
+            waiting: VecDeque::new(),
+            limit,
+            deaf: false,
+        }
+    }
+
+    /// Whether bytes wait for the host.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// How many more bytes can be kept.
+    pub(super) fn room(&self) -> usize {
+        self.limit - self.waiting.len()
+    }
+
+    /// Keeps `bytes`, as many of them as there is room for, and says how many; a host that takes
+    /// nothing any more gets nothing, and all count as kept.
+    pub(super) fn keep(&mut self, bytes: &[u8]) -> usize {
+        if self.deaf {
+            return bytes.len();
+        }
+        let kept = bytes.len().min(self.room());
+        self.waiting.extend(&bytes[..kept]);
+        kept
+    }
+
+    /// Gives the host as much as it takes now.
+    pub(super) fn flush(&mut self) {
+        while !self.waiting.is_empty() {
+            match self.stream.write(self.waiting.as_slices().0) {
+                Ok(taken) => drop(self.waiting.drain(..taken)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.deaf = true;
+                    self.waiting.clear();
+                }
+            }
+        }
+    }
+
+    /// Takes what the host has sent.
+    pub(super) fn hear(&mut self, buffer: &mut [u8]) -> Heard {
+        loop {
+            return match self.stream.read(buffer) {
+                Ok(0) => Heard::End,
+                Ok(count) => Heard::Bytes(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Heard::Nothing,
+                Err(_) => Heard::End,
+            };
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A 16550 UART: the console, and the agent's second lane.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use vm_superio::serial::NoEvents;
+use vm_superio::{Serial, Trigger};
+
+use super::host::Host;
+use super::{Interrupt, MmioDevice};
+
+/// What is kept of the guest's output while the host takes none, in bytes: two of the longest lines that
+/// the agent sends, so a host that is merely slow loses nothing.
+const MOST_OUTPUT: usize = 2 * protocol::MAX_LINE;
+/// What is kept of the host's input while the guest takes none, in bytes.
+const MOST_INPUT: usize = 64 << 10;
+
+/// Modem Control Register: its offset, and Request To Send.
+const MCR: u8 = 4;
+const MCR_RTS: u8 = 1 << 1;
+const MCR_LOOP: u8 = 1 << 4;
+
+/// The registers, of one byte each.
+const REGISTERS: u64 = 8;
+
+/// A 16550 whose line ends in a stream.
+///
+/// What the guest sends goes to the stream, and is kept while the host takes none; what finds no room
+/// there is dropped and counted. The driver's Request To Send is obeyed: Linux takes it back when its
+/// buffer is full, and would lose what came in spite of it.
+pub struct Uart {
+    serial: Serial<Line, NoEvents, Output>,
+    /// Bytes for the guest that have not been in the FIFO yet; at most [`MOST_INPUT`].
+    input: VecDeque<u8>,
+}
+
+impl Uart {
+    /// A UART at rest, whose output goes to `out`.
+    pub fn new(irq: Arc<dyn Interrupt>, out: UnixStream) -> Self {
+        let output = Output {
+            host: Host::new(out, MOST_OUTPUT),
+            lost: 0,
+        };
+        Self {
+            serial: Serial::new(Line(irq), output),
+            input: VecDeque::new(),
+        }
+    }
+
+    /// Gives bytes to the guest, and says how many there was room for.
+    pub fn receive(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(MOST_INPUT - self.input.len());
+        self.input.extend(&bytes[..taken]);
+        self.fill();
+        taken
+    }
+
+    /// Whether [`Uart::receive`] would take any bytes.
+    ///
+    /// This and [`Uart::wants_output`] change only when the guest uses the device or the host does.
+    pub fn wants_input(&self) -> bool {
+        self.input.len() < MOST_INPUT
+    }
+
+    /// Whether output waits for the host to take it: then [`Uart::host_writable`] wants to be called
+    /// when it can.
+    pub fn wants_output(&self) -> bool {
+        self.serial.writer().host.is_waiting()
+    }
+
+    /// Gives the host more of the output that waits.
+    pub fn host_writable(&mut self) {
+        self.serial.writer_mut().host.flush();
+    }
+
+    /// How many bytes of output were dropped because the host took none for so long.
+    pub fn lost(&self) -> u64 {
+        self.serial.writer().lost
+    }
+
+    /// Moves input into the FIFO, as much as goes in while the driver wants any.
+    fn fill(&mut self) {
+        let modem = self.serial.read(MCR);
+        if modem & MCR_RTS == 0 || modem & MCR_LOOP != 0 {
+            return;
+        }
+        let count = self.serial.fifo_capacity().min(self.input.len());
+        let bytes: Vec<u8> = self.input.drain(..count).collect();
+        // It cannot fail: there is room, and the interrupt's edge cannot fail.
+        let _ = self.serial.enqueue_raw_bytes(&bytes);
+    }
+}
+
+impl MmioDevice for Uart {
+    /// A load reads the one register at `offset`, however wide it is: the others have side effects that
+    /// a driver for this device cannot want.
+    fn read(&mut self, offset: u64, data: &mut [u8]) {
+        data.fill(0);
+        if let (Some(register), Some(byte)) = (register(offset), data.first_mut()) {
+            *byte = self.serial.read(register);
+            self.fill();
+        }
+    }
+
+    /// A store writes the one register at `offset`, as a load reads it.
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        if let (Some(register), Some(&byte)) = (register(offset), data.first()) {
+            // It cannot fail: neither the line nor the output does.
+            let _ = self.serial.write(register, byte);
+            self.fill();
+        }
+    }
+}
+
+fn register(offset: u64) -> Option<u8> {
+    (offset < REGISTERS).then_some(offset as u8)
+}
+
+impl fmt::Debug for Uart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uart")
+            .field("registers", &self.serial.state())
+            .field("input", &self.input.len())
+            .field("output", self.serial.writer())
+            .finish()
+    }
+}
+
+/// The interrupt, as vm-superio wants it.
+struct Line(Arc<dyn Interrupt>);
+
+impl Trigger for Line {
+    type E = Infallible;
+
+    fn trigger(&self) -> Result<(), Infallible> {
+        self.0.pulse();
+        Ok(())
+    }
+}
+
+/// The guest's output, which always succeeds: a guest cannot help it if the host does not read.
+#[derive(Debug)]
+struct Output {
+    host: Host,
+    lost: u64,
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let kept = self.host.keep(bytes);
+        self.lost += (bytes.len() - kept) as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.host.flush();
+        Ok(())
+    }
+}
