@@ -76,6 +76,10 @@ fn command_line(append: &str) -> String {
 /// Keeps what there is of a guest that never came up, and says where.
 pub fn failed(link: &mut Link, kernel: &Kernel, out: &Path, error: Error) -> Error {
     let capture = capture_all(link, kernel.symbols.as_ref(), Notes::default());
+    let error = match &capture {
+        Ok(capture) => standing(error, &capture.snapshot.cpus, kernel),
+        Err(_) => error,
+    };
     let kept = bundle(
         link.machine.as_ref(),
         capture.as_ref().ok(),
@@ -84,6 +88,16 @@ pub fn failed(link: &mut Link, kernel: &Kernel, out: &Path, error: Error) -> Err
         kernel,
     );
     with_bundle(error, kept)
+}
+
+/// The same error, and below it where each CPU stands.
+fn standing(error: Error, cpus: &[Cpu], kernel: &Kernel) -> Error {
+    let mut what = error.to_string();
+    for cpu in cpus {
+        what.push('\n');
+        what.push_str(&place(cpu, kernel));
+    }
+    Error::GuestLost { what }
 }
 
 /// The same error, with the place of the bundle.
@@ -213,28 +227,7 @@ fn registers(cpus: &[Cpu], kernel: &Kernel) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     for cpu in cpus {
-        let slide = kernel
-            .symbols
-            .as_ref()
-            .zip(cpu.system.vbar_el1)
-            .and_then(|(symbols, vbar)| symbols.slide(vbar))
-            .unwrap_or(0);
-        let place = kernel
-            .symbols
-            .as_ref()
-            .and_then(|symbols| symbols.name(cpu.general.pc.wrapping_sub(slide)));
-        let place = place.map_or(String::new(), |(name, offset)| {
-            format!(" <{name}+{offset:#x}>")
-        });
-        let _ = writeln!(
-            text,
-            "CPU {} at EL{}: PC {:#018x}{place} PSTATE {:#x} SP {:#018x}",
-            cpu.index,
-            cpu.el(),
-            cpu.general.pc,
-            cpu.general.pstate,
-            cpu.general.sp
-        );
+        let _ = writeln!(text, "{}", place(cpu, kernel));
         for (row, values) in cpu.general.x.chunks(4).enumerate() {
             let cells: Vec<String> = values
                 .iter()
@@ -246,6 +239,26 @@ fn registers(cpus: &[Cpu], kernel: &Kernel) -> String {
         let _ = writeln!(text, "  {:#018x?}", cpu.system);
     }
     text
+}
+
+/// Where a CPU stands, by symbol where there is one.
+fn place(cpu: &Cpu, kernel: &Kernel) -> String {
+    let symbols = kernel.symbols.as_ref();
+    let slide = symbols.zip(cpu.system.vbar_el1);
+    let slide = slide.and_then(|(symbols, vbar)| symbols.slide(vbar));
+    let pc = cpu.general.pc.wrapping_sub(slide.unwrap_or(0));
+    let symbol = symbols.and_then(|symbols| symbols.name(pc));
+    let symbol = symbol.map_or(String::new(), |(name, offset)| {
+        format!(" <{name}+{offset:#x}>")
+    });
+    format!(
+        "CPU {} at EL{}: PC {:#018x}{symbol} PSTATE {:#x} SP {:#018x}",
+        cpu.index,
+        cpu.el(),
+        cpu.general.pc,
+        cpu.general.pstate,
+        cpu.general.sp
+    )
 }
 
 /// The architecture's rules over whatever tables the CPUs were using.

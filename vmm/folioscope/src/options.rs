@@ -68,7 +68,7 @@ pub struct GuestOptions {
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     pub memory: u64,
     /// Number of CPUs
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, visible_alias = "cpus", value_name = "N", default_value_t = 2)]
     pub smp: u32,
     /// More words for the guest's command line
     #[arg(

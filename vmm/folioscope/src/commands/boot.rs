@@ -1,31 +1,42 @@
-//! `folioscope boot`: a guest that stays.
+//! `folioscope boot`: a guest that stays, to be looked into, or to be typed at.
 
 use std::io::BufReader;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use clap::Args;
+use machine::Status;
 use protocol::Advice;
 
 use super::output::say;
-use super::Outcome;
+use super::{terminal, Outcome};
 use crate::guest::{unexpected, Guest};
+use crate::kernel::Kernel;
+use crate::link::Link;
 use crate::ops::{advise, map, write};
 use crate::options::GuestOptions;
 use crate::source::SOCKET;
 use crate::stage::block_size;
-use crate::{control, Error, EXIT_OK};
+use crate::{boot, control, Error, EXIT_OK};
 
 /// Boot a guest and stay; prints how to look into it
 #[derive(Args, Debug)]
-#[command(after_help = "Example: folioscope boot --granule 64k --cpu neoverse-n1")]
+#[command(
+    after_help = "Example: folioscope boot --granule 64k --cpu neoverse-n1\n         folioscope boot --console --kernel Image --initrd my.cpio --append 'init=/bin/sh' --cpus 4"
+)]
 pub struct Boot {
     #[command(flatten)]
     guest: GuestOptions,
+    /// Be a plain monitor: the guest's console is on this terminal, Ctrl-A x ends it, and no agent is waited for
+    #[arg(long)]
+    console: bool,
 }
 
 impl Boot {
     pub fn run(self) -> Outcome {
+        if self.console {
+            return self.monitor();
+        }
         let mut guest = Guest::boot(&self.guest)?;
         let pid = demonstrate(&mut guest).map_err(|error| match error.lost() {
             true => control::keep(&mut guest, &self.guest.out, error),
@@ -51,6 +62,28 @@ impl Boot {
             }
         }
         Ok(EXIT_OK)
+    }
+
+    /// The guest's console, and nothing else of ours.
+    fn monitor(self) -> Outcome {
+        let scratch = boot::scratch(&self.guest.out)?;
+        let mut kernel = Kernel::prepare(&self.guest, &scratch)?;
+        let initrd = self.guest.initrd_path()?;
+        let mut link = Link::new(boot::qemu(&self.guest, &kernel, &initrd, &scratch)?);
+        let status = match terminal::converse(link.machine.as_mut())? {
+            terminal::End::Asked => return Ok(EXIT_OK),
+            terminal::End::Guest(status) => status,
+        };
+        let what = match status {
+            // It switched itself off, or started again, which is the end of it here.
+            Status::Ended { .. } => return Ok(EXIT_OK),
+            Status::Panicked => "the guest's kernel panicked".to_owned(),
+            Status::Lost { status, stderr } => format!("the guest is lost: {status}: {stderr}"),
+            other => format!("the guest is {other:?}"),
+        };
+        kernel.symbols = kernel.read_symbols(&self.guest)?;
+        let error = Error::GuestLost { what };
+        Err(boot::failed(&mut link, &kernel, &self.guest.out, error))
     }
 }
 

@@ -16,6 +16,7 @@ mod output;
 mod run;
 mod save;
 mod session;
+mod terminal;
 
 /// Reads an arm64 guest's page tables from outside, and judges them.
 #[derive(Debug, Parser)]
