@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use serde_json::{json, Value};
@@ -56,12 +56,36 @@ impl Qmp {
         arguments: Value,
         timeout: Duration,
     ) -> Result<Value, QmpError> {
+        self.ask(command, arguments, None, timeout)
+    }
+
+    /// The same, with a descriptor handed over: QEMU's `getfd`, the only command that takes one.
+    pub(crate) fn hand_over(
+        &mut self,
+        name: &str,
+        fd: BorrowedFd<'_>,
+        timeout: Duration,
+    ) -> Result<(), QmpError> {
+        let arguments = json!({"fdname": name});
+        self.ask("getfd", arguments, Some(fd), timeout).map(drop)
+    }
+
+    fn ask(
+        &mut self,
+        command: &str,
+        arguments: Value,
+        fd: Option<BorrowedFd<'_>>,
+        timeout: Duration,
+    ) -> Result<Value, QmpError> {
         self.last_id += 1;
         let request = json!({"execute": command, "arguments": arguments, "id": self.last_id});
+        let request = format!("{request}\n");
         let deadline = Deadline::after(timeout);
-        self.stream
-            .write_all(format!("{request}\n").as_bytes(), deadline.at)
-            .map_err(|error| failed(command, error, deadline))?;
+        let written = match fd {
+            None => self.stream.write_all(request.as_bytes(), deadline.at),
+            Some(fd) => (self.stream).write_with(request.as_bytes(), &fd, deadline.at),
+        };
+        written.map_err(|error| failed(command, error, deadline))?;
         loop {
             let mut message = self.message(command, deadline)?;
             if message.get("event").is_some() {

@@ -1,7 +1,7 @@
 //! A socket to a guest, or to QEMU, on which nothing waits for ever.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -58,6 +58,39 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// Writes all of `data`, a short text, and hands over a copy of `fd` with it (`SCM_RIGHTS`).
+    pub fn write_with(&mut self, data: &[u8], fd: &impl AsFd, deadline: Instant) -> io::Result<()> {
+        self.wait(libc::POLLOUT, deadline)?;
+        let number = fd.as_fd().as_raw_fd();
+        let mut piece = libc::iovec {
+            iov_base: data.as_ptr().cast_mut().cast(),
+            iov_len: data.len(),
+        };
+        // Room for one header and one descriptor, aligned as a header has to be.
+        let mut control = [0u64; 8];
+        // SAFETY: all zero is a header of nothing. What it is made to point to outlives the call,
+        // `control` has room for CMSG_SPACE of one descriptor, and `sendmsg` writes to none of it.
+        let sent = unsafe {
+            let mut header: libc::msghdr = std::mem::zeroed();
+            header.msg_iov = &mut piece;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
+            let first = libc::CMSG_FIRSTHDR(&header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+            libc::CMSG_DATA(first)
+                .cast::<RawFd>()
+                .write_unaligned(number);
+            libc::sendmsg(self.socket.as_raw_fd(), &header, libc::MSG_NOSIGNAL)
+        };
+        match usize::try_from(sent) {
+            Ok(sent) => self.write_all(&data[sent..], deadline),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
     }
 
     /// How many bytes of ours the other end has not taken yet.

@@ -41,7 +41,7 @@ macro_rules! optional {
 }
 
 /// Every register of [`SystemRegisters`].
-pub const SYSTEM_REGISTERS: [SystemRegister; 12] = [
+pub const SYSTEM_REGISTERS: [SystemRegister; 13] = [
     required!("TTBR0_EL1", ttbr0_el1),
     required!("TTBR1_EL1", ttbr1_el1),
     required!("TCR_EL1", tcr_el1),
@@ -54,6 +54,7 @@ pub const SYSTEM_REGISTERS: [SystemRegister; 12] = [
     optional!("ID_AA64MMFR2_EL1", id_aa64mmfr[2]),
     optional!("ID_AA64MMFR3_EL1", id_aa64mmfr[3]),
     optional!("VBAR_EL1", vbar_el1),
+    optional!("HCR_EL2", hcr_el2),
 ];
 
 #[cfg(test)]

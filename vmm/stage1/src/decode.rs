@@ -13,6 +13,10 @@ const SCTLR_M: u64 = 1;
 const SCTLR_WXN: u64 = 1 << 19;
 /// SCTLR_EL1.EE.
 const SCTLR_EE: u64 = 1 << 25;
+/// HCR_EL2.VM.
+const HCR_VM: u64 = 1;
+/// HCR_EL2.TGE.
+const HCR_TGE: u64 = 1 << 27;
 /// TCR_EL1.A1: the ASID is TTBR1_EL1's.
 const TCR_A1: u32 = 22;
 /// TCR_EL1.AS: ASIDs have 16 bits.
@@ -149,6 +153,11 @@ impl Regime {
 
 /// Refuses what changes the meaning of descriptors as a whole.
 fn check_mode(registers: &SystemRegisters) -> Result<(), RegimeError> {
+    match registers.hcr_el2 {
+        Some(hcr_el2) if hcr_el2 & HCR_TGE != 0 => return Err(RegimeError::HostAtEl2 { hcr_el2 }),
+        Some(hcr_el2) if hcr_el2 & HCR_VM != 0 => return Err(RegimeError::Stage2 { hcr_el2 }),
+        _ => (),
+    }
     let sctlr_el1 = registers.sctlr_el1;
     if sctlr_el1 & SCTLR_M == 0 {
         return Err(RegimeError::MmuOff { sctlr_el1 });

@@ -14,6 +14,18 @@ pub enum RegimeError {
         /// The register as read.
         sctlr_el1: u64,
     },
+    /// HCR_EL2.VM is 1: what the tables give is not a physical address yet.
+    #[error("stage 2 is on: HCR_EL2 is {hcr_el2:#x}, expected VM (bit 0) to be 0; this PE runs a virtual machine inside the guest, and its tables hold addresses that a second set of tables translates")]
+    Stage2 {
+        /// The register as read.
+        hcr_el2: u64,
+    },
+    /// HCR_EL2.TGE is 1: EL0 and the kernel, at EL2, use EL2's registers.
+    #[error("the kernel runs at EL2: HCR_EL2 is {hcr_el2:#x}, expected TGE (bit 27) to be 0; it translates by the EL2&0 regime, and only EL1&0 is read (start QEMU without virtualization=on)")]
+    HostAtEl2 {
+        /// The register as read.
+        hcr_el2: u64,
+    },
     /// SCTLR_EL1.EE is 1.
     #[error("the tables are big-endian: SCTLR_EL1 is {sctlr_el1:#x}, expected EE (bit 25) to be 0; only little-endian guests are read")]
     BigEndian {

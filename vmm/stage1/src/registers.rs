@@ -24,4 +24,7 @@ pub struct SystemRegisters {
     pub id_aa64mmfr: [Option<u64>; 4],
     /// VBAR_EL1: where the kernel's vectors are, and so how far KASLR moved it.
     pub vbar_el1: Option<u64>,
+    /// HCR_EL2, on a PE with EL2: whether EL1's registers are those of a virtual machine, and so its
+    /// addresses not yet physical, or are not in use at all.
+    pub hcr_el2: Option<u64>,
 }

@@ -175,6 +175,10 @@ fn registers_that_are_refused() {
     let (error, text) = refused(|r| r.sctlr_el1 &= !1);
     assert!(matches!(error, RegimeError::MmuOff { .. }));
     assert!(text.starts_with("the MMU is off: SCTLR_EL1 is 0x30d0d984, expected M (bit 0) to be 1"));
+    let (error, _) = refused(|r| r.hcr_el2 = Some(1 << 31 | 1));
+    assert!(matches!(error, RegimeError::Stage2 { .. }));
+    let (error, _) = refused(|r| r.hcr_el2 = Some(1 << 34 | 1 << 27));
+    assert!(matches!(error, RegimeError::HostAtEl2 { .. }));
     let (error, _) = refused(|r| r.sctlr_el1 |= 1 << 25);
     assert!(matches!(error, RegimeError::BigEndian { .. }));
     let (error, text) = refused(|r| r.tcr_el1 |= 0b11 << 14);

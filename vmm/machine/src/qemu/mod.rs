@@ -1,5 +1,7 @@
 //! A guest under QEMU's TCG, which runs on any host.
 
+pub mod attach;
+
 mod command;
 mod config;
 mod debugger;

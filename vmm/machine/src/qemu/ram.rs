@@ -112,7 +112,7 @@ pub(crate) fn locate(backends: &[Backend], mtree: &str) -> Result<Vec<Bank>, Mac
 }
 
 /// The lines of the flat view that is the CPUs' own: the one named `memory`.
-fn system_memory(mtree: &str) -> impl Iterator<Item = &str> {
+pub(super) fn system_memory(mtree: &str) -> impl Iterator<Item = &str> {
     mtree
         .split("FlatView #")
         .find(|view| view.lines().any(|line| line.starts_with(" AS \"memory\"")))
@@ -121,14 +121,15 @@ fn system_memory(mtree: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Such a line as `  0000000050000000-000000005fffffff (prio 0, ram): ram1 @0000000000001000`.
-struct RamLine<'a> {
-    range: Range,
-    name: &'a str,
+pub(super) struct RamLine<'a> {
+    pub(super) range: Range,
+    /// The backend's: as an id it holds no space.
+    pub(super) name: &'a str,
     offset: u64,
 }
 
 impl<'a> RamLine<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
+    pub(super) fn parse(line: &'a str) -> Option<Self> {
         let (addresses, rest) = line.trim().split_once(' ')?;
         let (first, last) = addresses.split_once('-')?;
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -141,7 +142,8 @@ impl<'a> RamLine<'a> {
         let bytes = last.checked_sub(first)?.checked_add(1)?;
         Some(Self {
             range: Range::new(PhysicalAddress(first), bytes)?,
-            name: name.trim_end(),
+            // With KVM there is that word behind it.
+            name: name.trim_end().trim_end_matches(" KVM"),
             offset,
         })
     }

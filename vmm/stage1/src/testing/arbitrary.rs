@@ -64,6 +64,7 @@ fn registers(header: &[u64; REGISTERS], shape: u64) -> SystemRegisters {
             given(6, header[10]),
         ],
         vbar_el1: None,
+        hcr_el2: None,
     }
 }
 

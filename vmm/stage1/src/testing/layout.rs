@@ -217,6 +217,7 @@ impl Layout {
                 Some(0),
             ],
             vbar_el1: None,
+            hcr_el2: None,
         }
     }
 }

@@ -1,0 +1,170 @@
+//! The RAM of somebody else's QEMU, read page by page while the guest stands still.
+//!
+//! Read, and not mapped: whoever owns the file may cut it short, which would end us by SIGBUS with the
+//! guest stopped, and may let the guest go on under our hands, which must not change what a reference shows.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use snapshot::{Memory, MemoryError, Range, Region};
+use stage1::{PhysMemory, PhysicalAddress};
+
+/// A part of a file, at its place in the guest's physical address space.
+#[derive(Clone, Debug)]
+pub(super) struct Bank {
+    pub(super) range: Range,
+    pub(super) file: Arc<File>,
+    /// Where in the file it starts.
+    pub(super) offset: u64,
+}
+
+/// What [`FileMemory`] keeps together.
+const SHELF: u64 = 2 << 20;
+
+type Page = OnceCell<Option<Box<[u64]>>>;
+
+/// Memory that is read when it is asked for, and then kept.
+#[derive(Debug)]
+pub struct FileMemory {
+    banks: Vec<Bank>,
+    /// Bytes that are read at once: the largest table, so that each is in one piece.
+    unit: u64,
+    /// By bank, shelf and place on the shelf.
+    pages: Vec<Vec<OnceCell<Box<[Page]>>>>,
+}
+
+impl FileMemory {
+    /// Nothing is read yet; `unit` is a power of two from 4 KiB to 64 KiB.
+    pub(super) fn new(banks: &[Bank], unit: u64) -> Self {
+        let shelves = |bank: &Bank| {
+            let count = bank.range.bytes.div_ceil(SHELF);
+            (0..count).map(|_| OnceCell::new()).collect()
+        };
+        Self {
+            pages: banks.iter().map(shelves).collect(),
+            banks: banks.to_vec(),
+            unit,
+        }
+    }
+
+    fn page(&self, bank: usize, offset: u64) -> Option<&[u64]> {
+        let shelf = self.pages[bank].get((offset / SHELF) as usize)?;
+        let shelf = shelf.get_or_init(|| {
+            let count = SHELF / self.unit;
+            (0..count).map(|_| OnceCell::new()).collect()
+        });
+        let page = &shelf[(offset % SHELF / self.unit) as usize];
+        page.get_or_init(|| self.read(bank, offset / self.unit * self.unit))
+            .as_deref()
+    }
+
+    fn read(&self, bank: usize, offset: u64) -> Option<Box<[u64]>> {
+        let bank = &self.banks[bank];
+        let bytes = self.unit.min(bank.range.bytes - offset);
+        let mut buffer = vec![0; bytes as usize];
+        bank.file
+            .read_exact_at(&mut buffer, bank.offset + offset)
+            .ok()?;
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        Some(buffer.chunks_exact(8).map(word).collect())
+    }
+
+    /// What has been read, as memory of its own.
+    ///
+    /// # Errors
+    /// Where the guest's RAM is not made of whole pages.
+    pub fn into_memory(self) -> Result<Memory, MemoryError> {
+        let mut regions = Vec::new();
+        for (bank, shelves) in self.banks.iter().zip(self.pages) {
+            for (shelf, pages) in (0..).zip(shelves) {
+                let pages = pages.into_inner().into_iter().flatten();
+                for (place, page) in (0..).zip(pages) {
+                    let Some(Some(words)) = page.into_inner() else {
+                        continue;
+                    };
+                    let base = bank.range.base.0 + shelf * SHELF + place * self.unit;
+                    regions.push(Region::owned(PhysicalAddress(base), words.into_vec()));
+                }
+            }
+        }
+        let ram = self.banks.iter().map(|bank| bank.range).collect();
+        Memory::new(regions, ram)
+    }
+}
+
+impl PhysMemory for FileMemory {
+    fn words(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]> {
+        let bank = (self.banks.iter()).position(|bank| bank.range.contains(address))?;
+        let offset = address.0 - self.banks[bank].range.base.0;
+        let page = self.page(bank, offset)?;
+        let first = (offset % self.unit / 8) as usize;
+        if offset % 8 != 0 {
+            return None;
+        }
+        page.get(first..first.checked_add(count)?)
+    }
+
+    fn is_ram(&self, address: PhysicalAddress) -> bool {
+        self.banks.iter().any(|bank| bank.range.contains(address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(unit: u64) -> (FileMemory, Arc<File>) {
+        let name = format!("folioscope-attach-{}-{unit}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, vec![0; 8 << 20]).unwrap();
+        let open = std::fs::File::options().read(true).write(true).open(&path);
+        std::fs::remove_file(path).unwrap();
+        let file = Arc::new(open.unwrap());
+        let bank = |base, bytes, offset| Bank {
+            range: Range::new(PhysicalAddress(base), bytes).unwrap(),
+            file: Arc::clone(&file),
+            offset,
+        };
+        let banks = [
+            bank(0x4000_0000, 4 << 20, 0),
+            bank(0x8000_0000, 2 << 20, 4 << 20),
+        ];
+        (FileMemory::new(&banks, unit), file)
+    }
+
+    #[test]
+    fn what_was_read_does_not_change() {
+        let (memory, file) = memory(4096);
+        let at = PhysicalAddress(0x8000_1008);
+        file.write_all_at(&7u64.to_le_bytes(), (4 << 20) + 0x1008)
+            .unwrap();
+        assert_eq!(memory.words(at, 1), Some(&[7][..]));
+        file.write_all_at(&8u64.to_le_bytes(), (4 << 20) + 0x1008)
+            .unwrap();
+        assert_eq!(memory.words(at, 1), Some(&[7][..]));
+        let copy = memory.into_memory().unwrap();
+        assert_eq!(copy.words(at, 1), Some(&[7][..]));
+        assert_eq!(copy.words(PhysicalAddress(0x4000_0000), 1), None);
+        assert!(copy.is_ram(PhysicalAddress(0x4000_0000)));
+    }
+
+    #[test]
+    fn a_table_is_in_one_piece_and_nothing_lies_outside() {
+        let (memory, file) = memory(64 << 10);
+        assert_eq!(
+            memory
+                .words(PhysicalAddress(0x4001_0000), 8192)
+                .map(<[u64]>::len),
+            Some(8192)
+        );
+        assert_eq!(memory.words(PhysicalAddress(0x4001_0008), 8192), None);
+        assert_eq!(memory.words(PhysicalAddress(0x4001_0004), 1), None);
+        assert_eq!(memory.words(PhysicalAddress(0x4040_0000), 1), None);
+        assert_eq!(memory.words(PhysicalAddress(!7), 1), None);
+        // A file that somebody cuts short is memory that cannot be read, and no signal.
+        file.set_len(4 << 20).unwrap();
+        assert_eq!(memory.words(PhysicalAddress(0x8000_0000), 1), None);
+    }
+}

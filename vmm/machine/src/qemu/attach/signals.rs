@@ -1,0 +1,90 @@
+//! Signals that wait: nobody may end us between stopping somebody else's guest and letting it go on.
+
+use std::mem::MaybeUninit;
+
+/// What a user or a system sends to end or to stop a program, and can be held back. SIGKILL cannot.
+const HELD_BACK: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGTSTP];
+
+/// While it lives, these signals wait; when it is dropped, those that came take effect.
+///
+/// It holds for the thread that made it and for threads that are started later: make it before any
+/// other thread is there.
+#[derive(Debug)]
+pub(super) struct HeldBack {
+    before: Mask,
+}
+
+struct Mask(libc::sigset_t);
+
+impl std::fmt::Debug for Mask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mask")
+    }
+}
+
+impl HeldBack {
+    pub(super) fn new() -> Self {
+        let mut before = MaybeUninit::uninit();
+        let set = set();
+        // SAFETY: both pointers are to signal sets of ours, the second to be written.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, before.as_mut_ptr()) };
+        // SAFETY: the call cannot fail with these arguments, and so has written the set.
+        let before = Mask(unsafe { before.assume_init() });
+        Self { before }
+    }
+
+    /// Whether one has come, so that it is time to clean up.
+    pub(super) fn any_came(&self) -> bool {
+        let mut pending = MaybeUninit::uninit();
+        // SAFETY: the pointer is to a signal set of ours, to be written; the call cannot fail.
+        let pending = unsafe {
+            libc::sigpending(pending.as_mut_ptr());
+            pending.assume_init()
+        };
+        // SAFETY: a signal set that the system has written.
+        let came = |&signal: &libc::c_int| unsafe { libc::sigismember(&pending, signal) == 1 };
+        HELD_BACK.iter().any(came)
+    }
+}
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that `new` was given; what was there before is not asked for.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before.0, std::ptr::null_mut());
+        }
+    }
+}
+
+fn set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the pointer is to a signal set of ours; the numbers are signals.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in HELD_BACK {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_waits_until_the_end() {
+        // A signal that does nothing by itself once it is let through: a handler that returns.
+        extern "C" fn nothing(_: libc::c_int) {}
+        let handler = nothing as extern "C" fn(libc::c_int);
+        // SAFETY: the handler makes no calls; no other test uses this signal.
+        unsafe { libc::signal(libc::SIGTSTP, handler as libc::sighandler_t) };
+        let held = HeldBack::new();
+        assert!(!held.any_came());
+        // SAFETY: plain system call that sends to this thread.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTSTP) };
+        assert!(held.any_came());
+        drop(held);
+        assert!(!HeldBack::new().any_came());
+    }
+}
