@@ -10,6 +10,8 @@
 #[cfg(not(target_endian = "little"))]
 compile_error!("guest memory is read in place as little-endian words; a big-endian host cannot");
 
+mod again;
+mod copies;
 mod cpu;
 mod elf;
 mod error;
@@ -21,8 +23,10 @@ mod read;
 mod recording;
 mod registers;
 mod sparse;
+mod tree;
 mod write;
 
+pub use again::{LastCopy, Wanted};
 pub use cpu::{Cpu, GeneralRegisters};
 pub use error::CoreError;
 pub use mapping::Mapping;
@@ -33,6 +37,7 @@ pub use read::read_core;
 pub use recording::Recording;
 pub use registers::{SystemRegister, SYSTEM_REGISTERS};
 pub use sparse::SparseFile;
+pub use tree::{Reread, TableTree};
 pub use write::write_core;
 
 /// A guest at one instant: all its CPUs, what is known of its memory, and notes about it.

@@ -35,6 +35,8 @@ enum Backing {
         offset: usize,
     },
     Owned(Vec<u64>),
+    /// Words that several copies have in common.
+    Shared(Arc<[u64]>),
 }
 
 /// Why regions make no memory, or a write did not happen.
@@ -75,6 +77,18 @@ impl Region {
         }
     }
 
+    /// A region of words that other copies of the same memory hold as well, and that nobody changes there.
+    ///
+    /// # Panics
+    /// If it would reach beyond the address space.
+    pub fn shared(base: PhysicalAddress, words: Arc<[u64]>) -> Self {
+        let range = Range::new(base, words.len() as u64 * 8).expect("a region that fits");
+        Self {
+            range,
+            backing: Backing::Shared(words),
+        }
+    }
+
     /// A region that is read in place from byte `offset` of `mapping`.
     ///
     /// # Panics
@@ -108,6 +122,7 @@ impl Region {
     fn words(&self, offset: u64, count: usize) -> &[u64] {
         match &self.backing {
             Backing::Owned(words) => &words[(offset / 8) as usize..][..count],
+            Backing::Shared(words) => &words[(offset / 8) as usize..][..count],
             Backing::Mapped {
                 mapping,
                 offset: start,
@@ -165,14 +180,9 @@ impl Memory {
                     bytes: data.len(),
                 })?;
         match &mut self.regions[index].backing {
-            Backing::Owned(words) => {
-                for (at, byte) in (offset..).zip(data) {
-                    let word = &mut words[(at / 8) as usize];
-                    let mut bytes = word.to_le_bytes();
-                    bytes[(at % 8) as usize] = *byte;
-                    *word = u64::from_le_bytes(bytes);
-                }
-            }
+            Backing::Owned(words) => patch(words, offset, data),
+            // The others keep theirs.
+            Backing::Shared(words) => patch(Arc::make_mut(words), offset, data),
             Backing::Mapped { mapping, .. } if !mapping.is_writable() => {
                 return Err(MemoryError::ReadOnly(address));
             }
@@ -197,6 +207,16 @@ impl Memory {
         let range = self.regions[index].range;
         let offset = address.0 - range.base.0;
         (offset.checked_add(bytes)? <= range.bytes).then_some((index, offset))
+    }
+}
+
+/// Writes bytes from byte `offset` of `words` on.
+fn patch(words: &mut [u64], offset: u64, data: &[u8]) {
+    for (at, byte) in (offset..).zip(data) {
+        let word = &mut words[(at / 8) as usize];
+        let mut bytes = word.to_le_bytes();
+        bytes[(at % 8) as usize] = *byte;
+        *word = u64::from_le_bytes(bytes);
     }
 }
 
@@ -290,6 +310,19 @@ mod tests {
             memory.write(PhysicalAddress(0x4000_1fff), &[0, 0]),
             Err(MemoryError::NotMapped { .. })
         ));
+    }
+
+    #[test]
+    fn a_write_to_shared_words_is_nobody_elses() {
+        let words: Arc<[u64]> = vec![0; 512].into();
+        let copy = || {
+            let region = Region::shared(PhysicalAddress(0), words.clone());
+            Memory::new(vec![region], vec![range(0, 64 * K)]).unwrap()
+        };
+        let (mut one, other) = (copy(), copy());
+        one.write(PhysicalAddress(9), &[0xff]).unwrap();
+        assert_eq!(one.words(PhysicalAddress(8), 1), Some(&[0xff00][..]));
+        assert_eq!(other.words(PhysicalAddress(8), 1), Some(&[0][..]));
     }
 
     #[test]

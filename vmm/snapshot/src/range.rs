@@ -94,6 +94,12 @@ impl RangeSet {
         self.ranges.insert(first, end);
     }
 
+    /// Whether any byte of `range` lies in a page of the set.
+    pub fn touches(&self, range: &Range) -> bool {
+        let before = self.ranges.range(..range.end()).next_back();
+        range.bytes > 0 && before.is_some_and(|(_, &end)| end > range.base.0)
+    }
+
     /// The ranges in rising order; no two of them touch.
     pub fn iter(&self) -> impl Iterator<Item = Range> + '_ {
         self.ranges.iter().map(|(&first, &end)| Range {
@@ -160,6 +166,25 @@ mod tests {
         let mut set = RangeSet::new();
         set.insert(range(u64::MAX - 8, 8));
         assert!(set.is_empty());
+    }
+
+    #[test]
+    fn a_byte_of_a_page_in_the_set_is_enough() {
+        let set: RangeSet = [range(0x3000, 8), range(0x1000, 0x1000)]
+            .into_iter()
+            .collect();
+        for (base, bytes, expected) in [
+            (0, 0x1000, false),
+            (0, 0x1001, true),
+            (0x1ff8, 8, true),
+            (0x2000, 0x1000, false),
+            (0x3ff8, 0x2000, true),
+            (0x3008, 0, false),
+            (0x4000, 8, false),
+            (0, u64::MAX, true),
+        ] {
+            assert_eq!(set.touches(&range(base, bytes)), expected, "{base:#x}");
+        }
     }
 
     proptest! {

@@ -35,4 +35,6 @@ pub use problem::{ProblemKind, WalkProblem};
 pub use regime::Regime;
 pub use registers::SystemRegisters;
 pub use rules::{check, check_plainly, check_within, ArchRule, CheckSummary, Checker, Violation};
-pub use walk::{walk, walk_within, Descend, Table, Visitor, WalkSummary, DEFAULT_BUDGET};
+pub use walk::{
+    tables_below, walk, walk_within, Descend, Table, Visitor, WalkSummary, DEFAULT_BUDGET,
+};

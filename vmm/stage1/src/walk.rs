@@ -125,6 +125,21 @@ pub fn walk_within<'m, M: PhysMemory + ?Sized>(
     walk.summary
 }
 
+/// The tables that the descriptors of one table lead to, in the order of their VAs: where a walk goes next
+/// from `words` at `level`, unless it meets a loop, no memory or the end of its budget there.
+pub fn tables_below<'w>(
+    regime: &'w Regime,
+    level: Level,
+    words: &'w [u64],
+) -> impl Iterator<Item = PhysicalAddress> + 'w {
+    let beyond = regime.level(level).table_beyond;
+    let words = if level == Level::L3 { &[] } else { words };
+    words
+        .iter()
+        .filter(move |word| **word & TYPE == 0b11 && **word & beyond == 0)
+        .map(|word| regime.next_table(*word))
+}
+
 /// A table that the walk is in.
 struct Frame<'m> {
     table: Table<'m>,

@@ -1,0 +1,145 @@
+//! Copied pages that one copy hands on to the next.
+
+use std::sync::Arc;
+
+use stage1::{PhysMemory, PhysicalAddress};
+
+use crate::{MemoryError, Range, RangeSet, Region, PAGE};
+
+/// The pages of the last copy, to be shared with the next one as far as nobody wrote to them.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    /// In rising order; none overlap.
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    range: Range,
+    words: Arc<[u64]>,
+}
+
+impl Copies {
+    /// Regions of just the pages that `wanted` touches. What the last copy has too and is outside `written` is
+    /// shared with it, the rest is copied from `memory`; with `written` unknown that is everything.
+    ///
+    /// No region reaches across a multiple of `unit` bytes, so that one written page costs at most so much; whatever
+    /// is to be read from the regions at a time has to lie between two such multiples.
+    pub fn renew<M: PhysMemory + ?Sized>(
+        &mut self,
+        memory: &M,
+        wanted: Vec<Range>,
+        unit: u64,
+        written: Option<&RangeSet>,
+    ) -> Result<Vec<Region>, MemoryError> {
+        let mut last = std::mem::take(&mut self.pieces).into_iter().peekable();
+        let mut pieces = Vec::with_capacity(last.len());
+        for range in split(wanted, unit) {
+            while last
+                .next_if(|piece| piece.range.base < range.base)
+                .is_some()
+            {}
+            let same = last.next_if(|piece| {
+                piece.range == range && !written.is_none_or(|written| written.touches(&range))
+            });
+            let words = match same {
+                Some(piece) => piece.words,
+                None => copy(memory, range)?,
+            };
+            pieces.push(Piece { range, words });
+        }
+        self.pieces = pieces;
+        let region = |piece: &Piece| Region::shared(piece.range.base, piece.words.clone());
+        Ok(self.pieces.iter().map(region).collect())
+    }
+}
+
+fn copy<M: PhysMemory + ?Sized>(memory: &M, range: Range) -> Result<Arc<[u64]>, MemoryError> {
+    let bytes = usize::try_from(range.bytes).unwrap_or(usize::MAX);
+    let words = memory.words(range.base, bytes / 8);
+    words.map(Arc::from).ok_or(MemoryError::NotMapped {
+        address: range.base,
+        bytes,
+    })
+}
+
+/// The pages that `ranges` touch as runs that are as long as can be within `unit` bytes, in rising order.
+fn split(mut ranges: Vec<Range>, unit: u64) -> Vec<Range> {
+    let unit = unit.max(PAGE);
+    ranges.sort_unstable();
+    let mut runs: Vec<Range> = Vec::with_capacity(ranges.len());
+    let mut done = 0;
+    for range in ranges {
+        let Some(end) = range.end().checked_next_multiple_of(PAGE) else {
+            continue;
+        };
+        let mut start = done.max(range.base.0 - range.base.0 % PAGE);
+        while start < end {
+            let stop = end.min((start - start % unit).saturating_add(unit));
+            let bytes = stop - start;
+            match runs.last_mut() {
+                Some(run) if run.end() == start && start % unit != 0 => run.bytes += bytes,
+                _ => runs.push(Range {
+                    base: PhysicalAddress(start),
+                    bytes,
+                }),
+            }
+            start = stop;
+        }
+        done = done.max(end);
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+
+    fn range(base: u64, bytes: u64) -> Range {
+        Range::new(PhysicalAddress(base), bytes).unwrap()
+    }
+
+    #[test]
+    fn runs_end_at_a_multiple_of_the_unit() {
+        let ranges = vec![
+            range(0x1_3000, 8),
+            range(0x1000, 0x1000),
+            range(0x2000, 0x1000),
+            range(0x2800, 0x2000),
+            range(0x1_0000, 0x3000),
+            range(0x2_0000, 0),
+        ];
+        assert_eq!(
+            split(ranges.clone(), 0x4000),
+            [
+                range(0x1000, 0x3000),
+                range(0x4000, 0x1000),
+                range(0x1_0000, 0x4000)
+            ]
+        );
+        assert_eq!(split(ranges, PAGE).len(), 8);
+    }
+
+    #[test]
+    fn only_what_was_not_written_to_is_shared() {
+        let base = PhysicalAddress(0);
+        let ram = vec![range(0, 0x4000)];
+        let memory = |first| {
+            let words: Vec<u64> = (first..first + 2048).collect();
+            Memory::new(vec![Region::owned(base, words)], ram.clone()).unwrap()
+        };
+        let mut copies = Copies::default();
+        let wanted = || vec![range(0, 0x3000)];
+        copies.renew(&memory(0), wanted(), PAGE, None).unwrap();
+        let before: Vec<_> = copies.pieces.iter().map(|p| p.words.as_ptr()).collect();
+        let written = [range(0x1008, 8)].into_iter().collect();
+        let regions = copies.renew(&memory(7), wanted(), PAGE, Some(&written));
+        let after: Vec<_> = copies.pieces.iter().map(|p| p.words.as_ptr()).collect();
+        let same: Vec<_> = before.iter().zip(&after).map(|(a, b)| a == b).collect();
+        assert_eq!(same, [true, false, true]);
+        let copy = Memory::new(regions.unwrap(), ram.clone()).unwrap();
+        let first = |page: u64| copy.words(PhysicalAddress(page * PAGE), 1).unwrap()[0];
+        assert_eq!([first(0), first(1), first(2)], [0, 512 + 7, 1024]);
+    }
+}
