@@ -19,10 +19,20 @@ const MOST_OUTPUT: usize = 2 * protocol::MAX_LINE;
 /// What is kept of the host's input while the guest takes none, in bytes.
 const MOST_INPUT: usize = 64 << 10;
 
-/// Modem Control Register: its offset, and Request To Send.
+/// Interrupt Enable Register.
+const IER: u8 = 1;
+/// Interrupt Identification Register.
+const IIR: u8 = 2;
+/// Line Control Register: whether the divisor is where IER is otherwise.
+const LCR: u8 = 3;
+const LCR_DLAB: u8 = 1 << 7;
+/// Modem Control Register: Request To Send, and loopback.
 const MCR: u8 = 4;
 const MCR_RTS: u8 = 1 << 1;
 const MCR_LOOP: u8 = 1 << 4;
+/// Line Status Register: there is a byte to read.
+const LSR: u8 = 5;
+const LSR_DATA_READY: u8 = 1 << 0;
 
 /// The registers, of one byte each.
 const REGISTERS: u64 = 8;
@@ -82,10 +92,22 @@ impl Uart {
         self.serial.writer().lost
     }
 
+    /// Sets the receive interrupt again if there is still a byte to read.
+    ///
+    /// vm-superio clears it with the first byte read. A driver that reads only so many bytes in one go, as
+    /// Linux does (256), looks at IIR for whether it has to go on.
+    fn remind(&mut self) {
+        let waits = self.serial.read(LSR) & LSR_DATA_READY != 0;
+        if waits && self.serial.read(LCR) & LCR_DLAB == 0 {
+            let enabled = self.serial.read(IER);
+            let _ = self.serial.write(IER, enabled);
+        }
+    }
+
     /// Moves input into the FIFO, as much as goes in while the driver wants any.
     fn fill(&mut self) {
         let modem = self.serial.read(MCR);
-        if modem & MCR_RTS == 0 || modem & MCR_LOOP != 0 {
+        if self.input.is_empty() || modem & MCR_RTS == 0 || modem & MCR_LOOP != 0 {
             return;
         }
         let count = self.serial.fifo_capacity().min(self.input.len());
@@ -101,6 +123,9 @@ impl MmioDevice for Uart {
     fn read(&mut self, offset: u64, data: &mut [u8]) {
         data.fill(0);
         if let (Some(register), Some(byte)) = (register(offset), data.first_mut()) {
+            if register == IIR {
+                self.remind();
+            }
             *byte = self.serial.read(register);
             self.fill();
         }

@@ -1,24 +1,82 @@
 //! The console device (5.3): one named port, the byte channel to the agent.
+//!
+//! It behaves as QEMU's `virtserialport` does: the port is number 1, beside port 0 that a console would
+//! have; the host's bytes wait until the guest has the port open; and to the guest a host that is gone
+//! looks hung up.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use virtio_bindings::virtio_ids::VIRTIO_ID_CONSOLE;
 use vm_memory::GuestMemoryMmap;
 
-use crate::device::host::Host;
+use super::mmio::{Event, Transport, CONFIG};
+use super::queue::{Broken, Chain, Direction};
+use super::written::Written;
+use crate::device::host::{Heard, Host};
 use crate::device::{Interrupt, MmioDevice};
 
-/// What is kept for the host of the guest's bytes while the host takes none.
+/// VIRTIO_CONSOLE_F_MULTIPORT (5.3.3): several ports, with names, and control messages.
+const MULTIPORT: u64 = 1 << 1;
+
+/// The queues (5.3.2): two for each port, and two for control behind port 0's.
+const QUEUES: usize = 6;
+const PORT0_TRANSMIT: usize = 1;
+const CONTROL_RECEIVE: usize = 2;
+const CONTROL_TRANSMIT: usize = 3;
+const RECEIVE: usize = 4;
+const TRANSMIT: usize = 5;
+
+/// The port. Port 0 is never added: Linux would make it a console.
+const PORT: u32 = 1;
+const PORTS: u32 = 2;
+
+/// Control messages (5.3.6.2), `VIRTIO_CONSOLE_...`.
+const DEVICE_READY: u16 = 0;
+const DEVICE_ADD: u16 = 1;
+const PORT_READY: u16 = 3;
+const PORT_OPEN: u16 = 6;
+const PORT_NAME: u16 = 7;
+
+/// What is kept for the host of the guest's bytes while the host takes none; and what one call moves at
+/// most, so that the lock on the device is held for a short time.
 const MOST_OUTPUT: usize = 1 << 20;
+/// What is read from the host, or from guest memory, at once.
+const AT_ONCE: usize = 32 << 10;
 
 /// A virtio-console device with one named port.
+///
+/// Every call does all that there is to do: takes control messages, answers them, and moves bytes in
+/// both directions, as far as host and guest have room. No call waits.
 pub struct VirtioConsole {
     memory: GuestMemoryMmap,
-    irq: Arc<dyn Interrupt>,
+    transport: Transport,
     host: Host,
     port_name: String,
+    /// Whether the host has not closed its end.
+    host_open: bool,
+    /// Whether the guest has the port open.
+    guest_open: bool,
+    /// Control messages that the guest is still to be told.
+    tell: Tell,
+    /// A chain of the guest whose bytes have not all been taken.
+    sending: Option<Chain>,
+    /// Whether the last call left bytes of the guest for the next one.
+    more_output: bool,
+    /// What the host has sent and the guest had too few buffers for; at most [`AT_ONCE`].
+    received: Vec<u8>,
     frozen: bool,
+    written: Written,
+}
+
+/// Messages to the guest, in the order in which they go. One of each kind is enough: of two, the later
+/// one would say all.
+#[derive(Debug, Default)]
+struct Tell {
+    add: bool,
+    name: bool,
+    open: Option<bool>,
 }
 
 impl VirtioConsole {
@@ -34,10 +92,17 @@ impl VirtioConsole {
     ) -> Self {
         Self {
             memory,
-            irq,
+            transport: Transport::new(VIRTIO_ID_CONSOLE, MULTIPORT, QUEUES, irq),
             host: Host::new(host, MOST_OUTPUT),
             port_name: port_name.to_owned(),
+            host_open: true,
+            guest_open: false,
+            tell: Tell::default(),
+            sending: None,
+            more_output: false,
+            received: Vec::new(),
             frozen: false,
+            written: Written::default(),
         }
     }
 
@@ -47,51 +112,323 @@ impl VirtioConsole {
     /// This and [`VirtioConsole::wants_output`] change only when the guest stores to the device, when it is
     /// frozen or thawed, and when `host_readable` or `host_writable` was called.
     pub fn wants_input(&self) -> bool {
-        false
+        let listens = self.host_open && self.guest_open && !self.frozen && self.transport.is_live();
+        listens && self.transport.queues[RECEIVE].has_buffers(&self.memory)
     }
 
     /// Moves what the host has sent into the guest's buffers.
     pub fn host_readable(&mut self) {
-        self.irq.pulse();
+        self.run();
     }
 
     /// Whether bytes of the guest wait for the host to take them: then
     /// [`VirtioConsole::host_writable`] wants to be called when it can.
     pub fn wants_output(&self) -> bool {
-        self.host.is_waiting()
+        self.host.is_waiting() || (self.more_output && !self.frozen)
     }
 
     /// Gives the host more of what the guest has sent.
     pub fn host_writable(&mut self) {
         self.host.flush();
+        self.run();
     }
 
     /// While frozen, the device touches no guest memory; when it thaws, it does what has come due.
     pub fn freeze(&mut self, frozen: bool) {
         self.frozen = frozen;
+        self.run();
     }
 
     /// Where the device has written to guest memory since this was last asked: ranges of whole pages of
     /// 4 KiB, each as its first guest physical address and its bytes, by address.
     pub fn take_written(&mut self) -> Vec<(u64, u64)> {
-        Vec::new()
+        self.written.take()
+    }
+
+    /// What the driver did wrong, if the device waits for a reset because of it.
+    pub fn broken(&self) -> Option<&'static str> {
+        self.transport.broken()
+    }
+
+    /// Does all that there is to do.
+    fn run(&mut self) {
+        if self.frozen || !self.transport.is_live() {
+            return;
+        }
+        match self.try_run() {
+            Ok(0) => {}
+            Ok(_) => self.transport.used_buffers(),
+            Err(broken) => self.fail(broken),
+        }
+    }
+
+    /// The number of chains that were used.
+    fn try_run(&mut self) -> Result<usize, Broken> {
+        let mut used = self.discard(PORT0_TRANSMIT)?;
+        if self.transport.has(MULTIPORT) {
+            used += self.take_control()?;
+            used += self.transmit()?;
+            used += self.receive()?;
+            used += self.tell()?;
+        }
+        Ok(used)
+    }
+
+    fn fail(&mut self, broken: Broken) {
+        self.forget();
+        self.transport.needs_reset(broken);
+    }
+
+    /// Forgets everything about the guest. What it has sent goes to the host all the same.
+    fn forget(&mut self) {
+        self.guest_open = false;
+        self.tell = Tell::default();
+        self.sending = None;
+        self.more_output = false;
+        self.received.clear();
+    }
+
+    /// Drops what the guest sends where nobody listens.
+    fn discard(&mut self, queue: usize) -> Result<usize, Broken> {
+        self.drain(queue, |_, _| Ok(()))
+    }
+
+    /// Takes the chains that the guest has sent on `queue` and gives them back: at most as many as the
+    /// queue has, since another CPU may add more for ever; it says so anew for those.
+    fn drain(
+        &mut self,
+        queue: usize,
+        mut each: impl FnMut(&mut Self, &mut Chain) -> Result<(), Broken>,
+    ) -> Result<usize, Broken> {
+        for used in 0..self.transport.queues[queue].entries() {
+            let Some(mut chain) = self.pop(queue, Direction::FromGuest)? else {
+                return Ok(used);
+            };
+            each(self, &mut chain)?;
+            self.give_back(queue, &chain)?;
+        }
+        Ok(self.transport.queues[queue].entries())
+    }
+
+    /// Takes the guest's control messages (5.3.6.2).
+    fn take_control(&mut self) -> Result<usize, Broken> {
+        self.drain(CONTROL_TRANSMIT, |device, chain| {
+            let mut message = [0; 8];
+            if chain.read(&device.memory, &mut message)? < message.len() {
+                return Err(Broken("a control message that is too short"));
+            }
+            let [p0, p1, p2, p3, e0, e1, v0, v1] = message;
+            let port = u32::from_le_bytes([p0, p1, p2, p3]);
+            let value = u16::from_le_bytes([v0, v1]);
+            match (u16::from_le_bytes([e0, e1]), port) {
+                (DEVICE_READY, _) => device.tell.add = value == 1,
+                (PORT_READY, PORT) if value == 1 => {
+                    device.tell.name = true;
+                    device.tell.open = device.host_open.then_some(true);
+                }
+                (PORT_OPEN, PORT) => device.guest_open = value == 1,
+                // A message about a port that there is not, or one for the device to send.
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
+    /// Sends the guest the control messages that are due, as far as it has given buffers.
+    fn tell(&mut self) -> Result<usize, Broken> {
+        let mut used = 0;
+        while let Some(message) = self.next_message() {
+            let Some(mut chain) = self.pop(CONTROL_RECEIVE, Direction::ToGuest)? else {
+                break;
+            };
+            let count = chain.write(&self.memory, &message, &mut self.written)?;
+            if count < message.len() {
+                return Err(Broken("a buffer too small for a control message"));
+            }
+            self.give_back(CONTROL_RECEIVE, &chain)?;
+            used += 1;
+            self.told();
+        }
+        Ok(used)
+    }
+
+    fn next_message(&self) -> Option<Vec<u8>> {
+        let message = |event: u16, value: u16| {
+            let mut bytes = PORT.to_le_bytes().to_vec();
+            bytes.extend(event.to_le_bytes());
+            bytes.extend(value.to_le_bytes());
+            bytes
+        };
+        match self.tell {
+            Tell { add: true, .. } => Some(message(DEVICE_ADD, 1)),
+            Tell { name: true, .. } => {
+                let mut bytes = message(PORT_NAME, 1);
+                bytes.extend(self.port_name.bytes());
+                // QEMU ends it so, and a driver may rely on it.
+                bytes.push(0);
+                Some(bytes)
+            }
+            Tell { open, .. } => open.map(|open| message(PORT_OPEN, open.into())),
+        }
+    }
+
+    /// Strikes out what [`next_message`](Self::next_message) gave.
+    fn told(&mut self) {
+        if self.tell.add {
+            self.tell.add = false;
+        } else if self.tell.name {
+            self.tell.name = false;
+        } else {
+            self.tell.open = None;
+        }
+    }
+
+    /// Takes the guest's bytes to the host. What the host has no room for stays in the guest's buffers.
+    fn transmit(&mut self) -> Result<usize, Broken> {
+        let mut used = 0;
+        let mut budget = MOST_OUTPUT;
+        let mut buffer = Vec::new();
+        // Chains without a byte cost nothing of the budget, so the chains are counted too.
+        for _ in 0..self.transport.queues[TRANSMIT].entries() {
+            let Some(mut chain) = self.next_sent()? else {
+                self.more_output = false;
+                return Ok(used);
+            };
+            while !chain.is_empty() {
+                let room = AT_ONCE.min(budget).min(self.host.room());
+                if room == 0 {
+                    self.sending = Some(chain);
+                    self.more_output = true;
+                    return Ok(used);
+                }
+                buffer.resize(room.min(chain.bytes()), 0);
+                let count = chain.read(&self.memory, &mut buffer)?;
+                self.host.keep(&buffer);
+                self.host.flush();
+                budget -= count;
+            }
+            self.give_back(TRANSMIT, &chain)?;
+            used += 1;
+        }
+        self.more_output = true;
+        Ok(used)
+    }
+
+    /// The chain that has been begun, or the next one.
+    fn next_sent(&mut self) -> Result<Option<Chain>, Broken> {
+        match self.sending.take() {
+            Some(chain) => Ok(Some(chain)),
+            None => self.pop(TRANSMIT, Direction::FromGuest),
+        }
+    }
+
+    /// Takes the host's bytes to the guest, as far as it has given buffers.
+    fn receive(&mut self) -> Result<usize, Broken> {
+        if !self.guest_open {
+            return Ok(0);
+        }
+        let mut used = 0;
+        let queue = &self.transport.queues[RECEIVE];
+        for _ in 0..queue.entries() {
+            if self.received.is_empty() && !self.hear() {
+                break;
+            }
+            let Some(mut chain) = self.pop(RECEIVE, Direction::ToGuest)? else {
+                break;
+            };
+            let count = chain.write(&self.memory, &self.received, &mut self.written)?;
+            if count == 0 {
+                return Err(Broken("a chain to receive in that has no room"));
+            }
+            self.received.drain(..count);
+            self.give_back(RECEIVE, &chain)?;
+            used += 1;
+        }
+        Ok(used)
+    }
+
+    /// Looks for bytes of the host, if the guest has buffers for any; false without new ones.
+    fn hear(&mut self) -> bool {
+        if !self.host_open || !self.transport.queues[RECEIVE].has_buffers(&self.memory) {
+            return false;
+        }
+        let mut buffer = vec![0; AT_ONCE];
+        match self.host.hear(&mut buffer) {
+            Heard::Bytes(count) => {
+                buffer.truncate(count);
+                self.received = buffer;
+                true
+            }
+            Heard::Nothing => false,
+            Heard::End => {
+                self.host_open = false;
+                self.tell.open = Some(false);
+                false
+            }
+        }
+    }
+
+    fn pop(&mut self, queue: usize, direction: Direction) -> Result<Option<Chain>, Broken> {
+        self.transport.queues[queue].pop(&self.memory, direction)
+    }
+
+    fn give_back(&mut self, queue: usize, chain: &Chain) -> Result<(), Broken> {
+        self.transport.queues[queue].give_back(&self.memory, chain, &mut self.written)
+    }
+
+    /// The device's own registers (5.3.4): columns, rows, the number of ports, and the emergency one, of
+    /// which the driver was offered only the third.
+    fn config() -> [u8; 12] {
+        let mut config = [0; 12];
+        config[4..8].copy_from_slice(&PORTS.to_le_bytes());
+        config
     }
 }
 
 impl MmioDevice for VirtioConsole {
-    fn read(&mut self, _offset: u64, data: &mut [u8]) {
+    fn read(&mut self, offset: u64, data: &mut [u8]) {
         data.fill(0);
+        match offset.checked_sub(CONFIG) {
+            // 4.2.2.2: loads of the configuration are as wide as its fields.
+            Some(at) => {
+                let config = Self::config().into_iter().skip(at as usize);
+                data.iter_mut()
+                    .zip(config)
+                    .for_each(|(byte, field)| *byte = field);
+            }
+            // The registers have 32 bits each, and are read whole.
+            None if data.len() == 4 && offset % 4 == 0 => {
+                data.copy_from_slice(&self.transport.read(offset as u32).to_le_bytes());
+            }
+            None => {}
+        }
     }
 
-    fn write(&mut self, _offset: u64, _data: &[u8]) {}
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        // Nothing in the configuration can be written.
+        let (true, true, Ok(value)) = (offset < CONFIG, offset % 4 == 0, data.try_into()) else {
+            return;
+        };
+        let value = u32::from_le_bytes(value);
+        match self.transport.write(&self.memory, offset as u32, value) {
+            Event::Reset => self.forget(),
+            Event::Stopped(TRANSMIT) => self.sending = None,
+            Event::Look => self.run(),
+            Event::Stopped(_) | Event::None => {}
+        }
+    }
 }
 
 impl fmt::Debug for VirtioConsole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VirtioConsole")
-            .field("memory", &self.memory)
+            .field("transport", &self.transport)
             .field("host", &self.host)
             .field("port_name", &self.port_name)
+            .field("host_open", &self.host_open)
+            .field("guest_open", &self.guest_open)
+            .field("tell", &self.tell)
+            .field("sending", &self.sending)
             .field("frozen", &self.frozen)
             .finish_non_exhaustive()
     }
