@@ -72,7 +72,7 @@ pub fn pages<M: PhysMemory + ?Sized>(
             let _ = rodata_full(&recording, &upper, facts);
         }
         if let Some(rings) = facts.rings() {
-            let _ = read_orders(&recording, &upper, rings, cpus.len());
+            let _ = touch_orders(&recording, &upper, rings, cpus.len());
         }
     }
     recording.into_ranges()
@@ -232,6 +232,18 @@ pub fn judge_kernel_half(snapshot: &Snapshot) -> Result<KernelVerdict, Error> {
         rodata_full(&snapshot.memory, &upper, facts),
     );
     Ok(judge_kernel(&snapshot.memory, &upper, layout.as_ref()))
+}
+
+/// Reads what [`read_orders`] will read of the copy.
+fn touch_orders<M: PhysMemory + ?Sized>(
+    memory: &M,
+    upper: &Regime,
+    rings: RingAddresses,
+    cpus: usize,
+) -> Result<(), OrderError> {
+    let mut read =
+        |va: u64, buffer: &mut [u8]| linux::kernel_memory::read(memory, upper, va, buffer);
+    OrderRecords::touch(&mut read, rings, u32::try_from(cpus).unwrap_or(u32::MAX))
 }
 
 /// Reads the order rings of a snapshot.

@@ -8,7 +8,7 @@ mod decode;
 
 use serde::Serialize;
 
-pub use decode::{decode_ring, MAGIC, MAX_RECORDS};
+pub use decode::{decode_ring, touch_ring, MAGIC, MAX_RECORDS};
 
 /// Orders that a record has a reason for: 0 to 15.
 pub const ORDERS: usize = 16;
@@ -138,6 +138,16 @@ pub struct RingAddresses {
     pub per_cpu_offset: u64,
 }
 
+impl RingAddresses {
+    /// The ring of one CPU.
+    fn ring(&self, read: &mut KernelReader<'_>, cpu: u32) -> Result<u64, OrderError> {
+        let va = self.per_cpu_offset.wrapping_add(8 * u64::from(cpu));
+        let mut offset = [0; 8];
+        read(va, &mut offset).map_err(|why| OrderError::Unreadable { cpu, va, why })?;
+        Ok(self.rings.wrapping_add(u64::from_le_bytes(offset)))
+    }
+}
+
 impl OrderRecords {
     /// Reads the rings of `cpus` CPUs.
     pub fn read(
@@ -147,10 +157,7 @@ impl OrderRecords {
     ) -> Result<OrderRecords, OrderError> {
         let mut all = OrderRecords::default();
         for cpu in 0..cpus {
-            let va = at.per_cpu_offset.wrapping_add(8 * u64::from(cpu));
-            let mut offset = [0; 8];
-            read(va, &mut offset).map_err(|why| OrderError::Unreadable { cpu, va, why })?;
-            let ring = at.rings.wrapping_add(u64::from_le_bytes(offset));
+            let ring = at.ring(read, cpu)?;
             let ring = decode_ring(read, ring, cpu)?;
             all.records.extend(ring.records);
             all.lost += ring.lost;
@@ -159,6 +166,20 @@ impl OrderRecords {
         all.records
             .sort_by_key(|record| (record.time_ns, record.cpu, record.seq));
         Ok(all)
+    }
+
+    /// Reads a byte of every page that [`OrderRecords::read`] would read, and decodes nothing: for whoever copies
+    /// the pages now, and reads the records from the copy later.
+    pub fn touch(
+        read: &mut KernelReader<'_>,
+        at: RingAddresses,
+        cpus: u32,
+    ) -> Result<(), OrderError> {
+        for cpu in 0..cpus {
+            let ring = at.ring(read, cpu)?;
+            touch_ring(read, ring, cpu)?;
+        }
+        Ok(())
     }
 
     /// The newest record of process `tgid` whose choice decided what `address` maps to.

@@ -14,6 +14,8 @@ const HEADER: usize = 24;
 const RECORD: usize = 64 + ORDERS;
 /// Behind every user address that any arm64 kernel has.
 const USER_END: u64 = 1 << 56;
+/// The smallest page that any kernel has.
+const PAGE: u64 = 4096;
 /// Records that are read at a time.
 const CHUNK: usize = 64;
 
@@ -132,38 +134,67 @@ impl Cursor<'_> {
     }
 }
 
+/// What a ring's header says.
+struct Header {
+    slots: u64,
+    /// Counts the records that were ever begun; the slot is its remainder.
+    next: u64,
+}
+
+impl Header {
+    fn read(read: &mut KernelReader<'_>, ring: u64, cpu: u32) -> Result<Self, OrderError> {
+        let mut bytes = [0; HEADER];
+        read(ring, &mut bytes).map_err(|why| OrderError::Unreadable { cpu, va: ring, why })?;
+        let header = Cursor { cpu, bytes: &bytes };
+        if header.u64(0) != MAGIC {
+            return header.unexpected("magic", header.u64(0), "0x676e69725f6f6166");
+        }
+        if header.u32(8) as usize != RECORD {
+            return header.unexpected("record_size", header.u32(8).into(), "80");
+        }
+        let slots = u64::from(header.u32(12));
+        if slots == 0 || slots > MAX_RECORDS {
+            return header.unexpected("nr_records", slots, "1 to 1048576");
+        }
+        let next = header.u64(16);
+        Ok(Self { slots, next })
+    }
+
+    /// Records that were written, or are being written.
+    fn used(&self) -> u64 {
+        self.next.min(self.slots)
+    }
+}
+
+/// Reads one byte of every page that [`decode_ring`] reads of the same ring.
+pub fn touch_ring(read: &mut KernelReader<'_>, ring: u64, cpu: u32) -> Result<(), OrderError> {
+    let header = Header::read(read, ring, cpu)?;
+    let end = ring
+        .wrapping_add(HEADER as u64)
+        .wrapping_add(header.used() * RECORD as u64);
+    let mut va = (ring | (PAGE - 1)).wrapping_add(1);
+    while va < end {
+        read(va, &mut [0]).map_err(|why| OrderError::Unreadable { cpu, va, why })?;
+        va = va.saturating_add(PAGE);
+    }
+    Ok(())
+}
+
 /// Reads and decodes the ring at kernel address `ring`.
 pub fn decode_ring(
     read: &mut KernelReader<'_>,
     ring: u64,
     cpu: u32,
 ) -> Result<OrderRecords, OrderError> {
+    let header = Header::read(read, ring, cpu)?;
+    let (slots, next, used) = (header.slots, header.next, header.used());
     let mut fetch = |va: u64, bytes: &mut [u8]| {
         read(va, bytes).map_err(|why| OrderError::Unreadable { cpu, va, why })
     };
-    let mut header = [0; HEADER];
-    fetch(ring, &mut header)?;
-    let header = Cursor {
-        cpu,
-        bytes: &header,
-    };
-    if header.u64(0) != MAGIC {
-        return header.unexpected("magic", header.u64(0), "0x676e69725f6f6166");
-    }
-    if header.u32(8) as usize != RECORD {
-        return header.unexpected("record_size", header.u32(8).into(), "80");
-    }
-    let slots = u64::from(header.u32(12));
-    if slots == 0 || slots > MAX_RECORDS {
-        return header.unexpected("nr_records", slots, "1 to 1048576");
-    }
-    // `next` counts the records that were ever begun; the slot is its remainder.
-    let next = header.u64(16);
     let mut all = OrderRecords {
         lost: next.saturating_sub(slots),
         ..OrderRecords::default()
     };
-    let used = next.min(slots);
     let mut bytes = vec![0; CHUNK * RECORD];
     let mut done = 0;
     while done < used {

@@ -133,3 +133,45 @@ fn nothing_unexpected_is_guessed_at() {
     let cut = ring(4, 1, &[record(1, 0x40_0000, 0, 4, 4)])[..60].to_vec();
     assert!(matches!(read(&cut), Err(OrderError::Unreadable { .. })));
 }
+
+#[test]
+fn just_the_pages_of_the_records_are_touched() {
+    let pages = |next: u64, start: u64, whole: bool| {
+        let records: Vec<_> = (1..=256)
+            .map(|seq| record(seq, 0x40_5000, 3, 4, 4))
+            .collect();
+        let bytes = ring(256, next, &records);
+        let mut pages = std::collections::BTreeSet::new();
+        let mut reader = |va: u64, buffer: &mut [u8]| {
+            if va == OFFSETS {
+                buffer.copy_from_slice(&start.to_le_bytes());
+                return Ok(());
+            }
+            pages.extend(va / PAGE..=(va + buffer.len() as u64 - 1) / PAGE);
+            let at = (va - RING - start) as usize;
+            buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
+            Ok(())
+        };
+        const PAGE: u64 = 4096;
+        let at = RingAddresses {
+            rings: RING,
+            per_cpu_offset: OFFSETS,
+        };
+        if whole {
+            OrderRecords::read(&mut reader, at, 1).unwrap();
+        } else {
+            OrderRecords::touch(&mut reader, at, 1).unwrap();
+        }
+        pages
+    };
+    // 4072 bytes behind the header are 50 records and 72 bytes.
+    for next in [0, 1, 50, 51, 255, 256] {
+        for start in [0, 8, 0xfe8, 0xff0] {
+            assert_eq!(
+                pages(next, start, false),
+                pages(next, start, true),
+                "{next} records at {start:#x}"
+            );
+        }
+    }
+}
