@@ -19,6 +19,8 @@
 //! an earlier host may have left half written does not spoil its first request. And it reads while
 //! it writes: QEMU stops the whole machine while a UART's bytes are not taken, at some 300 bytes.
 
+pub mod carrier;
+
 mod codec;
 mod command;
 mod content;

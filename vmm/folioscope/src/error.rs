@@ -30,6 +30,9 @@ pub enum Error {
     /// The machine could not be started, stopped or read.
     #[error(transparent)]
     Machine(#[from] machine::MachineError),
+    /// The carrier, or a program in it.
+    #[error(transparent)]
+    Carrier(#[from] carrier::CarrierError),
     /// A saved snapshot cannot be used.
     #[error(transparent)]
     Core(#[from] snapshot::CoreError),

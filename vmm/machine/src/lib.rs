@@ -19,12 +19,12 @@
 pub mod qemu;
 
 pub mod channel;
+pub mod process;
 pub mod stream;
 
 mod console;
 mod error;
 mod paused;
-mod process;
 mod qmp;
 mod registers;
 mod rsp;

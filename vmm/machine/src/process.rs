@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A child process, killed and reaped when dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     pid: libc::pid_t,
     end: Arc<End>,
     keeper: Option<JoinHandle<()>>,
@@ -40,7 +40,7 @@ impl Process {
     /// Starts `command` in a process group of its own, so that Ctrl-C in a terminal reaches us
     /// and not it. It inherits `inherited` under the same numbers, and nothing else but its
     /// standard streams; our copies of them are closed.
-    pub(crate) fn spawn(command: Command, inherited: Vec<OwnedFd>) -> io::Result<Self> {
+    pub fn spawn(command: Command, inherited: Vec<OwnedFd>) -> io::Result<Self> {
         let end = Arc::new(End::default());
         let (started, start) = mpsc::channel();
         let keeper = std::thread::Builder::new().name("keeper".into()).spawn({
@@ -71,17 +71,17 @@ impl Process {
     }
 
     /// The process id.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.pid as u32
     }
 
     /// How it ended, if it has.
-    pub(crate) fn status(&self) -> Option<ExitStatus> {
+    pub fn status(&self) -> Option<ExitStatus> {
         *self.end.lock()
     }
 
     /// How it ended, if it does within `timeout`.
-    pub(crate) fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
+    pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
         let locked = self.end.lock();
         let waited = self
             .end
@@ -91,7 +91,7 @@ impl Process {
     }
 
     /// Kills it, if it still lives, and waits until it is gone.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let status = self.end.lock();
         if status.is_none() {
             // The whole group: the program may be a script around the real one.
@@ -223,7 +223,8 @@ mod tests {
         let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let (_other, secret) = std::os::unix::net::UnixStream::pair().unwrap();
         let theirs: OwnedFd = theirs.into();
-        let mut command = Command::new("sh");
+        // Not sh, which may take no number above 9 behind >&.
+        let mut command = Command::new("bash");
         command.args([
             "-c",
             &format!(

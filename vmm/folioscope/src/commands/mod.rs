@@ -9,6 +9,7 @@ use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 mod bench;
 mod boot;
+mod carrier;
 mod check;
 mod dump;
 mod explain;
@@ -52,6 +53,7 @@ enum Command {
     },
     Bench(bench::Bench),
     Session(session::Session),
+    Carrier(carrier::CarrierCommand),
 }
 
 /// Runs the command line.
@@ -83,6 +85,7 @@ pub fn main() -> ExitCode {
         }
         Command::Bench(bench) => bench.run(),
         Command::Session(session) => session.run(),
+        Command::Carrier(carrier) => carrier.run(),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),

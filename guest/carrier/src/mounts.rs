@@ -1,0 +1,105 @@
+//! The file systems: the carrier's own, and the outside's with the carrier's devices in it.
+
+use std::fs;
+use std::path::Path;
+
+use protocol::carrier::{unescape, MOUNT_WORD, ROOT_TAG};
+
+use crate::{log, sys};
+
+/// Where the outside is: the root directory of every program.
+pub const HOST: &str = "/host";
+
+/// Programs for arm64 to go before those of the outside, which are another machine's: as programs see it.
+pub const TOOLS: &str = "/run/folioscope-carrier/bin";
+
+/// File system, mount point and options, in the order in which they are mounted.
+const OWN: &[(&str, &str, &str)] = &[
+    ("proc", "/proc", ""),
+    ("sysfs", "/sys", ""),
+    ("devtmpfs", "/dev", ""),
+    ("tmpfs", "/dev/shm", "mode=1777"),
+    ("devpts", "/dev/pts", ""),
+    ("hugetlbfs", "/dev/hugepages", ""),
+    ("debugfs", "/sys/kernel/debug", ""),
+    ("tracefs", "/sys/kernel/tracing", ""),
+    ("cgroup2", "/sys/fs/cgroup", ""),
+];
+
+/// As large as the virtio transport takes: 128 descriptors less three, of a page each.
+///
+/// No cache, so that what is written on one side is seen on the other, whatever QEMU's version numbers of files,
+/// which are whole seconds, say. What is mapped (programs) is read ahead nevertheless: see `read_ahead`.
+const NINE_P: &str = "trans=virtio,version=9p2000.L,msize=512000,cache=none";
+
+/// How far a file that is mapped is read ahead, in KiB: one request.
+const READ_AHEAD: &str = "496";
+
+/// Mounts everything.
+pub fn mount_all() -> Result<(), String> {
+    for (kind, target, options) in OWN {
+        // In sysfs this fails, and then the mount says why.
+        let _ = fs::create_dir_all(target);
+        if let Err(error) = sys::mount(kind, target, kind, 0, options) {
+            // What a kernel does not have, a program there misses by itself.
+            log(&error);
+        }
+    }
+    sys::raise_limits();
+    let _ = fs::create_dir_all(HOST);
+    sys::mount(ROOT_TAG, HOST, "9p", libc::MS_RDONLY, NINE_P)?;
+    for own in ["/proc", "/sys", "/dev"] {
+        let target = format!("{HOST}{own}");
+        sys::mount(own, &target, "none", libc::MS_BIND | libc::MS_REC, "")?;
+    }
+    // Sockets of the outside's programs lead nowhere from here.
+    sys::mount("tmpfs", &format!("{HOST}/run"), "tmpfs", 0, "mode=0755")?;
+    tools();
+    let words = fs::read_to_string("/proc/cmdline").map_err(|e| format!("/proc/cmdline: {e}"))?;
+    for word in words.split_whitespace() {
+        let Some((tag, path)) = word
+            .strip_prefix(MOUNT_WORD)
+            .and_then(|word| word.split_once(':'))
+        else {
+            continue;
+        };
+        let path = unescape(path).ok_or_else(|| format!("expected a path in the word {word} of the kernel's command line and found none; build both sides from the same source"))?;
+        sys::mount(tag, &format!("{HOST}{path}"), "9p", 0, NINE_P)?;
+    }
+    read_ahead();
+    Ok(())
+}
+
+/// Without a cache 9p reads a mapped file page by page, a round trip each.
+fn read_ahead() {
+    for entry in fs::read_dir("/sys/class/bdi")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if entry.file_name().to_string_lossy().starts_with("9p-") {
+            if let Err(error) = fs::write(entry.path().join("read_ahead_kb"), READ_AHEAD) {
+                log(&format!(
+                    "cannot set {}'s read-ahead: {error}",
+                    entry.path().display()
+                ));
+            }
+        }
+    }
+}
+
+/// The tools of the initramfs, busybox under its names, where programs see them.
+fn tools() {
+    let target = format!("{HOST}{TOOLS}");
+    let bound = fs::create_dir_all(&target)
+        .map_err(|error| format!("cannot make {target}: {error}"))
+        .and_then(|()| sys::mount("/bin", &target, "none", libc::MS_BIND, ""));
+    if let Err(error) = bound {
+        log(&error);
+    }
+}
+
+/// The directory of the outside `path`, as this program sees it.
+pub fn outside(path: &str) -> std::path::PathBuf {
+    Path::new(HOST).join(path.trim_start_matches('/'))
+}

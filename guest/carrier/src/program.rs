@@ -1,0 +1,280 @@
+//! One program: its process, its pipes, what is on the way to and from them.
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use protocol::carrier::{credit, encode, Ended, Kind, Start, CHUNK, WINDOW};
+
+use crate::mounts::{outside, HOST, TOOLS};
+use crate::sys::{self, Moved};
+
+/// A program that was started, until its last byte and its end have been told.
+#[derive(Debug)]
+pub struct Program {
+    stream: u32,
+    pid: libc::pid_t,
+    group: PathBuf,
+    /// The wait status, once it has ended.
+    status: Option<i32>,
+    stdin: Option<OwnedFd>,
+    input: VecDeque<u8>,
+    input_ends: bool,
+    /// Input that was taken and for which no credit was given yet, in bytes.
+    owed: u32,
+    pub stdout: Output,
+    pub stderr: Output,
+}
+
+/// Where the program writes to.
+#[derive(Debug)]
+pub struct Output {
+    kind: Kind,
+    fd: Option<OwnedFd>,
+    credit: u32,
+}
+
+impl Program {
+    /// Starts it; the text says why it could not be.
+    pub fn start(stream: u32, start: &Start) -> Result<Self, String> {
+        let Some(program) = start.argv.first() else {
+            return Err("expected a program to run and found an empty command line".into());
+        };
+        let cannot = |what: &str, error: &io::Error| {
+            format!("cannot start {program} in the carrier: {what}: {error}")
+        };
+        if !outside(&start.cwd).is_dir() {
+            return Err(format!(
+                "cannot start {program} in the carrier: there is no directory {}",
+                start.cwd
+            ));
+        }
+        let pipe = || sys::pipe().map_err(|error| cannot("pipe", &error));
+        let ((stdin, our_stdin), (our_stdout, stdout), (our_stderr, stderr)) =
+            (pipe()?, pipe()?, pipe()?);
+        for fd in [&our_stdin, &our_stdout, &our_stderr] {
+            sys::set_nonblocking(fd.as_fd());
+        }
+        let group = PathBuf::from(format!("/sys/fs/cgroup/program-{stream}"));
+        let joined = fs::create_dir(&group).and_then(|()| {
+            fs::File::options()
+                .write(true)
+                .open(group.join("cgroup.procs"))
+        });
+        let mut command = Command::new(program);
+        command
+            .args(&start.argv[1..])
+            .env_clear()
+            .envs(start.env.iter().filter(|(name, _)| passed(name)).cloned())
+            .env("PATH", path(start))
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(Stdio::from(stderr));
+        let cwd = CString::new(start.cwd.as_str()).map_err(|_| "a path has a zero byte")?;
+        let root = CString::new(HOST).expect("it has no zero byte");
+        let procs = joined.as_ref().ok().map(AsRawFd::as_raw_fd);
+        // SAFETY: between fork and exec it makes plain system calls and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                libc::setsid();
+                if let Some(procs) = procs {
+                    libc::write(procs, b"0".as_ptr().cast(), 1);
+                }
+                if libc::chroot(root.as_ptr()) != 0 || libc::chdir(cwd.as_ptr()) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn().map_err(|error| {
+            let _ = fs::remove_dir(&group);
+            match error.raw_os_error() {
+                Some(libc::ENOEXEC) => format!("cannot start {program} in the carrier: it is no arm64 program"),
+                Some(libc::ENOENT) if fs::exists(outside(program)).unwrap_or(false) => format!(
+                    "cannot start {program} in the carrier: its interpreter (of a script, or ld-linux-aarch64.so.1) is not there; link it statically"
+                ),
+                _ => cannot("exec", &error),
+            }
+        })?;
+        let output = |kind, fd| Output {
+            kind,
+            fd: Some(fd),
+            credit: WINDOW,
+        };
+        Ok(Self {
+            stream,
+            pid: child.id() as libc::pid_t,
+            group,
+            status: None,
+            stdin: Some(our_stdin),
+            input: VecDeque::new(),
+            input_ends: false,
+            owed: 0,
+            stdout: output(Kind::Stdout, our_stdout),
+            stderr: output(Kind::Stderr, our_stderr),
+        })
+    }
+
+    /// Its process id, which is its group's and session's too.
+    pub fn pid(&self) -> libc::pid_t {
+        self.pid
+    }
+
+    /// Sends its group a signal.
+    pub fn signal(&self, signal: i32) {
+        if self.status.is_none() {
+            sys::kill_group(self.pid, signal);
+        }
+    }
+
+    /// Takes input; false where more came than there was credit for.
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> bool {
+        if self.input.len() + bytes.len() > WINDOW as usize {
+            return false;
+        }
+        self.input.extend(bytes);
+        self.feed(out);
+        true
+    }
+
+    /// There is no more input.
+    pub fn end_input(&mut self, out: &mut Vec<u8>) {
+        self.input_ends = true;
+        self.feed(out);
+    }
+
+    /// Writes input to the program as far as it takes it.
+    pub fn feed(&mut self, out: &mut Vec<u8>) {
+        while let (Some(fd), (bytes @ [_, ..], _)) = (&self.stdin, self.input.as_slices()) {
+            match sys::write(fd.as_fd(), bytes) {
+                Moved::Bytes(count) => {
+                    self.input.drain(..count);
+                    self.owed += count as u32;
+                }
+                Moved::Later => break,
+                Moved::Broken => self.stdin = None,
+            }
+        }
+        if self.stdin.is_none() {
+            // Nobody will read it; who sends it need not wait for that.
+            self.owed += self.input.len() as u32;
+            self.input.clear();
+        }
+        if self.input.is_empty() && self.input_ends {
+            self.stdin = None;
+        }
+        if self.owed > 0 && (self.owed >= WINDOW / 4 || self.input.is_empty()) {
+            encode(out, Kind::StdinCredit, self.stream, &credit(self.owed));
+            self.owed = 0;
+        }
+    }
+
+    /// Reads what the program has written, as far as there is credit, a chunk of each.
+    pub fn drain(&mut self, out: &mut Vec<u8>) {
+        let ended = self.status.is_some();
+        self.stdout.drain(self.stream, ended, out);
+        self.stderr.drain(self.stream, ended, out);
+    }
+
+    /// Takes note of its end. What it left running in its group ends too.
+    pub fn ended(&mut self, status: i32) {
+        self.status = Some(status);
+        self.kill();
+    }
+
+    /// Kills whatever is left of it, also what has left its process group.
+    fn kill(&self) {
+        let _ = fs::write(self.group.join("cgroup.kill"), "1");
+    }
+
+    /// Whether all has been told but the end, which this tells.
+    pub fn finished(&self, out: &mut Vec<u8>) -> bool {
+        let Some(status) = self.status else {
+            return false;
+        };
+        if self.stdout.fd.is_some() || self.stderr.fd.is_some() {
+            return false;
+        }
+        let ended = if libc::WIFSIGNALED(status) {
+            Ended::Signal(libc::WTERMSIG(status) as u8)
+        } else {
+            Ended::Exit(libc::WEXITSTATUS(status) as u8)
+        };
+        tell_end(out, self.stream, &ended);
+        true
+    }
+
+    /// The descriptors to wait for, with what for.
+    pub fn waits(&self, room: bool) -> impl Iterator<Item = (RawFd, i16)> + '_ {
+        let stdin = self.stdin.as_ref().filter(|_| !self.input.is_empty());
+        let outputs = [&self.stdout, &self.stderr].into_iter();
+        let outputs = outputs.filter(move |output| room && output.credit > 0);
+        stdin
+            .map(|fd| (fd.as_raw_fd(), libc::POLLOUT))
+            .into_iter()
+            .chain(
+                outputs.filter_map(|output| Some((output.fd.as_ref()?.as_raw_fd(), libc::POLLIN))),
+            )
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+        self.kill();
+        // It fails while a process is still on its way out; an empty directory does no harm.
+        let _ = fs::remove_dir(&self.group);
+    }
+}
+
+impl Output {
+    /// There is room for more.
+    pub fn add_credit(&mut self, bytes: u32) {
+        self.credit = self.credit.saturating_add(bytes).min(WINDOW);
+    }
+
+    /// Nobody reads it any more: the program gets SIGPIPE for its next write.
+    pub fn shut(&mut self) {
+        self.fd = None;
+    }
+
+    fn drain(&mut self, stream: u32, ended: bool, out: &mut Vec<u8>) {
+        let Some(fd) = &self.fd else { return };
+        let mut chunk = [0; CHUNK];
+        let most = chunk.len().min(self.credit as usize);
+        if most == 0 {
+            return;
+        }
+        match sys::read(fd.as_fd(), &mut chunk[..most]) {
+            Moved::Bytes(count @ 1..) => {
+                encode(out, self.kind, stream, &chunk[..count]);
+                self.credit -= count as u32;
+            }
+            // A process that the program left behind may still hold the other end.
+            Moved::Later if !ended => {}
+            Moved::Bytes(0) | Moved::Later | Moved::Broken => self.fd = None,
+        }
+    }
+}
+
+/// Tells the end of a stream.
+pub fn tell_end(out: &mut Vec<u8>, stream: u32, ended: &Ended) {
+    let text = serde_json::to_vec(ended).expect("plain data");
+    encode(out, Kind::Exit, stream, &text);
+}
+
+/// Libraries to load first are the outside's, for another machine.
+fn passed(name: &str) -> bool {
+    !matches!(name, "LD_PRELOAD" | "LD_LIBRARY_PATH" | "PATH")
+}
+
+fn path(start: &Start) -> String {
+    let theirs = start.env.iter().find(|(name, _)| name == "PATH");
+    let theirs = theirs.map_or("/usr/bin:/bin", |(_, value)| value.as_str());
+    format!("{TOOLS}:{theirs}")
+}

@@ -1,0 +1,157 @@
+//! The loop: frames from the port to programs, and back.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+
+use protocol::carrier::{encode, read_credit, Decoder, Ended, Frame, Kind, Start};
+
+use crate::program::{tell_end, Program};
+use crate::sys::{self, Moved};
+use crate::{facts, log};
+
+/// Programs' output is left in their pipes while so many bytes wait for the port.
+const OUTBOX: usize = 1 << 20;
+
+/// Between two looks when nothing happens, in milliseconds.
+const LOOK: i32 = 1000;
+
+/// Serves until the host is gone.
+pub fn serve(port: File) -> Result<(), String> {
+    let signals = sys::child_signals()?;
+    let mut server = Server::default();
+    let hello = serde_json::to_vec(&facts::hello()).expect("plain data");
+    encode(&mut server.out, Kind::Hello, 0, &hello);
+    let mut decoder = Decoder::new();
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        let mut waits: Vec<libc::pollfd> = Vec::new();
+        let mut wait = |fd, events| {
+            waits.push(libc::pollfd {
+                fd,
+                events,
+                revents: 0,
+            })
+        };
+        let writing = if server.out.is_empty() {
+            0
+        } else {
+            libc::POLLOUT
+        };
+        wait(port.as_raw_fd(), libc::POLLIN | writing);
+        wait(signals.as_raw_fd(), libc::POLLIN);
+        let room = server.out.len() < OUTBOX;
+        for program in server.programs.values() {
+            program
+                .waits(room)
+                .for_each(|(fd, events)| wait(fd, events));
+        }
+        // SAFETY: the array is as long as it says.
+        unsafe { libc::poll(waits.as_mut_ptr(), waits.len() as libc::nfds_t, LOOK) };
+
+        match sys::read(port.as_fd(), &mut chunk) {
+            Moved::Bytes(0) | Moved::Broken => return Err("the host has closed the port".into()),
+            Moved::Bytes(count) => decoder.push(&chunk[..count]),
+            Moved::Later => {}
+        }
+        while let Some(frame) = decoder.next_frame().map_err(|error| error.to_string())? {
+            server.take(frame);
+        }
+        // What was told of the children is not of interest, only that there was something.
+        while matches!(sys::read(signals.as_fd(), &mut chunk), Moved::Bytes(1..)) {}
+        server.reap();
+        server.pump();
+        if !server.out.is_empty() {
+            match sys::write(port.as_fd(), &server.out) {
+                Moved::Bytes(count) => drop(server.out.drain(..count)),
+                Moved::Later => {}
+                Moved::Broken => return Err("the host has closed the port".into()),
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    programs: BTreeMap<u32, Program>,
+    /// What is to be written to the port.
+    out: Vec<u8>,
+}
+
+impl Server {
+    fn take(&mut self, frame: Frame) {
+        let stream = frame.stream;
+        if frame.kind == Kind::Start {
+            return self.start(stream, &frame.payload);
+        }
+        // One that has just ended may still be spoken to.
+        let Some(program) = self.programs.get_mut(&stream) else {
+            return;
+        };
+        let number = read_credit(&frame.payload).unwrap_or(0);
+        match frame.kind {
+            Kind::Stdin => {
+                if !program.input(&frame.payload, &mut self.out) {
+                    log(&format!(
+                        "stream {stream} sent more input than it had credit for, and is ended"
+                    ));
+                    self.programs.remove(&stream);
+                    let why = "it was sent more input than there was credit for".into();
+                    tell_end(&mut self.out, stream, &Ended::NotStarted(why));
+                }
+            }
+            Kind::StdinEnd => program.end_input(&mut self.out),
+            Kind::Signal => program.signal(number as i32),
+            Kind::StdoutCredit => program.stdout.add_credit(number),
+            Kind::StderrCredit => program.stderr.add_credit(number),
+            Kind::StdoutShut => program.stdout.shut(),
+            Kind::StderrShut => program.stderr.shut(),
+            Kind::Close => drop(self.programs.remove(&stream)),
+            Kind::Start
+            | Kind::Hello
+            | Kind::StdinCredit
+            | Kind::Stdout
+            | Kind::Stderr
+            | Kind::Exit => {}
+        }
+    }
+
+    fn start(&mut self, stream: u32, payload: &[u8]) {
+        let started = serde_json::from_slice::<Start>(payload)
+            .map_err(|error| format!("the carrier cannot read what to start ({error}); build both sides from the same source"))
+            .and_then(|start| Program::start(stream, &start));
+        match started {
+            Ok(program) => drop(self.programs.insert(stream, program)),
+            Err(why) => tell_end(&mut self.out, stream, &Ended::NotStarted(why)),
+        }
+    }
+
+    /// Takes note of programs that have ended; orphans that came to init are reaped as well.
+    fn reap(&mut self) {
+        while let Some(pid) = sys::ended_child() {
+            if let Some(program) = self
+                .programs
+                .values_mut()
+                .find(|program| program.pid() == pid)
+            {
+                // Before it is reaped, so that the number is still its own.
+                program.signal(libc::SIGKILL);
+                program.ended(sys::reap(pid));
+            } else {
+                sys::reap(pid);
+            }
+        }
+    }
+
+    /// Moves what can be moved, and ends the streams of which all was told.
+    fn pump(&mut self) {
+        let out = &mut self.out;
+        self.programs.retain(|_, program| {
+            program.feed(out);
+            if out.len() < OUTBOX {
+                program.drain(out);
+            }
+            !program.finished(out)
+        });
+    }
+}

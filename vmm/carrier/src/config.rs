@@ -1,0 +1,48 @@
+//! What a carrier is to be.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A carrier to boot.
+#[derive(Clone, Debug)]
+pub struct CarrierConfig {
+    /// QEMU, version 10 or later.
+    pub qemu: PathBuf,
+    /// An arm64 Image with KVM, 9P and virtio over MMIO.
+    pub kernel: PathBuf,
+    /// The initramfs with `guest/carrier` as `/init`.
+    pub initrd: PathBuf,
+    /// CPU model, as QEMU names it. One without FEAT_VHE, such as cortex-a72, makes KVM run as nVHE.
+    pub cpu: String,
+    /// Whether KVM is to run as nVHE on a CPU that has VHE too.
+    pub nvhe: bool,
+    /// Number of CPUs.
+    pub smp: usize,
+    /// Memory, in bytes; the host gives it as it is used.
+    pub memory_bytes: u64,
+    /// Directories that are writable inside; everything else of the host can only be read.
+    pub writable: Vec<PathBuf>,
+    /// Where the logs go: `console.log` and `qemu.log`. Made if need be.
+    pub logs: PathBuf,
+    /// How long it may take until it is ready.
+    pub patience: Duration,
+}
+
+impl CarrierConfig {
+    /// A carrier with VHE, up to 4 CPUs, 4 GiB, in which the temporary directories can be written.
+    #[must_use]
+    pub fn new(kernel: &Path, initrd: &Path, logs: &Path) -> Self {
+        Self {
+            qemu: "qemu-system-aarch64".into(),
+            kernel: kernel.into(),
+            initrd: initrd.into(),
+            cpu: "max".into(),
+            nvhe: false,
+            smp: std::thread::available_parallelism().map_or(1, |n| n.get().min(4)),
+            memory_bytes: 4 << 30,
+            writable: vec!["/tmp".into(), std::env::temp_dir()],
+            logs: logs.into(),
+            patience: Duration::from_secs(120),
+        }
+    }
+}

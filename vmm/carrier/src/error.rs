@@ -1,0 +1,69 @@
+//! Why a carrier or a program in it cannot be had.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Each is the whole of what the user is told.
+#[derive(Debug, thiserror::Error)]
+pub enum CarrierError {
+    /// QEMU is not installed.
+    #[error("{} was not found: install Debian's qemu-system-arm, version 10 or later (on Debian 12: from bookworm-backports)", .0.display())]
+    NoQemu(PathBuf),
+    /// A file that the carrier boots is not there.
+    #[error("expected {what} at {} and found no file there; build it with: vmm/setup/build.sh --carrier 4k", .path.display())]
+    Missing {
+        /// What it is.
+        what: &'static str,
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// A path that cannot be the same inside and outside.
+    #[error("expected the absolute path of a directory, in UTF-8, to be writable in the carrier and found {}", .0.display())]
+    Path(PathBuf),
+    /// A system call failed.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It did not become ready, or ended later. The text says how.
+    #[error("the carrier is lost: {0}")]
+    Lost(String),
+    /// It said nothing.
+    #[error("expected the carrier to be ready within {} s and heard nothing from it; its console is in {}", .waited.as_secs(), .console.display())]
+    Silent {
+        /// How long it was waited for.
+        waited: Duration,
+        /// The console's log.
+        console: PathBuf,
+    },
+    /// The other side is of another build.
+    #[error("expected version {expected} of the carrier's protocol and found {found}; build both sides from the same source: vmm/setup/build.sh --carrier 4k")]
+    Version {
+        /// Ours.
+        expected: u32,
+        /// Theirs.
+        found: u32,
+    },
+    /// The program did not start.
+    #[error("{0}")]
+    NotStarted(String),
+    /// More than a command line may have.
+    #[error("expected at most {most} bytes of arguments and environment and found {found}; run it with fewer")]
+    TooLong {
+        /// The limit, in bytes.
+        most: usize,
+        /// What there is, in bytes.
+        found: usize,
+    },
+}
+
+impl CarrierError {
+    /// For `map_err`: an I/O error with the attempt that failed.
+    pub fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::System { what, source }
+    }
+}

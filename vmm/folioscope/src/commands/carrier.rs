@@ -1,0 +1,246 @@
+//! `folioscope carrier`: arm64 programs on any host, in an emulated machine that has EL2 and KVM.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc;
+
+use ::carrier::client::{self, Streams};
+use ::carrier::{Carrier, CarrierConfig};
+use clap::{Args, Subcommand};
+use protocol::carrier::{Ended, Start};
+use serde_json::json;
+
+use super::output::say;
+use super::Outcome;
+use crate::signals::{self, Signals};
+use crate::terminal::Raw;
+use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
+
+/// Run arm64 programs on any host, in an emulated machine that has EL2 and KVM
+#[derive(Args, Debug)]
+#[command(after_help = "Example: folioscope carrier exec -- out/folioscope-arm64 schema")]
+pub struct CarrierCommand {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Serve(Serve),
+    Exec(Exec),
+}
+
+/// Boot a carrier and run programs for others until standard input ends or SIGTERM comes
+///
+/// Prints a line of JSON when it is ready. Where standard input is /dev/null, as in a shell's background, only
+/// the signal ends it.
+#[derive(Args, Debug)]
+struct Serve {
+    /// The Unix socket to make, for FOLIOSCOPE_CARRIER
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    #[command(flatten)]
+    options: CarrierOptions,
+}
+
+/// Run one program: its standard streams, exit status and signals are ours
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example: CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='folioscope carrier exec --' cargo test --target aarch64-unknown-linux-gnu"
+)]
+struct Exec {
+    /// The socket of a carrier that serves [default: a carrier of its own, for this program]
+    #[arg(long, value_name = "PATH", env = "FOLIOSCOPE_CARRIER")]
+    socket: Option<PathBuf>,
+    /// Put the terminal in raw mode while the program runs
+    #[arg(long)]
+    tty: bool,
+    #[command(flatten)]
+    options: CarrierOptions,
+    /// The program, static and for arm64, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<String>,
+}
+
+/// The carrier to boot.
+#[derive(Args, Clone, Debug)]
+pub struct CarrierOptions {
+    /// CPU model, as QEMU names it; KVM is nVHE on one without FEAT_VHE, such as cortex-a72
+    #[arg(long, value_name = "MODEL", default_value = "max")]
+    pub cpu: String,
+    /// Let KVM run as nVHE on a CPU that has VHE
+    #[arg(long)]
+    pub nvhe: bool,
+    /// The carrier's kernel
+    #[arg(long, value_name = "FILE", default_value = "out/kernel-4k/Image")]
+    pub kernel: PathBuf,
+    /// The carrier's initramfs
+    #[arg(long, value_name = "FILE", default_value = "out/carrier.cpio")]
+    pub initrd: PathBuf,
+    /// The QEMU to run
+    #[arg(long, value_name = "FILE", default_value = "qemu-system-aarch64")]
+    pub qemu: PathBuf,
+    /// One more directory to be writable inside, besides the working directory and the temporary one
+    #[arg(long, value_name = "DIR")]
+    pub writable: Vec<PathBuf>,
+    /// Where logs go
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub out: PathBuf,
+}
+
+impl CarrierCommand {
+    pub fn run(self) -> Outcome {
+        match self.command {
+            Action::Serve(serve) => serve.run(),
+            Action::Exec(exec) => exec.run(),
+        }
+    }
+}
+
+impl CarrierOptions {
+    /// Boots the carrier.
+    ///
+    /// # Errors
+    /// As the carrier's.
+    pub fn start(&self) -> Result<Carrier, Error> {
+        let logs = self
+            .out
+            .join("carriers")
+            .join(std::process::id().to_string());
+        let mut config = CarrierConfig::new(&self.kernel, &self.initrd, &logs);
+        config.cpu.clone_from(&self.cpu);
+        config.qemu.clone_from(&self.qemu);
+        config.nvhe = self.nvhe;
+        config.writable.push(here()?);
+        for directory in &self.writable {
+            let directory = directory
+                .canonicalize()
+                .map_err(Error::io(format!("find {}", directory.display())))?;
+            config.writable.push(directory);
+        }
+        Ok(Carrier::start(&config)?)
+    }
+}
+
+impl Serve {
+    fn run(self) -> Outcome {
+        let signals = Signals::block(&signals::ENDS);
+        let carrier = self.options.start()?;
+        carrier.listen(&self.socket)?;
+        say!(
+            "{}",
+            json!({"ready": {
+                "socket": self.socket, "hello": carrier.hello(), "seconds": carrier.ready_after().as_secs_f64(),
+            }})
+        );
+        let (end, ended) = mpsc::channel();
+        if ends_some_time() {
+            let end = end.clone();
+            std::thread::spawn(move || {
+                let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+                let _ = end.send(());
+            });
+        }
+        std::thread::spawn(move || {
+            let _ = signals.wait();
+            let _ = end.send(());
+        });
+        let outcome = loop {
+            match ended.recv_timeout(std::time::Duration::from_millis(200)) {
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if let Some(why) = carrier.lost() {
+                        break Err(::carrier::CarrierError::Lost(why).into());
+                    }
+                }
+                _ => break Ok(EXIT_OK),
+            }
+        };
+        let _ = std::fs::remove_file(&self.socket);
+        outcome
+    }
+}
+
+/// Whether standard input is something that somebody holds open and will close.
+fn ends_some_time() -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    let file = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    file.and_then(|file| file.metadata())
+        .is_ok_and(|about| !about.file_type().is_char_device() || io::stdin().is_terminal())
+}
+
+impl Exec {
+    fn run(self) -> Outcome {
+        let raw = self.tty.then(Raw::set).flatten();
+        let ended = match &self.socket {
+            Some(socket) => exec(connect(socket)?, self.program)?,
+            None => {
+                let carrier = self.options.start()?;
+                exec(carrier.connect()?, self.program)?
+            }
+        };
+        drop(raw);
+        end_as(ended)
+    }
+}
+
+/// A connection to a carrier that serves.
+///
+/// # Errors
+/// Where nobody listens there.
+pub fn connect(socket: &std::path::Path) -> Result<UnixStream, Error> {
+    UnixStream::connect(socket).map_err(|error| {
+        Error::Input(format!(
+            "expected a carrier at the socket {} and found none ({error}); start it with: folioscope carrier serve --socket {}",
+            socket.display(),
+            socket.display()
+        ))
+    })
+}
+
+/// Runs a program with our standard streams until it ends.
+///
+/// # Errors
+/// Where it could not be started, or the carrier was lost.
+pub fn exec(connection: UnixStream, argv: Vec<String>) -> Result<Ended, Error> {
+    let text = |text: std::ffi::OsString| text.into_string().ok();
+    let start = Start {
+        argv,
+        env: std::env::vars_os()
+            .filter_map(|(name, value)| Some((text(name)?, text(value)?)))
+            .collect(),
+        cwd: here()?.to_string_lossy().into_owned(),
+    };
+    let copy = |fd: std::os::fd::BorrowedFd<'_>| {
+        fd.try_clone_to_owned()
+            .map(File::from)
+            .map_err(Error::io("copy a standard stream"))
+    };
+    let streams = Streams {
+        stdin: Box::new(copy(io::stdin().as_fd())?),
+        stdout: Box::new(copy(io::stdout().as_fd())?),
+        stderr: Box::new(copy(io::stderr().as_fd())?),
+    };
+    let signals = Signals::block(&signals::PASSED);
+    let ended = client::run(connection, &start, streams, |program| {
+        std::thread::spawn(move || loop {
+            program.signal(signals.wait());
+        });
+    })?;
+    Ok(ended)
+}
+
+/// The program's end is ours: its status, or the signal that ended it.
+pub fn end_as(ended: Ended) -> Outcome {
+    match ended {
+        Ended::Exit(status) => Ok(status),
+        Ended::Signal(number) => signals::die_of(i32::from(number)),
+        Ended::NotStarted(_) | Ended::Lost(_) => Ok(EXIT_NOT_JUDGED),
+    }
+}
+
+fn here() -> Result<PathBuf, Error> {
+    std::env::current_dir().map_err(Error::io("find the working directory"))
+}

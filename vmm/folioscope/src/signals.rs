@@ -1,0 +1,72 @@
+//! Signals that are waited for instead of being obeyed.
+
+/// What ends a command that serves.
+pub const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
+/// What is for the program that runs in our place.
+pub const PASSED: [i32; 6] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+/// Signals that are blocked in this thread and in those that it starts from then on.
+#[derive(Clone, Copy)]
+pub struct Signals(libc::sigset_t);
+
+impl std::fmt::Debug for Signals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Signals")
+    }
+}
+
+impl Signals {
+    /// Blocks them. To be called before other threads start.
+    #[must_use]
+    pub fn block(numbers: &[i32]) -> Self {
+        // SAFETY: an all-zero set is a set, and the calls get a valid one.
+        let set = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for &number in numbers {
+                libc::sigaddset(&mut set, number);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            set
+        };
+        Self(set)
+    }
+
+    /// Waits for the next of them.
+    #[must_use]
+    pub fn wait(&self) -> i32 {
+        let mut number = 0;
+        // SAFETY: the set is valid, and there is room for a number.
+        while unsafe { libc::sigwait(&self.0, &mut number) } != 0 {}
+        number
+    }
+}
+
+/// Ends this process as the signal ended another one.
+pub fn die_of(number: i32) -> ! {
+    // SAFETY: plain system calls on valid sets; the process is about to end.
+    unsafe {
+        // No core of ours: it is not our fault.
+        let none = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        libc::setrlimit(libc::RLIMIT_CORE, &none);
+        libc::signal(number, libc::SIG_DFL);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, number);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        libc::raise(number);
+    }
+    // It does not end everybody; a shell would say this.
+    std::process::exit(128 + number)
+}
