@@ -12,7 +12,7 @@ POLICY ?=
 BUILDROOT ?=
 PYTEST ?=
 
-export KERNEL VMLINUX
+export KERNEL VMLINUX MACHINE
 
 SETUP := vmm/setup
 # What is built for: a kernel image that the user names needs no build.
