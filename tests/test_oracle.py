@@ -32,6 +32,9 @@ MACHINES = [
     ("neoverse-n1", "64k"),
 ]
 
+# Its translation is QEMU's.
+pytestmark = pytest.mark.parametrize("machine", ["tcg"])
+
 Pair = dict[str, Any]
 
 
