@@ -6,6 +6,10 @@
 //! < {"id": 2, "error": {"kind": "errno", "message": "...", "detail": {...}, "lost": false}}
 //! ```
 //!
+//! `look` and `judge` with `"again": true` read only the tables that were written to since the last time it was said,
+//! where the machine records writes: the answer's `reread` says how many `tables` those were `of` all. It is null where
+//! everything was read, and `read_whole_because` says why; the verdict is the same in either case.
+//!
 //! `command` passes a command of the guest's agent through; the other methods are the host's own.
 
 mod translate;
@@ -22,8 +26,8 @@ use verdict::Expectation;
 
 use crate::boot;
 use crate::capture::{Extent, Subject};
-use crate::guest::{Guest, Poke, DEADLINE};
-use crate::look::{look, look_held, look_whole, Look};
+use crate::guest::{Guest, Poke, Reread, DEADLINE};
+use crate::look::{look, look_again, look_held, look_held_again, look_whole, Look};
 use crate::rows;
 use crate::stage::{allow_allocations, fail_allocations, Played, Stage};
 use crate::tour::WORKLOADS;
@@ -53,6 +57,9 @@ struct OfProcess {
     expectations: Vec<Expectation>,
     #[serde(default)]
     pokes: Vec<RawPoke>,
+    /// Read only tables that were written to since the last time.
+    #[serde(default)]
+    again: bool,
 }
 
 #[derive(Deserialize)]
@@ -211,7 +218,12 @@ fn obey(guest: &mut Guest, request: Line) -> Result<Value, Error> {
         }
         "look" => {
             let p: OfProcess = params(method, value)?;
-            look(guest, p.process, &p.expectations).map(|seen| look_json(&seen))
+            let seen = if p.again {
+                look_again(guest, p.process, &p.expectations)
+            } else {
+                look(guest, p.process, &p.expectations)
+            };
+            seen.map(|seen| look_json(&seen))
         }
         "judge" => {
             let p: OfProcess = params(method, value)?;
@@ -223,7 +235,17 @@ fn obey(guest: &mut Guest, request: Line) -> Result<Value, Error> {
                     word: poke.word,
                 })
                 .collect();
-            look_held(guest, p.process, &p.expectations, &pokes).map(|seen| look_json(&seen))
+            let mut seen = if p.again && pokes.is_empty() {
+                look_held_again(guest, p.process, &p.expectations)?
+            } else {
+                look_held(guest, p.process, &p.expectations, &pokes)?
+            };
+            if p.again && !pokes.is_empty() {
+                seen.reread = Some(Reread::none(
+                    "words were written from outside (pokes), which no machine records",
+                ));
+            }
+            Ok(look_json(&seen))
         }
         "hold" => guest
             .hold(params::<OfProcess>(method, value)?.process)
@@ -260,6 +282,7 @@ fn obey(guest: &mut Guest, request: Line) -> Result<Value, Error> {
                 pokes: Vec<RawPoke>,
             }
             let p: Words = params(method, value)?;
+            guest.forget_copy();
             let mut paused = guest.machine().pause()?;
             for poke in &p.pokes {
                 paused.write(PhysicalAddress(poke.address), &poke.word.to_le_bytes())?;
@@ -322,13 +345,22 @@ fn look_json(seen: &Look) -> Value {
     let entries = Subject::find(snapshot, None)
         .map(|subject| rows::rows(&snapshot.memory, &subject.regime))
         .unwrap_or_default();
-    json!({
+    let mut json = json!({
         "verdict": seen.verdict,
         "companions": seen.companions,
         "entries": entries,
         "records": seen.orders,
         "stopped_us": u64::try_from(seen.capture.stopped.as_micros()).unwrap_or(u64::MAX),
-    })
+    });
+    match seen.reread.as_ref().map(|reread| &reread.tables) {
+        None => {}
+        Some(Ok(reread)) => json["reread"] = json!({"tables": reread.tables, "of": reread.of}),
+        Some(Err(why)) => {
+            json["reread"] = Value::Null;
+            json["read_whole_because"] = json!(why);
+        }
+    }
+    json
 }
 
 fn tour_json(played: &Played) -> Value {

@@ -1,5 +1,6 @@
 //! A booted guest: a machine, the agent that speaks in it, the kernel that it runs.
 
+mod again;
 mod checkpoint;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ use crate::link::Link;
 use crate::options::{GuestOptions, MachineName};
 use crate::Error;
 
+pub use again::Reread;
+
 /// What an operation may take, unless its caller says otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 /// A guest that runs and obeys.
@@ -39,6 +42,8 @@ pub struct Guest {
     /// The CPU as it was when it was last proved to run a process: its TTBR0_EL1 leads to the same
     /// first table for as long as the process lives.
     roots: BTreeMap<ProcessId, Cpu>,
+    /// What the next capture may start from.
+    again: again::Again,
 }
 
 /// A word to be in guest memory for the time of one capture.
@@ -98,6 +103,7 @@ impl Guest {
             held: BTreeMap::new(),
             names: BTreeMap::new(),
             roots: BTreeMap::new(),
+            again: again::Again::default(),
         };
         guest.contpte = match (
             guest.kernel.contpte(),

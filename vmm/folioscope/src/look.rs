@@ -12,7 +12,7 @@ use verdict::{
 };
 
 use crate::capture::{parse_vmas, Capture, Extent, Subject};
-use crate::guest::{Guest, Poke};
+use crate::guest::{Guest, Poke, Reread};
 use crate::Error;
 
 /// What was seen of a process at one instant.
@@ -26,6 +26,8 @@ pub struct Look {
     pub companions: Vec<ProcessVerdict>,
     /// The process's own order records, oldest first.
     pub orders: Vec<OrderRecord>,
+    /// Where only tables that were written to were to be read: how many those were.
+    pub reread: Option<Reread>,
 }
 
 /// Looks at one process at most, until two agree.
@@ -54,7 +56,33 @@ pub fn look_whole(
     extent: Extent,
 ) -> Result<Look, Error> {
     guest.hold(process)?;
-    let seen = settled(guest, process, expectations, extent, &[]);
+    let seen = settled(guest, expectations, |guest, others| {
+        let capture = guest.capture_with(process, others, extent, &[])?;
+        Ok((capture, None))
+    });
+    released(guest, process, seen)
+}
+
+/// As [`look`], reading only tables that were written to since the last look of this kind, where the machine
+/// can tell which those are.
+///
+/// # Errors
+/// As [`look`].
+pub fn look_again(
+    guest: &mut Guest,
+    process: ProcessId,
+    expectations: &[Expectation],
+) -> Result<Look, Error> {
+    guest.hold(process)?;
+    let seen = look_held_again(guest, process, expectations);
+    released(guest, process, seen)
+}
+
+fn released(
+    guest: &mut Guest,
+    process: ProcessId,
+    seen: Result<Look, Error>,
+) -> Result<Look, Error> {
     if !seen.as_ref().is_err_and(Error::lost) {
         guest.release(process)?;
     }
@@ -71,7 +99,32 @@ pub fn look_held(
     expectations: &[Expectation],
     pokes: &[Poke],
 ) -> Result<Look, Error> {
-    settled(guest, process, expectations, Extent::default(), pokes)
+    settled(guest, expectations, |guest, others| {
+        let capture = guest.capture_with(process, others, Extent::default(), pokes)?;
+        Ok((capture, None))
+    })
+}
+
+/// [`look_again`] for a process that waits already, which goes on waiting.
+///
+/// # Errors
+/// As [`look`].
+pub fn look_held_again(
+    guest: &mut Guest,
+    process: ProcessId,
+    expectations: &[Expectation],
+) -> Result<Look, Error> {
+    // A look may take several captures; what the look before did not know is what any of them has read.
+    let mut all: Option<Reread> = None;
+    settled(guest, expectations, |guest, others| {
+        let (capture, now) = guest.recapture(process, others, Extent::default())?;
+        let sum = match all.take() {
+            Some(before) => before.and(now),
+            None => now,
+        };
+        all = Some(sum.clone());
+        Ok((capture, Some(sum)))
+    })
 }
 
 /// A look that shows no kernel thread at work on the tables.
@@ -81,18 +134,15 @@ pub fn look_held(
 /// stays wrong, so an error counts when a second look, a little later, shows the same.
 fn settled(
     guest: &mut Guest,
-    process: ProcessId,
     expectations: &[Expectation],
-    extent: Extent,
-    pokes: &[Poke],
+    mut capture: impl FnMut(&mut Guest, &[ProcessId]) -> Result<(Capture, Option<Reread>), Error>,
 ) -> Result<Look, Error> {
     let others = guest.known();
     let mut before = None;
     for attempt in 1.. {
-        let mut seen = judged(
-            guest.capture_with(process, &others, extent, pokes)?,
-            expectations,
-        )?;
+        let (copy, reread) = capture(guest, &others)?;
+        let mut seen = judged(copy, expectations)?;
+        seen.reread = reread;
         let errors = seen.errors();
         if !seen.moving() && (errors.is_empty() || before.as_ref() == Some(&errors)) {
             return Ok(seen);
@@ -182,6 +232,7 @@ fn judged(capture: Capture, expectations: &[Expectation]) -> Result<Look, Error>
         verdict,
         companions: verdicts,
         orders,
+        reread: None,
     })
 }
 

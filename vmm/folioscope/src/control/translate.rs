@@ -35,6 +35,9 @@ pub(super) fn translate(guest: &mut Guest, p: &Translate) -> Result<Value, Error
         .find(|(id, _)| *id == p.process)
         .and_then(|(_, process)| process.checkpoint)
         .ok_or_else(|| Error::Input(format!("{} is not held; hold it first", p.process)))?;
+    if !p.pokes.is_empty() {
+        guest.forget_copy();
+    }
     let wants_upper = p.addresses.iter().any(|va| va >> 55 & 1 == 1);
     for _ in 0..STOPS {
         let mut paused = guest.machine().pause()?;

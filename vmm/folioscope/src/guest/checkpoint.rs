@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use machine::Paused;
 use protocol::{Command, Outcome, ProcessId};
-use snapshot::{Checkpoint, Cpu, Process, Snapshot};
+use snapshot::{Checkpoint, Cpu, Memory, Process, Snapshot};
 use stage1::PhysMemory;
 
 use super::{unexpected, Guest, Poke, DEADLINE};
@@ -15,6 +16,16 @@ const NONCE_REGISTER: u8 = 19;
 const PID_REGISTER: usize = 20;
 /// How often a machine is stopped again because an interrupt had taken the CPU out of the wait loop.
 const ATTEMPTS: u32 = 400;
+
+/// What is known of the instant at which a copy is made.
+pub(super) struct Seen<'a> {
+    /// The CPU that runs the process.
+    pub root: &'a Cpu,
+    /// Processes whose tables are wanted as well.
+    pub companions: &'a [Companion],
+    /// What the kernel's symbols say.
+    pub facts: Facts,
+}
 
 impl Guest {
     /// Lets a process wait in user mode at its known instruction.
@@ -99,6 +110,46 @@ impl Guest {
         extent: Extent,
         pokes: &[Poke],
     ) -> Result<Capture, Error> {
+        if !pokes.is_empty() {
+            self.forget_copy();
+        }
+        self.stop_and_copy(process, others, |paused, seen| {
+            let mut before = Vec::with_capacity(pokes.len());
+            for poke in pokes {
+                let word = paused.memory.words(poke.address, 1).map(|words| words[0]);
+                before.push(word.ok_or_else(|| {
+                    Error::Input(format!(
+                        "{} is not guest RAM, so no word can be written there",
+                        poke.address
+                    ))
+                })?);
+            }
+            for poke in pokes {
+                paused.write(poke.address, &poke.word.to_le_bytes())?;
+            }
+            let (memory, root) = (&paused.memory, Some(seen.root));
+            let mut pages = capture::pages(memory, &paused.cpus, root, seen.facts, extent);
+            for companion in seen.companions {
+                for range in capture::user_pages(memory, &companion.cpu).iter() {
+                    pages.insert(range);
+                }
+            }
+            let copy = capture::copy(memory, &pages);
+            for (poke, word) in pokes.iter().zip(before).rev() {
+                paused.write(poke.address, &word.to_le_bytes())?;
+            }
+            copy
+        })
+    }
+
+    /// Stops the guest at an instant at which `process` is proved to wait, lets `copy` make its copy of memory,
+    /// and lets the guest go on.
+    pub(super) fn stop_and_copy(
+        &mut self,
+        process: ProcessId,
+        others: &[ProcessId],
+        copy: impl FnOnce(&mut Paused<'_>, &Seen<'_>) -> Result<Memory, Error>,
+    ) -> Result<Capture, Error> {
         let Some(held) = self.held.get(&process).cloned() else {
             return Err(Error::Input(format!(
                 "{process} does not wait at a checkpoint; hold it first"
@@ -121,34 +172,16 @@ impl Guest {
                 continue;
             };
             agrees(&root, &held)?;
-            let mut before = Vec::with_capacity(pokes.len());
-            for poke in pokes {
-                let word = paused.memory.words(poke.address, 1).map(|words| words[0]);
-                before.push(word.ok_or_else(|| {
-                    Error::Input(format!(
-                        "{} is not guest RAM, so no word can be written there",
-                        poke.address
-                    ))
-                })?);
-            }
-            for poke in pokes {
-                paused.write(poke.address, &poke.word.to_le_bytes())?;
-            }
             let facts = Facts {
                 contpte: self.contpte,
                 ..Facts::new(self.kernel.symbols.as_ref(), &paused.cpus)
             };
-            let mut pages =
-                capture::pages(&paused.memory, &paused.cpus, Some(&root), facts, extent);
-            for companion in &companions {
-                for range in capture::user_pages(&paused.memory, &companion.cpu).iter() {
-                    pages.insert(range);
-                }
-            }
-            let memory = capture::copy(&paused.memory, &pages);
-            for (poke, word) in pokes.iter().zip(before).rev() {
-                paused.write(poke.address, &word.to_le_bytes())?;
-            }
+            let seen = Seen {
+                root: &root,
+                companions: &companions,
+                facts,
+            };
+            let memory = copy(&mut paused, &seen);
             let cpus = paused.cpus.clone();
             let stopped = paused.resume()?;
             let captured = Process {
