@@ -14,6 +14,7 @@ use stage1::{Half, PhysMemory, Regime, VirtualAddress, Visitor};
 
 use verdict::{judge_kernel, KernelLayout, KernelVerdict};
 
+use crate::source::foreign;
 use crate::Error;
 
 /// What was taken, and how long the guest stood still for it.
@@ -318,7 +319,18 @@ impl<'s> Subject<'s> {
                     ))
                 })?,
         };
-        let cpu = snapshot.root_of(process).ok_or_else(|| {
+        Self::of(snapshot, process)
+    }
+
+    /// The same for one of the snapshot's processes.
+    ///
+    /// # Errors
+    /// Where no CPU is proved to run it.
+    pub fn of(snapshot: &'s Snapshot, process: &'s Process) -> Result<Self, Error> {
+        let cpu = snapshot
+            .root_of(process)
+            .or_else(|| foreign::root_of(snapshot, process));
+        let cpu = cpu.ok_or_else(|| {
             Error::Input(format!(
                 "no CPU is proved to run process {} (EL0, inside the wait loop, with the nonce), so its tables are not judged; save the snapshot at a checkpoint",
                 process.pid

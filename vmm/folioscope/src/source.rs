@@ -1,4 +1,6 @@
-//! Where a snapshot comes from: a saved core, or a guest that `folioscope boot` holds.
+//! Where a snapshot comes from: a saved core, a guest that `folioscope boot` holds, or one in somebody else's QEMU.
+
+pub mod foreign;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,6 +12,7 @@ use serde_json::{json, Value};
 use snapshot::{read_core, Snapshot};
 
 use crate::Error;
+use foreign::Foreign;
 
 /// Beyond this the guest's holder is taken to hang.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,9 +23,13 @@ pub struct SourceOptions {
     /// A saved snapshot [default: the live guest]
     #[arg(value_name = "CORE")]
     pub core: Option<PathBuf>,
-    /// The control socket of a live guest, as `folioscope boot` prints it [default: the only one in --out]
+    /// A live guest: the control socket that `folioscope boot` prints, or the QMP socket of a QEMU of your own
+    /// [default: the only one in --out]
     #[arg(long, value_name = "SOCKET", conflicts_with = "core")]
     pub guest: Option<PathBuf>,
+    /// The vmlinux of the kernel in a QEMU of your own, for symbols and the order record
+    #[arg(long, value_name = "FILE", conflicts_with = "core")]
+    pub vmlinux: Option<PathBuf>,
     /// The process, by its pid in the guest [default: the only one]
     #[arg(long)]
     pub pid: Option<u32>,
@@ -31,21 +38,45 @@ pub struct SourceOptions {
     pub out: PathBuf,
 }
 
+/// What is to be done with a snapshot, and so what of a guest without an agent has to be in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Errors are looked for: as many looks as it takes to be sure of them.
+    Verdict,
+    /// The kernel half, as it is at one instant.
+    Kernel,
+    /// A process.
+    Process,
+}
+
 /// A snapshot, and what it was taken of.
 #[derive(Debug)]
 pub struct Source {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// `tcg` or `snapshot`, for reports.
+    /// `tcg`, `kvm` or `snapshot`, for reports.
     pub kind: &'static str,
 }
 
 impl SourceOptions {
+    /// The guest at `socket`, and no other.
+    ///
+    /// # Errors
+    /// Where another one, or a saved snapshot, is named as well.
+    pub fn attach(&mut self, socket: PathBuf) -> Result<(), Error> {
+        if self.core.is_some() || self.guest.replace(socket).is_some() {
+            return Err(Error::Input(
+                "expected one guest and found two: leave out --guest and the saved snapshot behind attach".into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Reads the core, or has the live guest's holder take one.
     ///
     /// # Errors
     /// A core that is damaged, no guest, several, or one that cannot be captured.
-    pub fn open(&self) -> Result<Source, Error> {
+    pub fn open(&self, need: Need) -> Result<Source, Error> {
         if let Some(core) = &self.core {
             return Ok(Source {
                 snapshot: read_core(core)?,
@@ -56,6 +87,9 @@ impl SourceOptions {
             Some(socket) => socket.clone(),
             None => only_socket(&self.out)?,
         };
+        if !is_ours(&socket) {
+            return self.foreign(&socket, need);
+        }
         // The file needs no name once it is open: it is mapped by then.
         let core = socket.with_file_name(format!("capture-{}.core", std::process::id()));
         let taken = take(&socket, &core, self.pid);
@@ -66,6 +100,37 @@ impl SourceOptions {
             kind: "tcg",
         })
     }
+
+    fn foreign(&self, socket: &Path, need: Need) -> Result<Source, Error> {
+        let mut guest = Foreign::new(socket, self.vmlinux.as_deref())?;
+        let snapshot = match need {
+            Need::Verdict => foreign::settle(&mut guest, self.pid)?,
+            Need::Kernel => guest.instant()?.snapshot,
+            Need::Process => guest.instant_of(self.pid)?.snapshot,
+        };
+        Ok(Source {
+            snapshot,
+            kind: guest.found().accelerator,
+        })
+    }
+}
+
+/// Whether `folioscope boot` is at the other end of a socket; where nobody is, too, so that asking says so.
+///
+/// It says nothing until it is asked, and to ask may be to type into somebody's serial console; so this goes by
+/// the program that listens.
+#[must_use]
+pub fn is_ours(socket: &Path) -> bool {
+    let Ok(stream) = UnixStream::connect(socket) else {
+        return socket.file_name().is_some_and(|name| name == SOCKET);
+    };
+    let program = |pid: &str| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let theirs = program(&machine::qemu::attach::peer(&stream).to_string());
+    let name = |path: PathBuf| path.file_name().map(std::ffi::OsStr::to_owned);
+    let theirs = theirs.and_then(name);
+    theirs.is_some_and(|theirs| {
+        theirs == "folioscope" || program("self").and_then(name) == Some(theirs)
+    })
 }
 
 /// Asks the holder of a guest for a capture of a process.

@@ -3,13 +3,14 @@
 use std::io;
 
 use clap::Args;
+use snapshot::Snapshot;
 use verdict::{NotJudged, Step};
 
 use super::Outcome;
 use crate::capture::judge_kernel_half;
 use crate::look::judge_process;
 use crate::report::{about, ReportFormat, ReportOptions};
-use crate::source::SourceOptions;
+use crate::source::{foreign, Need, SourceOptions};
 use crate::Error;
 
 /// Judge a process and the kernel half, live or from a saved snapshot
@@ -17,28 +18,19 @@ use crate::Error;
 #[command(after_help = "Example: folioscope check saved.core --information --json verdict.json")]
 pub struct Check {
     #[command(flatten)]
-    source: SourceOptions,
+    pub source: SourceOptions,
     #[command(flatten)]
     report: ReportOptions,
 }
 
 impl Check {
     pub fn run(self) -> Outcome {
-        let source = self.source.open()?;
+        let source = self.source.open(Need::Verdict)?;
         let snapshot = &source.snapshot;
-        let (verdict, _) = judge_process(snapshot, self.source.pid, &[])?;
-        let mut step = Step {
-            workload: "check".into(),
-            step: format!("pid {}", verdict.process.pid),
-            processes: vec![verdict],
-            ..Step::default()
+        let step = match foreign::is_foreign(snapshot) {
+            true => foreign::step(snapshot, self.source.pid)?,
+            false => step(snapshot, self.source.pid)?,
         };
-        match judge_kernel_half(snapshot) {
-            Ok(kernel) => step.kernel = Some(kernel),
-            Err(error) => step.not_judged.push(NotJudged {
-                reason: error.to_string(),
-            }),
-        }
         let mut report = about(snapshot, source.kind);
         report.push(step);
         if self.report.format == ReportFormat::Text {
@@ -47,4 +39,22 @@ impl Check {
         }
         self.report.finish(&report)
     }
+}
+
+/// A process at its checkpoint, and the kernel half.
+fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
+    let (verdict, _) = judge_process(snapshot, pid, &[])?;
+    let mut step = Step {
+        workload: "check".into(),
+        step: format!("pid {}", verdict.process.pid),
+        processes: vec![verdict],
+        ..Step::default()
+    };
+    match judge_kernel_half(snapshot) {
+        Ok(kernel) => step.kernel = Some(kernel),
+        Err(error) => step.not_judged.push(NotJudged {
+            reason: error.to_string(),
+        }),
+    }
+    Ok(step)
 }

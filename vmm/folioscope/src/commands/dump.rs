@@ -8,7 +8,7 @@ use verdict::dump::{dump, DumpOptions, Format};
 use super::Outcome;
 use crate::capture::{kernel_half, Subject};
 use crate::options::parse_address;
-use crate::source::SourceOptions;
+use crate::source::{Need, SourceOptions};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 /// Print the entries of a process (or of the kernel), live or from a saved snapshot
@@ -18,7 +18,7 @@ use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 )]
 pub struct Dump {
     #[command(flatten)]
-    source: SourceOptions,
+    pub source: SourceOptions,
     /// Only these virtual addresses: FIRST-END, in hexadecimal, END exclusive
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     va: Option<(u64, u64)>,
@@ -65,7 +65,10 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
 
 impl Dump {
     pub fn run(self) -> Outcome {
-        let source = self.source.open()?;
+        let source = self.source.open(match self.kernel {
+            true => Need::Kernel,
+            false => Need::Process,
+        })?;
         let snapshot = &source.snapshot;
         let (first, last) = self
             .va

@@ -7,7 +7,7 @@ use super::output::say;
 use super::Outcome;
 use crate::capture::Subject;
 use crate::options::parse_address;
-use crate::source::{Source, SourceOptions};
+use crate::source::{Need, Source, SourceOptions};
 use crate::{EXIT_NOT_JUDGED, EXIT_OK};
 
 /// Say why an address got the order it has: VMA, preferred order, each order rejected and why, what is mapped
@@ -18,12 +18,12 @@ pub struct Explain {
     #[arg(value_name = "VA", value_parser = parse_address)]
     va: u64,
     #[command(flatten)]
-    source: SourceOptions,
+    pub source: SourceOptions,
 }
 
 impl Explain {
     pub fn run(self) -> Outcome {
-        let Source { snapshot, .. } = self.source.open()?;
+        let Source { snapshot, .. } = self.source.open(Need::Process)?;
         let subject = Subject::find(&snapshot, self.source.pid)?;
         let (va, page) = (self.va, snapshot.notes.page_size.max(4096));
         say!(
@@ -41,6 +41,9 @@ impl Explain {
                 vma.permissions.text(),
                 vma.name
             ),
+            None if subject.process.maps.is_empty() => {
+                say!("  VMA      not known: there is no agent in this guest to give it");
+            }
             None => say!("  VMA      none: nothing may be mapped here"),
         }
         match stage1::lookup(&snapshot.memory, &subject.regime, VirtualAddress(va)) {

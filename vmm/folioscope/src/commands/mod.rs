@@ -7,6 +7,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
+mod attach;
 mod bench;
 mod boot;
 mod carrier;
@@ -36,6 +37,7 @@ struct Cli {
 enum Command {
     Run(run::Run),
     Boot(boot::Boot),
+    Attach(attach::Attach),
     Dump(dump::Dump),
     Check(check::Check),
     Explain(explain::Explain),
@@ -73,6 +75,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(run) => run.run(),
         Command::Boot(boot) => boot.run(),
+        Command::Attach(attach) => attach.run(),
         Command::Dump(dump) => dump.run(),
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),

@@ -7,7 +7,7 @@ use clap::Args;
 use super::output::say;
 use super::Outcome;
 use crate::boot;
-use crate::source::SourceOptions;
+use crate::source::{Need, SourceOptions};
 use crate::EXIT_OK;
 
 /// Save a live guest's registers, tables and order records as an ELF core
@@ -17,9 +17,13 @@ pub struct Save {
     /// The file to write
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The control socket of the live guest [default: the only one in --out]
+    /// The live guest: the control socket that `folioscope boot` prints, or the QMP socket of a QEMU of your own
+    /// [default: the only one in --out]
     #[arg(long, value_name = "SOCKET")]
-    guest: Option<PathBuf>,
+    pub guest: Option<PathBuf>,
+    /// The vmlinux of the kernel in a QEMU of your own, for symbols and the order record
+    #[arg(long, value_name = "FILE")]
+    pub vmlinux: Option<PathBuf>,
     /// The process, by its pid in the guest [default: the only one]
     #[arg(long)]
     pid: Option<u32>,
@@ -33,10 +37,11 @@ impl Save {
         let source = SourceOptions {
             core: None,
             guest: self.guest,
+            vmlinux: self.vmlinux,
             pid: self.pid,
             out: self.out,
         }
-        .open()?;
+        .open(Need::Verdict)?;
         boot::save(&source.snapshot, &self.file)?;
         let bytes: u64 = source
             .snapshot

@@ -325,8 +325,8 @@ fn unit(cpus: &[Cpu]) -> u64 {
     granules.map(Granule::bytes).max().unwrap_or(4096)
 }
 
-/// The process at the other end (for a server: that which called `listen`).
-fn peer(socket: &UnixStream) -> i32 {
+/// The process at the other end (of a server: that which called `listen`); 0 where it is in another PID namespace.
+pub fn peer(socket: &UnixStream) -> i32 {
     let mut peer = libc::ucred {
         pid: 0,
         uid: 0,

@@ -1,0 +1,153 @@
+//! `folioscope attach`: a guest that runs already, ours or in somebody else's QEMU.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::output::say;
+use super::{check, dump, explain, save, Outcome};
+use crate::capture::kernel_half;
+use crate::source::foreign::Foreign;
+use crate::source::{ask, is_ours};
+use crate::{Error, EXIT_OK};
+
+/// Look into a guest that runs already: in a QEMU of your own, or held by `folioscope boot`
+#[derive(Args, Debug)]
+#[command(
+    subcommand_value_name = "WHAT",
+    subcommand_help_heading = "What to do there (without one: say what is there)",
+    after_help = "QEMU has to be started with shared memory and a QMP socket:\n  qemu-system-aarch64 -machine virt,memory-backend=ram -m 1G -object memory-backend-memfd,id=ram,size=1G,share=on \\\n    -qmp unix:qmp.sock,server=on,wait=off ...\n\nExample: folioscope attach qmp.sock check --json verdict.json"
+)]
+pub struct Attach {
+    /// QEMU's QMP socket, or the control socket that `folioscope boot` prints
+    #[arg(value_name = "SOCKET")]
+    socket: PathBuf,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Check(check::Check),
+    Dump(dump::Dump),
+    Explain(explain::Explain),
+    Save(save::Save),
+}
+
+impl Attach {
+    pub fn run(self) -> Outcome {
+        let socket = self.socket;
+        match self.what {
+            None => found(&socket),
+            Some(What::Check(mut check)) => {
+                check.source.attach(socket)?;
+                check.run()
+            }
+            Some(What::Dump(mut dump)) => {
+                dump.source.attach(socket)?;
+                dump.run()
+            }
+            Some(What::Explain(mut explain)) => {
+                explain.source.attach(socket)?;
+                explain.run()
+            }
+            Some(What::Save(mut save)) => {
+                if save.guest.replace(socket).is_some() {
+                    return Err(Error::Input(
+                        "expected one guest and found two: leave out --guest behind attach".into(),
+                    ));
+                }
+                save.run()
+            }
+        }
+    }
+}
+
+/// What is there.
+fn found(socket: &Path) -> Outcome {
+    if is_ours(socket) {
+        let answer = ask(socket, "machine", &json!({}))?;
+        let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        say!(
+            "a guest that `folioscope boot` holds: {}, {}",
+            text("kind"),
+            text("status")
+        );
+        say!("command  {}", text("command_line"));
+        say!(
+            "judge    folioscope attach {} check --pid PID",
+            socket.display()
+        );
+        return Ok(EXIT_OK);
+    }
+    let mut guest = Foreign::new(socket, None)?;
+    let instant = guest.instant()?;
+    let (stops, longest) = guest.stops;
+    let found = guest.found().clone();
+    // It is not needed any more, whoever reads what follows, and however slowly.
+    drop(guest);
+    let snapshot = instant.snapshot;
+    let [major, minor, micro] = found.version;
+    say!(
+        "QEMU {major}.{minor}.{micro}, {}, {} CPU(s) by {}, process {}, {}",
+        found.machine,
+        snapshot.cpus.len(),
+        found.accelerator,
+        found.pid,
+        found.status
+    );
+    for ram in &found.ram {
+        say!(
+            "RAM      {}, {} MiB of {}: {}",
+            ram.range,
+            ram.range.bytes >> 20,
+            ram.backend,
+            ram.file
+        );
+    }
+    say!("gdb stub {}", found.stub);
+    let notes = &snapshot.notes;
+    let release = match notes.kernel_release.as_str() {
+        "" => "of a release that is not known",
+        release => release,
+    };
+    say!(
+        "kernel   Linux {release}, {} KiB pages",
+        notes.page_size / 1024
+    );
+    for (cpu, idle) in snapshot.cpus.iter().zip(&instant.idle) {
+        say!(
+            "CPU {:<4} EL{}{} PC {:#018x} TTBR0_EL1 {:#018x} TTBR1_EL1 {:#018x} CONTEXTIDR_EL1 {}",
+            cpu.index,
+            cpu.el(),
+            if *idle { " idle" } else { "" },
+            cpu.general.pc,
+            cpu.system.ttbr0_el1,
+            cpu.system.ttbr1_el1,
+            cpu.system.contextidr_el1
+        );
+    }
+    let half = match kernel_half(&snapshot.cpus) {
+        Some(_) => "the kernel half",
+        None => "no kernel half, as no CPU shows it now",
+    };
+    let processes: Vec<String> = notes
+        .processes
+        .iter()
+        .map(|process| format!("process {} {}", process.pid, process.name))
+        .collect();
+    let processes = match processes.is_empty() {
+        true => "no process, as no CPU is in user mode now".to_owned(),
+        false => processes.join(", "),
+    };
+    say!(
+        "judge    {half}; {processes}: folioscope attach {} check",
+        socket.display()
+    );
+    say!(
+        "stopped  {stops} time(s) to be read, for {:.1} ms at most",
+        longest.as_secs_f64() * 1e3
+    );
+    Ok(EXIT_OK)
+}
