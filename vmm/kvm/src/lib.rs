@@ -1,8 +1,69 @@
 //! A small arm64 virtual machine monitor on KVM.
 //!
-//! What does not need KVM itself (devices, device tree, memory map) compiles on any host and is tested there; the
-//! rest exists on arm64 alone.
+//! ```text
+//!   Kvm (machine)      the guest as a machine::Machine: start, pause, read, resume
+//!    |- Ram (memory)   a memfd, mapped for devices and KVM, and to be read from outside
+//!    |- boot, fdt      what is in RAM at the start: kernel, initrd, device tree
+//!    |- Vm (vm, gic)   KVM's machine: memory slot, CPUs, interrupt controller
+//!    |- Vcpu (vcpu)    a thread for each CPU: KVM_RUN, and what KVM leaves to us
+//!    |- Gate (gate)    how the CPUs are brought to stand still
+//!    |- device, io     UARTs and virtio-console, and the thread that waits for their streams
+//!    `- seccomp        the system calls of all these threads
+//! ```
+//!
+//! What does not need KVM itself (devices, device tree, memory map, loading) compiles on any host and is tested
+//! there; the rest exists on arm64 alone. On every host there is [`start`], which says so elsewhere.
+
+// On other hosts nobody uses what only the arm64 part does.
+#![cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
 
 pub mod device;
 pub mod fdt;
 pub mod layout;
+
+mod boot;
+mod config;
+mod error;
+mod exits;
+mod memory;
+
+#[cfg(target_arch = "aarch64")]
+mod gate;
+#[cfg(target_arch = "aarch64")]
+mod gic;
+#[cfg(target_arch = "aarch64")]
+mod io;
+#[cfg(target_arch = "aarch64")]
+mod machine;
+#[cfg(target_arch = "aarch64")]
+mod registers;
+#[cfg(target_arch = "aarch64")]
+mod seccomp;
+#[cfg(target_arch = "aarch64")]
+mod vcpu;
+#[cfg(target_arch = "aarch64")]
+mod vm;
+
+pub use config::Config;
+pub use error::KvmError;
+pub use exits::Exits;
+
+#[cfg(target_arch = "aarch64")]
+pub use machine::Kvm;
+
+/// Whether this host can run a guest on KVM; where not, why not and what to do.
+pub fn check_host() -> Result<(), KvmError> {
+    #[cfg(target_arch = "aarch64")]
+    return vm::open().map(drop);
+    #[cfg(not(target_arch = "aarch64"))]
+    Err(KvmError::NotArm64)
+}
+
+/// Boots the guest; it runs when this returns. On a host that is not arm64 it is always an error.
+pub fn start(config: &Config) -> Result<Box<dyn ::machine::Machine>, ::machine::MachineError> {
+    check_host()?;
+    #[cfg(target_arch = "aarch64")]
+    return Ok(Box::new(Kvm::start(config)?));
+    #[cfg(not(target_arch = "aarch64"))]
+    Err(config.validate().err().unwrap_or(KvmError::NotArm64.into()))
+}

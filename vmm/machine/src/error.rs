@@ -83,6 +83,9 @@ pub enum MachineError {
         /// What the map shows.
         found: u64,
     },
+    /// A machine on KVM, whose errors are its own crate's.
+    #[error(transparent)]
+    Kvm(Box<dyn std::error::Error + Send + Sync>),
     /// The machine has no such function.
     #[error("a machine of kind {kind} cannot {what}")]
     Unsupported {

@@ -1,0 +1,189 @@
+//! What to boot, and whether that makes sense.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use machine::{ConfigError, MachineError};
+
+use crate::layout::MOST_CPUS;
+use crate::KvmError;
+
+const MIB: u64 = 1 << 20;
+/// Less than this, and neither kernel nor initrd find room.
+const LEAST_MEMORY: u64 = 64 * MIB;
+/// Memory starts and ends on such a block, so that a PMD can map it.
+pub(crate) const GRAIN: u64 = 2 * MIB;
+
+/// A guest to boot on KVM.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// An arm64 Image, unpacked.
+    pub kernel: PathBuf,
+    /// The initramfs.
+    pub initrd: Option<PathBuf>,
+    /// The kernel's command line.
+    pub cmdline: String,
+    /// The guest's RAM in bytes.
+    pub memory_bytes: u64,
+    /// The number of CPUs.
+    pub smp: u32,
+    /// Where `console.log` and `channel.log` go; made if it is not there.
+    pub work_dir: PathBuf,
+    /// Whether the guest's RAM is made of the host's huge pages of 2 MiB.
+    pub hugepages: bool,
+    /// How far into RAM the kernel is loaded, in bytes: a multiple of 2 MiB.
+    pub load_offset: u64,
+    /// Whether the threads that serve the guest are confined to the system calls that they need.
+    pub seccomp: bool,
+}
+
+impl Config {
+    /// A guest of `kernel` with 1 GiB and two CPUs; its files go to `work_dir`.
+    pub fn new(kernel: impl Into<PathBuf>, work_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            kernel: kernel.into(),
+            initrd: None,
+            cmdline: "console=ttyS0".into(),
+            memory_bytes: 1 << 30,
+            smp: 2,
+            work_dir: work_dir.into(),
+            hugepages: false,
+            load_offset: 0,
+            seccomp: true,
+        }
+    }
+
+    /// Finds what no machine could be started with, before anything is.
+    pub fn validate(&self) -> Result<(), MachineError> {
+        let (bytes, most) = (self.memory_bytes, host_memory());
+        if !(LEAST_MEMORY..=most).contains(&bytes) {
+            let least = LEAST_MEMORY;
+            return Err(ConfigError::MemorySize { bytes, least, most }.into());
+        }
+        if bytes % GRAIN != 0 {
+            return Err(ConfigError::MemoryGrain { bytes, nodes: 1 }.into());
+        }
+        let (asked, most) = (self.smp, MOST_CPUS);
+        if !(1..=most).contains(&asked) {
+            return Err(KvmError::Cpus { asked, most }.into());
+        }
+        if self.load_offset % GRAIN != 0 {
+            return Err(KvmError::LoadOffset(self.load_offset).into());
+        }
+        if self.cmdline.contains('\0') {
+            return Err(ConfigError::ZeroByte("kernel's command line").into());
+        }
+        let head = read_at_start("kernel", &self.kernel, 64)?;
+        let magic = head.get(56..60).unwrap_or_default();
+        if magic != b"ARM\x64" {
+            let (path, found) = (self.kernel.clone(), magic.to_vec());
+            return Err(ConfigError::NotAnImage { path, found }.into());
+        }
+        if let Some(initrd) = &self.initrd {
+            read_at_start("initrd", initrd, 1)?;
+        }
+        Ok(())
+    }
+
+    /// How to start the same machine by hand, as a shell command.
+    pub fn command_line(&self) -> String {
+        let mut words = vec!["folioscope boot --machine kvm".to_owned()];
+        let mut option =
+            |name: &str, value: &str| words.push(format!("--{name} {}", quoted(value)));
+        option("kernel", &self.kernel.to_string_lossy());
+        if let Some(initrd) = &self.initrd {
+            option("initrd", &initrd.to_string_lossy());
+        }
+        option("smp", &self.smp.to_string());
+        option("memory", &format!("{}K", self.memory_bytes / 1024));
+        // Last, as with QEMU: it is the longest.
+        option("append", &self.cmdline);
+        words.join(" ")
+    }
+}
+
+/// A word as a shell reads it.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+fn read_at_start(what: &'static str, path: &Path, bytes: u64) -> Result<Vec<u8>, ConfigError> {
+    let mut head = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(bytes).read_to_end(&mut head))
+        .map_err(|source| ConfigError::Unreadable {
+            what,
+            path: path.to_owned(),
+            source,
+        })?;
+    Ok(head)
+}
+
+/// All memory of the host in bytes; no limit where it cannot be found out.
+fn host_memory() -> u64 {
+    // SAFETY: plain system calls without pointers.
+    let (pages, page) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    match (u64::try_from(pages), u64::try_from(page)) {
+        (Ok(pages), Ok(page)) => pages.saturating_mul(page),
+        _ => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused_in_a_sentence() {
+        let folder = std::env::temp_dir().join(format!("folioscope-kvm-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut image = vec![0; 64];
+        image[56..60].copy_from_slice(b"ARM\x64");
+        std::fs::write(folder.join("Image"), image).unwrap();
+        let config = Config::new(folder.join("Image"), &folder);
+        config.validate().expect("the default makes sense");
+        type Change = fn(&mut Config);
+        let cases: [(Change, &str); 8] = [
+            (|c| c.memory_bytes = 1 << 20, "a guest with 1048576 bytes"),
+            (|c| c.memory_bytes = 1 << 60, "the memory of this host"),
+            (|c| c.memory_bytes += 4096, "a multiple of 2 MiB"),
+            (|c| c.smp = 0, "a guest with 0 CPUs"),
+            (|c| c.smp = 9, "expected 1 to 8"),
+            (|c| c.load_offset = 4096, "0x1000 bytes into RAM"),
+            (|c| c.cmdline = "a\0b".into(), "holds a zero byte"),
+            (|c| c.kernel = "/etc/passwd".into(), "is not an arm64 Image"),
+        ];
+        for (change, expected) in cases {
+            let mut config = config.clone();
+            change(&mut config);
+            let sentence = config.validate().unwrap_err().to_string();
+            assert!(
+                sentence.contains(expected),
+                "{sentence:?} lacks {expected:?}"
+            );
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn the_command_can_be_pasted() {
+        let mut config = Config::new("/k/Image", "/tmp");
+        config.initrd = Some("/k/it's.cpio".into());
+        config.cmdline = "console=ttyS0 quiet".into();
+        assert_eq!(
+            config.command_line(),
+            r"folioscope boot --machine kvm --kernel /k/Image --initrd '/k/it'\''s.cpio' --smp 2 --memory 1048576K --append 'console=ttyS0 quiet'"
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! How the CPUs are brought to stand still, and let go again.
+//!
+//! ```text
+//!   controller                         CPU's thread
+//!   stop(): immediate_exit = 1,        KVM_RUN ... EINTR
+//!           signal         ----------> stand(): standing,
+//!   wait_still()           <---------- its registers read
+//!   ...                                waits
+//!   go()                   ----------> immediate_exit = 0, KVM_RUN
+//! ```
+//!
+//! No kick is lost, whenever it comes: `immediate_exit` is set before the signal is sent, stays set until
+//! the thread has passed [`Gate::stand`], and makes KVM_RUN return at once, after what the last exit
+//! left to do (a load's register, the PC behind the access).
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kvm_ioctls::KvmRunWrapper;
+use snapshot::Cpu;
+use vmm_sys_util::eventfd::EventFd;
+use vmm_sys_util::signal::{register_signal_handler, SIGRTMIN};
+
+use crate::KvmError;
+
+/// The signal that takes a thread out of KVM_RUN.
+pub(crate) fn kick_signal() -> libc::c_int {
+    SIGRTMIN() + 1
+}
+
+/// Why the guest runs no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It powered off or asked for a reset.
+    Ended { reset: bool },
+    /// It says that it crashed.
+    Crashed,
+    /// It did what cannot be done for it, in a sentence.
+    Lost(String),
+}
+
+/// What the controller and the CPUs' threads know of each other.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Can be read from the guest's end on.
+    ended: EventFd,
+}
+
+#[derive(Debug)]
+struct State {
+    stop: bool,
+    quit: bool,
+    end: Option<End>,
+    /// The nonce at whose ring everybody is to stop.
+    armed: Option<u64>,
+    /// Whether anything ever stored to the doorbell.
+    heard: bool,
+    cpus: Vec<Member>,
+}
+
+/// A CPU's thread.
+#[derive(Debug)]
+struct Member {
+    /// A mapping of its `kvm_run` that is ours alone.
+    run: KvmRunWrapper,
+    /// While it runs.
+    thread: Option<libc::pthread_t>,
+    /// Whether it is out of KVM_RUN and stays so.
+    standing: bool,
+    /// What was read of it since it stands.
+    registers: Option<Result<Cpu, KvmError>>,
+}
+
+impl State {
+    fn must_stand(&self) -> bool {
+        !self.quit && (self.stop || self.end.is_some())
+    }
+
+    /// Gets every CPU out of KVM_RUN.
+    fn kick(&mut self) {
+        for member in self.cpus.iter_mut().filter(|member| !member.standing) {
+            member.run.as_mut_ref().immediate_exit = 1;
+            if let Some(thread) = member.thread {
+                // SAFETY: the thread takes its handle out, under the lock that we hold, before it
+                // ends; and the signal has a handler, which does nothing.
+                unsafe { libc::pthread_kill(thread, kick_signal()) };
+            }
+        }
+    }
+}
+
+impl Gate {
+    /// A closed gate for CPUs with these mappings of their `kvm_run`.
+    pub(crate) fn new(runs: Vec<KvmRunWrapper>) -> Result<Self, KvmError> {
+        extern "C" fn nothing(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
+        let system = |what| move |source| KvmError::System { what, source };
+        register_signal_handler(kick_signal(), nothing)
+            .map_err(|error| error.into())
+            .map_err(system("take a real-time signal"))?;
+        let ended = EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        let member = |run| Member {
+            run,
+            thread: None,
+            standing: false,
+            registers: None,
+        };
+        let state = State {
+            stop: true,
+            quit: false,
+            end: None,
+            armed: None,
+            heard: false,
+            cpus: runs.into_iter().map(member).collect(),
+        };
+        Ok(Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            ended: ended.map_err(system("make an event"))?,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Plain data, changed in one piece at a time: a panic elsewhere leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What can be read from the guest's end on.
+    pub(crate) fn ended(&self) -> &EventFd {
+        &self.ended
+    }
+
+    /// How the guest ended, if it has.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.lock().end.clone()
+    }
+
+    /// Whether the CPUs were told to stand still.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.lock().stop
+    }
+
+    // What the controller does.
+
+    /// Tells all CPUs to stand still.
+    pub(crate) fn stop(&self) {
+        let mut state = self.lock();
+        state.stop = true;
+        state.kick();
+    }
+
+    /// Lets the CPUs go on, unless the guest has ended.
+    pub(crate) fn go(&self) {
+        self.lock().stop = false;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a ring of `nonce`, which stops all CPUs: for at most `timeout`, or `unheard` where nothing
+    /// has ever rung. Says whether it rang.
+    pub(crate) fn await_ring(&self, nonce: u64, timeout: Duration, unheard: Duration) -> bool {
+        let mut state = self.lock();
+        state.armed = Some(nonce);
+        let since = Instant::now();
+        let wait = |state, most: Duration, until_heard: bool| {
+            let left = most.saturating_sub(since.elapsed());
+            let waiting = |state: &mut State| {
+                state.armed.is_some() && !state.must_stand() && !(until_heard && state.heard)
+            };
+            let result = self.changed.wait_timeout_while(state, left, waiting);
+            result.unwrap_or_else(PoisonError::into_inner).0
+        };
+        state = wait(state, unheard, true);
+        if state.heard {
+            state = wait(state, timeout, false);
+        }
+        state.armed.take().is_none()
+    }
+
+    /// Waits until all CPUs stand still.
+    pub(crate) fn wait_still(&self, timeout: Duration) -> Result<(), KvmError> {
+        self.wait_for(timeout, |member| member.standing)
+    }
+
+    /// Waits for the registers of all CPUs, which stand still.
+    pub(crate) fn registers(&self, timeout: Duration) -> Result<Vec<Cpu>, KvmError> {
+        self.wait_for(timeout, |member| member.registers.is_some())?;
+        let mut state = self.lock();
+        let all = state.cpus.iter_mut().map(|member| match &member.registers {
+            Some(Ok(cpu)) => Ok(*cpu),
+            // An error is told once; the next stop tries again.
+            _ => member.registers.take().unwrap_or(Err(KvmError::Killed)),
+        });
+        all.collect()
+    }
+
+    fn wait_for(&self, waited: Duration, done: fn(&Member) -> bool) -> Result<(), KvmError> {
+        let waiting = |state: &mut State| !state.cpus.iter().all(done);
+        let result = self
+            .changed
+            .wait_timeout_while(self.lock(), waited, waiting);
+        let state = result.unwrap_or_else(PoisonError::into_inner).0;
+        let running = state.cpus.iter().filter(|member| !done(member)).count();
+        if running == 0 {
+            return Ok(());
+        }
+        Err(KvmError::NotStill {
+            waited,
+            running,
+            cpus: state.cpus.len(),
+        })
+    }
+
+    /// Tells all threads to end.
+    pub(crate) fn quit(&self) {
+        let mut state = self.lock();
+        state.quit = true;
+        state.kick();
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    // What a CPU's thread does.
+
+    /// The calling thread serves CPU `index`, until the result is dropped.
+    pub(crate) fn join(&self, index: usize) -> Membership<'_> {
+        // SAFETY: plain call, which cannot fail.
+        let thread = unsafe { libc::pthread_self() };
+        self.lock().cpus[index].thread = Some(thread);
+        Membership { gate: self, index }
+    }
+
+    /// The guest ended: all CPUs stop, and none goes on.
+    pub(crate) fn set_end(&self, end: End) {
+        let mut state = self.lock();
+        // The first end is the cause of the others.
+        state.end.get_or_insert(end);
+        state.kick();
+        drop(state);
+        self.changed.notify_all();
+        // It can fail only where it was written to 2^64 - 2 times.
+        let _ = self.ended.write(1);
+    }
+
+    /// Something stored `value` to the doorbell: stops all CPUs, that of the caller included, if this is the
+    /// ring that is waited for.
+    pub(crate) fn ring(&self, value: u64) {
+        let mut state = self.lock();
+        let first = !std::mem::replace(&mut state.heard, true);
+        let awaited = state.armed == Some(value);
+        if awaited {
+            state.armed = None;
+            state.stop = true;
+            state.kick();
+        }
+        drop(state);
+        if first || awaited {
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// That a thread serves a CPU.
+#[derive(Debug)]
+pub(crate) struct Membership<'g> {
+    gate: &'g Gate,
+    index: usize,
+}
+
+impl Membership<'_> {
+    /// Called outside of KVM_RUN: waits while the CPU is to stand, and has its registers read by `read`
+    /// meanwhile. False means that the thread is to end.
+    pub(crate) fn stand(&self, read: impl FnOnce() -> Result<Cpu, KvmError>) -> bool {
+        let gate = self.gate;
+        let mut state = gate.lock();
+        if state.must_stand() {
+            state.cpus[self.index].standing = true;
+            drop(state);
+            gate.changed.notify_all();
+            let registers = read();
+            state = gate.lock();
+            state.cpus[self.index].registers = Some(registers);
+            gate.changed.notify_all();
+            let waited = gate.changed.wait_while(state, |state| state.must_stand());
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        let quit = state.quit;
+        let member = &mut state.cpus[self.index];
+        member.standing = false;
+        member.registers = None;
+        member.run.as_mut_ref().immediate_exit = 0;
+        !quit
+    }
+}
+
+impl Drop for Membership<'_> {
+    /// A thread that ends before it was told to has panicked: that is the machine's end.
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        let member = &mut state.cpus[self.index];
+        member.thread = None;
+        member.standing = true;
+        member.registers = Some(Err(KvmError::Killed));
+        let told = state.quit;
+        drop(state);
+        self.gate.changed.notify_all();
+        if !told {
+            let what = format!("the monitor's thread of CPU {} has failed", self.index);
+            self.gate.set_end(End::Lost(what));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The thread that waits for the host's ends of the devices' streams.
+//!
+//! A device never waits. When it has something for the host that the host does not take yet, or wants what
+//! the host may have, this thread polls for it. A CPU that changes what a device wants wakes the thread.
+
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::device::{MmioDevice, Uart, VirtioConsole};
+
+/// A device with a stream to the host.
+pub(crate) trait HostSide: MmioDevice {
+    /// Whether it would take bytes from the host, and whether it has some that the host has not taken.
+    fn wants(&self) -> (bool, bool);
+
+    /// The host has sent something, on `stream` or on the device's own end of it. False at its end.
+    fn readable(&mut self, stream: &UnixStream) -> bool;
+
+    /// The host takes more.
+    fn writable(&mut self);
+}
+
+impl HostSide for Uart {
+    fn wants(&self) -> (bool, bool) {
+        (self.wants_input(), self.wants_output())
+    }
+
+    fn readable(&mut self, mut stream: &UnixStream) -> bool {
+        // No more than it certainly takes.
+        let mut byte = [0; 1];
+        while self.wants_input() {
+            match stream.read(&mut byte) {
+                Ok(0) => return false,
+                Ok(_) => drop(self.receive(&byte)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    fn writable(&mut self) {
+        self.host_writable();
+    }
+}
+
+impl HostSide for VirtioConsole {
+    fn wants(&self) -> (bool, bool) {
+        (self.wants_input(), self.wants_output())
+    }
+
+    fn readable(&mut self, _: &UnixStream) -> bool {
+        self.host_readable();
+        true
+    }
+
+    fn writable(&mut self) {
+        self.host_writable();
+    }
+}
+
+/// A device on the bus that wakes the thread when it wants something else than before.
+#[derive(Debug)]
+pub(crate) struct Watched<D> {
+    device: D,
+    wake: Arc<EventFd>,
+    wanted: (bool, bool),
+}
+
+impl<D: HostSide> Watched<D> {
+    pub(crate) fn new(device: D, wake: &Arc<EventFd>) -> Self {
+        Self {
+            device,
+            wake: Arc::clone(wake),
+            wanted: (false, false),
+        }
+    }
+
+    /// Does something with the device, and wakes the thread if that changes what it wants.
+    pub(crate) fn with<T>(&mut self, act: impl FnOnce(&mut D) -> T) -> T {
+        let result = act(&mut self.device);
+        let wants = self.device.wants();
+        if self.wanted != wants {
+            self.wanted = wants;
+            // It can fail only where the count is full, and then the thread is awake.
+            let _ = self.wake.write(1);
+        }
+        result
+    }
+}
+
+impl<D: HostSide> MmioDevice for Watched<D> {
+    fn read(&mut self, offset: u64, data: &mut [u8]) {
+        self.with(|device| device.read(offset, data));
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        self.with(|device| device.write(offset, data));
+    }
+}
+
+/// The same, whatever the device is.
+trait Pollable: Send {
+    fn wants(&self) -> (bool, bool);
+    fn serve(&mut self, stream: &UnixStream, revents: i16) -> bool;
+}
+
+impl<D: HostSide> Pollable for Watched<D> {
+    fn wants(&self) -> (bool, bool) {
+        self.device.wants()
+    }
+
+    fn serve(&mut self, stream: &UnixStream, revents: i16) -> bool {
+        self.with(|device| {
+            if revents & libc::POLLOUT != 0 {
+                device.writable();
+            }
+            let ready = revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0;
+            !ready || device.readable(stream)
+        })
+    }
+}
+
+/// A device and a handle of its stream.
+pub(crate) struct Lane {
+    stream: UnixStream,
+    device: Arc<Mutex<dyn Pollable>>,
+    /// Whether anything can still come or go.
+    open: bool,
+}
+
+impl Lane {
+    /// `stream` is the device's own end.
+    pub(crate) fn new<D: HostSide + 'static>(
+        stream: UnixStream,
+        device: &Arc<Mutex<Watched<D>>>,
+    ) -> Self {
+        Self {
+            stream,
+            device: Arc::clone(device) as _,
+            open: true,
+        }
+    }
+
+    fn device(&self) -> MutexGuard<'_, dyn Pollable + 'static> {
+        // What a device holds is plain data.
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The body of the thread: serves `lanes` until `quit` is set and `wake` written to.
+pub(crate) fn run(mut lanes: Vec<Lane>, wake: &EventFd, quit: &AtomicBool) {
+    while !quit.load(Ordering::Acquire) {
+        let lane = |lane: &Lane| {
+            let (input, output) = lane.device().wants();
+            let events =
+                if input { libc::POLLIN } else { 0 } | if output { libc::POLLOUT } else { 0 };
+            // A stream that nobody wants anything of is left out: its end would be told for ever.
+            let fd = if lane.open && events != 0 {
+                lane.stream.as_raw_fd()
+            } else {
+                -1
+            };
+            libc::pollfd {
+                fd,
+                events,
+                revents: 0,
+            }
+        };
+        let woken = libc::pollfd {
+            fd: wake.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut fds: Vec<libc::pollfd> = lanes.iter().map(lane).chain([woken]).collect();
+        // SAFETY: pointer and count are those of one vector.
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+        if ready < 0 {
+            // Interrupted, or out of memory: either passes.
+            continue;
+        }
+        if fds[lanes.len()].revents != 0 {
+            // What it counted does not matter.
+            let _ = wake.read();
+        }
+        for (lane, polled) in lanes.iter_mut().zip(&fds) {
+            if polled.revents != 0 {
+                let serves = lane.device().serve(&lane.stream, polled.revents);
+                // A virtio device keeps its end's end to itself; poll tells it too.
+                lane.open = serves && polled.revents & (libc::POLLHUP | libc::POLLERR) == 0;
+            }
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! A guest on KVM, as a [`Machine`].
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use machine::channel::{Channel, Heard};
+use machine::stream::{Deadline, Stream};
+use machine::{ChannelError, Console, Machine, MachineError, Paused, Status, Stopped};
+use snapshot::{Notes, Range, RangeSet, Snapshot};
+use stage1::{PhysicalAddress, VirtualAddress};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::boot;
+use crate::device::{Bus, Uart, VirtioConsole};
+use crate::exits::{Counts, Exits};
+use crate::fdt;
+use crate::gate::{End, Gate};
+use crate::gic::Spi;
+use crate::io::{self, HostSide, Lane, Watched};
+use crate::layout;
+use crate::memory::Ram;
+use crate::seccomp::Filter;
+use crate::vcpu::Vcpu;
+use crate::vm::{NewCpu, Vm};
+use crate::{Config, KvmError};
+
+/// How long CPUs may take to stand still. They do so within a millisecond; but each thread may have to wait
+/// for a processor on a busy host.
+const STILL: Duration = Duration::from_secs(20);
+/// How long after a panic on the console the guest may still speak.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long a waiting process may take to ring: it rings every few microseconds, unless an interrupt took its CPU away.
+const RING: Duration = Duration::from_millis(250);
+/// The same where the doorbell never rang: the guest has no way to it, or nobody waits yet.
+const FIRST_RING: Duration = Duration::from_millis(20);
+
+/// A guest on KVM. Dropping it ends the guest and all threads that serve it.
+#[derive(Debug)]
+pub struct Kvm {
+    vm: Vm,
+    ram: Ram,
+    gate: Arc<Gate>,
+    threads: Vec<JoinHandle<()>>,
+    quit: Arc<AtomicBool>,
+    wake: Arc<EventFd>,
+    /// Until the machine is ended.
+    virtio: Option<Arc<Mutex<Watched<VirtioConsole>>>>,
+    counts: Arc<Counts>,
+    console: Console,
+    channel: Channel,
+    command_line: String,
+    cmdline: String,
+    /// Whether a record of writes is kept.
+    logging: bool,
+}
+
+impl Kvm {
+    /// Boots the guest; it runs when this returns.
+    pub fn start(config: &Config) -> Result<Self, MachineError> {
+        Self::start_with(config, None)
+    }
+
+    /// The same with one kind of interrupt controller, for tests of a host that has no other.
+    #[doc(hidden)]
+    pub fn start_with(config: &Config, gic: Option<fdt::Gic>) -> Result<Self, MachineError> {
+        config.validate()?;
+        std::fs::create_dir_all(&config.work_dir).map_err(|source| MachineError::System {
+            what: format!("make the folder {}", config.work_dir.display()),
+            source,
+        })?;
+        let console_log = create(&config.work_dir.join("console.log"))?;
+        let transcript = create(&config.work_dir.join("channel.log"))?;
+        let system = |what| move |source| KvmError::System { what, source };
+        let pair = || UnixStream::pair().map_err(system("make a socket pair"));
+
+        let ram = Ram::new(config.memory_bytes, config.hugepages)?;
+        let (vm, cpus) = Vm::new(config.smp, ram.clone(), gic)?;
+        let places = boot::load(config, &ram)?;
+        let tree = tree(config, &vm, &cpus, &places)?;
+        boot::load_tree(&tree, &places, &ram)?;
+        let first = crate::registers::Registers {
+            fd: &cpus[0].fd,
+            cpu: 0,
+        };
+        first.set_boot(places.entry, places.tree)?;
+
+        let wake = EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        let wake = Arc::new(wake.map_err(system("make an event"))?);
+        let mut board = Board {
+            vm: &vm,
+            wake: &wake,
+            bus: Bus::new(),
+            lanes: Vec::new(),
+        };
+        let (console, console_end) = pair()?;
+        let (uart, uart_end) = pair()?;
+        let (port, port_end) = pair()?;
+        board.uart(layout::CONSOLE, layout::CONSOLE_SPI, console_end)?;
+        board.uart(layout::AGENT_UART, layout::AGENT_UART_SPI, uart_end)?;
+        let virtio = board.virtio(&ram, port_end)?;
+        let Board { bus, lanes, .. } = board;
+
+        let (fds, runs): (Vec<_>, Vec<_>) = cpus.into_iter().map(|cpu| (cpu.fd, cpu.run)).unzip();
+        let gate = Arc::new(Gate::new(runs)?);
+        let console = Console::start(console, console_log);
+        let lane = |stream| Stream::new(stream).map_err(system("set up a socket"));
+        let mut machine = Self {
+            vm,
+            ram,
+            gate: Arc::clone(&gate),
+            threads: Vec::new(),
+            quit: Arc::default(),
+            wake: Arc::clone(&wake),
+            virtio: Some(virtio),
+            counts: Arc::default(),
+            console: console.map_err(system("start the console's thread"))?,
+            channel: Channel::new(vec![lane(port)?, lane(uart)?], transcript),
+            command_line: config.command_line(),
+            cmdline: config.cmdline.clone(),
+            logging: false,
+        };
+        let filters = match config.seccomp {
+            true => Some((Filter::cpu()?, Filter::io()?)),
+            false => None,
+        };
+        let (cpu_filter, io_filter) = filters.unzip();
+        let bus = Arc::new(bus);
+        for (index, fd) in fds.into_iter().enumerate() {
+            let vcpu = Vcpu {
+                index,
+                fd,
+                gate: Arc::clone(&gate),
+                bus: Arc::clone(&bus),
+                counts: Arc::clone(&machine.counts),
+            };
+            let filter = cpu_filter.clone();
+            machine.spawn(format!("vcpu{index}"), move || vcpu.run(filter.as_ref()))?;
+        }
+        let quit = Arc::clone(&machine.quit);
+        machine.spawn("io".into(), move || {
+            match io_filter.map_or(Ok(()), |filter| filter.install()) {
+                Ok(()) => io::run(lanes, &wake, &quit),
+                Err(error) => gate.set_end(End::Lost(error.to_string())),
+            }
+        })?;
+        // Each thread is there, confined, and its CPU's registers can be read.
+        machine.gate.registers(STILL)?;
+        machine.ended()?;
+        machine.gate.go();
+        Ok(machine)
+    }
+
+    /// How often CPUs left the guest so far, and why.
+    pub fn exits(&self) -> Exits {
+        self.counts.read()
+    }
+
+    /// Which interrupt controller the guest has.
+    pub fn gic(&self) -> fdt::Gic {
+        self.vm.gic.kind
+    }
+
+    fn spawn(
+        &mut self,
+        name: String,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<(), KvmError> {
+        let thread = std::thread::Builder::new().name(name).spawn(body);
+        self.threads.push(thread.map_err(|source| KvmError::System {
+            what: "start a thread",
+            source,
+        })?);
+        Ok(())
+    }
+
+    /// The reason why nothing will come from the guest any more, if there is one.
+    fn ended(&self) -> Result<(), MachineError> {
+        let console = || self.console.tail();
+        match self.gate.end() {
+            Some(End::Ended { reset }) => Err(MachineError::Ended {
+                reset,
+                console: console(),
+            }),
+            Some(End::Crashed) => Err(MachineError::Panicked { console: console() }),
+            Some(End::Lost(why)) => Err(KvmError::Lost(why).into()),
+            None => match self.console.panicked_for() {
+                Some(since) if since > LAST_WORDS => {
+                    Err(MachineError::Panicked { console: console() })
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Does something with the virtio device, if the machine is still there.
+    fn virtio<T>(&self, act: impl FnOnce(&mut VirtioConsole) -> T) -> Option<T> {
+        let device = self.virtio.as_ref()?;
+        // What a device holds is plain data.
+        let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(device.with(act))
+    }
+
+    /// Waits until the guest stands still, which it was told to do at `since`, and reads it.
+    fn paused(&mut self, since: Instant) -> Result<Paused<'_>, MachineError> {
+        let snapshot = self.gate.wait_still(STILL).map_err(MachineError::from);
+        let stopping = since.elapsed();
+        match snapshot.and_then(|()| self.read()) {
+            Ok(snapshot) => Ok(Paused::new(snapshot, self, since, stopping)),
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = self.resume();
+                Err(error)
+            }
+        }
+    }
+
+    /// Registers and memory of the machine, all of whose CPUs stand still.
+    fn read(&mut self) -> Result<Snapshot, MachineError> {
+        let cpus = self.gate.registers(STILL)?;
+        self.virtio(|device| device.freeze(true));
+        // SAFETY: all CPUs are out of KVM_RUN and wait at the gate, which only `resume` opens. The one
+        // device that touches guest memory by itself is frozen, under its lock, and only `resume` thaws it.
+        // The `Paused` that owns this memory borrows the machine exclusively and drops the memory before
+        // it resumes the guest. The locks order the guest's writes before our reads.
+        let memory = unsafe { self.ram.live() }?;
+        let notes = Notes {
+            machine: self.kind().into(),
+            machine_command: self.command_line.clone(),
+            command_line: self.cmdline.clone(),
+            taken_at: std::time::SystemTime::UNIX_EPOCH
+                .elapsed()
+                .map_or(0, |since| since.as_secs()),
+            ..Notes::default()
+        };
+        Ok(Snapshot {
+            cpus,
+            memory,
+            notes,
+        })
+    }
+
+    fn check_there(&self) -> Result<(), KvmError> {
+        match self.virtio {
+            Some(_) => Ok(()),
+            None => Err(KvmError::Killed),
+        }
+    }
+}
+
+impl Machine for Kvm {
+    fn kind(&self) -> &'static str {
+        "kvm"
+    }
+
+    fn command_line(&self) -> String {
+        self.command_line.clone()
+    }
+
+    fn ram(&self) -> Vec<Range> {
+        vec![self.ram.range()]
+    }
+
+    fn console(&self) -> &Console {
+        &self.console
+    }
+
+    fn status(&mut self) -> Status {
+        if let Err(killed) = self.check_there() {
+            return Status::Lost {
+                status: killed.to_string(),
+                stderr: String::new(),
+            };
+        }
+        match self.gate.end() {
+            Some(End::Ended { reset }) => Status::Ended { reset },
+            Some(End::Crashed) => Status::Panicked,
+            Some(End::Lost(status)) => Status::Lost {
+                status,
+                stderr: String::new(),
+            },
+            None if self.console.panicked_for().is_some() => Status::Panicked,
+            None if self.gate.is_stopped() => Status::Paused,
+            None => Status::Running,
+        }
+    }
+
+    fn pause(&mut self) -> Result<Paused<'_>, MachineError> {
+        self.check_there()?;
+        let since = Instant::now();
+        self.gate.stop();
+        self.paused(since)
+    }
+
+    fn pause_at(&mut self, nonce: u64) -> Result<Paused<'_>, MachineError> {
+        self.check_there()?;
+        if !self.gate.await_ring(nonce, RING, FIRST_RING) {
+            return self.pause();
+        }
+        self.paused(Instant::now())
+    }
+
+    fn log_writes(&mut self, on: bool) -> Result<(), MachineError> {
+        self.check_there()?;
+        self.vm.log_writes(on)?;
+        self.virtio(VirtioConsole::take_written);
+        self.logging = on;
+        Ok(())
+    }
+
+    fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), MachineError> {
+        let result = self.channel.send(bytes, timeout);
+        result.map_err(|error| self.ended().err().unwrap_or_else(|| error.into()))
+    }
+
+    fn receive_line(&mut self, timeout: Duration) -> Result<Vec<u8>, MachineError> {
+        // Between two looks at the console; all else wakes the wait.
+        const LOOK: Duration = Duration::from_millis(100);
+        let deadline = Deadline::after(timeout);
+        loop {
+            let until = deadline.at.min(Instant::now() + LOOK);
+            let heard = self.channel.hear(self.gate.ended().as_raw_fd(), until);
+            match heard {
+                Ok(Heard::Line(line)) => return Ok(line),
+                Ok(Heard::Other | Heard::Nothing) => self.ended()?,
+                Err(error) => return Err(self.ended().err().unwrap_or_else(|| error.into())),
+            }
+            if Instant::now() >= deadline.at {
+                let partial = self.channel.partial();
+                let waited = timeout;
+                return Err(ChannelError::Timeout { waited, partial }.into());
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.gate.quit();
+        self.quit.store(true, Ordering::Release);
+        // It can fail only where the count is full, and then the thread is awake.
+        let _ = self.wake.write(1);
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so on standard error.
+            let _ = thread.join();
+        }
+        // The threads had the other devices; with the last one the console's stream ends.
+        self.virtio = None;
+        self.console.finish();
+    }
+}
+
+impl Stopped for Kvm {
+    fn resume(&mut self) -> Result<(), MachineError> {
+        self.virtio(|device| device.freeze(false));
+        self.gate.go();
+        Ok(())
+    }
+
+    /// KVM on arm64 has no walk of its own to ask.
+    fn translate(
+        &mut self,
+        _cpu: usize,
+        _va: VirtualAddress,
+    ) -> Result<Option<PhysicalAddress>, MachineError> {
+        Ok(None)
+    }
+
+    fn written(&mut self) -> Result<Option<RangeSet>, MachineError> {
+        if !self.logging {
+            return Ok(None);
+        }
+        let mut written = self.vm.written()?;
+        for (base, bytes) in self.virtio(VirtioConsole::take_written).unwrap_or_default() {
+            if let Some(range) = Range::new(PhysicalAddress(base), bytes) {
+                written.insert(range);
+            }
+        }
+        Ok(Some(written))
+    }
+}
+
+impl Drop for Kvm {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The devices while they are put on the bus.
+struct Board<'a> {
+    vm: &'a Vm,
+    wake: &'a Arc<EventFd>,
+    bus: Bus,
+    lanes: Vec<Lane>,
+}
+
+impl Board<'_> {
+    fn uart(&mut self, base: u64, spi: u32, stream: UnixStream) -> Result<(), KvmError> {
+        let irq = Spi::connect(&self.vm.fd, spi)?;
+        let device = Uart::new(irq, copy(&stream)?);
+        self.add(base, layout::UART_BYTES, device, stream).map(drop)
+    }
+
+    fn virtio(
+        &mut self,
+        ram: &Ram,
+        stream: UnixStream,
+    ) -> Result<Arc<Mutex<Watched<VirtioConsole>>>, KvmError> {
+        let irq = Spi::connect(&self.vm.fd, layout::VIRTIO_CONSOLE_SPI)?;
+        let end = copy(&stream)?;
+        let device = VirtioConsole::new(ram.guest().clone(), irq, protocol::PORT_NAME, end);
+        self.add(layout::VIRTIO_CONSOLE, layout::VIRTIO_BYTES, device, stream)
+    }
+
+    fn add<D: HostSide + 'static>(
+        &mut self,
+        base: u64,
+        bytes: u64,
+        device: D,
+        stream: UnixStream,
+    ) -> Result<Arc<Mutex<Watched<D>>>, KvmError> {
+        let device = Arc::new(Mutex::new(Watched::new(device, self.wake)));
+        self.bus.add(base, bytes, Arc::clone(&device) as _)?;
+        self.lanes.push(Lane::new(stream, &device));
+        Ok(device)
+    }
+}
+
+fn copy(stream: &UnixStream) -> Result<UnixStream, KvmError> {
+    stream.try_clone().map_err(|source| KvmError::System {
+        what: "copy a descriptor",
+        source,
+    })
+}
+
+fn create(path: &Path) -> Result<File, MachineError> {
+    File::create(path).map_err(|source| MachineError::System {
+        what: format!("write {}", path.display()),
+        source,
+    })
+}
+
+fn tree(
+    config: &Config,
+    vm: &Vm,
+    cpus: &[NewCpu],
+    places: &boot::Places,
+) -> Result<Vec<u8>, KvmError> {
+    // A kernel with a good seed does not wait for its random number generator.
+    let mut seed = [0; 64];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed));
+    read.map_err(|source| KvmError::System {
+        what: "read /dev/urandom",
+        source,
+    })?;
+    let mpidrs: Vec<u64> = cpus.iter().map(|cpu| cpu.mpidr).collect();
+    let description = fdt::Description {
+        ram_bytes: config.memory_bytes,
+        mpidrs: &mpidrs,
+        gic: vm.gic.kind,
+        command_line: &config.cmdline,
+        initrd: places.initrd.clone(),
+        rng_seed: Some(&seed),
+        kaslr_seed: None,
+    };
+    Ok(fdt::build(&description)?)
+}

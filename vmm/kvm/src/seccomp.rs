@@ -1,0 +1,185 @@
+//! The system calls that the threads which serve the guest may make; at any other the process is killed.
+//!
+//! They open nothing and start nothing: a guest that took over one of them would have the descriptors
+//! that are there, and no more.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    apply_filter, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule,
+};
+
+use crate::gate::kick_signal;
+use crate::KvmError;
+
+/// `KVM_RUN`.
+const KVM_RUN: u64 = 0xae80;
+/// `KVM_GET_ONE_REG`.
+const KVM_GET_ONE_REG: u64 = 0x4010_aeab;
+
+/// What both kinds of threads need, whatever the arguments.
+const COMMON: [libc::c_long; 21] = [
+    // Streams and events that are open.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_close,
+    // Locks and time.
+    libc::SYS_futex,
+    libc::SYS_clock_gettime,
+    libc::SYS_sched_yield,
+    libc::SYS_restart_syscall,
+    // Memory of the allocator, and of the thread at its end.
+    libc::SYS_brk,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_madvise,
+    // Signals: the kick, and the end of the thread.
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_sigaltstack,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_exit,
+];
+
+/// A filter for one kind of thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter(BpfProgram);
+
+impl Filter {
+    /// For the threads of CPUs.
+    pub(crate) fn cpu() -> Result<Self, KvmError> {
+        let requests =
+            [KVM_RUN, KVM_GET_ONE_REG].map(|request| argument(1, SeccompCmpOp::Eq, request));
+        let requests = requests.map(|condition| rule(vec![condition?]));
+        Self::new([(
+            libc::SYS_ioctl,
+            requests.into_iter().collect::<Result<_, _>>()?,
+        )])
+    }
+
+    /// For the thread that waits for the host's streams.
+    pub(crate) fn io() -> Result<Self, KvmError> {
+        Self::new([(libc::SYS_ppoll, Vec::new())])
+    }
+
+    fn new(more: [(libc::c_long, Vec<SeccompRule>); 1]) -> Result<Self, KvmError> {
+        let mut rules: BTreeMap<_, Vec<SeccompRule>> =
+            COMMON.into_iter().map(|call| (call, Vec::new())).collect();
+        // Memory that can be executed is made by nobody.
+        let plain = || {
+            let executable = SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64);
+            rule(vec![argument(2, executable, 0)?])
+        };
+        rules.insert(libc::SYS_mmap, vec![plain()?]);
+        rules.insert(libc::SYS_mprotect, vec![plain()?]);
+        // A CPU that meets its end, or the ring, kicks the others.
+        let kick = rule(vec![
+            argument(0, SeccompCmpOp::Eq, u64::from(std::process::id()))?,
+            argument(2, SeccompCmpOp::Eq, kick_signal() as u64)?,
+        ])?;
+        rules.insert(libc::SYS_tgkill, vec![kick]);
+        rules.extend(more);
+        let architecture = std::env::consts::ARCH.try_into().map_err(refused)?;
+        let (violation, allowed) = (SeccompAction::KillProcess, SeccompAction::Allow);
+        let filter = SeccompFilter::new(rules, violation, allowed, architecture);
+        Ok(Self(filter.map_err(refused)?.try_into().map_err(refused)?))
+    }
+
+    /// Confines the calling thread, for good.
+    pub(crate) fn install(&self) -> Result<(), KvmError> {
+        apply_filter(&self.0).map_err(refused)
+    }
+}
+
+fn argument(index: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, KvmError> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value).map_err(refused)
+}
+
+fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, KvmError> {
+    SeccompRule::new(conditions).map_err(refused)
+}
+
+fn refused(error: impl std::fmt::Display) -> KvmError {
+    KvmError::Seccomp(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    const VARIABLE: &str = "FOLIOSCOPE_TEST_SECCOMP";
+
+    /// Runs one test of this program in a process of its own.
+    fn again(test: &str, value: &str) -> std::process::ExitStatus {
+        let program = std::env::current_exe().unwrap();
+        let mut command = Command::new(program);
+        command
+            .args(["--exact", test, "--nocapture"])
+            .env(VARIABLE, value);
+        command
+            .stdout(std::process::Stdio::null())
+            .status()
+            .unwrap()
+    }
+
+    /// What a confined thread does in the process that is started for it.
+    fn act(value: &str) {
+        let value = value.to_owned();
+        let thread = std::thread::spawn(move || {
+            let filter = if value.starts_with("io") {
+                Filter::io()
+            } else {
+                Filter::cpu()
+            };
+            filter.unwrap().install().unwrap();
+            let null = std::ptr::null_mut::<u8>();
+            match value.split_once(' ').unwrap().1 {
+                "nothing" => drop(vec![0_u8; 16 << 20]),
+                "open" => drop(std::fs::File::open("/dev/null")),
+                "fork" => {
+                    // SAFETY: a call without pointers.
+                    let _ = unsafe { libc::fork() };
+                }
+                "ioctl" => {
+                    // SAFETY: a null pointer is refused.
+                    let _ = unsafe { libc::ioctl(0, libc::TCGETS as _, null) };
+                }
+                "kill" => {
+                    let pid = std::process::id();
+                    // SAFETY: signal 0 does nothing.
+                    let _ = unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, 0) };
+                }
+                other => panic!("{other}"),
+            }
+        });
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn other_system_calls_end_the_process() {
+        if let Ok(value) = std::env::var(VARIABLE) {
+            return act(&value);
+        }
+        let name = "seccomp::tests::other_system_calls_end_the_process";
+        for kind in ["cpu", "io"] {
+            assert!(again(name, &format!("{kind} nothing")).success());
+            for call in ["open", "fork", "ioctl", "kill"] {
+                let status = again(name, &format!("{kind} {call}"));
+                assert_eq!(
+                    status.signal(),
+                    Some(libc::SIGSYS),
+                    "{kind} {call}: {status}"
+                );
+            }
+        }
+    }
+}

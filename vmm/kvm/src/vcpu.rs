@@ -1,0 +1,136 @@
+//! The thread of a CPU: into the guest, and out again for what KVM leaves to us.
+
+use std::sync::Arc;
+
+use kvm_bindings::{
+    KVM_EXIT_ARM_NISV, KVM_SYSTEM_EVENT_CRASH, KVM_SYSTEM_EVENT_RESET, KVM_SYSTEM_EVENT_SHUTDOWN,
+};
+use kvm_ioctls::{VcpuExit, VcpuFd};
+
+use crate::device::Bus;
+use crate::exits::{Counts, Reason};
+use crate::gate::{End, Gate};
+use crate::layout::{DOORBELL, DOORBELL_BYTES};
+use crate::registers::Registers;
+use crate::seccomp::Filter;
+
+/// A CPU and what it meets.
+#[derive(Debug)]
+pub(crate) struct Vcpu {
+    pub(crate) index: usize,
+    pub(crate) fd: VcpuFd,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) bus: Arc<Bus>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+impl Vcpu {
+    /// The body of the thread: runs the CPU until it is told to end. The gate is closed at first.
+    pub(crate) fn run(mut self, filter: Option<&Filter>) {
+        let gate = Arc::clone(&self.gate);
+        let membership = gate.join(self.index);
+        if let Some(Err(error)) = filter.map(Filter::install) {
+            gate.set_end(End::Lost(error.to_string()));
+        }
+        let registers = |fd: &VcpuFd, cpu| Registers { fd, cpu }.read();
+        while membership.stand(|| registers(&self.fd, self.index)) {
+            loop {
+                let reason = self.enter();
+                self.counts.add(reason);
+                // Only after these can there be something to stand for. A CPU that is kicked meanwhile is
+                // interrupted as soon as it enters.
+                if matches!(
+                    reason,
+                    Reason::Interrupted | Reason::SystemEvent | Reason::Other
+                ) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Enters the guest, and does what it wants when it comes out.
+    fn enter(&mut self) -> Reason {
+        let exit = match self.fd.run() {
+            Ok(exit) => exit,
+            Err(error) => match error.errno() {
+                libc::EINTR => return Reason::Interrupted,
+                libc::EAGAIN => return Reason::Other,
+                _ => return self.lost(&format!("KVM cannot run it ({error})")),
+            },
+        };
+        match exit {
+            VcpuExit::MmioRead(address, data) => {
+                // What nobody answers reads as zero.
+                data.fill(0);
+                match self.bus.read(address, data) {
+                    true => Reason::MmioRead,
+                    false => Reason::Unclaimed,
+                }
+            }
+            VcpuExit::MmioWrite(address, data) if doorbell(address) => {
+                // After a ring that was waited for the next KVM_RUN finishes the store and returns at
+                // once: the guest stands behind it.
+                self.gate.ring(number(data));
+                Reason::Doorbell
+            }
+            VcpuExit::MmioWrite(address, data) => match self.bus.write(address, data) {
+                true => Reason::MmioWrite,
+                false => Reason::Unclaimed,
+            },
+            VcpuExit::SystemEvent(kind, _) => {
+                match kind {
+                    KVM_SYSTEM_EVENT_SHUTDOWN => self.gate.set_end(End::Ended { reset: false }),
+                    KVM_SYSTEM_EVENT_RESET => self.gate.set_end(End::Ended { reset: true }),
+                    KVM_SYSTEM_EVENT_CRASH => self.gate.set_end(End::Crashed),
+                    _ => return self.lost(&format!("system event {kind} was not asked for")),
+                }
+                Reason::SystemEvent
+            }
+            VcpuExit::FailEntry(reason, _) => {
+                self.lost(&format!("the hardware refused to enter it ({reason:#x})"))
+            }
+            VcpuExit::InternalError => self.lost("KVM has met an error of its own"),
+            VcpuExit::MemoryFault { gpa, .. } => {
+                self.lost(&format!("the host has no memory at {gpa:#x}"))
+            }
+            VcpuExit::Unsupported(KVM_EXIT_ARM_NISV) => {
+                let run = self.fd.get_kvm_run();
+                // SAFETY: this exit fills this member of the union.
+                let address = unsafe { run.__bindgen_anon_1.arm_nisv.fault_ipa };
+                self.lost(&format!(
+                    "it accessed {address:#x}, where no memory is, by an instruction that the architecture does not describe (a load or store of several registers, or with write-back)"
+                ))
+            }
+            other => {
+                let what = format!("it came out for a reason that no arm64 guest has ({other:?})");
+                self.lost(&what)
+            }
+        }
+    }
+
+    /// The guest cannot go on.
+    fn lost(&self, why: &str) -> Reason {
+        let registers = Registers {
+            fd: &self.fd,
+            cpu: self.index,
+        };
+        let pc = registers.pc().map_or("?".into(), |pc| format!("{pc:#x}"));
+        let what = format!("CPU {} stopped at PC {pc}: {why}", self.index);
+        self.gate.set_end(End::Lost(what));
+        Reason::Other
+    }
+}
+
+fn doorbell(address: u64) -> bool {
+    (DOORBELL..DOORBELL + DOORBELL_BYTES).contains(&address)
+}
+
+/// The number that was stored, of at most 8 bytes.
+fn number(data: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    for (to, from) in bytes.iter_mut().zip(data) {
+        *to = *from;
+    }
+    u64::from_le_bytes(bytes)
+}
