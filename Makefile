@@ -66,7 +66,7 @@ bench: ## measure; prints a table and writes out/bench.json
 	@$(SETUP)/build.sh 4k
 	@$(SETUP)/bench.sh
 
-fuzz: ## run the walker's fuzz target for a minute (needs cargo-fuzz and a nightly Rust)
+fuzz: ## run the fuzz targets, a minute each (needs cargo-fuzz and a nightly Rust)
 	@$(SETUP)/fuzz.sh
 
 rootfs: ## pack the initramfs; with BUILDROOT=/path, build it by Buildroot instead
