@@ -21,7 +21,7 @@ AF = 1 << 10
 BUNDLE = ["why.txt", "command.txt", "console.log", "registers.txt", "findings.txt", "tables.core"]
 
 # How a guest is lost does not depend on the granule; that its machine is a process of its own is QEMU's way.
-pytestmark = [pytest.mark.parametrize("granule", ["4k"]), pytest.mark.parametrize("machine", ["tcg"])]
+pytestmark = [pytest.mark.parametrize("granule", ["4k"]), pytest.mark.only_machine("tcg")]
 
 Boot = Callable[[], Guest]
 

@@ -33,7 +33,7 @@ MACHINES = [
 ]
 
 # Its translation is QEMU's.
-pytestmark = pytest.mark.parametrize("machine", ["tcg"])
+pytestmark = pytest.mark.only_machine("tcg")
 
 Pair = dict[str, Any]
 

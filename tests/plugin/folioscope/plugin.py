@@ -48,6 +48,7 @@ AGREEMENT = pytest.StashKey[machines.Agreement]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_machine: run the test on every machine of this host, carried ones too")
+    config.addinivalue_line("markers", "only_machine(name): run the test on this machine, whatever the host has")
     config.stash[AGREEMENT] = machines.Agreement()
 
 
@@ -56,7 +57,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if dimension in metafunc.fixturenames and not _parametrized(metafunc, dimension):
             option = metafunc.config.getoption(f"--{dimension}")
             every = metafunc.definition.get_closest_marker("every_machine") is not None
+            only = metafunc.definition.get_closest_marker("only_machine")
             values = machines.chosen(option, every) if dimension == "machine" else option.split(",")
+            if dimension == "machine" and only:
+                values = list(only.args)
             metafunc.parametrize(dimension, values, scope="session")
 
 
