@@ -95,6 +95,7 @@ pub fn build(description: &Description) -> Result<Vec<u8>, Error> {
     fdt.property_u32("#address-cells", 2)?;
     fdt.property_u32("#size-cells", 2)?;
     fdt.property_u32("interrupt-parent", GIC_PHANDLE)?;
+    aliases(&mut fdt)?;
     chosen(&mut fdt, description)?;
     memory(&mut fdt, description.ram_bytes)?;
     cpus(&mut fdt, description.mpidrs)?;
@@ -126,6 +127,14 @@ fn check(description: &Description) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// Chapter 3.3: which UART is ttyS0, and which ttyS1.
+fn aliases(fdt: &mut FdtWriter) -> Written {
+    let node = fdt.begin_node("aliases")?;
+    fdt.property_string("serial0", &format!("/{}", serial_name(layout::CONSOLE)))?;
+    fdt.property_string("serial1", &format!("/{}", serial_name(layout::AGENT_UART)))?;
+    fdt.end_node(node)
 }
 
 /// Chapter 3.6, and Documentation/arch/arm64/booting.rst.

@@ -77,6 +77,7 @@ fn every_node_is_as_the_layout_says() {
     assert_eq!(
         names,
         [
+            "aliases",
             "chosen",
             "memory@40000000",
             "cpus",
@@ -89,6 +90,10 @@ fn every_node_is_as_the_layout_says() {
             "doorbell@9020000",
         ]
     );
+
+    let aliases = tree.find_node("/aliases").unwrap();
+    assert_eq!(strings(aliases, "serial0"), ["/serial@9000000"]);
+    assert_eq!(strings(aliases, "serial1"), ["/serial@9010000"]);
 
     let chosen = tree.find_node("/chosen").unwrap();
     assert_eq!(strings(chosen, "bootargs"), ["console=ttyS0 panic=-1"]);

@@ -65,6 +65,7 @@ impl Host {
     pub(super) fn flush(&mut self) {
         while !self.waiting.is_empty() {
             match self.stream.write(self.waiting.as_slices().0) {
+                Ok(0) => return,
                 Ok(taken) => drop(self.waiting.drain(..taken)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -87,5 +88,57 @@ impl Host {
                 Err(_) => Heard::End,
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(limit: usize) -> (Host, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Host::new(ours, limit), theirs)
+    }
+
+    #[test]
+    fn what_has_no_room_is_not_kept() {
+        let (mut host, mut theirs) = pair(1000);
+        // First the socket takes some, then we keep some, and then there is an end.
+        let mut kept = 0;
+        loop {
+            let count = host.keep(&[b'x'; 300]);
+            host.flush();
+            kept += count;
+            if count < 300 {
+                break;
+            }
+        }
+        assert_eq!(host.room(), 0);
+        assert_eq!(host.keep(b"y"), 0);
+        assert!(host.is_waiting());
+        let mut taken = 0;
+        let mut buffer = [0; 4096];
+        while taken < kept {
+            taken += theirs.read(&mut buffer).unwrap();
+            host.flush();
+        }
+        assert_eq!((taken, host.room(), host.is_waiting()), (kept, 1000, false));
+    }
+
+    #[test]
+    fn a_host_that_is_gone_takes_everything_and_says_nothing() {
+        let (mut host, theirs) = pair(10);
+        let mut buffer = [0; 4];
+        assert_eq!(host.hear(&mut buffer), Heard::Nothing);
+        (&theirs).write_all(b"abcdef").unwrap();
+        drop(theirs);
+        assert_eq!(host.hear(&mut buffer), Heard::Bytes(4));
+        assert_eq!(host.hear(&mut buffer), Heard::Bytes(2));
+        assert_eq!(host.hear(&mut buffer), Heard::End);
+        for _ in 0..3 {
+            assert_eq!(host.keep(b"0123456789"), 10);
+            host.flush();
+        }
+        assert!(!host.is_waiting());
     }
 }
