@@ -3,8 +3,8 @@
 use stage1::Regime;
 
 use crate::copies::Copies;
-use crate::tree::{Reread, TableTree};
-use crate::{Memory, MemoryError, Range, RangeSet};
+use crate::tree::TableTree;
+use crate::{Memory, MemoryError, Range, RangeSet, Region};
 
 /// The last copy of some regimes' tables, from which the next one is made.
 ///
@@ -14,6 +14,11 @@ use crate::{Memory, MemoryError, Range, RangeSet};
 pub struct LastCopy {
     trees: Vec<TableTree>,
     copies: Copies,
+    /// What else was wanted.
+    others: RangeSet,
+    unit: u64,
+    /// What there was to read: RAM, and the regions that it was read from.
+    layout: (Vec<Range>, Vec<Range>),
 }
 
 /// What is to be in a copy.
@@ -26,6 +31,15 @@ pub struct Wanted<'a> {
     /// The largest granule of the regimes, and of whatever else will be read from the copy, in bytes: no table
     /// and no page that is read lies on both sides of a multiple of it.
     pub unit: u64,
+}
+
+/// How many tables were read, and how many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reread {
+    /// Tables that are new or whose pages were written to.
+    pub tables: u64,
+    /// All tables, each once.
+    pub of: u64,
 }
 
 impl LastCopy {
@@ -42,25 +56,45 @@ impl LastCopy {
         wanted: &Wanted<'_>,
         written: Option<&RangeSet>,
     ) -> Result<(Memory, Reread), MemoryError> {
-        let Self {
-            mut trees,
-            mut copies,
-        } = std::mem::take(self);
+        // After an error nothing is left of it.
+        let mut last = std::mem::take(self);
+        let regions = memory.regions().iter().map(Region::range).collect();
+        let layout = (memory.ram().to_vec(), regions);
+        let written = written.filter(|_| last.layout == layout);
         let mut reread = Reread::default();
-        let mut ranges: Vec<Range> = wanted.others.iter().collect();
-        let mut climbed = Vec::with_capacity(wanted.regimes.len());
+        let mut moved = last.trees.len() != wanted.regimes.len()
+            || last.unit != wanted.unit
+            || last.others != *wanted.others;
+        let mut trees = Vec::with_capacity(wanted.regimes.len());
         for regime in wanted.regimes {
-            let known = trees.iter().position(|tree| tree.is_of(regime));
-            let mut tree = known.map_or_else(|| TableTree::new(regime), |at| trees.swap_remove(at));
-            reread += tree.update(memory, written, &mut ranges);
-            climbed.push(tree);
+            let known = last.trees.iter().position(|tree| tree.is_of(regime));
+            moved |= known.is_none();
+            let mut tree = match known {
+                Some(at) => last.trees.swap_remove(at),
+                None => TableTree::new(regime),
+            };
+            let (read, elsewhere) = tree.update(memory, written);
+            reread.tables += read.tables;
+            reread.of += read.of;
+            moved |= elsewhere;
+            trees.push(tree);
         }
-        let regions = copies.renew(memory, ranges, wanted.unit, written)?;
-        let copy = Memory::new(regions, memory.ram().to_vec())?;
-        *self = Self {
-            trees: climbed,
-            copies,
+        let mut copies = last.copies;
+        let regions = match written {
+            Some(written) if !moved => copies.patch(memory, written)?,
+            _ => {
+                let tables = trees.iter().flat_map(|tree| tree.ranges().iter().copied());
+                let ranges = wanted.others.iter().chain(tables).collect();
+                copies.renew(memory, ranges, wanted.unit, written)?
+            }
         };
-        Ok((copy, reread))
+        *self = Self {
+            trees,
+            copies,
+            others: wanted.others.clone(),
+            unit: wanted.unit,
+            layout,
+        };
+        Ok((Memory::part_of(memory, regions), reread))
     }
 }

@@ -49,8 +49,25 @@ impl Copies {
             pieces.push(Piece { range, words });
         }
         self.pieces = pieces;
+        Ok(self.regions())
+    }
+
+    /// The same where the pages are those of the last copy.
+    pub fn patch<M: PhysMemory + ?Sized>(
+        &mut self,
+        memory: &M,
+        written: &RangeSet,
+    ) -> Result<Vec<Region>, MemoryError> {
+        for at in written.touched(&self.pieces, |piece| piece.range) {
+            let piece = &mut self.pieces[at];
+            piece.words = copy(memory, piece.range)?;
+        }
+        Ok(self.regions())
+    }
+
+    fn regions(&self) -> Vec<Region> {
         let region = |piece: &Piece| Region::shared(piece.range.base, piece.words.clone());
-        Ok(self.pieces.iter().map(region).collect())
+        self.pieces.iter().map(region).collect()
     }
 }
 

@@ -26,7 +26,7 @@ mod sparse;
 mod tree;
 mod write;
 
-pub use again::{LastCopy, Wanted};
+pub use again::{LastCopy, Reread, Wanted};
 pub use cpu::{Cpu, GeneralRegisters};
 pub use error::CoreError;
 pub use mapping::Mapping;
@@ -37,7 +37,6 @@ pub use read::read_core;
 pub use recording::Recording;
 pub use registers::{SystemRegister, SYSTEM_REGISTERS};
 pub use sparse::SparseFile;
-pub use tree::{Reread, TableTree};
 pub use write::write_core;
 
 /// A guest at one instant: all its CPUs, what is known of its memory, and notes about it.

@@ -161,6 +161,14 @@ impl Memory {
         }
     }
 
+    /// The same of regions that rise and lie in the RAM of `like`, whose RAM it is.
+    pub(crate) fn part_of(like: &Memory, regions: Vec<Region>) -> Self {
+        Self {
+            regions,
+            ram: like.ram.clone(),
+        }
+    }
+
     /// What can be read, in rising order.
     pub fn regions(&self) -> &[Region] {
         &self.regions

@@ -100,6 +100,27 @@ impl RangeSet {
         range.bytes > 0 && before.is_some_and(|(_, &end)| end > range.base.0)
     }
 
+    /// Places of those of `items` that have a byte in a page of the set. Their ranges rise and do not overlap.
+    ///
+    /// Takes as many steps as the shorter of the two has members, and finds its way in the longer.
+    pub(crate) fn touched<T>(&self, items: &[T], range: impl Fn(&T) -> Range) -> Vec<usize> {
+        if items.len() < self.ranges.len() {
+            let touches = |at: &usize| self.touches(&range(&items[*at]));
+            return (0..items.len()).filter(touches).collect();
+        }
+        let mut found = Vec::new();
+        let mut from = 0;
+        for set in self.iter() {
+            from += items[from..].partition_point(|item| range(item).end() <= set.base.0);
+            let reaches = |item: &&T| range(item).base.0 < set.end();
+            let to = from + items[from..].iter().take_while(reaches).count();
+            found.extend(from..to);
+            // The last may reach into the next range as well, and counts once.
+            from = to;
+        }
+        found
+    }
+
     /// The ranges in rising order; no two of them touch.
     pub fn iter(&self) -> impl Iterator<Item = Range> + '_ {
         self.ranges.iter().map(|(&first, &end)| Range {
@@ -188,6 +209,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_a_set_touches_is_found_from_either_side(
+            set in prop::collection::vec((0u64..64 * PAGE, 1u64..3 * PAGE), 0..20),
+            cuts in prop::collection::btree_set(0u64..64 * PAGE, 0..40),
+        ) {
+            let set: RangeSet = set.into_iter().map(|(base, bytes)| range(base, bytes)).collect();
+            let cuts: Vec<u64> = cuts.into_iter().collect();
+            let items: Vec<Range> = cuts
+                .chunks_exact(2)
+                .map(|pair| range(pair[0], pair[1] - pair[0]))
+                .collect();
+            let expected: Vec<usize> = (0..items.len()).filter(|at| set.touches(&items[*at])).collect();
+            prop_assert_eq!(set.touched(&items, |item| *item), expected);
+        }
+
         #[test]
         fn a_set_holds_just_the_pages_that_were_touched(
             inputs in prop::collection::vec((0u64..64 * PAGE, 0u64..6 * PAGE), 0..40)

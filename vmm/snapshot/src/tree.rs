@@ -7,23 +7,7 @@ use stage1::{
     DEFAULT_BUDGET,
 };
 
-use crate::{Range, RangeSet};
-
-/// How many tables were read, and how many there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reread {
-    /// Tables that are new or whose pages were written to.
-    pub tables: u64,
-    /// All tables, each once.
-    pub of: u64,
-}
-
-impl std::ops::AddAssign for Reread {
-    fn add_assign(&mut self, other: Self) {
-        self.tables += other.tables;
-        self.of += other.of;
-    }
-}
+use crate::{Range, RangeSet, Reread};
 
 /// Which tables a regime's walk visits, kept from one walk to the next so that a table to which nobody wrote
 /// is not read again.
@@ -33,11 +17,13 @@ impl std::ops::AddAssign for Reread {
 /// reached by one path none of this can be, and the tables visited are just those that can be reached.
 /// Everything else is left to that walk.
 #[derive(Debug)]
-pub struct TableTree {
+pub(crate) struct TableTree {
     /// Without what does not change where a walk goes.
     regime: Regime,
     /// By address. Empty where the last walk met a table twice.
     tables: HashMap<PhysicalAddress, Known>,
+    /// Where the tables of the last walk are, in rising order.
+    ranges: Vec<Range>,
     /// Number of the walk.
     turn: u64,
 }
@@ -61,6 +47,7 @@ impl TableTree {
         Self {
             regime: walked_as(regime),
             tables: HashMap::new(),
+            ranges: Vec::new(),
             turn: 0,
         }
     }
@@ -70,47 +57,94 @@ impl TableTree {
         self.regime == walked_as(regime)
     }
 
-    /// Appends to `ranges` where every table is that a walk of the regime visits now. Tables known and outside
-    /// `written` are not read; with `written` unknown all are.
+    /// Where every table is that the last walk visited.
+    pub fn ranges(&self) -> &[Range] {
+        &self.ranges
+    }
+
+    /// Walks again. Tables known and outside `written` are not read; with `written` unknown all are. Says as well
+    /// whether [`TableTree::ranges`] may have changed.
+    ///
+    /// The memory has the same regions as last time, if `written` is known.
     pub fn update<M: PhysMemory + ?Sized>(
         &mut self,
         memory: &M,
         written: Option<&RangeSet>,
-        ranges: &mut Vec<Range>,
-    ) -> Reread {
+    ) -> (Reread, bool) {
         if self.regime.epd {
-            return Reread::default();
+            return (Reread::default(), false);
         }
-        if written.is_none() {
+        match written {
+            None => self.tables.clear(),
+            Some(written) => {
+                if let Some(tables) = self.leads_as_before(memory, written) {
+                    let of = self.ranges.len() as u64;
+                    return (Reread { tables, of }, false);
+                }
+            }
+        }
+        let reread = self.climb(memory, written).unwrap_or_else(|NoTree| {
+            self.tables.clear();
+            let mut visited = Visited::default();
+            let regime = &self.regime;
+            stage1::walk(memory, regime, regime.first, regime.last, &mut visited);
+            self.ranges = visited.tables.into_iter().collect();
+            let of = self.ranges.len() as u64;
+            Reread { tables: of, of }
+        });
+        self.ranges.sort_unstable();
+        if self
+            .ranges
+            .windows(2)
+            .any(|pair| pair[0].end() > pair[1].base.0)
+        {
+            // A first table may be smaller than a page, with another table around it: next time from the top.
             self.tables.clear();
         }
-        let start = ranges.len();
-        if let Ok(reread) = self.climb(memory, written, ranges) {
-            return reread;
-        }
-        self.tables.clear();
-        ranges.truncate(start);
-        let mut visited = Visited::default();
-        let regime = &self.regime;
-        stage1::walk(memory, regime, regime.first, regime.last, &mut visited);
-        let tables = visited.tables.len() as u64;
-        ranges.extend(visited.tables);
-        Reread { tables, of: tables }
+        (reread, true)
     }
 
+    /// How many of the tables were written to, if all of them lead where they led before: then no other table
+    /// need be looked at.
+    fn leads_as_before<M: PhysMemory + ?Sized>(
+        &self,
+        memory: &M,
+        written: &RangeSet,
+    ) -> Option<u64> {
+        if self.tables.is_empty() {
+            return None;
+        }
+        let touched = written.touched(&self.ranges, |range| *range);
+        for &at in &touched {
+            let address = self.ranges[at].base;
+            let known = self.tables.get(&address)?;
+            if known.level == Level::L3 {
+                continue;
+            }
+            let words = memory.words(address, self.regime.entries(known.level))?;
+            let below = tables_below(&self.regime, known.level, words);
+            if !below.eq(known.below.iter().copied()) {
+                return None;
+            }
+        }
+        Some(touched.len() as u64)
+    }
+
+    /// Goes down from the first table, on what is known of each where nobody wrote to it.
     fn climb<M: PhysMemory + ?Sized>(
         &mut self,
         memory: &M,
         written: Option<&RangeSet>,
-        ranges: &mut Vec<Range>,
     ) -> Result<Reread, NoTree> {
         self.turn += 1;
+        self.ranges.clear();
         let Self {
             regime,
             tables,
+            ranges,
             turn,
         } = self;
-        let mut reread = Reread::default();
+        let mut read = 0;
         let mut descriptors = 0;
         let mut open = vec![(regime.root_level, regime.root)];
         while let Some((level, address)) = open.pop() {
@@ -129,7 +163,6 @@ impl TableTree {
             if known.as_ref().is_some_and(|known| known.turn == *turn) {
                 return Err(NoTree);
             }
-            reread.of += 1;
             ranges.push(range);
             let unwritten = |known: &&mut Known| {
                 known.level == level && !written.is_none_or(|written| written.touches(&range))
@@ -140,7 +173,7 @@ impl TableTree {
                     &known.below
                 }
                 None => {
-                    reread.tables += 1;
+                    read += 1;
                     let below = tables_below(regime, level, words).collect();
                     let known = Known {
                         level,
@@ -155,10 +188,14 @@ impl TableTree {
                 open.extend(below.iter().map(|address| (next, *address)));
             }
         }
-        if tables.len() as u64 != reread.of {
+        // What was not met is out of sight: nobody will say when it is written to.
+        if tables.len() != ranges.len() {
             tables.retain(|_, known| known.turn == *turn);
         }
-        Ok(reread)
+        Ok(Reread {
+            tables: read,
+            of: ranges.len() as u64,
+        })
     }
 }
 
