@@ -27,10 +27,15 @@ const OWN: &[(&str, &str, &str)] = &[
 ];
 
 /// As large as the virtio transport takes: 128 descriptors less three, of a page each.
-///
-/// No cache, so that what is written on one side is seen on the other, whatever QEMU's version numbers of files,
-/// which are whole seconds, say. What is mapped (programs) is read ahead nevertheless: see `read_ahead`.
-const NINE_P: &str = "trans=virtio,version=9p2000.L,msize=512000,cache=none";
+const NINE_P: &str = "trans=virtio,version=9p2000.L,msize=512000";
+
+/// What can only be read is read ahead: the page cache of a file lives from its first open to its last close. Without
+/// it a read is cut into requests of one page, since 6.12's 9p takes one segment of a user's buffer at a time.
+const READ_ONLY: &str = "cache=readahead";
+
+/// What can be written is not cached, so that each side sees at once what the other has written, also to a file that is
+/// open on both. What is mapped (programs) is read ahead nevertheless: see [`read_ahead`].
+const WRITABLE: &str = "cache=none";
 
 /// How far a file that is mapped is read ahead, in KiB: one request.
 const READ_AHEAD: &str = "496";
@@ -47,7 +52,13 @@ pub fn mount_all() -> Result<(), String> {
     }
     sys::raise_limits();
     let _ = fs::create_dir_all(HOST);
-    sys::mount(ROOT_TAG, HOST, "9p", libc::MS_RDONLY, NINE_P)?;
+    sys::mount(
+        ROOT_TAG,
+        HOST,
+        "9p",
+        libc::MS_RDONLY,
+        &format!("{NINE_P},{READ_ONLY}"),
+    )?;
     for own in ["/proc", "/sys", "/dev"] {
         let target = format!("{HOST}{own}");
         sys::mount(own, &target, "none", libc::MS_BIND | libc::MS_REC, "")?;
@@ -64,7 +75,13 @@ pub fn mount_all() -> Result<(), String> {
             continue;
         };
         let path = unescape(path).ok_or_else(|| format!("expected a path in the word {word} of the kernel's command line and found none; build both sides from the same source"))?;
-        sys::mount(tag, &format!("{HOST}{path}"), "9p", 0, NINE_P)?;
+        sys::mount(
+            tag,
+            &format!("{HOST}{path}"),
+            "9p",
+            0,
+            &format!("{NINE_P},{WRITABLE}"),
+        )?;
     }
     read_ahead();
     Ok(())

@@ -11,43 +11,38 @@ use snapshot::{write_core, Cpu, Notes, RangeSet, Snapshot, SparseFile};
 use crate::capture::{self, Capture, Extent, Facts};
 use crate::kernel::Kernel;
 use crate::link::Link;
-use crate::options::GuestOptions;
+use crate::options::{GuestOptions, MachineName};
+use crate::scratch;
 use crate::Error;
 
 /// Lines of what QEMU said last that are shown below the sentence.
 const LINES: usize = 20;
 
-/// A directory of our own below `out`, named by our process id. Those of processes that have ended are removed:
-/// what was to be kept of them is in a bundle.
+/// A directory of our own below `out`, for the logs of a guest.
 ///
 /// # Errors
 /// Where it cannot be made.
 pub fn scratch(out: &Path) -> Result<PathBuf, Error> {
-    let guests = out.join("guests");
-    if let Ok(entries) = fs::read_dir(&guests) {
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let alive = name
-                .to_str()
-                .is_some_and(|pid| Path::new("/proc").join(pid).exists());
-            if !alive {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
-    }
-    let scratch = guests.join(std::process::id().to_string());
-    fs::create_dir_all(&scratch).map_err(Error::io(format!(
-        "make the directory {} (is the disk full, or read-only?)",
-        scratch.display()
-    )))?;
-    Ok(scratch)
+    scratch::make(&out.join("guests"))
 }
 
-/// Starts QEMU.
+/// Starts the machine that the options name.
 ///
 /// # Errors
 /// As the machine's.
-pub fn qemu(
+pub fn machine(
+    options: &GuestOptions,
+    kernel: &Kernel,
+    initrd: &Path,
+    scratch: &Path,
+) -> Result<Box<dyn Machine>, Error> {
+    match options.machine() {
+        MachineName::Kvm => kvm(options, kernel, initrd, scratch),
+        _ => qemu(options, kernel, initrd, scratch),
+    }
+}
+
+fn qemu(
     options: &GuestOptions,
     kernel: &Kernel,
     initrd: &Path,
@@ -59,18 +54,36 @@ pub fn qemu(
     config.cpu.clone_from(&options.cpu);
     config.memory_bytes = options.memory;
     config.smp = options.smp;
-    config.cmdline = command_line(&options.append);
+    // The early console shows a kernel that dies before it has a driver for the UART.
+    config.cmdline = command_line("console=ttyAMA0 earlycon=pl011,0x9000000", &options.append);
     Ok(Box::new(Qemu::start(&config)?))
 }
 
-/// The early console shows a kernel that dies before it has a driver for the UART.
-fn command_line(append: &str) -> String {
-    let mut line = String::from("console=ttyAMA0 earlycon=pl011,0x9000000");
-    if !append.trim().is_empty() {
-        line.push(' ');
-        line.push_str(append.trim());
+fn kvm(
+    options: &GuestOptions,
+    kernel: &Kernel,
+    initrd: &Path,
+    scratch: &Path,
+) -> Result<Box<dyn Machine>, Error> {
+    if cfg!(not(target_arch = "aarch64")) {
+        return Err(Error::Input(format!(
+            "--machine kvm needs an arm64 host with KVM and this one is {}; use --machine kvm-in-tcg, which emulates such a host, or tcg",
+            std::env::consts::ARCH
+        )));
     }
-    line
+    let mut config = kvm::Config::new(&kernel.image, scratch);
+    config.initrd = Some(initrd.to_path_buf());
+    config.memory_bytes = options.memory;
+    config.smp = options.smp;
+    config.cmdline = command_line(
+        "console=ttyS0 earlycon=uart8250,mmio,0x9000000",
+        &options.append,
+    );
+    Ok(kvm::start(&config)?)
+}
+
+fn command_line(console: &str, append: &str) -> String {
+    format!("{console} {}", append.trim()).trim_end().to_owned()
 }
 
 /// Keeps what there is of a guest that never came up, and says where.

@@ -18,7 +18,7 @@ use crate::boot;
 use crate::capture::Capture;
 use crate::kernel::Kernel;
 use crate::link::Link;
-use crate::options::{GuestOptions, MachineName};
+use crate::options::GuestOptions;
 use crate::Error;
 
 pub use again::Reread;
@@ -61,11 +61,6 @@ impl Guest {
     /// # Errors
     /// Bad input; a machine that does not start; a guest that panics, ends, hangs or speaks nonsense.
     pub fn boot(options: &GuestOptions) -> Result<Self, Error> {
-        if options.machine == MachineName::Kvm {
-            return Err(Error::Input(
-                "this version has no KVM machine yet; leave --machine at auto or tcg".into(),
-            ));
-        }
         let scratch = boot::scratch(&options.out)?;
         let mut kernel = Kernel::prepare(options, &scratch)?;
         let initrd = options.initrd_path()?;
@@ -73,7 +68,7 @@ impl Guest {
         // QEMU ends with the thread that starts it, so it is the symbols that another one reads.
         let (machine, symbols) = std::thread::scope(|scope| {
             let symbols = scope.spawn(|| kernel.read_symbols(options));
-            let machine = boot::qemu(options, &kernel, &initrd, &scratch);
+            let machine = boot::machine(options, &kernel, &initrd, &scratch);
             (
                 machine,
                 symbols.join().unwrap_or_else(|panic| resume_unwind(panic)),

@@ -46,8 +46,7 @@ impl Kernel {
                 path
             }
         };
-        if prepared.header.page_size == Some(16 << 10)
-            && WITHOUT_16K.contains(&options.cpu.as_str())
+        if prepared.header.page_size == Some(16 << 10) && WITHOUT_16K.contains(&options.cpu_name())
         {
             return Err(Error::Input(format!(
                 "{} is a kernel with 16K pages and CPU {} has no 16K granule; choose another CPU (max, neoverse-n1) or granule (4k, 64k)",

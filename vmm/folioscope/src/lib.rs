@@ -13,10 +13,10 @@ pub mod ops;
 pub mod options;
 pub mod report;
 pub mod rows;
+pub mod scratch;
 pub mod signals;
 pub mod source;
 pub mod stage;
-pub mod terminal;
 pub mod tour;
 
 pub use error::{Error, EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};

@@ -35,12 +35,23 @@ impl GranuleName {
 /// What runs the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MachineName {
-    /// The best that this host has: QEMU TCG for now.
+    /// The best that this host has: kvm on an arm64 host with a usable /dev/kvm, else tcg.
     Auto,
     /// QEMU's emulation.
     Tcg,
     /// Our own monitor on KVM.
     Kvm,
+    /// The same on any host: KVM in an emulated arm64 machine with EL2, the carrier.
+    KvmInTcg,
+}
+
+/// Where the KVM of a carrier runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CarrierMode {
+    /// The whole host kernel at EL2, where the CPU has FEAT_VHE.
+    Vhe,
+    /// A small part of it at EL2.
+    Nvhe,
 }
 
 /// The guest to boot.
@@ -61,7 +72,10 @@ pub struct GuestOptions {
     /// What runs the guest
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineName,
-    /// CPU model, as QEMU names it
+    /// How KVM runs in the carrier of --machine kvm-in-tcg
+    #[arg(long, value_enum, default_value = "vhe")]
+    pub carrier_mode: CarrierMode,
+    /// CPU model, as QEMU names it; that of the carrier with --machine kvm-in-tcg, none with kvm
     #[arg(long, value_name = "MODEL", default_value = "max")]
     pub cpu: String,
     /// Guest memory, in bytes or with a suffix K, M or G
@@ -94,6 +108,34 @@ pub struct GuestOptions {
 }
 
 impl GuestOptions {
+    /// What runs the guest, `auto` decided.
+    #[must_use]
+    pub fn machine(&self) -> MachineName {
+        match self.machine {
+            MachineName::Auto if kvm::check_host().is_ok() => MachineName::Kvm,
+            MachineName::Auto => MachineName::Tcg,
+            chosen => chosen,
+        }
+    }
+
+    /// What reports call the machine.
+    #[must_use]
+    pub fn machine_kind(&self) -> &'static str {
+        match self.machine() {
+            MachineName::Kvm => "kvm",
+            _ => "tcg",
+        }
+    }
+
+    /// What the guest's CPU is called: on KVM it is the host's.
+    #[must_use]
+    pub fn cpu_name(&self) -> &str {
+        match self.machine() {
+            MachineName::Kvm => "host",
+            _ => &self.cpu,
+        }
+    }
+
     /// The kernel file: what was given, or the pinned one of the granule.
     ///
     /// # Errors
@@ -159,7 +201,10 @@ fn existing(path: &Path, what: &str, then: &str) -> Result<PathBuf, Error> {
 }
 
 /// `512M`, `1G`, `1073741824` to bytes.
-fn parse_size(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// Where it is no size.
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let shift = match text.bytes().last().map(|last| last.to_ascii_uppercase()) {
         Some(b'K') => 10,
         Some(b'M') => 20,

@@ -26,7 +26,7 @@ use crate::{boot, control, Error, EXIT_OK};
 )]
 pub struct Boot {
     #[command(flatten)]
-    guest: GuestOptions,
+    pub(super) guest: GuestOptions,
     /// Be a plain monitor: the guest's console is on this terminal, Ctrl-A x ends it, and no agent is waited for
     #[arg(long)]
     console: bool,
@@ -69,7 +69,7 @@ impl Boot {
         let scratch = boot::scratch(&self.guest.out)?;
         let mut kernel = Kernel::prepare(&self.guest, &scratch)?;
         let initrd = self.guest.initrd_path()?;
-        let mut link = Link::new(boot::qemu(&self.guest, &kernel, &initrd, &scratch)?);
+        let mut link = Link::new(boot::machine(&self.guest, &kernel, &initrd, &scratch)?);
         let status = match terminal::converse(link.machine.as_mut())? {
             terminal::End::Asked => return Ok(EXIT_OK),
             terminal::End::Guest(status) => status,

@@ -14,9 +14,11 @@ use protocol::carrier::{Ended, Start};
 use serde_json::json;
 
 use super::output::say;
+use super::terminal::Raw;
 use super::Outcome;
+use crate::options::parse_size;
+use crate::scratch;
 use crate::signals::{self, Signals};
-use crate::terminal::Raw;
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 /// Run arm64 programs on any host, in an emulated machine that has EL2 and KVM
@@ -75,14 +77,17 @@ pub struct CarrierOptions {
     #[arg(long)]
     pub nvhe: bool,
     /// The carrier's kernel
-    #[arg(long, value_name = "FILE", default_value = "out/kernel-4k/Image")]
+    #[arg(long, value_name = "FILE", default_value = Self::KERNEL)]
     pub kernel: PathBuf,
     /// The carrier's initramfs
-    #[arg(long, value_name = "FILE", default_value = "out/carrier.cpio")]
+    #[arg(long, value_name = "FILE", default_value = Self::INITRD)]
     pub initrd: PathBuf,
     /// The QEMU to run
     #[arg(long, value_name = "FILE", default_value = "qemu-system-aarch64")]
     pub qemu: PathBuf,
+    /// Memory, in bytes or with a suffix K, M or G; the host gives it as it is used
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse_size)]
+    pub memory: u64,
     /// One more directory to be writable inside, besides the working directory and the temporary one
     #[arg(long, value_name = "DIR")]
     pub writable: Vec<PathBuf>,
@@ -100,20 +105,38 @@ impl CarrierCommand {
     }
 }
 
+impl Default for CarrierOptions {
+    fn default() -> Self {
+        Self {
+            cpu: "max".into(),
+            nvhe: false,
+            kernel: Self::KERNEL.into(),
+            initrd: Self::INITRD.into(),
+            qemu: "qemu-system-aarch64".into(),
+            memory: Self::MEMORY,
+            writable: Vec::new(),
+            out: "out".into(),
+        }
+    }
+}
+
 impl CarrierOptions {
+    const KERNEL: &str = "out/carrier-kernel/Image";
+    const INITRD: &str = "out/carrier.cpio";
+    /// In bytes.
+    pub const MEMORY: u64 = 4 << 30;
+
     /// Boots the carrier.
     ///
     /// # Errors
     /// As the carrier's.
     pub fn start(&self) -> Result<Carrier, Error> {
-        let logs = self
-            .out
-            .join("carriers")
-            .join(std::process::id().to_string());
+        let logs = scratch::make(&self.out.join("carriers"))?;
         let mut config = CarrierConfig::new(&self.kernel, &self.initrd, &logs);
         config.cpu.clone_from(&self.cpu);
         config.qemu.clone_from(&self.qemu);
         config.nvhe = self.nvhe;
+        config.memory_bytes = self.memory;
         config.writable.push(here()?);
         for directory in &self.writable {
             let directory = directory
@@ -173,12 +196,16 @@ fn ends_some_time() -> bool {
 
 impl Exec {
     fn run(self) -> Outcome {
-        let raw = self.tty.then(Raw::set).flatten();
+        let raw = self
+            .tty
+            .then(Raw::new)
+            .transpose()
+            .map_err(Error::io("set the terminal to raw mode"))?;
         let ended = match &self.socket {
-            Some(socket) => exec(connect(socket)?, self.program)?,
+            Some(socket) => exec(connect(socket)?, self.program, None)?,
             None => {
                 let carrier = self.options.start()?;
-                exec(carrier.connect()?, self.program)?
+                exec(carrier.connect()?, self.program, None)?
             }
         };
         drop(raw);
@@ -200,16 +227,21 @@ pub fn connect(socket: &std::path::Path) -> Result<UnixStream, Error> {
     })
 }
 
-/// Runs a program with our standard streams until it ends.
+/// Runs a program with our standard streams and environment, and `extra` in it, until it ends.
 ///
 /// # Errors
 /// Where it could not be started, or the carrier was lost.
-pub fn exec(connection: UnixStream, argv: Vec<String>) -> Result<Ended, Error> {
+pub fn exec(
+    connection: UnixStream,
+    argv: Vec<String>,
+    extra: Option<(String, String)>,
+) -> Result<Ended, Error> {
     let text = |text: std::ffi::OsString| text.into_string().ok();
     let start = Start {
         argv,
         env: std::env::vars_os()
             .filter_map(|(name, value)| Some((text(name)?, text(value)?)))
+            .chain(extra)
             .collect(),
         cwd: here()?.to_string_lossy().into_owned(),
     };

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::options::GuestOptions;
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 mod attach;
 mod bench;
 mod boot;
+mod carried;
 mod carrier;
 mod check;
 mod dump;
@@ -31,6 +33,19 @@ mod terminal;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+impl Command {
+    /// The guest that the command boots, if it boots one.
+    fn guest(&self) -> Option<&GuestOptions> {
+        match self {
+            Self::Run(run) => Some(&run.guest),
+            Self::Boot(boot) => Some(&boot.guest),
+            Self::Bench(bench) => Some(&bench.guest),
+            Self::Session(session) => Some(&session.guest),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -72,7 +87,22 @@ pub fn main() -> ExitCode {
             });
         }
     };
-    let outcome = match cli.command {
+    let outcome = match cli.command.guest().and_then(carried::run) {
+        Some(outcome) => outcome,
+        None => run(cli.command),
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(error) if output::nobody_reads(&error) => ExitCode::from(EXIT_NOT_JUDGED),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "folioscope: {error}");
+            ExitCode::from(EXIT_NOT_JUDGED)
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
         Command::Run(run) => run.run(),
         Command::Boot(boot) => boot.run(),
         Command::Attach(attach) => attach.run(),
@@ -89,14 +119,6 @@ pub fn main() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Session(session) => session.run(),
         Command::Carrier(carrier) => carrier.run(),
-    };
-    match outcome {
-        Ok(status) => ExitCode::from(status),
-        Err(error) if output::nobody_reads(&error) => ExitCode::from(EXIT_NOT_JUDGED),
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "folioscope: {error}");
-            ExitCode::from(EXIT_NOT_JUDGED)
-        }
     }
 }
 

@@ -25,7 +25,7 @@ const IDLE_LOOKS: u32 = 25;
 #[command(after_help = "Example: folioscope run --granule 16k --policy retry --junit out/tour.xml")]
 pub struct Run {
     #[command(flatten)]
-    guest: GuestOptions,
+    pub(super) guest: GuestOptions,
     #[command(flatten)]
     report: ReportOptions,
     /// Only these workloads of the tour: anon, neighbour, munmap, mprotect, dontneed, fork, shmem, thp, allocfail, zeropage
@@ -59,7 +59,7 @@ impl Run {
                 hello.kernel_release,
                 hello.page_size / 1024,
                 hello.cpus,
-                self.guest.cpu,
+                self.guest.cpu_name(),
                 if hello.anon_order_policy.is_some() {
                     policy.as_str()
                 } else {
@@ -154,8 +154,8 @@ impl Run {
     }
 
     fn about(&self, guest: &Guest, policy: &str, seen: &Seen) -> Report {
-        let mut report = about(&seen.look.capture.snapshot, "tcg");
-        report.machine.cpu = Some(self.guest.cpu.clone());
+        let mut report = about(&seen.look.capture.snapshot, self.guest.machine_kind());
+        report.machine.cpu = Some(self.guest.cpu_name().into());
         report.kernel.build_id.clone_from(&guest.hello().build_id);
         report.kernel.policy = guest
             .hello()

@@ -16,7 +16,7 @@ use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 #[command(after_help = "Example: echo '{\"id\":1,\"method\":\"machine\"}' | folioscope session")]
 pub struct Session {
     #[command(flatten)]
-    guest: GuestOptions,
+    pub(super) guest: GuestOptions,
 }
 
 impl Session {

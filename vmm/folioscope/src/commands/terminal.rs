@@ -110,10 +110,10 @@ impl Keys {
 }
 
 /// A terminal in raw mode, until this is dropped; nothing where standard input is none.
-struct Raw(Option<libc::termios>);
+pub(super) struct Raw(Option<libc::termios>);
 
 impl Raw {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
             return Ok(Self(None));

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::row::{Row, Target};
 use super::{bare, ourselves, populate, Helper, Progress};
 use crate::options::GuestOptions;
+use crate::scratch;
 use crate::source::{ask, SOCKET};
 use crate::Error;
 
@@ -26,7 +27,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
     };
     let mut command = ourselves(&["boot"], &options)?;
     let holder = Helper::start(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
-    let scratch = options.out.join("guests").join(holder.pid().to_string());
+    let scratch = scratch::of(&options.out.join("guests"), holder.pid());
     let socket = scratch.join(SOCKET);
     let deadline = Instant::now() + bare::PATIENCE;
     while !socket.exists() {

@@ -32,7 +32,7 @@ use row::Row;
 #[command(after_help = "Example: folioscope bench --only walk,checkpoint --json out/bench.json")]
 pub struct Bench {
     #[command(flatten)]
-    guest: GuestOptions,
+    pub(super) guest: GuestOptions,
     /// Also write the figures to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

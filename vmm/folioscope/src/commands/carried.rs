@@ -1,0 +1,158 @@
+//! `--machine kvm-in-tcg`: the same command again, as its arm64 build and in a carrier, with `--machine kvm`.
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory as _;
+
+use super::carrier::{connect, end_as, exec, CarrierOptions};
+use super::{Cli, Outcome};
+use crate::options::{CarrierMode, GuestOptions, MachineName};
+use crate::Error;
+
+/// What a carrier needs for itself besides the guest's memory, in bytes.
+const OVERHEAD: u64 = 1 << 30;
+
+/// Options that are the carrier's, and the machine itself.
+const LEFT_OUT: [&str; 4] = ["machine", "carrier-mode", "cpu", "qemu"];
+
+/// Where the arm64 build of this command is, unless FOLIOSCOPE_ARM64 says otherwise.
+const PROGRAM: &str = "out/folioscope-arm64";
+
+/// Runs this command line in a carrier, if that is what it asks for.
+pub fn run(guest: &GuestOptions) -> Option<Outcome> {
+    (guest.machine == MachineName::KvmInTcg).then(|| carry(guest))
+}
+
+fn carry(guest: &GuestOptions) -> Outcome {
+    let program = program()?;
+    let arguments = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.into_string())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|bad| {
+            Error::Input(format!(
+                "expected arguments in UTF-8 and found {bad:?}; a carrier takes no others"
+            ))
+        })?;
+    let mut argv = vec![program.to_string_lossy().into_owned()];
+    argv.extend(rewritten(&arguments, |name| takes_value(&arguments, name)));
+    // Inside, the standard output is a pipe.
+    let extra = io::stdout()
+        .is_terminal()
+        .then(|| ("CLICOLOR_FORCE".to_owned(), "1".to_owned()));
+    let ended = match std::env::var_os("FOLIOSCOPE_CARRIER") {
+        Some(socket) => exec(connect(Path::new(&socket))?, argv, extra)?,
+        None => {
+            let out =
+                std::path::absolute(&guest.out).map_err(Error::io("find the working directory"))?;
+            std::fs::create_dir_all(&out)
+                .map_err(Error::io(format!("make the directory {}", out.display())))?;
+            let carrier = CarrierOptions {
+                cpu: guest.cpu.clone(),
+                nvhe: guest.carrier_mode == CarrierMode::Nvhe,
+                qemu: guest.qemu.clone(),
+                writable: vec![out],
+                out: guest.out.clone(),
+                memory: guest
+                    .memory
+                    .saturating_add(OVERHEAD)
+                    .max(CarrierOptions::MEMORY),
+                ..CarrierOptions::default()
+            }
+            .start()?;
+            exec(carrier.connect()?, argv, extra)?
+        }
+    };
+    end_as(ended)
+}
+
+fn program() -> Result<PathBuf, Error> {
+    let path = std::env::var_os("FOLIOSCOPE_ARM64").map_or_else(|| PROGRAM.into(), PathBuf::from);
+    // Not the link, whose target inside may lie on another file system of the outside.
+    path.canonicalize().map_err(|error| {
+        Error::Input(format!(
+            "expected the arm64 build of folioscope at {} and could not find it ({error}); build it with: vmm/setup/build.sh --carrier 4k",
+            path.display()
+        ))
+    })
+}
+
+/// The command line for inside: the subcommand, its machine, and what else was said.
+fn rewritten(arguments: &[String], takes_value: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut rest = arguments.iter();
+    all.extend(rest.next().cloned());
+    all.extend(["--machine".to_owned(), "kvm".to_owned()]);
+    while let Some(argument) = rest.next() {
+        let (name, value) = match argument.strip_prefix("--") {
+            Some(option) if !option.is_empty() => match option.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (option, None),
+            },
+            _ => {
+                all.push(argument.clone());
+                continue;
+            }
+        };
+        let next = (value.is_none() && takes_value(name))
+            .then(|| rest.next())
+            .flatten();
+        if !LEFT_OUT.contains(&name) {
+            all.push(argument.clone());
+            all.extend(next.cloned());
+        }
+    }
+    all
+}
+
+/// Whether an option of the subcommand is followed by its value.
+fn takes_value(arguments: &[String], option: &str) -> bool {
+    let cli = Cli::command();
+    let subcommand = arguments.first().and_then(|name| cli.find_subcommand(name));
+    let mut known = subcommand
+        .into_iter()
+        .flat_map(clap::Command::get_arguments);
+    known.any(|known| known.get_long() == Some(option) && known.get_action().takes_values())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(words: &str) -> String {
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        rewritten(&words, |name| takes_value(&words, name)).join(" ")
+    }
+
+    #[test]
+    fn what_is_the_carrier_s_is_left_out() {
+        assert_eq!(
+            line("run --machine kvm-in-tcg --granule 16k --cpu=cortex-a72 --qemu q --append=--cpu --smp 4"),
+            "run --machine kvm --granule 16k --append=--cpu --smp 4"
+        );
+        assert_eq!(
+            line("session --carrier-mode nvhe --machine=kvm-in-tcg"),
+            "session --machine kvm"
+        );
+    }
+
+    #[test]
+    fn a_value_is_no_option() {
+        assert_eq!(
+            line("run --append --cpu --machine kvm-in-tcg --only anon"),
+            "run --machine kvm --append --cpu --only anon"
+        );
+        // A flag has none.
+        assert_eq!(
+            line("run --information --cpu max"),
+            "run --machine kvm --information"
+        );
+    }
+
+    #[test]
+    fn the_left_out_options_are_those_that_there_are() {
+        let words = ["session".to_owned()];
+        assert!(LEFT_OUT.iter().all(|option| takes_value(&words, option)));
+    }
+}
