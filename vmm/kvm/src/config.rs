@@ -162,7 +162,10 @@ mod tests {
             (|c| c.smp = 9, "expected 1 to 8"),
             (|c| c.load_offset = 4096, "0x1000 bytes into RAM"),
             (|c| c.cmdline = "a\0b".into(), "holds a zero byte"),
-            (|c| c.kernel = "/etc/passwd".into(), "is not an arm64 Image"),
+            (
+                |c| c.kernel = "/proc/self/maps".into(),
+                "is not an arm64 Image",
+            ),
         ];
         for (change, expected) in cases {
             let mut config = config.clone();
