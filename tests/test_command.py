@@ -27,7 +27,7 @@ from folioscope.layout import LAYOUTS
 
 from command import BOOT_SECONDS, GONE_SECONDS, Running, folioscope, wait_until
 
-SUBCOMMANDS = ["run", "boot", "dump", "check", "explain", "save", "schema", "completions", "bench", "session"]
+SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "completions", "bench", "session"]
 LAYOUT = LAYOUTS["4k"]
 COLUMNS = 100
 CONTIGUOUS = 1 << 52

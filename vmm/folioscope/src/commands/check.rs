@@ -34,7 +34,10 @@ impl Check {
         let mut report = about(snapshot, source.kind);
         report.push(step);
         if self.report.format == ReportFormat::Text {
-            verdict::text::write(&mut io::stdout().lock(), &report, &self.report.text())
+            let mut text = self.report.text();
+            // A map is drawn by VMA.
+            text.maps &= !foreign::is_foreign(snapshot);
+            verdict::text::write(&mut io::stdout().lock(), &report, &text)
                 .map_err(Error::io("write to standard output"))?;
         }
         self.report.finish(&report)

@@ -25,6 +25,9 @@ pub use settle::{settle, Sight};
 /// How often the guest is stopped to find a process in user mode.
 const LOOKS: u32 = 100;
 
+/// The same where any will do, and none is as good.
+const TRIES: u32 = 8;
+
 /// The mark of a process whose table is known because a CPU was at EL0 with it.
 const IN_USER_MODE: &str = "in_user_mode";
 
@@ -110,6 +113,24 @@ impl Foreign {
             ran_ns,
             idle,
         })
+    }
+
+    /// An instant that shows a process if one can be had soon: a CPU with work to do may be in the kernel just now.
+    ///
+    /// # Errors
+    /// As [`Foreign::instant`].
+    pub fn instant_at_work(&mut self) -> Result<Instant, Error> {
+        let mut instant = self.instant()?;
+        for _ in 1..TRIES {
+            let at_rest = instant.idle.iter().all(|idle| *idle);
+            let seen = !instant.snapshot.notes.processes.is_empty();
+            if seen || at_rest || !self.attached.ran() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            instant = self.instant()?;
+        }
+        Ok(instant)
     }
 
     /// An instant with a process in user mode: the one with this pid, or any.

@@ -124,6 +124,7 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
             Verdict::Process(mut verdict) if pid.is_none_or(|pid| verdict.process.pid == pid) => {
                 verdict.findings.retain(sure);
                 more(&mut verdict.dropped, &mut verdict.notes);
+                verdict.notes.insert(0, counted(&verdict));
                 step.processes.push(verdict);
             }
             Verdict::Process(_) => (),
@@ -143,6 +144,22 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
         }
     }
     Ok(step)
+}
+
+/// What was looked at, in place of a map.
+fn counted(verdict: &ProcessVerdict) -> String {
+    let entries = &verdict.entries;
+    let sum = |blocks: &std::collections::BTreeMap<i8, u64>| blocks.values().sum::<u64>();
+    format!(
+        "process {} {}: {} pages of {} KiB, {} of them contiguous, and {} blocks, {} of them contiguous",
+        verdict.process.pid,
+        verdict.process.name,
+        entries.pages,
+        verdict.page_size / 1024,
+        entries.contiguous_pages,
+        sum(&entries.blocks),
+        sum(&entries.contiguous_blocks)
+    )
 }
 
 /// Findings beyond a rule's first hundred were not compared from look to look, so they do not count.

@@ -65,6 +65,7 @@ pub fn settle(guest: &mut Foreign, pid: Option<u32>) -> Result<Snapshot, Error> 
     for look in 1.. {
         let mut now = match (pid, look) {
             (Some(_), 1) => guest.instant_of(pid)?,
+            (None, 1) => guest.instant_at_work()?,
             _ => guest.instant()?,
         };
         let processes = &mut now.snapshot.notes.processes;

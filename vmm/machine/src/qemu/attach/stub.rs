@@ -36,11 +36,18 @@ pub(super) struct Borrowed {
 impl Borrowed {
     /// Connects to the stub of a machine with `cpus` CPUs. That stops the guest, if it is not stopped already.
     pub(super) fn new(qmp: &mut Qmp, pid: i32, cpus: usize) -> Result<Self, AttachError> {
-        let (stream, place) = match theirs(qmp, pid)? {
-            Some(place) => (connect(&place)?, place),
-            None => (ours(qmp)?, "none of its own".into()),
+        let theirs = theirs(qmp, pid)?;
+        let ours = !matches!(theirs, Theirs::At(_));
+        let (stream, place) = match theirs {
+            Theirs::At(place) => (connect(&place)?, place),
+            Theirs::None => (make(qmp)?, "none of its own".into()),
+            Theirs::LeftByUs => (
+                make(qmp)?,
+                "none of its own, but one of ours that was killed: if the guest stands still since then, \
+                 QEMU's command `cont` lets it go on"
+                    .into(),
+            ),
         };
-        let ours = place == "none of its own";
         match RegisterReader::attach(Rsp::new(stream), cpus, COMMAND) {
             Ok(reader) => Ok(Self {
                 reader,
@@ -72,8 +79,18 @@ impl Borrowed {
     }
 }
 
-/// Where the user's own stub listens; `None` where there is none.
-fn theirs(qmp: &mut Qmp, pid: i32) -> Result<Option<String>, AttachError> {
+/// What is there already.
+enum Theirs {
+    /// Nothing.
+    None,
+    /// A stub of ours that nobody is connected to, and that has been removed.
+    LeftByUs,
+    /// The user's own, which listens here.
+    At(String),
+}
+
+/// The stub that QEMU has.
+fn theirs(qmp: &mut Qmp, pid: i32) -> Result<Theirs, AttachError> {
     let devices = qmp.execute("query-chardev", json!({}), COMMAND)?;
     let devices: Vec<&Value> = devices.as_array().into_iter().flatten().collect();
     let place = |label: &str| {
@@ -87,15 +104,15 @@ fn theirs(qmp: &mut Qmp, pid: i32) -> Result<Option<String>, AttachError> {
             return Err(AttachError::Debugger("another folioscope attach".into()));
         }
         remove(qmp)?;
-        return Ok(None);
+        return Ok(Theirs::LeftByUs);
     }
     // -gdb chardev:NAME gives no hint but the command line.
     let named = named(pid);
     let Some(place) = place(named.as_deref().unwrap_or(THEIRS)) else {
-        return Ok(None);
+        return Ok(Theirs::None);
     };
     match place.strip_prefix("disconnected:") {
-        Some(free) => Ok(Some(free.split(',').next().unwrap_or(free).into())),
+        Some(free) => Ok(Theirs::At(free.split(',').next().unwrap_or(free).into())),
         None => Err(AttachError::Debugger(place.into())),
     }
 }
@@ -141,7 +158,7 @@ fn tcp(address: &str) -> std::io::Result<OwnedFd> {
 }
 
 /// Makes a stub, with our end of its connection.
-fn ours(qmp: &mut Qmp) -> Result<Stream, AttachError> {
+fn make(qmp: &mut Qmp) -> Result<Stream, AttachError> {
     let (stream, other) = Stream::pair().map_err(|source| AttachError::System {
         what: "make a socket pair",
         source,

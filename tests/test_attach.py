@@ -1,0 +1,586 @@
+"""`folioscope attach`: a guest in a QEMU that somebody else has started, without our agent's help.
+
+The guest is the rig's own kernel, and its agent is spoken to by the test alone, over a UART: to have a process in
+user mode, and to hear from the kernel what is mapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from folioscope.client import ROOT
+from folioscope.layout import LAYOUTS
+
+from command import BOOT_SECONDS, Ended, Running, folioscope, wait_until
+from test_kernel_half import at, dumped, seen
+
+KERNEL = ROOT / "out" / "kernel-4k"
+INITRAMFS = ROOT / "out" / "initramfs.cpio"
+LAYOUT = LAYOUTS["4k"]
+RAM = 0x4000_0000
+MEMORY = 512 << 20
+MEMFD = "memory-backend-memfd,id=ram,size=512M,share=on"
+NONCE = 0x5EED
+# A reserved type at level 3: no CPU walks through it, and no kernel writes it.
+PLANTED = 0b01
+LEFT_OUT = "L1, L3, L4, L5, L6, L8, L11, C1 and C2 were not judged"
+
+
+class Lines:
+    """JSON lines on a socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(BOOT_SECONDS)
+        self.socket.connect(str(path))
+        self.file = self.socket.makefile("rw")
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+        self.socket.close()
+
+    def ask(self, line: dict[str, Any] | None) -> dict[str, Any]:
+        """Writes a line, if there is one, and gives the next that comes."""
+        if line is not None:
+            self.file.write(json.dumps(line) + "\n")
+            self.file.flush()
+        return json.loads(self.file.readline())
+
+
+class Qemu:
+    """A QEMU as its user starts it."""
+
+    def __init__(self, place: Path, *arguments: str, binary: str = "qemu-system-aarch64") -> None:
+        self.place = place
+        self.qmp = place / "qmp.sock"
+        # It dies with the test, however that ends.
+        line = ["setpriv", "--pdeathsig", "KILL", binary, "-nodefaults", "-display", "none"]
+        line += ["-qmp", f"unix:{self.qmp},server=on,wait=off", *arguments]
+        self.log = (place / "qemu.log").open("w")
+        self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=place)
+
+    def __enter__(self) -> Qemu:
+        up = wait_until(lambda: self.qmp.is_socket() or self.child.poll() is not None, BOOT_SECONDS)
+        assert up and self.child.poll() is None, (self.place / "qemu.log").read_text()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+        self.child.wait()
+        self.log.close()
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """One QMP command, on a connection of its own."""
+        with Lines(self.qmp) as lines:
+            lines.ask(None)
+            lines.ask({"execute": "qmp_capabilities"})
+            answer = lines.ask({"execute": command, "arguments": arguments})
+            while "event" in answer:
+                answer = lines.ask(None)
+            return answer["return"]
+
+    def state(self) -> tuple[str, list[str], list[str]]:
+        """What attaching must not change: the guest's state, QEMU's devices, the files beside it."""
+        devices = [device["label"] for device in self.ask("query-chardev")]
+        # QEMU's own monitor for gdb, which stays once there was a stub.
+        devices = sorted(label for label in devices if not label.startswith("#"))
+        return self.ask("query-status")["status"], devices, sorted(path.name for path in self.place.iterdir())
+
+    def attach(self, *words: Any) -> Ended:
+        """`folioscope attach`, which leaves everything as it was."""
+        before = self.state()
+        ended = folioscope("attach", self.qmp, *words)
+        assert self.state() == before
+        return ended
+
+
+class Guest(Qemu):
+    """One with our kernel in it."""
+
+    def __init__(self, place: Path, *arguments: str) -> None:
+        self.agent_socket, self.console = place / "agent.sock", place / "console.log"
+        super().__init__(
+            place,
+            *("-cpu", "max", "-smp", "2", "-m", "512M"),
+            *("-serial", f"file:{self.console}", "-serial", f"unix:{self.agent_socket},server=on,wait=off"),
+            *("-kernel", str(KERNEL / "Image"), "-initrd", str(INITRAMFS), "-append", "console=ttyAMA0"),
+            *arguments,
+        )
+
+    def __enter__(self) -> Guest:
+        super().__enter__()
+        said = lambda: self.console.read_text(errors="replace") if self.console.exists() else ""  # noqa: E731
+        assert wait_until(lambda: "ready on Uart" in said() or self.child.poll() is not None, BOOT_SECONDS), said()
+        return self
+
+    def command(self, name: str, /, seconds: float = 60, **parameters: Any) -> Any:
+        """A command of the guest's agent."""
+        with Lines(self.agent_socket) as lines:
+            lines.file.write("\n")
+            request = {"id": 1, "deadline_ms": int(seconds * 1000), "command": {name: parameters}}
+            lines.file.write(json.dumps(request) + "\n")
+            lines.file.flush()
+            for line in lines.file:
+                # The first may be the end of one that was said to nobody.
+                with contextlib.suppress(json.JSONDecodeError):
+                    answer = json.loads(line)
+                    if answer.get("reply", {}).get("id") == 1:
+                        return answer["reply"]["result"]["ok"]
+            raise AssertionError("the agent's channel closed")
+
+    def op(self, process: int, name: str, /, **parameters: Any) -> Any:
+        """An operation of a process."""
+        return self.command("op", process=process, op={name: parameters})
+
+    @contextlib.contextmanager
+    def ram(self) -> Iterator[mmap.mmap]:
+        """The guest's memory, through QEMU's own descriptor."""
+        for fd in Path(f"/proc/{self.child.pid}/fd").iterdir():
+            if "memory-backend-memfd" in os.readlink(fd):
+                with fd.open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), MEMORY) as memory:
+                    yield memory
+                return
+        raise AssertionError("no memfd")
+
+    @contextlib.contextmanager
+    def planted(self, address: int, word: int = PLANTED) -> Iterator[None]:
+        """A word in a place of a table that is not in use, taken away in the end."""
+        with self.ram() as memory:
+            where = slice(address - RAM, address - RAM + 8)
+            assert memory[where] == bytes(8), "the place is in use"
+            memory[where] = word.to_bytes(8, "little")
+            try:
+                yield
+            finally:
+                memory[where] = bytes(8)
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        """The entries of a dump, with numbers as numbers."""
+        found = json.loads(self.attach("dump", "--format", "json", *words).ok())
+        for row in found:
+            for name in ("va", "table", "word"):
+                row[name] = int(row[name], 16)
+        return found
+
+    def unused(self, rows: list[dict[str, Any]], near: int) -> tuple[int, int]:
+        """The last place of the table that maps the end of what is mapped from ``near`` on: its address, its VA."""
+        run = sorted((row for row in rows if row["va"] >= near), key=lambda row: row["va"])
+        for row, after in pairwise(run):
+            if after["va"] - row["va"] > LAYOUT.pmd and row["level"] == 3 and row["index"] < 511:
+                return row["table"] + 511 * 8, row["va"] + (511 - row["index"]) * LAYOUT.page
+        raise AssertionError("every table is full")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+    """A guest with a memfd, and a process in user mode."""
+    with Guest(tmp_path_factory.mktemp("own"), "-M", "virt,memory-backend=ram", "-object", MEMFD) as own:
+        spawned = own.command("spawn", name="mine")["spawned"]
+        own.process, own.pid = spawned["process"], spawned["pid"]
+        where = {"isolated": {"offset": 0}}
+        own.area = own.op(own.process, "mmap", length=4 * LAYOUT.block, place=where)["mapped"]["address"]
+        own.op(own.process, "touch", address=own.area, length=4 * LAYOUT.block, access="write", order="forward")
+        own.command("checkpoint", process=own.process, nonce=NONCE, smaps=False)
+        yield own
+
+
+def errors(report: dict[str, Any]) -> list[tuple[str, int]]:
+    """The errors of a report: rule and address."""
+    findings = [f for step in report["steps"] for p in step["processes"] for f in p["findings"]]
+    findings += [f for step in report["steps"] for f in step.get("kernel", {}).get("findings", [])]
+    return [(f["rule"], int(f["va"], 16)) for f in findings if f["severity"] == "error"]
+
+
+def checked(own: Guest, place: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """Status and report of a check."""
+    path = place / "report.json"
+    ended = own.attach("check", "--json", path, *words)
+    return ended.status, json.loads(path.read_text())
+
+
+# What is seen.
+
+
+def test_what_is_there(own: Guest) -> None:
+    """Without a subcommand it says what it found, and how to go on."""
+    said = own.attach().ok()
+    assert re.search(
+        rf"^QEMU \d+\.\d+\.\d+, virt-\d+\.\d+, 2 CPU\(s\) by tcg, process {own.child.pid}, running$", said, re.M
+    )
+    assert re.search(r"^RAM +0x0000040000000\.\.0x0000060000000, 512 MiB of ram: /memfd:", said, re.M)
+    assert f"Linux {(KERNEL / 'release').read_text().strip()}, 4 KiB pages" in said
+    assert re.search(rf"^CPU \d +EL0 PC 0x0{{8}}.*CONTEXTIDR_EL1 {own.pid}$", said, re.M)
+    assert f"the kernel half; process {own.pid} on CPU" in said
+
+
+@pytest.mark.parametrize("words", [["attach", "SOCKET", "check"], ["check", "--guest", "SOCKET"]], ids=" ".join)
+def test_check(own: Guest, tmp_path: Path, words: list[str]) -> None:
+    """Both halves are judged, no error is found, and what was left out is named."""
+    files = {name: tmp_path / f"report.{name}" for name in ("json", "junit", "ktap")}
+    options = [word for name, path in files.items() for word in (f"--{name}", path)]
+    before = own.state()
+    options += ["--pid", str(own.pid)]
+    text = folioscope(*(own.qmp if word == "SOCKET" else word for word in words), *options).ok()
+    assert own.state() == before
+    assert LEFT_OUT in text and "no error found (exit status 0)" in text
+    report = json.loads(files["json"].read_text())
+    jsonschema.Draft202012Validator(json.loads(folioscope("schema").ok())).validate(report)
+    (step,) = report["steps"]
+    assert report["machine"]["kind"] == "tcg" and report["machine"]["memory"] == MEMORY
+    assert sum(step["kernel"]["mapped"]["linear"].values()) > 0.9 * MEMORY
+    (process,) = step["processes"]
+    assert process["process"]["pid"] == own.pid
+    assert process["entries"]["pages"] >= 4 * LAYOUT.cont_pages
+    assert not list(ElementTree.fromstring(files["junit"].read_text()).iter("error"))
+    assert "not ok" not in files["ktap"].read_text()
+
+
+def test_kernel_half_is_what_the_kernel_says(own: Guest) -> None:
+    """Byte by byte, but for what changed between two dumps of the kernel's own."""
+    before, rows, after = dumped(own), own.rows("--kernel"), dumped(own)
+    entries = [
+        {
+            "va": hex(row["va"]),
+            "word": hex(row["word"]),
+            "level": row["level"],
+            "output_address": "some" if row["word"] & 1 else None,
+            "contiguous": bool(row["word"] >> 52 & 1),
+        }
+        for row in rows
+    ]
+    ours = seen(entries, LAYOUT, shareable=False)
+    edges = sorted({edge for ranges in (before, ours, after) for start, end, _ in ranges for edge in (start, end)})
+    views = [at(ranges, edges[:-1]) for ranges in (before, ours, after)]
+    changed = compared = 0
+    for (start, end), one, mine, two in zip(pairwise(edges), *views, strict=True):
+        if one != two:
+            changed += end - start
+            continue
+        assert mine == one, f"{start:#x}-{end:#x}: the kernel says {one}, the rig {mine}"
+        compared += end - start if one else 0
+    assert changed <= 64 * LAYOUT.page
+    assert compared >= 0.9 * MEMORY
+
+
+def test_user_half_is_what_the_process_mapped(own: Guest) -> None:
+    """Its area page by page, and nothing behind it."""
+    rows = own.rows("--pid", str(own.pid))
+    mapped = [row["va"] for row in rows if own.area <= row["va"] < own.area + 8 * LAYOUT.block]
+    assert mapped == list(range(own.area, own.area + 4 * LAYOUT.block, LAYOUT.page))
+
+
+def test_save_and_check_the_core(own: Guest, tmp_path: Path) -> None:
+    """The core says later what the guest says now."""
+    core = tmp_path / "own.core"
+    said = own.attach("save", "--pid", own.pid, core).ok()
+    assert re.search(r"2 CPUs, \d+ KiB of guest memory, 1 process\(es\)", said)
+    assert LEFT_OUT in folioscope("check", core).ok()
+    mapped = folioscope("dump", core, "--va", f"{own.area:#x}-{own.area + LAYOUT.block:#x}").ok()
+    assert len(mapped.splitlines()) == LAYOUT.cont_pages
+
+
+def test_explain(own: Guest) -> None:
+    """With the vmlinux the order record is read; without one that is said."""
+    said = own.attach("explain", hex(own.area), "--vmlinux", KERNEL / "vmlinux").ok()
+    assert f"{own.area:#x} in process {own.pid}" in said
+    assert "VMA      not known" in said and "chosen   order" in said
+    without = own.attach("explain", hex(own.area))
+    assert without.status == 2 and "no vmlinux" in without.out
+
+
+def test_symbols_make_more_rules(own: Guest, tmp_path: Path) -> None:
+    """vmalloc and the image can be told apart then."""
+    status, report = checked(own, tmp_path, "--vmlinux", str(KERNEL / "vmlinux"))
+    assert status == 0
+    assert set(report["steps"][0]["kernel"]["mapped"]) == {"linear", "image", "rest"}
+    assert "another architecture" in own.attach("check", "--vmlinux", "/bin/true").sentence()
+
+
+# What is wrong.
+
+
+def test_error_in_the_kernel_half(own: Guest, tmp_path: Path) -> None:
+    """It is found at its place; a core of it says the same; when it is gone nothing is found."""
+    text = int(re.search(r"EL1.* PC (0xffff\w+)", own.attach().ok())[1], 16)
+    place, va = own.unused(own.rows("--kernel"), text)
+    core = tmp_path / "wrong.core"
+    with own.planted(place):
+        status, report = checked(own, tmp_path)
+        own.attach("save", core).ok()
+    assert (status, errors(report)) == (1, [("A7", va)])
+    assert checked(own, tmp_path)[0] == 0
+    later = folioscope("check", core)
+    assert later.status == 1 and f"A7 kernel VA {va:#018x}" in later.out
+
+
+def test_error_in_the_user_half(own: Guest, tmp_path: Path) -> None:
+    """Of the process that a CPU runs."""
+    behind = own.area + 4 * LAYOUT.block
+    (row,) = (row for row in own.rows("--pid", str(own.pid)) if row["va"] == behind - LAYOUT.page)
+    with own.planted(row["table"] + 8 * (row["index"] + 1)):
+        status, report = checked(own, tmp_path, "--pid", str(own.pid))
+    assert (status, errors(report)) == (1, [("A7", behind)])
+
+
+def test_what_changes_is_no_error(own: Guest, tmp_path: Path) -> None:
+    """A place that looks wrong in each look, and different: an update that is always under way."""
+    behind = own.area + 4 * LAYOUT.block
+    (row,) = (row for row in own.rows("--pid", str(own.pid)) if row["va"] == behind - LAYOUT.page)
+    where = row["table"] + 8 * (row["index"] + 1) - RAM
+    over = threading.Event()
+
+    def change() -> None:
+        with own.ram() as memory:
+            while not over.is_set():
+                memory[where : where + 8] = (random.getrandbits(40) << 12 | PLANTED).to_bytes(8, "little")
+            memory[where : where + 8] = bytes(8)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        status, report = checked(own, tmp_path, "--pid", str(own.pid))
+    finally:
+        over.set()
+        changing.join()
+    assert (status, errors(report)) == (2, [])
+    assert "is not known to stay" in report["steps"][0]["not_judged"][0]["reason"]
+
+
+def test_stopped_stays_stopped(own: Guest, tmp_path: Path) -> None:
+    """A guest that its user has stopped is judged at its one instant, where an error cannot be told from an update."""
+    behind = own.area + 4 * LAYOUT.block
+    (row,) = (row for row in own.rows("--pid", str(own.pid)) if row["va"] == behind - LAYOUT.page)
+    own.ask("stop")
+    while "EL0" not in own.attach().ok():
+        own.ask("cont")
+        own.ask("stop")
+    try:
+        assert "paused" in own.attach().ok()
+        assert checked(own, tmp_path, "--pid", str(own.pid))[0] == 0
+        with own.planted(row["table"] + 8 * (row["index"] + 1)):
+            status, report = checked(own, tmp_path, "--pid", str(own.pid))
+        assert (status, errors(report)) == (2, [])
+        assert "stood still when it was found" in report["steps"][0]["not_judged"][0]["reason"]
+        assert own.state()[0] == "paused"
+    finally:
+        own.ask("cont")
+
+
+# What is in the way.
+
+
+def test_process_that_is_not_there(own: Guest) -> None:
+    """And those that are."""
+    said = own.attach("dump", "--pid", "4711").sentence()
+    assert "expected process 4711 to be in user mode" in said and f"saw only {own.pid}" in said
+
+
+def test_second_client(own: Guest) -> None:
+    """QEMU answers the first one only."""
+    with Lines(own.qmp) as first:
+        first.ask(None)
+        said = folioscope("attach", own.qmp, "check").sentence()
+    assert "one client of a QMP socket at a time" in said and "a second one with -qmp unix:" in said
+
+
+def test_sockets_that_are_none(own: Guest, tmp_path: Path) -> None:
+    """A UART, a file, nothing, and what a QEMU that is gone has left."""
+    assert "nobody greeted" in folioscope("attach", own.agent_socket).sentence()
+    (tmp_path / "file").touch()
+    gone = tmp_path / "gone.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(gone))
+    for path in (tmp_path / "file", tmp_path / "nothing", gone):
+        for words in (["attach", path, "check"], ["check", "--guest", path]):
+            said = folioscope(*words).sentence()
+            assert "cannot connect to" in said and "-qmp unix:PATH" in said
+
+
+def test_two_guests_named(own: Guest, tmp_path: Path) -> None:
+    """attach has its guest already."""
+    for words in (["check", "--guest", own.qmp], ["dump", tmp_path / "x.core"], ["save", "--guest", "x", "x.core"]):
+        assert "expected one guest and found two" in folioscope("attach", own.qmp, *words).sentence()
+
+
+def test_debugger(own: Guest) -> None:
+    """The user's own stub is used while it is free; while a debugger has it, that is said."""
+    with tempfile.TemporaryDirectory() as place:
+        stub = Path(place) / "gdb.sock"
+        own.ask("human-monitor-command", **{"command-line": f"gdbserver unix:{stub},server=on,wait=off"})
+        try:
+            assert f"gdb stub unix:{stub}" in own.attach().ok()
+            assert own.attach("check").status == 0
+            with socket.socket(socket.AF_UNIX) as debugger:
+                debugger.connect(str(stub))
+                assert wait_until(lambda: own.state()[0] == "paused", 5)
+                assert "a debugger is connected to QEMU's gdb stub" in own.attach("check").sentence()
+            # The debugger is gone, and QEMU serves the next one.
+            assert wait_until(lambda: f"disconnected:unix:{stub}" in str(own.ask("query-chardev")), 5)
+        finally:
+            own.ask("human-monitor-command", **{"command-line": "gdbserver none"})
+            own.ask("cont")
+    assert own.attach("check").status == 0
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
+def test_signals(own: Guest, name: str) -> None:
+    """Whenever it comes, the guest goes on and nothing of ours stays in QEMU."""
+    before, statuses = own.state(), set()
+    for delay in range(0, 60, 4):
+        with Running(["attach", str(own.qmp), "check"]) as running:
+            time.sleep(delay / 1000)
+            running.child.send_signal(getattr(signal, f"SIG{name}"))
+            statuses.add(running.end(BOOT_SECONDS).status)
+        assert own.state() == before
+    assert statuses <= {0, -getattr(signal, f"SIG{name}")}
+    assert -getattr(signal, f"SIG{name}") in statuses
+
+
+def test_kill(own: Guest) -> None:
+    """After SIGKILL the guest may stand still, and that is all: the next one cleans up, and says so."""
+    before, told = own.state(), 0
+    for delay in range(5, 40, 3):
+        with Running(["attach", str(own.qmp), "check"]) as running:
+            time.sleep(delay / 1000)
+            running.child.kill()
+            running.end(BOOT_SECONDS)
+        own.ask("cont")
+        told += "one of ours that was killed" in folioscope("attach", own.qmp).ok()
+        assert own.state() == before
+    assert told
+
+
+def test_guest_that_works(own: Guest, tmp_path: Path) -> None:
+    """No false alarm while a process maps, folds, writes and unmaps as fast as it can."""
+    process = own.command("spawn", name="busy")["spawned"]["process"]
+    over = threading.Event()
+
+    def work() -> None:
+        place = {"isolated": {"offset": 0}}
+        while not over.is_set():
+            length = 32 * LAYOUT.block
+            address = own.op(process, "mmap", length=length, place=place)["mapped"]["address"]
+            own.op(process, "madvise", address=address, length=length, advice="hugepage")
+            own.op(process, "touch", address=address, length=length, access="write", order="forward")
+            own.op(process, "munmap", address=address, length=length)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(20):
+            assert checked(own, tmp_path)[0] == 0
+    finally:
+        over.set()
+        worker.join()
+
+
+# Other machines.
+
+
+def test_numa_of_two_kinds(tmp_path: Path) -> None:
+    """Two backends of one size, a memfd and a file with a name: each at its place."""
+    file = tmp_path / "node1.ram"
+    nodes = [
+        *("-object", "memory-backend-memfd,id=m0,size=256M,share=on", "-numa", "node,memdev=m0,cpus=0"),
+        *("-object", f"memory-backend-file,id=m1,size=256M,mem-path={file},share=on", "-numa", "node,memdev=m1,cpus=1"),
+    ]
+    with Guest(tmp_path, "-M", "virt", *nodes) as own:
+        said = own.attach().ok()
+        assert re.search(r"0x0000040000000\.\.0x0000050000000, 256 MiB of m0: /memfd:", said)
+        assert re.search(rf"0x0000050000000\.\.0x0000060000000, 256 MiB of m1: {file}", said)
+        (reports := tmp_path.with_suffix(".reports")).mkdir()
+        status, report = checked(own, reports)
+        assert status == 0
+        assert sum(report["steps"][0]["kernel"]["mapped"]["linear"].values()) > 0.9 * MEMORY
+
+
+@pytest.mark.parametrize(
+    "arguments, missing",
+    [
+        (["-M", "virt"], "-machine ...,memory-backend=ram -object memory-backend-memfd,id=ram,size=64M,share=on"),
+        (
+            ["-M", "virt,memory-backend=mine", "-object", "memory-backend-memfd,id=mine,size=64M,share=off"],
+            "-object memory-backend-memfd,id=mine,size=64M,share=on",
+        ),
+        (
+            ["-M", "virt,memory-backend=mine", "-object", "memory-backend-file,id=mine,size=64M,mem-path=mine.ram"],
+            "-object memory-backend-file,id=mine,size=64M,mem-path=mine.ram,share=on",
+        ),
+    ],
+    ids=["none", "memfd", "file"],
+)
+def test_private_ram(tmp_path: Path, arguments: list[str], missing: str) -> None:
+    """The very arguments that are missing are told."""
+    with Qemu(tmp_path, "-m", "64M", "-S", *arguments) as qemu:
+        said = qemu.attach("check").sentence()
+    assert "is private to QEMU" in said and said.endswith(f"Start QEMU with: {missing}")
+
+
+def test_monitor_for_people(tmp_path: Path) -> None:
+    """It greets, and not with QMP."""
+    monitor = tmp_path / "hmp.sock"
+    with Qemu(tmp_path, "-m", "64M", "-S", "-M", "virt", "-monitor", f"unix:{monitor},server=on,wait=off"):
+        said = folioscope("attach", monitor).sentence()
+    assert "is no QMP socket" in said and "not -monitor" in said
+
+
+def test_before_the_kernel(tmp_path: Path) -> None:
+    """A guest that has not begun has no tables: not judged, and it stays where it is."""
+    machine = ["-M", "virt,memory-backend=ram", "-object", "memory-backend-memfd,id=ram,size=64M,share=on"]
+    with Qemu(tmp_path, "-m", "64M", "-S", "-cpu", "max", *machine) as qemu:
+        ended = qemu.attach("check")
+        assert ended.status == 2 and "kernel half was not judged" in ended.out
+        assert qemu.state()[0] == "prelaunch"
+
+
+def test_32_bit_cpu(tmp_path: Path) -> None:
+    """The same QEMU emulates CPUs that have no such tables; it is left as it was."""
+    machine = ["-M", "virt,memory-backend=ram", "-object", "memory-backend-memfd,id=ram,size=64M,share=on"]
+    with Qemu(tmp_path, "-m", "64M", "-S", "-cpu", "cortex-a15", *machine) as qemu:
+        assert "expected AArch64 CPUs" in qemu.attach("check").sentence()
+
+
+@pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="there is no qemu-system-x86_64 here")
+def test_other_architecture(tmp_path: Path) -> None:
+    """Only arm64 tables are read."""
+    with Qemu(tmp_path, "-m", "64M", "-S", binary="qemu-system-x86_64") as qemu:
+        assert "emulates x86_64: expected aarch64" in qemu.attach("check").sentence()
+
+
+def test_ours(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The guest that `folioscope boot` holds is looked into by the same words."""
+    place = tmp_path_factory.mktemp("ours")
+    with Running(["boot", "--out", str(place), "--memory", "512M"]) as running:
+        lines = []
+        for line in running.child.stdout:
+            lines.append(line)
+            if line.startswith("end:"):
+                break
+        found = re.search(r"--guest (\S+) --pid (\d+)", "".join(lines))
+        assert "a guest that `folioscope boot` holds" in folioscope("attach", found[1]).ok()
+        text = folioscope("attach", found[1], "check", "--pid", found[2]).ok()
+        assert "no error found" in text and LEFT_OUT not in text
+        running.child.send_signal(signal.SIGINT)
+        running.child.wait(timeout=10)
