@@ -9,7 +9,7 @@ use snapshot::Cpu;
 use stage1::Level;
 
 use super::row::{Row, Target, Times};
-use super::{populate, Progress};
+use super::{again, populate, Progress};
 use crate::boot::save;
 use crate::capture::{self, Capture, Extent, Facts, Subject};
 use crate::guest::{Guest, DEADLINE};
@@ -80,6 +80,8 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
     progress.say("capturing as fast as it goes");
     rows.push(rate(&mut guest, process)?);
     rows.push(core(&guest, &captured)?);
+    progress.say("capturing again after one fault");
+    rows.extend(again::measure(&mut guest, process)?);
     Ok(rows)
 }
 

@@ -3,6 +3,7 @@
 //! Figures depend on the machine and on what else it does, so nothing here is ever a test. What is
 //! compared is measured in turn in the same run.
 
+mod again;
 mod bare;
 mod boot;
 mod checkpoint;

@@ -11,6 +11,8 @@ use serde_json::Value;
 pub enum Target {
     AtMost(f64),
     AtLeast(f64),
+    /// At most this, where it can be measured: the machine of this run does not allow it.
+    Unmeasured(f64),
     /// Nothing; it is good to know.
     None,
 }
@@ -37,17 +39,22 @@ impl Row {
         match self.target {
             Target::AtMost(most) => Some(self.value <= most),
             Target::AtLeast(least) => Some(self.value >= least),
-            Target::None => None,
+            Target::Unmeasured(_) | Target::None => None,
         }
     }
 
     fn figure(&self) -> String {
-        shown(self.value, self.unit)
+        match self.target {
+            Target::Unmeasured(_) => "-".into(),
+            _ => shown(self.value, self.unit),
+        }
     }
 
     fn aim(&self) -> String {
         match self.target {
-            Target::AtMost(most) => format!("<= {}", shown(most, self.unit)),
+            Target::AtMost(most) | Target::Unmeasured(most) => {
+                format!("<= {}", shown(most, self.unit))
+            }
             Target::AtLeast(least) => format!(">= {}", shown(least, self.unit)),
             Target::None => "-".into(),
         }
@@ -69,7 +76,7 @@ impl Serialize for Row {
         map.serialize_entry("figure", &self.value)?;
         map.serialize_entry("unit", self.unit)?;
         let (at_most, at_least) = match self.target {
-            Target::AtMost(most) => (Some(most), None),
+            Target::AtMost(most) | Target::Unmeasured(most) => (Some(most), None),
             Target::AtLeast(least) => (None, Some(least)),
             Target::None => (None, None),
         };
@@ -205,6 +212,16 @@ mod tests {
             row(f64::NAN, "x", Target::AtMost(3.0)).reached(),
             Some(false)
         );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_neither_reached_nor_missed() {
+        let row = row(f64::NAN, "x", Target::Unmeasured(0.1));
+        let [figure, aim] = [row.figure(), row.aim()];
+        assert_eq!([&*figure, &*aim, row.verdict()], ["-", "<= 0.10 x", "-"]);
+        let json = serde_json::to_value(&row).unwrap();
+        assert_eq!(json["figure"], Value::Null);
+        assert_eq!(json["reached"], Value::Null);
     }
 
     #[test]
