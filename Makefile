@@ -19,6 +19,8 @@ SETUP := vmm/setup
 kernel-file := $(if $(KERNEL),$(wildcard $(KERNEL)))
 is-file := $(if $(kernel-file),$(shell test -f '$(KERNEL)' && echo yes))
 build-granules = $(if $(is-file),,$(1))
+# The emulated arm64 host that the rig's own monitor runs in where there is no real one.
+build-carrier := $(if $(filter kvm-in-tcg,$(MACHINE)),--carrier)
 
 options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)') \
@@ -33,28 +35,28 @@ help: ## list the targets and variables
 	@echo
 	@echo '  KERNEL=     nothing: the pinned, patched kernel; a source tree (built out of tree);'
 	@echo '              an Image or a distribution vmlinuz         VMLINUX=    its vmlinux'
-	@echo '  GRANULE=    4k 16k 64k [$(GRANULE)]     MACHINE=    auto tcg kvm [$(MACHINE)]'
+	@echo '  GRANULE=    4k 16k 64k [$(GRANULE)]     MACHINE=    auto tcg kvm kvm-in-tcg [$(MACHINE)]'
 	@echo '  CPU=        max cortex-a72 neoverse-n1 ...   MEM=  1G    SMP=  2'
 	@echo '  POLICY=     sysfs baseline simple variable retry   APPEND=  more kernel command line'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"'
 
 run: ## set up, build what is missing, boot, fault, read, judge
 	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(call build-granules,$(GRANULE))
+	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
 	@out/folioscope run $(options)
 
 boot: ## boot a guest and stay; prints how to look into it
 	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(call build-granules,$(GRANULE))
+	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
 	@out/folioscope boot $(options)
 
 build: ## build everything for GRANULE, run nothing
 	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(call build-granules,$(GRANULE))
+	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
 
 test: ## set up and run every test: lint, Rust, pytest on real guests
 	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh 4k 16k 64k
+	@$(SETUP)/build.sh --carrier 4k 16k 64k
 	@$(SETUP)/test.sh $(PYTEST)
 
 lint: ## rustfmt, clippy, ruff, shellcheck, checkpatch

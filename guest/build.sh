@@ -1,7 +1,9 @@
 #!/bin/sh
-# Builds the guest's program as one static arm64 executable and prints its path.
+# Builds a program of the guest's as one static arm64 executable and prints its path.
 #
-#   guest/build.sh [further arguments for cargo]
+#   guest/build.sh [--carrier] [further arguments for cargo]
+#
+#   --carrier  the init of a carrier host (guest/carrier), not the guest's agent (guest/agent)
 #
 # Environment: CARGO_TARGET_DIR, RUSTC (the compiler; one that has the arm64 standard library is
 # looked for when it is not set), AARCH64_CC (the linker, aarch64-linux-gnu-gcc).
@@ -10,6 +12,12 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 target=aarch64-unknown-linux-gnu
 linker=${AARCH64_CC:-aarch64-linux-gnu-gcc}
+
+crate=agent
+if [ "${1:-}" = --carrier ]; then
+	crate=carrier
+	shift
+fi
 
 fail() {
 	echo "guest/build.sh: $*" >&2
@@ -43,5 +51,5 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-
 export CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 CARGO_PROFILE_RELEASE_OPT_LEVEL=s
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
-cargo build --quiet --manifest-path "$here/agent/Cargo.toml" --release --target "$target" "$@" >&2
-echo "${CARGO_TARGET_DIR:-$here/../target}/$target/release/folioscope-agent"
+cargo build --quiet --manifest-path "$here/$crate/Cargo.toml" --release --target "$target" "$@" >&2
+echo "${CARGO_TARGET_DIR:-$here/../target}/$target/release/folioscope-$crate"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds what is missing and links it into out/: the command, the guest's initramfs, the kernels.
-# Usage: build.sh [GRANULE...]   (4k, 16k, 64k; none: no kernel)
+# Usage: build.sh [--carrier] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
+# --carrier: what --machine kvm-in-tcg needs besides: the arm64 build of the command, the carrier's initramfs and kernel.
 # Everything is kept by content in the cache, so that a second checkout or a `git clean` costs nothing.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -35,16 +36,41 @@ build_agent() {
     AARCH64_CC=$linker RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/guest step agent 'the guest agent' "$ROOT/guest/build.sh" --locked
     cp "$CACHE/cargo/guest/$GUEST_TARGET/release/folioscope-agent" "$1/"
 }
+# The command itself for a carrier: static, so that it needs nothing of the file system there.
+arm64_cargo() {
+    cd "$ROOT" && RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/arm64 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$GUEST_TARGET" "$@"
+}
+build_arm64_command() {
+    step arm64-command 'folioscope for arm64' arm64_cargo -p folioscope
+    cp "$CACHE/cargo/arm64/$GUEST_TARGET/release/folioscope" "$1/"
+}
+build_carrier() {
+    local linker=aarch64-linux-gnu-gcc
+    [ "$(uname -m)" != aarch64 ] || linker=gcc
+    AARCH64_CC=$linker RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/guest step carrier "the carrier's init" "$ROOT/guest/build.sh" --carrier --locked
+    step carrier-initramfs "the carrier's initramfs" "$ROOT/rootfs/pack.sh" \
+        --agent "$CACHE/cargo/guest/$GUEST_TARGET/release/folioscope-carrier" --out "$1/carrier.cpio"
+}
 build_initramfs() {
     step initramfs 'the initramfs' "$ROOT/rootfs/pack.sh" --agent "$agent/folioscope-agent" --out "$1/initramfs.cpio"
 }
 
 link() { ln -sfn "$1" "$OUT/$2"; }
 
+carrier=''
+if [ "${1:-}" = --carrier ]; then
+    carrier=yes
+    shift
+fi
+
 rust=$(rustc -vV | sha256sum | cut -c1-8)
+guest_rust=$("$(guest_rustc)" -vV | sha256sum | cut -c1-8)
 sources=(Cargo.toml Cargo.lock guest/protocol)
-command=$(built command "$(content "${sources[@]}" vmm/folioscope vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/verdict)-$rust" build_command)
-agent=$(built agent "$(content "${sources[@]}" guest)-$("$(guest_rustc)" -vV | sha256sum | cut -c1-8)" build_agent)
+# All that the command depends on.
+command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/kvm vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/verdict)
+command=$(built command "$(content "${command_sources[@]}")-$rust" build_command)
+agent=$(built agent "$(content "${sources[@]}" guest/build.sh guest/agent)-$guest_rust" build_agent)
 initramfs=$(built initramfs "$(content rootfs)-$(sha256sum "$agent/folioscope-agent" | cut -c1-20)" build_initramfs)
 link "$command/folioscope" folioscope
 link "$initramfs/initramfs.cpio" initramfs.cpio
@@ -55,3 +81,16 @@ for granule in "$@"; do
     kernel=$("$ROOT/kernel-patches/build.sh" "${arguments[@]}" | tail -n 1)
     link "$kernel" "kernel-$granule"
 done
+
+if [ -n "$carrier" ]; then
+    # The carrier is ours, whatever kernel the guest has.
+    link "$("$ROOT/kernel-patches/build.sh" --granule 4k | tail -n 1)" carrier-kernel
+    carrier=$(built carrier "$(content "${sources[@]}" guest/build.sh guest/carrier rootfs)-$guest_rust" build_carrier)
+    link "$carrier/carrier.cpio" carrier.cpio
+    if [ "$(uname -m)" = aarch64 ]; then
+        link "$command/folioscope" folioscope-arm64
+    else
+        arm64=$(built arm64-command "$(content "${command_sources[@]}")-$guest_rust" build_arm64_command)
+        link "$arm64/folioscope" folioscope-arm64
+    fi
+fi

@@ -12,11 +12,13 @@ codename=$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-unknown}")
 have_apt() { command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }
 
 wanted=(make gcc libc6-dev ca-certificates)
-# The kernel: only where it is built here and not given as an image.
-if [ ! -f "${KERNEL:-}" ]; then
+# The kernel: only where it is built here and not given as an image; a carrier has a pinned one of its own.
+carrier=''
+if [ "$goal" = test ] || [ "${MACHINE:-}" = kvm-in-tcg ]; then carrier=yes; fi
+if [ -n "$carrier" ] || [ ! -f "${KERNEL:-}" ]; then
     wanted+=(flex bison bc libssl-dev libelf-dev cpio kmod xz-utils dwarves patch perl python3)
     [ "$machine" = aarch64 ] || wanted+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
-    [ -d "${KERNEL:-}" ] || wanted+=(linux-source-6.12)
+    if [ -n "$carrier" ] || [ ! -d "${KERNEL:-}" ]; then wanted+=(linux-source-6.12); fi
 fi
 [ "$machine" = aarch64 ] || wanted+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 wanted+=(cpio)
@@ -28,7 +30,7 @@ qemu_is_new_enough() {
 }
 # Our own monitor runs the guest where it can; the tests use both.
 needs_qemu=yes
-if [ "$goal" = run ] && [ "$machine" = aarch64 ] && [ -w /dev/kvm ] && [ "${MACHINE:-auto}" != tcg ]; then needs_qemu=; fi
+if [ "$goal" = run ] && [ "$machine" = aarch64 ] && [ -w /dev/kvm ] && [[ ${MACHINE:-auto} != *tcg ]]; then needs_qemu=; fi
 backports=()
 if [ -n "$needs_qemu" ] && ! qemu_is_new_enough; then
     if [ "$codename" = bookworm ]; then
