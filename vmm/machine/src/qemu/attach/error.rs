@@ -9,7 +9,7 @@ use crate::{GdbError, MachineError, QmpError};
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// No socket, or nobody behind it.
-    #[error("cannot connect to {}: {source}; give the socket of a QEMU that runs with -qmp unix:PATH,server=on,wait=off", path.display())]
+    #[error("cannot connect to {}: {source} (is the guest still running?); give the socket that `folioscope boot` prints, or that of a QEMU with -qmp unix:PATH,server=on,wait=off", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
