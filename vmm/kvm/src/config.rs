@@ -95,7 +95,7 @@ impl Config {
         if let Some(initrd) = &self.initrd {
             option("initrd", &initrd.to_string_lossy());
         }
-        option("smp", &self.smp.to_string());
+        option("cpus", &self.smp.to_string());
         option("memory", &format!("{}K", self.memory_bytes / 1024));
         // Last, as with QEMU: it is the longest.
         option("append", &self.cmdline);
@@ -186,7 +186,7 @@ mod tests {
         config.cmdline = "console=ttyS0 quiet".into();
         assert_eq!(
             config.command_line(),
-            r"folioscope boot --machine kvm --kernel /k/Image --initrd '/k/it'\''s.cpio' --smp 2 --memory 1048576K --append 'console=ttyS0 quiet'"
+            r"folioscope boot --machine kvm --kernel /k/Image --initrd '/k/it'\''s.cpio' --cpus 2 --memory 1048576K --append 'console=ttyS0 quiet'"
         );
     }
 }

@@ -13,12 +13,12 @@ use crate::layout::MOST_CPUS;
 pub enum KvmError {
     /// A host of another architecture.
     #[error(
-        "KVM can run an arm64 guest on an arm64 host only, and this host is {}: use --machine tcg",
+        "KVM can run an arm64 guest on an arm64 host only, and this host is {}: use --machine kvm-in-tcg, which emulates such a host, or --machine tcg",
         std::env::consts::ARCH
     )]
     NotArm64,
     /// No `/dev/kvm`.
-    #[error("there is no /dev/kvm: expected a kernel with CONFIG_KVM that was started at EL2 (a virtual machine needs nested virtualization); use --machine tcg on this host")]
+    #[error("there is no /dev/kvm: expected a kernel with CONFIG_KVM that was started at EL2 (a virtual machine needs nested virtualization); use --machine kvm-in-tcg or tcg on this host")]
     NoDevice,
     /// `/dev/kvm` may not be opened.
     #[error("/dev/kvm may not be opened by this user: it belongs to group {group}; join it (as root: usermod -aG {group} USER, and log in again), or use --machine tcg")]

@@ -55,6 +55,8 @@ struct State {
     end: Option<End>,
     /// The nonce at whose ring everybody is to stop.
     armed: Option<u64>,
+    /// When the last such ring came.
+    rung: Option<Instant>,
     /// Whether anything ever stored to the doorbell.
     heard: bool,
     cpus: Vec<Member>,
@@ -111,6 +113,7 @@ impl Gate {
             quit: false,
             end: None,
             armed: None,
+            rung: None,
             heard: false,
             cpus: runs.into_iter().map(member).collect(),
         };
@@ -157,10 +160,16 @@ impl Gate {
     }
 
     /// Waits for a ring of `nonce`, which stops all CPUs: for at most `timeout`, or `unheard` where nothing
-    /// has ever rung. Says whether it rang.
-    pub(crate) fn await_ring(&self, nonce: u64, timeout: Duration, unheard: Duration) -> bool {
+    /// has ever rung. Gives the instant of the ring.
+    pub(crate) fn await_ring(
+        &self,
+        nonce: u64,
+        timeout: Duration,
+        unheard: Duration,
+    ) -> Option<Instant> {
         let mut state = self.lock();
         state.armed = Some(nonce);
+        state.rung = None;
         let since = Instant::now();
         let wait = |state, most: Duration, until_heard: bool| {
             let left = most.saturating_sub(since.elapsed());
@@ -174,7 +183,8 @@ impl Gate {
         if state.heard {
             state = wait(state, timeout, false);
         }
-        state.armed.take().is_none()
+        state.armed = None;
+        state.rung
     }
 
     /// Waits until all CPUs stand still.
@@ -250,6 +260,7 @@ impl Gate {
         let awaited = state.armed == Some(value);
         if awaited {
             state.armed = None;
+            state.rung = Some(Instant::now());
             state.stop = true;
             state.kick();
         }

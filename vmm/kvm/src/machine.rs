@@ -207,7 +207,7 @@ impl Kvm {
         Some(device.with(act))
     }
 
-    /// Waits until the guest stands still, which it was told to do at `since`, and reads it.
+    /// Waits until the guest stands still, which its CPUs were told to at `since`, and reads it.
     fn paused(&mut self, since: Instant) -> Result<Paused<'_>, MachineError> {
         let snapshot = self.gate.wait_still(STILL).map_err(MachineError::from);
         let stopping = since.elapsed();
@@ -300,10 +300,10 @@ impl Machine for Kvm {
 
     fn pause_at(&mut self, nonce: u64) -> Result<Paused<'_>, MachineError> {
         self.check_there()?;
-        if !self.gate.await_ring(nonce, RING, FIRST_RING) {
-            return self.pause();
+        match self.gate.await_ring(nonce, RING, FIRST_RING) {
+            Some(rung) => self.paused(rung),
+            None => self.pause(),
         }
-        self.paused(Instant::now())
     }
 
     fn log_writes(&mut self, on: bool) -> Result<(), MachineError> {
