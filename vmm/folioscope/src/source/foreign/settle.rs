@@ -150,3 +150,69 @@ fn ran_on(before: &Instant, now: &Instant) -> bool {
         was.el() == 0 || before.idle[index] || (was.general != is.general && ran)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use snapshot::{Cpu, Memory};
+
+    use super::*;
+
+    /// One CPU, at this exception level and PC.
+    fn instant(el: u64, pc: u64, ran_ns: u64, idle: bool) -> Instant {
+        let mut cpu = Cpu::default();
+        cpu.general.pstate = el << 2 | 1;
+        cpu.general.pc = pc;
+        Instant {
+            snapshot: Snapshot {
+                cpus: vec![cpu],
+                memory: Memory::new(Vec::new(), Vec::new()).unwrap(),
+                notes: Notes::default(),
+            },
+            ran_ns: vec![ran_ns],
+            idle: vec![idle],
+        }
+    }
+
+    #[test]
+    fn a_cpu_in_the_kernel_has_to_run_on() {
+        let busy = || instant(1, 0x1000, 5, false);
+        assert!(ran_on(&busy(), &instant(1, 0x2000, 5 + RAN_NS, false)));
+        let no = [
+            instant(1, 0x1000, 5 + RAN_NS, false),
+            instant(1, 0x2000, 4 + RAN_NS, false),
+            instant(0, 0x1000, 5 + RAN_NS / 2, false),
+        ];
+        for now in no {
+            assert!(!ran_on(&busy(), &now), "{now:?}");
+        }
+        // In the middle of nothing: in user mode, or waiting for an interrupt.
+        for was in [instant(0, 0x1000, 5, false), instant(1, 0x1000, 5, true)] {
+            assert!(ran_on(&was, &instant(1, 0x1000, 5, false)));
+        }
+        // Where its time is not known its registers have to do.
+        assert!(ran_on(
+            &instant(1, 0x1000, 0, false),
+            &instant(1, 0x2000, 0, false)
+        ));
+    }
+
+    #[test]
+    fn what_is_not_sure_is_told_once_by_rule() {
+        let kernel: Owner = (None, 7);
+        let process: Owner = (Some(42), 8);
+        let word = vec![Hex(1)];
+        let streaks = [
+            ((kernel, RuleId::A7, 0x1000, word.clone()), AGREEING),
+            ((kernel, RuleId::A7, 0x2000, word.clone()), AGREEING - 1),
+            ((kernel, RuleId::A7, 0x3000, word.clone()), 1),
+            ((process, RuleId::A4, 0x4000, word), AGREEING),
+        ];
+        let sight = sight(5, &streaks.into(), &[kernel], true);
+        assert_eq!(sight.confirmed, [(7, RuleId::A7, 0x1000)]);
+        let [first, second] = sight.unconfirmed.as_slice() else {
+            panic!("{sight:?}");
+        };
+        assert!(first.contains("2 error(s) by A7, the first at VA 0x0000000000002000"));
+        assert!(second.contains("process 42") && second.contains("not seen in user mode again"));
+    }
+}
