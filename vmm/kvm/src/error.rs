@@ -204,7 +204,7 @@ pub enum KvmError {
         source: io::Error,
     },
     /// A system call filter that could not be made or installed.
-    #[error("the monitor's threads cannot be confined to their system calls: {0}; expected a host kernel with CONFIG_SECCOMP_FILTER, or boot with `seccomp: false`")]
+    #[error("the monitor's threads cannot be confined to their system calls: {0}; expected a host kernel with CONFIG_SECCOMP_FILTER (or `Config::seccomp` off, for a guest that is trusted)")]
     Seccomp(String),
     /// CPUs that do not leave the guest.
     #[error("the guest's CPUs did not stand still within {waited:?}: {running} of {cpus} still ran; the host is overloaded, or its KVM hangs")]
