@@ -309,6 +309,10 @@ impl Machine for Kvm {
     fn log_writes(&mut self, on: bool) -> Result<(), MachineError> {
         self.check_there()?;
         self.vm.log_writes(on)?;
+        if on && self.logging {
+            // KVM's log goes on; what is in it belongs to the record that ends here.
+            self.vm.written()?;
+        }
         self.virtio(VirtioConsole::take_written);
         self.logging = on;
         Ok(())

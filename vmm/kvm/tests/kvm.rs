@@ -403,6 +403,9 @@ fn what_was_written_to_is_told() {
     guest.ask(Command::Release { process });
 
     guest.machine.log_writes(true).unwrap();
+    guest.poke(process, address + 7 * PAGE, 1);
+    // A new record does not have what the old one had.
+    guest.machine.log_writes(true).unwrap();
     guest.poke(process, address + 5 * PAGE, 1);
     guest.poke(process, address + 63 * PAGE, 1);
     let mut paused = guest.machine.pause().unwrap();
