@@ -1,6 +1,7 @@
 //! The verdict on a guest without an agent: the rules that tables alone can break.
 
 use snapshot::{Process as Captured, Snapshot};
+use stage1::{Half, Regime};
 use verdict::{
     judge, Finding, KernelVerdict, NotJudged, Process, ProcessInput, ProcessVerdict, RuleId,
     Severity, Step,
@@ -132,7 +133,7 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     }
     if step.kernel.is_none() {
         let reason = match judge_kernel_half(snapshot) {
-            Err(error) => error.to_string(),
+            Err(error) => why_no_kernel_half(snapshot).unwrap_or(error.to_string()),
             Ok(_) => "the kernel half was not judged: TTBR1_EL1 led to an empty table, as it does for a moment while the kernel sets up its own; look again".into(),
         };
         step.not_judged.push(NotJudged { reason });
@@ -144,6 +145,18 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
         }
     }
     Ok(step)
+}
+
+/// What the CPUs' registers say against it.
+fn why_no_kernel_half(snapshot: &Snapshot) -> Option<String> {
+    let mut cpus = snapshot.cpus.iter();
+    cpus.find_map(|cpu| {
+        let why = Regime::new(&cpu.system, Half::Upper).err()?;
+        let index = cpu.index;
+        Some(format!(
+            "the kernel half was not judged: by CPU {index} {why}"
+        ))
+    })
 }
 
 /// What was looked at, in place of a map.

@@ -228,7 +228,8 @@ impl Attached {
 
     /// The guest's memory as it is by and by, while the guest runs: for what does not change.
     pub fn memory(&self) -> FileMemory {
-        FileMemory::new(&self.banks, 4096)
+        // The largest page, so that any page is in one piece.
+        FileMemory::new(&self.banks, 64 << 10)
     }
 
     fn stop(&mut self) -> Result<(), AttachError> {
