@@ -9,7 +9,6 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{Cap, Kvm, KvmRunWrapper, VcpuFd, VmFd};
 use snapshot::{Range, RangeSet};
-use stage1::PhysicalAddress;
 
 use crate::fdt;
 use crate::gic::Gic;
@@ -137,20 +136,7 @@ impl Vm {
         let ram = self.ram.range();
         let log = self.fd.get_dirty_log(SLOT, ram.bytes as usize);
         let log = log.map_err(|error| KvmError::DirtyLog(error.into()))?;
-        let pages = log
-            .iter()
-            .zip((0_u64..).step_by(64))
-            .flat_map(|(&word, first)| {
-                (0..64)
-                    .filter(move |bit| word >> bit & 1 != 0)
-                    .map(move |bit| first + bit)
-            });
-        let page = page_size();
-        let ranges = pages.filter_map(|number| {
-            let base = PhysicalAddress(ram.base.0 + number * page);
-            Range::new(base, page)
-        });
-        Ok(ranges.collect())
+        Ok(RangeSet::from_bitmap(ram.base, page_size(), &log))
     }
 }
 

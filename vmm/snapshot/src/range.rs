@@ -65,6 +65,31 @@ impl RangeSet {
         Self::default()
     }
 
+    /// The pages whose bit is set, from bit 0 of the first word on, that of the page of `page` bytes at `base`: as
+    /// KVM and others log writes. Bits whose page no 64-bit address has are left out.
+    pub fn from_bitmap(base: PhysicalAddress, page: u64, bitmap: &[u64]) -> Self {
+        let mut set = Self::new();
+        // Most words are 0, and what is set is in runs.
+        for (index, &word) in bitmap.iter().enumerate().filter(|(_, word)| **word != 0) {
+            let (mut rest, mut at) = (word, index as u64 * 64);
+            while rest != 0 {
+                let gap = rest.trailing_zeros();
+                let run = (rest >> gap).trailing_ones();
+                let first = at + u64::from(gap);
+                let start = first
+                    .checked_mul(page)
+                    .and_then(|offset| base.0.checked_add(offset));
+                let bytes = u64::from(run).checked_mul(page);
+                if let Some((start, bytes)) = start.zip(bytes) {
+                    set.extend(Range::new(PhysicalAddress(start), bytes));
+                }
+                rest = rest.checked_shr(gap + run).unwrap_or(0);
+                at = first + u64::from(run);
+            }
+        }
+        set
+    }
+
     /// Adds every page that `range` touches.
     ///
     /// The last page of the 64-bit space cannot be had: its end has no address. No machine has
@@ -208,7 +233,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_bitmap_may_be_all_ones() {
+        let set = RangeSet::from_bitmap(PhysicalAddress(0x4000_0000), 0x1_0000, &[!0, !0, 1]);
+        let all: Vec<Range> = set.iter().collect();
+        assert_eq!(all, [range(0x4000_0000, 129 * 0x1_0000)]);
+        assert!(RangeSet::from_bitmap(PhysicalAddress(0), 1 << 63, &[0, 1]).is_empty());
+    }
+
     proptest! {
+        #[test]
+        fn a_bitmap_is_read_bit_by_bit(bitmap in prop::collection::vec(any::<u64>(), 0..4)) {
+            let base = 0x4000_0000;
+            let bits = (0..bitmap.len() as u64 * 64)
+                .filter(|bit| bitmap[(bit / 64) as usize] >> (bit % 64) & 1 != 0);
+            let expected: RangeSet = bits.map(|bit| range(base + bit * PAGE, PAGE)).collect();
+            prop_assert_eq!(RangeSet::from_bitmap(PhysicalAddress(base), PAGE, &bitmap), expected);
+        }
+
         #[test]
         fn what_a_set_touches_is_found_from_either_side(
             set in prop::collection::vec((0u64..64 * PAGE, 1u64..3 * PAGE), 0..20),
