@@ -6,13 +6,19 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use protocol::carrier::{credit, encode, Ended, Kind, Start, CHUNK, WINDOW};
 
 use crate::mounts::{outside, HOST, TOOLS};
 use crate::sys::{self, Moved};
+
+/// Where each program has a group, so that what leaves its session is found too.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// What a group's name begins with, before its stream.
+const GROUP: &str = "program-";
 
 /// A program that was started, until its last byte and its end have been told.
 #[derive(Debug)]
@@ -60,7 +66,7 @@ impl Program {
         for fd in [&our_stdin, &our_stdout, &our_stderr] {
             sys::set_nonblocking(fd.as_fd());
         }
-        let group = PathBuf::from(format!("/sys/fs/cgroup/program-{stream}"));
+        let group = Path::new(GROUPS).join(format!("{GROUP}{stream}"));
         let joined = fs::create_dir(&group).and_then(|()| {
             fs::File::options()
                 .write(true)
@@ -125,10 +131,14 @@ impl Program {
         self.pid
     }
 
-    /// Sends its group a signal.
+    /// Sends it a signal; those that a terminal sends, and the one that ends everything, go to its whole group.
     pub fn signal(&self, signal: i32) {
+        let group = matches!(
+            signal,
+            libc::SIGINT | libc::SIGQUIT | libc::SIGHUP | libc::SIGKILL
+        );
         if self.status.is_none() {
-            sys::kill_group(self.pid, signal);
+            sys::kill(if group { -self.pid } else { self.pid }, signal);
         }
     }
 
@@ -227,8 +237,6 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.signal(libc::SIGKILL);
         self.kill();
-        // It fails while a process is still on its way out; an empty directory does no harm.
-        let _ = fs::remove_dir(&self.group);
     }
 }
 
@@ -258,6 +266,19 @@ impl Output {
             // A process that the program left behind may still hold the other end.
             Moved::Later if !ended => {}
             Moved::Bytes(0) | Moved::Later | Moved::Broken => self.fd = None,
+        }
+    }
+}
+
+/// Removes the groups of programs that are gone; one in which a process is still on its way out stays for now.
+pub fn remove_groups(in_use: impl Fn(u32) -> bool) {
+    for entry in fs::read_dir(GROUPS).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let stream = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(GROUP)?.parse().ok());
+        if stream.is_some_and(|stream| !in_use(stream)) {
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 
-use protocol::carrier::{encode, read_credit, Decoder, Ended, Frame, Kind, Start};
+use protocol::carrier::{encode, read_credit, Decoder, Ended, Frame, Kind, Start, VERSION};
 
-use crate::program::{tell_end, Program};
+use crate::program::{self, tell_end, Program};
 use crate::sys::{self, Moved};
 use crate::{facts, log};
 
@@ -59,8 +59,11 @@ pub fn serve(port: File) -> Result<(), String> {
         }
         // What was told of the children is not of interest, only that there was something.
         while matches!(sys::read(signals.as_fd(), &mut chunk), Moved::Bytes(1..)) {}
-        server.reap();
+        let any = server.reap();
         server.pump();
+        if any {
+            program::remove_groups(|stream| server.programs.contains_key(&stream));
+        }
         if !server.out.is_empty() {
             match sys::write(port.as_fd(), &server.out) {
                 Moved::Bytes(count) => drop(server.out.drain(..count)),
@@ -119,16 +122,23 @@ impl Server {
     fn start(&mut self, stream: u32, payload: &[u8]) {
         let started = serde_json::from_slice::<Start>(payload)
             .map_err(|error| format!("the carrier cannot read what to start ({error}); build both sides from the same source"))
-            .and_then(|start| Program::start(stream, &start));
+            .and_then(|start| match start.version {
+                VERSION => Program::start(stream, &start),
+                other => Err(format!(
+                    "expected a client of version {VERSION} of the carrier's protocol and found version {other}; start the carrier again, from the same build"
+                )),
+            });
         match started {
             Ok(program) => drop(self.programs.insert(stream, program)),
             Err(why) => tell_end(&mut self.out, stream, &Ended::NotStarted(why)),
         }
     }
 
-    /// Takes note of programs that have ended; orphans that came to init are reaped as well.
-    fn reap(&mut self) {
+    /// Takes note of programs that have ended; orphans that came to init are reaped as well. Says whether there were any.
+    fn reap(&mut self) -> bool {
+        let mut any = false;
         while let Some(pid) = sys::ended_child() {
+            any = true;
             if let Some(program) = self
                 .programs
                 .values_mut()
@@ -141,6 +151,7 @@ impl Server {
                 sys::reap(pid);
             }
         }
+        any
     }
 
     /// Moves what can be moved, and ends the streams of which all was told.

@@ -124,10 +124,10 @@ pub fn reap(pid: libc::pid_t) -> i32 {
     status
 }
 
-/// Sends a signal to a process group; one that is gone is no error.
-pub fn kill_group(leader: libc::pid_t, signal: i32) {
+/// Sends a signal to a process, or to the group of minus this number; one that is gone is no error.
+pub fn kill(pid: libc::pid_t, signal: i32) {
     // SAFETY: plain system call.
-    unsafe { libc::kill(-leader, signal) };
+    unsafe { libc::kill(pid, signal) };
 }
 
 /// As much locked memory and as many files as a program may want: the outside sets the limits here.

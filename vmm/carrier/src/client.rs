@@ -32,7 +32,7 @@ impl std::fmt::Debug for Streams {
 pub struct Handle(Arc<Mutex<UnixStream>>);
 
 impl Handle {
-    /// Sends the program's process group a signal. Where the program is gone nothing happens.
+    /// Sends the program a signal. Where it is gone nothing happens.
     pub fn signal(&self, number: i32) {
         self.send(Kind::Signal, &credit(number as u32));
     }

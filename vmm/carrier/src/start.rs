@@ -25,7 +25,7 @@ pub struct Carrier {
     hello: Hello,
     ready_after: Duration,
     /// Last, so that it is there for as long as the switch may ask how it ended.
-    _qemu: Arc<Emulator>,
+    emulator: Arc<Emulator>,
 }
 
 /// QEMU, and what it said.
@@ -66,7 +66,7 @@ impl Carrier {
             switch,
             hello,
             ready_after: started.elapsed(),
-            _qemu: emulator,
+            emulator,
         })
     }
 
@@ -118,6 +118,12 @@ impl Carrier {
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))
             .map_err(CarrierError::system(cannot()))?;
         self.switch.listen(listener)
+    }
+
+    /// QEMU's process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.emulator.process.pid()
     }
 
     /// Why it is of no more use, once it is.

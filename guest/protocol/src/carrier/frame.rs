@@ -21,7 +21,7 @@ pub enum Kind {
     Stdin = 3,
     /// To the carrier: there is no more input.
     StdinEnd = 4,
-    /// To the carrier: send the program's process group a signal (its number, 32 bits).
+    /// To the carrier: a signal for the program (its number, 32 bits); those of a terminal are for its process group.
     Signal = 5,
     /// To the carrier: room for more standard output (bytes, 32 bits).
     StdoutCredit = 6,

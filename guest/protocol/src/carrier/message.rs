@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
+    /// [`super::VERSION`] of the client.
+    pub version: u32,
     /// The program, looked for in PATH where it has no slash, and its arguments.
     pub argv: Vec<String>,
     /// The environment, all of it.

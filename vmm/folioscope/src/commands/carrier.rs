@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use ::carrier::client::{self, Streams};
 use ::carrier::{Carrier, CarrierConfig};
 use clap::{Args, Subcommand};
-use protocol::carrier::{Ended, Start};
+use protocol::carrier::{Ended, Start, VERSION};
 use serde_json::json;
 
 use super::output::say;
@@ -238,6 +238,7 @@ pub fn exec(
 ) -> Result<Ended, Error> {
     let text = |text: std::ffi::OsString| text.into_string().ok();
     let start = Start {
+        version: VERSION,
         argv,
         env: std::env::vars_os()
             .filter_map(|(name, value)| Some((text(name)?, text(value)?)))
