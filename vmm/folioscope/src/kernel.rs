@@ -11,6 +11,19 @@ use crate::Error;
 /// CPU models of QEMU that lack the 16K granule (`ID_AA64MMFR0_EL1.TGran16` is 0).
 const WITHOUT_16K: [&str; 4] = ["cortex-a35", "cortex-a53", "cortex-a57", "cortex-a72"];
 
+/// Whether `kernel`, which has 16K pages, can run on this CPU model.
+///
+/// # Errors
+/// Where the CPU has no such granule.
+pub fn check_16k(kernel: &str, cpu: &str) -> Result<(), Error> {
+    if WITHOUT_16K.contains(&cpu) {
+        return Err(Error::Input(format!(
+            "{kernel} is a kernel with 16K pages and CPU {cpu} has no 16K granule; choose another CPU (max, neoverse-n1) or granule (4k, 64k)"
+        )));
+    }
+    Ok(())
+}
+
 /// What is known of the kernel before it boots.
 #[derive(Debug)]
 pub struct Kernel {
@@ -46,13 +59,8 @@ impl Kernel {
                 path
             }
         };
-        if prepared.header.page_size == Some(16 << 10) && WITHOUT_16K.contains(&options.cpu_name())
-        {
-            return Err(Error::Input(format!(
-                "{} is a kernel with 16K pages and CPU {} has no 16K granule; choose another CPU (max, neoverse-n1) or granule (4k, 64k)",
-                given.display(),
-                options.cpu
-            )));
+        if prepared.header.page_size == Some(16 << 10) {
+            check_16k(&given.display().to_string(), options.cpu_name())?;
         }
         Ok(Self {
             given,

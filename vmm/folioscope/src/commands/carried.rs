@@ -7,7 +7,9 @@ use clap::CommandFactory as _;
 
 use super::carrier::{connect, end_as, exec, CarrierOptions};
 use super::{Cli, Outcome};
-use crate::options::{CarrierMode, GuestOptions, MachineName};
+use crate::kernel::check_16k;
+use crate::options::{CarrierMode, GranuleName, GuestOptions, MachineName};
+use crate::scratch;
 use crate::Error;
 
 /// What a carrier needs for itself besides the guest's memory, in bytes.
@@ -25,6 +27,9 @@ pub fn run(guest: &GuestOptions) -> Option<Outcome> {
 }
 
 fn carry(guest: &GuestOptions) -> Outcome {
+    if guest.kernel.is_none() && guest.granule == GranuleName::K16 {
+        check_16k("the pinned kernel", &guest.cpu)?;
+    }
     let program = program()?;
     let arguments = std::env::args_os()
         .skip(1)
@@ -52,7 +57,7 @@ fn carry(guest: &GuestOptions) -> Outcome {
                 cpu: guest.cpu.clone(),
                 nvhe: guest.carrier_mode == CarrierMode::Nvhe,
                 qemu: guest.qemu.clone(),
-                writable: vec![out],
+                writable: vec![out.clone()],
                 out: guest.out.clone(),
                 memory: guest
                     .memory
@@ -61,6 +66,17 @@ fn carry(guest: &GuestOptions) -> Outcome {
                 ..CarrierOptions::default()
             }
             .start()?;
+            if arguments.first().is_some_and(|command| command == "boot") {
+                // Others cannot look into the guest from outside the carrier.
+                let socket =
+                    scratch::of(&out.join("carriers"), std::process::id()).join("carrier.sock");
+                carrier.listen(&socket)?;
+                eprintln!(
+                    "folioscope: the commands to look are for inside: FOLIOSCOPE_CARRIER={} folioscope carrier exec -- {} check",
+                    socket.display(),
+                    program.display()
+                );
+            }
             exec(carrier.connect()?, argv, extra)?
         }
     };
