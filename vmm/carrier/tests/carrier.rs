@@ -372,6 +372,10 @@ fn files_are_the_same_inside_and_outside() {
         fs::write(&file, text).unwrap();
         assert_eq!(shell(&carrier, "cat file", &work.0), text);
     }
+    // Another file in its place.
+    fs::write(work.0.join("new"), "new\n").unwrap();
+    fs::rename(work.0.join("new"), &file).unwrap();
+    assert_eq!(shell(&carrier, "cat file", &work.0), "new\n");
     // The other way.
     for text in ["in", "side"] {
         shell(&carrier, &format!("echo {text} > inside"), &work.0);
