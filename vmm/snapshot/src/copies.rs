@@ -4,19 +4,14 @@ use std::sync::Arc;
 
 use stage1::{PhysMemory, PhysicalAddress};
 
+use crate::memory::own;
 use crate::{MemoryError, Range, RangeSet, Region, PAGE};
 
 /// The pages of the last copy, to be shared with the next one as far as nobody wrote to them.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    /// In rising order; none overlap.
-    pieces: Vec<Piece>,
-}
-
-#[derive(Debug)]
-struct Piece {
-    range: Range,
-    words: Arc<[u64]>,
+    /// Shared regions in rising order; none overlap.
+    regions: Arc<Vec<Region>>,
 }
 
 impl Copies {
@@ -31,50 +26,51 @@ impl Copies {
         wanted: Vec<Range>,
         unit: u64,
         written: Option<&RangeSet>,
-    ) -> Result<Vec<Region>, MemoryError> {
-        let mut last = std::mem::take(&mut self.pieces).into_iter().peekable();
-        let mut pieces = Vec::with_capacity(last.len());
+    ) -> Result<Arc<Vec<Region>>, MemoryError> {
+        let mut last = std::mem::take(own(&mut self.regions))
+            .into_iter()
+            .peekable();
+        let mut regions = Vec::with_capacity(last.len());
         for range in split(wanted, unit) {
             while last
-                .next_if(|piece| piece.range.base < range.base)
+                .next_if(|region| region.range().base < range.base)
                 .is_some()
             {}
-            let same = last.next_if(|piece| {
-                piece.range == range && !written.is_none_or(|written| written.touches(&range))
+            let same = last.next_if(|region| {
+                region.range() == range && !written.is_none_or(|written| written.touches(&range))
             });
-            let words = match same {
-                Some(piece) => piece.words,
-                None => copy(memory, range)?,
-            };
-            pieces.push(Piece { range, words });
+            regions.push(match same {
+                Some(region) => region,
+                None => Region::shared(range.base, words(memory, range)?.into()),
+            });
         }
-        self.pieces = pieces;
-        Ok(self.regions())
+        self.regions = Arc::new(regions);
+        Ok(self.regions.clone())
     }
 
-    /// The same where the pages are those of the last copy.
+    /// The same where the pages are those of the last copy. Where nobody has that one any more, just what was
+    /// written to is touched.
     pub fn patch<M: PhysMemory + ?Sized>(
         &mut self,
         memory: &M,
         written: &RangeSet,
-    ) -> Result<Vec<Region>, MemoryError> {
-        for at in written.touched(&self.pieces, |piece| piece.range) {
-            let piece = &mut self.pieces[at];
-            piece.words = copy(memory, piece.range)?;
+    ) -> Result<Arc<Vec<Region>>, MemoryError> {
+        let touched = written.touched(&self.regions, Region::range);
+        if !touched.is_empty() {
+            let regions = own(&mut self.regions);
+            for at in touched {
+                let region = &mut regions[at];
+                region.renew(words(memory, region.range())?);
+            }
         }
-        Ok(self.regions())
-    }
-
-    fn regions(&self) -> Vec<Region> {
-        let region = |piece: &Piece| Region::shared(piece.range.base, piece.words.clone());
-        self.pieces.iter().map(region).collect()
+        Ok(self.regions.clone())
     }
 }
 
-fn copy<M: PhysMemory + ?Sized>(memory: &M, range: Range) -> Result<Arc<[u64]>, MemoryError> {
+fn words<M: PhysMemory + ?Sized>(memory: &M, range: Range) -> Result<&[u64], MemoryError> {
     let bytes = usize::try_from(range.bytes).unwrap_or(usize::MAX);
     let words = memory.words(range.base, bytes / 8);
-    words.map(Arc::from).ok_or(MemoryError::NotMapped {
+    words.ok_or(MemoryError::NotMapped {
         address: range.base,
         bytes,
     })
@@ -148,15 +144,16 @@ mod tests {
         };
         let mut copies = Copies::default();
         let wanted = || vec![range(0, 0x3000)];
-        copies.renew(&memory(0), wanted(), PAGE, None).unwrap();
-        let before: Vec<_> = copies.pieces.iter().map(|p| p.words.as_ptr()).collect();
+        let words = |regions| {
+            let copy = Memory::part_of(&memory(0), regions);
+            [0, 1, 2].map(|page| copy.words(PhysicalAddress(page * PAGE), 1).unwrap()[0])
+        };
         let written = [range(0x1008, 8)].into_iter().collect();
-        let regions = copies.renew(&memory(7), wanted(), PAGE, Some(&written));
-        let after: Vec<_> = copies.pieces.iter().map(|p| p.words.as_ptr()).collect();
-        let same: Vec<_> = before.iter().zip(&after).map(|(a, b)| a == b).collect();
-        assert_eq!(same, [true, false, true]);
-        let copy = Memory::new(regions.unwrap(), ram.clone()).unwrap();
-        let first = |page: u64| copy.words(PhysicalAddress(page * PAGE), 1).unwrap()[0];
-        assert_eq!([first(0), first(1), first(2)], [0, 512 + 7, 1024]);
+        let before = copies.renew(&memory(0), wanted(), PAGE, None).unwrap();
+        let renewed = copies.renew(&memory(7), wanted(), PAGE, Some(&written));
+        let patched = copies.patch(&memory(9), &written).unwrap();
+        assert_eq!(words(before), [0, 512, 1024]);
+        assert_eq!(words(renewed.unwrap()), [0, 512 + 7, 1024]);
+        assert_eq!(words(patched), [0, 512 + 9, 1024]);
     }
 }

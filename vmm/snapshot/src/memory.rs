@@ -13,8 +13,8 @@ use crate::{Mapping, Range, RangeSet, PAGE};
 /// machine is paused, so none may be carried away.
 #[derive(Debug)]
 pub struct Memory {
-    /// Sorted by address; none overlap.
-    regions: Vec<Region>,
+    /// Sorted by address; none overlap. Shared only where all of them are [`Region::shared`].
+    regions: Arc<Vec<Region>>,
     /// The machine's RAM, saved or not; sorted and merged, so that two NUMA nodes that touch are
     /// one range.
     ram: Vec<Range>,
@@ -118,6 +118,24 @@ impl Region {
         self.range
     }
 
+    /// The same words at the same place, where they are shared.
+    fn again(&self) -> Option<Self> {
+        match &self.backing {
+            Backing::Shared(words) => Some(Self::shared(self.range.base, words.clone())),
+            Backing::Owned(_) | Backing::Mapped { .. } => None,
+        }
+    }
+
+    /// Has a shared region hold as many other words; whoever shared it keeps the old ones.
+    pub(crate) fn renew(&mut self, now: &[u64]) {
+        if let Backing::Shared(words) = &mut self.backing {
+            match Arc::get_mut(words) {
+                Some(words) => words.copy_from_slice(now),
+                None => *words = now.into(),
+            }
+        }
+    }
+
     /// The words at `offset` bytes into the region; the caller has checked that they are in it.
     fn words(&self, offset: u64, count: usize) -> &[u64] {
         match &self.backing {
@@ -151,6 +169,7 @@ impl Memory {
             }
         }
         let ram = ram.into_iter().collect::<RangeSet>().iter().collect();
+        let regions = Arc::new(regions);
         let memory = Self { regions, ram };
         match ranges
             .iter()
@@ -161,8 +180,8 @@ impl Memory {
         }
     }
 
-    /// The same of regions that rise and lie in the RAM of `like`, whose RAM it is.
-    pub(crate) fn part_of(like: &Memory, regions: Vec<Region>) -> Self {
+    /// The same of shared regions that rise and lie in the RAM of `like`, whose RAM it is.
+    pub(crate) fn part_of(like: &Memory, regions: Arc<Vec<Region>>) -> Self {
         Self {
             regions,
             ram: like.ram.clone(),
@@ -187,7 +206,7 @@ impl Memory {
                     address,
                     bytes: data.len(),
                 })?;
-        match &mut self.regions[index].backing {
+        match &mut own(&mut self.regions)[index].backing {
             Backing::Owned(words) => patch(words, offset, data),
             // The others keep theirs.
             Backing::Shared(words) => patch(Arc::make_mut(words), offset, data),
@@ -216,6 +235,15 @@ impl Memory {
         let offset = address.0 - range.base.0;
         (offset.checked_add(bytes)? <= range.bytes).then_some((index, offset))
     }
+}
+
+/// Regions that can be changed: nobody else has them, or the list is made again.
+pub(crate) fn own(regions: &mut Arc<Vec<Region>>) -> &mut Vec<Region> {
+    if Arc::get_mut(regions).is_none() {
+        // What others have as well is shared, every one of it.
+        *regions = Arc::new(regions.iter().filter_map(Region::again).collect());
+    }
+    Arc::get_mut(regions).expect("nobody else has had it yet")
 }
 
 /// Writes bytes from byte `offset` of `words` on.

@@ -66,28 +66,28 @@ impl RangeSet {
     }
 
     /// The pages whose bit is set, from bit 0 of the first word on, that of the page of `page` bytes at `base`: as
-    /// KVM and others log writes. Bits whose page no 64-bit address has are left out.
+    /// KVM and others log writes. Both are multiples of [`PAGE`]. Bits whose page no 64-bit address has are left out.
     pub fn from_bitmap(base: PhysicalAddress, page: u64, bitmap: &[u64]) -> Self {
-        let mut set = Self::new();
+        let address = |bit: u64| base.0.checked_add(bit.checked_mul(page)?);
+        let mut runs: Vec<(u64, u64)> = Vec::new();
         // Most words are 0, and what is set is in runs.
         for (index, &word) in bitmap.iter().enumerate().filter(|(_, word)| **word != 0) {
             let (mut rest, mut at) = (word, index as u64 * 64);
             while rest != 0 {
                 let gap = rest.trailing_zeros();
                 let run = (rest >> gap).trailing_ones();
-                let first = at + u64::from(gap);
-                let start = first
-                    .checked_mul(page)
-                    .and_then(|offset| base.0.checked_add(offset));
-                let bytes = u64::from(run).checked_mul(page);
-                if let Some((start, bytes)) = start.zip(bytes) {
-                    set.extend(Range::new(PhysicalAddress(start), bytes));
-                }
                 rest = rest.checked_shr(gap + run).unwrap_or(0);
+                let first = at + u64::from(gap);
                 at = first + u64::from(run);
+                match (runs.last_mut(), address(first).zip(address(at))) {
+                    (Some(last), Some((start, end))) if last.1 == start => last.1 = end,
+                    (_, Some(run)) => runs.push(run),
+                    (_, None) => {}
+                }
             }
         }
-        set
+        let ranges = runs.into_iter().collect();
+        Self { ranges }
     }
 
     /// Adds every page that `range` touches.

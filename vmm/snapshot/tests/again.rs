@@ -191,10 +191,7 @@ impl World {
 
     /// That the copy is whole and walks like the memory itself.
     fn compare(&self, copy: &Memory) -> Result<(), String> {
-        let regions = copy.regions().iter();
-        let held: BTreeMap<_, _> = regions
-            .flat_map(|region| pages_of(copy, region.range()))
-            .collect();
+        let held = held(copy);
         let whole = self.whole();
         let keys = |pages: &BTreeMap<u64, _>| pages.keys().copied().collect::<Vec<_>>();
         if keys(&held) != keys(&whole) {
@@ -213,6 +210,14 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// All that a copy holds, page by page.
+fn held(copy: &Memory) -> BTreeMap<u64, Vec<u64>> {
+    let regions = copy.regions().iter();
+    regions
+        .flat_map(|region| pages_of(copy, region.range()))
+        .collect()
 }
 
 fn link_to(layout: &Layout, table: u64) -> u64 {
@@ -301,6 +306,8 @@ proptest! {
         let mut world = World::new(layout);
         let (copy, _) = world.renew(None).unwrap();
         prop_assert_eq!(world.compare(&copy), Ok(()));
+        // A copy that somebody still has does not change.
+        let mut kept = Some((held(&copy), copy));
         for (changes, more) in steps {
             world.written = RangeSet::new();
             for change in &changes {
@@ -315,6 +322,10 @@ proptest! {
             let (copy, reread) = world.renew(Some(&written)).unwrap();
             prop_assert_eq!(world.compare(&copy), Ok(()), "after {:?}", changes);
             prop_assert!(reread.tables <= reread.of);
+            if let Some((before, kept)) = kept.take() {
+                prop_assert!(held(&kept) == before);
+            }
+            kept = (more.len() != 1).then(|| (held(&copy), copy));
         }
     }
 
