@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use protocol::{Advice, Outcome, ProcessId};
 use serde_json::json;
-use snapshot::Cpu;
 
 use super::row::{Row, Target, Times};
 use crate::capture::{self, Extent, Facts};
@@ -96,11 +95,12 @@ fn walk_and_copy(guest: &mut Guest, process: ProcessId, facts: Facts) -> Result<
     /// An interrupt may have taken the CPU away, at most so often.
     const STOPS: u32 = 400;
     let held = guest.held().find(|(id, _)| *id == process);
-    let checkpoint = held.and_then(|(_, process)| process.checkpoint);
+    let Some(checkpoint) = held.and_then(|(_, process)| process.checkpoint) else {
+        return Err(Error::Input(format!("{process} does not wait")));
+    };
     for _ in 0..STOPS {
-        let paused = guest.machine().pause()?;
-        let waits = |cpu: &&Cpu| checkpoint.as_ref().is_some_and(|at| at.holds(cpu));
-        let root = paused.cpus.iter().find(waits);
+        let paused = guest.machine().pause_at(checkpoint.nonce)?;
+        let root = paused.cpus.iter().find(|cpu| checkpoint.holds(cpu));
         if root.is_some() {
             let start = Instant::now();
             let (memory, cpus) = (&paused.memory, &paused.cpus);

@@ -1,0 +1,56 @@
+"""A look that reads again only what was written to sees what a whole look sees, on any machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from folioscope import Process, View
+from folioscope.guest import number
+
+# Only some have a record of writes.
+pytestmark = pytest.mark.every_machine
+
+# A software bit of Linux's, of which no CPU takes notice.
+DIRTY = 1 << 55
+
+
+def said(view: View) -> dict[str, Any]:
+    """The verdict, less what is measured."""
+    return {"entries": view.entries, "findings": view.findings, "not_judged": view.not_judged}
+
+
+def test_steps_of_a_process_seen_again(process: Process) -> None:
+    """Maps, writes, gives back and unmaps, and looks twice after each step: again, and whole."""
+    area = process.blocks(4)
+    process.look(again=True)
+    steps = [area.write, lambda: area.madvise("dontneed"), area.write, area.munmap]
+    for step in steps:
+        step()
+        with process.hold() as held:
+            again = held.judge(again=True)
+            whole = held.judge()
+        assert said(again) == said(whole)
+        assert "reread" not in whole.raw
+        if again.raw["reread"] is None:
+            assert "cannot tell which pages were written to" in again.raw["read_whole_because"]
+        else:
+            assert 0 < again.raw["reread"]["tables"] <= again.raw["reread"]["of"]
+
+
+def test_a_word_from_outside_is_seen(process: Process) -> None:
+    """No machine records what is written from outside, so the look after it is whole."""
+    area = process.blocks(1)
+    area.write()
+    process.look(again=True)
+    with process.hold() as held:
+        entry = held.judge(again=True).entry(area.address)
+        assert entry is not None
+        word, place = number(entry["word"]), entry["address"]
+        for now in (word ^ DIRTY, word):
+            process.guest.call("poke", pokes=[{"address": place, "word": hex(now)}])
+            view = held.judge(again=True)
+            assert view.word(area.address) == now
+            assert view.raw["reread"] is None
+            assert view.raw["read_whole_because"]
+        assert held.judge([(number(place), word)], again=True).raw["reread"] is None
