@@ -13,10 +13,24 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::device::{MmioDevice, Uart, VirtioConsole};
 
+/// How long the end of a line is waited for, in milliseconds.
+const LINGER: libc::c_int = 10;
+
+/// What a device wants of the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wants {
+    /// It would take bytes.
+    input: bool,
+    /// It has bytes that the host would not take.
+    output: bool,
+    /// It has bytes that more may soon follow.
+    lingers: bool,
+}
+
 /// A device with a stream to the host.
 pub(crate) trait HostSide: MmioDevice {
-    /// Whether it would take bytes from the host, and whether it has some that the host has not taken.
-    fn wants(&self) -> (bool, bool);
+    /// What it wants of the host now.
+    fn wants(&self) -> Wants;
 
     /// The host has sent something, on `stream` or on the device's own end of it. False at its end.
     fn readable(&mut self, stream: &UnixStream) -> bool;
@@ -26,8 +40,12 @@ pub(crate) trait HostSide: MmioDevice {
 }
 
 impl HostSide for Uart {
-    fn wants(&self) -> (bool, bool) {
-        (self.wants_input(), self.wants_output())
+    fn wants(&self) -> Wants {
+        Wants {
+            input: self.wants_input(),
+            output: self.wants_output(),
+            lingers: self.lingers(),
+        }
     }
 
     fn readable(&mut self, mut stream: &UnixStream) -> bool {
@@ -50,8 +68,12 @@ impl HostSide for Uart {
 }
 
 impl HostSide for VirtioConsole {
-    fn wants(&self) -> (bool, bool) {
-        (self.wants_input(), self.wants_output())
+    fn wants(&self) -> Wants {
+        Wants {
+            input: self.wants_input(),
+            output: self.wants_output(),
+            lingers: false,
+        }
     }
 
     fn readable(&mut self, _: &UnixStream) -> bool {
@@ -69,7 +91,7 @@ impl HostSide for VirtioConsole {
 pub(crate) struct Watched<D> {
     device: D,
     wake: Arc<EventFd>,
-    wanted: (bool, bool),
+    wanted: Wants,
 }
 
 impl<D: HostSide> Watched<D> {
@@ -77,7 +99,7 @@ impl<D: HostSide> Watched<D> {
         Self {
             device,
             wake: Arc::clone(wake),
-            wanted: (false, false),
+            wanted: Wants::default(),
         }
     }
 
@@ -106,12 +128,12 @@ impl<D: HostSide> MmioDevice for Watched<D> {
 
 /// The same, whatever the device is.
 trait Pollable: Send {
-    fn wants(&self) -> (bool, bool);
+    fn wants(&self) -> Wants;
     fn serve(&mut self, stream: &UnixStream, revents: i16) -> bool;
 }
 
 impl<D: HostSide> Pollable for Watched<D> {
-    fn wants(&self) -> (bool, bool) {
+    fn wants(&self) -> Wants {
         self.device.wants()
     }
 
@@ -156,10 +178,18 @@ impl Lane {
 /// The body of the thread: serves `lanes` until `quit` is set and `wake` written to.
 pub(crate) fn run(mut lanes: Vec<Lane>, wake: &EventFd, quit: &AtomicBool) {
     while !quit.load(Ordering::Acquire) {
+        let mut timeout = -1;
         let lane = |lane: &Lane| {
-            let (input, output) = lane.device().wants();
-            let events =
-                if input { libc::POLLIN } else { 0 } | if output { libc::POLLOUT } else { 0 };
+            let wants = lane.device().wants();
+            let mut events = 0;
+            if wants.input {
+                events |= libc::POLLIN;
+            }
+            if wants.output {
+                events |= libc::POLLOUT;
+            } else if wants.lingers {
+                timeout = LINGER;
+            }
             // A stream that nobody wants anything of is left out: its end would be told for ever.
             let fd = if lane.open && events != 0 {
                 lane.stream.as_raw_fd()
@@ -179,9 +209,15 @@ pub(crate) fn run(mut lanes: Vec<Lane>, wake: &EventFd, quit: &AtomicBool) {
         };
         let mut fds: Vec<libc::pollfd> = lanes.iter().map(lane).chain([woken]).collect();
         // SAFETY: pointer and count are those of one vector.
-        let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
         if ready < 0 {
             // Interrupted, or out of memory: either passes.
+            continue;
+        }
+        if ready == 0 {
+            for lane in lanes.iter().filter(|lane| lane.device().wants().lingers) {
+                lane.device().serve(&lane.stream, libc::POLLOUT);
+            }
             continue;
         }
         if fds[lanes.len()].revents != 0 {

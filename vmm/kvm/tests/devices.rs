@@ -148,7 +148,13 @@ impl Board {
         self.uart.lock().unwrap().receive(bytes)
     }
 
+    /// What the host hears, also of a line that has not ended: the I/O thread sees to that.
     fn heard(&mut self, bytes: usize) -> Vec<u8> {
+        let mut uart = self.uart.lock().unwrap();
+        if uart.lingers() {
+            uart.host_writable();
+        }
+        drop(uart);
         let mut buffer = vec![0; bytes];
         self.host.read_exact(&mut buffer).unwrap();
         buffer
@@ -173,13 +179,26 @@ impl Board {
 }
 
 #[test]
-fn output_goes_to_the_host_at_once() {
+fn output_goes_to_the_host_line_by_line() {
     let mut board = Board::started();
+    board.host.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 32];
     for &byte in b"Linux version 6.12\r\n" {
+        assert!(board.host.read(&mut buffer).is_err(), "before its end");
         assert_eq!(board.read(LSR) & TRANSMITTER_EMPTY, TRANSMITTER_EMPTY);
         board.write(DATA, byte);
     }
-    assert_eq!(board.heard(20), b"Linux version 6.12\r\n");
+    assert!(!board.uart.lock().unwrap().lingers());
+    assert_eq!(board.host.read(&mut buffer).unwrap(), 20);
+    assert_eq!(&buffer[..20], b"Linux version 6.12\r\n");
+    // One that never ends goes in parts.
+    for _ in 0..300 {
+        board.write(DATA, b'x');
+    }
+    assert!(board.uart.lock().unwrap().lingers());
+    let mut buffer = [0; 512];
+    assert_eq!(board.host.read(&mut buffer).unwrap(), 256);
+    assert_eq!(board.heard(44), [b'x'; 44]);
     assert_eq!(board.edges.take(), 0, "the driver wanted no interrupt");
     board.write(IER, RECEIVE_INTERRUPT | TRANSMIT_INTERRUPT);
     assert_eq!(board.edges.take(), 1);

@@ -11,6 +11,8 @@ pub(super) struct Host {
     /// What the host has still to take; at most `limit` bytes.
     waiting: VecDeque<u8>,
     limit: usize,
+    /// The host took none of it when it was last asked.
+    full: bool,
     /// The host takes nothing any more.
     deaf: bool,
 }
@@ -36,6 +38,7 @@ impl Host {
             stream,
             waiting: VecDeque::new(),
             limit,
+            full: false,
             deaf: false,
         }
     }
@@ -43,6 +46,16 @@ impl Host {
     /// Whether bytes wait for the host.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// How many do.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether they do because the host would not take them.
+    pub(super) fn is_full(&self) -> bool {
+        self.full && self.is_waiting()
     }
 
     /// How many more bytes can be kept.
@@ -63,12 +76,16 @@ impl Host {
 
     /// Gives the host as much as it takes now.
     pub(super) fn flush(&mut self) {
+        self.full = false;
         while !self.waiting.is_empty() {
             match self.stream.write(self.waiting.as_slices().0) {
                 Ok(0) => return,
                 Ok(taken) => drop(self.waiting.drain(..taken)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.full = true;
+                    return;
+                }
                 Err(_) => {
                     self.deaf = true;
                     self.waiting.clear();

@@ -19,6 +19,9 @@ const MOST_OUTPUT: usize = 2 * protocol::MAX_LINE;
 /// What is kept of the host's input while the guest takes none, in bytes.
 const MOST_INPUT: usize = 64 << 10;
 
+/// So many bytes go to the host even before a line ends.
+const BATCH: usize = 256;
+
 /// Interrupt Enable Register.
 const IER: u8 = 1;
 /// Interrupt Identification Register.
@@ -54,6 +57,7 @@ impl Uart {
         let output = Output {
             host: Host::new(out, MOST_OUTPUT),
             lost: 0,
+            ended: false,
         };
         Self {
             serial: Serial::new(Line(irq), output),
@@ -79,6 +83,12 @@ impl Uart {
     /// Whether output waits for the host to take it: then [`Uart::host_writable`] wants to be called
     /// when it can.
     pub fn wants_output(&self) -> bool {
+        self.serial.writer().host.is_full()
+    }
+
+    /// Whether output waits for the end of its line: then [`Uart::host_writable`] wants to be called
+    /// if that does not come soon.
+    pub fn lingers(&self) -> bool {
         self.serial.writer().host.is_waiting()
     }
 
@@ -172,17 +182,30 @@ impl Trigger for Line {
 struct Output {
     host: Host,
     lost: u64,
+    /// The last byte ended a line.
+    ended: bool,
+}
+
+impl Drop for Output {
+    /// The last words of a guest need not be a line.
+    fn drop(&mut self) {
+        self.host.flush();
+    }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let kept = self.host.keep(bytes);
         self.lost += (bytes.len() - kept) as u64;
+        self.ended = bytes.last() == Some(&b'\n');
         Ok(bytes.len())
     }
 
+    /// vm-superio flushes after each byte; a system call for each would be most of what a console costs.
     fn flush(&mut self) -> io::Result<()> {
-        self.host.flush();
+        if self.ended || self.host.waiting() >= BATCH {
+            self.host.flush();
+        }
         Ok(())
     }
 }
