@@ -2,17 +2,37 @@
 # Runs every test: lint, Rust, then pytest on real guests. Arguments go to pytest.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/toolchain.sh"
 cd "$ROOT"
 
 vmm/setup/lint.sh
 python=$(vmm/setup/python.sh)
-# The machine's own tests boot guests: with the pinned kernel and the rig's initramfs, and none may be left out.
-rust_tests() {
-    FOLIOSCOPE_TEST_IMAGE=$OUT/kernel-4k/Image FOLIOSCOPE_TEST_INITRD=$OUT/initramfs.cpio FOLIOSCOPE_TEST_REQUIRE_GUEST=1 \
-        CARGO_TARGET_DIR=$CACHE/cargo/host cargo test --locked --workspace --features machine/guest-tests
-}
+# The machines' own tests boot guests: with the pinned kernel and the rig's initramfs, and none may be left out.
+export FOLIOSCOPE_TEST_IMAGE=$OUT/kernel-4k/Image FOLIOSCOPE_TEST_INITRD=$OUT/initramfs.cpio FOLIOSCOPE_TEST_REQUIRE_GUEST=1
+features=machine/guest-tests
+if [ "$(uname -m)" = aarch64 ]; then
+    [ ! -w /dev/kvm ] || features+=,kvm/guest-tests
+else
+    features+=,carrier/carrier-tests
+    export FOLIOSCOPE_TEST_CARRIER=$OUT/carrier.cpio
+fi
+rust_tests() { CARGO_TARGET_DIR=$CACHE/cargo/host cargo test --locked --workspace --features "$features"; }
 step cargo-test 'Rust tests' rust_tests
-passed=$(awk '/^test result: ok/ {passed += $4} END {print passed + 0}' "$LOGS/cargo-test.log")
+
+# The monitor's tests on KVM: where this host has none, in a carrier that has, at EL2 itself (VHE) and not (nVHE).
+carried_tests() {
+    local carrier="$OUT/folioscope carrier exec --kernel $OUT/carrier-kernel/Image --initrd $OUT/carrier.cpio --out $LOGS"
+    RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/arm64 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static' \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$carrier $1 --" \
+        cargo test --locked --target "$GUEST_TARGET" -p kvm --features guest-tests "${@:2}"
+}
+if [ "$(uname -m)" != aarch64 ]; then
+    step kvm-test-vhe "the monitor's tests on KVM with VHE" carried_tests '' --lib --tests
+    step kvm-test-nvhe "the monitor's tests on KVM without VHE" carried_tests --nvhe --test kvm
+fi
+shopt -s nullglob
+passed=$(awk '/^test result: ok/ {passed += $4} END {print passed + 0}' "$LOGS"/cargo-test.log "$LOGS"/kvm-test-*.log)
 [ "$passed" -gt 0 ] || die "no Rust test ran; the whole output is in $LOGS/cargo-test.log"
 say "$passed Rust tests passed; now pytest on real guests"
 exec "$python" -m pytest tests "$@"

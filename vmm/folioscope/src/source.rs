@@ -95,10 +95,12 @@ impl SourceOptions {
         let taken = take(&socket, &core, self.pid);
         let snapshot = taken.and_then(|()| Ok(read_core(&core)?));
         let _ = std::fs::remove_file(&core);
-        Ok(Source {
-            snapshot: snapshot?,
-            kind: "tcg",
-        })
+        let snapshot = snapshot?;
+        let kind = match snapshot.notes.machine.as_str() {
+            "kvm" => "kvm",
+            _ => "tcg",
+        };
+        Ok(Source { snapshot, kind })
     }
 
     fn foreign(&self, socket: &Path, need: Need) -> Result<Source, Error> {
