@@ -41,6 +41,8 @@ pub struct Reread {
     pub tables: Result<snapshot::Reread, String>,
     /// What of the stop went into the record of writes, the tables and the copy.
     pub took: Duration,
+    /// What of that went into the record of writes.
+    pub record: Duration,
 }
 
 impl Reread {
@@ -50,6 +52,7 @@ impl Reread {
         Self {
             tables: Err(why.into()),
             took: Duration::ZERO,
+            record: Duration::ZERO,
         }
     }
 
@@ -66,6 +69,7 @@ impl Reread {
         Self {
             tables,
             took: self.took + next.took,
+            record: self.record + next.record,
         }
     }
 }
@@ -94,16 +98,18 @@ impl Guest {
         let mut reread = None;
         let capture = self.stop_and_copy(process, others, |paused, seen| {
             let start = Instant::now();
-            let (copy, tables) = match missing {
-                Some(why) => {
-                    let (copy, _) = renew(&mut LastCopy::default(), paused, seen, extent, None)?;
-                    (copy, Err(why))
-                }
-                None => recopy(&mut last, paused, seen, extent)?,
+            let written = match missing {
+                Some(why) => Err(why),
+                None => paused
+                    .written()?
+                    .ok_or_else(|| "the machine's record of writes has ended".into()),
             };
+            let record = start.elapsed();
+            let (copy, tables) = recopy(&mut last, paused, seen, extent, written)?;
             reread = Some(Reread {
                 tables,
                 took: start.elapsed(),
+                record,
             });
             Ok(copy)
         })?;
@@ -144,17 +150,21 @@ impl Guest {
 
 type Copied = (Memory, Result<snapshot::Reread, String>);
 
-/// Copies what was written to since `last`, and everything where there is none; the copy is the next `last`.
+/// Copies what was `written` to since `last`, and everything where that cannot be told; the copy is the next `last`.
 fn recopy(
     last: &mut Option<LastCopy>,
-    paused: &mut Paused<'_>,
+    paused: &Paused<'_>,
     seen: &Seen<'_>,
     extent: Extent,
+    written: Result<RangeSet, String>,
 ) -> Result<Copied, Error> {
-    let Some(written) = paused.written()? else {
-        let (copy, _) = renew(&mut LastCopy::default(), paused, seen, extent, None)?;
-        *last = None;
-        return Ok((copy, Err("the machine's record of writes has ended".into())));
+    let written = match written {
+        Ok(written) => written,
+        Err(why) => {
+            *last = None;
+            let (copy, _) = renew(&mut LastCopy::default(), paused, seen, extent, None)?;
+            return Ok((copy, Err(why)));
+        }
     };
     let why = match last {
         Some(_) => None,

@@ -45,13 +45,14 @@ pub fn measure(guest: &mut Guest, process: ProcessId) -> Result<Vec<Row>, Error>
     guest.recapture(process, &[], Extent::default())?;
 
     let (mut whole, mut again) = ([vec![], vec![]], [vec![], vec![]]);
-    let (mut read, mut tables) = (0, 0);
+    let (mut read, mut tables, mut record) = (0, 0, vec![]);
     for round in 1..=ROUNDS {
         guest.release(process)?;
         guest.op(process, write(address + round * FAULT, FAULT))?;
         guest.hold(process)?;
         let (captured, reread) = guest.recapture(process, &[], Extent::default())?;
         again[0].push(reread.took);
+        record.push(reread.record);
         again[1].push(captured.stopped);
         let found = reread.tables.map_err(Error::Input)?;
         (read, tables) = (found.tables.max(read), found.of);
@@ -68,8 +69,12 @@ pub fn measure(guest: &mut Guest, process: ProcessId) -> Result<Vec<Row>, Error>
         let [again, whole] = [again, whole].map(|times| times.median() * 1e6);
         format!("{what}: {again:.0} us, and {whole:.0} us for a whole capture")
     };
-    let what = format!("{read} of {tables} tables read again at most; log, tables and copy");
-    let detail = |(again, whole): &(Times, Times)| json!({"again": again.detail(), "whole": whole.detail(), "reread": read, "tables": tables});
+    let record = Times::new(record);
+    let what = format!(
+        "{read} of {tables} tables read again at most; the machine's log ({:.0} us), tables and copy",
+        record.median() * 1e6
+    );
+    let detail = |(again, whole): &(Times, Times)| json!({"again": again.detail(), "whole": whole.detail(), "log": record.detail(), "reread": read, "tables": tables});
     Ok(vec![
         Row {
             name: NAME.into(),
