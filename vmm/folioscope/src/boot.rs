@@ -48,6 +48,11 @@ fn qemu(
     initrd: &Path,
     scratch: &Path,
 ) -> Result<Box<dyn Machine>, Error> {
+    if options.hugepages {
+        return Err(Error::Input(
+            "--hugepages is for guests on KVM, and this one runs under TCG; leave it out, or see --machine".into(),
+        ));
+    }
     let mut config = Config::new(&kernel.image, scratch);
     config.qemu.clone_from(&options.qemu);
     config.initrd = Some(initrd.to_path_buf());
@@ -75,6 +80,7 @@ fn kvm(
     config.initrd = Some(initrd.to_path_buf());
     config.memory_bytes = options.memory;
     config.smp = options.smp;
+    config.hugepages = options.hugepages;
     config.cmdline = command_line(
         "console=ttyS0 earlycon=uart8250,mmio,0x9000000",
         &options.append,

@@ -54,6 +54,15 @@ pub enum CarrierMode {
     Nvhe,
 }
 
+/// Set where this host is a carrier: its KVM runs in an emulated machine.
+pub const CARRIED: &str = "FOLIOSCOPE_CARRIED";
+
+/// Whether this host is a carrier.
+#[must_use]
+pub fn carried() -> bool {
+    std::env::var_os(CARRIED).is_some()
+}
+
 /// The guest to boot.
 #[derive(Args, Clone, Debug)]
 pub struct GuestOptions {
@@ -84,6 +93,9 @@ pub struct GuestOptions {
     /// Number of CPUs
     #[arg(long, visible_alias = "cpus", value_name = "N", default_value_t = 2)]
     pub smp: u32,
+    /// Back the guest's memory with huge pages of the host (on KVM)
+    #[arg(long)]
+    pub hugepages: bool,
     /// More words for the guest's command line
     #[arg(
         long,
@@ -122,6 +134,7 @@ impl GuestOptions {
     #[must_use]
     pub fn machine_kind(&self) -> &'static str {
         match self.machine() {
+            MachineName::Kvm if carried() => "kvm-in-tcg",
             MachineName::Kvm => "kvm",
             _ => "tcg",
         }

@@ -97,6 +97,11 @@ impl Config {
         }
         option("cpus", &self.smp.to_string());
         option("memory", &format!("{}K", self.memory_bytes / 1024));
+        if self.hugepages {
+            words.push("--hugepages".to_owned());
+        }
+        let mut option =
+            |name: &str, value: &str| words.push(format!("--{name} {}", quoted(value)));
         // Last, as with QEMU: it is the longest.
         option("append", &self.cmdline);
         words.join(" ")

@@ -271,6 +271,10 @@ impl Machine for Kvm {
         &self.console
     }
 
+    fn exits(&self) -> Option<Vec<(&'static str, u64)>> {
+        Some(self.counts.read().rows().to_vec())
+    }
+
     fn status(&mut self) -> Status {
         if let Err(killed) = self.check_there() {
             return Status::Lost {

@@ -53,6 +53,11 @@ pub trait Machine: Debug + Send {
     /// The guest's console: what it printed so far, and a way to type.
     fn console(&self) -> &Console;
 
+    /// How often the CPUs left the guest for the monitor so far, and why; `None` where that is not counted.
+    fn exits(&self) -> Option<Vec<(&'static str, u64)>> {
+        None
+    }
+
     /// What the machine does now.
     fn status(&mut self) -> Status;
 

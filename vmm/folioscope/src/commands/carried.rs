@@ -8,7 +8,7 @@ use clap::CommandFactory as _;
 use super::carrier::{connect, end_as, exec, CarrierOptions};
 use super::{Cli, Outcome};
 use crate::kernel::check_16k;
-use crate::options::{CarrierMode, GranuleName, GuestOptions, MachineName};
+use crate::options::{CarrierMode, GranuleName, GuestOptions, MachineName, CARRIED};
 use crate::scratch;
 use crate::Error;
 
@@ -42,10 +42,12 @@ fn carry(guest: &GuestOptions) -> Outcome {
         })?;
     let mut argv = vec![program.to_string_lossy().into_owned()];
     argv.extend(rewritten(&arguments, |name| takes_value(&arguments, name)));
-    // Inside, the standard output is a pipe.
-    let extra = io::stdout()
-        .is_terminal()
-        .then(|| ("CLICOLOR_FORCE".to_owned(), "1".to_owned()));
+    let set = |name: &str| (name.to_owned(), "1".to_owned());
+    let mut extra = vec![set(CARRIED)];
+    if io::stdout().is_terminal() {
+        // Inside, it is a pipe.
+        extra.push(set("CLICOLOR_FORCE"));
+    }
     let ended = match std::env::var_os("FOLIOSCOPE_CARRIER") {
         Some(socket) => exec(connect(Path::new(&socket))?, argv, extra)?,
         None => {

@@ -234,7 +234,7 @@ pub fn connect(socket: &std::path::Path) -> Result<UnixStream, Error> {
 pub fn exec(
     connection: UnixStream,
     argv: Vec<String>,
-    extra: Option<(String, String)>,
+    extra: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Ended, Error> {
     let text = |text: std::ffi::OsString| text.into_string().ok();
     let start = Start {

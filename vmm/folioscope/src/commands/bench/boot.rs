@@ -87,7 +87,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
 }
 
 /// Starts a session; gives how long it took to its ready line, and the kernel's command line.
-fn session(options: &GuestOptions) -> Result<(Duration, String), Error> {
+pub fn session(options: &GuestOptions) -> Result<(Duration, String), Error> {
     let mut command = ourselves(&["session"], options)?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let start = Instant::now();

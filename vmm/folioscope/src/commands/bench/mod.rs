@@ -8,6 +8,7 @@ mod bare;
 mod boot;
 mod checkpoint;
 mod dump;
+mod exits;
 mod row;
 mod tour;
 mod walk;
@@ -24,7 +25,7 @@ use serde_json::json;
 use super::Outcome;
 use crate::guest::unexpected;
 use crate::ops::{advise, map, write};
-use crate::options::GuestOptions;
+use crate::options::{GuestOptions, MachineName};
 use crate::{Error, EXIT_OK};
 use row::Row;
 
@@ -56,12 +57,14 @@ impl Bench {
         let started = Instant::now();
         let progress = Progress { started };
         let (mut rows, mut failed) = (Vec::new(), None);
+        let on_kvm = self.guest.machine() == MachineName::Kvm;
         for part in Part::value_variants() {
             if !self.only.is_empty() && !self.only.contains(part) {
                 continue;
             }
             let measured = match part {
                 Part::Walk => walk::measure(&self.guest, &progress),
+                Part::Boot if on_kvm => exits::measure(&self.guest, &progress),
                 Part::Boot => boot::measure(&self.guest, &progress),
                 Part::Checkpoint => checkpoint::measure(&self.guest, &progress),
                 Part::Dump => dump::measure(&self.guest, &progress),
@@ -150,6 +153,14 @@ fn ourselves(arguments: &[&str], options: &GuestOptions) -> Result<Command, Erro
         command.arg("--vmlinux").arg(vmlinux);
     }
     command.arg("--initrd").arg(&options.initrd);
+    let machine = match options.machine() {
+        MachineName::Kvm => "kvm",
+        _ => "tcg",
+    };
+    command.args(["--machine", machine]);
+    if options.hugepages {
+        command.arg("--hugepages");
+    }
     command.args(["--granule", options.granule.name()]);
     command.args(["--cpu", &options.cpu]);
     command.args(["--memory", &options.memory.to_string()]);
