@@ -27,6 +27,8 @@ from .layout import LAYOUTS, Layout
 OUT = Path(os.environ.get("FOLIOSCOPE_OUT") or ROOT / "out")
 # Guests that stay booted side by side; each takes the memory that its kernel touches, some 100 MiB.
 KEEP = 4
+# The policy of tests on carried machines: that of `make run`.
+CARRIED_POLICY = "variable"
 CPUS_WITHOUT_16K = {"cortex-a53", "cortex-a57", "cortex-a72"}
 
 
@@ -74,9 +76,17 @@ def _parametrized(metafunc: pytest.Metafunc, name: str) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out granules that were not asked for; tests of one guest follow each other, so that it boots once."""
     granules = config.getoption("--granule").split(",")
-    left_out = [
-        i for i in items if hasattr(i, "callspec") and i.callspec.params.get("granule", granules[0]) not in granules
-    ]
+
+    def unwanted(item: pytest.Item) -> bool:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if params.get("granule", granules[0]) not in granules:
+            return True
+        # An emulated host is slow, and which machine runs a guest has nothing to do with its policy: one will do,
+        # unless more are asked for by naming the machine.
+        carried = params.get("machine") in machines.CARRIED and config.getoption("--machine") == "auto"
+        return carried and params.get("policy", CARRIED_POLICY) != CARRIED_POLICY
+
+    left_out = [item for item in items if unwanted(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
