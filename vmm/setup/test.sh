@@ -28,8 +28,10 @@ carried_tests() {
         cargo test --locked --target "$GUEST_TARGET" -p kvm --features guest-tests "${@:2}"
 }
 if [ "$(uname -m)" != aarch64 ]; then
-    step kvm-test-vhe "the monitor's tests on KVM with VHE" carried_tests '' --lib --tests
-    step kvm-test-nvhe "the monitor's tests on KVM without VHE" carried_tests --nvhe --test kvm
+    step kvm-test-vhe "the monitor's tests on KVM with VHE" carried_tests '' --lib --test kvm
+    # What enters and leaves the guest in another way there.
+    step kvm-test-nvhe "the monitor's tests on KVM without VHE" carried_tests --nvhe --test kvm -- \
+        boot pausing waiting written nonsense gicv2
 fi
 shopt -s nullglob
 passed=$(awk '/^test result: ok/ {passed += $4} END {print passed + 0}' "$LOGS"/cargo-test.log "$LOGS"/kvm-test-*.log)
