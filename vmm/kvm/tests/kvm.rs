@@ -524,6 +524,30 @@ fn a_guest_that_ends_is_told_from_one_that_is_silent() {
 }
 
 #[test]
+fn a_user_without_the_right_is_told_whose_it_is() {
+    let Some(_work) = Work::new("right") else {
+        return;
+    };
+    let told = std::thread::spawn(|| {
+        const NOBODY: libc::c_long = 65534;
+        let change = [libc::SYS_setresgid, libc::SYS_setresuid];
+        // SAFETY: plain system calls, which change what this thread may do, and no other's.
+        let changed = change.map(|call| unsafe { libc::syscall(call, NOBODY, NOBODY, NOBODY) });
+        (changed == [0, 0]).then(kvm::check_host)
+    });
+    match told.join().unwrap() {
+        Some(Err(error)) => {
+            let told = error.to_string();
+            assert!(told.contains("belongs to group "), "{told}");
+            assert!(told.contains("usermod -aG "), "{told}");
+        }
+        // A host whose users may all use it, or one of them who runs this.
+        Some(Ok(())) => eprintln!("NOT TESTED: everybody may use /dev/kvm"),
+        None => eprintln!("NOT TESTED: this user cannot become another"),
+    }
+}
+
+#[test]
 fn huge_pages_serve() {
     let Some(mut work) = Work::new("huge") else {
         return;

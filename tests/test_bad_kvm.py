@@ -1,0 +1,179 @@
+"""A host or an input that KVM cannot serve, and guests that die on it: one sentence, status 2, nothing left.
+
+On a host without KVM of its own the commands run in a carrier, which is such a host.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folioscope import machines
+from folioscope.client import COMMAND, ROOT
+from folioscope.plugin import OUT
+
+from command import BOOT_SECONDS, Ended, Running, folioscope
+
+KERNEL = ROOT / "out" / "kernel-4k"
+AT_ONCE = 30.0
+CARRIED = platform.machine() != "aarch64"
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def carrier() -> Iterator[dict[str, str]]:
+    """The environment of commands on a host with KVM: this one, or a carrier's."""
+    if not CARRIED:
+        yield {}
+        return
+    carriers = machines.Carriers(OUT / "tests")
+    yield carriers.environment("kvm-in-tcg", "max")
+    carriers.close()
+
+
+@pytest.fixture
+def run(carrier: dict[str, str], tmp_path: Path) -> Run:
+    """`folioscope run` on KVM, with the options of the test."""
+
+    def run(*options: Any, memory: str = "256M", seconds: float = AT_ONCE) -> Ended:
+        machine = "kvm-in-tcg" if CARRIED else "kvm"
+        words = ("run", "--machine", machine, "--only", "munmap", "--memory", memory, "--out", tmp_path, *options)
+        return folioscope(*words, seconds=seconds, **carrier)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def inside(carrier: dict[str, str]) -> Callable[[str], str]:
+    """A shell's words on the host that has KVM; in a carrier only, where they do no harm."""
+    if not CARRIED:
+        pytest.skip("it changes /dev, which is the carrier's to change")
+    busybox = next(Path.home().joinpath(".cache/folioscope").glob("busybox-*/busybox"), None)
+    assert busybox, "there is no busybox for the carrier"
+
+    def inside(words: str) -> str:
+        arguments = [str(COMMAND), "carrier", "exec", "--", str(busybox), "sh", "-c", words]
+        environment = {"PATH": "/usr/bin:/bin", **carrier}
+        return subprocess.check_output(arguments, cwd=ROOT, env=environment, text=True, timeout=60)
+
+    return inside
+
+
+def told(ended: Ended, *words: str) -> None:
+    """Each of the words is in the one sentence."""
+    sentence = ended.sentence()
+    missing = [word for word in words if word not in sentence]
+    assert not missing, f"{missing} not in: {sentence}"
+
+
+@pytest.mark.skipif(not CARRIED, reason="an arm64 host has KVM, or may have")
+def test_a_host_that_is_not_arm64(tmp_path: Path) -> None:
+    """It is told what it can do instead."""
+    ended = folioscope("run", "--machine", "kvm", "--out", tmp_path, seconds=AT_ONCE)
+    told(ended, "--machine kvm needs an arm64 host", platform.machine(), "kvm-in-tcg")
+
+
+def test_no_kvm(run: Run, inside: Callable[[str], str]) -> None:
+    """The device is not there: what it takes, and what works without."""
+    inside("mv /dev/kvm /dev/kvm.away")
+    try:
+        told(run(), "there is no /dev/kvm", "started at EL2", "kvm-in-tcg or tcg")
+    finally:
+        inside("mv /dev/kvm.away /dev/kvm")
+
+
+@pytest.mark.parametrize("cpus", [0, 9, 4096])
+def test_cpus_that_no_guest_has(run: Run, cpus: int) -> None:
+    """The number, and how many there may be."""
+    told(run("--cpus", cpus), f"a guest with {cpus} CPU", "8")
+
+
+@pytest.mark.parametrize("memory", ["1M", "4096G"])
+def test_memory_that_the_host_does_not_have(run: Run, memory: str) -> None:
+    """The size in bytes, and what it may be."""
+    size = {"1M": 1 << 20, "4096G": 1 << 42}[memory]
+    told(run(memory=memory), str(size), "memory of this host")
+
+
+def test_huge_pages_that_the_host_does_not_have(run: Run, inside: Callable[[str], str]) -> None:
+    """None are reserved: where to reserve them."""
+    assert inside("cat /proc/sys/vm/nr_hugepages").strip() == "0"
+    told(run("--hugepages"), "nr_hugepages")
+
+
+def test_a_32_bit_kernel(run: Run, tmp_path: Path) -> None:
+    """An Arm zImage is recognised (Documentation/arch/arm/booting.rst): its magic is at 0x24."""
+    path = tmp_path / "zImage"
+    path.write_bytes(bytes(0x24) + bytes.fromhex("18286f01") + bytes(4096))
+    told(run("--kernel", path), str(path), "32-bit")
+
+
+def test_a_kernel_that_never_starts(run: Run, tmp_path: Path) -> None:
+    """Half a kernel: nothing on the console, and where the CPUs stand."""
+    path, image = tmp_path / "Image", (KERNEL / "Image").read_bytes()
+    path.write_bytes(image[: len(image) // 2])
+    ended = run("--kernel", path, "--boot-timeout", 5, seconds=BOOT_SECONDS)
+    told(ended, "did not speak within 5 s", "console is empty", "bundles/")
+    assert "CPU 0 at EL1: PC 0x" in ended.err
+
+
+def test_a_kernel_that_dies_early(run: Run, tmp_path: Path) -> None:
+    """Its own last words, and where it stands by symbol; the bundle has the rest."""
+    garbage = tmp_path / "initrd"
+    garbage.write_bytes(random.Random(1).randbytes(100_000))
+    ended = run("--initrd", garbage, seconds=BOOT_SECONDS)
+    told(ended, "the guest's kernel panicked", "Kernel panic - not syncing: VFS")
+    assert "CPU 0 at EL1: PC 0xffff8000" in ended.err and "+0x" in ended.err, ended.err
+    kept = next((tmp_path / "bundles").iterdir())
+    assert {path.name for path in kept.iterdir()} >= {"why.txt", "command.txt", "console.log", "registers.txt"}
+    assert "Unable to mount root fs" in (kept / "console.log").read_text(errors="replace")
+    assert "folioscope boot --machine kvm" in (kept / "command.txt").read_text()
+
+
+def test_a_guest_leaves_nothing(run: Run, inside: Callable[[str], str]) -> None:
+    """After one that was judged, and one that was not, no process of ours is left, and so no memory of theirs."""
+    assert run(seconds=BOOT_SECONDS).status == 0
+    assert run("--cpus", "9").status == 2
+    assert "folioscope-arm64" not in inside("ps")
+
+
+def test_a_monitor_by_itself(carrier: dict[str, str], tmp_path: Path) -> None:
+    """`boot --console` shows the guest's console and ends with the guest."""
+    machine = "kvm-in-tcg" if CARRIED else "kvm"
+    words = ["boot", "--machine", machine, "--console", "--out", str(tmp_path), "--cpus", "1"]
+    words += ["--append", "rdinit=/bin/busybox -- poweroff -f"]
+    with Running(words, carrier) as running:
+        ended = running.end(BOOT_SECONDS)
+    assert ended.status == 0, ended.err
+    assert "Linux version" in ended.out and "reboot: Power down" in ended.out
+
+
+@pytest.mark.skipif(not CARRIED, reason="there is no carrier")
+def test_a_carrier_that_ends(tmp_path: Path) -> None:
+    """A session whose carrier goes away is lost with a sentence, and does not hang."""
+    carriers = machines.Carriers(OUT / "tests")
+    environment = carriers.environment("kvm-in-tcg", "max")
+    try:
+        words = [str(COMMAND), "session", "--machine", "kvm-in-tcg", "--out", str(tmp_path), "--memory", "256M"]
+        with subprocess.Popen(
+            words,
+            cwd=ROOT,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as session:
+            assert session.stdout and session.stderr
+            assert "ready" in json.loads(session.stdout.readline())
+            carriers.close()
+            assert session.wait(timeout=20) == 2
+            assert b"carrier" in session.stderr.read()
+    finally:
+        carriers.close()
