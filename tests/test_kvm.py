@@ -1,6 +1,7 @@
-"""A host or an input that KVM cannot serve, and guests that die on it: one sentence, status 2, nothing left.
+"""KVM as its user meets it: by default where it is; hosts and input that it cannot serve; guests that die on it.
 
-On a host without KVM of its own the commands run in a carrier, which is such a host.
+What cannot be served ends in one sentence and status 2, with nothing left running. On a host without KVM of its own
+the commands run in a carrier, which is such a host.
 """
 
 from __future__ import annotations
@@ -71,6 +72,16 @@ def told(ended: Ended, *words: str) -> None:
     sentence = ended.sentence()
     missing = [word for word in words if word not in sentence]
     assert not missing, f"{missing} not in: {sentence}"
+
+
+def test_kvm_is_the_default_where_it_is(carrier: dict[str, str], tmp_path: Path) -> None:
+    """On an arm64 host with /dev/kvm, `auto` means our own monitor."""
+    report = tmp_path / "report.json"
+    words = ["run", "--only", "munmap", "--memory", "256M", "--out", str(tmp_path), "--json", str(report)]
+    if CARRIED:
+        words = ["carrier", "exec", "--", str((ROOT / "out" / "folioscope-arm64").resolve()), *words]
+    assert folioscope(*words, seconds=BOOT_SECONDS, **carrier).status == 0
+    assert json.loads(report.read_text())["machine"]["kind"] == "kvm"
 
 
 @pytest.mark.skipif(not CARRIED, reason="an arm64 host has KVM, or may have")
