@@ -130,11 +130,10 @@ class Rig:
             self._guests[wanted] = self._guests.pop(wanted)
             return guest
         self.drop(wanted)
-        if wanted.machine in machines.CARRIED:
-            # Another carrier than the one that there is ends the guests in that one.
-            for other in list(self._guests):
-                if other.machine in machines.CARRIED and (other.machine, other.cpu) != (wanted.machine, wanted.cpu):
-                    self.drop(other)
+        # Another carrier than the one that there is, or none, ends the guests in that one.
+        for other in list(self._guests):
+            if other.machine in machines.CARRIED and (other.machine, other.cpu) != (wanted.machine, wanted.cpu):
+                self.drop(other)
         environment = self._carriers.environment(wanted.machine, wanted.cpu)
         while len(self._guests) >= KEEP:
             self.drop(next(iter(self._guests)))
