@@ -15,6 +15,9 @@ use crate::Error;
 /// What a carrier needs for itself besides the guest's memory, in bytes.
 const OVERHEAD: u64 = 1 << 30;
 
+/// What the largest guest of `bench` has, in bytes.
+const BENCH_MEMORY: u64 = 4 << 30;
+
 /// Options that are the carrier's, and the machine itself.
 const LEFT_OUT: [&str; 4] = ["machine", "carrier-mode", "cpu", "qemu"];
 
@@ -55,20 +58,22 @@ fn carry(guest: &GuestOptions) -> Outcome {
                 std::path::absolute(&guest.out).map_err(Error::io("find the working directory"))?;
             std::fs::create_dir_all(&out)
                 .map_err(Error::io(format!("make the directory {}", out.display())))?;
+            let command = arguments.first().map(String::as_str);
+            let memory = match command {
+                Some("bench") => guest.memory.max(BENCH_MEMORY),
+                _ => guest.memory,
+            };
             let carrier = CarrierOptions {
                 cpu: guest.cpu.clone(),
                 nvhe: guest.carrier_mode == CarrierMode::Nvhe,
                 qemu: guest.qemu.clone(),
                 writable: vec![out.clone()],
                 out: guest.out.clone(),
-                memory: guest
-                    .memory
-                    .saturating_add(OVERHEAD)
-                    .max(CarrierOptions::MEMORY),
+                memory: memory.saturating_add(OVERHEAD).max(CarrierOptions::MEMORY),
                 ..CarrierOptions::default()
             }
             .start()?;
-            if arguments.first().is_some_and(|command| command == "boot") {
+            if command == Some("boot") {
                 // Others cannot look into the guest from outside the carrier.
                 let socket =
                     scratch::of(&out.join("carriers"), std::process::id()).join("carrier.sock");

@@ -26,6 +26,8 @@ const LEAVES: [u32; 4] = [
     0x17ff_ffff, // b -4
 ];
 
+const IMAGE_BYTES: usize = 4096;
+
 pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, Error> {
     let options = GuestOptions {
         smp: 1,
@@ -91,10 +93,11 @@ fn bare(options: &GuestOptions) -> Result<f64, Error> {
     let mut image = vec![0; 64];
     image[..4].copy_from_slice(&LEAVES[0].to_le_bytes());
     // image_size, flags (little endian, 4K, anywhere) and the magic.
-    image[16..24].copy_from_slice(&4096u64.to_le_bytes());
+    image[16..24].copy_from_slice(&(IMAGE_BYTES as u64).to_le_bytes());
     image[24..32].copy_from_slice(&0xau64.to_le_bytes());
     image[56..60].copy_from_slice(b"ARM\x64");
     image.extend(LEAVES[1..].iter().flat_map(|word| word.to_le_bytes()));
+    image.resize(IMAGE_BYTES, 0);
     std::fs::write(&path, image).map_err(Error::io(format!("write {}", path.display())))?;
     let options = GuestOptions {
         kernel: Some(path),
