@@ -40,6 +40,20 @@ class CommandFailed(RuntimeError):
         return self.detail.get("name") if self.kind == "errno" else None
 
 
+def end_with_input(child: subprocess.Popen[bytes]) -> None:
+    """Closes a child's standard input, which ends it; one that does not end is killed."""
+    if child.stdin:
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
+    try:
+        child.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    if child.stdout:
+        child.stdout.close()
+
+
 class Session:
     """One guest, booted by ``folioscope session``."""
 
@@ -122,14 +136,5 @@ class Session:
 
     def close(self) -> None:
         """Ends the guest: closing its input is all that it takes."""
-        if self._child.stdin:
-            with contextlib.suppress(BrokenPipeError):
-                self._child.stdin.close()
-        try:
-            self._child.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
-        if self._child.stdout:
-            self._child.stdout.close()
+        end_with_input(self._child)
         self._log.close()

@@ -6,7 +6,6 @@ with KVM under QEMU's emulated EL2. A carrier boots once and serves many guests.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from .client import COMMAND, ROOT, GuestLost
+from .client import COMMAND, ROOT, GuestLost, end_with_input
 
 # The carried machines, and how the command is told: a host that runs at EL2 itself (VHE), and one that does not.
 CARRIED = {"kvm-in-tcg": "vhe", "kvm-in-tcg-nvhe": "nvhe"}
@@ -79,16 +78,7 @@ class Carrier:
 
     def close(self) -> None:
         """Ends it, and every guest in it."""
-        if self._child.stdin:
-            with contextlib.suppress(BrokenPipeError):
-                self._child.stdin.close()
-        try:
-            self._child.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
-        if self._child.stdout:
-            self._child.stdout.close()
+        end_with_input(self._child)
         self._log.close()
         shutil.rmtree(self._place, ignore_errors=True)
 

@@ -326,18 +326,13 @@ impl Guest {
 
     /// What a snapshot of this guest says about it.
     fn notes(&self, processes: Vec<Process>) -> Notes {
+        let machine = &self.link.machine;
         Notes {
-            taken_at: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs(),
-            machine: self.link.machine.kind().into(),
-            machine_command: self.link.machine.command_line(),
             kernel_release: self.hello.kernel_release.clone(),
             command_line: self.hello.cmdline.clone(),
             page_size: self.hello.page_size,
             processes,
-            ..Notes::default()
+            ..Notes::now(machine.kind(), machine.command_line())
         }
     }
 }

@@ -231,13 +231,8 @@ impl Kvm {
         // it resumes the guest. The locks order the guest's writes before our reads.
         let memory = unsafe { self.ram.live() }?;
         let notes = Notes {
-            machine: self.kind().into(),
-            machine_command: self.command_line.clone(),
             command_line: self.cmdline.clone(),
-            taken_at: std::time::SystemTime::UNIX_EPOCH
-                .elapsed()
-                .map_or(0, |since| since.as_secs()),
-            ..Notes::default()
+            ..Notes::now(self.kind(), self.command_line.clone())
         };
         Ok(Snapshot {
             cpus,

@@ -1,6 +1,7 @@
 //! What is known of a guest beyond its registers and memory.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +94,19 @@ impl Checkpoint {
             && pc >= self.pc_first
             && pc < self.pc_end
             && cpu.general.x.get(usize::from(self.register)) == Some(&self.nonce)
+    }
+}
+
+impl Notes {
+    /// Notes about a machine of that kind, started so, as it is now.
+    pub fn now(machine: impl Into<String>, machine_command: String) -> Self {
+        let taken_at = SystemTime::UNIX_EPOCH.elapsed();
+        Self {
+            taken_at: taken_at.map_or(0, |since| since.as_secs()),
+            machine: machine.into(),
+            machine_command,
+            ..Self::default()
+        }
     }
 }
 

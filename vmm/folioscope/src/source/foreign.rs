@@ -192,16 +192,12 @@ impl Foreign {
         let regime = cpus.iter();
         let regime = regime.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
         let [major, minor, micro] = found.version;
+        let command = format!("QEMU {major}.{minor}.{micro}, {}", found.machine);
         Notes {
-            taken_at: std::time::SystemTime::UNIX_EPOCH
-                .elapsed()
-                .map_or(0, |since| since.as_secs()),
-            machine: format!("qemu-{}", found.accelerator),
-            machine_command: format!("QEMU {major}.{minor}.{micro}, {}", found.machine),
             kernel_release: self.release.clone().unwrap_or_default(),
             page_size: regime.map(|it| it.granule.bytes()).max().unwrap_or(0),
             processes,
-            ..Notes::default()
+            ..Notes::now(format!("qemu-{}", found.accelerator), command)
         }
     }
 }
