@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::os::fd::FromRawFd as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -201,14 +202,11 @@ fn more_ranges_than_e_phnum_holds() {
     const PAGES: u64 = 70_000;
     let base = PhysicalAddress(0x4000_0000);
     let ram = range(base.0, 2 * PAGES);
-    let file = Scratch::new("zeros");
-    let zeros = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(file.path())
-        .unwrap();
+    // SAFETY: the name is a C string; the call returns a new descriptor or an error.
+    let fd = unsafe { libc::memfd_create(c"zeros".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the descriptor is new and nobody else's.
+    let zeros = unsafe { File::from_raw_fd(fd) };
     zeros.set_len(ram.bytes).unwrap();
     let mapping = snapshot::Mapping::shared(&zeros, ram.bytes as usize).unwrap();
     // SAFETY: nobody else knows the file.
