@@ -36,13 +36,9 @@ build_agent() {
     AARCH64_CC=$linker RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/guest step agent 'the guest agent' "$ROOT/guest/build.sh" --locked
     cp "$CACHE/cargo/guest/$GUEST_TARGET/release/folioscope-agent" "$1/"
 }
-# The command itself for a carrier: static, so that it needs nothing of the file system there.
-arm64_cargo() {
-    cd "$ROOT" && RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/arm64 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$GUEST_TARGET" "$@"
-}
+# The command itself for a carrier.
 build_arm64_command() {
-    step arm64-command 'folioscope for arm64' arm64_cargo -p folioscope
+    (cd "$ROOT" && step arm64-command 'folioscope for arm64' arm64_cargo build --release --locked -p folioscope)
     cp "$CACHE/cargo/arm64/$GUEST_TARGET/release/folioscope" "$1/"
 }
 build_carrier() {

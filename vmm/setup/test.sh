@@ -20,13 +20,7 @@ rust_tests() { CARGO_TARGET_DIR=$CACHE/cargo/host cargo test --locked --workspac
 step cargo-test 'Rust tests' rust_tests
 
 # The monitor's tests on KVM: where this host has none, in a carrier that has, at EL2 itself (VHE) and not (nVHE).
-carried_tests() {
-    local carrier="$OUT/folioscope carrier exec --kernel $OUT/carrier-kernel/Image --initrd $OUT/carrier.cpio --out $LOGS"
-    RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/arm64 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static' \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$carrier $1 --" \
-        cargo test --locked --target "$GUEST_TARGET" -p kvm --features guest-tests "${@:2}"
-}
+carried_tests() { CARRIER_OPTIONS=$1 arm64_cargo test --locked -p kvm --features guest-tests "${@:2}"; }
 if [ "$(uname -m)" != aarch64 ]; then
     step kvm-test-vhe "the monitor's tests on KVM with VHE" carried_tests '' --lib --test kvm
     # What enters and leaves the guest in another way there.

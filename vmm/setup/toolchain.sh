@@ -32,6 +32,18 @@ guest_rustc() {
 }
 guest_rust_ok() { guest_rustc >/dev/null; }
 
+# arm64_cargo ARGUMENT...: cargo for arm64, with static programs that need nothing of the file system where they run;
+# what it runs itself runs in a carrier.
+arm64_cargo() {
+    local rustc
+    rustc=$(guest_rustc)
+    RUSTC=$rustc RUSTDOC=$(dirname "$rustc")/rustdoc CARGO_TARGET_DIR=$CACHE/cargo/arm64 CARGO_BUILD_TARGET=$GUEST_TARGET \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static' RUSTDOCFLAGS='-C target-feature=+crt-static' \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$OUT/folioscope carrier exec --kernel $OUT/carrier-kernel/Image --initrd $OUT/carrier.cpio --out $LOGS ${CARRIER_OPTIONS:-} --" \
+        cargo "$@"
+}
+
 # guest_clippy ARGUMENT...: clippy of the compiler that builds the guest side, for what exists on arm64 alone.
 guest_clippy() {
     local rustc
