@@ -43,6 +43,8 @@ impl Default for MapOptions {
 
 /// Characters of a page line, and of a line of blocks.
 const WIDTH: usize = 64;
+/// Columns of a line that is not a finding's, nor the reason why something was not judged.
+const COLUMNS: usize = 100;
 /// Broken blocks that are shown page by page below a VMA's overview.
 const BROKEN_SHOWN: usize = 8;
 
@@ -59,21 +61,39 @@ pub fn draw(
         .filter_map(|(state, name)| Some(format!("{} {name}", blocks.get(state)?)))
         .collect::<Vec<_>>()
         .join(", ");
-    writeln!(
-        out,
-        "{bold}{} ({}){bold:#}  pages of {}, blocks of {}: {}",
-        verdict.process.name,
-        verdict.process.pid,
+    let who = format!("{} ({})", verdict.process.name, verdict.process.pid);
+    write!(out, "{bold}{who}{bold:#}")?;
+    let text = format!(
+        "  pages of {}, blocks of {}: {}",
         bytes(verdict.page_size),
         bytes(verdict.block_size),
         if states.is_empty() { "none" } else { &states }
-    )?;
+    );
+    wrapped(out, who.chars().count(), &text)?;
     for vma in &verdict.vmas {
         if vma.mapped > 0 || options.empty || broken(vma) {
             draw_vma(out, verdict, vma, options)?;
         }
     }
     Ok(())
+}
+
+/// Ends a line that has `column` characters with `text`, and goes on in the next where a word would be beyond the
+/// last column.
+pub(crate) fn wrapped(out: &mut impl Write, mut column: usize, text: &str) -> io::Result<()> {
+    for (index, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if index > 0 && column + 1 + length > COLUMNS {
+            write!(out, "\n    ")?;
+            column = 4;
+        } else if index > 0 {
+            write!(out, " ")?;
+            column += 1;
+        }
+        write!(out, "{word}")?;
+        column += length;
+    }
+    writeln!(out)
 }
 
 const NAMES: [(BlockState, &str); 9] = [
@@ -123,7 +143,7 @@ fn draw_vma(
         "{bold}{:012x}-{:012x} {} {}{bold:#}",
         vma.start.0, vma.end.0, vma.permissions, vma.name
     )?;
-    writeln!(out, "  {}", facts.join(", "))?;
+    wrapped(out, 0, &format!("  {}", facts.join(", ")))?;
     // Lines of more than WIDTH pages take more than one.
     let pages = verdict.block_size / verdict.page_size;
     let lines = vma.rows.len() * (pages as usize).div_ceil(WIDTH);
@@ -195,9 +215,9 @@ fn page_line(
             true => write!(out, "  {:012x} ", row.va.0)?,
             false => write!(out, "{:15}", "")?,
         }
-        // Keep to 100 columns: 15 for the address, 2 for the frame, 1 between.
+        // 15 columns for the address, 2 for the frame, 1 between.
         let room = if last {
-            82usize.saturating_sub(chunk.len())
+            (COLUMNS - 18).saturating_sub(chunk.len())
         } else {
             0
         };

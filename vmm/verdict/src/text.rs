@@ -75,7 +75,7 @@ pub fn write_step(out: &mut impl Write, step: &Step, options: &TextOptions) -> i
                 .iter()
                 .map(|(name, size)| format!("{name} {}", map::bytes(*size)))
                 .collect();
-            writeln!(out, "  {region}: {}", sizes.join(", "))?;
+            map::wrapped(out, 0, &format!("  {region}: {}", sizes.join(", ")))?;
         }
         for note in &kernel.notes {
             writeln!(out, "  note: {note}")?;

@@ -2,7 +2,7 @@
 
 use super::guest::*;
 use crate::dump::{dump, DumpOptions, Format};
-use crate::map::{draw, MapOptions};
+use crate::map::{draw, wrapped, MapOptions};
 use crate::text::{self, TextOptions};
 use crate::{junit, ktap, Kernel, Machine, NotJudged, Outcome, Report, Step};
 use stage1::testing::Layout;
@@ -64,12 +64,39 @@ fn colour_adds_nothing_but_colour() {
 }
 
 #[test]
+fn a_long_line_goes_on_in_the_next() {
+    let of = |column, text: &str| {
+        let mut out = Vec::new();
+        wrapped(&mut out, column, text).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(of(7, "  4 folded, 1 in part"), "  4 folded, 1 in part\n");
+    // "  orders" and 18 times " 4 x1" are 98 characters.
+    let orders = format!("  orders{}", " 4 x1".repeat(18));
+    assert_eq!(of(0, &format!("{orders} 3")), format!("{orders} 3\n"));
+    assert_eq!(
+        of(0, &format!("{orders} 30 x2")),
+        format!("{orders}\n    30 x2\n")
+    );
+    assert_eq!(of(3, &orders), format!("{}\n    x1\n", &orders[..95]));
+    let word = "w".repeat(150);
+    assert_eq!(
+        of(0, &format!("a {word} b")),
+        format!("a\n    {word}\n    b\n")
+    );
+}
+
+#[test]
 fn no_line_is_wider_than_100_columns_in_any_format() {
     for mut guest in Guest::all() {
         guest.fold(0, written());
         guest.spread(1, written());
         guest.spread(2, read_only());
         guest.change(2 * guest.members + 7, |word| word | UFFD_WP | SPECIAL);
+        // A VMA whose orders alone fill a line.
+        for order in 0..12 {
+            guest.record(VA, order);
+        }
         for lines in [1, 1000] {
             let options = MapOptions {
                 lines,
