@@ -7,6 +7,7 @@ the commands run in a carrier, which is such a host.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import random
 import subprocess
@@ -19,7 +20,7 @@ from folioscope import machines
 from folioscope.client import COMMAND, ROOT
 from folioscope.plugin import OUT
 
-from command import BOOT_SECONDS, Ended, Running, folioscope
+from command import BOOT_SECONDS, Ended, Running, folioscope, wait_until
 
 KERNEL = ROOT / "out" / "kernel-4k"
 AT_ONCE = 30.0
@@ -56,7 +57,9 @@ def inside(carrier: dict[str, str]) -> Callable[[str], str]:
     """A shell's words on the host that has KVM; in a carrier only, where they do no harm."""
     if not CARRIED:
         pytest.skip("it changes /dev, which is the carrier's to change")
-    busybox = next(Path.home().joinpath(".cache/folioscope").glob("busybox-*/busybox"), None)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path(cache) / "folioscope")
+    busybox = next(cache.glob("busybox-*/busybox"), None)
     assert busybox, "there is no busybox for the carrier"
 
     def inside(words: str) -> str:
@@ -148,11 +151,26 @@ def test_a_kernel_that_dies_early(run: Run, tmp_path: Path) -> None:
     assert "folioscope boot --machine kvm" in (kept / "command.txt").read_text()
 
 
-def test_a_guest_leaves_nothing(run: Run, inside: Callable[[str], str]) -> None:
-    """After one that was judged, and one that was not, no process of ours is left, and so no memory of theirs."""
+def test_a_guest_leaves_nothing(
+    run: Run, inside: Callable[[str], str], carrier: dict[str, str], tmp_path: Path
+) -> None:
+    """After one that was judged, one that was not, and one that was killed, no process of ours is left, and so no memory
+    of theirs."""
+
+    def ours() -> int:
+        return inside("readlink /proc/[0-9]*/exe || true").split().count(str(program))
+
+    program = (ROOT / "out" / "folioscope-arm64").resolve()
+    words = ["boot", "--machine", "kvm-in-tcg", "--memory", "256M", "--out", str(tmp_path / "killed")]
+    with Running(words, carrier) as running:
+        assert wait_until(lambda: ours() == 1, BOOT_SECONDS), (
+            "a guest that runs is not seen: nor would one that is left"
+        )
+        running.child.kill()
+    assert wait_until(lambda: ours() == 0, AT_ONCE)
     assert run(seconds=BOOT_SECONDS).status == 0
     assert run("--cpus", "9").status == 2
-    assert "folioscope-arm64" not in inside("ps")
+    assert ours() == 0
 
 
 def test_a_monitor_by_itself(carrier: dict[str, str], tmp_path: Path) -> None:

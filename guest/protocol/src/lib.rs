@@ -1,7 +1,7 @@
 //! What the host and the guest's agent say to each other.
 //!
 //! One JSON object per line, in both directions, over a byte channel: the virtio serial port
-//! [`PORT_NAME`], or, on a kernel without virtio, the second PL011 UART. The host sends
+//! [`PORT_NAME`], or, on a kernel without virtio, the second UART. The host sends
 //! [`Request`]s; the guest sends [`Message`]s: one [`Hello`] as soon as it is ready, one [`Reply`]
 //! per request (not always in the order of the requests), and [`Event`]s that nobody asked for.
 //!

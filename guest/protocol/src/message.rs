@@ -105,7 +105,7 @@ pub enum Event {
 pub enum Channel {
     /// The virtio serial port [`PORT_NAME`](crate::PORT_NAME).
     Virtio,
-    /// The second PL011 UART.
+    /// The second UART, a PL011 or a 16550.
     Uart,
     /// Standard input and output: the agent is not the init of a guest, but under test.
     Stdio,

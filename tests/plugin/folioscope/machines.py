@@ -69,7 +69,12 @@ class Carrier:
         if not line:
             self.close()
             raise GuestLost(f"the carrier of {machine} did not come up; its words are in {self._log.name}")
-        self.ready = json.loads(line)
+        self.ready = json.loads(line)["ready"]
+        mode = self.ready["hello"]["kvm"]
+        if mode != CARRIED[machine]:
+            # Or one kind of host would be tested twice, and the other not at all.
+            self.close()
+            raise GuestLost(f"expected a carrier of kind {CARRIED[machine]} for {machine} on {cpu} and found {mode}")
 
     @property
     def alive(self) -> bool:
@@ -121,7 +126,8 @@ class Agreement:
         if (machine := params.get("machine")) is None:
             return
         if report.when == "call" or report.outcome != "passed":
-            self._seen[item.nodeid.replace(machine, "*", 1)][machine] = report.outcome
+            test, bracket, values = item.nodeid.rpartition("[")
+            self._seen[test + bracket + values.replace(machine, "*", 1)][machine] = report.outcome
 
     def differences(self) -> tuple[int, list[str]]:
         """How many tests ran on several machines, and a line for each that did not end alike."""
