@@ -154,7 +154,7 @@ def test_a_kernel_that_dies_early(run: Run, tmp_path: Path) -> None:
 def test_a_guest_leaves_nothing(
     run: Run, inside: Callable[[str], str], carrier: dict[str, str], tmp_path: Path
 ) -> None:
-    """After one that was judged, one that was not, and one that was killed, no process of ours is left, and so no memory
+    """After one that was judged, one that was not, and one that was killed, no process of ours is left, nor memory
     of theirs."""
 
     def ours() -> int:
