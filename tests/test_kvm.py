@@ -158,7 +158,9 @@ def test_a_guest_leaves_nothing(
     of theirs."""
 
     def ours() -> int:
-        return inside("readlink /proc/[0-9]*/exe || true").split().count(str(program))
+        # One at a time: Debian 12's busybox takes no more.
+        links = inside("for link in /proc/[0-9]*/exe; do readlink $link; done; true")
+        return links.split().count(str(program))
 
     program = (ROOT / "out" / "folioscope-arm64").resolve()
     words = ["boot", "--machine", "kvm-in-tcg", "--memory", "256M", "--out", str(tmp_path / "killed")]
