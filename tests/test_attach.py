@@ -95,10 +95,11 @@ class Qemu:
         """One QMP command, on a connection of its own."""
         with Lines(self.qmp) as lines:
             lines.ask(None)
-            lines.ask({"execute": "qmp_capabilities"})
-            answer = lines.ask({"execute": command, "arguments": arguments})
-            while "event" in answer:
-                answer = lines.ask(None)
+            # An event of what another client did may come before any answer, the first one's included.
+            for line in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
+                answer = lines.ask(line)
+                while "event" in answer:
+                    answer = lines.ask(None)
             return answer["return"]
 
     def state(self) -> tuple[str, list[str], list[str]]:

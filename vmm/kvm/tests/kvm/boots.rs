@@ -1,0 +1,209 @@
+//! What a guest can be given: CPUs, memory, interrupt controllers, places, ways to speak.
+
+use std::time::Instant;
+
+use kvm::fdt::Gic;
+use kvm::Kvm;
+use machine::{Machine, MachineError, Status};
+use protocol::{Command, Outcome};
+use snapshot::Range;
+use stage1::{Half, PhysMemory, PhysicalAddress};
+
+use crate::guest::{physical, word, Guest, Work, ANSWER, BOOT};
+
+#[test]
+fn one_to_eight_cpus_boot_and_can_be_read() {
+    let Some(mut work) = Work::new("cpus") else {
+        return;
+    };
+    for smp in [1, 4, 8] {
+        work.config.smp = smp;
+        let start = Instant::now();
+        let mut guest = Guest::boot(&work.config);
+        println!(
+            "{smp} CPUs, {:?}: hello after {:?}; exits: {}",
+            guest.machine.gic(),
+            start.elapsed(),
+            guest.machine.exits()
+        );
+        assert_eq!(guest.machine.status(), Status::Running);
+        let range = Range::new(PhysicalAddress(0x4000_0000), 512 << 20).unwrap();
+        assert_eq!(guest.machine.ram(), [range]);
+        let paused = guest.machine.pause().unwrap();
+        assert_eq!(paused.cpus.len(), smp as usize);
+        for (index, cpu) in paused.cpus.iter().enumerate() {
+            let system = &cpu.system;
+            assert_eq!(cpu.index, index);
+            assert!(cpu.el() <= 1);
+            assert_eq!(system.sctlr_el1 & 1, 1, "the MMU is on");
+            assert_ne!(system.tcr_el1 & 0x3f, 0, "T0SZ");
+            assert!(system.id_aa64mmfr.iter().all(Option::is_some));
+            assert_eq!(
+                system.vbar_el1.unwrap() >> 60,
+                0xf,
+                "vectors in the upper half"
+            );
+            if cpu.el() == 1 {
+                assert_eq!(cpu.general.sp >> 60, 0xf, "the kernel's stack");
+                assert_eq!(cpu.general.sp_el0.unwrap() >> 60, 0xf, "the current task");
+            }
+            // The kernel's text is where its own tables say.
+            let there = physical(&paused, cpu, Half::Upper, system.vbar_el1.unwrap());
+            assert_ne!(word(&paused, there), 0);
+        }
+        std::mem::forget(paused);
+        assert_eq!(guest.machine.status(), Status::Paused);
+        drop(guest.machine.pause().unwrap());
+        assert_eq!(guest.machine.status(), Status::Running);
+        assert!(matches!(guest.ask(Command::Ping {}), Outcome::Pong { .. }));
+        let exits = guest.machine.exits();
+        assert!(exits.mmio_writes > 0 && exits.mmio_reads > 0 && exits.interrupted > 0);
+    }
+}
+
+#[test]
+fn a_gicv2_serves_where_there_is_no_other() {
+    let Some(work) = Work::new("gicv2") else {
+        return;
+    };
+    match Kvm::start_with(&work.config, Some(Gic::V2)) {
+        Ok(machine) => {
+            assert_eq!(machine.gic(), Gic::V2);
+            let mut guest = Guest::with(machine, &work.config);
+            assert!(matches!(guest.ask(Command::Ping {}), Outcome::Pong { .. }));
+        }
+        // A GICv3 without the compatible mode has none.
+        Err(error) => {
+            println!("this host has no GICv2: {error}");
+            assert!(error.to_string().contains("neither a GICv3"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_kernel_runs_at_another_place() {
+    let Some(mut work) = Work::new("offset") else {
+        return;
+    };
+    work.config.load_offset = 34 << 20;
+    let mut guest = Guest::boot(&work.config);
+    let paused = guest.machine.pause().unwrap();
+    let cpu = paused.cpus[0];
+    let there = physical(&paused, &cpu, Half::Upper, cpu.system.vbar_el1.unwrap());
+    assert!(there.0 >= 0x4000_0000 + (34 << 20), "{there}");
+}
+
+#[test]
+fn large_memory_is_addressed() {
+    let Some(mut work) = Work::new("large") else {
+        return;
+    };
+    work.config.memory_bytes = 2 << 30;
+    let mut guest = match Kvm::start(&work.config) {
+        // A host with less has nothing to try.
+        Err(MachineError::Config(error)) => return println!("{error}"),
+        other => Guest::with(other.unwrap(), &work.config),
+    };
+    let paused = guest.machine.pause().unwrap();
+    assert!(paused
+        .memory
+        .words(PhysicalAddress(0xbfff_f000), 512)
+        .is_some());
+}
+
+#[test]
+fn huge_pages_serve() {
+    let Some(mut work) = Work::new("huge") else {
+        return;
+    };
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    let free: u64 = free.map_or(0, |text| text.trim().parse().unwrap());
+    work.config.hugepages = true;
+    if free < work.config.memory_bytes >> 21 {
+        let error = Kvm::start(&work.config).unwrap_err().to_string();
+        return assert!(error.contains("nr_hugepages"), "{error}");
+    }
+    let mut guest = Guest::boot(&work.config);
+    guest.machine.log_writes(true).unwrap();
+    assert!(matches!(guest.ask(Command::Ping {}), Outcome::Pong { .. }));
+    let mut paused = guest.machine.pause().unwrap();
+    let written = paused.written().unwrap().unwrap();
+    println!(
+        "of {free} huge pages: {} KiB written to",
+        written.bytes() / 1024
+    );
+    assert!(!written.is_empty() && written.bytes() < 64 << 20);
+}
+
+#[test]
+fn typing_on_the_console_reaches_the_guest() {
+    let Some(mut work) = Work::new("typing") else {
+        return;
+    };
+    work.config.cmdline = "console=ttyS0 quiet rdinit=/bin/busybox -- sh".into();
+    let machine = Kvm::start(&work.config).unwrap();
+    assert!(
+        machine.console().wait_for("# ", BOOT),
+        "{}",
+        machine.console().tail()
+    );
+    machine.console().write(b"echo $((6 * 7))-typed\n").unwrap();
+    let seen = machine.console().wait_for("42-typed", ANSWER);
+    assert!(seen, "{}", machine.console().tail());
+    // More than a FIFO holds, at once.
+    let long = "x".repeat(900);
+    machine
+        .console()
+        .write(format!("echo {long}-long | wc -c\n").as_bytes())
+        .unwrap();
+    assert!(
+        machine.console().wait_for("\n906", ANSWER),
+        "{}",
+        machine.console().tail()
+    );
+}
+
+#[test]
+fn the_second_uart_serves_where_there_is_no_virtio() {
+    let Some(mut work) = Work::new("uart") else {
+        return;
+    };
+    work.config.cmdline += " folioscope.channel=uart";
+    let mut guest = Guest::boot(&work.config);
+    for _ in 0..20 {
+        assert!(matches!(guest.ask(Command::Ping {}), Outcome::Pong { .. }));
+    }
+    let text = "z".repeat(20_000);
+    let command = Command::WriteFile {
+        path: "/tmp/long".into(),
+        text: text.clone(),
+        process: None,
+        create: true,
+    };
+    guest.ask(command);
+    let command = Command::ReadFile {
+        path: "/tmp/long".into(),
+        process: None,
+        offset: 0,
+        max: None,
+    };
+    match guest.ask(command) {
+        Outcome::File(file) => assert_eq!(file.content, protocol::Content::Text(text)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn two_guests_do_not_meet() {
+    let Some(work) = Work::new("two") else { return };
+    let mut one = Guest::boot(&work.config);
+    let mut other = work.config.clone();
+    other.work_dir = work.folder.join("other");
+    let mut two = Guest::boot(&other);
+    let paused = one.machine.pause().unwrap();
+    assert!(matches!(two.ask(Command::Ping {}), Outcome::Pong { .. }));
+    drop(paused);
+    one.machine.kill();
+    assert_eq!(two.machine.status(), Status::Running);
+    assert!(matches!(two.ask(Command::Ping {}), Outcome::Pong { .. }));
+}
