@@ -50,8 +50,9 @@ pub struct Kvm {
     threads: Vec<JoinHandle<()>>,
     quit: Arc<AtomicBool>,
     wake: Arc<EventFd>,
-    /// Until the machine is ended.
+    /// The two devices that are asked something besides what the guest asks; until the machine is ended.
     virtio: Option<Arc<Mutex<Watched<VirtioConsole>>>>,
+    uart: Option<Arc<Mutex<Watched<Uart>>>>,
     counts: Arc<Counts>,
     console: Console,
     channel: Channel,
@@ -102,7 +103,7 @@ impl Kvm {
         let (console, console_end) = pair()?;
         let (uart, uart_end) = pair()?;
         let (port, port_end) = pair()?;
-        board.uart(layout::CONSOLE, layout::CONSOLE_SPI, console_end)?;
+        let first_uart = board.uart(layout::CONSOLE, layout::CONSOLE_SPI, console_end)?;
         board.uart(layout::AGENT_UART, layout::AGENT_UART_SPI, uart_end)?;
         let virtio = board.virtio(&ram, port_end)?;
         let Board { bus, lanes, .. } = board;
@@ -119,6 +120,7 @@ impl Kvm {
             quit: Arc::default(),
             wake: Arc::clone(&wake),
             virtio: Some(virtio),
+            uart: Some(first_uart),
             counts: Arc::default(),
             console: console.map_err(system("start the console's thread"))?,
             channel: Channel::new(vec![lane(port)?, lane(uart)?], transcript),
@@ -180,10 +182,21 @@ impl Kvm {
         Ok(())
     }
 
+    /// How the guest ended, if it has; what it said last is on the console then.
+    fn end(&self) -> Option<End> {
+        let end = self.gate.end()?;
+        if let Some(uart) = &self.uart {
+            // It need not be a line, which is what goes there at once.
+            let mut uart = uart.lock().unwrap_or_else(PoisonError::into_inner);
+            uart.with(Uart::host_writable);
+        }
+        Some(end)
+    }
+
     /// The reason why nothing will come from the guest any more, if there is one.
     fn ended(&self) -> Result<(), MachineError> {
         let console = || self.console.tail();
-        match self.gate.end() {
+        match self.end() {
             Some(End::Ended { reset }) => Err(MachineError::Ended {
                 reset,
                 console: console(),
@@ -277,7 +290,7 @@ impl Machine for Kvm {
                 stderr: String::new(),
             };
         }
-        match self.gate.end() {
+        match self.end() {
             Some(End::Ended { reset }) => Status::Ended { reset },
             Some(End::Crashed) => Status::Panicked,
             Some(End::Lost(status)) => Status::Lost {
@@ -351,8 +364,9 @@ impl Machine for Kvm {
             // One that panicked has said so on standard error.
             let _ = thread.join();
         }
-        // The threads had the other devices; with the last one the console's stream ends.
+        // The threads had the others; with the last one the console's stream ends.
         self.virtio = None;
+        self.uart = None;
         self.console.finish();
     }
 }
@@ -402,10 +416,15 @@ struct Board<'a> {
 }
 
 impl Board<'_> {
-    fn uart(&mut self, base: u64, spi: u32, stream: UnixStream) -> Result<(), KvmError> {
+    fn uart(
+        &mut self,
+        base: u64,
+        spi: u32,
+        stream: UnixStream,
+    ) -> Result<Arc<Mutex<Watched<Uart>>>, KvmError> {
         let irq = Spi::connect(&self.vm.fd, spi)?;
         let device = Uart::new(irq, copy(&stream)?);
-        self.add(base, layout::UART_BYTES, device, stream).map(drop)
+        self.add(base, layout::UART_BYTES, device, stream)
     }
 
     fn virtio(

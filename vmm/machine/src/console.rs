@@ -2,18 +2,27 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::stream::poll;
+
 /// How much of the console's end is kept in memory, in bytes.
 const TAIL: usize = 64 * 1024;
+
+/// How long the reader may take for what has come: it has nothing else to do, but may have to wait for a processor.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// What an arm64 kernel prints when it gives up (kernel/panic.c).
 const PANIC: &[u8] = b"Kernel panic - not syncing";
 
 /// The guest's console.
+///
+/// What a machine has put on it is seen by whoever asks afterwards: a machine that says that its guest has ended
+/// can rely on the last words being here.
 #[derive(Debug)]
 pub struct Console {
     input: UnixStream,
@@ -65,7 +74,7 @@ impl Console {
 
     /// The end of what the guest printed, up to 64 KiB.
     pub fn tail(&self) -> String {
-        let state = self.shared.lock();
+        let state = self.settled();
         let start = state.tail.len().saturating_sub(TAIL);
         String::from_utf8_lossy(&state.tail[start..]).into_owned()
     }
@@ -74,10 +83,22 @@ impl Console {
     ///
     /// Bytes that are no longer kept are left out.
     pub fn since(&self, from: u64) -> (Vec<u8>, u64) {
-        let state = self.shared.lock();
+        let state = self.settled();
         let kept_from = state.total - state.tail.len() as u64;
         let start = from.clamp(kept_from, state.total) - kept_from;
         (state.tail[start as usize..].to_vec(), state.total)
+    }
+
+    /// The state, with what was on its way when this was called.
+    fn settled(&self) -> MutexGuard<'_, State> {
+        let state = self.shared.lock();
+        let wanted = state.total + queued(&self.input);
+        let missing = |state: &mut State| !state.closed && state.total < wanted;
+        let waited = self
+            .shared
+            .changed
+            .wait_timeout_while(state, SETTLE, missing);
+        waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
     }
 
     /// Waits until `text` is in the console's end; false if it is not within `timeout`, or the
@@ -126,18 +147,39 @@ fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
         .position(|window| window == needle)
 }
 
+/// How many bytes can be read from the stream.
+fn queued(stream: &UnixStream) -> u64 {
+    let mut count: libc::c_int = 0;
+    // SAFETY: this request fills one int, which is ours.
+    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::FIONREAD, &mut count) };
+    match result {
+        0 => u64::try_from(count).unwrap_or(0),
+        _ => 0,
+    }
+}
+
 fn copy(mut from: UnixStream, mut log: File, shared: &Shared) {
+    /// Between two looks, if nothing comes.
+    const LONG: Duration = Duration::from_secs(3600);
     let mut chunk = [0; 16 * 1024];
     loop {
+        let mut readable = [libc::pollfd {
+            fd: from.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        if !poll(&mut readable, Instant::now() + LONG).unwrap_or(true) {
+            continue;
+        }
+        // Read under the lock: who holds it finds each byte here or in the stream.
+        let mut state = shared.lock();
         let count = match from.read(&mut chunk) {
             Ok(0) => break,
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => break,
         };
-        let logged = log.write_all(&chunk[..count]);
-        let mut state = shared.lock();
-        if let Err(error) = logged {
+        if let Err(error) = log.write_all(&chunk[..count]) {
             state.log_error.get_or_insert(error.to_string());
         }
         let searched = state.tail.len().saturating_sub(PANIC.len());
@@ -182,6 +224,24 @@ mod tests {
         assert_eq!(console.since(next), (Vec::new(), next));
         assert_eq!(console.since(next - 6).0, b"39999\n");
         assert_eq!(console.since(u64::MAX), (Vec::new(), next));
+    }
+
+    #[test]
+    fn what_was_put_on_it_is_there() {
+        let (console, mut guest) = console();
+        let mut at = 0;
+        for i in 0..2000 {
+            let line = format!("line {i}\n");
+            guest.write_all(line.as_bytes()).unwrap();
+            if i % 2 == 0 {
+                assert!(console.tail().ends_with(&line));
+                at = console.since(at).1;
+            } else {
+                let (bytes, next) = console.since(at);
+                assert_eq!(bytes, line.as_bytes());
+                at = next;
+            }
+        }
     }
 
     #[test]

@@ -37,10 +37,14 @@ fn a_guest_that_ends_is_told_from_one_that_is_silent() {
             Err(error) => break error,
         }
     };
-    assert!(
-        matches!(error, MachineError::Ended { reset: false, .. }),
-        "{error}"
-    );
+    let MachineError::Ended {
+        reset: false,
+        console,
+    } = error
+    else {
+        panic!("{error}")
+    };
+    assert!(console.contains("reboot: Power down"), "{console}");
     assert_eq!(guest.machine.status(), Status::Ended { reset: false });
     // It can still be read, and does not go on.
     for _ in 0..3 {
