@@ -89,6 +89,7 @@ class Running:
     arguments: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     output: Any = subprocess.PIPE
+    input: Any = subprocess.DEVNULL
 
     def __enter__(self) -> Running:
         self.mark = uuid.uuid4().hex
@@ -97,7 +98,7 @@ class Running:
             [str(COMMAND), *self.arguments],
             cwd=ROOT,
             env={**os.environ, **self.environment, MARK: self.mark},
-            stdin=subprocess.DEVNULL,
+            stdin=self.input,
             stdout=self.output,
             stderr=subprocess.PIPE,
             text=True,

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import pty
 import random
+import select
 import subprocess
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -184,6 +187,35 @@ def test_a_monitor_by_itself(carrier: dict[str, str], tmp_path: Path) -> None:
         ended = running.end(BOOT_SECONDS)
     assert ended.status == 0, ended.err
     assert "Linux version" in ended.out and "reboot: Power down" in ended.out
+
+
+@pytest.mark.parametrize("where", ["tcg", "kvm"])
+def test_keys_on_a_terminal(where: str, carrier: dict[str, str], tmp_path: Path) -> None:
+    """The guest's shell gets what is typed; Ctrl-A x ends the monitor, and the terminal is as it was."""
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(ours)
+    machine = "kvm-in-tcg" if where == "kvm" and CARRIED else where
+    words = ["boot", "--machine", machine, "--console", "--out", str(tmp_path), "--cpus", "1"]
+    words += ["--append", "quiet rdinit=/bin/busybox -- sh"]
+    shown = bytearray()
+
+    def shows(text: bytes) -> bool:
+        while select.select([ours], [], [], 0)[0]:
+            shown.extend(os.read(ours, 1 << 16))
+        return text in shown
+
+    try:
+        with Running(words, carrier, output=theirs, input=theirs) as running:
+            assert wait_until(lambda: shows(b"# "), BOOT_SECONDS), shown
+            # Ctrl-A twice is one for the guest, whose line editor goes to the line's start.
+            os.write(ours, b"$((6 * 7))-typed\x01\x01echo \r")
+            assert wait_until(lambda: shows(b"\n42-typed"), AT_ONCE), shown
+            os.write(ours, b"\x01x")
+            assert running.end(AT_ONCE).status == 0
+        assert termios.tcgetattr(ours) == before
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 @pytest.mark.skipif(not CARRIED, reason="there is no carrier")

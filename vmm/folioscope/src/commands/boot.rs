@@ -29,7 +29,7 @@ pub struct Boot {
     pub(super) guest: GuestOptions,
     /// Be a plain monitor: the guest's console is on this terminal, Ctrl-A x ends it, and no agent is waited for
     #[arg(long)]
-    console: bool,
+    pub(super) console: bool,
 }
 
 impl Boot {

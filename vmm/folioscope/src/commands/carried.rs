@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 
 use super::carrier::{connect, end_as, exec, CarrierOptions};
-use super::{Cli, Outcome};
+use super::terminal::Raw;
+use super::{Cli, Command, Outcome};
 use crate::kernel::check_16k;
 use crate::options::{CarrierMode, GranuleName, GuestOptions, MachineName, CARRIED};
 use crate::scratch;
@@ -25,11 +26,12 @@ const LEFT_OUT: [&str; 4] = ["machine", "carrier-mode", "cpu", "qemu"];
 const PROGRAM: &str = "out/folioscope-arm64";
 
 /// Runs this command line in a carrier, if that is what it asks for.
-pub fn run(guest: &GuestOptions) -> Option<Outcome> {
-    (guest.machine == MachineName::KvmInTcg).then(|| carry(guest))
+pub fn run(command: &Command) -> Option<Outcome> {
+    let guest = command.guest()?;
+    (guest.machine == MachineName::KvmInTcg).then(|| carry(guest, command.types()))
 }
 
-fn carry(guest: &GuestOptions) -> Outcome {
+fn carry(guest: &GuestOptions, types: bool) -> Outcome {
     if guest.kernel.is_none() && guest.granule == GranuleName::K16 {
         check_16k("the pinned kernel", &guest.cpu)?;
     }
@@ -51,8 +53,14 @@ fn carry(guest: &GuestOptions) -> Outcome {
         // Inside, it is a pipe.
         extra.push(set("CLICOLOR_FORCE"));
     }
+    // Inside, standard input is a pipe too: the terminal is here. Not before the carrier is there, which Ctrl-C ends.
+    let exec = |connection| {
+        let raw = types.then(Raw::new).transpose();
+        let _raw = raw.map_err(Error::io("put the terminal into raw mode"))?;
+        exec(connection, argv, extra)
+    };
     let ended = match std::env::var_os("FOLIOSCOPE_CARRIER") {
-        Some(socket) => exec(connect(Path::new(&socket))?, argv, extra)?,
+        Some(socket) => exec(connect(Path::new(&socket))?)?,
         None => {
             let out =
                 std::path::absolute(&guest.out).map_err(Error::io("find the working directory"))?;
@@ -73,7 +81,7 @@ fn carry(guest: &GuestOptions) -> Outcome {
                 ..CarrierOptions::default()
             }
             .start()?;
-            if command == Some("boot") {
+            if command == Some("boot") && !types {
                 // Others cannot look into the guest from outside the carrier.
                 let socket =
                     scratch::of(&out.join("carriers"), std::process::id()).join("carrier.sock");
@@ -84,7 +92,7 @@ fn carry(guest: &GuestOptions) -> Outcome {
                     program.display()
                 );
             }
-            exec(carrier.connect()?, argv, extra)?
+            exec(carrier.connect()?)?
         }
     };
     end_as(ended)

@@ -46,6 +46,11 @@ impl Command {
             _ => None,
         }
     }
+
+    /// Whether what is typed goes to the guest, key by key.
+    fn types(&self) -> bool {
+        matches!(self, Self::Boot(boot) if boot.console)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -87,7 +92,7 @@ pub fn main() -> ExitCode {
             });
         }
     };
-    let outcome = match cli.command.guest().and_then(carried::run) {
+    let outcome = match carried::run(&cli.command) {
         Some(outcome) => outcome,
         None => run(cli.command),
     };
