@@ -106,39 +106,63 @@ def test_what_a_cpu_lacks_is_left_out_by_name(user: pytest.Pytester) -> None:
     assert "cortex-a72 has no 16K granule" in result.stdout.str()
 
 
-def test_machines_that_disagree_are_a_failure(user: pytest.Pytester) -> None:
-    """A test of every machine runs on each under one id; outcomes that differ are a table and a failure."""
+@pytest.mark.parametrize("workers", [0, 2])
+def test_machines_that_disagree_are_a_failure(user: pytest.Pytester, workers: int) -> None:
+    """A test of every machine runs on each under one id; outcomes that differ are a table and a failure, also where
+    each machine's tests ran on a worker of their own."""
     user.makepyfile(
         """
         import pytest
 
         @pytest.mark.every_machine
-        def test_alike(machine): pass
+        def test_alike(machine, layout, cpu): pass
 
         @pytest.mark.every_machine
-        def test_left_out_on_one(machine):
+        def test_left_out_on_one(machine, layout, cpu):
             if machine == "kvm": pytest.skip("a reason")
 
-        def test_native(machine): pass
+        def test_native(machine, layout, cpu): pass
         """
     )
-    names = collected(user, "--machine", "tcg,kvm")
+    options = ["--machine", "tcg,kvm", "--granule", "4k"]
+    names = collected(user, *options)
     assert sorted(names) == sorted(
-        f"{test}[{machine}]"
+        f"{test}[{machine}-max-4k]"
         for test in ("test_alike", "test_left_out_on_one", "test_native")
         for machine in ("tcg", "kvm")
     )
-    result = run(user, "--machine", "tcg,kvm")
+    options += ["-n", str(workers)]
+    result = run(user, *options)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
             "3 tests ran on several machines; 1 ended differently",
-            "  *::test_left_out_on_one[[]*]: skipped on kvm, passed on tcg",
+            "  *::test_left_out_on_one[[]*-max-4k]: skipped on kvm, passed on tcg",
         ]
     )
-    alike = run(user, "--machine", "tcg,kvm", "-k", "alike or native")
+    alike = run(user, *options, "-k", "alike or native")
     assert alike.ret == 0
     alike.stdout.fnmatch_lines(["2 tests ran on several machines; 0 ended differently"])
+
+
+def test_workers_boot_each_guest_once(user: pytest.Pytester) -> None:
+    """All tests of a guest run on one worker, and none on all of them."""
+    user.makepyfile(
+        """
+        import os
+        from pathlib import Path
+        import pytest
+
+        @pytest.mark.parametrize("round", range(4))
+        def test_guest(guest, granule, round):
+            Path(f"{granule} {guest.session.pid} {os.getpid()}").touch()
+        """
+    )
+    result = run(user, "--granule", "4k,16k", "-n", "2")
+    result.assert_outcomes(passed=8)
+    seen = [path.name.split() for path in user.path.glob("*k *")]
+    granules, guests, workers = (set(column) for column in zip(*seen, strict=True))
+    assert len(seen) == len(granules) == len(guests) == len(workers) == 2
 
 
 def test_auto_takes_carried_machines_for_tests_of_every_machine_alone(user: pytest.Pytester) -> None:

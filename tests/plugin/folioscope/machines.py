@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -115,19 +116,25 @@ class Carriers:
 
 
 class Agreement:
-    """What became of each test on each machine."""
+    """What became of each test on each machine; a plugin of pytest, which hears of every worker's tests."""
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[str, str]] = defaultdict(dict)
 
-    def note(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """Takes in one outcome; a failure in any phase counts."""
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        """Says in the report which machine it was; a report travels, the test does not."""
+        outcome = yield
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        if (machine := params.get("machine")) is None:
-            return
-        if report.when == "call" or report.outcome != "passed":
+        if machine := params.get("machine"):
             test, bracket, values = item.nodeid.rpartition("[")
-            self._seen[test + bracket + values.replace(machine, "*", 1)][machine] = report.outcome
+            outcome.get_result().on_machine = [test + bracket + values.replace(machine, "*", 1), machine]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Takes in one outcome; a failure in any phase counts."""
+        if (case := getattr(report, "on_machine", None)) and (report.when == "call" or report.outcome != "passed"):
+            test, machine = case
+            self._seen[test][machine] = report.outcome
 
     def differences(self) -> tuple[int, list[str]]:
         """How many tests ran on several machines, and a line for each that did not end alike."""
@@ -138,3 +145,18 @@ class Agreement:
             if len(set(by.values())) > 1
         ]
         return len(several), lines
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """A table of the tests that did not end alike on all machines; it should be empty."""
+        several, lines = self.differences()
+        if several:
+            terminalreporter.section("machines")
+            terminalreporter.write_line(f"{several} tests ran on several machines; {len(lines)} ended differently")
+            for line in lines:
+                terminalreporter.write_line(f"  {line}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Machines that disagree are a failure, even where each outcome alone is none."""
+        if exitstatus == 0 and self.differences()[1]:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED

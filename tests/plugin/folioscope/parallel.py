@@ -1,0 +1,37 @@
+"""Several workers, by pytest-xdist's ``-n``: all tests of one guest go to one of them, so that it boots once."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from .machines import CARRIED
+
+# The dimensions as they begin the values of a test's id.
+GUEST = re.compile(r"\[(?P<machine>tcg|kvm-in-tcg-nvhe|kvm-in-tcg|kvm)-(?P<cpu>.+?)-(?P<granule>4k|16k|64k)[-\]]")
+
+
+def group(nodeid: str) -> str:
+    """What runs on one worker: the tests of a guest, those of a carrier, or else those of a module."""
+    if found := GUEST.search(nodeid):
+        machine, cpu, granule = found.group("machine", "cpu", "granule")
+        return f"{machine}-{cpu}" if machine in CARRIED else f"{machine}-{cpu}-{granule}"
+    return nodeid.partition("::")[0]
+
+
+class Groups(LoadScopeScheduling):
+    """Hands out groups, in the order of collection."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+    """Another way of distribution than the default is the user's to choose."""
+    if config.getoption("dist") != "load":
+        return None
+    config.option.loadscopereorder = False
+    return Groups(config, log)
