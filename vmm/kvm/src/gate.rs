@@ -43,7 +43,11 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Gate {
     state: Mutex<State>,
-    changed: Condvar,
+    /// For the controller: all CPUs stand and were read, the doorbell was heard, the guest ended.
+    told: Condvar,
+    /// For the CPUs: they may go on, or are to end. Not the same, as each wake-up of a thread that has nothing to do
+    /// is time for which the guest stands still.
+    opened: Condvar,
     /// Can be read from the guest's end on.
     ended: EventFd,
 }
@@ -59,6 +63,8 @@ struct State {
     rung: Option<Instant>,
     /// Whether anything ever stored to the doorbell.
     heard: bool,
+    /// When the last CPU stood.
+    still: Option<Instant>,
     cpus: Vec<Member>,
 }
 
@@ -80,10 +86,19 @@ impl State {
         !self.quit && (self.stop || self.end.is_some())
     }
 
-    /// Gets every CPU out of KVM_RUN.
-    fn kick(&mut self) {
-        for member in self.cpus.iter_mut().filter(|member| !member.standing) {
+    /// Whether all CPUs stand and their registers were read, well or not.
+    fn was_read(&self) -> bool {
+        self.cpus.iter().all(|member| member.registers.is_some())
+    }
+
+    /// Gets every CPU out of KVM_RUN; `outside` says which one is out, where that is known.
+    fn kick(&mut self, outside: Option<usize>) {
+        let members = self.cpus.iter_mut().enumerate();
+        for (index, member) in members.filter(|(_, member)| !member.standing) {
             member.run.as_mut_ref().immediate_exit = 1;
+            if outside == Some(index) {
+                continue;
+            }
             if let Some(thread) = member.thread {
                 // SAFETY: the thread takes its handle out, under the lock that we hold, before it
                 // ends; and the signal has a handler, which does nothing.
@@ -115,11 +130,13 @@ impl Gate {
             armed: None,
             rung: None,
             heard: false,
+            still: None,
             cpus: runs.into_iter().map(member).collect(),
         };
         Ok(Self {
             state: Mutex::new(state),
-            changed: Condvar::new(),
+            told: Condvar::new(),
+            opened: Condvar::new(),
             ended: ended.map_err(system("make an event"))?,
         })
     }
@@ -150,13 +167,13 @@ impl Gate {
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.stop = true;
-        state.kick();
+        state.kick(None);
     }
 
     /// Lets the CPUs go on, unless the guest has ended.
     pub(crate) fn go(&self) {
         self.lock().stop = false;
-        self.changed.notify_all();
+        self.opened.notify_all();
     }
 
     /// Waits for a ring of `nonce`, which stops all CPUs: for at most `timeout`, or `unheard` where nothing
@@ -176,7 +193,7 @@ impl Gate {
             let waiting = |state: &mut State| {
                 state.armed.is_some() && !state.must_stand() && !(until_heard && state.heard)
             };
-            let result = self.changed.wait_timeout_while(state, left, waiting);
+            let result = self.told.wait_timeout_while(state, left, waiting);
             result.unwrap_or_else(PoisonError::into_inner).0
         };
         state = wait(state, unheard, true);
@@ -187,47 +204,35 @@ impl Gate {
         state.rung
     }
 
-    /// Waits until all CPUs stand still.
-    pub(crate) fn wait_still(&self, timeout: Duration) -> Result<(), KvmError> {
-        self.wait_for(timeout, |member| member.standing)
-    }
-
-    /// Waits for the registers of all CPUs, which stand still.
-    pub(crate) fn registers(&self, timeout: Duration) -> Result<Vec<Cpu>, KvmError> {
-        self.wait_for(timeout, |member| member.registers.is_some())?;
-        let mut state = self.lock();
+    /// Waits until all CPUs stand still and their registers were read. Gives those, and since when they stand.
+    pub(crate) fn still(&self, waited: Duration) -> Result<(Instant, Vec<Cpu>), KvmError> {
+        let waiting = |state: &mut State| !state.was_read();
+        let result = self.told.wait_timeout_while(self.lock(), waited, waiting);
+        let mut state = result.unwrap_or_else(PoisonError::into_inner).0;
+        if !state.was_read() {
+            let all = state.cpus.iter();
+            return Err(KvmError::NotStill {
+                waited,
+                running: all.filter(|member| member.registers.is_none()).count(),
+                cpus: state.cpus.len(),
+            });
+        }
+        let since = state.still.unwrap_or_else(Instant::now);
         let all = state.cpus.iter_mut().map(|member| match &member.registers {
             Some(Ok(cpu)) => Ok(*cpu),
             // An error is told once; the next stop tries again.
             _ => member.registers.take().unwrap_or(Err(KvmError::Killed)),
         });
-        all.collect()
-    }
-
-    fn wait_for(&self, waited: Duration, done: fn(&Member) -> bool) -> Result<(), KvmError> {
-        let waiting = |state: &mut State| !state.cpus.iter().all(done);
-        let result = self
-            .changed
-            .wait_timeout_while(self.lock(), waited, waiting);
-        let state = result.unwrap_or_else(PoisonError::into_inner).0;
-        let running = state.cpus.iter().filter(|member| !done(member)).count();
-        if running == 0 {
-            return Ok(());
-        }
-        Err(KvmError::NotStill {
-            waited,
-            running,
-            cpus: state.cpus.len(),
-        })
+        Ok((since, all.collect::<Result<_, _>>()?))
     }
 
     /// Tells all threads to end.
     pub(crate) fn quit(&self) {
         let mut state = self.lock();
         state.quit = true;
-        state.kick();
+        state.kick(None);
         drop(state);
-        self.changed.notify_all();
+        self.opened.notify_all();
     }
 
     // What a CPU's thread does.
@@ -245,28 +250,27 @@ impl Gate {
         let mut state = self.lock();
         // The first end is the cause of the others.
         state.end.get_or_insert(end);
-        state.kick();
+        state.kick(None);
         drop(state);
-        self.changed.notify_all();
+        self.told.notify_all();
         // It can fail only where it was written to 2^64 - 2 times.
         let _ = self.ended.write(1);
     }
 
-    /// Something stored `value` to the doorbell: stops all CPUs, that of the caller included, if this is the
-    /// ring that is waited for.
-    pub(crate) fn ring(&self, value: u64) {
+    /// CPU `index`, whose thread calls this, stored `value` to the doorbell: stops all CPUs, it included, if this is
+    /// the ring that is waited for.
+    pub(crate) fn ring(&self, index: usize, value: u64) {
         let mut state = self.lock();
         let first = !std::mem::replace(&mut state.heard, true);
-        let awaited = state.armed == Some(value);
-        if awaited {
+        if state.armed == Some(value) {
             state.armed = None;
             state.rung = Some(Instant::now());
             state.stop = true;
-            state.kick();
-        }
-        drop(state);
-        if first || awaited {
-            self.changed.notify_all();
+            state.kick(Some(index));
+            // Who waits for it is told when all CPUs stand: before, there is nothing to do.
+        } else if first {
+            drop(state);
+            self.told.notify_all();
         }
     }
 }
@@ -286,13 +290,17 @@ impl Membership<'_> {
         let mut state = gate.lock();
         if state.must_stand() {
             state.cpus[self.index].standing = true;
+            if state.cpus.iter().all(|member| member.standing) {
+                state.still = Some(Instant::now());
+            }
             drop(state);
-            gate.changed.notify_all();
             let registers = read();
             state = gate.lock();
             state.cpus[self.index].registers = Some(registers);
-            gate.changed.notify_all();
-            let waited = gate.changed.wait_while(state, |state| state.must_stand());
+            if state.was_read() {
+                gate.told.notify_all();
+            }
+            let waited = gate.opened.wait_while(state, |state| state.must_stand());
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
         let quit = state.quit;
@@ -314,7 +322,7 @@ impl Drop for Membership<'_> {
         member.registers = Some(Err(KvmError::Killed));
         let told = state.quit;
         drop(state);
-        self.gate.changed.notify_all();
+        self.gate.told.notify_all();
         if !told {
             let what = format!("the monitor's thread of CPU {} has failed", self.index);
             self.gate.set_end(End::Lost(what));

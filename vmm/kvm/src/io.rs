@@ -91,6 +91,7 @@ impl HostSide for VirtioConsole {
 pub(crate) struct Watched<D> {
     device: D,
     wake: Arc<EventFd>,
+    /// What the thread knows that it wants, or is woken to learn.
     wanted: Wants,
 }
 
@@ -114,6 +115,11 @@ impl<D: HostSide> Watched<D> {
         }
         result
     }
+
+    /// The same where the thread need not know: it finds out if the host sends something.
+    pub(crate) fn quietly<T>(&mut self, act: impl FnOnce(&mut D) -> T) -> T {
+        act(&mut self.device)
+    }
 }
 
 impl<D: HostSide> MmioDevice for Watched<D> {
@@ -128,13 +134,15 @@ impl<D: HostSide> MmioDevice for Watched<D> {
 
 /// The same, whatever the device is.
 trait Pollable: Send {
-    fn wants(&self) -> Wants;
+    /// What the thread is about to poll for.
+    fn wants(&mut self) -> Wants;
     fn serve(&mut self, stream: &UnixStream, revents: i16) -> bool;
 }
 
 impl<D: HostSide> Pollable for Watched<D> {
-    fn wants(&self) -> Wants {
-        self.device.wants()
+    fn wants(&mut self) -> Wants {
+        self.wanted = self.device.wants();
+        self.wanted
     }
 
     fn serve(&mut self, stream: &UnixStream, revents: i16) -> bool {

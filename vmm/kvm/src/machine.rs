@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use machine::channel::{Channel, Heard};
 use machine::stream::{Deadline, Stream};
 use machine::{ChannelError, Console, Machine, MachineError, Paused, Status, Stopped};
-use snapshot::{Notes, Range, RangeSet, Snapshot};
+use snapshot::{Cpu, Notes, Range, RangeSet, Snapshot};
 use stage1::{PhysicalAddress, VirtualAddress};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -153,7 +153,7 @@ impl Kvm {
             }
         })?;
         // Each thread is there, confined, and its CPU's registers can be read.
-        machine.gate.registers(STILL)?;
+        machine.gate.still(STILL)?;
         machine.ended()?;
         machine.gate.go();
         Ok(machine)
@@ -222,10 +222,13 @@ impl Kvm {
 
     /// Waits until the guest stands still, which its CPUs were told to at `since`, and reads it.
     fn paused(&mut self, since: Instant) -> Result<Paused<'_>, MachineError> {
-        let snapshot = self.gate.wait_still(STILL).map_err(MachineError::from);
-        let stopping = since.elapsed();
-        match snapshot.and_then(|()| self.read()) {
-            Ok(snapshot) => Ok(Paused::new(snapshot, self, since, stopping)),
+        let still = self.gate.still(STILL).map_err(MachineError::from);
+        let snapshot = still.and_then(|(still, cpus)| Ok((still, self.read(cpus)?)));
+        match snapshot {
+            Ok((still, snapshot)) => {
+                let stopping = still.saturating_duration_since(since);
+                Ok(Paused::new(snapshot, self, since, stopping))
+            }
             Err(error) => {
                 // The first error is the one to tell.
                 let _ = self.resume();
@@ -234,10 +237,12 @@ impl Kvm {
         }
     }
 
-    /// Registers and memory of the machine, all of whose CPUs stand still.
-    fn read(&mut self) -> Result<Snapshot, MachineError> {
-        let cpus = self.gate.registers(STILL)?;
-        self.virtio(|device| device.freeze(true));
+    /// The machine, all of whose CPUs stand still and are like this.
+    fn read(&mut self, cpus: Vec<Cpu>) -> Result<Snapshot, MachineError> {
+        if let Some(device) = &self.virtio {
+            let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
+            device.quietly(|device| device.freeze(true));
+        }
         // SAFETY: all CPUs are out of KVM_RUN and wait at the gate, which only `resume` opens. The one
         // device that touches guest memory by itself is frozen, under its lock, and only `resume` thaws it.
         // The `Paused` that owns this memory borrows the machine exclusively and drops the memory before

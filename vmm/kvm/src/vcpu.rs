@@ -71,7 +71,7 @@ impl Vcpu {
             VcpuExit::MmioWrite(address, data) if doorbell(address) => {
                 // After a ring that was waited for the next KVM_RUN finishes the store and returns at
                 // once: the guest stands behind it.
-                self.gate.ring(number(data));
+                self.gate.ring(self.index, number(data));
                 Reason::Doorbell
             }
             VcpuExit::MmioWrite(address, data) => match self.bus.write(address, data) {
