@@ -218,6 +218,7 @@ def checked(own: Guest, place: Path, *words: str) -> tuple[int, dict[str, Any]]:
     """Status and report of a check."""
     path = place / "report.json"
     ended = own.attach("check", "--json", path, *words)
+    assert path.exists(), ended.err
     return ended.status, json.loads(path.read_text())
 
 

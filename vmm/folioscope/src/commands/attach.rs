@@ -82,7 +82,7 @@ fn found(socket: &Path) -> Outcome {
         return Ok(EXIT_OK);
     }
     let mut guest = Foreign::new(socket, None)?;
-    let instant = guest.instant_at_work()?;
+    let instant = guest.instant_at_work(None)?;
     let (stops, longest) = guest.stops;
     let found = guest.found().clone();
     // It is not needed any more, whoever reads what follows, and however slowly.

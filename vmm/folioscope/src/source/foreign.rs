@@ -25,7 +25,7 @@ pub use settle::{settle, Sight};
 /// How often the guest is stopped to find a process in user mode.
 const LOOKS: u32 = 100;
 
-/// The same where any will do, and none is as good.
+/// The same where an instant without it is of use too.
 const TRIES: u32 = 8;
 
 /// The mark of a process whose table is known because a CPU was at EL0 with it.
@@ -115,15 +115,17 @@ impl Foreign {
         })
     }
 
-    /// An instant that shows a process if one can be had soon: a CPU with work to do may be in the kernel just now.
+    /// An instant that shows the process with this pid, or any, if one can be had soon: a CPU with work to do may be
+    /// in the kernel just now.
     ///
     /// # Errors
     /// As [`Foreign::instant`].
-    pub fn instant_at_work(&mut self) -> Result<Instant, Error> {
+    pub fn instant_at_work(&mut self, pid: Option<u32>) -> Result<Instant, Error> {
         let mut instant = self.instant()?;
         for _ in 1..TRIES {
             let at_rest = instant.idle.iter().all(|idle| *idle);
-            let seen = !instant.snapshot.notes.processes.is_empty();
+            let mut processes = instant.snapshot.notes.processes.iter();
+            let seen = processes.any(|process| pid.is_none_or(|pid| process.pid == pid));
             if seen || at_rest || !self.attached.ran() {
                 break;
             }

@@ -65,7 +65,8 @@ pub fn settle(guest: &mut Foreign, pid: Option<u32>) -> Result<Snapshot, Error> 
     for look in 1.. {
         let mut now = match (pid, look) {
             (Some(_), 1) => guest.instant_of(pid)?,
-            (None, 1) => guest.instant_at_work()?,
+            // The last look has to show a process that was named.
+            (None, 1) | (Some(_), _) => guest.instant_at_work(pid)?,
             _ => guest.instant()?,
         };
         let processes = &mut now.snapshot.notes.processes;
