@@ -285,14 +285,23 @@ class Guest:
         for size in self.hello["mthp"]:
             yield size["size_kib"]
 
+    def knobs(self, *paths: str) -> dict[str, str]:
+        """What is selected in each of these files of sysfs, which show it in brackets."""
+        shown = self.run("/bin/busybox", "grep", "-H", "", *paths)["stdout"]["text"]
+        lines = (line.partition(":") for line in shown.splitlines())
+        return {path: text.partition("[")[2].partition("]")[0] for path, _, text in lines}
+
     def reset(self) -> None:
         """What every test starts from: no process, default knobs."""
         for info in self.command("processes")["processes"]["processes"]:
             self.command("kill", process=info["process"])
-        if self.policies:
-            self.set_policy("variable")
+        defaults = {} if self.hello["anon_order_policy"] is None else {f"{THP}/anon_order_policy": "variable"}
         for size in self.hello["mthp"]:
-            directory = f"{THP}/hugepages-{size['size_kib']}kB"
             for knob in ("enabled", "shmem_enabled"):
                 if size[knob] is not None:
-                    self.write(f"{directory}/{knob}", size[knob])
+                    defaults[f"{THP}/hugepages-{size['size_kib']}kB/{knob}"] = size[knob]
+        # One program reads them all; a write costs as much for each.
+        selected = self.knobs(*defaults) if defaults else {}
+        for path, value in defaults.items():
+            if selected.get(path) != value:
+                self.write(path, value)
