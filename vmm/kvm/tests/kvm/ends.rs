@@ -68,7 +68,7 @@ fn a_guest_that_ends_is_told_from_one_that_is_silent() {
         .contains("ended by us"));
     drop(guest);
 
-    work.config.cmdline = "console=ttyS0 rdinit=/nonexistent".into();
+    work.config.cmdline = "console=ttyS0 quiet rdinit=/nonexistent".into();
     let mut machine = Kvm::start(&work.config).unwrap();
     let error = machine.receive_line(BOOT).unwrap_err();
     assert!(matches!(error, MachineError::Panicked { .. }), "{error}");
@@ -77,7 +77,7 @@ fn a_guest_that_ends_is_told_from_one_that_is_silent() {
     assert_eq!(machine.pause().unwrap().cpus.len(), 2);
     drop(machine);
 
-    work.config.cmdline = "console=ttyS0 rdinit=/nonexistent panic=-1".into();
+    work.config.cmdline = "console=ttyS0 quiet rdinit=/nonexistent panic=-1".into();
     let mut machine = Kvm::start(&work.config).unwrap();
     let error = machine.receive_line(BOOT).unwrap_err();
     assert!(
