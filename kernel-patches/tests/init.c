@@ -467,18 +467,22 @@ static void as_before(void)
 
 #define ROUNDS 20000
 static char *shared;
-static int arrived, left, stop;
+static int arrived, left, last = ROUNDS - 1;
 
-/* Both threads touch the same block at the same time, again and again. */
+/*
+ * Both threads touch the same block at the same time, again and again. Which
+ * round is the last is said before both arrive at it: none waits for one that
+ * has ended.
+ */
 static void *racer(void *first)
 {
 	int i;
 
-	for (i = 0; i < ROUNDS && !__atomic_load_n(&stop, __ATOMIC_ACQUIRE); i++) {
+	for (i = 0; i <= __atomic_load_n(&last, __ATOMIC_ACQUIRE); i++) {
 		if (first) {
 			madvise(shared, page << hinted, MADV_DONTNEED);
 			if (i % 1000 == 999 && strstr(get(TRACE "trace"), ":raced"))
-				__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+				__atomic_store_n(&last, i, __ATOMIC_RELEASE);
 		}
 		__atomic_add_fetch(&arrived, 1, __ATOMIC_ACQ_REL);
 		while (__atomic_load_n(&arrived, __ATOMIC_ACQUIRE) < 2 * i + 2)
