@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -244,6 +245,9 @@ class Guest:
         self.hello: dict[str, Any] = session.ready["hello"]
         if self.hello["page_size"] != self.layout.page:
             raise ValueError(f"expected {self.layout.page} byte pages and the guest has {self.hello['page_size']}")
+        # Or kcompactd moves pages of a process that waits, between two looks of a test at them.
+        with contextlib.suppress(CommandFailed):  # a kernel without compaction
+            self.write("/proc/sys/vm/compaction_proactiveness", "0")
 
     def call(self, method: str, **params: Any) -> Any:
         """A method of the session."""
