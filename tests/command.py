@@ -36,6 +36,15 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that live; a thread may end while they are read."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
 def program(pid: int) -> str:
     """What a process runs; empty once it has ended."""
     try:

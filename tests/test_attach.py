@@ -159,7 +159,8 @@ class Guest(Qemu):
     def ram(self) -> Iterator[mmap.mmap]:
         """The guest's memory, through QEMU's own descriptor."""
         for fd in Path(f"/proc/{self.child.pid}/fd").iterdir():
-            if "memory-backend-memfd" in os.readlink(fd):
+            # A connection that it closes meanwhile is none of ours.
+            if fd.is_symlink() and "memory-backend-memfd" in os.path.realpath(fd):
                 with fd.open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), MEMORY) as memory:
                     yield memory
                 return

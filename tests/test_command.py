@@ -25,7 +25,7 @@ import pytest
 from folioscope.client import ROOT
 from folioscope.layout import LAYOUTS
 
-from command import BOOT_SECONDS, GONE_SECONDS, Running, folioscope, wait_until
+from command import BOOT_SECONDS, GONE_SECONDS, Running, children, folioscope, wait_until
 
 SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "completions", "bench", "session"]
 LAYOUT = LAYOUTS["4k"]
@@ -471,10 +471,8 @@ def test_the_guest_ends_with_the_command(tmp_path: Path, command: str, how: sign
     """However it ends: no QEMU is there two seconds later."""
     with Running([command, "--out", str(tmp_path), "--memory", "256M"]) as running:
         assert wait_until(running.qemus, BOOT_SECONDS), "QEMU did not start"
-        tasks = Path(f"/proc/{running.child.pid}/task")
-        children = " ".join((task / "children").read_text() for task in tasks.iterdir())
         (qemu,) = running.qemus()
-        assert str(qemu) in children.split()
+        assert qemu in children(running.child.pid)
         running.child.send_signal(how)
         assert running.child.wait(timeout=GONE_SECONDS) == -how
         running.nothing_left()

@@ -17,6 +17,8 @@ from folioscope import CommandFailed, Guest, GuestLost, Process, Session
 from folioscope.guest import number
 from folioscope.plugin import Wanted
 
+from command import children, program
+
 AF = 1 << 10
 BUNDLE = ["why.txt", "command.txt", "console.log", "registers.txt", "findings.txt", "tables.core"]
 
@@ -28,9 +30,7 @@ Boot = Callable[[], Guest]
 
 def machines(session: Session) -> list[int]:
     """The processes that the command started: QEMU."""
-    tasks = Path(f"/proc/{session.pid}/task").glob("*/children")
-    children = [pid for task in tasks for pid in task.read_text().split()]
-    found = [int(pid) for pid in children if "qemu" in Path(f"/proc/{pid}/comm").read_text()]
+    found = [pid for pid in children(session.pid) if "qemu" in program(pid)]
     assert found, "the command runs no QEMU"
     return found
 
