@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from folioscope import Process, View
-from folioscope.guest import Held, number
+from folioscope.guest import Held
 
 # Only some have a record of writes.
 pytestmark = pytest.mark.every_machine
@@ -54,11 +54,11 @@ def test_a_word_from_outside_is_seen(process: Process) -> None:
     with process.hold() as held:
         entry = held.judge(again=True).entry(area.address)
         assert entry is not None
-        word, place = number(entry["word"]), entry["address"]
+        word, place = entry.word, entry.address
         for now in (word ^ DIRTY, word):
-            process.guest.call("poke", pokes=[{"address": place, "word": hex(now)}])
+            process.guest.poke([(place, now)])
             view = held.judge(again=True)
             assert view.word(area.address) == now
             assert view.raw["reread"] is None
             assert view.raw["read_whole_because"]
-        assert held.judge([(number(place), word)], again=True).raw["reread"] is None
+        assert held.judge([(place, word)], again=True).raw["reread"] is None

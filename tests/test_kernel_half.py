@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import Any
 
 import pytest
-from folioscope import Guest, Layout, Process
-from folioscope.guest import number
+from folioscope import Entry, Guest, Layout, Process
 
 DUMP = "/sys/kernel/debug/kernel_page_tables"
 LEVELS = {"PTE": 3, "PMD": 2, "PUD": 1}
@@ -65,15 +63,15 @@ def flags_of(word: int, level: int, shareable: bool) -> frozenset[str]:
     return frozenset(flags)
 
 
-def seen(entries: list[dict[str, Any]], layout: Layout, shareable: bool) -> list[Range]:
+def seen(entries: list[Entry], layout: Layout, shareable: bool) -> list[Range]:
     """The same from the rig's own rows."""
     bits = layout.page.bit_length() - 1
     ranges = []
     for entry in entries:
-        if entry["output_address"] is None:
+        if entry.output_address is None:
             continue
-        va, word, level = number(entry["va"]), number(entry["word"]), entry["level"]
-        assert entry["contiguous"] == bool(word >> 52 & 1)
+        va, word, level = entry.va, entry.word, entry.level
+        assert entry.contiguous == bool(word >> 52 & 1)
         size = 1 << (bits + (3 - level) * (bits - 3))
         ranges.append((va, va + size, (level, flags_of(word, level, shareable))))
     return merged(ranges)
@@ -100,7 +98,7 @@ def test_kernel_page_tables(guest: Guest, process: Process, layout: Layout, cpu:
     """
     with process.hold():
         before = dumped(guest)
-        entries = guest.call("kernel_half", process=process.id)["entries"]
+        entries = process.kernel_half()
         after = dumped(guest)
     # With TCR_EL1.DS (4K and 16K on `max`) bits 9:8 are address.
     ours = seen(entries, layout, shareable=cpu != "max" or layout.granule == "64k")

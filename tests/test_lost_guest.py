@@ -10,11 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from folioscope import CommandFailed, Guest, GuestLost, Process, Session
-from folioscope.guest import number
+from folioscope import CommandFailed, Entry, Guest, GuestLost, Process, Session
 from folioscope.plugin import Wanted
 
 from command import children, program
@@ -101,7 +99,7 @@ def test_panic_leaves_a_bundle(boot: Boot) -> None:
     assert (place / "command.txt").read_text().split()[0].endswith("qemu-system-aarch64")
     assert "Kernel panic - not syncing" in (place / "console.log").read_text()
     registers = (place / "registers.txt").read_text()
-    assert [f"CPU {cpu} at EL" in registers for cpu in range(guest.hello["cpus"])] == [True] * guest.hello["cpus"]
+    assert [f"CPU {cpu} at EL" in registers for cpu in range(guest.hello.cpus)] == [True] * guest.hello.cpus
     assert re.search(r"at EL1: PC 0x[0-9a-f]{16} <\w+\+0x", registers), "no CPU is at a place that has a name"
     assert "0 violations" in (place / "findings.txt").read_text()
     assert (place / "tables.core").read_bytes()[:4] == b"\x7fELF"
@@ -175,16 +173,16 @@ def test_side_by_side(boot: Boot) -> None:
     with areas[0].process.hold() as held:
         entry = held.judge().entry(areas[0].address)
         assert entry
-        poke = [(number(entry["address"]), 0)]
+        poke = [(entry.address, 0)]
         assert held.judge(poke).rules() == {"L1"}
-        one.call("poke", pokes=[{"address": entry["address"], "word": "0x0"}])
+        one.poke([(entry.address, 0)])
         assert held.judge().rules() == {"L1"}
         other = areas[1].process.look()
         assert not other.errors
         assert other.pattern(areas[1].address, areas[1].length) == "CC"
-        one.call("poke", pokes=[{"address": entry["address"], "word": entry["word"]}])
+        one.poke([(entry.address, entry.word)])
     lose(one)
-    assert areas[1].verify(salt=2)["wrong"] == 0
+    assert areas[1].verify(salt=2).wrong == 0
     assert not areas[1].process.look().errors
 
 
@@ -200,8 +198,8 @@ def test_broken_entry_spins(guest: Guest, process: Process) -> None:
     with process.hold() as held:
         entry = held.judge().entry(va)
         assert entry
-        leave(guest, entry, number(entry["word"]) & ~2)
-        assert [(e["rule"], number(e["va"])) for e in held.judge().errors] == [("A7", va)]
+        leave(guest, entry, entry.word & ~2)
+        assert [(e.rule, e.va) for e in held.judge().errors] == [("A7", va)]
     forget(guest, process)
     with pytest.raises(CommandFailed) as stuck:
         process.op("touch", address=va, length=8, access="read", seconds=2)
@@ -226,20 +224,20 @@ def test_old_entry_of_a_young_block(guest: Guest, process: Process) -> None:
     with process.hold() as held:
         entry = held.judge().entry(va)
         assert entry
-        leave(guest, entry, number(entry["word"]) & ~AF)
-        assert [(e["rule"], number(e["va"])) for e in held.judge().errors] == [("L5", area.address)]
+        leave(guest, entry, entry.word & ~AF)
+        assert [(e.rule, e.va) for e in held.judge().errors] == [("L5", area.address)]
     forget(guest, process)
     process.op("touch", address=va, length=8, access="read")
     view = process.look()
     assert not view.errors
     assert view.pattern(area.address, area.length) == "CC"
     assert all(view.word(area.address + page * guest.layout.page) & AF for page in range(area.pages))
-    assert area.verify()["wrong"] == 0
+    assert area.verify().wrong == 0
 
 
-def leave(guest: Guest, entry: dict[str, Any], word: int) -> None:
+def leave(guest: Guest, entry: Entry, word: int) -> None:
     """Writes a word of a table that stays."""
-    guest.call("poke", pokes=[{"address": entry["address"], "word": hex(word)}])
+    guest.poke([(entry.address, word)])
 
 
 def forget(guest: Guest, process: Process) -> None:

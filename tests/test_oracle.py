@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from folioscope import Area, Guest, Layout, Process, View
-from folioscope.guest import Held, number
+from folioscope.guest import Held
 
 VALID = 1 << 0
 NG = 1 << 11
@@ -132,8 +132,8 @@ def upper_addresses(guest: Guest, process: Process, draw: random.Random) -> list
     """Of the kernel's half: what is mapped at each level, its edges, and holes."""
     layout = guest.layout
     bits = layout.page.bit_length() - 1
-    entries = [e for e in guest.call("kernel_half", process=process.id)["entries"] if e["output_address"]]
-    by_level = {level: [e for e in entries if e["level"] == level] for level in range(4)}
+    entries = [e for e in process.kernel_half() if e.output_address]
+    by_level = {level: [e for e in entries if e.level == level] for level in range(4)}
     addresses = [
         (1 << 64) - 1,
         (1 << 64) - 8,
@@ -146,7 +146,7 @@ def upper_addresses(guest: Guest, process: Process, draw: random.Random) -> list
     for level, found in by_level.items():
         size = 1 << (bits + (3 - level) * (bits - 3))
         for entry in draw.sample(found, min(len(found), 300)):
-            va = number(entry["va"])
+            va = entry.va
             addresses += [va, va + draw.randrange(size), va + size - 1, va - 1, va + size]
     addresses += [draw.randrange(0xFF80 << 48, 1 << 64) for _ in range(100)]
     addresses += [draw.randrange(0xFFFF << 48, 1 << 64) for _ in range(100)]
@@ -176,7 +176,7 @@ def test_gva2gpa_of_broken_tables(guest: Guest, held: Held, populated: list[Area
     view = held.judge()
     entry = view.entry(area.address)
     assert entry
-    word, place = number(entry["word"]), number(entry["address"])
+    word, place = entry.word, entry.address
     # cortex-a72 has 44 bits of physical address, neoverse-n1 48; bits 9:8 are SH or, with DS, address.
     changed = [word & ~VALID, word & ~2, word & ~AF, word | 1 << 44, word | 1 << 47, word ^ 1 << 9, word | 1 << 12]
     changed += [word & ~(1 << 6), word | 1 << 7, word ^ 0b111 << 2, word | 1 << 63]
@@ -220,10 +220,10 @@ def ours(view: View, va: int) -> int | None:
     entry = view.entry(va)
     if entry is None:
         return None
-    size = view.layout.pmd if entry["level"] == 2 else view.layout.page
+    size = view.layout.pmd if entry.level == 2 else view.layout.page
     offset = va & (size - 1)
-    if entry["output_address"]:
-        return number(entry["output_address"]) + offset
-    word = number(entry["word"])
+    if entry.output_address:
+        return entry.output_address + offset
+    word = entry.word
     # PROT_NONE: not valid, PTE_PRESENT_INVALID (nG) set, the address where it always is.
     return word & ((1 << 48) - view.layout.page) if word & (VALID | NG) == NG else None

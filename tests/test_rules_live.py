@@ -109,15 +109,15 @@ WITHOUT_HARDWARE_UPDATES = [
 def errors(view: View) -> Errors:
     """Rule and VA of each error, in order."""
     assert not view.not_judged, view.not_judged
-    return sorted((finding["rule"], number(finding["va"])) for finding in view.errors)
+    return sorted((finding.rule, finding.va) for finding in view.errors)
 
 
 def words_of(view: View, va: int, layout: Layout, count: int | None = None) -> tuple[Words, list[int]]:
     """The words of a block's pages, and where each stands."""
     entries = [view.entry(va + i * layout.page) for i in range(count or layout.cont_pages)]
-    assert all(entry and entry["level"] == 3 for entry in entries), "the block is not mapped by pages"
+    assert all(entry and entry.level == 3 for entry in entries), "the block is not mapped by pages"
     found = [entry for entry in entries if entry]
-    return [number(entry["word"]) for entry in found], [number(entry["address"]) for entry in found]
+    return [entry.word for entry in found], [entry.address for entry in found]
 
 
 def broken(held: Held, pokes: list[tuple[int, int]], **params: object) -> Errors:
@@ -128,9 +128,7 @@ def broken(held: Held, pokes: list[tuple[int, int]], **params: object) -> Errors
     found = errors(held.judge(pokes, **params))
     after = held.judge()
     assert errors(after) == []
-    assert {number(e["address"]): e["word"] for e in after.entries} == {
-        number(e["address"]): e["word"] for e in before.entries
-    }
+    assert {e.address: e.word for e in after.entries} == {e.address: e.word for e in before.entries}
     return found
 
 
@@ -154,7 +152,7 @@ def paged(process: Process, layout: Layout) -> Area:
 def alone(view: View, area: Area, layout: Layout) -> int | None:
     """One of the area's blocks behind whose memory none of the process's is: a page that is off by a little must not be
     somebody's, or two mappings of it are found as well."""
-    outputs = {number(e["va"]): number(e["output_address"]) for e in view.entries if e["output_address"]}
+    outputs = {e.va: e.output_address for e in view.entries if e.output_address}
     for va in range(area.address, area.address + area.length, layout.block):
         behind = range(outputs[va] + layout.block, outputs[va] + 2 * layout.block)
         if not any(output in behind for output in outputs.values()):
@@ -381,7 +379,7 @@ def way(guest: Guest, view: View, va: int, levels: range) -> list[Slot]:
         shift = bits + (3 - level) * per_level
         index = va >> shift & ((1 << per_level) - 1)
         address = table + 8 * index
-        word = number(guest.call("words", address=hex(address), count=1)["words"][0])
+        word = guest.words(address, 1)[0]
         slots.append(Slot(level, address, va >> shift << shift, word))
         if level == 3 or word & 3 != 3:
             break
@@ -447,8 +445,7 @@ def test_a8_block_above(tables: tuple[Held, list[Slot]], levels: range, layout: 
     place, va = slots[0].address + 8, slots[0].va + step
     if va >> 52 or (levels[0] == 0 and va >> 48 and layout.granule == "4k"):
         place, va = slots[0].address - 8, slots[0].va - step
-    word = held.process.guest.call("words", address=hex(place), count=1)["words"][0]
-    assert number(word) == 0
+    assert held.process.guest.words(place, 1) == [0]
     assert broken(held, [(place, AF | VALID)]) == [("A8", va), ("L8", va // (16 * step) * 16 * step)]
 
 
@@ -462,7 +459,7 @@ def test_contiguous_pmd(process: Process, layout: Layout) -> None:
     with process.hold() as held:
         entry = held.judge().entry(area.address)
         assert entry
-        assert entry["level"] == 2, "this guest has no THP"
-        word, output = number(entry["word"]), number(entry["output_address"])
+        assert entry.level == 2, "this guest has no THP"
+        word, output = entry.word, entry.output_address
         want = [("L1", area.address)] + ([("A2", area.address)] if output % group else [])
-        assert broken(held, [(number(entry["address"]), word | CONT)]) == sorted(want)
+        assert broken(held, [(entry.address, word | CONT)]) == sorted(want)

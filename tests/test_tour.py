@@ -124,9 +124,9 @@ def test_orders_beside_a_neighbour(guest: Guest, layout: Layout, policy: str) ->
     assert view.orders(area["address"], area["length"]) == want
     beside = view.record(area["address"])
     if policy == "baseline":
-        assert beside["chosen"] == 0
+        assert beside.chosen == 0
     else:
-        assert beside["reasons"][layout.hinted_order] == "overlap"
+        assert beside.reasons[layout.hinted_order] == "overlap"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -142,8 +142,8 @@ def test_orders_when_allocation_fails(guest: Guest, layout: Layout, policy: str)
     assert view.orders(area["address"], area["length"]) == want
     if policy != "baseline":
         record = seen["failing"][0].record(area["address"])
-        assert record["reasons"][layout.hinted_order] == "allocation-failed"
-        assert record["chosen"] == (layout.hinted_order - 1 if policy == "retry" else 0)
+        assert record.reasons[layout.hinted_order] == "allocation-failed"
+        assert record.chosen == (layout.hinted_order - 1 if policy == "retry" else 0)
 
 
 @pytest.mark.parametrize("policy", ["simple", "variable", "retry"])

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 from folioscope import Area, CommandFailed, Guest, Layout, Process, View
-from folioscope.guest import number
 from folioscope.plugin import Rig, Wanted
 
 from order_model import Model
@@ -34,8 +33,8 @@ def look(process: Process) -> View:
 def intact(area: Area, first: int = 0, pages: int | None = None, **expect: int) -> None:
     """Every page holds what was written to it."""
     found = area.verify(first, pages, **expect)
-    assert found["words"] == (area.pages - first if pages is None else pages)
-    assert found["wrong"] == 0, found["first"]
+    assert found.words == (area.pages - first if pages is None else pages)
+    assert found.wrong == 0, found.first
 
 
 def pattern(area: Area) -> str:
@@ -138,14 +137,14 @@ def test_switched_off(guest: Guest, process: Process, policy: str, how: str) -> 
     """MADV_NOHUGEPAGE and PR_SET_THP_DISABLE mean single pages under every policy."""
     guest.set_policy(policy)
     if how == "prctl":
-        process.op("thp_disable", on=True)
+        process.thp_disable()
     area = process.blocks(2, hint="nohugepage" if how == "nohugepage" else "hugepage")
     area.write(order="backward")
     assert pattern(area) == "--"
     assert {order for _, order in look(process).orders(area.address, area.length)} <= {0}
     intact(area)
     if how == "prctl":
-        process.op("thp_disable", on=False)
+        process.thp_disable(False)
         again = process.blocks(1)
         again.write(0, 1)
         assert pattern(again) == ("p" if policy == "baseline" else "C")
@@ -160,16 +159,9 @@ def free_place(process: Process, layout: Layout) -> int:
 
 def move(area: Area, to: int) -> Area:
     """``mremap(2)`` to a given place."""
-    mapped = area.process.op(
-        "mremap",
-        address=area.address,
-        length=area.length,
-        new_length=area.length,
-        flags=["maymove", "fixed"],
-        new_address=to,
-    )["mapped"]
-    assert mapped["address"] == to
-    return Area(area.process, to, area.length)
+    moved = area.mremap(to)
+    assert (moved.address, moved.length) == (to, area.length)
+    return moved
 
 
 def test_mremap_by_blocks(process: Process, layout: Layout) -> None:
@@ -261,8 +253,8 @@ def test_madv_free(process: Process, layout: Layout) -> None:
     assert all(not word & (DIRTY | AF) and word & RDONLY for word in words(view, area, 0, block))
     assert all(word & DIRTY for word in words(view, area, block, block))
     area.write(4, 1, salt=1)
-    written = {"start": area.address + 4 * layout.page, "end": area.address + 5 * layout.page, "what": "written"}
-    view = process.look(expectations=[written])
+    area.written(4, 1)
+    view = process.look()
     assert not view.errors, view.errors
     assert view.pattern(area.address, area.length) == "CC-"
     intact(area, 4, 1, salt=1)
@@ -291,18 +283,16 @@ def test_madv_cold(process: Process, layout: Layout) -> None:
 def huge_pages(guest: Guest, layout: Layout) -> Iterator[int]:
     """Four hugetlb pages of the size of a block; gives the size in KiB."""
     size = layout.block // 1024
-    knob = f"/sys/kernel/mm/hugepages/hugepages-{size}kB/nr_hugepages"
-    guest.write(knob, "4")
-    assert guest.read(knob).strip() == "4"
+    assert guest.hugetlb_pages(size, 4) == 4
     yield size
     if not guest.session.lost:
         guest.reset()
-        guest.write(knob, "0")
+        guest.hugetlb_pages(size, 0)
 
 
 def test_hugetlb_of_block_size(process: Process, huge_pages: int) -> None:
     """hugetlb's contiguous pages: folded from the first access on, one block at a time, and across fork."""
-    area = process.blocks(3, hint=None, backing={"hugetlb": {"size_kib": huge_pages}})
+    area = process.map_hugetlb(3, huge_pages)
     assert pattern(area) == "..."
     area.write(0, 1)
     assert pattern(area) == "C.."
@@ -331,8 +321,8 @@ def test_hugetlb_of_block_size(process: Process, huge_pages: int) -> None:
 def test_tmpfs_file(process: Process, layout: Layout) -> None:
     """tmpfs without huge= has single pages: never folded, the same frames in both mappings of a file."""
     path = "/tmp/two-blocks"
-    process.op("file_create", path=path, length=2 * layout.block)
-    one, two = (process.blocks(2, hint=None, flags=["shared"], backing={"file": {"path": path}}) for _ in range(2))
+    process.file_create(path, 2 * layout.block)
+    one, two = (process.map_file(path, 2 * layout.block) for _ in range(2))
     one.write()
     intact(two, origin=one.address)
     view = look(process)
@@ -340,16 +330,16 @@ def test_tmpfs_file(process: Process, layout: Layout) -> None:
     frames = [[view.output(area.address + at * layout.page) for at in range(area.pages)] for area in (one, two)]
     assert frames[0] == frames[1]
     assert len(set(frames[0])) == one.pages
-    process.op("file_unlink", path=path)
+    process.file_unlink(path)
 
 
 def test_private_file_copy(process: Process, layout: Layout) -> None:
     """A write to a private mapping copies one page and leaves the file as it was."""
     path = "/tmp/private"
-    process.op("file_create", path=path, length=layout.block)
-    process.op("file_write", path=path, offset=0, length=layout.block, salt=4)
-    shared = process.blocks(1, hint=None, flags=["shared"], backing={"file": {"path": path}})
-    private = process.blocks(1, hint=None, backing={"file": {"path": path}})
+    process.file_create(path, layout.block)
+    process.file_write(path, 0, layout.block, salt=4)
+    shared = process.map_file(path, layout.block)
+    private = process.map_file(path, layout.block, shared=False)
     shared.read()
     private.read()
     private.write(2, 1, salt=6)
@@ -361,7 +351,7 @@ def test_private_file_copy(process: Process, layout: Layout) -> None:
     assert same == [at != 2 for at in range(shared.pages)]
     intact(private, 2, 1, salt=6)
     intact(shared, salt=4, origin=0)
-    process.op("file_unlink", path=path)
+    process.file_unlink(path)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -425,11 +415,7 @@ def test_side_by_side(guest: Guest, process: Process, layout: Layout) -> None:
         assert view.pattern(area.address, area.length) == "CCC"
         assert view.pid == area.process.pid
         frames.append(
-            {
-                number(e["output_address"])
-                for e in view.entries
-                if number(e["va"]) >= area.address and number(e["va"]) < area.address + area.length
-            }
+            {e.output_address for e in view.entries if e.va >= area.address and e.va < area.address + area.length}
         )
         intact(area, salt=salt)
     assert len(frames[0]) == len(frames[1]) == areas[0].pages
@@ -441,7 +427,7 @@ def test_side_by_side(guest: Guest, process: Process, layout: Layout) -> None:
 def test_one_cpu(rig: Rig, wanted: Wanted, layout: Layout) -> None:
     """A guest with one CPU: agent and waiting process take turns, and everything is judged."""
     guest = rig.guest(Wanted(wanted.granule, wanted.cpu, wanted.machine, ("--smp", "1")))
-    assert guest.hello["cpus"] == 1
+    assert guest.hello.cpus == 1
     guest.reset()
     process = guest.spawn()
     area = process.blocks(2)

@@ -1,7 +1,34 @@
 """Drive a Folioscope guest from Python: one class per thing that lives (guest, process, area)."""
 
+from .area import Area
 from .client import CommandFailed, GuestLost, Session
-from .guest import Area, Guest, Process, View
-from .layout import Layout
+from .expect import Expectation
+from .guest import Guest
+from .layout import LAYOUTS, Layout
+from .locate import CommandNotFound
+from .model import Entry, Finding, Hello, Mismatch, Program, Record, Touched, Verified
+from .process import Held, Process
+from .view import View
 
-__all__ = ["Area", "CommandFailed", "Guest", "GuestLost", "Layout", "Process", "Session", "View"]
+__all__ = [
+    "LAYOUTS",
+    "Area",
+    "CommandFailed",
+    "CommandNotFound",
+    "Entry",
+    "Expectation",
+    "Finding",
+    "Guest",
+    "GuestLost",
+    "Held",
+    "Hello",
+    "Layout",
+    "Mismatch",
+    "Process",
+    "Program",
+    "Record",
+    "Session",
+    "Touched",
+    "Verified",
+    "View",
+]

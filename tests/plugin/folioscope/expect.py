@@ -1,0 +1,63 @@
+"""What a test knows of the step that it has just done, to be held against the tables at the next look.
+
+Most of it the rig judges itself: rules C1 (must fold), C2 (must not fold), L6 (written) and L11 (freshly faulted) speak
+only where somebody says what went before. The order of a fault is held against the kernel's record here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .model import Finding, Record, Who
+
+What = Literal["contiguous", "not-contiguous", "written", "not-written", "freshly-faulted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Something that is known of a range of addresses."""
+
+    start: int
+    # The first address behind it.
+    end: int
+    what: What
+    # Why, for people.
+    reason: str | None = None
+
+    def json(self) -> dict[str, Any]:
+        """As the session takes it."""
+        return {"start": self.start, "end": self.end, "what": self.what}
+
+
+@dataclass(frozen=True, slots=True)
+class OrderExpected:
+    """Each fault in a range since the look before got a folio of this order."""
+
+    start: int
+    end: int
+    order: int
+
+    def judge(self, records: Iterable[Record], who: Who) -> list[Finding] | None:
+        """An error for each fault that got another order; None where there is no record of a fault."""
+        mine = [record for record in records if self.start <= record.address < self.end]
+        if not mine:
+            return None
+        return [self._finding(record, who) for record in mine if record.chosen != self.order]
+
+    def _finding(self, record: Record, who: Who) -> Finding:
+        got = "no folio" if record.chosen is None else f"order {record.chosen}"
+        why = record.reasons[self.order]
+        return Finding(
+            rule="order",
+            severity="error",
+            message=f"the fault got {got} where the test expects order {self.order}: its record says {why} of that",
+            process=who,
+            va=record.address,
+            end=record.address + 1,
+            level=3,
+            table=0,
+            index=0,
+            words=(),
+        )

@@ -1,0 +1,276 @@
+"""What the command and the guest say, as values: addresses and words are numbers here, whatever they are in JSON.
+
+A field that is not known here is left out, so that a newer command can say more.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+Raw = Mapping[str, Any]
+
+
+def number(text: str | int) -> int:
+    """A word or an address: the host writes strings, in hexadecimal, as JSON's numbers lose bits; the guest numbers."""
+    return int(text, 16) if isinstance(text, str) else text
+
+
+def plain(cls: type[Any], raw: Raw, *but: str) -> dict[str, Any]:
+    """The fields of a value that are in JSON as they are here; what is absent there is None."""
+    return {field.name: raw.get(field.name) for field in fields(cls) if field.name not in but}
+
+
+class Fields:
+    """Lets a value be asked by a field's name too, as JSON is."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Who(Fields):
+    """A process of the guest, as a finding names it."""
+
+    pid: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Fields):
+    """What a rule says of one place in the tables."""
+
+    # The rule's id: A1 to A8, L1 to L12, C1, C2, K1, K2, W1, ... (`docs/`), or `order` for an order that was expected.
+    rule: str
+    severity: Literal["error", "information"]
+    # One sentence: what is, and what should have been.
+    message: str
+    # Whose tables; None for the kernel's.
+    process: Who | None
+    # First virtual address that is concerned, and the first one behind it.
+    va: int
+    end: int
+    # Lookup level of the entries, physical address of their table, index of the first of `words` in it.
+    level: int
+    table: int
+    index: int
+    # The raw descriptors of the whole group.
+    words: tuple[int, ...]
+
+    @classmethod
+    def read(cls, raw: Raw) -> Finding:
+        """From JSON."""
+        who = raw.get("process")
+        return cls(
+            rule=raw["rule"],
+            severity=raw["severity"],
+            message=raw["message"],
+            process=Who(who["pid"], who["name"]) if who else None,
+            va=number(raw["va"]),
+            end=number(raw["end"]),
+            level=raw["level"],
+            table=number(raw["table"]),
+            index=raw["index"],
+            words=tuple(map(number, raw["words"])),
+        )
+
+    def __str__(self) -> str:
+        who = f" in process {self.process.pid} ({self.process.name})" if self.process else ""
+        return f"{self.rule} at {self.va:#x}{who}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Fields):
+    """One descriptor that is not zero and leads to no table."""
+
+    # The first virtual address that it maps, its lookup level (3: a page), the raw word.
+    va: int
+    level: int
+    word: int
+    # The physical address at which it stands itself.
+    address: int
+    # The physical address that it leads to; None for what is not valid.
+    output_address: int | None
+    # Bit 52 of a valid descriptor.
+    contiguous: bool
+
+    @classmethod
+    def read(cls, raw: Raw) -> Entry:
+        """From JSON."""
+        output = raw.get("output_address")
+        return cls(
+            va=number(raw["va"]),
+            level=raw["level"],
+            word=number(raw["word"]),
+            address=number(raw["address"]),
+            output_address=None if output is None else number(output),
+            contiguous=raw["contiguous"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Fields):
+    """Why a fault got the order that it got: the kernel's own record (``kernel-patches/README.md``)."""
+
+    # Number of the record, from 1, counting per CPU; the CPU; the kernel's clock in nanoseconds.
+    seq: int
+    cpu: int
+    time_ns: int
+    # Faulting address, and the VMA at that time.
+    address: int
+    vm_start: int
+    vm_end: int
+    # Process and thread.
+    tgid: int
+    tid: int
+    policy: str
+    # The order that the architecture prefers for this VMA; None where the policy asks for none.
+    preferred: int | None
+    # The order that was allocated; None where the fault ended without a folio.
+    chosen: int | None
+    # The VMA was hinted by MADV_HUGEPAGE; it is armed with userfaultfd.
+    hinted: bool
+    userfaultfd: bool
+    # By order, 0 to 15: what became of it (`chosen`, `not-allowed`, `crosses-start`, `overlap`, ...).
+    reasons: tuple[str, ...]
+
+    @classmethod
+    def read(cls, raw: Raw) -> Record:
+        """From JSON."""
+        return cls(
+            address=number(raw["address"]),
+            vm_start=number(raw["vm_start"]),
+            vm_end=number(raw["vm_end"]),
+            reasons=tuple(raw["reasons"]),
+            **plain(cls, raw, "address", "vm_start", "vm_end", "reasons"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Touched(Fields):
+    """What a touch did."""
+
+    # How many steps it made.
+    steps: int
+    # Faults of the process during it.
+    minor_faults: int
+    major_faults: int
+    nanoseconds: int
+    # The exclusive or of all words that were loaded.
+    loaded: int
+
+    @classmethod
+    def read(cls, raw: Raw) -> Touched:
+        """From JSON."""
+        return cls(**plain(cls, raw))
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch(Fields):
+    """A word that is not what it should be."""
+
+    address: int
+    expected: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified(Fields):
+    """What a verification found: how many words were compared, how many were wrong, and the first of those."""
+
+    words: int
+    wrong: int
+    first: tuple[Mismatch, ...]
+
+    @classmethod
+    def read(cls, raw: Raw) -> Verified:
+        """From JSON."""
+        first = tuple(Mismatch(each["address"], each["expected"], each["found"]) for each in raw["first"])
+        return cls(raw["words"], raw["wrong"], first)
+
+
+def text_of(content: Raw) -> str:
+    """A text of the guest; what is not UTF-8 is replaced."""
+    return bytes_of(content).decode(errors="replace")
+
+
+def bytes_of(content: Raw) -> bytes:
+    """Bytes of the guest: as text where they are UTF-8, else in base64."""
+    if "text" in content:
+        return str(content["text"]).encode()
+    return base64.b64decode(content["base64"])
+
+
+@dataclass(frozen=True, slots=True)
+class Program(Fields):
+    """What a program of the guest did."""
+
+    # Its exit status; None where a signal ended it.
+    status: int | None
+    # The signal's name; None where there was none.
+    signal: str | None
+    stdout: str
+    stderr: str
+    # Whether more was written to one of the two than is given here.
+    truncated: bool
+
+    @classmethod
+    def read(cls, raw: Raw) -> Program:
+        """From JSON."""
+        how = raw["how"]
+        return cls(
+            status=how["exit"]["status"] if "exit" in how else None,
+            signal=how["signal"]["name"] if "signal" in how else None,
+            stdout=text_of(raw["stdout"]),
+            stderr=text_of(raw["stderr"]),
+            truncated=raw["truncated"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MthpSize(Fields):
+    """One size of transparent huge pages, and what is chosen for it; None where the size cannot have it."""
+
+    size_kib: int
+    enabled: str | None
+    shmem_enabled: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Fields):
+    """Who the guest is. What its kernel does not have is None or empty."""
+
+    protocol: int
+    agent_version: str
+    kernel_release: str
+    kernel_version: str
+    machine: str
+    build_id: str | None
+    cmdline: str
+    page_size: int
+    cpus: int
+    agent_cpu: int
+    memory_bytes: int
+    thp_enabled: str | None
+    thp_shmem_enabled: str | None
+    mthp: tuple[MthpSize, ...]
+    # By size in KiB, how many hugetlb pages there are.
+    hugetlb: dict[int, int]
+    # The order policy in force on a kernel with Folioscope's patches.
+    anon_order_policy: str | None
+    mounts: tuple[str, ...]
+    channel: str
+    uptime_ms: int
+
+    @classmethod
+    def read(cls, raw: Raw) -> Hello:
+        """From JSON."""
+        sizes = [MthpSize(s["size_kib"], s.get("enabled"), s.get("shmem_enabled")) for s in raw["mthp"]]
+        return cls(
+            mthp=tuple(sizes),
+            hugetlb={size["size_kib"]: size["pages"] for size in raw["hugetlb"]},
+            mounts=tuple(raw["mounts"]),
+            **plain(cls, raw, "mthp", "hugetlb", "mounts"),
+        )

@@ -1,0 +1,250 @@
+"""A workload process of the guest: what it may be asked to do, and how it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from .area import Area, Protection
+from .client import CommandFailed
+from .expect import Expectation, OrderExpected
+from .model import Entry
+from .view import View
+
+if TYPE_CHECKING:
+    from .guest import Guest
+
+MapFlag = Literal[
+    "private",
+    "shared",
+    "shared_validate",
+    "fixed",
+    "fixed_noreplace",
+    "populate",
+    "nonblock",
+    "noreserve",
+    "growsdown",
+    "locked",
+    "stack",
+    "sync",
+]
+
+
+class Process:
+    """A workload process of the guest. It does what it is asked, one operation at a time, and nothing else."""
+
+    def __init__(self, guest: Guest, spawned: Mapping[str, Any]) -> None:
+        self.guest = guest
+        # The agent's number of it, and the guest kernel's.
+        self.id: int = spawned["process"]
+        self.pid: int = spawned["pid"]
+        # The CPU that it is pinned to.
+        self.cpu: int = spawned["cpu"]
+        self._stated: list[Expectation | OrderExpected] = []
+        self._newest: dict[int, int] = {}
+
+    def op(self, name: str, /, *, seconds: float = 20.0, **params: Any) -> dict[str, Any]:
+        """One operation inside the process, by the name that it has in the agent's protocol; what the agent answers."""
+        answer: dict[str, Any] = self.guest.command("op", seconds=seconds, process=self.id, op={name: params})
+        return answer
+
+    # Memory.
+
+    def map(
+        self,
+        length: int,
+        *,
+        offset: int = 0,
+        hint: str | None = "hugepage",
+        place: Mapping[str, Any] | str | None = None,
+        prot: Sequence[Protection] | None = None,
+        flags: Sequence[MapFlag] = (),
+        backing: Mapping[str, Any] | str = "anonymous",
+    ) -> Area:
+        """``mmap(2)``: an area on its own, ``offset`` bytes above an address that is aligned to a level-2 descriptor,
+        with nothing mapped on either side.
+
+        ``hint``: the advice that is given at once, none with None. ``place``, ``backing``: as the agent's protocol has
+        them; for files, memfds and hugetlb there are methods.
+        """
+        more: dict[str, Any] = {} if prot is None else {"prot": list(prot)}
+        mapped = self.op(
+            "mmap",
+            length=length,
+            place=place or {"isolated": {"offset": offset}},
+            flags=list(flags),
+            backing=backing,
+            **more,
+        )["mapped"]
+        area = Area(self, mapped["address"], length)
+        if hint:
+            area.madvise(hint)
+        return area
+
+    def blocks(self, count: int, **more: Any) -> Area:
+        """An area of whole contiguous blocks (64 KiB at 4K pages, 2 MiB at 16K and 64K); ``more`` as for ``map``."""
+        return self.map(count * self.guest.layout.block, **more)
+
+    def map_file(self, path: str, length: int, *, offset: int = 0, shared: bool = True, **more: Any) -> Area:
+        """Maps a file of the guest from byte ``offset`` on."""
+        backing = {"file": {"path": path, "offset": offset}}
+        flags: list[MapFlag] = ["shared" if shared else "private"]
+        return self.map(length, backing=backing, flags=flags, **({"hint": None} | more))
+
+    def map_memfd(self, length: int, *, size: int | None = None, hugetlb_kib: int | None = None, **more: Any) -> Area:
+        """Maps, shared, a file of ``memfd_create(2)`` that this mapping alone refers to; with ``hugetlb_kib`` one of
+        hugetlb pages of that size."""
+        fields = {"size": size, "hugetlb_kib": hugetlb_kib}
+        backing = {"memfd": {name: value for name, value in fields.items() if value is not None}}
+        return self.map(length, backing=backing, **({"hint": None, "flags": ["shared"]} | more))
+
+    def map_hugetlb(self, count: int, size_kib: int, **more: Any) -> Area:
+        """Maps ``count`` private anonymous hugetlb pages of a size, from the pool (``Guest.hugetlb_pages``)."""
+        backing = {"hugetlb": {"size_kib": size_kib}}
+        return self.map(count * size_kib * 1024, backing=backing, **({"hint": None} | more))
+
+    def peek(self, address: int, words: int = 1) -> list[int]:
+        """64-bit words of its memory, as the process itself reads them."""
+        found: list[int] = self.op("peek", address=address, words=words)["words"]["words"]
+        return found
+
+    def poke(self, address: int, words: Sequence[int]) -> None:
+        """Stores 64-bit words, as the process itself writes them."""
+        self.op("poke", address=address, words=list(words))
+
+    def thp_disable(self, on: bool = True) -> None:
+        """``prctl(PR_SET_THP_DISABLE)``: switches transparent huge pages of any size off (or on) for the process."""
+        self.op("thp_disable", on=on)
+
+    # Files of the guest; tmpfs is on /tmp and /dev/shm.
+
+    def file_create(self, path: str, length: int) -> None:
+        """Makes a file of this size, or empties the one that is there; nothing is written to it."""
+        self.op("file_create", path=path, length=length)
+
+    def file_truncate(self, path: str, length: int) -> None:
+        """``truncate(2)``."""
+        self.op("file_truncate", path=path, length=length)
+
+    def file_write(self, path: str, offset: int, length: int, *, salt: int = 0, chunk: int | None = None) -> None:
+        """Writes the pattern of each 8 bytes' offset and ``salt``, by ``pwrite(2)`` of ``chunk`` bytes (64 KiB)."""
+        more = {} if chunk is None else {"chunk": chunk}
+        self.op("file_write", path=path, offset=offset, length=length, salt=salt, **more)
+
+    def file_read(self, path: str, offset: int, length: int) -> int:
+        """Reads by ``pread(2)`` into a buffer that is thrown away: that brings the range into the page cache. Gives how
+        many bytes there were before the file's end."""
+        count: int = self.op("file_read", path=path, offset=offset, length=length)["read"]["bytes"]
+        return count
+
+    def file_allocate(self, path: str, offset: int, length: int) -> None:
+        """``fallocate(2)``: gives the range memory."""
+        self.op("file_allocate", path=path, offset=offset, length=length, punch=False)
+
+    def file_punch_hole(self, path: str, offset: int, length: int) -> None:
+        """``fallocate(2)`` with ``FALLOC_FL_PUNCH_HOLE``: takes the range's memory away."""
+        self.op("file_allocate", path=path, offset=offset, length=length, punch=True)
+
+    def file_unlink(self, path: str) -> None:
+        """``unlink(2)``."""
+        self.op("file_unlink", path=path)
+
+    # The process itself.
+
+    def fork(self, name: str = "") -> Process:
+        """``fork(2)``; the child obeys like its parent."""
+        return Process(self.guest, self.op("fork", name=name)["spawned"])
+
+    def pin(self, cpu: int) -> None:
+        """Pins it to a CPU."""
+        self.op("pin", cpu=cpu)
+        self.cpu = cpu
+
+    def exit(self, status: int = 0) -> None:
+        """Ends by itself."""
+        self.op("exit", status=status)
+
+    def kill(self) -> None:
+        """Ends it; that it is gone already is well."""
+        try:
+            self.guest.command("kill", process=self.id)
+        except CommandFailed as error:
+            if error.kind not in ("process_lost", "bad_request"):
+                raise
+
+    def fail_allocations(self, order: int) -> None:
+        """Every allocation of this process of at least ``order`` fails from now on."""
+        self.guest.call("fail_allocations", process=self.id, order=order)
+
+    def allow_allocations(self) -> None:
+        """Allocations succeed again."""
+        self.guest.call("allow_allocations", process=self.id)
+
+    def maps(self) -> str:
+        """``/proc/PID/maps``."""
+        text: str = self.guest.command("maps", process=self.id)["maps"]["maps"]
+        return text
+
+    def smaps(self) -> str:
+        """``/proc/PID/smaps``."""
+        text: str = self.guest.command("maps", process=self.id, smaps=True)["maps"]["smaps"]
+        return text
+
+    def pagemap(self, address: int, pages: int) -> list[int]:
+        """Raw entries of ``/proc/PID/pagemap``, fewer than asked for where the address space ends."""
+        found = self.guest.command("pagemap", process=self.id, address=address, pages=pages)
+        entries: list[int] = found["pagemap"]["entries"]
+        return entries
+
+    # Looks.
+
+    def state(self, expectation: Expectation | OrderExpected) -> None:
+        """States something that the next look holds the tables against; ``Area`` has a method for each kind."""
+        self._stated.append(expectation)
+
+    def look(self, **params: Any) -> View:
+        """Lets the process wait in user mode, reads its tables from outside, judges them, and lets it go on.
+
+        With ``again=True`` only tables that were written to since the last time are read, where the machine tells.
+        """
+        return self._seen("look", params)
+
+    def kernel_half(self) -> list[Entry]:
+        """The entries of the kernel's half of the tables, while this process waits in a ``hold``."""
+        return [Entry.read(entry) for entry in self.guest.call("kernel_half", process=self.id)["entries"]]
+
+    def hold(self) -> Held:
+        """Stays where a look is taken, so that a test can change tables and judge again; to be used in a ``with``."""
+        self.guest.call("hold", process=self.id)
+        return Held(self)
+
+    def _seen(self, method: str, params: dict[str, Any]) -> View:
+        stated, self._stated = self._stated, []
+        mine = [each.json() for each in stated if isinstance(each, Expectation)]
+        given = [each.json() if isinstance(each, Expectation) else each for each in params.pop("expectations", [])]
+        raw = self.guest.call(method, process=self.id, expectations=[*mine, *given], **params)
+        orders = [each for each in stated if isinstance(each, OrderExpected)]
+        view = View(raw, self.guest.layout, orders=orders, before=self._newest)
+        self._newest = view.newest()
+        return view
+
+
+class Held:
+    """A process that waits at a checkpoint for as long as the block lasts."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A guest that was lost meanwhile has nothing to release, and its loss is what the test must see.
+        if not self.process.guest.session.lost:
+            self.process.guest.call("release", process=self.process.id)
+
+    def judge(self, pokes: Iterable[tuple[int, int]] | None = None, **params: Any) -> View:
+        """Judges the live tables. ``pokes`` are (physical address, word), written into guest memory
+        before and undone after, all within one pause: the guest never runs on a broken table."""
+        words = [{"address": hex(address), "word": hex(word)} for address, word in pokes or []]
+        return self.process._seen("judge", {"pokes": words, **params})

@@ -1,0 +1,155 @@
+"""One process's tables at one instant, as the rig saw and judged them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from .expect import OrderExpected
+from .layout import Layout
+from .model import Entry, Finding, Record, Who
+
+VALID = 1 << 0
+CONTIGUOUS = 1 << 52
+
+
+class Range(Protocol):
+    """Anything with an address and a length: an ``Area``."""
+
+    @property
+    def address(self) -> int:
+        """The first address."""
+
+    @property
+    def length(self) -> int:
+        """The bytes."""
+
+
+class View:
+    """One process's tables at one instant, as the rig saw and judged them.
+
+    ``findings`` and ``errors`` are those of *all* processes that were looked at at that instant: what one maps bears on
+    the others. ``raw`` is what the session said.
+    """
+
+    def __init__(
+        self,
+        raw: Mapping[str, Any],
+        layout: Layout,
+        *,
+        orders: Iterable[OrderExpected] = (),
+        before: Mapping[int, int] | None = None,
+    ) -> None:
+        self.raw = raw
+        self.layout = layout
+        who = raw["verdict"]["process"]
+        self.process = Who(who["pid"], who["name"])
+        verdicts = [raw["verdict"], *raw.get("companions", [])]
+        self.entries = [Entry.read(entry) for entry in raw["entries"]]
+        self.records = [Record.read(record) for record in raw.get("records", [])]
+        self.findings = [Finding.read(finding) for verdict in verdicts for finding in verdict["findings"]]
+        # What could not be judged, in one sentence each.
+        self.not_judged: list[str] = [each["reason"] for verdict in verdicts for each in verdict["not_judged"]]
+        self._by_place = {(entry.level, entry.va): entry for entry in self.entries}
+        new = [record for record in self.records if record.seq > (before or {}).get(record.cpu, 0)]
+        for expected in orders:
+            found = expected.judge(new, self.process)
+            if found is None:
+                self.not_judged.append(
+                    f"order {expected.order} was expected at {expected.start:#x}-{expected.end:#x} and the kernel has "
+                    "no record of a fault there since the look before: it keeps the last ones only, and that needs "
+                    "Folioscope's patches and the vmlinux"
+                )
+            self.findings += found or []
+
+    @property
+    def pid(self) -> int:
+        """The process's id in the guest."""
+        return self.process.pid
+
+    @property
+    def errors(self) -> list[Finding]:
+        """The findings that are errors."""
+        return [finding for finding in self.findings if finding.severity == "error"]
+
+    def rules(self) -> set[str]:
+        """The rules that were broken."""
+        return {finding.rule for finding in self.errors}
+
+    def entry(self, va: int) -> Entry | None:
+        """The level-3 entry of a page, or the block that maps it."""
+        page = self._by_place.get((3, va & ~(self.layout.page - 1)))
+        return page or self._by_place.get((2, va & ~(self.layout.pmd - 1)))
+
+    def word(self, va: int) -> int:
+        """The raw level-3 word of a page; 0 where there is no table."""
+        entry = self._by_place.get((3, va))
+        return entry.word if entry else 0
+
+    def pattern(self, where: Range | int, length: int | None = None) -> str:
+        """A character per block of an area: ``C`` every entry valid and contiguous, ``.`` nothing valid,
+        ``B`` mapped by a level-2 block, ``-`` full without the bit, ``p`` partly valid, ``!`` the bit on some.
+
+        Computed here from the raw words, not taken from the tool's own classification.
+        """
+        address, length = _range(where, length)
+        page, pages = self.layout.page, self.layout.cont_pages
+        out = []
+        for block in range(address, address + length, self.layout.block):
+            words = [self.word(va) for va in range(block, block + pages * page, page)]
+            if (2, block & ~(self.layout.pmd - 1)) in self._by_place:
+                out.append("B")
+                continue
+            valid = [word for word in words if word & VALID]
+            contiguous = [word for word in valid if word & CONTIGUOUS]
+            if not valid:
+                out.append(".")
+            elif len(contiguous) == pages:
+                out.append("C")
+            elif contiguous:
+                out.append("!")
+            else:
+                out.append("-" if len(valid) == pages else "p")
+        return "".join(out)
+
+    def pages(self, where: Range | int, length: int | None = None) -> str:
+        """A character per page of an area: ``c`` valid and contiguous, ``v`` valid, ``.`` not valid."""
+        address, length = _range(where, length)
+        out = []
+        for va in range(address, address + length, self.layout.page):
+            word = self.word(va)
+            out.append("." if not word & VALID else "c" if word & CONTIGUOUS else "v")
+        return "".join(out)
+
+    def output(self, va: int) -> int | None:
+        """The output address of a page, from the tool's decoding; None where it is not mapped."""
+        entry = self.entry(va)
+        return (entry.output_address or None) if entry else None
+
+    def orders(self, where: Range | int, length: int | None = None) -> list[tuple[int, int | None]]:
+        """(page index of the fault, chosen order) of each record in an area, oldest first."""
+        address, length = _range(where, length)
+        found = [record for record in self.records if address <= record.address < address + length]
+        return [((record.address - address) // self.layout.page, record.chosen) for record in found]
+
+    def record(self, address: int) -> Record:
+        """The newest record of the fault at an address."""
+        page = address & ~(self.layout.page - 1)
+        found = [record for record in self.records if record.address & ~(self.layout.page - 1) == page]
+        assert found, f"no order record for {address:#x}"
+        return found[-1]
+
+    def newest(self) -> dict[int, int]:
+        """By CPU, the number of its last record."""
+        newest: dict[int, int] = {}
+        for record in self.records:
+            newest[record.cpu] = max(record.seq, newest.get(record.cpu, 0))
+        return newest
+
+
+def _range(where: Range | int, length: int | None) -> tuple[int, int]:
+    if isinstance(where, int):
+        if length is None:
+            raise TypeError("an address needs a length; an area has its own")
+        return where, length
+    return where.address, where.length
