@@ -64,7 +64,7 @@ rust=$(rustc -vV | sha256sum | cut -c1-8)
 guest_rust=$("$(guest_rustc)" -vV | sha256sum | cut -c1-8)
 sources=(Cargo.toml Cargo.lock guest/protocol)
 # All that the command depends on.
-command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/kvm vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/verdict)
+command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/join vmm/kvm vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/verdict)
 command=$(built command "$(content "${command_sources[@]}")-$rust" build_command)
 agent=$(built agent "$(content "${sources[@]}" guest/build.sh guest/agent)-$guest_rust" build_agent)
 initramfs=$(built initramfs "$(content rootfs)-$(sha256sum "$agent/folioscope-agent" | cut -c1-20)" build_initramfs)

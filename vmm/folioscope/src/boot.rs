@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use join::{Capture, Facts};
 use machine::qemu::{Config, Qemu};
 use machine::Machine;
 use snapshot::{write_core, Cpu, Notes, RangeSet, Snapshot, SparseFile};
 
-use crate::capture::{self, Capture, Extent, Facts};
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::options::{GuestOptions, MachineName};
@@ -158,21 +158,8 @@ pub fn capture_all(
 ) -> Result<Capture, Error> {
     let paused = link.machine.pause()?;
     let facts = Facts::new(symbols, &paused.cpus);
-    let mut pages = RangeSet::new();
-    for cpu in &paused.cpus {
-        for range in capture::pages(
-            &paused.memory,
-            std::slice::from_ref(cpu),
-            Some(cpu),
-            facts,
-            Extent { kernel: true },
-        )
-        .iter()
-        {
-            pages.insert(range);
-        }
-    }
-    let memory = capture::copy(&paused.memory, &pages);
+    let pages = join::pages_of_all(&paused.memory, &paused.cpus, facts);
+    let memory = join::copy(&paused.memory, &pages);
     let cpus = paused.cpus.clone();
     let stopped = paused.resume()?;
     facts.keep(&mut notes);

@@ -18,6 +18,7 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use join::{Extent, Look, Reread, Subject};
 use protocol::{Command, ProcessId};
 use serde::{Deserialize, Deserializer};
 use serde_json::{json, Value};
@@ -25,9 +26,8 @@ use stage1::{PhysMemory, PhysicalAddress};
 use verdict::Expectation;
 
 use crate::boot;
-use crate::capture::{Extent, Subject};
-use crate::guest::{Guest, Poke, Reread, DEADLINE};
-use crate::look::{look, look_again, look_held, look_held_again, look_whole, Look};
+use crate::guest::{Guest, Poke, DEADLINE};
+use crate::look::{look, look_again, look_held, look_held_again, look_whole};
 use crate::rows;
 use crate::stage::{allow_allocations, fail_allocations, Played, Stage};
 use crate::tour::WORKLOADS;
@@ -405,7 +405,7 @@ fn snapshot(guest: &mut Guest, p: &Snap) -> Result<Value, Error> {
 fn kernel_half(guest: &mut Guest, process: ProcessId) -> Result<Value, Error> {
     let capture = guest.capture(process, Extent { kernel: true }, &[])?;
     let snapshot = &capture.snapshot;
-    let upper = crate::capture::kernel_half(&snapshot.cpus).ok_or_else(|| {
+    let upper = join::kernel_half(&snapshot.cpus).ok_or_else(|| {
         Error::Input(
             "no CPU shows the kernel's own half: all are at EL0 with KPTI's trampoline".into(),
         )

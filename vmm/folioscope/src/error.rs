@@ -60,6 +60,17 @@ pub enum Error {
     },
 }
 
+impl From<join::Error> for Error {
+    fn from(error: join::Error) -> Self {
+        match error {
+            join::Error::Input(what) => Self::Input(what),
+            join::Error::Symbols(error) => Self::Symbols(error),
+            join::Error::Maps(error) => Self::Maps(error),
+            join::Error::Regime(error) => Self::Regime(error),
+        }
+    }
+}
+
 impl Error {
     /// For `map_err`: an I/O error with the attempt that failed.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {

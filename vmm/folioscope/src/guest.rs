@@ -8,6 +8,7 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use join::Capture;
 use linux::release::Release;
 use machine::Machine;
 use protocol::{Command, Hello, Operation, Outcome, ProcessId, Spawned};
@@ -15,13 +16,10 @@ use snapshot::{Cpu, Notes, Process};
 use stage1::PhysicalAddress;
 
 use crate::boot;
-use crate::capture::Capture;
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::options::GuestOptions;
 use crate::Error;
-
-pub use again::Reread;
 
 /// What an operation may take, unless its caller says otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(20);

@@ -1,7 +1,6 @@
 //! What the `folioscope` command is made of: it boots a guest, drives workloads in it, captures and judges.
 
 pub mod boot;
-pub mod capture;
 pub mod commands;
 pub mod control;
 pub mod error;

@@ -5,13 +5,13 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use join::Facts;
 use snapshot::Snapshot;
 use stage1::{Half, Regime};
 use verdict::map::MapOptions;
 use verdict::text::TextOptions;
 use verdict::{Kernel, Machine, Report};
 
-use crate::capture::Facts;
 use crate::Error;
 
 /// Where reports go, and how much of them.

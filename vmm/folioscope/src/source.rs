@@ -1,18 +1,16 @@
 //! Where a snapshot comes from: a saved core, a guest that `folioscope boot` holds, or one in somebody else's QEMU.
 
-pub mod foreign;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use join::foreign::{self, Foreign};
 use serde_json::{json, Value};
 use snapshot::{read_core, Snapshot};
 
 use crate::Error;
-use foreign::Foreign;
 
 /// Beyond this the guest's holder is taken to hang.
 const PATIENCE: Duration = Duration::from_secs(60);

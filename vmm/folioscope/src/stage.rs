@@ -1,11 +1,12 @@
 //! Where a workload of the tour is played: it names processes and areas, and says what must be folded.
 
+use join::Look;
 use protocol::{Command, MthpSize, Operation, Outcome, ProcessId};
 use serde::Serialize;
 use verdict::{Expectation, Expected, NotJudged};
 
 use crate::guest::{unexpected, Guest, DEADLINE};
-use crate::look::{look, Look};
+use crate::look::look;
 use crate::Error;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";

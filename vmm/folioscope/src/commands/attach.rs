@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use join::foreign::Foreign;
+use join::kernel_half;
 use serde_json::json;
 
 use super::output::say;
 use super::{check, dump, explain, save, Outcome};
-use crate::capture::kernel_half;
-use crate::source::foreign::Foreign;
 use crate::source::{ask, is_ours};
 use crate::{Error, EXIT_OK};
 

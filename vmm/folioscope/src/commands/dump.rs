@@ -3,10 +3,10 @@
 use std::io::{self, BufWriter, Write as _};
 
 use clap::{Args, ValueEnum};
+use join::{kernel_half, Subject};
 use verdict::dump::{dump, DumpOptions, Format};
 
 use super::Outcome;
-use crate::capture::{kernel_half, Subject};
 use crate::options::parse_address;
 use crate::source::{Need, SourceOptions};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};

@@ -1,11 +1,11 @@
 //! `folioscope explain`: why an address is mapped as it is.
 
 use clap::Args;
+use join::Subject;
 use stage1::{Lookup, VirtualAddress};
 
 use super::output::say;
 use super::Outcome;
-use crate::capture::Subject;
 use crate::options::parse_address;
 use crate::source::{Need, Source, SourceOptions};
 use crate::{EXIT_NOT_JUDGED, EXIT_OK};

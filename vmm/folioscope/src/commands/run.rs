@@ -4,11 +4,11 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use join::{judge_kernel_half, Extent};
 use verdict::{Expectation, ProcessVerdict, Report, Step};
 
 use super::output::say;
 use super::Outcome;
-use crate::capture::{judge_kernel_half, Extent};
 use crate::control;
 use crate::guest::Guest;
 use crate::options::GuestOptions;
@@ -208,7 +208,7 @@ impl Run {
         guest.release(process)?;
         // A lone CPU at EL0 may show KPTI's trampoline: with nothing left to do it idles at EL1.
         for _ in 0..IDLE_LOOKS {
-            if crate::capture::kernel_half(&capture.snapshot.cpus).is_some() {
+            if join::kernel_half(&capture.snapshot.cpus).is_some() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use join::{Capture, Companion, Extent, Facts, Seen};
 use machine::Paused;
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::{Checkpoint, Cpu, Memory, Process, Snapshot};
 use stage1::PhysMemory;
 
 use super::{unexpected, Guest, Poke, DEADLINE};
-use crate::capture::{self, Capture, Companion, Extent, Facts};
 use crate::Error;
 
 /// The registers that hold the nonce and the pid at a checkpoint.
@@ -16,16 +16,6 @@ const NONCE_REGISTER: u8 = 19;
 const PID_REGISTER: usize = 20;
 /// How often a machine is stopped again because an interrupt had taken the CPU out of the wait loop.
 const ATTEMPTS: u32 = 400;
-
-/// What is known of the instant at which a copy is made.
-pub(super) struct Seen<'a> {
-    /// The CPU that runs the process.
-    pub root: &'a Cpu,
-    /// Processes whose tables are wanted as well.
-    pub companions: &'a [Companion],
-    /// What the kernel's symbols say.
-    pub facts: Facts,
-}
 
 impl Guest {
     /// Lets a process wait in user mode at its known instruction.
@@ -127,18 +117,12 @@ impl Guest {
             for poke in pokes {
                 paused.write(poke.address, &poke.word.to_le_bytes())?;
             }
-            let (memory, root) = (&paused.memory, Some(seen.root));
-            let mut pages = capture::pages(memory, &paused.cpus, root, seen.facts, extent);
-            for companion in seen.companions {
-                for range in capture::user_pages(memory, &companion.cpu).iter() {
-                    pages.insert(range);
-                }
-            }
-            let copy = capture::copy(memory, &pages);
+            let pages = join::pages_seen(&paused.memory, &paused.cpus, seen, extent);
+            let copy = join::copy(&paused.memory, &pages);
             for (poke, word) in pokes.iter().zip(before).rev() {
                 paused.write(poke.address, &word.to_le_bytes())?;
             }
-            copy
+            Ok(copy?)
         })
     }
 

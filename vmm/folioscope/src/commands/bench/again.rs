@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use join::{Extent, Facts};
 use protocol::{Advice, Outcome, ProcessId};
 use serde_json::json;
 
 use super::row::{Row, Target, Times};
-use crate::capture::{self, Extent, Facts};
 use crate::guest::{unexpected, Guest};
 use crate::ops::{advise, map, write};
 use crate::Error;
@@ -109,8 +109,8 @@ fn walk_and_copy(guest: &mut Guest, process: ProcessId, facts: Facts) -> Result<
         if root.is_some() {
             let start = Instant::now();
             let (memory, cpus) = (&paused.memory, &paused.cpus);
-            let pages = capture::pages(memory, cpus, root, facts, Extent::default());
-            let copied = capture::copy(memory, &pages)?;
+            let pages = join::pages(memory, cpus, root, facts, Extent::default());
+            let copied = join::copy(memory, &pages)?;
             let took = start.elapsed();
             paused.resume()?;
             drop(copied);

@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
+use join::{judge_process, Capture, Extent, Facts, Subject};
 use protocol::ProcessId;
 use serde_json::json;
 use snapshot::Cpu;
@@ -11,9 +12,7 @@ use stage1::Level;
 use super::row::{Row, Target, Times};
 use super::{again, populate, Progress};
 use crate::boot::save;
-use crate::capture::{self, Capture, Extent, Facts, Subject};
 use crate::guest::{Guest, DEADLINE};
-use crate::look::judge_process;
 use crate::options::{carried, GuestOptions};
 use crate::Error;
 
@@ -135,8 +134,8 @@ fn parts(
             times[1].push(read.saturating_sub(paused.stopping()));
             let start = Instant::now();
             let (memory, cpus) = (&paused.memory, &paused.cpus);
-            let pages = capture::pages(memory, cpus, root, facts, Extent::default());
-            let copied = capture::copy(memory, &pages)?;
+            let pages = join::pages(memory, cpus, root, facts, Extent::default());
+            let copied = join::copy(memory, &pages)?;
             times[2].push(start.elapsed());
             let start = Instant::now();
             paused.resume()?;

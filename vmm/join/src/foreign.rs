@@ -16,8 +16,7 @@ use machine::qemu::attach::{Attached, Found};
 use snapshot::{Cpu, Memory, Notes, Process, Snapshot};
 use stage1::{Half, PhysMemory, Regime};
 
-use crate::capture::{self, kernel_half, Extent, Facts};
-use crate::Error;
+use crate::{kernel_half, pages, user_pages, Error, Extent, Facts};
 
 pub use judge::{is_foreign, step};
 pub use settle::{settle, Sight};
@@ -85,11 +84,11 @@ impl Foreign {
         let facts = Facts::new(self.symbols.as_ref(), &look.cpus);
         let memory = look.memory();
         let extent = Extent { kernel: true };
-        let _ = capture::pages(memory, &look.cpus, None, facts, extent);
+        let _ = pages(memory, &look.cpus, None, facts, extent);
         let processes = processes(&look.cpus);
         for process in &processes {
             let cpu = process.cpu.and_then(|index| look.cpus.get(index));
-            let _ = cpu.map(|cpu| capture::user_pages(memory, cpu));
+            let _ = cpu.map(|cpu| user_pages(memory, cpu));
         }
         let upper = kernel_half(&look.cpus);
         let idle = look.cpus.iter();

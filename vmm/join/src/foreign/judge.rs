@@ -9,8 +9,7 @@ use verdict::{
 
 use super::settle::Sight;
 use super::IN_USER_MODE;
-use crate::capture::{judge_kernel_half, Subject};
-use crate::Error;
+use crate::{judge_kernel_half, kernel_half, Error, Subject};
 
 /// What needs more than the tables.
 const NEED_MORE: &str = "L1, L3, L4, L5, L6, L8, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and there is no agent in this guest to give them";
@@ -51,7 +50,7 @@ pub fn is_foreign(snapshot: &Snapshot) -> bool {
 /// The kernel half and each process, as far as they can be judged, with all that looks wrong.
 pub fn verdicts(snapshot: &Snapshot) -> Vec<Verdict> {
     let kernel = judge_kernel_half(snapshot).ok().filter(shows_something);
-    let root = crate::capture::kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
+    let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
     let processes = snapshot.notes.processes.iter();
     let processes = processes.filter_map(|process| process_of(snapshot, process).ok());
     let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, root));

@@ -1,0 +1,159 @@
+//! One instant of a guest, copied: registers, the tables of one process, the order records.
+//!
+//! The guest stands still only while this copies; whatever is asked of the instant afterwards is
+//! asked of the copy, live or reloaded from a file.
+
+use std::time::Duration;
+
+use snapshot::{Cpu, Memory, RangeSet, Recording, Region, Snapshot};
+use stage1::{Half, PhysMemory, Regime, Visitor};
+
+use crate::kernel::rodata_full;
+use crate::orders::touch_orders;
+use crate::{kernel_half, Error, Facts};
+
+/// What was taken, and how long the guest stood still for it.
+#[derive(Debug)]
+pub struct Capture {
+    /// The copy.
+    pub snapshot: Snapshot,
+    /// Other processes whose tables are in the copy as well.
+    pub companions: Vec<Companion>,
+    /// From the first CPU stopped to the last one running again.
+    pub stopped: Duration,
+}
+
+/// A process that did nothing while another was captured, and whose tables were captured with it.
+#[derive(Clone, Debug)]
+pub struct Companion {
+    /// Its pid.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its `smaps` at that time.
+    pub maps: String,
+    /// A CPU as it was when it ran the process in user mode.
+    pub cpu: Cpu,
+}
+
+/// What is known of the instant at which a copy is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The CPU that runs the process.
+    pub root: &'a Cpu,
+    /// Processes whose tables are wanted as well.
+    pub companions: &'a [Companion],
+    /// What the kernel's symbols say.
+    pub facts: Facts,
+}
+
+/// How much of the guest a capture holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extent {
+    /// The kernel half's tables as well.
+    pub kernel: bool,
+}
+
+struct Nothing;
+impl Visitor<'_> for Nothing {}
+
+/// Reads, through `memory`, everything that will be asked of the copy, and says which pages that was.
+///
+/// Where the kernel half or the records cannot be read, the reason is found again when the copy is
+/// judged; here it only ends the reading.
+#[must_use]
+pub fn pages<M: PhysMemory + ?Sized>(
+    memory: &M,
+    cpus: &[Cpu],
+    root: Option<&Cpu>,
+    facts: Facts,
+    extent: Extent,
+) -> RangeSet {
+    let recording = Recording::new(memory);
+    if let Some(cpu) = root {
+        walk_lower(&recording, cpu);
+    }
+    if let Some(upper) = kernel_half(cpus) {
+        if extent.kernel {
+            walk_all(&recording, &upper);
+            let _ = rodata_full(&recording, &upper, facts);
+        }
+        if let Some(rings) = facts.rings() {
+            let _ = touch_orders(&recording, &upper, rings, cpus.len());
+        }
+    }
+    recording.into_ranges()
+}
+
+/// The pages of the user tables alone that `cpu` had in TTBR0_EL1.
+#[must_use]
+pub fn user_pages<M: PhysMemory + ?Sized>(memory: &M, cpu: &Cpu) -> RangeSet {
+    let recording = Recording::new(memory);
+    walk_lower(&recording, cpu);
+    recording.into_ranges()
+}
+
+/// Everything that will be asked of a copy with the process at its checkpoint, and with its companions.
+#[must_use]
+pub fn pages_seen<M: PhysMemory + ?Sized>(
+    memory: &M,
+    cpus: &[Cpu],
+    seen: &Seen<'_>,
+    extent: Extent,
+) -> RangeSet {
+    let mut all = pages(memory, cpus, Some(seen.root), seen.facts, extent);
+    for companion in seen.companions {
+        extend(&mut all, &user_pages(memory, &companion.cpu));
+    }
+    all
+}
+
+/// The tables of every CPU, both halves, and the order records.
+#[must_use]
+pub fn pages_of_all<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu], facts: Facts) -> RangeSet {
+    let mut all = RangeSet::new();
+    for cpu in cpus {
+        let (only, extent) = (std::slice::from_ref(cpu), Extent { kernel: true });
+        extend(&mut all, &pages(memory, only, Some(cpu), facts, extent));
+    }
+    all
+}
+
+fn extend(all: &mut RangeSet, more: &RangeSet) {
+    for range in more.iter() {
+        all.insert(range);
+    }
+}
+
+fn walk_lower<M: PhysMemory + ?Sized>(memory: &M, cpu: &Cpu) {
+    if let Ok(regime) = Regime::new(&cpu.system, Half::Lower) {
+        walk_all(memory, &regime);
+    }
+}
+
+fn walk_all<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) {
+    stage1::walk(memory, regime, regime.first, regime.last, &mut Nothing);
+}
+
+/// Copies `pages` of `memory`; the copy knows the machine's RAM as well, so that what was not copied is
+/// told from what is not there.
+///
+/// # Errors
+/// Where the pages do not lie in the memory they were read from.
+pub fn copy(memory: &Memory, pages: &RangeSet) -> Result<Memory, Error> {
+    let mut regions = Vec::with_capacity(pages.len());
+    for range in pages.iter() {
+        let words = memory
+            .words(
+                range.base,
+                usize::try_from(range.bytes / 8).unwrap_or(usize::MAX),
+            )
+            .ok_or_else(|| {
+                Error::Input(format!(
+                    "guest memory {range} was there and is gone; this is a fault of this program"
+                ))
+            })?;
+        regions.push(Region::owned(range.base, words.to_vec()));
+    }
+    Memory::new(regions, memory.ram().to_vec()).map_err(|error| Error::Input(error.to_string()))
+}

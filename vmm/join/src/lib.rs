@@ -1,0 +1,43 @@
+//! Brings a snapshot together with what the kernel's own structures say of it, and has it judged.
+//!
+//! A snapshot is registers and memory. What they mean is in the kernel: its symbols ([`Facts`]), the half that a CPU
+//! shows of it ([`kernel_half`]), its order records ([`read_orders`]), a process's VMAs ([`Subject`]). With these the
+//! rules judge a process ([`judge_process`]), several at one instant ([`Look`]), or the kernel ([`judge_kernel_half`]).
+//! [`settle`] looks until it is sure, and [`foreign`] does all of it with a guest in somebody else's QEMU.
+//!
+//! A program of one's own judges a saved core so:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let snapshot = snapshot::read_core("saved.core".as_ref())?;
+//! let step = join::step(&snapshot, None)?;
+//! println!("{} errors: {:?}", step.errors(), step.outcome());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/judge.rs` is such a program, whole.
+
+mod again;
+mod capture;
+mod error;
+mod facts;
+mod kernel;
+mod look;
+mod orders;
+mod settle;
+mod subject;
+
+pub mod foreign;
+
+pub use again::{recopy, Reread};
+pub use capture::{
+    copy, pages, pages_of_all, pages_seen, user_pages, Capture, Companion, Extent, Seen,
+};
+pub use error::Error;
+pub use facts::Facts;
+pub use kernel::{judge_kernel_half, kernel_half};
+pub use look::{judge_process, step, Look};
+pub use orders::read_orders;
+pub use settle::settle;
+pub use subject::{parse_vmas, Subject};

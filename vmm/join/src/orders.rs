@@ -1,0 +1,31 @@
+//! The kernel's order records, out of its own memory.
+
+use linux::order::{OrderError, OrderRecords, RingAddresses};
+use stage1::{PhysMemory, Regime};
+
+/// Reads what [`read_orders`] will read of the copy.
+pub(crate) fn touch_orders<M: PhysMemory + ?Sized>(
+    memory: &M,
+    upper: &Regime,
+    rings: RingAddresses,
+    cpus: usize,
+) -> Result<(), OrderError> {
+    let mut read =
+        |va: u64, buffer: &mut [u8]| linux::kernel_memory::read(memory, upper, va, buffer);
+    OrderRecords::touch(&mut read, rings, u32::try_from(cpus).unwrap_or(u32::MAX))
+}
+
+/// Reads the order rings of a snapshot.
+///
+/// # Errors
+/// Where they are not as the patch writes them.
+pub fn read_orders<M: PhysMemory + ?Sized>(
+    memory: &M,
+    upper: &Regime,
+    rings: RingAddresses,
+    cpus: usize,
+) -> Result<OrderRecords, OrderError> {
+    let mut read =
+        |va: u64, buffer: &mut [u8]| linux::kernel_memory::read(memory, upper, va, buffer);
+    OrderRecords::read(&mut read, rings, u32::try_from(cpus).unwrap_or(u32::MAX))
+}
