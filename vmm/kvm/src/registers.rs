@@ -31,12 +31,16 @@ const MPIDR_AFFINITY: u64 = 0xff_00ff_ffff;
 /// PSTATE of a CPU that enters a kernel: EL1 with SP_EL1, all interrupts masked.
 const PSTATE_BOOT: u64 = 0x3c5;
 
-/// KVM's ids of the registers that a snapshot has of EL1, by their names in the Arm ARM.
+/// KVM's ids of the registers that a snapshot has of EL1 and EL0, by their names in the Arm ARM.
 const IDS: &[(&str, u64)] = &[
     ("TTBR0_EL1", system(3, 0, 2, 0, 0)),
     ("TTBR1_EL1", system(3, 0, 2, 0, 1)),
     ("TCR_EL1", system(3, 0, 2, 0, 2)),
     ("TCR2_EL1", system(3, 0, 2, 0, 3)),
+    ("PIRE0_EL1", system(3, 0, 10, 2, 2)),
+    ("PIR_EL1", system(3, 0, 10, 2, 3)),
+    ("POR_EL1", system(3, 0, 10, 2, 4)),
+    ("POR_EL0", system(3, 3, 10, 2, 4)),
     ("MAIR_EL1", system(3, 0, 10, 2, 0)),
     ("SCTLR_EL1", system(3, 0, 1, 0, 0)),
     ("CONTEXTIDR_EL1", system(3, 0, 13, 0, 1)),
@@ -141,7 +145,7 @@ mod tests {
     #[test]
     fn every_register_of_el1_has_an_id() {
         for register in &SYSTEM_REGISTERS {
-            let expected = register.name.ends_with("_EL1");
+            let expected = !register.name.ends_with("_EL2");
             assert_eq!(id(register.name).is_some(), expected, "{}", register.name);
         }
         for (name, expected) in [

@@ -41,11 +41,15 @@ macro_rules! optional {
 }
 
 /// Every register of [`SystemRegisters`].
-pub const SYSTEM_REGISTERS: [SystemRegister; 13] = [
+pub const SYSTEM_REGISTERS: [SystemRegister; 17] = [
     required!("TTBR0_EL1", ttbr0_el1),
     required!("TTBR1_EL1", ttbr1_el1),
     required!("TCR_EL1", tcr_el1),
     optional!("TCR2_EL1", tcr2_el1),
+    optional!("PIR_EL1", pir_el1),
+    optional!("PIRE0_EL1", pire0_el1),
+    optional!("POR_EL1", por_el1),
+    optional!("POR_EL0", por_el0),
     required!("MAIR_EL1", mair_el1),
     required!("SCTLR_EL1", sctlr_el1),
     required!("CONTEXTIDR_EL1", contextidr_el1),

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use stage1::{
-    tables_below, Descend, Level, PhysMemory, PhysicalAddress, Regime, Table, Visitor,
+    tables_below, Descend, Level, Overlays, PhysMemory, PhysicalAddress, Regime, Table, Visitor,
     DEFAULT_BUDGET,
 };
 
@@ -205,6 +205,8 @@ fn walked_as(regime: &Regime) -> Regime {
         asid: 0,
         cnp: false,
         mair: 0,
+        indirection: None,
+        overlays: Overlays::default(),
         ..*regime
     }
 }

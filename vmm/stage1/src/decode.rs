@@ -3,8 +3,8 @@
 
 use crate::geometry::{Features, PBHA};
 use crate::{
-    Granule, Half, Level, LevelGeometry, PhysicalAddress, Regime, RegimeError, SystemRegisters,
-    VirtualAddress,
+    Granule, Half, Indirection, Level, LevelGeometry, Overlays, PhysicalAddress, Regime,
+    RegimeError, SystemRegisters, VirtualAddress,
 };
 
 /// SCTLR_EL1.M.
@@ -31,8 +31,10 @@ const TCR_DS: u32 = 59;
 const TCR2_PNCH: u64 = 1;
 /// TCR2_EL1.PIE.
 const TCR2_PIE: u64 = 1 << 1;
-/// TCR2_EL1.E0POE and POE.
-const TCR2_POE: u64 = 0b11 << 2;
+/// TCR2_EL1.E0POE.
+const TCR2_E0POE: u64 = 1 << 2;
+/// TCR2_EL1.POE.
+const TCR2_POE: u64 = 1 << 3;
 /// TCR2_EL1.AIE.
 const TCR2_AIE: u64 = 1 << 4;
 /// TCR2_EL1.D128.
@@ -110,7 +112,9 @@ impl Regime {
         let hafdbs = mmfr1.map_or(2, |id| id_field(id, 0));
         let ha = tcr >> TCR_HA & 1 != 0 && hafdbs >= 1;
         let hpds = mmfr1.map_or(2, |id| id_field(id, 12));
-        let hpd = fields.bit(41, 42) && hpds >= 1;
+        let indirection = indirection(registers)?;
+        // Indirection leaves no bits for hierarchical permissions: HPDn is then 1 in effect.
+        let hpd = fields.bit(41, 42) && hpds >= 1 || indirection.is_some();
         let asid_of = if tcr >> TCR_A1 & 1 != 0 {
             registers.ttbr1_el1
         } else {
@@ -136,6 +140,11 @@ impl Regime {
             nfd: fields.bit(53, 54),
             wxn: registers.sctlr_el1 & SCTLR_WXN != 0,
             haft: tcr2 & TCR2_HAFT != 0,
+            indirection,
+            overlays: Overlays {
+                el0: registers.por_el0.filter(|_| tcr2 & TCR2_E0POE != 0),
+                el1: registers.por_el1.filter(|_| tcr2 & TCR2_POE != 0),
+            },
             aie,
             upper_attributes: upper_attributes(&fields, hpd && hpds >= 2, tcr2),
             asid: u16::try_from(asid_of >> 48 & asid_mask).unwrap_or(0),
@@ -169,9 +178,6 @@ fn check_mode(registers: &SystemRegisters) -> Result<(), RegimeError> {
         (Some(tcr2_el1), _) if tcr2_el1 & TCR2_D128 != 0 => {
             Err(RegimeError::Descriptors128 { tcr2_el1 })
         }
-        (Some(tcr2_el1), _) if tcr2_el1 & TCR2_PIE != 0 => {
-            Err(RegimeError::PermissionIndirection { tcr2_el1 })
-        }
         (Some(tcr2_el1), _) if tcr2_el1 & TCR2_PNCH != 0 => {
             Err(RegimeError::ProtectedBit { tcr2_el1 })
         }
@@ -180,6 +186,19 @@ fn check_mode(registers: &SystemRegisters) -> Result<(), RegimeError> {
             Err(RegimeError::Tcr2Unknown { id_aa64mmfr3: id })
         }
         _ => Ok(()),
+    }
+}
+
+/// PIR_EL1 and PIRE0_EL1, where they are in use.
+fn indirection(registers: &SystemRegisters) -> Result<Option<Indirection>, RegimeError> {
+    match registers.tcr2_el1 {
+        Some(tcr2_el1) if tcr2_el1 & TCR2_PIE != 0 => {
+            match registers.pire0_el1.zip(registers.pir_el1) {
+                Some((el0, el1)) => Ok(Some(Indirection { el0, el1 })),
+                None => Err(RegimeError::IndirectionUnknown { tcr2_el1 }),
+            }
+        }
+        _ => Ok(None),
     }
 }
 
@@ -318,7 +337,7 @@ fn upper_attributes(fields: &Fields, pbha: bool, tcr2: u64) -> u64 {
     } else {
         0
     };
-    if tcr2 & TCR2_POE != 0 {
+    if tcr2 & (TCR2_E0POE | TCR2_POE) != 0 {
         mask |= 0b111 << 60;
     }
     if tcr2 & TCR2_AIE != 0 {

@@ -4,9 +4,10 @@
 use std::fmt;
 
 use crate::geometry::{
-    AF, AP, ATTR_INDX, CONTIGUOUS, DBM, GP, NG, NS, NS_TABLE, NT, PBHA, PXN, PXN_TABLE, SH, TYPE,
-    UXN, UXN_TABLE, VALID,
+    AF, AP, AP2, ATTR_INDX, CONTIGUOUS, DBM, GP, NG, NS, NS_TABLE, NT, PBHA, PXN, PXN_TABLE, SH,
+    TYPE, UXN, UXN_TABLE, VALID,
 };
+use crate::indirection::pi_index;
 use crate::{Level, PhysicalAddress, Regime};
 
 /// What bits \[1:0\] and the level make of a descriptor.
@@ -171,6 +172,15 @@ impl<'r> Descriptor<'r> {
         self.kind().is_leaf() && self.has(CONTIGUOUS)
     }
 
+    /// PIIndex, which stands for all permissions with TCR2_EL1.PIE.
+    #[must_use]
+    pub const fn pi_index(&self) -> Option<u8> {
+        match self.regime.indirection {
+            Some(_) => Some(pi_index(self.word)),
+            None => None,
+        }
+    }
+
     /// PXN.
     #[must_use]
     pub const fn pxn(&self) -> bool {
@@ -260,7 +270,12 @@ impl fmt::Display for Descriptor<'_> {
             kind @ (Kind::Block | Kind::Page) => {
                 let name = if kind == Kind::Page { "page" } else { "block" };
                 let (oa, attr) = (self.output_address(), self.attr_indx());
-                write!(f, "{name} OA={oa} AttrIndx={attr} AP={:#04b}", self.ap())?;
+                write!(f, "{name} OA={oa} AttrIndx={attr}")?;
+                let index = self.pi_index();
+                match index {
+                    Some(index) => write!(f, " PIIndex={index:#06b}")?,
+                    None => write!(f, " AP={:#04b}", self.ap())?,
+                }
                 if let Some(sh) = self.sh() {
                     write!(f, " SH={sh:#04b}")?;
                 }
@@ -269,10 +284,11 @@ impl fmt::Display for Descriptor<'_> {
                     (self.ng(), "nG"),
                     (self.nt(), "nT"),
                     (self.gp(), "GP"),
-                    (self.dbm(), "DBM"),
+                    (index.is_some() && self.has(AP2), "nDirty"),
+                    (index.is_none() && self.dbm(), "DBM"),
                     (self.contiguous(), "Contiguous"),
-                    (self.pxn(), "PXN"),
-                    (self.uxn(), "UXN"),
+                    (index.is_none() && self.pxn(), "PXN"),
+                    (index.is_none() && self.uxn(), "UXN"),
                     (self.ns(), "NS"),
                 ];
                 flags(f, &bits)?;

@@ -81,9 +81,9 @@ pub enum RegimeError {
         /// The register as read.
         tcr2_el1: u64,
     },
-    /// TCR2_EL1.PIE is 1: AP, PXN, UXN and DBM are an index.
-    #[error("permission indirection is in use: TCR2_EL1 is {tcr2_el1:#x}, expected PIE (bit 1) to be 0; with it AP, PXN, UXN and DBM mean something else")]
-    PermissionIndirection {
+    /// TCR2_EL1.PIE is 1, and the registers that say what a PIIndex stands for could not be read.
+    #[error("permission indirection is in use (TCR2_EL1 is {tcr2_el1:#x}), but PIR_EL1 and PIRE0_EL1 could not be read; use a machine that gives them, or a CPU model without FEAT_S1PIE")]
+    IndirectionUnknown {
         /// The register as read.
         tcr2_el1: u64,
     },

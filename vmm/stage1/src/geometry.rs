@@ -15,6 +15,8 @@ pub(crate) const ATTR_INDX: u64 = 0b111 << 2;
 pub(crate) const NS: u64 = 1 << 5;
 /// AP\[2:1\], bits \[7:6\] of a leaf.
 pub(crate) const AP: u64 = 0b11 << 6;
+/// AP\[1\], bit 6: EL0 has access.
+pub(crate) const AP1: u64 = 1 << 6;
 /// AP\[2\], bit 7: read-only (and clean, where hardware manages the dirty state).
 pub(crate) const AP2: u64 = 1 << 7;
 /// SH\[1:0\], bits \[9:8\] of a leaf, unless TCR_EL1.DS makes them OA\[51:50\].

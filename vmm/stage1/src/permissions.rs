@@ -1,10 +1,8 @@
 //! Permissions: a leaf's own, limited by the tables that lead to it (Arm ARM D8.4).
 
-use crate::geometry::{AP, AP2, DBM, NS_TABLE, PXN, PXN_TABLE, UXN, UXN_TABLE};
+use crate::geometry::{AP1, NS_TABLE, PXN, PXN_TABLE, UXN, UXN_TABLE};
+use crate::indirection::{po_index, Access};
 use crate::{Descriptor, Regime};
-
-/// AP\[1\]: EL0 has access.
-const AP1: u64 = 1 << 6;
 
 /// The hierarchical attributes of the table descriptors above, accumulated. All zero under HPD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,7 +32,7 @@ impl Inherited {
     }
 }
 
-/// What each exception level may do, before PAN, UAO and permission overlays.
+/// What each exception level may do by loads, stores and fetches, before PAN and UAO.
 ///
 /// AF does not count: an access to a leaf whose AF is 0 either sets it or faults for that reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -57,31 +55,43 @@ pub struct Permissions {
 impl Permissions {
     /// The effective permissions of `leaf`; none where it is not a leaf.
     ///
-    /// Where the PE manages the dirty state, DBM makes a leaf writable whatever its AP\[2\]. What
-    /// EL0 may write, EL1 may not execute. E0PDn takes all of EL0's access.
+    /// Where the PE manages the dirty state, what is writable but for AP\[2\] (or nDirty) is writable. What EL0
+    /// may write, EL1 may not execute. Overlays count where they could be read. E0PDn takes all of EL0's access.
     #[must_use]
     pub fn new(leaf: &Descriptor<'_>, inherited: Inherited, regime: &Regime) -> Self {
         if !leaf.kind().is_leaf() {
             return Self::default();
         }
         let word = leaf.word;
-        let dirty_managed = regime.hd && word & DBM != 0;
-        let mut ap = word & AP;
-        if dirty_managed {
-            ap &= !AP2;
-        }
-        let el0 = ap & AP1 != 0 && inherited.ap_table & 0b01 == 0;
-        let write = ap & AP2 == 0 && inherited.ap_table & 0b10 == 0;
-        let el0_write = el0 && write;
-        let uxn = word & UXN != 0 || inherited.uxn_table;
-        let pxn = word & PXN != 0 || inherited.pxn_table;
+        let (el0, el1) = match regime.indirection {
+            Some(indirection) => indirection.base(word),
+            None => direct(word, inherited, regime),
+        };
+        let (index, clean) = (po_index(word), regime.clean(word));
+        let el0 = el0.under(regime.overlays.el0, index);
+        let el1 = el1.under(regime.overlays.el1, index);
         Self {
-            el0_read: el0 && !regime.e0pd,
-            el0_write: el0_write && !regime.e0pd,
-            el0_exec: !(uxn || regime.e0pd || (regime.wxn && el0_write)),
-            el1_read: true,
-            el1_write: write,
-            el1_exec: !(pxn || el0_write || (regime.wxn && write)),
+            el0_read: el0.read && !regime.e0pd,
+            el0_write: el0.write && !clean && !regime.e0pd,
+            el0_exec: el0.exec && !regime.e0pd,
+            el1_read: el1.read,
+            el1_write: el1.write && !clean,
+            el1_exec: el1.exec,
         }
     }
+}
+
+/// EL0's and EL1's permissions by the leaf's own bits and the tables above.
+fn direct(word: u64, inherited: Inherited, regime: &Regime) -> (Access, Access) {
+    let el0 = word & AP1 != 0 && inherited.ap_table & 0b01 == 0;
+    let write = !regime.clean(word) && inherited.ap_table & 0b10 == 0;
+    let el0_write = el0 && write;
+    let uxn = word & UXN != 0 || inherited.uxn_table;
+    let pxn = word & PXN != 0 || inherited.pxn_table;
+    let el0_exec = !(uxn || regime.wxn && el0_write);
+    let el1_exec = !(pxn || el0_write || regime.wxn && write);
+    (
+        Access::new(el0, el0_write, el0_exec),
+        Access::new(true, write, el1_exec),
+    )
 }

@@ -1,7 +1,9 @@
 //! A translation regime: everything that a walk needs of the registers, worked out once.
 
 use crate::geometry::{ADDRESS_51_48, ADDRESS_51_50};
-use crate::{Granule, Half, Level, LevelGeometry, PhysicalAddress, VirtualAddress};
+use crate::{
+    Granule, Half, Indirection, Level, LevelGeometry, Overlays, PhysicalAddress, VirtualAddress,
+};
 
 /// Stage 1 of the EL1&0 regime in one half of the address space.
 ///
@@ -26,7 +28,7 @@ pub struct Regime {
     pub ha: bool,
     /// TCR_EL1.HD (0 without HA): the PE clears AP\[2\] where DBM is 1.
     pub hd: bool,
-    /// TCR_EL1.HPDn: hierarchical attributes are off.
+    /// TCR_EL1.HPDn, or TCR2_EL1.PIE: hierarchical attributes are off.
     pub hpd: bool,
     /// TCR_EL1.TBIn: the top byte of an address is ignored.
     pub tbi: bool,
@@ -42,6 +44,10 @@ pub struct Regime {
     pub wxn: bool,
     /// TCR2_EL1.HAFT: bit 10 of a table descriptor is its AF.
     pub haft: bool,
+    /// With TCR2_EL1.PIE what a leaf's PIIndex stands for; `None` where its own bits are its permissions.
+    pub indirection: Option<Indirection>,
+    /// What permission overlays leave. One that applies and could not be read is not here.
+    pub overlays: Overlays,
     /// TCR2_EL1.AIE: bit 59 is AttrIndx\[3\].
     pub aie: bool,
     /// Bits \[62:59\] of a leaf that the PE may use: as PBHA, POIndex or AttrIndx\[3\].

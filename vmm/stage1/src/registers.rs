@@ -12,8 +12,16 @@ pub struct SystemRegisters {
     pub ttbr1_el1: u64,
     /// TCR_EL1.
     pub tcr_el1: u64,
-    /// TCR2_EL1 (FEAT_TCR2). QEMU's gdbstub does not give it.
+    /// TCR2_EL1 (FEAT_TCR2), which QEMU up to 10.1 does not have.
     pub tcr2_el1: Option<u64>,
+    /// PIR_EL1 (FEAT_S1PIE): EL1's permissions by PIIndex.
+    pub pir_el1: Option<u64>,
+    /// PIRE0_EL1 (FEAT_S1PIE): EL0's.
+    pub pire0_el1: Option<u64>,
+    /// POR_EL1 (FEAT_S1POE): what of EL1's permissions is left, by POIndex.
+    pub por_el1: Option<u64>,
+    /// POR_EL0 (FEAT_S1POE): what of EL0's. Each thread has its own.
+    pub por_el0: Option<u64>,
     /// MAIR_EL1.
     pub mair_el1: u64,
     /// SCTLR_EL1.

@@ -220,8 +220,13 @@ fn registers_that_are_refused() {
     ));
     let (error, _) = refused(|r| r.tcr2_el1 = Some(1 << 5));
     assert!(matches!(error, RegimeError::Descriptors128 { .. }));
-    let (error, _) = refused(|r| r.tcr2_el1 = Some(1 << 1));
-    assert!(matches!(error, RegimeError::PermissionIndirection { .. }));
+    for (pir_el1, pire0_el1) in [(None, None), (Some(0), None), (None, Some(0))] {
+        let (error, text) = refused(|r| {
+            (r.tcr2_el1, r.pir_el1, r.pire0_el1) = (Some(1 << 1), pir_el1, pire0_el1);
+        });
+        assert!(matches!(error, RegimeError::IndirectionUnknown { .. }));
+        assert!(text.contains("PIRE0_EL1 could not be read"), "{text}");
+    }
     let (error, _) = refused(|r| r.tcr2_el1 = Some(1));
     assert!(matches!(error, RegimeError::ProtectedBit { .. }));
     let (error, _) = refused(|r| r.id_aa64mmfr[3] = Some(1 << 8));

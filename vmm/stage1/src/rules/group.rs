@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::{ArchRule, Violation};
 use crate::geometry::{AP, AP2, ATTR_INDX, CONTIGUOUS, DBM, GP, NG, PXN, SH, UXN};
+use crate::indirection::PI_INDEX;
 use crate::{Descriptor, Kind, Regime, Table};
 
 /// Whether any valid leaf of the window has the Contiguous bit.
@@ -229,7 +230,8 @@ impl<'a> Group<'a, '_> {
 /// AF may always differ, and AP\[2\] where the PE clears it (I_CQTNL). Without hardware management
 /// of the dirty state DBM means nothing to the PE. Two AttrIndx that select the same byte of
 /// MAIR_EL1 are the same attributes, and shareability is Outer Shareable whatever SH says for
-/// Device and Normal Non-cacheable memory.
+/// Device and Normal Non-cacheable memory. With permission indirection two PIIndex that select the same
+/// permissions are the same, and nDirty counts where something may be written.
 fn differences(regime: &Regime, one: &Descriptor<'_>, other: &Descriptor<'_>) -> Vec<&'static str> {
     let diff = one.word ^ other.word;
     let mut names = Vec::new();
@@ -241,10 +243,24 @@ fn differences(regime: &Regime, one: &Descriptor<'_>, other: &Descriptor<'_>) ->
     if !same_memory {
         names.push("AttrIndx");
     }
-    let dirty_managed = regime.hd && one.dbm() && other.dbm();
-    if diff & AP & !(if dirty_managed { AP2 } else { 0 }) != 0 {
-        names.push("AP");
-    }
+    let dirty_managed = regime.dirty_managed(one.word) && regime.dirty_managed(other.word);
+    let own = match regime.indirection {
+        Some(indirection) => {
+            if !indirection.same(one.word, other.word) {
+                names.push("PIIndex");
+            }
+            if diff & AP2 != 0 && !dirty_managed && regime.has_dirty_state(one.word) {
+                names.push("nDirty");
+            }
+            0
+        }
+        None => {
+            if diff & AP & !(if dirty_managed { AP2 } else { 0 }) != 0 {
+                names.push("AP");
+            }
+            u64::MAX
+        }
+    };
     let shareable = memory.is_none_or(|attr| attr >> 4 != 0 && attr != 0x44 && attr != 0x40);
     if diff & SH != 0 && !regime.ds && shareable {
         names.push("SH");
@@ -252,9 +268,9 @@ fn differences(regime: &Regime, one: &Descriptor<'_>, other: &Descriptor<'_>) ->
     let fields = [
         (NG, "nG"),
         (GP, "GP"),
-        (if regime.hd { DBM } else { 0 }, "DBM"),
-        (PXN, "PXN"),
-        (UXN, "UXN"),
+        (if regime.hd { DBM & own } else { 0 }, "DBM"),
+        (PXN & own, "PXN"),
+        (UXN & own, "UXN"),
         (regime.upper_attributes, "bits [62:59]"),
     ];
     names.extend(
@@ -271,5 +287,10 @@ fn differences(regime: &Regime, one: &Descriptor<'_>, other: &Descriptor<'_>) ->
 pub(super) fn compared(regime: &Regime) -> u64 {
     let sh = if regime.ds { 0 } else { SH };
     let dbm = if regime.hd { DBM } else { 0 };
-    ATTR_INDX | AP | sh | NG | GP | dbm | CONTIGUOUS | PXN | UXN | regime.upper_attributes
+    let index = if regime.indirection.is_some() {
+        PI_INDEX
+    } else {
+        0
+    };
+    ATTR_INDX | AP | sh | NG | GP | dbm | index | CONTIGUOUS | PXN | UXN | regime.upper_attributes
 }

@@ -12,7 +12,8 @@
 use std::ops::AddAssign;
 
 use super::group;
-use crate::geometry::{ADDRESS_51_48, ADDRESS_51_50, AP2, CONTIGUOUS, DBM, TABLE_OR_PAGE, VALID};
+use crate::geometry::{ADDRESS_51_48, ADDRESS_51_50, AP2, CONTIGUOUS, TABLE_OR_PAGE, VALID};
+use crate::indirection::pi_index;
 use crate::{Level, Regime};
 
 /// Descriptors looked at together: two vectors of AVX2, four of NEON or SSE2.
@@ -49,8 +50,8 @@ pub(super) struct Pattern {
     alignment: u64,
     /// Bits in which members may not differ.
     same: u64,
-    /// AP\[2\], where the PE manages the dirty state.
-    dirty: u64,
+    /// For which PIIndex (or direct permissions in the same bits) the PE clears AP\[2\] by itself.
+    dirty: u16,
 }
 
 impl Pattern {
@@ -68,7 +69,7 @@ impl Pattern {
             zero: level.leaf_zero | TABLE_OR_PAGE,
             alignment: step * (level.group as u64 - 1),
             same: group::compared(regime) | level.leaf_address | high,
-            dirty: if regime.hd { AP2 } else { 0 },
+            dirty: regime.dirty_indices(),
         }
     }
 
@@ -118,7 +119,7 @@ impl Pattern {
             let first = window[0];
             // All ones where the window is a group, and where it is one that hardware marks dirty.
             let is_group = ((first & VALID) & (first / CONTIGUOUS)).wrapping_neg();
-            let dirty = ((first / DBM) & 1).wrapping_neg() & self.dirty;
+            let dirty = u64::from(self.dirty >> pi_index(first) & 1) * AP2;
             // A window that is no group is held against 0 in the Contiguous bit alone.
             let same = (is_group & self.same & !dirty) | CONTIGUOUS;
             let mut expected = [0_u64; LANES];

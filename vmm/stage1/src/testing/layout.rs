@@ -1,6 +1,6 @@
 //! The registers of a made-up PE, and the shape of its tables, as the Arm ARM's tables list them.
 
-use crate::{Granule, Half, SystemRegisters};
+use crate::{Granule, Half, Indirection, SystemRegisters};
 
 /// A format of tables: what TCR_EL1 says, in plain words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Layout {
     pub hd: bool,
     /// TCR_EL1.HPDn.
     pub hpd: bool,
+    /// TCR2_EL1.PIE with these registers.
+    pub indirection: Option<Indirection>,
 }
 
 impl Layout {
@@ -37,6 +39,7 @@ impl Layout {
             ha: false,
             hd: false,
             hpd: false,
+            indirection: None,
         };
         if va_bits > 48 {
             layout.wide()
@@ -204,17 +207,21 @@ impl Layout {
             ttbr0_el1: 1 << 48 | if lower { baddr } else { 0 },
             ttbr1_el1: if lower { 0 } else { baddr },
             tcr_el1,
-            tcr2_el1: None,
+            tcr2_el1: self.indirection.map(|_| 1 << 1),
+            pir_el1: self.indirection.map(|registers| registers.el1),
+            pire0_el1: self.indirection.map(|registers| registers.el0),
+            por_el1: None,
+            por_el0: None,
             // As Linux: Normal, Normal Tagged, Normal Non-cacheable, nGnRnE, nGnRE.
             mair_el1: 0x0000_0004_0044_f0ff,
             sctlr_el1: 1,
             contextidr_el1: 0,
-            // HAFDBS with dirty state, HPDS2; TCR2_EL1 and what it enables are not implemented.
+            // HAFDBS with dirty state, HPDS2; TCR2_EL1 and S1PIE where used.
             id_aa64mmfr: [
                 Some(id_aa64mmfr0),
                 Some(2 << 12 | 2),
                 Some(id_aa64mmfr2),
-                Some(0),
+                Some(self.indirection.map_or(0, |_| 1 << 8 | 1)),
             ],
             vbar_el1: None,
             hcr_el2: None,
