@@ -293,6 +293,28 @@ def test_l6_unwritten_is_clean(process: Process, layout: Layout) -> None:
         assert found == [("L6", area.address)]
 
 
+def test_l5_access_that_was_asked_for(folded: Area, layout: Layout) -> None:
+    """A block of which no entry lets the CPU read, or write, without another fault: legal, unless that was just done.
+
+    One entry will do, as this CPU updates AF and AP[2]. What software carried is in every raw entry.
+    """
+    one = {"start": folded.address + 3 * layout.page, "end": folded.address + 4 * layout.page}
+    block = {"start": folded.address, "end": folded.address + layout.block}
+    with folded.process.hold() as held:
+        words, places = words_of(held.judge(), folded.address, layout)
+        for just, carried, rule, change in (
+            ("readable", "young", "L5", lambda word: word & ~AF),
+            ("writable", "dirty", "L6", lambda word: word & ~DIRTY | RDONLY),
+        ):
+            pokes = [(place, change(word)) for place, word in zip(places, words, strict=True)]
+            asked, raw = [{**one, "what": just}], [{**block, "what": carried}]
+            assert errors(held.judge(expectations=asked + raw)) == []
+            assert broken(held, pokes) == []
+            assert broken(held, pokes, expectations=asked) == [("L5", folded.address)]
+            assert broken(held, pokes[1:], expectations=asked) == []
+            assert broken(held, pokes[5:6], expectations=raw) == [(rule, folded.address + 5 * layout.page)]
+
+
 def test_l8_outside_every_vma(paged: Area, layout: Layout) -> None:
     """A present entry behind the area's end."""
     with paged.process.hold() as held:

@@ -2,33 +2,49 @@
 
 use std::fmt;
 
-/// The first two numbers of a kernel release, `6.12` of `6.12.117-cloud-arm64`.
+/// The numbers of a kernel release, `6.12.117` of `6.12.117-cloud-arm64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Release {
     /// The first number.
     pub major: u32,
     /// The second.
     pub minor: u32,
+    /// The third, 0 where there is none: which stable release. A distribution may keep the first one's
+    /// name, so nothing is judged by it.
+    pub patch: u32,
 }
 
 impl Release {
     /// The release whose software bits [`crate::pte`] decodes: from 6.11 on `PTE_PRESENT_INVALID`
     /// is bit 11 and `PTE_UFFD_WP` bit 58; before it bit 58 was `PTE_PROT_NONE` and bit 11 part of
     /// a swap entry's offset.
-    pub const FIRST_WITH_THIS_LAYOUT: Release = Release {
-        major: 6,
-        minor: 11,
-    };
+    pub const FIRST_WITH_THIS_LAYOUT: Release = Release::new(6, 11, 0);
+
+    /// The release with these numbers.
+    pub const fn new(major: u32, minor: u32, patch: u32) -> Release {
+        Release {
+            major,
+            minor,
+            patch,
+        }
+    }
 
     /// Reads a release as `uname -r` or the kernel's banner gives it; `None` if it does not start
     /// with two numbers.
     pub fn parse(text: &str) -> Option<Release> {
-        let mut numbers = text.trim().splitn(3, '.');
-        let major = numbers.next()?.parse().ok()?;
-        let minor = numbers.next()?;
-        let digits = minor.find(|c: char| !c.is_ascii_digit());
-        let minor = minor[..digits.unwrap_or(minor.len())].parse().ok()?;
-        Some(Release { major, minor })
+        let (major, rest) = text.trim().split_once('.')?;
+        let (minor, rest) = leading(rest);
+        let patch = rest.strip_prefix('.').map(|rest| leading(rest).0);
+        Some(Release {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+            patch: patch.and_then(|digits| digits.parse().ok()).unwrap_or(0),
+        })
+    }
+
+    /// Whether both are of one stable series: `6.12` of both.
+    pub fn same_series(self, other: Release) -> bool {
+        (self.major, self.minor) == (other.major, other.minor)
     }
 
     /// Whether descriptors of this release are laid out as [`crate::pte`] reads them.
@@ -37,9 +53,19 @@ impl Release {
     }
 }
 
+/// The digits that `text` begins with, and what is behind them.
+fn leading(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    text.split_at(end.unwrap_or(text.len()))
+}
+
 impl fmt::Display for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
+        write!(f, "{}.{}", self.major, self.minor)?;
+        match self.patch {
+            0 => Ok(()),
+            patch => write!(f, ".{patch}"),
+        }
     }
 }
 
@@ -49,14 +75,22 @@ mod tests {
 
     #[test]
     fn releases_are_read_and_ordered() {
-        let of = |text| Release::parse(text).map(|r| (r.major, r.minor));
-        assert_eq!(of("6.12.117-cloud-arm64"), Some((6, 12)));
-        assert_eq!(of("6.13-rc1+"), Some((6, 13)));
-        assert_eq!(of("7.0"), Some((7, 0)));
+        let of = |text| Release::parse(text).map(|r| (r.major, r.minor, r.patch));
+        assert_eq!(of("6.12.117-cloud-arm64"), Some((6, 12, 117)));
+        assert_eq!(of("6.18.15+deb14-arm64"), Some((6, 18, 15)));
+        assert_eq!(of("6.13-rc1+"), Some((6, 13, 0)));
+        assert_eq!(of("7.0"), Some((7, 0, 0)));
+        assert_eq!(of("6.12."), Some((6, 12, 0)));
         assert_eq!(of("six.twelve"), None);
         assert_eq!(of("6"), None);
         assert!(Release::parse("6.12.1").unwrap().has_this_layout());
         assert!(!Release::parse("6.1.0-48-arm64").unwrap().has_this_layout());
         assert!(Release::parse("10.1").unwrap().has_this_layout());
+        assert!(Release::parse("6.12.9") < Release::parse("6.12.10"));
+        for text in ["6.12", "6.12.117"] {
+            assert_eq!(Release::parse(text).unwrap().to_string(), text);
+        }
+        assert!(Release::new(6, 12, 1).same_series(Release::new(6, 12, 117)));
+        assert!(!Release::new(6, 12, 1).same_series(Release::new(7, 12, 1)));
     }
 }

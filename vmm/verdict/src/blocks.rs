@@ -1,13 +1,13 @@
 //! Naturally aligned blocks of a group's size: what became of each, and why it is not folded.
 
-use linux::order::OrderRecords;
 use linux::pte::{bits, Kind, Pte, SwapKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stage1::Level;
 
 use crate::group::{field_names, Group};
-use crate::Hex;
+use crate::orders::Newest;
+use crate::{Hex, RuleId};
 
 /// What became of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -85,6 +85,9 @@ pub struct BlockRow {
     pub reason: Option<Reason>,
     /// One character per page of one block; see [`crate::map::LEGEND`].
     pub pages: String,
+    /// The rules that are broken here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleId>,
 }
 
 impl Reason {
@@ -127,8 +130,7 @@ pub(crate) fn page_character(pte: Pte, leaf: bool) -> char {
 pub(crate) struct Context<'a> {
     /// The whole group lies in one VMA.
     pub inside: bool,
-    pub orders: Option<&'a OrderRecords>,
-    pub pid: u32,
+    pub orders: Option<&'a Newest<'a>>,
     pub contpte: Option<bool>,
 }
 
@@ -188,10 +190,7 @@ pub(crate) fn classify(
     if context.contpte == Some(false) {
         return no(Reason::NoContpte);
     }
-    let page = group.regime.granule.bytes();
-    let record = context
-        .orders
-        .and_then(|orders| orders.last_for(context.pid, group.va, page));
+    let record = context.orders.and_then(|orders| orders.at(group.va));
     if let Some(order) = record.and_then(|record| record.chosen) {
         if 1usize << order < group.words.len() {
             return no(Reason::SmallFolio { order });
@@ -204,7 +203,7 @@ pub(crate) fn classify(
 pub(crate) fn push(rows: &mut Vec<BlockRow>, row: BlockRow) {
     if let Some(last) = rows.last_mut() {
         let same = last.state == row.state && last.reason == row.reason && last.pages == row.pages;
-        if same && last.end == row.va {
+        if same && last.end == row.va && last.rules == row.rules {
             last.end = row.end;
             last.blocks += row.blocks;
             return;
@@ -235,6 +234,7 @@ pub(crate) fn complete(
                     state: BlockState::Empty,
                     reason: None,
                     pages: ".".repeat(pages),
+                    rules: Vec::new(),
                 },
             );
         }
@@ -246,41 +246,6 @@ pub(crate) fn complete(
     }
     fill(&mut all, at, end.next_multiple_of(size));
     all
-}
-
-/// Marks the blocks that `broken` ranges touch; rows are cut where they are only in part.
-pub(crate) fn mark_broken(rows: &mut Vec<BlockRow>, broken: &[(u64, u64)], size: u64) {
-    for &(from, to) in broken {
-        let (from, to) = (from / size * size, to.div_ceil(size).saturating_mul(size));
-        let first = rows.partition_point(|row| row.end.0 <= from);
-        let mut at = first;
-        while at < rows.len() && rows[at].va.0 < to {
-            if rows[at].state == BlockState::Broken {
-                at += 1;
-                continue;
-            }
-            let row = rows.remove(at);
-            let cut = [row.va.0, from.max(row.va.0), to.min(row.end.0), row.end.0];
-            for (part, ends) in cut.windows(2).enumerate() {
-                if ends[0] < ends[1] {
-                    let state = if part == 1 {
-                        BlockState::Broken
-                    } else {
-                        row.state
-                    };
-                    let piece = BlockRow {
-                        va: Hex(ends[0]),
-                        end: Hex(ends[1]),
-                        blocks: (ends[1] - ends[0]) / size,
-                        state,
-                        ..row.clone()
-                    };
-                    rows.insert(at, piece);
-                    at += 1;
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -295,6 +260,7 @@ mod tests {
             state,
             reason: None,
             pages: String::new(),
+            rules: Vec::new(),
         }
     }
 
@@ -312,25 +278,6 @@ mod tests {
                 (0x1_0000, 1, BlockState::Empty),
                 (0x2_0000, 2, BlockState::Folded),
                 (0x4_0000, 2, BlockState::Empty),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_break_cuts_its_row() {
-        let mut rows = vec![row(0x1_0000, 0x5_0000, BlockState::Folded)];
-        mark_broken(
-            &mut rows,
-            &[(0x3_4000, 0x3_5000), (0x3_0000, 0x4_0000)],
-            0x1_0000,
-        );
-        let seen: Vec<_> = rows.iter().map(|r| (r.va.0, r.end.0, r.state)).collect();
-        assert_eq!(
-            seen,
-            [
-                (0x1_0000, 0x3_0000, BlockState::Folded),
-                (0x3_0000, 0x4_0000, BlockState::Broken),
-                (0x4_0000, 0x5_0000, BlockState::Folded),
             ]
         );
     }

@@ -191,7 +191,6 @@ impl<F, W: Write> Dumper<'_, F, W> {
         let context = Context {
             inside,
             orders: None,
-            pid: 0,
             contpte: None,
         };
         let state = (table.level == Level::L3 && self.regime.first.0 == 0)
@@ -212,7 +211,8 @@ impl<F, W: Write> Dumper<'_, F, W> {
         });
         let mut broken = architecture;
         if self.options.linux && self.regime.first.0 == 0 {
-            let vma = self.vmas.iter().find(|vma| vma.contains(group.va));
+            let next = self.vmas.partition_point(|vma| vma.end <= group.va);
+            let vma = self.vmas.get(next).filter(|vma| vma.contains(group.va));
             let hugetlb = vma.map_or(Some(false), Vma::hugetlb);
             rules::user_group(group, hugetlb, &mut |_, _| broken = true);
         }

@@ -56,6 +56,9 @@ pub struct Finding {
     pub words: Vec<Hex>,
     /// One sentence: what is, and what should have been.
     pub message: String,
+    /// What else is known: the commit that mends it, or that the rule was not tried on a kernel as new as this.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
 }
 
 /// Something that could not be judged, and why. It makes the whole outcome "not judged" unless

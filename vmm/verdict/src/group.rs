@@ -76,6 +76,20 @@ impl<'a> Group<'a> {
         all.map(|(at, &word)| (at, Pte(word)))
     }
 
+    /// Entries that are present for Linux, valid for the CPU or not, with their place.
+    pub fn present(&self) -> impl Iterator<Item = (usize, Pte)> + use<'a, '_> {
+        let present =
+            |&(_, &word): &(usize, &u64)| self.is_leaf(word) || Pte(word).present_invalid();
+        let all = self.words.iter().enumerate().filter(present);
+        all.map(|(at, &word)| (at, Pte(word)))
+    }
+
+    /// Whether member `at` maps anything of `range`: a block may reach beyond the part of it that is looked at.
+    pub fn touches(&self, at: usize, range: &std::ops::Range<u64>) -> bool {
+        let va = self.va_of(at);
+        va < range.end && va.saturating_add(self.step()) > range.start
+    }
+
     /// Output address of a leaf.
     pub fn output(&self, word: u64) -> u64 {
         self.regime.output_address(self.level, word).0
@@ -143,6 +157,7 @@ impl<'a> Group<'a> {
             index: self.index,
             words: self.words.iter().map(|&word| Hex(word)).collect(),
             message,
+            remarks: Vec::new(),
         }
     }
 }

@@ -50,13 +50,45 @@ pub enum Expected {
     FreshlyFaulted,
     /// Every page was written by this process, and not cleaned, forked, moved or reclaimed since.
     Written,
-    /// No page of any folio in the range was ever written through this mapping. (A write to one
-    /// page of an anonymous folio makes all its pages dirty.)
+    /// No page of any folio in the range was ever written through this mapping, nor was one collapsed. (A write to
+    /// one page of an anonymous folio makes all its pages dirty.)
     NotWritten,
     /// Every aligned block in the range carries the bit.
     Contiguous,
     /// No entry in the range carries it.
     NotContiguous,
+    /// Every page was read (or written) by an instruction of the process just now, so that another read would not
+    /// fault. A group need not have been accessed page by page.
+    Readable,
+    /// Every page was written by an instruction of the process just now, so that another write would not fault.
+    Writable,
+    /// Every *raw* entry has AF, those of a group one by one: software set or carried it, and the CPU has had no
+    /// part in it since. Also of entries that are present and not valid (PROT_NONE).
+    Young,
+    /// No raw entry has AF: software cleared it, or never set it.
+    Old,
+    /// Every raw entry is dirty (DIRTY, or WRITE with AP\[2\] clear), those of a group one by one: software set or
+    /// carried that state. Also of entries that are present and not valid.
+    Dirty,
+    /// No raw entry is dirty.
+    Clean,
+}
+
+impl Expected {
+    /// All.
+    pub const ALL: [Expected; 11] = [
+        Expected::FreshlyFaulted,
+        Expected::Written,
+        Expected::NotWritten,
+        Expected::Contiguous,
+        Expected::NotContiguous,
+        Expected::Readable,
+        Expected::Writable,
+        Expected::Young,
+        Expected::Old,
+        Expected::Dirty,
+        Expected::Clean,
+    ];
 }
 
 impl ProcessInput<'_> {
@@ -72,15 +104,5 @@ impl ProcessInput<'_> {
                 "Linux's own rules were not applied: the kernel's release is not known".to_owned(),
             ),
         }
-    }
-
-    /// The range's parts of which `what` is known.
-    pub(crate) fn known(&self, what: Expected) -> impl Iterator<Item = &Expectation> {
-        self.expectations.iter().filter(move |e| e.what == what)
-    }
-
-    /// Whether all of `start..end` lies in one range of which `what` is known.
-    pub(crate) fn is_known(&self, what: Expected, start: u64, end: u64) -> bool {
-        self.known(what).any(|e| e.start <= start && end <= e.end)
     }
 }

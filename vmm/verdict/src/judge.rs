@@ -6,8 +6,9 @@ use stage1::{
     walk, ArchRule, Checker, Descend, PhysMemory, Table, Violation, Visitor, WalkProblem,
 };
 
-use crate::expect::{self, Told};
 use crate::group::Group;
+use crate::orders::Newest;
+use crate::rules::{self, Told};
 use crate::seen::Seen;
 use crate::{Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId, Severity};
 
@@ -20,17 +21,19 @@ pub fn judge<M: PhysMemory + ?Sized>(memory: &M, input: &ProcessInput<'_>) -> Pr
     let violations = RefCell::new(Vec::new());
     let mut notes = Vec::new();
     let linux = input.linux_rules().map_err(|why| notes.push(why)).is_ok();
+    let newest = Newest::new(input.orders, input.process.pid, regime.granule.bytes());
     let mut judge = Judge {
         input,
         checker: Checker::new(regime, |violation| violations.borrow_mut().push(violation)),
         violations: &violations,
         linux,
-        seen: Seen::new(input),
+        seen: Seen::new(input, &newest),
     };
     walk(memory, regime, regime.first, regime.last, &mut judge);
     let mut seen = judge.seen;
     if linux {
-        expect::check(memory, input, &mut seen);
+        rules::check_expected(memory, input, &newest, &mut seen);
+        notes.extend(input.release.and_then(rules::untried));
     }
     if let Some(orders) = input
         .orders
@@ -77,6 +80,7 @@ pub(crate) fn finding_of(
         index: violation.index,
         words: violation.words.into_iter().map(Hex).collect(),
         message: violation.sentence,
+        remarks: Vec::new(),
     }
 }
 
@@ -102,6 +106,7 @@ pub(crate) fn problem_of(
         index,
         words: problem.from.map(|_| Hex(word)).into_iter().collect(),
         message: problem.to_string(),
+        remarks: Vec::new(),
     })
 }
 

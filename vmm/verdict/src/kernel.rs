@@ -14,6 +14,7 @@ use stage1::{walk, Checker, Descend, PhysMemory, Regime, Table, Violation, Visit
 use crate::finding::Findings;
 use crate::group::Group;
 use crate::judge::{finding_of, problem_of};
+use crate::rules;
 use crate::{Finding, Hex, NotJudged, RuleId};
 
 /// Where the parts of kernel memory are.
@@ -30,6 +31,8 @@ pub struct KernelLayout {
     pub rodata_full: Option<bool>,
     /// Whether vmalloc never uses the bit: so before 6.16.
     pub vmalloc_plain: bool,
+    /// The kernel.
+    pub release: Release,
 }
 
 impl KernelLayout {
@@ -47,11 +50,8 @@ impl KernelLayout {
             linear: regime.first.0..end,
             image,
             rodata_full,
-            vmalloc_plain: release
-                < Release {
-                    major: 6,
-                    minor: 16,
-                },
+            vmalloc_plain: release < Release::new(6, 16, 0),
+            release,
         })
     }
 
@@ -126,6 +126,11 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
     verdict
         .findings
         .sort_by_key(|finding| (finding.va, finding.rule));
+    let release = layout.map(|layout| layout.release);
+    for finding in &mut verdict.findings {
+        finding.remarks = rules::remark(finding.rule, &finding.message, release);
+    }
+    verdict.notes.extend(release.and_then(rules::untried));
     let mut note = |text: &str| verdict.notes.push(text.to_owned());
     match layout {
         None => note(

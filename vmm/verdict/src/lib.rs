@@ -6,26 +6,25 @@
 //! A [`Report`] gathers verdicts by workload and step; the writers ([`text`], [`map`], [`junit`],
 //! [`ktap`], JSON) only print it. [`dump`] streams single entries.
 //!
-//! Which rule asserts what, and what is deliberately not asserted, is written at [`RuleId`].
+//! Which rule asserts what, and what is deliberately not asserted, is written with the rule, in [`rules`].
 
 mod blocks;
-mod expect;
 mod finding;
 mod group;
 mod input;
 mod judge;
 mod kernel;
+mod marks;
+mod orders;
 mod report;
-mod rule;
-mod rules;
 mod seen;
-mod sharing;
 mod tally;
 
 pub mod dump;
 pub mod junit;
 pub mod ktap;
 pub mod map;
+pub mod rules;
 pub mod text;
 
 pub use blocks::{BlockRow, BlockState, Reason};
@@ -34,8 +33,8 @@ pub use input::{Expectation, Expected, ProcessInput};
 pub use judge::judge;
 pub use kernel::{judge_kernel, KernelLayout, KernelVerdict, Region};
 pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
-pub use rule::RuleId;
-pub use sharing::judge_sharing;
+pub use rules::l8_sharing::judge_sharing;
+pub use rules::RuleId;
 pub use tally::{EntryCounts, ProcessVerdict, VmaVerdict};
 
 #[cfg(test)]

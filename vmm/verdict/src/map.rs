@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use crate::blocks::{BlockRow, BlockState};
-use crate::{Finding, ProcessVerdict, Severity, VmaVerdict};
+use crate::{ProcessVerdict, VmaVerdict};
 
 /// The legend, printed below a map.
 pub const LEGEND: &str = "\
@@ -148,7 +148,7 @@ fn draw_vma(
     let pages = verdict.block_size / verdict.page_size;
     let lines = vma.rows.len() * (pages as usize).div_ceil(WIDTH);
     if lines <= options.lines {
-        let line = |row| page_line(out, row, &remark(verdict, row), options);
+        let line = |row| page_line(out, row, &remark(row), options);
         return vma.rows.iter().try_for_each(line);
     }
     overview(out, verdict, vma, options)?;
@@ -158,7 +158,7 @@ fn draw_vma(
             .filter(|row| row.state == BlockState::Broken)
     };
     for row in broken().take(BROKEN_SHOWN) {
-        page_line(out, row, &remark(verdict, row), options)?;
+        page_line(out, row, &remark(row), options)?;
     }
     match broken().count().saturating_sub(BROKEN_SHOWN) {
         0 => Ok(()),
@@ -170,20 +170,14 @@ fn draw_vma(
 }
 
 /// What stands behind a row: how many blocks, and what is to be said of each.
-fn remark(verdict: &ProcessVerdict, row: &BlockRow) -> String {
+fn remark(row: &BlockRow) -> String {
     let mut remarks = Vec::new();
     if row.blocks > 1 {
         remarks.push(format!("x{}", row.blocks));
     }
     match (row.state, &row.reason) {
         (BlockState::Broken, _) => {
-            let here = |f: &&Finding| f.va < row.end && row.va < f.end;
-            let errors = verdict
-                .findings
-                .iter()
-                .filter(|f| f.severity == Severity::Error);
-            let mut rules: Vec<String> = errors.filter(here).map(|f| f.rule.to_string()).collect();
-            rules.dedup();
+            let rules: Vec<String> = row.rules.iter().map(ToString::to_string).collect();
             remarks.push(rules.join(" "));
         }
         // The holes are there to be seen.

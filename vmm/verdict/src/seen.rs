@@ -1,5 +1,6 @@
 //! What has been seen of one process while its tables are walked: rows of blocks, counts, findings.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use linux::pte::Pte;
@@ -7,11 +8,13 @@ use linux::vma::{Backing, Vma};
 use stage1::Level;
 
 use crate::blocks::{self, BlockRow, BlockState, Context, Reason};
-use crate::expect::Told;
 use crate::finding::Findings;
 use crate::group::Group;
-use crate::rules;
-use crate::sharing::{self, Mapping};
+use crate::marks::Marks;
+use crate::orders::Newest;
+use crate::rules::l8::Misplaced;
+use crate::rules::l8_sharing::{self, Mapping};
+use crate::rules::{self, Told};
 use crate::{
     EntryCounts, Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId, Severity,
     VmaVerdict,
@@ -20,10 +23,11 @@ use crate::{
 /// What has been seen so far.
 pub(crate) struct Seen<'a> {
     input: &'a ProcessInput<'a>,
+    newest: &'a Newest<'a>,
     block: u64,
     members: usize,
     findings: Findings,
-    broken: Vec<(u64, u64)>,
+    broken: Vec<(RuleId, Range<u64>)>,
     not_judged: Vec<NotJudged>,
     not_judged_more: u64,
     entries: EntryCounts,
@@ -36,17 +40,20 @@ struct VmaSeen {
     rows: Vec<BlockRow>,
     mapped: u64,
     contiguous: u64,
+    largest_run: u64,
+    orders: BTreeMap<i8, u64>,
 }
 
 /// Reasons that are listed one by one.
 const NOT_JUDGED_KEPT: usize = 20;
 
 impl<'a> Seen<'a> {
-    pub fn new(input: &'a ProcessInput<'a>) -> Seen<'a> {
+    pub fn new(input: &'a ProcessInput<'a>, newest: &'a Newest<'a>) -> Seen<'a> {
         // Every granule has groups at level 3.
         let members = input.regime.contiguous_entries(Level::L3).unwrap_or(1);
         Seen {
             input,
+            newest,
             block: input.regime.granule.bytes() * members as u64,
             members,
             findings: Findings::new(),
@@ -60,9 +67,7 @@ impl<'a> Seen<'a> {
     }
 
     pub fn error(&mut self, rule: RuleId, range: (u64, u64), finding: impl FnOnce() -> Finding) {
-        if self.broken.last() != Some(&range) {
-            self.broken.push(range);
-        }
+        self.broken.push((rule, range.0..range.1));
         self.findings.add(rule, finding);
     }
 
@@ -75,8 +80,7 @@ impl<'a> Seen<'a> {
             .get(next)
             .is_some_and(|vma| vma.start <= group.va && group.end() <= vma.end);
         let hugetlb = vmas.get(next).map_or(Some(false), Vma::hugetlb);
-        let mut outside: Option<(usize, usize)> = None;
-        let mut writable: Option<(usize, usize)> = None;
+        let mut misplaced = Misplaced::default();
         while at < group.words.len() {
             let va = group.va_of(at);
             let vma = vmas.get(next).filter(|vma| vma.start <= va);
@@ -94,14 +98,7 @@ impl<'a> Seen<'a> {
                     continue;
                 }
                 self.entries.add(group.level.number(), pte, leaf);
-                if vma.is_none() && pte.present() {
-                    outside.get_or_insert((at + place, 0)).1 += 1;
-                }
-                let readonly = vma.is_some_and(|vma| !vma.permissions.write);
-                let by_kernel = pte.special() || pte.devmap();
-                if leaf && readonly && pte.user() && !by_kernel && (pte.write() || !pte.rdonly()) {
-                    writable.get_or_insert((at + place, 0)).1 += 1;
-                }
+                misplaced.see(at + place, pte, leaf, vma);
             }
             if vma.is_some() {
                 self.part(group, at..until, next, inside);
@@ -119,29 +116,13 @@ impl<'a> Seen<'a> {
             return;
         }
         let mut broken = Vec::new();
-        rules::user_group(group, hugetlb, &mut |rule, message| {
-            broken.push((rule, message))
-        });
-        if let Some((first, count)) = outside {
-            broken.push((
-                RuleId::L8,
-                format!(
-                    "{count} present entries from VA 0x{:016x} on lie outside every VMA: there must be none",
-                    group.va_of(first)
-                ),
-            ));
-        }
-        if let Some((first, count)) = writable {
-            let va = group.va_of(first);
-            let vma = vmas.iter().find(|vma| vma.contains(va));
-            broken.push((
-                RuleId::L8,
-                format!(
-                    "{count} entries from VA 0x{va:016x} on are writable in a VMA that is {}: they must not be",
-                    vma.map_or(String::new(), |vma| vma.permissions.text())
-                ),
-            ));
-        }
+        let mut report = |rule, message| broken.push((rule, message));
+        rules::user_group(group, hugetlb, &mut report);
+        misplaced.check(
+            group,
+            |va| vma_at(vmas, va).map(|at| &vmas[at]),
+            &mut report,
+        );
         for (rule, message) in broken {
             self.broken(rule, group, group.va..group.end(), message);
         }
@@ -171,7 +152,7 @@ impl<'a> Seen<'a> {
                 folio,
                 vma: index as u32,
             };
-            sharing::push(&mut self.mappings, new);
+            l8_sharing::push(&mut self.mappings, new);
         }
         self.vmas[index].mapped += mapped;
         self.vmas[index].contiguous += contiguous;
@@ -185,8 +166,7 @@ impl<'a> Seen<'a> {
     fn pages(&mut self, group: &Group<'_>, members: Range<usize>, index: usize, inside: bool) {
         let context = Context {
             inside,
-            orders: self.input.orders,
-            pid: self.input.process.pid,
+            orders: Some(self.newest),
             contpte: self.input.contpte,
         };
         let (state, reason) = blocks::classify(group, members.clone(), &context);
@@ -204,6 +184,7 @@ impl<'a> Seen<'a> {
             state,
             reason,
             pages: group.words.iter().enumerate().map(character).collect(),
+            rules: Vec::new(),
         };
         blocks::push(&mut self.vmas[index].rows, row);
     }
@@ -234,21 +215,36 @@ impl<'a> Seen<'a> {
                 state,
                 reason,
                 pages: page.to_string().repeat(self.members),
+                rules: Vec::new(),
             };
             blocks::push(&mut self.vmas[index].rows, row);
         }
     }
 
     pub fn finish(mut self, notes: Vec<String>) -> ProcessVerdict {
-        let mut vmas = Vec::with_capacity(self.vmas.len());
-        let seen = std::mem::take(&mut self.vmas);
-        for (index, (vma, seen)) in self.input.vmas.iter().zip(seen).enumerate() {
-            vmas.push(self.vma(index as u32, vma, seen));
+        let mut seen = std::mem::take(&mut self.vmas);
+        for mapping in &self.mappings {
+            let run = &mut seen[mapping.vma as usize].largest_run;
+            *run = (*run).max(l8_sharing::largest_run(mapping));
+        }
+        for record in self.newest.records() {
+            if let Some(at) = vma_at(self.input.vmas, record.address) {
+                let chosen = record.chosen.map_or(-1, |order| order as i8);
+                *seen[at].orders.entry(chosen).or_default() += 1;
+            }
+        }
+        let marks = Marks::new(std::mem::take(&mut self.broken));
+        let mut vmas = Vec::with_capacity(seen.len());
+        for (vma, seen) in self.input.vmas.iter().zip(seen) {
+            vmas.push(self.vma(vma, seen, &marks));
         }
         let mut findings = std::mem::replace(&mut self.findings, Findings::new());
         findings
             .list
             .sort_by_key(|finding| (finding.va, finding.rule));
+        for finding in &mut findings.list {
+            finding.remarks = rules::remark(finding.rule, &finding.message, self.input.release);
+        }
         if self.not_judged_more > 0 {
             let reason = format!("{} more things could not be judged", self.not_judged_more);
             self.not_judged.push(NotJudged { reason });
@@ -265,20 +261,14 @@ impl<'a> Seen<'a> {
             vmas,
             root: Hex(self.input.regime.root.0),
             mappings: self.mappings,
+            release: self.input.release,
         }
     }
 
-    fn vma(&mut self, index: u32, vma: &Vma, seen: VmaSeen) -> VmaVerdict {
+    fn vma(&mut self, vma: &Vma, seen: VmaSeen, marks: &Marks) -> VmaVerdict {
         let mut rows = blocks::complete(seen.rows, (vma.start, vma.end), self.block, self.members);
         self.eligible(&rows);
-        let touched: Vec<(u64, u64)> = self
-            .broken
-            .iter()
-            .filter(|(from, to)| *from < vma.end && vma.start < *to)
-            .copied()
-            .collect();
-        blocks::mark_broken(&mut rows, &touched, self.block);
-        let runs = self.mappings.iter().filter(|mapping| mapping.vma == index);
+        marks.mark(&mut rows, vma.start..vma.end, self.block);
         let mut verdict = VmaVerdict {
             start: Hex(vma.start),
             end: Hex(vma.end),
@@ -286,17 +276,11 @@ impl<'a> Seen<'a> {
             name: vma.name.clone(),
             mapped: seen.mapped,
             contiguous: seen.contiguous,
-            largest_run: runs.map(sharing::largest_run).max().unwrap_or(0),
-            blocks: Default::default(),
+            largest_run: seen.largest_run,
+            blocks: BTreeMap::new(),
             rows,
-            orders: Default::default(),
+            orders: seen.orders,
         };
-        let orders = self.input.orders.iter().flat_map(|orders| &orders.records);
-        for record in orders.filter(|r| r.tgid == self.input.process.pid && vma.contains(r.address))
-        {
-            let chosen = record.chosen.map_or(-1, |order| order as i8);
-            *verdict.orders.entry(chosen).or_default() += 1;
-        }
         verdict.recount();
         verdict
     }
@@ -320,9 +304,16 @@ impl<'a> Seen<'a> {
                     "{} blocks could be contiguous and are not: {reason}",
                     row.blocks
                 ),
+                remarks: Vec::new(),
             });
         }
     }
+}
+
+/// The place of the VMA that `va` lies in.
+fn vma_at(vmas: &[Vma], va: u64) -> Option<usize> {
+    let next = vmas.partition_point(|vma| vma.end <= va);
+    vmas.get(next).filter(|vma| vma.contains(va)).map(|_| next)
 }
 
 impl Told for Seen<'_> {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use linux::pte::{Kind, Pte, SwapKind};
+use linux::release::Release;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::sharing::Mapping;
+use crate::rules::l8_sharing::Mapping;
 use crate::{BlockRow, BlockState, Finding, Hex, NotJudged, Process, RuleId};
 
 /// Entries by what is in them.
@@ -86,6 +87,10 @@ pub struct ProcessVerdict {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) mappings: Vec<Mapping>,
+    /// The kernel, for remarks on findings that come later.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) release: Option<Release>,
 }
 
 impl EntryCounts {

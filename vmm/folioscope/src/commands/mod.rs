@@ -17,6 +17,7 @@ mod check;
 mod dump;
 mod explain;
 mod output;
+mod rules;
 mod run;
 mod save;
 mod session;
@@ -65,6 +66,7 @@ enum Command {
     /// Print the JSON schema of reports
     #[command(after_help = "Example: folioscope schema > folioscope.schema.json")]
     Schema,
+    Rules(rules::Rules),
     /// Print completions for a shell
     #[command(
         after_help = "Example: folioscope completions bash > /etc/bash_completion.d/folioscope"
@@ -116,6 +118,7 @@ fn run(command: Command) -> Outcome {
         Command::Explain(explain) => explain.run(),
         Command::Save(save) => save.run(),
         Command::Schema => output::line(format_args!("{:#}", verdict::schema())).map(|()| EXIT_OK),
+        Command::Rules(rules) => rules.run(),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "folioscope", &mut text);

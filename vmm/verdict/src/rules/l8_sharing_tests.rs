@@ -1,6 +1,6 @@
 //! The half of L8 that looks across mappings.
 
-use super::guest::*;
+use crate::tests::guest::*;
 use crate::{judge_sharing, ProcessVerdict, RuleId};
 use stage1::testing::{Layout, TableBuilder};
 use stage1::{Granule, Half};

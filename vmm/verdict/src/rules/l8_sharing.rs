@@ -1,10 +1,14 @@
 //! The half of L8 that looks across mappings: a page that is writable in private memory is mapped
 //! once, in all processes that were given.
 
+use std::collections::HashSet;
+use std::ops::Range;
+
 use stage1::{PhysMemory, Regime};
 
-use crate::expect::group_at;
+use super::{group_at, remark};
 use crate::finding::KEPT_PER_RULE;
+use crate::marks::Marks;
 use crate::{Finding, Hex, ProcessVerdict, RuleId};
 
 /// Consecutive pages, mapped consecutively.
@@ -63,9 +67,9 @@ pub fn judge_sharing<M: PhysMemory + ?Sized>(
     verdicts: &mut [ProcessVerdict],
 ) {
     let mut all: Vec<(Mapping, usize)> = Vec::new();
+    let mut roots = HashSet::new();
     for (index, verdict) in verdicts.iter().enumerate() {
-        let same = |other: &ProcessVerdict| other.root == verdict.root;
-        if !verdicts[..index].iter().any(same) {
+        if roots.insert(verdict.root.0) {
             let folios = verdict.mappings.iter().filter(|mapping| mapping.folio);
             all.extend(folios.map(|mapping| (*mapping, index)));
         }
@@ -91,59 +95,65 @@ pub fn judge_sharing<M: PhysMemory + ?Sized>(
             furthest[1] = Some((mapping, process));
         }
     }
+    let of_l8 = |verdict: &ProcessVerdict| {
+        let kept = verdict.findings.iter();
+        kept.filter(|finding| finding.rule == RuleId::L8).count()
+    };
+    let mut kept: Vec<usize> = verdicts.iter().map(of_l8).collect();
+    let mut broken: Vec<Vec<(RuleId, Range<u64>)>> = vec![Vec::new(); verdicts.len()];
     for (one, two) in found {
         let (writable, other) = if one.0.exclusive {
             (one, two)
         } else {
             (two, one)
         };
-        add(memory, &regimes[writable.1], verdicts, writable, other);
+        let owner = writable.1;
+        let (range, message) = told(writable.0, other.0, &verdicts[other.1]);
+        broken[owner].push((RuleId::L8, range.clone()));
+        if kept[owner] >= KEPT_PER_RULE {
+            *verdicts[owner].dropped.entry(RuleId::L8).or_default() += 1;
+            continue;
+        }
+        kept[owner] += 1;
+        let verdict = &mut verdicts[owner];
+        // Walked a moment ago, so it can be read again.
+        if let Ok(group) = group_at(memory, &regimes[owner], range.start) {
+            let remarks = remark(RuleId::L8, &message, verdict.release);
+            let finding = group.finding(RuleId::L8, Some(&verdict.process), message);
+            verdict.findings.push(Finding {
+                va: Hex(range.start),
+                end: Hex(range.end),
+                remarks,
+                ..finding
+            });
+        }
+    }
+    for (verdict, broken) in verdicts.iter_mut().zip(broken) {
+        let marks = Marks::new(broken);
+        for vma in &mut verdict.vmas {
+            if marks.mark(&mut vma.rows, vma.start.0..vma.end.0, verdict.block_size) {
+                vma.recount();
+            }
+        }
     }
 }
 
-fn add<M: PhysMemory + ?Sized>(
-    memory: &M,
-    regime: &Regime,
-    verdicts: &mut [ProcessVerdict],
-    writable: (Mapping, usize),
-    other: (Mapping, usize),
-) {
-    let pa = writable.0.pa.max(other.0.pa);
-    let end = (writable.0.pa + writable.0.bytes).min(other.0.pa + other.0.bytes);
-    let va = writable.0.va + (pa - writable.0.pa);
-    let other_va = other.0.va + (pa - other.0.pa);
-    let theirs = verdicts[other.1].process.clone();
-    let verdict = &mut verdicts[writable.1];
-    let kept = verdict
-        .findings
-        .iter()
-        .filter(|f| f.rule == RuleId::L8)
-        .count();
-    if kept >= KEPT_PER_RULE {
-        *verdict.dropped.entry(RuleId::L8).or_default() += 1;
-        return;
-    }
+/// The addresses that are writable and mapped elsewhere too, and the sentence.
+fn told(writable: Mapping, other: Mapping, theirs: &ProcessVerdict) -> (Range<u64>, String) {
+    let pa = writable.pa.max(other.pa);
+    let end = (writable.pa + writable.bytes).min(other.pa + other.bytes);
+    let va = writable.va + (pa - writable.pa);
+    let other_va = other.va + (pa - other.pa);
     let message = format!(
         "{} bytes of private memory at physical 0x{pa:x} are writable here and mapped at VA \
          0x{other_va:016x} of {} ({}) too: a writable private page must be mapped once",
         end - pa,
-        theirs.name,
-        theirs.pid
+        theirs.process.name,
+        theirs.process.pid
     );
-    // Walked a moment ago, so it can be read again.
-    if let Ok(group) = group_at(memory, regime, va) {
-        let finding = group.finding(RuleId::L8, Some(&verdict.process), message);
-        verdict.findings.push(Finding {
-            va: Hex(va),
-            end: Hex(va + (end - pa)),
-            ..finding
-        });
-    }
-    let (from, to) = (va, va + (end - pa));
-    for vma in &mut verdict.vmas {
-        if from < vma.end.0 && vma.start.0 < to {
-            crate::blocks::mark_broken(&mut vma.rows, &[(from, to)], verdict.block_size);
-            vma.recount();
-        }
-    }
+    (va..va + (end - pa), message)
 }
+
+#[cfg(test)]
+#[path = "l8_sharing_tests.rs"]
+mod tests;

@@ -1,0 +1,39 @@
+//! Which of a process's order records decided what an address maps to.
+
+use linux::order::{OrderRecord, OrderRecords};
+use rangemap::RangeMap;
+
+/// The records of one process, and by address the newest.
+#[derive(Debug)]
+pub(crate) struct Newest<'a> {
+    records: Vec<&'a OrderRecord>,
+    at: RangeMap<u64, usize>,
+}
+
+impl<'a> Newest<'a> {
+    /// Of process `tgid`; `page` is the granule, in bytes.
+    pub fn new(orders: Option<&'a OrderRecords>, tgid: u32, page: u64) -> Newest<'a> {
+        let all = orders.map_or(&[][..], |orders| &orders.records);
+        let records: Vec<_> = all.iter().filter(|record| record.tgid == tgid).collect();
+        let mut at = RangeMap::new();
+        // By time: what comes later hides what was there.
+        for (index, record) in records.iter().enumerate() {
+            let alone = (record.address & !(page - 1), page);
+            let (start, size) = record.folio(page).unwrap_or(alone);
+            if start < start.saturating_add(size) {
+                at.insert(start..start.saturating_add(size), index);
+            }
+        }
+        Newest { records, at }
+    }
+
+    /// All of the process, oldest first.
+    pub fn records(&self) -> &[&'a OrderRecord] {
+        &self.records
+    }
+
+    /// The newest whose folio, or whose page where there was none, covers `address`.
+    pub fn at(&self, address: u64) -> Option<&'a OrderRecord> {
+        self.at.get(&address).map(|&index| self.records[index])
+    }
+}

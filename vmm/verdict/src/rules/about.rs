@@ -1,0 +1,198 @@
+//! What is said of the rules themselves: a table, and remarks on findings.
+
+use std::fmt::Write as _;
+
+use linux::release::Release;
+
+use super::{Known, Need, Releases, Rule, RuleId, Tier, RULES};
+
+impl Tier {
+    fn text(self) -> &'static str {
+        match self {
+            Tier::Architecture => "architecture",
+            Tier::Linux => "Linux",
+            Tier::Information => "information",
+        }
+    }
+}
+
+impl Need {
+    fn text(self) -> &'static str {
+        match self {
+            Need::Vmas => "VMAs",
+            Need::VmFlags => "VmFlags of files",
+            Need::Records => "order records",
+            Need::Expectations => "expectations",
+            Need::Processes => "all processes (the half on sharing)",
+            Need::Layout => "the kernel's layout (vmlinux, rodata=)",
+        }
+    }
+}
+
+fn list<T: ToString>(items: impl IntoIterator<Item = T>, last: &str) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    match items.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [rest @ .., end] => format!("{}{last}{end}", rest.join(", ")),
+    }
+}
+
+impl Releases {
+    fn text(self) -> String {
+        let from = self.since.map(|since| format!("since {since}"));
+        let to = self.until.map(|until| format!("before {until}"));
+        let bounds: Vec<String> = from.into_iter().chain(to).collect();
+        let bounds = match bounds.is_empty() {
+            true => "all".to_owned(),
+            false => bounds.join(", "),
+        };
+        format!("{bounds}; tried on {}", list(self.tried, " and "))
+    }
+
+    /// The newest on which the rule was tried, where `release` is of a newer series.
+    fn newer(self, release: Release) -> Option<Release> {
+        let newest = self.tried.iter().copied().max()?;
+        (release > newest && !release.same_series(newest)).then_some(newest)
+    }
+}
+
+impl Known {
+    /// Whether this kernel lacks the commit.
+    fn lacks(&self, release: Release) -> bool {
+        let series = self
+            .mended
+            .iter()
+            .find(|mended| mended.same_series(release));
+        let first = series.or(self.mended.iter().max());
+        first.is_some_and(|first| release < *first)
+    }
+}
+
+impl Rule {
+    fn needs(&self) -> String {
+        let texts = self.needs.iter().map(|need| need.text());
+        let texts = list(texts, ", ");
+        if texts.is_empty() {
+            "tables".to_owned()
+        } else {
+            format!("tables, {texts}")
+        }
+    }
+}
+
+/// What is to be said of a finding by `rule` on this kernel beside what was found: the commit that mends it, and
+/// that the rule was not tried on a kernel as new as this.
+pub(crate) fn remark(rule: RuleId, message: &str, release: Option<Release>) -> Vec<String> {
+    let (rule, Some(release)) = (rule.rule(), release) else {
+        return Vec::new();
+    };
+    let known = rule.known.iter();
+    let known = known.filter(|known| message.contains(known.mark) && known.lacks(release));
+    let known = known.map(|known| {
+        format!(
+            "the mark of a fault that upstream has mended: \"{}\", in {}; this kernel is {release}",
+            known.commit,
+            list(known.mended, " and ")
+        )
+    });
+    let newer = rule
+        .releases
+        .newer(release)
+        .filter(|_| rule.tier == Tier::Linux);
+    let newer = newer.map(|newest| {
+        format!(
+            "kernel {release} is newer than those that {} was tried on (up to {newest})",
+            rule.id
+        )
+    });
+    known.chain(newer).collect()
+}
+
+/// A note for a kernel that is newer than those on which Linux's rules were tried: which those are.
+pub(crate) fn untried(release: Release) -> Option<String> {
+    let linux = RULES.iter().filter(|rule| rule.tier == Tier::Linux);
+    let newest = linux
+        .filter_map(|rule| rule.releases.newer(release))
+        .max()?;
+    Some(format!(
+        "kernel {release} is newer than those on which Linux's rules were tried (up to {newest}): they were applied \
+         all the same"
+    ))
+}
+
+/// The table of `docs/rules.md`, with what stands above it.
+#[must_use]
+pub fn markdown() -> String {
+    let mut out = String::from(
+        "# Rules\n\n\
+         Made by `folioscope rules --markdown`; a test fails while this file says something else. The text of each \
+         rule, its check and its test on made-up tables are in one module of `vmm/verdict/src/rules/` (A1 to A8 are \
+         checked by `vmm/stage1`).\n\n\
+         Every rule needs the tables and the CPU's registers; what else it needs is named. *Synthetic* tests are Rust \
+         tests on made-up tables: one that breaks the rule in just one way, one that does not. *Live* tests are \
+         pytest's, on a running guest whose tables are changed from outside.\n\n\
+         | rule | asserts | source | needs | releases | tested |\n|---|---|---|---|---|---|\n",
+    );
+    let code = |names: &[&str]| list(names.iter().map(|name| format!("`{name}`")), ", ");
+    for rule in RULES {
+        let known = rule.known.iter().map(|known| {
+            format!(
+                " Known and mended: \"{}\", in {}.",
+                known.commit,
+                list(known.mended, " and ")
+            )
+        });
+        let live = match rule.live.is_empty() {
+            true => "none".to_owned(),
+            false => code(rule.live),
+        };
+        // Within a table a bar would end the cell.
+        let cells = [
+            format!("**{}** ({})", rule.id, rule.tier.text()),
+            rule.asserts.to_owned() + &known.collect::<String>(),
+            list(rule.sources, "; "),
+            rule.needs(),
+            rule.releases.text(),
+            format!("synthetic: {}; live: {live}", code(rule.synthetic)),
+        ]
+        .map(|cell| cell.replace('|', "\\|"));
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    out
+}
+
+/// The rules for a terminal: a paragraph each, of lines that are `width` wide.
+#[must_use]
+pub fn text(width: usize) -> String {
+    let mut out = String::new();
+    for rule in RULES {
+        let _ = writeln!(out, "{:<10} {} [{}]", rule.id, rule.title, rule.tier.text());
+        let mut paragraph = |label: &str, text: &str| {
+            let mut line = format!("           {label}");
+            for word in text.split_whitespace() {
+                if line.len() + 1 + word.len() > width {
+                    let _ = writeln!(out, "{}", line.trim_end());
+                    line = " ".repeat(12);
+                }
+                if !line.ends_with(' ') {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+            let _ = writeln!(out, "{}", line.trim_end());
+        };
+        paragraph("", rule.asserts);
+        for known in rule.known {
+            let mended = list(known.mended, " and ");
+            paragraph("mended:", &format!("\"{}\", in {mended}", known.commit));
+        }
+        if !rule.sources.is_empty() {
+            paragraph("source:", &list(rule.sources, "; "));
+        }
+        paragraph("needs:", &rule.needs());
+        paragraph("releases:", &rule.releases.text());
+        out.push('\n');
+    }
+    out
+}

@@ -1,0 +1,185 @@
+//! The rules: a module for each, or for a family, with its text, its check and its synthetic test.
+//!
+//! [`RULES`] is all of them in order; `docs/rules.md` is made from it (`folioscope rules --markdown`).
+
+mod about;
+mod architecture;
+mod c1;
+mod c2;
+mod expect;
+mod expected;
+mod id;
+mod information;
+mod k1;
+mod k2;
+mod l1;
+mod l11;
+mod l3;
+mod l4;
+mod l5;
+mod l6;
+pub(crate) mod l8;
+pub(crate) mod l8_sharing;
+mod w1;
+
+use std::ops::Range;
+
+use linux::pte::bits;
+
+pub use about::{markdown, text};
+pub(crate) use about::{remark, untried};
+pub(crate) use expect::{check as check_expected, group_at};
+pub(crate) use expected::Ranges;
+pub use id::RuleId;
+
+use crate::group::Group;
+use linux::release::Release;
+
+/// One rule, or one kind of information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name.
+    pub id: RuleId,
+    /// What it asserts, in a few words.
+    pub title: &'static str,
+    /// What it asserts in full, and what it leaves alone.
+    pub asserts: &'static str,
+    /// Whose rule it is.
+    pub tier: Tier,
+    /// The Arm ARM's (DDI 0487) rule, or the kernel's file and function.
+    pub sources: &'static [&'static str],
+    /// What it cannot be judged without.
+    pub needs: &'static [Need],
+    /// The kernels that it holds for.
+    pub releases: Releases,
+    /// Faults of kernels that it finds, which upstream has mended.
+    pub known: &'static [Known],
+    /// Tests on made-up tables, in this crate or in `stage1`.
+    pub synthetic: &'static [&'static str],
+    /// Tests on a running guest, in `tests/`.
+    pub live: &'static [&'static str],
+}
+
+/// Whose rule it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// The architecture's: an error on any kernel.
+    Architecture,
+    /// Linux's: an error on a kernel that behaves as the releases do on which the rule was tried.
+    Linux,
+    /// No rule: worth knowing.
+    Information,
+}
+
+/// What a rule cannot be judged without, beside the tables and the registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // each has its text
+pub enum Need {
+    Vmas,
+    VmFlags,
+    Records,
+    Expectations,
+    Processes,
+    Layout,
+}
+
+/// The kernels that a rule holds for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Releases {
+    /// The first.
+    pub since: Option<Release>,
+    /// The first that it no longer holds for.
+    pub until: Option<Release>,
+    /// On which it was tried, in order. On a newer one it speaks, and says that it is newer.
+    pub tried: &'static [Release],
+}
+
+/// A fault of a kernel that upstream has mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Words that the finding's sentence has.
+    pub mark: &'static str,
+    /// The commit's subject.
+    pub commit: &'static str,
+    /// The releases that have it: those of stable series, and last the first of mainline.
+    pub mended: &'static [Release],
+}
+
+const V6_12_117: Release = Release::new(6, 12, 117);
+const V6_18_15: Release = Release::new(6, 18, 15);
+const V7_2_13: Release = Release::new(7, 2, 13);
+
+impl Releases {
+    /// Every release: what the architecture says hangs on no kernel.
+    const ANY: Releases = Releases {
+        since: None,
+        until: None,
+        tried: &[V6_12_117, V6_18_15, V7_2_13],
+    };
+    /// From the layout of the software bits on; tried on the pinned kernel and on Debian's.
+    const WIDELY: Releases = Releases {
+        since: Some(Release::FIRST_WITH_THIS_LAYOUT),
+        until: None,
+        tried: &[V6_12_117, V6_18_15, V7_2_13],
+    };
+    /// The same, tried on the pinned kernel alone: what it needs no stock kernel has.
+    const PINNED: Releases = Releases {
+        since: Some(Release::FIRST_WITH_THIS_LAYOUT),
+        until: None,
+        tried: &[V6_12_117],
+    };
+}
+
+/// All, in order.
+pub const RULES: [&Rule; 22] = [
+    &architecture::A1,
+    &architecture::A2,
+    &architecture::A3,
+    &architecture::A4,
+    &architecture::A5,
+    &architecture::A6,
+    &architecture::A7,
+    &architecture::A8,
+    &w1::RULE,
+    &l1::RULE,
+    &l3::RULE,
+    &l4::RULE,
+    &l5::RULE,
+    &l6::RULE,
+    &l8::RULE,
+    &l11::RULE,
+    &c1::RULE,
+    &c2::RULE,
+    &k1::RULE,
+    &k2::RULE,
+    &information::ELIGIBLE,
+    &information::NOT_JUDGED,
+];
+
+/// What the checks tell.
+pub(crate) trait Told {
+    /// A rule is broken in this group, at these addresses.
+    fn broken(&mut self, rule: RuleId, group: &Group<'_>, at: Range<u64>, message: String);
+    /// Something could not be judged.
+    fn not_judged(&mut self, reason: String);
+}
+
+/// Takes a rule that the group at hand breaks.
+type Report<'a> = dyn FnMut(RuleId, String) + 'a;
+
+/// Linux's rules on one group of a user table by itself; `hugetlb` is what is known of the VMA. Each broken
+/// rule goes to `report` once.
+pub(crate) fn user_group(group: &Group<'_>, hugetlb: Option<bool>, report: &mut Report<'_>) {
+    l6::consistent(group, report);
+    l4::check(group, hugetlb, report);
+    let contiguous = group.leaves().any(|(_, pte)| pte.0 & bits::CONT != 0);
+    // Where the bit is reserved there is no group to be complete: that is A6's.
+    if contiguous && group.regime.contiguous_entries(group.level).is_some() {
+        l1::check(group, report);
+        l3::check(group, report);
+        l5::equal(group, report);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! What the rules say of themselves is so.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::{markdown, text, Tier, RULES};
+use crate::RuleId;
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The text of all files below, with this ending.
+fn sources(place: &Path, ending: &str) -> String {
+    let mut all = String::new();
+    let mut left = vec![place.to_owned()];
+    while let Some(place) = left.pop() {
+        for entry in std::fs::read_dir(&place).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|found| found == ending) {
+                all += &std::fs::read_to_string(&path).unwrap();
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn every_name_has_its_rule_and_no_two_are_alike() {
+    let mut before: Option<RuleId> = None;
+    let mut titles = BTreeSet::new();
+    for rule in RULES {
+        assert_eq!(rule.id.rule().id, rule.id);
+        assert!(before < Some(rule.id), "{} is out of order", rule.id);
+        assert!(titles.insert(rule.title), "{}", rule.title);
+        assert!(rule.releases.tried.is_sorted(), "{}", rule.id);
+        before = Some(rule.id);
+    }
+    // The last one: a name more, and it is missing here.
+    assert_eq!(before, Some(RuleId::NotJudged));
+    assert_eq!(RULES.len(), RuleId::NotJudged as usize + 1);
+}
+
+#[test]
+fn the_tests_that_a_rule_names_are_there() {
+    let ours = sources(Path::new(env!("CARGO_MANIFEST_DIR")), "rs");
+    let live = sources(&checkout().join("tests"), "py");
+    for rule in RULES {
+        assert!(!rule.synthetic.is_empty(), "{}", rule.id);
+        for test in rule.synthetic {
+            assert!(
+                ours.contains(&format!("fn {test}()")),
+                "{}: {test}",
+                rule.id
+            );
+        }
+        for test in rule.live {
+            assert!(
+                live.contains(&format!("def {test}(")),
+                "{}: {test}",
+                rule.id
+            );
+        }
+        assert!(rule.tier == Tier::Information || !rule.sources.is_empty());
+    }
+}
+
+#[test]
+fn the_table_in_the_documentation_is_this_one() {
+    let path = checkout().join("docs/rules.md");
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == markdown(),
+        "{} is stale: out/folioscope rules --markdown > docs/rules.md",
+        path.display()
+    );
+}
+
+#[test]
+fn a_terminal_gets_lines_that_fit() {
+    let text = text(100);
+    let longest = text.lines().map(str::len).max().unwrap();
+    assert!((90..=100).contains(&longest), "{longest}");
+    for rule in RULES {
+        assert!(text.contains(rule.title));
+    }
+}
