@@ -12,12 +12,11 @@ POLICY ?=
 BUILDROOT ?=
 PYTEST ?=
 
-export KERNEL VMLINUX MACHINE
+export KERNEL VMLINUX MACHINE GRANULE BUILDROOT
 
 SETUP := vmm/setup
 # What is built for: a kernel image that the user names needs no build.
-kernel-file := $(if $(KERNEL),$(wildcard $(KERNEL)))
-is-file := $(if $(kernel-file),$(shell test -f '$(KERNEL)' && echo yes))
+is-file := $(if $(KERNEL),$(shell test -f '$(KERNEL)' && echo yes))
 build-granules = $(if $(is-file),,$(1))
 # The emulated arm64 host that the rig's own monitor runs in where there is no real one.
 build-carrier := $(if $(filter kvm-in-tcg,$(MACHINE)),--carrier)
@@ -28,10 +27,10 @@ options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz boot build rootfs clean
+.PHONY: help run test test-long lint bench fuzz boot build rootfs clean
 
 help: ## list the targets and variables
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo '  KERNEL=     nothing: the pinned, patched kernel; a source tree (built out of tree);'
 	@echo '              an Image or a distribution vmlinuz         VMLINUX=    its vmlinux'
@@ -40,40 +39,53 @@ help: ## list the targets and variables
 	@echo '  POLICY=     sysfs baseline simple variable retry   APPEND=  more kernel command line'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"'
 
+# Each begins with a look at what the user said, before anything is installed.
 run: ## set up, build what is missing, boot, fault, read, judge
+	@$(SETUP)/inputs.sh run
 	@$(SETUP)/packages.sh run
 	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
 	@out/folioscope run $(options)
 
 boot: ## boot a guest and stay; prints how to look into it
+	@$(SETUP)/inputs.sh boot
 	@$(SETUP)/packages.sh run
 	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
 	@out/folioscope boot $(options)
 
 build: ## build everything for GRANULE, run nothing
+	@$(SETUP)/inputs.sh build
 	@$(SETUP)/packages.sh run
 	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
 
 test: ## set up and run every test: lint, Rust, pytest on real guests
+	@$(SETUP)/inputs.sh test
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/build.sh --carrier 4k 16k 64k
 	@$(SETUP)/test.sh $(PYTEST)
+
+test-long: ## the tests that take too long for `make test`
+	@$(SETUP)/inputs.sh test
+	@$(SETUP)/packages.sh test
+	@$(SETUP)/build.sh --carrier 4k 16k 64k
+	@$(SETUP)/pytest.sh -m long $(PYTEST)
 
 lint: ## rustfmt, clippy, ruff, shellcheck, checkpatch
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/lint.sh
 
 bench: ## measure; prints a table and writes out/bench.json
+	@$(SETUP)/inputs.sh bench
 	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh 4k
-	@$(SETUP)/bench.sh
+	@$(SETUP)/build.sh $(call build-granules,4k)
+	@$(SETUP)/bench.sh $(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)')
 
 fuzz: ## run the fuzz targets, a minute each (needs cargo-fuzz and a nightly Rust)
 	@$(SETUP)/fuzz.sh
 
 rootfs: ## pack the initramfs; with BUILDROOT=/path, build it by Buildroot instead
+	@$(SETUP)/inputs.sh rootfs
 	@$(SETUP)/packages.sh run
-	@$(if $(BUILDROOT),rootfs/buildroot.sh '$(BUILDROOT)',$(SETUP)/build.sh && echo out/initramfs.cpio)
+	@$(SETUP)/rootfs.sh
 
-clean: ## remove out/ (the cache of builds stays)
-	@rm -rf out
+clean: ## remove what is ours in out/ (the cache of builds stays)
+	@$(SETUP)/clean.sh

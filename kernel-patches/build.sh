@@ -7,11 +7,13 @@ set -euo pipefail
 usage() {
 	cat <<'USAGE'
 usage: build.sh --granule 4k|16k|64k [--source DIR] [--out DIR]
+       build.sh --check-source DIR
 
 Builds the pinned kernel with the patches of series, or with --source a kernel
 tree of yours as it stands (out of tree, nothing is patched or written there).
 The last line on stdout is the directory that holds Image, vmlinux, config and
 release. With --out they are copied to DIR too, and DIR is printed.
+With --check-source it only says whether DIR can be built from.
 
   FOLIOSCOPE_CACHE           where kernels are kept (default ~/.cache/folioscope)
   FOLIOSCOPE_LOG_DIR         where kernel-<granule>.log goes (default: in the cache)
@@ -28,7 +30,7 @@ readonly script_version=1
 readonly default_objects=1400
 readonly need_mib=4096
 
-granule='' source_dir='' out_dir='' work='' job='' log=''
+granule='' check='' source_dir='' out_dir='' work='' job='' log=''
 started=$SECONDS
 
 # say TEXT: one line of progress, which the next one overwrites on a terminal.
@@ -62,7 +64,8 @@ cleanup() {
 	local status=$?
 	trap - EXIT INT TERM HUP
 	if [ -n "$job" ]; then
-		kill "$job" 2>/dev/null || true
+		# The whole group: make alone would leave its compilers behind.
+		kill -- "-$job" 2>/dev/null || true
 		wait "$job" 2>/dev/null || true
 	fi
 	if [ -n "$work" ]; then
@@ -85,6 +88,11 @@ while [ $# -gt 0 ]; do
 		esac
 		shift 2
 		;;
+	--check-source)
+		[ $# -ge 2 ] || die 2 "$1 wants a value (--help shows how)"
+		check=$2
+		shift 2
+		;;
 	-h | --help)
 		usage
 		exit 0
@@ -92,6 +100,23 @@ while [ $# -gt 0 ]; do
 	*) die 2 "unknown argument '$1' (--help shows how)" ;;
 	esac
 done
+# check_source: refuses a $source_dir that cannot be built out of place.
+check_source() {
+	if [ ! -f "$source_dir/Makefile" ] || [ ! -d "$source_dir/arch/arm64" ]; then
+		die 2 "--source $source_dir is no Linux tree: it lacks Makefile or arch/arm64"
+	fi
+	source_dir=$(cd "$source_dir" && pwd)
+	if [ -e "$source_dir/.config" ] || [ -d "$source_dir/include/config" ] ||
+		[ -d "$source_dir/arch/arm64/include/generated" ]; then
+		die 2 "$source_dir was built in place, and such a tree cannot be built out of place: run 'make mrproper' there (keep its .config elsewhere) or pass a clean checkout"
+	fi
+}
+
+if [ -n "$check" ]; then
+	source_dir=$check
+	check_source
+	exit 0
+fi
 case $granule in
 4k | 16k | 64k) ;;
 *) die 2 "--granule must be 4k, 16k or 64k, not '$granule'" ;;
@@ -133,14 +158,7 @@ want_headers() {
 }
 
 if [ -n "$source_dir" ]; then
-	if [ ! -f "$source_dir/Makefile" ] || [ ! -d "$source_dir/arch/arm64" ]; then
-		die 2 "--source $source_dir is no Linux tree: it lacks Makefile or arch/arm64"
-	fi
-	source_dir=$(cd "$source_dir" && pwd)
-	if [ -e "$source_dir/.config" ] || [ -d "$source_dir/include/config" ] ||
-		[ -d "$source_dir/arch/arm64/include/generated" ]; then
-		die 2 "$source_dir was built in place, and such a tree cannot be built out of place: run 'make mrproper' there (keep its .config elsewhere) or pass a clean checkout"
-	fi
+	check_source
 else
 	[ -r "$tarball" ] ||
 		die 2 "the pinned source $tarball is missing: install Debian's linux-source-6.12, or set FOLIOSCOPE_KERNEL_TARBALL, or pass --source DIR"
@@ -322,8 +340,11 @@ expected=$default_objects
 count() {
 	grep -cE '^  (CC|AS|HOSTCC|AR) ' "$log" || true
 }
-make "${make_args[@]}" -j"$(nproc)" Image >>"$log" 2>&1 9>&- &
+# In a group of its own: a child of a script would ignore Ctrl-C.
+set -m
+make "${make_args[@]}" -j"$(nproc)" Image >>"$log" 2>&1 </dev/null 9>&- &
 job=$!
+set +m
 next=$SECONDS
 while kill -0 "$job" 2>/dev/null; do
 	if [ "$SECONDS" -ge "$next" ]; then

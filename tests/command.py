@@ -99,12 +99,14 @@ class Running:
     environment: dict[str, str] = field(default_factory=dict)
     output: Any = subprocess.PIPE
     input: Any = subprocess.DEVNULL
+    # What starts it, and becomes it.
+    prefix: tuple[str, ...] = ()
 
     def __enter__(self) -> Running:
         self.mark = uuid.uuid4().hex
         self.started = time.monotonic()
         self.child = subprocess.Popen(
-            [str(COMMAND), *self.arguments],
+            [*self.prefix, str(COMMAND), *self.arguments],
             cwd=ROOT,
             env={**os.environ, **self.environment, MARK: self.mark},
             stdin=self.input,

@@ -22,7 +22,6 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from folioscope.client import ROOT
 from folioscope.layout import LAYOUTS
 
 from command import BOOT_SECONDS, GONE_SECONDS, Running, children, folioscope, wait_until
@@ -485,12 +484,3 @@ def test_two_runs_side_by_side(place: Path) -> None:
     with Running(arguments) as one, Running(arguments) as other:
         for running in (one, other):
             assert "no error found" in running.end(2 * BOOT_SECONDS).ok()
-
-
-def test_what_is_gone_is_cleared_away(place: Path) -> None:
-    """Directories of guests that have ended go with the next start; bundles stay."""
-    dead = place / "guests" / "4194304"
-    dead.mkdir(parents=True)
-    (dead / "console.log").write_text("long ago")
-    folioscope("run", "--out", place, "--kernel", ROOT / "Makefile").sentence()
-    assert not dead.exists()

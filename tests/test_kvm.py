@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from folioscope import machines
 from folioscope.client import COMMAND, ROOT
-from folioscope.plugin import OUT
 
 from command import BOOT_SECONDS, Ended, Running, folioscope, wait_until
 
@@ -33,12 +32,12 @@ Run = Callable[..., Ended]
 
 
 @pytest.fixture(scope="module")
-def carrier() -> Iterator[dict[str, str]]:
+def carrier(logs: Path) -> Iterator[dict[str, str]]:
     """The environment of commands on a host with KVM: this one, or a carrier's."""
     if not CARRIED:
         yield {}
         return
-    carriers = machines.Carriers(OUT / "tests")
+    carriers = machines.Carriers(logs)
     yield carriers.environment("kvm-in-tcg", "max")
     carriers.close()
 
@@ -219,9 +218,9 @@ def test_keys_on_a_terminal(where: str, carrier: dict[str, str], tmp_path: Path)
 
 
 @pytest.mark.skipif(not CARRIED, reason="there is no carrier")
-def test_a_carrier_that_ends(tmp_path: Path) -> None:
+def test_a_carrier_that_ends(tmp_path: Path, logs: Path) -> None:
     """A session whose carrier goes away is lost with a sentence, and does not hang."""
-    carriers = machines.Carriers(OUT / "tests")
+    carriers = machines.Carriers(logs)
     environment = carriers.environment("kvm-in-tcg", "max")
     try:
         words = [str(COMMAND), "session", "--machine", "kvm-in-tcg", "--out", str(tmp_path), "--memory", "256M"]

@@ -7,25 +7,32 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
 
-# built KIND KEY BUILDER: the cache directory of KIND/KEY, made by BUILDER DIR if it is not there.
+# built KIND KEY BUILDER: $built is the cache directory of KIND/KEY, made by BUILDER DIR if it is not there. It is made
+# under another name, so that it is whole or absent however a build ends. Not for $(...), where no error ends anything.
 built() {
-    local directory=$CACHE/$1/$2
-    if [ ! -e "$directory/complete" ]; then
-        mkdir -p "$CACHE/$1"
-        exec 9>"$CACHE/$1/lock"
-        flock 9
-        if [ ! -e "$directory/complete" ]; then
-            rm -rf "$directory"
-            mkdir -p "$directory"
-            "$3" "$directory" >&2
-            touch "$directory/complete"
-        fi
-        exec 9>&-
+    built=$CACHE/$1/$2
+    [ ! -e "$built/complete" ] || return 0
+    mkdir -p "$CACHE/$1"
+    exec 9>"$CACHE/$1/lock"
+    flock 9
+    if [ ! -e "$built/complete" ]; then
+        local part
+        # Under the lock whatever has our mark was left by a build that was killed.
+        for part in "$CACHE/$1"/.part.*/; do [ ! -e "$part$MARK" ] || rm -rf "$part"; done
+        part=$(mktemp -d "$CACHE/$1/.part.XXXXXX")
+        touch "$part/$MARK"
+        "$3" "$part"
+        touch "$part/complete"
+        chmod a+rx "$part"
+        # What an older version of this script left without its end.
+        rm -rf "$built"
+        mv -T "$part" "$built"
     fi
-    echo "$directory"
+    exec 9>&-
 }
 
-host_cargo() { cd "$ROOT" && CARGO_TARGET_DIR=$CACHE/cargo/host cargo "$@"; }
+in_root() { cd "$ROOT" && "$@"; }
+host_cargo() { CARGO_TARGET_DIR=$CACHE/cargo/host in_root cargo "$@"; }
 build_command() {
     step command 'folioscope, the command' host_cargo build --release --locked -p folioscope
     cp "$CACHE/cargo/host/release/folioscope" "$1/"
@@ -38,7 +45,7 @@ build_agent() {
 }
 # The command itself for a carrier.
 build_arm64_command() {
-    (cd "$ROOT" && step arm64-command 'folioscope for arm64' arm64_cargo build --release --locked -p folioscope)
+    step arm64-command 'folioscope for arm64' in_root arm64_cargo build --release --locked -p folioscope
     cp "$CACHE/cargo/arm64/$GUEST_TARGET/release/folioscope" "$1/"
 }
 build_carrier() {
@@ -52,8 +59,6 @@ build_initramfs() {
     step initramfs 'the initramfs' "$ROOT/rootfs/pack.sh" --agent "$agent/folioscope-agent" --out "$1/initramfs.cpio"
 }
 
-link() { ln -sfn "$1" "$OUT/$2"; }
-
 carrier=''
 if [ "${1:-}" = --carrier ]; then
     carrier=yes
@@ -65,28 +70,36 @@ guest_rust=$("$(guest_rustc)" -vV | sha256sum | cut -c1-8)
 sources=(Cargo.toml Cargo.lock guest/protocol)
 # All that the command depends on.
 command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/join vmm/kvm vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/verdict)
-command=$(built command "$(content "${command_sources[@]}")-$rust" build_command)
-agent=$(built agent "$(content "${sources[@]}" guest/build.sh guest/agent)-$guest_rust" build_agent)
-initramfs=$(built initramfs "$(content rootfs)-$(sha256sum "$agent/folioscope-agent" | cut -c1-20)" build_initramfs)
+built command "$(content "${command_sources[@]}")-$rust" build_command
+command=$built
+built agent "$(content "${sources[@]}" guest/build.sh guest/agent)-$guest_rust" build_agent
+agent=$built
+built initramfs "$(content rootfs)-$(sha256sum "$agent/folioscope-agent" | cut -c1-20)" build_initramfs
 link "$command/folioscope" folioscope
-link "$initramfs/initramfs.cpio" initramfs.cpio
+link "$agent/folioscope-agent" folioscope-agent
+link "$built/initramfs.cpio" initramfs.cpio
 
+# kernel LINK ARGUMENT...: builds a kernel, or finds it in the cache, and links it.
+kernel() {
+    local said=$LOGS/$1.path.$$
+    child "$ROOT/kernel-patches/build.sh" "${@:2}" >"$said"
+    link "$(tail -n 1 "$said")" "$1"
+    rm -f "$said"
+}
 for granule in "$@"; do
     arguments=(--granule "$granule")
     [ -z "${KERNEL:-}" ] || arguments+=(--source "$KERNEL")
-    kernel=$("$ROOT/kernel-patches/build.sh" "${arguments[@]}" | tail -n 1)
-    link "$kernel" "kernel-$granule"
+    kernel "kernel-$granule" "${arguments[@]}"
 done
 
 if [ -n "$carrier" ]; then
     # The carrier is ours, whatever kernel the guest has.
-    link "$("$ROOT/kernel-patches/build.sh" --granule 4k | tail -n 1)" carrier-kernel
-    carrier=$(built carrier "$(content "${sources[@]}" guest/build.sh guest/carrier rootfs)-$guest_rust" build_carrier)
-    link "$carrier/carrier.cpio" carrier.cpio
-    if [ "$(uname -m)" = aarch64 ]; then
-        link "$command/folioscope" folioscope-arm64
-    else
-        arm64=$(built arm64-command "$(content "${command_sources[@]}")-$guest_rust" build_arm64_command)
-        link "$arm64/folioscope" folioscope-arm64
+    kernel carrier-kernel --granule 4k
+    built carrier "$(content "${sources[@]}" guest/build.sh guest/carrier rootfs)-$guest_rust" build_carrier
+    link "$built/carrier.cpio" carrier.cpio
+    if [ "$(uname -m)" != aarch64 ]; then
+        built arm64-command "$(content "${command_sources[@]}")-$guest_rust" build_arm64_command
+        command=$built
     fi
+    link "$command/folioscope" folioscope-arm64
 fi

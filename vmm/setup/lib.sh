@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by the set-up scripts: where things are, how progress and errors look.
+# Shared by the set-up scripts: where things are, how progress and errors look, and that nothing outlives us.
 
 set -euo pipefail
 
@@ -7,7 +7,10 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 CACHE=${FOLIOSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/folioscope}
 OUT=${FOLIOSCOPE_OUT:-$ROOT/out}
 LOGS=$OUT/logs
+# The file that makes a directory ours, as in vmm/folioscope/src/scratch.rs: only what has it is ever removed.
+MARK=.folioscope
 mkdir -p "$CACHE" "$LOGS"
+[ -e "$LOGS/$MARK" ] || echo 'folioscope logs' >"$LOGS/$MARK"
 export FOLIOSCOPE_CACHE=$CACHE FOLIOSCOPE_LOG_DIR=$LOGS
 
 say() { printf 'folioscope: %s\n' "$*" >&2; }
@@ -24,12 +27,78 @@ content() {
         LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-20)
 }
 
+# link TARGET NAME: out/NAME leads there, at once. Only a link of ours is replaced.
+link() {
+    local place=$OUT/$2
+    if [ -e "$place" ] && [ ! -L "$place" ]; then die "$place is in the way of a link that belongs there; move it elsewhere"; fi
+    ln -sfn "$1" "$place.$$"
+    mv -fT "$place.$$" "$place"
+}
+
+# The process groups of what runs for us. A child of a script ignores Ctrl-C where it runs beside it, and what it has
+# started itself hears of no signal to us: so each has a group of its own, which ends when we do.
+RUNNING=()
+
+# begin COMMAND...: starts it beside us, in a group of its own; its number is in $begun. Nothing answers its questions.
+begin() {
+    set -m
+    "$@" </dev/null 9>&- &
+    begun=$!
+    set +m
+    RUNNING+=("$begun")
+}
+
+# finish PID: waits for one that was begun, and has its status.
+finish() {
+    local rc=0 pid rest=()
+    wait "$1" || rc=$?
+    for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do [ "$pid" = "$1" ] || rest+=("$pid"); done
+    RUNNING=(${rest[@]+"${rest[@]}"})
+    return "$rc"
+}
+
+# child COMMAND...: runs it to its end.
+child() {
+    begin "$@"
+    finish "$begun"
+}
+
+# shellcheck disable=SC2317,SC2329 # called by the traps
+end_running() {
+    local pid
+    trap '' INT TERM HUP
+    for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do kill -TERM -- "-$pid" 2>/dev/null || true; done
+    # What is left after a moment has no manners.
+    for _ in $(seq 50); do
+        for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do
+            kill -0 -- "-$pid" 2>/dev/null && sleep 0.1 && continue 2
+        done
+        break
+    done
+    for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do kill -KILL -- "-$pid" 2>/dev/null || true; done
+    RUNNING=()
+}
+# shellcheck disable=SC2317,SC2329 # called by the traps
+end_by() {
+    end_running
+    trap - EXIT "$1"
+    # As the signal ends a program without traps: who started us is told.
+    kill -s "$1" "$BASHPID"
+}
+# One that was ignored when we began stays ignored: bash sees to that.
+for signal in INT TERM HUP; do
+    # shellcheck disable=SC2064 # now
+    trap "end_by $signal" "$signal"
+done
+trap end_running EXIT
+
 # step LOG TITLE COMMAND...: runs a long command, its output into out/logs, and says how long it has run.
 step() {
     local log=$LOGS/$1.log title=$2 start=$SECONDS pid last=0 rc=0 now
     shift 2
-    "$@" >"$log" 2>&1 &
-    pid=$!
+    : >"$log"
+    begin "$@" >"$log" 2>&1
+    pid=$begun
     while kill -0 "$pid" 2>/dev/null; do
         sleep 0.2
         now=$((SECONDS - start))
@@ -42,7 +111,7 @@ step() {
         fi
     done
     [ -t 2 ] && printf '\r\033[K' >&2
-    wait "$pid" || rc=$?
+    finish "$pid" || rc=$?
     if ((rc != 0)); then
         tail -n 20 "$log" >&2
         die "$title failed with status $rc; the whole output is in $log"

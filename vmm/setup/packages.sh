@@ -64,43 +64,16 @@ done
 if [ ${#missing[@]} -eq 0 ] && [ ${#backports[@]} -eq 0 ]; then exit 0; fi
 have_apt || die "this machine has no apt-get; install what these Debian packages hold and try again: ${missing[*]-} ${backports[*]-}"
 
-sudo=()
+say "installing Debian packages: ${missing[*]-} ${backports[*]-}"
+# All that needs root in one command, so that sudo asks once, before anything draws over its question. The logs are made
+# here, or they would be root's.
+for log in apt-update apt-update-backports apt-install apt-backports; do : >"$LOGS/$log.log"; done
+install=("$ROOT/vmm/setup/install.sh" "$machine" "${missing[@]}" ${backports[@]+--backports "${backports[@]}"})
 if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || die "packages are missing (${missing[*]-} ${backports[*]-}) and there is no sudo; install them as root and try again"
-    sudo=(sudo)
-fi
-say "installing Debian packages: ${missing[*]-} ${backports[*]-}"
-
-as_root() { "${sudo[@]}" "$@"; }
-apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"; }
-
-if [ "$machine" = x86_64 ] && ! dpkg --print-foreign-architectures | grep -qx arm64; then
-    say "adding the architecture arm64 to dpkg: the guest's programs come from Debian's arm64 packages"
-    as_root dpkg --add-architecture arm64
-fi
-# A foreign source that cannot be reached does not matter, as long as the packages are found.
-refresh() { apt update || say 'apt-get update reported errors; going on with what it could read'; }
-step apt-update 'package lists' refresh
-if [ ${#backports[@]} -gt 0 ] && ! grep -rqs bookworm-backports /etc/apt/sources.list /etc/apt/sources.list.d; then
-    # From wherever this machine gets Debian itself: a mirror of its own, perhaps.
-    # shellcheck disable=SC2016 # the format is apt's
-    mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' | awk '$1 == "bookworm" {print $2; exit}')
-    [ -n "$mirror" ] || die 'apt knows no source of Debian 12 itself to take bookworm-backports from; add that suite by hand and try again'
-    say 'adding the suite bookworm-backports to apt: Debian 12 itself has QEMU 7.2, the rig needs 10.0'
-    as_root tee /etc/apt/sources.list.d/folioscope-backports.sources >/dev/null <<SOURCES
-Types: deb
-URIs: $mirror
-Suites: bookworm-backports
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-SOURCES
-    step apt-update-backports 'package lists of bookworm-backports' refresh
-fi
-
-if [ ${#missing[@]} -gt 0 ]; then
-    step apt-install 'Debian packages' apt install -y --no-install-recommends "${missing[@]}"
-fi
-if [ ${#backports[@]} -gt 0 ]; then
-    step apt-backports 'QEMU from bookworm-backports' apt install -y --no-install-recommends -t bookworm-backports "${backports[@]}"
+    say 'sudo may ask for your password now'
+    sudo env "FOLIOSCOPE_CACHE=$CACHE" "FOLIOSCOPE_OUT=$OUT" "${install[@]}"
+else
+    child "${install[@]}"
 fi
 [ -z "$needs_qemu" ] || qemu_is_new_enough || die "QEMU 10.0 or later is needed and $(qemu-system-aarch64 --version 2>/dev/null | head -n 1) was found; install a newer qemu-system-arm"

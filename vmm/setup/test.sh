@@ -5,11 +5,7 @@
 . "$(dirname "$0")/toolchain.sh"
 cd "$ROOT"
 
-# More of them have nothing left to do: the longest part is one guest's.
-MOST_WORKERS=4
-
-vmm/setup/lint.sh
-python=$(vmm/setup/python.sh)
+child vmm/setup/lint.sh
 # The machines' own tests boot guests: with the pinned kernel and the rig's initramfs, and none may be left out.
 export FOLIOSCOPE_TEST_IMAGE=$OUT/kernel-4k/Image FOLIOSCOPE_TEST_INITRD=$OUT/initramfs.cpio FOLIOSCOPE_TEST_REQUIRE_GUEST=1
 features=machine/guest-tests
@@ -40,9 +36,4 @@ for log in "${logs[@]}"; do
     passed=$((passed + count))
 done
 say "$passed Rust tests passed; now pytest on real guests"
-# Guests side by side. Each has two CPUs: with one of ours for each guest they would mostly wait for each other.
-workers=$(($(nproc) / 2))
-((workers <= MOST_WORKERS)) || workers=$MOST_WORKERS
-((workers > 1)) || workers=0
-# A later -n of the user's wins.
-exec "$python" -m pytest tests -n "$workers" "$@"
+exec vmm/setup/pytest.sh "$@"

@@ -18,6 +18,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 # FOLIOSCOPE_BIN names another build of the command than the one that make puts in out/.
 COMMAND = Path(os.environ.get("FOLIOSCOPE_BIN") or ROOT / "out" / "folioscope")
+# FOLIOSCOPE_OUT keeps the logs and bundles of a run apart from those of another one at the same time.
+OUT = Path(os.environ.get("FOLIOSCOPE_OUT") or ROOT / "out")
 # Beyond the guest's own deadline: the host must have answered by then, or it is at fault itself.
 HOST_MARGIN_SECONDS = 30.0
 

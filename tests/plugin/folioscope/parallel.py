@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from . import scratch
 from .machines import CARRIED
 
 # The dimensions as they begin the values of a test's id.
@@ -35,3 +36,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | Non
         return None
     config.option.loadscopereorder = False
     return Groups(config, log)
+
+
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker where the logs of the run go."""
+    node.workerinput[scratch.WORKERS] = str(scratch.of_run(node.config))

@@ -8,7 +8,6 @@ Load it in a ``conftest.py`` with ``pytest_plugins = ["folioscope.plugin"]``. A 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -18,13 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from . import machines
-from .client import ROOT, GuestLost, Session
+from . import machines, scratch
+from .client import OUT, GuestLost, Session
 from .guest import Guest, Process
 from .layout import LAYOUTS, Layout
 
-# FOLIOSCOPE_OUT keeps the logs and bundles of a run apart from those of another one at the same time.
-OUT = Path(os.environ.get("FOLIOSCOPE_OUT") or ROOT / "out")
 # Guests that stay booted side by side; each takes the memory that its kernel touches, some 100 MiB.
 KEEP = 4
 # The policy of tests on carried machines: that of `make run`.
@@ -164,16 +161,18 @@ def _worker(config: pytest.Config) -> str | None:
     return getattr(config, "workerinput", {}).get("workerid")
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Clears away the logs of the run before."""
-    if not _worker(session.config) and not session.config.option.collectonly:
-        shutil.rmtree(OUT / "tests", ignore_errors=True)
+@pytest.fixture(scope="session")
+def logs(pytestconfig: pytest.Config) -> Path:
+    """This run's own directory of logs, or this worker's part of it; the next run clears it away."""
+    if worker := _worker(pytestconfig):
+        return Path(pytestconfig.workerinput[scratch.WORKERS]) / worker  # type: ignore[attr-defined]
+    return scratch.of_run(pytestconfig)
 
 
 @pytest.fixture(scope="session")
-def rig(pytestconfig: pytest.Config) -> Iterator[Rig]:
+def rig(logs: Path) -> Iterator[Rig]:
     """The owner of all guests of this run, or of this worker's part of it."""
-    rig = Rig(OUT / "tests" / (_worker(pytestconfig) or ""))
+    rig = Rig(logs)
     yield rig
     rig.close()
 
@@ -215,11 +214,10 @@ def process(guest: Guest) -> Iterator[Process]:
 def _keep_bundle(guest: Guest, node: pytest.Item) -> Path:
     """Asks the host for what it has; it makes its own bundle when it loses the guest by itself."""
     name = "".join(c if c.isalnum() or c in "-._[]" else "_" for c in node.name)
-    place = OUT / "bundles" / f"{name}-{int(time.time())}"
+    place = scratch.kept(OUT / "bundles", f"{name}-{int(time.time())}")
     try:
         guest.call("bundle", path=str(place), why=f"test {node.nodeid} failed")
     except GuestLost as error:
-        place.mkdir(parents=True, exist_ok=True)
         # The host's own bundle of the guest that it lost goes with the logs when the next run begins.
         if made := re.search(r"what there was of it is in (.+)$", str(error)):
             shutil.copytree(made[1], place, dirs_exist_ok=True)

@@ -12,6 +12,7 @@ use snapshot::{write_core, Cpu, Notes, RangeSet, Snapshot, SparseFile};
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::options::{GuestOptions, MachineName};
+use crate::replace::replace;
 use crate::scratch;
 use crate::Error;
 
@@ -99,13 +100,15 @@ pub fn failed(link: &mut Link, kernel: &Kernel, out: &Path, error: Error) -> Err
         Ok(capture) => standing(error, &capture.snapshot.cpus, kernel),
         Err(_) => error,
     };
-    let kept = bundle(
-        link.machine.as_ref(),
-        capture.as_ref().ok(),
-        &bundle_directory(out),
-        &error.to_string(),
-        kernel,
-    );
+    let kept = bundle_directory(out).and_then(|directory| {
+        bundle(
+            link.machine.as_ref(),
+            capture.as_ref().ok(),
+            &directory,
+            &error.to_string(),
+            kernel,
+        )
+    });
     with_bundle(error, kept)
 }
 
@@ -137,14 +140,20 @@ pub fn with_bundle(error: Error, kept: Result<PathBuf, Error>) -> Error {
     Error::GuestLost { what }
 }
 
-/// A name that no other bundle has.
-#[must_use]
-pub fn bundle_directory(out: &Path) -> PathBuf {
+/// A directory that no other bundle has.
+///
+/// # Errors
+/// Where it cannot be made.
+pub fn bundle_directory(out: &Path) -> Result<PathBuf, Error> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    out.join("bundles")
-        .join(format!("{}-{}", now.as_secs(), std::process::id()))
+    let bundles = out.join("bundles");
+    let name = format!("{}-{}", now.as_secs(), std::process::id());
+    scratch::kept(&bundles, &name).map_err(Error::io(format!(
+        "make a directory in {}",
+        bundles.display()
+    )))
 }
 
 /// Stops the guest wherever it is and copies the tables of every CPU, both halves, and the order records.
@@ -216,17 +225,19 @@ pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), Error> {
         .iter()
         .map(snapshot::Region::range)
         .collect();
-    let file = fs::File::create(path).map_err(Error::io(attempt()))?;
-    let mut out = SparseFile::new(file);
-    write_core(
-        &mut out,
-        &snapshot.cpus,
-        &ranges,
-        &snapshot.memory,
-        &snapshot.notes,
-    )?;
-    out.finish().map_err(Error::io(attempt()))?;
-    Ok(())
+    let failed = |error| Error::io(attempt())(error);
+    replace(path, failed, |file| {
+        let mut out = SparseFile::new(file.try_clone().map_err(failed)?);
+        write_core(
+            &mut out,
+            &snapshot.cpus,
+            &ranges,
+            &snapshot.memory,
+            &snapshot.notes,
+        )?;
+        out.finish().map_err(failed)?;
+        Ok(())
+    })
 }
 
 fn registers(cpus: &[Cpu], kernel: &Kernel) -> String {

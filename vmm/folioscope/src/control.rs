@@ -173,8 +173,8 @@ fn describe(guest: &mut Guest, out: &std::path::Path, error: Error) -> Value {
 
 /// Makes a bundle of a guest that was lost by `error`, and names it in the error.
 pub fn keep(guest: &mut Guest, out: &std::path::Path, error: Error) -> Error {
-    let directory = boot::bundle_directory(out);
-    let kept = bundle(guest, &directory, &error.to_string());
+    let kept = boot::bundle_directory(out)
+        .and_then(|directory| bundle(guest, &directory, &error.to_string()));
     boot::with_bundle(error, kept)
 }
 

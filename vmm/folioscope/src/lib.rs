@@ -10,6 +10,7 @@ pub mod link;
 pub mod look;
 pub mod ops;
 pub mod options;
+pub mod replace;
 pub mod report;
 pub mod rows;
 pub mod scratch;

@@ -1,6 +1,5 @@
 //! From what was seen to a report, and the report to where it was asked for.
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::PathBuf;
 
@@ -12,6 +11,7 @@ use verdict::map::MapOptions;
 use verdict::text::TextOptions;
 use verdict::{Kernel, Machine, Report};
 
+use crate::replace::replace;
 use crate::Error;
 
 /// Where reports go, and how much of them.
@@ -73,11 +73,15 @@ impl ReportOptions {
         let file = |path: &Option<PathBuf>, write: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
             let Some(path) = path else { return Ok(()) };
             let attempt = format!("write the report to {}", path.display());
-            let written = File::create(path).and_then(|file| {
-                let mut out = BufWriter::new(file);
-                write(&mut out)?;
-                out.flush()
-            });
+            let written = replace(
+                path,
+                |error| error,
+                |file| {
+                    let mut out = BufWriter::new(file);
+                    write(&mut out)?;
+                    out.flush()
+                },
+            );
             written.map_err(Error::io(attempt))
         };
         file(&self.json, &|out| json(out))?;

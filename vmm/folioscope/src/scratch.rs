@@ -1,48 +1,152 @@
-//! Directories of one process each, which the next process removes when that one has ended.
+//! Directories of our own below one of the user's: removed by a mark in them and a lock on it, never by the look of a
+//! name.
 //!
-//! A name is `PID-BOOT`: in a carrier the same file system has processes of another kernel, of which ours knows
-//! nothing. Of those only what is older than a day is removed.
+//! The mark is a file, [`MARK`]. Whoever uses the directory holds a lock on it, which is seen in every PID namespace of
+//! this kernel and ends with the process however that ends. Another kernel's locks are not seen (in a carrier the same
+//! file system has processes of its own), so the mark names the boot, and what is of another one goes when it is a day old.
+//!
+//! The pytest plugin does the same for its logs (`tests/plugin/folioscope/scratch.py`), with the same mark.
 
-use std::fs;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{flock, FlockOperation};
+
+use crate::options::carried;
 use crate::Error;
+
+/// The file that makes a directory ours.
+pub const MARK: &str = ".folioscope";
+
+/// How the mark of a directory begins that goes when its process has ended.
+const WORDS: &str = "folioscope scratch";
+
+/// The mark of a directory that stays until `make clean`.
+const KEPT: &str = "folioscope bundle\n";
 
 /// After this what another kernel's processes left is nobody's any more.
 const OLD: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A directory of our own below `parent`. Those of processes that have ended are removed: what was to be kept of
-/// them is in a bundle.
+/// The directories of this process, and their locks, which it holds to its end.
+static OURS: Mutex<Vec<(PathBuf, PathBuf, File)>> = Mutex::new(Vec::new());
+
+/// This process's own directory below `parent`, the same at each call. Those of processes that have ended are removed:
+/// what was to be kept of them is in a bundle.
 ///
 /// # Errors
 /// Where it cannot be made.
 pub fn make(parent: &Path) -> Result<PathBuf, Error> {
+    let mut all = OURS.lock().unwrap_or_else(|poison| poison.into_inner());
+    if let Some((_, ours, _)) = all
+        .iter()
+        .find(|(of, ours, _)| of == parent && ours.is_dir())
+    {
+        return Ok(ours.clone());
+    }
     let boot = boot();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let modified = entry.metadata().and_then(|about| about.modified());
-        let old = modified.is_ok_and(|at| at + OLD < SystemTime::now());
-        let alive = |pid: &str| Path::new("/proc").join(pid).exists();
-        let name = entry.file_name();
-        if name
-            .to_str()
-            .is_some_and(|name| !in_use(name, &boot, old, alive))
-        {
-            let _ = fs::remove_dir_all(entry.path());
-        }
+        // Where it cannot be removed it stays; it is in nobody's way.
+        let _ = clear(&entry.path(), &boot);
     }
-    let ours = of(parent, std::process::id());
-    fs::create_dir_all(&ours).map_err(Error::io(format!(
-        "make the directory {} (is the disk full, or read-only?)",
-        ours.display()
+    let made = new(parent, &format!("{}-{boot}", std::process::id()));
+    let made = made.and_then(|ours| hold(&ours, &boot).map(|lock| (ours, lock)));
+    let (ours, lock) = made.map_err(Error::io(format!(
+        "make a directory in {} (is the disk full, or read-only?)",
+        parent.display()
     )))?;
+    all.push((parent.to_owned(), ours.clone(), lock));
     Ok(ours)
 }
 
-/// The directory of the process `pid` below `parent`.
-#[must_use]
-pub fn of(parent: &Path, pid: u32) -> PathBuf {
-    parent.join(format!("{pid}-{}", boot()))
+/// A new directory below `parent` that stays, and that `make clean` knows by its mark.
+///
+/// # Errors
+/// Where it cannot be made.
+pub fn kept(parent: &Path, name: &str) -> io::Result<PathBuf> {
+    let place = new(parent, name)?;
+    fs::write(place.join(MARK), KEPT)?;
+    Ok(place)
+}
+
+/// A directory that was not there: by that name, or with a number where somebody has it already, such as a namesake in
+/// another PID namespace.
+fn new(parent: &Path, name: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(parent)?;
+    let mut place = parent.join(name);
+    for number in 2.. {
+        match DirBuilder::new().create(&place) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                place = parent.join(format!("{name}+{number}"));
+            }
+            other => return other.map(|()| place),
+        }
+    }
+    unreachable!("the numbers do not end")
+}
+
+/// Marks a directory as ours for as long as the file is open.
+fn hold(directory: &Path, boot: &str) -> io::Result<File> {
+    let mark = directory.join(MARK);
+    let mut file = OpenOptions::new().write(true).create_new(true).open(mark)?;
+    // A file system without locks takes none of somebody who would remove it either.
+    let _ = flock(&file, FlockOperation::LockExclusive);
+    // Without these words it is nobody's, so not in the moment before the lock either.
+    writeln!(file, "{WORDS}\nboot {boot}")?;
+    Ok(file)
+}
+
+/// Removes a directory that carries our mark and that nobody uses; says whether it did.
+fn clear(directory: &Path, boot: &str) -> io::Result<bool> {
+    if !fs::symlink_metadata(directory)?.is_dir() {
+        return Ok(false);
+    }
+    let mark = directory.join(MARK);
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut options = OpenOptions::new();
+    let file = match options
+        .read(true)
+        .write(true)
+        .custom_flags(flags)
+        .open(&mark)
+    {
+        Err(_) => return Ok(false),
+        Ok(file) => file,
+    };
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let mut text = String::new();
+    (&file).take(4096).read_to_string(&mut text)?;
+    let mut lines = text.lines();
+    if lines.next() != Some(WORDS) {
+        return Ok(false);
+    }
+    let of_this_boot = lines.any(|line| line.strip_prefix("boot ") == Some(boot));
+    if !of_this_boot && (carried() || !old(directory)?) {
+        return Ok(false);
+    }
+    // The mark last: what is left if this is cut short is still ours.
+    for entry in fs::read_dir(directory)?.flatten() {
+        match entry.file_type()? {
+            _ if entry.file_name() == MARK => {}
+            kind if kind.is_dir() => fs::remove_dir_all(entry.path())?,
+            _ => fs::remove_file(entry.path())?,
+        }
+    }
+    fs::remove_file(mark)?;
+    fs::remove_dir(directory)?;
+    Ok(true)
+}
+
+/// Whether nothing in a directory has changed for long.
+fn old(directory: &Path) -> io::Result<bool> {
+    let mut newest = fs::metadata(directory)?.modified()?;
+    for entry in fs::read_dir(directory)?.flatten() {
+        newest = newest.max(entry.metadata()?.modified()?);
+    }
+    Ok(newest + OLD < SystemTime::now())
 }
 
 /// The first part of this boot's id, which is random.
@@ -56,48 +160,96 @@ fn boot() -> String {
     }
 }
 
-/// Whether the directory `name` is still somebody's.
-fn in_use(name: &str, boot: &str, old: bool, alive: impl Fn(&str) -> bool) -> bool {
-    match name.split_once('-') {
-        Some((pid, theirs)) if theirs == boot => alive(pid),
-        Some(_) => !old,
-        None => alive(name),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_dead_of_one_s_own_boot_go_and_the_old_of_another() {
-        let alive = |pid: &str| pid == "7";
-        for (name, old, expected) in [
-            ("7-ab", false, true),
-            ("7-ab", true, true),
-            ("8-ab", false, false),
-            ("8-cd", false, true),
-            ("7-cd", true, false),
-            ("7", true, true),
-            ("8", false, false),
-        ] {
-            assert_eq!(
-                in_use(name, "ab", old, alive),
-                expected,
-                "{name}, old: {old}"
-            );
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let name = format!("folioscope-scratch-{name}-{}", std::process::id());
+            let place = std::env::temp_dir().join(name);
+            fs::create_dir_all(&place).unwrap();
+            Self(place)
+        }
+
+        /// A directory that somebody has used, with that mark.
+        fn with(&self, name: &str, mark: Option<&str>) -> PathBuf {
+            let made = self.0.join(name);
+            fs::create_dir_all(made.join("more")).unwrap();
+            fs::write(made.join("console.log"), "said").unwrap();
+            if let Some(mark) = mark {
+                fs::write(made.join(MARK), mark).unwrap();
+            }
+            made
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn ours_stays_and_is_the_same_again() {
-        let parent =
-            std::env::temp_dir().join(format!("folioscope-scratch-{}", std::process::id()));
-        let dead = parent.join(format!("4194305-{}", boot()));
-        fs::create_dir_all(&dead).unwrap();
-        let ours = make(&parent).unwrap();
-        assert!(ours.is_dir() && !dead.exists());
-        assert_eq!(make(&parent).unwrap(), ours);
-        fs::remove_dir_all(&parent).unwrap();
+    fn the_mark_says_what_is_ours_and_not_the_name() {
+        let place = Place::new("mark");
+        let boot = boot();
+        let ended = format!("{WORDS}\nboot {boot}\n");
+        let theirs = [
+            // As the name of a process that has ended.
+            place.with(&format!("4194305-{boot}"), None),
+            place.with("4194305", None),
+            place.with("4194306", Some("my notes\n")),
+            place.with("4194307", Some("")),
+            place.with("4194308", Some(KEPT)),
+            // Of another kernel, and not a day old.
+            place.with(
+                "4194309-0123abcd",
+                Some(&format!("{WORDS}\nboot 0123abcd\n")),
+            ),
+        ];
+        let ours = [
+            place.with("anything", Some(&ended)),
+            place.with("4194310", Some(&ended)),
+        ];
+        let linked = place.with("linked", Some(&ended));
+        let outside = Place::new("outside");
+        let target = outside.with("target", Some(&ended));
+        std::os::unix::fs::symlink(&target, place.0.join("link")).unwrap();
+        std::os::unix::fs::symlink(&target, linked.join("link")).unwrap();
+        make(&place.0).unwrap();
+        for path in theirs {
+            assert!(
+                path.join("console.log").is_file(),
+                "{} was not ours",
+                path.display()
+            );
+        }
+        for path in ours.iter().chain([&linked]) {
+            assert!(!path.exists(), "{} was ours", path.display());
+        }
+        assert!(target.join("console.log").is_file(), "a link was followed");
+    }
+
+    #[test]
+    fn what_somebody_uses_stays_whatever_its_pid() {
+        let place = Place::new("used");
+        // A namesake of a PID that nobody has here, as a process of another PID namespace makes it.
+        let theirs = new(&place.0, &format!("4194305-{}", boot())).unwrap();
+        let lock = hold(&theirs, &boot()).unwrap();
+        assert!(clear(&theirs, &boot()).is_err() && theirs.is_dir());
+        drop(lock);
+        assert!(clear(&theirs, &boot()).unwrap() && !theirs.exists());
+    }
+
+    #[test]
+    fn ours_is_the_same_again_and_no_namesake_s() {
+        let place = Place::new("ours");
+        let namesake = place.with(&format!("{}-{}", std::process::id(), boot()), None);
+        let ours = make(&place.0).unwrap();
+        assert!(ours.is_dir() && ours != namesake && namesake.join("console.log").is_file());
+        assert_eq!(make(&place.0).unwrap(), ours);
     }
 }

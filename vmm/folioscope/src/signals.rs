@@ -24,14 +24,15 @@ impl std::fmt::Debug for Signals {
 }
 
 impl Signals {
-    /// Blocks them. To be called before other threads start.
+    /// Blocks them, but for those that were ignored when this program began (SIGHUP under `nohup`, SIGINT in the
+    /// background of a script): these stay ignored, where a blocked one would come. To be called before other threads start.
     #[must_use]
     pub fn block(numbers: &[i32]) -> Self {
         // SAFETY: an all-zero set is a set, and the calls get a valid one.
         let set = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
-            for &number in numbers {
+            for &number in numbers.iter().filter(|&&number| !ignored(number)) {
                 libc::sigaddset(&mut set, number);
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
@@ -47,6 +48,16 @@ impl Signals {
         // SAFETY: the set is valid, and there is room for a number.
         while unsafe { libc::sigwait(&self.0, &mut number) } != 0 {}
         number
+    }
+}
+
+/// Whether a signal is ignored.
+fn ignored(number: i32) -> bool {
+    // SAFETY: an all-zero action is one, and the call only writes the present one to it.
+    unsafe {
+        let mut present: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(number, std::ptr::null(), &mut present) == 0
+            && present.sa_sigaction == libc::SIG_IGN
     }
 }
 

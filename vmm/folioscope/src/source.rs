@@ -196,7 +196,10 @@ pub fn ask(socket: &Path, method: &str, params: &Value) -> Result<Value, Error> 
 }
 
 /// The control socket of the only guest that is held below `out`.
-fn only_socket(out: &Path) -> Result<PathBuf, Error> {
+///
+/// # Errors
+/// Where there is none, or several.
+pub fn only_socket(out: &Path) -> Result<PathBuf, Error> {
     let directories = std::fs::read_dir(out.join("guests"))
         .into_iter()
         .flatten()

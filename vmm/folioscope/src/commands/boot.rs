@@ -22,7 +22,9 @@ use crate::{boot, control, Error, EXIT_OK};
 /// Boot a guest and stay; prints how to look into it
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example: folioscope boot --granule 64k --cpu neoverse-n1\n         folioscope boot --console --kernel Image --initrd my.cpio --append 'init=/bin/sh' --cpus 4"
+    after_help = "Example: folioscope boot --granule 64k --cpu neoverse-n1\n         folioscope boot --console --kernel Image --initrd my.cpio --append 'init=/bin/sh' --cpus 4\n\n\
+        It ends, and its guest with it, by Ctrl-C, SIGTERM or SIGHUP; with --console by Ctrl-A x. What was ignored when it began\n\
+        stays ignored, as SIGHUP under nohup and SIGINT in the background of a script: there SIGTERM ends it (kill PID)."
 )]
 pub struct Boot {
     #[command(flatten)]
@@ -131,6 +133,6 @@ fn tell(guest: &Guest, socket: &Path, pid: i32) -> Result<(), Error> {
     say!("         folioscope save --guest {socket} --pid {pid} saved.core");
     say!("drive:   a line of JSON to that socket, for example");
     say!("         {{\"id\":1,\"method\":\"command\",\"params\":{{\"command\":{{\"processes\":{{}}}}}}}}");
-    say!("end:     Ctrl-C");
+    say!("end:     Ctrl-C, or kill {}", std::process::id());
     Ok(())
 }

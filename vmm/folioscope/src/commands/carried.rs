@@ -83,8 +83,10 @@ fn carry(guest: &GuestOptions, types: bool) -> Outcome {
             .start()?;
             if command == Some("boot") && !types {
                 // Others cannot look into the guest from outside the carrier.
-                let socket =
-                    scratch::of(&out.join("carriers"), std::process::id()).join("carrier.sock");
+                // The carrier's own directory: absolute, for who reads the line elsewhere.
+                let place = scratch::make(&guest.out.join("carriers"))?;
+                let socket = std::path::absolute(place.join("carrier.sock"))
+                    .map_err(Error::io("find the working directory"))?;
                 carrier.listen(&socket)?;
                 eprintln!(
                     "folioscope: the commands to look are for inside: FOLIOSCOPE_CARRIER={} folioscope carrier exec -- {} check",

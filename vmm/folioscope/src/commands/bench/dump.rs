@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::row::{Row, Target};
 use super::{bare, ourselves, populate, Helper, Progress};
+use crate::boot;
 use crate::options::GuestOptions;
-use crate::scratch;
-use crate::source::{ask, SOCKET};
+use crate::source::{ask, only_socket};
 use crate::Error;
 
 const MEMORY: u64 = 4 << 30;
@@ -23,14 +23,17 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
     let options = GuestOptions {
         memory: MEMORY,
         policy: None,
+        // Where it is the only guest.
+        out: boot::scratch(&options.out)?.join("dump"),
         ..options.clone()
     };
     let mut command = ourselves(&["boot"], &options)?;
     let holder = Helper::start(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
-    let scratch = scratch::of(&options.out.join("guests"), holder.pid());
-    let socket = scratch.join(SOCKET);
     let deadline = Instant::now() + bare::PATIENCE;
-    while !socket.exists() {
+    let socket = loop {
+        if let Ok(socket) = only_socket(&options.out) {
+            break socket;
+        }
         if Instant::now() > deadline {
             return Err(Error::GuestLost {
                 what:
@@ -39,7 +42,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
             });
         }
         std::thread::sleep(Duration::from_millis(20));
-    }
+    };
     progress.say("writing to 3 GiB of pages in the guest");
     let spawned = populate(MAPPED, |request| {
         let answer = ask(&socket, "command", &json!({"command": request}))?;

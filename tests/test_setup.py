@@ -1,0 +1,381 @@
+"""The set-up scripts as their user meets them: what is refused, what is installed, what is left when they are ended.
+
+What would change this machine (apt, sudo) or take minutes (cargo, a kernel's build) has stand-ins here, found by PATH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from folioscope.client import ROOT
+
+from command import MARK, folioscope, marked, program, wait_until
+
+SETUP = ROOT / "vmm" / "setup"
+# A script asks for a moment before it ends what it began.
+GONE_SECONDS = 8.0
+# What cargo and compilers run: a child, and one of that.
+LONG = "sleep 300 & sh -c 'sleep 301; true'"
+
+
+class Host:
+    """This machine with some of its programs replaced, an empty cache and an out/ of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.bin = place / "bin"
+        self.bin.mkdir()
+        self.said = place / "said"
+        self.said.touch()
+        self.mark = uuid.uuid4().hex
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "FOLIOSCOPE_CACHE": str(place / "cache"),
+            "FOLIOSCOPE_OUT": str(place / "out"),
+            MARK: self.mark,
+        }
+        for name in ("KERNEL", "VMLINUX", "MACHINE", "GRANULE", "BUILDROOT"):
+            self.environment.pop(name, None)
+
+    def program(self, name: str, script: str) -> None:
+        """A program that says that it was called, and does what the script says."""
+        path = self.bin / name
+        path.write_text(f'#!/bin/sh\necho "{name} $*" >>{self.said}\n{script}\n')
+        path.chmod(0o755)
+
+    def run(self, *words: str | Path, seconds: float = 120.0, **more: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end, without a terminal."""
+        return subprocess.run(
+            [str(word) for word in words],
+            cwd=ROOT,
+            env={**self.environment, **more},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    @contextlib.contextmanager
+    def terminal(self, *words: str | Path) -> Iterator[tuple[int, int]]:
+        """Runs a command as its user does, from a shell in the foreground of a terminal. Gives its PID, and the
+        terminal's other end."""
+        ours, theirs = pty.openpty()
+        environment = {name: value for name, value in self.environment.items() if name != MARK}
+        # The shell outlives it: the end of a session's leader is a hangup for all, which would hide what we leave.
+        shell = 'set -m; "$@"; read -r _'
+        with subprocess.Popen(
+            ["setsid", "--ctty", "bash", "-c", shell, "bash", "env", f"{MARK}={self.mark}", *map(str, words)],
+            cwd=ROOT,
+            env=environment,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        ) as child:
+            os.close(theirs)
+            try:
+                assert wait_until(lambda: marked(self.mark), 10)
+                yield int(Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text()), ours
+            finally:
+                child.kill()
+                self.kill()
+                os.close(ours)
+
+    def kill(self) -> None:
+        """Ends all that was started, as no program can refuse."""
+        for pid in marked(self.mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def programs(self) -> list[str]:
+        """What runs that was started from here."""
+        return [program(pid) for pid in marked(self.mark)]
+
+
+def read(terminal: int, until: str, seconds: float = 30.0) -> str:
+    """What is shown on a terminal, up to some words."""
+    text = b""
+    end = time.monotonic() + seconds
+    while until.encode() not in text:
+        assert time.monotonic() < end, f"expected {until!r} on the terminal and found {text.decode(errors='replace')!r}"
+        if select.select([terminal], [], [], 0.1)[0]:
+            with contextlib.suppress(OSError):
+                text += os.read(terminal, 1 << 16)
+    return text.decode(errors="replace")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """This machine, some of whose programs the test replaces."""
+    return Host(tmp_path)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """As much of a Linux tree as a build by make takes; what takes long there is to sleep."""
+    tree = tmp_path / "linux"
+    (tree / "arch" / "arm64").mkdir(parents=True)
+    (tree / "Makefile").write_text(
+        "allnoconfig:\n\tcp $(KCONFIG_ALLCONFIG) $(O)/.config\nImage:\n\t@echo '  CC  x'\n\t@" + LONG + "\n"
+    )
+    return tree
+
+
+# What was said.
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["KERNEL=/nonexistent/linux"], "found nothing there"),
+        (["KERNEL=~/linux"], "begins with a ~"),
+        (["KERNEL=Makefile"], "no kernel for arm64"),
+        (["KERNEL=docs"], "no Linux tree"),
+        (["KERNEL=/bin/true"], "give the Image of the same build"),
+        (["VMLINUX=/nonexistent/vmlinux"], "found no file there"),
+        (["VMLINUX=Makefile"], "no ELF file"),
+        (["GRANULE=5k"], "4k 16k 64k"),
+        (["MACHINE=qemu"], "kvm-in-tcg"),
+    ],
+    ids=lambda value: "".join(value) if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("goal", ["run", "test"])
+def test_what_cannot_be_meant_is_refused_before_anything_is_done(
+    host: Host, goal: str, words: list[str], said: str
+) -> None:
+    """One sentence; no package is looked for and nothing is built."""
+    for name in ("apt-get", "dpkg-query", "sudo", "cargo"):
+        host.program(name, "exit 1")
+    ended = host.run("make", goal, *words)
+    sentences = [line for line in ended.stderr.splitlines() if not line.startswith("make: ")]
+    assert (ended.returncode, len(sentences)) == (2, 1), ended.stderr
+    assert said in sentences[0]
+    assert host.said.read_text() == ""
+    assert not any((host.place / "cache").iterdir())
+
+
+def test_an_image_is_not_what_make_test_tests(host: Host, tmp_path: Path) -> None:
+    """It says so at once; `make run` and `make bench` take one."""
+    image = tmp_path / "Image"
+    image.write_bytes(bytes(56) + b"ARM\x64" + bytes(4))
+    for goal in ("test", "test-long"):
+        ended = host.run("make", goal, f"KERNEL={image}")
+        assert ended.returncode == 2
+        assert "takes a source tree by KERNEL= and no image" in ended.stderr
+    for goal in ("run", "bench"):
+        planned = host.run("make", "-n", goal, f"KERNEL={image}").stdout
+        assert f"--kernel '{image}'" in planned
+        assert "build.sh 4k" not in planned
+        assert host.run(SETUP / "inputs.sh", goal, KERNEL=str(image)).returncode == 0
+
+
+def test_make_test_says_what_it_does_with_a_tree(host: Host, tree: Path) -> None:
+    """It is built for every granule, and tested."""
+    ended = host.run(SETUP / "inputs.sh", "test", KERNEL=str(tree))
+    assert (ended.returncode, ended.stderr.count("\n")) == (0, 1)
+    assert f"testing on kernels built from {tree}" in ended.stderr
+
+
+# How it ends.
+
+
+def begun(host: Host, kind: str, tree: Path) -> list[str | Path]:
+    """A command whose long step is one of a kind."""
+    if kind == "cargo":
+        host.program("cargo", LONG)
+        return ["make", "build"]
+    if kind == "apt":
+        host.program("apt-get", LONG)
+        return [SETUP / "install.sh", "none", "some-package"]
+    return [ROOT / "kernel-patches" / "build.sh", "--granule", "4k", "--source", tree]
+
+
+@pytest.mark.parametrize("kind", ["cargo", "apt", "kernel"])
+@pytest.mark.parametrize("how", ["ctrl-c", "SIGTERM", "SIGHUP"])
+def test_a_long_step_ends_with_us(host: Host, tree: Path, kind: str, how: str) -> None:
+    """Cargo, apt and the kernel's make, with all that they have started; the cache has nothing of it."""
+    words = begun(host, kind, tree)
+    with host.terminal(*words) as (script, terminal):
+        assert wait_until(lambda: host.programs().count("sleep") == 2, 60), host.programs()
+        if how == "ctrl-c":
+            os.write(terminal, b"\x03")
+        else:
+            # To the script alone, as `kill` does, or to all in the foreground of a terminal that is closed.
+            (os.killpg if how == "SIGHUP" else os.kill)(script, getattr(signal, how))
+        assert wait_until(lambda: not host.programs(), GONE_SECONDS), host.programs()
+    made = [path for path in (host.place / "cache").rglob("*") if path.name in ("complete", "Image")]
+    assert not made
+
+
+def test_a_build_that_is_killed_leaves_nothing_that_looks_whole(host: Host) -> None:
+    """Not even where the very end was missing; the next one builds it, and clears away what was left."""
+    release = "$CARGO_TARGET_DIR/release"
+    host.program("cargo", f"mkdir -p {release}; echo half >{release}/folioscope; {LONG}")
+    with host.terminal("make", "build"):
+        assert wait_until(lambda: host.programs().count("sleep") == 2, 60), host.programs()
+        host.kill()
+    commands = host.place / "cache" / "command"
+    (left,) = (path for path in commands.iterdir() if path.is_dir())
+    assert left.name.startswith(".part.")
+    # Cargo ends well and has made nothing: copying the result fails.
+    host.program("cargo", f"rm -f {release}/folioscope")
+    assert host.run(SETUP / "build.sh").returncode != 0
+    assert not list(commands.glob("*/complete"))
+    host.program("cargo", f"echo whole >{release}/folioscope; [ $1 = build ] && case $* in *agent*) exit 1;; esac")
+    host.run(SETUP / "build.sh")
+    (whole,) = (path for path in commands.iterdir() if path.is_dir())
+    assert (whole / "folioscope").read_text() == "whole\n"
+    assert not left.exists()
+
+
+def test_the_question_of_sudo_can_be_read_and_answered(host: Host) -> None:
+    """It is asked once, in the terminal, with nothing drawn over it and nothing else reading."""
+    host.program("id", "echo 1000")
+    host.program("dpkg-query", "echo unknown ok not-installed")
+    host.program("apt-get", "exit 0")
+    host.program("dpkg", "echo arm64")
+    # As sudo asks: of the terminal, whatever its own streams are.
+    asks = 'printf "[sudo] password for user: " >/dev/tty; read -r word </dev/tty; [ "$word" = secret ] || exit 1'
+    host.program("sudo", asks + '; exec "$@"')
+    with host.terminal(SETUP / "packages.sh", "run") as (_, terminal):
+        shown = read(terminal, "password for user: ")
+        assert shown.endswith("password for user: ")
+        # Longer than the steps' progress takes to be drawn again.
+        time.sleep(1.0)
+        assert not select.select([terminal], [], [], 0)[0], "something was drawn over the question"
+        os.write(terminal, b"secret\n")
+        rest = read(terminal, "Debian packages: done")
+        assert "package lists: done" in rest
+        assert wait_until(lambda: not host.programs(), 30)
+    calls = host.said.read_text().splitlines()
+    assert [call.split()[0] for call in calls].count("sudo") == 1
+    assert any(call.startswith("apt-get") and " install -y " in call for call in calls)
+
+
+# What is left.
+
+
+def test_clean_removes_what_we_made_and_nothing_else(host: Host) -> None:
+    """Links into the cache, logs, and what has our mark; not what somebody has put there."""
+    out = host.place / "out"
+    host.run(SETUP / "inputs.sh", "run")
+    cached = host.place / "cache" / "command" / "x"
+    cached.mkdir(parents=True)
+    (out / "folioscope").symlink_to(cached)
+    mine = [
+        out / "guests" / "4711-ab" / "notes",
+        out / "saved.core",
+        out / "tests" / "test_mine.py",
+        out / "bundles" / "a",
+    ]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    (out / "theirs").symlink_to("/nonexistent")
+    ours = [out / "guests" / "4712-ab", out / "bundles" / "1-2"]
+    for path in ours:
+        path.mkdir(parents=True)
+        (path / ".folioscope").write_text("folioscope scratch\n")
+    ended = host.run("make", "clean")
+    assert ended.returncode == 0, ended.stderr
+    assert all(path.read_text() == "mine" for path in mine)
+    assert not any(path.exists() for path in [*ours, out / "logs"])
+    assert not (out / "folioscope").is_symlink()
+    assert (out / "theirs").is_symlink()
+    assert "saved.core" in ended.stderr
+    shutil.rmtree(out)
+    assert host.run("make", "clean").returncode == 0
+    assert not out.exists()
+
+
+def test_a_file_in_the_way_of_a_link_stays(host: Host) -> None:
+    """`out/folioscope` may be somebody's own."""
+    (host.place / "out").mkdir()
+    place = host.place / "out" / "folioscope"
+    place.write_text("mine")
+    ended = host.run("bash", "-c", f". {SETUP}/lib.sh; link /nonexistent folioscope")
+    assert (ended.returncode, place.read_text()) == (2, "mine")
+    assert "in the way" in ended.stderr
+
+
+# The initramfs.
+
+# What rootfs/ uses of Buildroot: a configuration by name, packages by stamp, a script after the build, and cpio.
+# Buildroot itself compiles a toolchain first, which it downloads.
+BUILDROOT = r"""
+BR2_EXTERNAL_FOLIOSCOPE_PATH := $(BR2_EXTERNAL)
+TARGET_DIR := $(O)/target
+INSTALL := install
+generic-package :=
+-include $(O)/.config
+BR_BUILDING := $(if $(filter-out all,$(MAKECMDGOALS)),,y)
+.DEFAULT_GOAL := all
+include $(BR2_EXTERNAL)/external.mk
+folioscope_defconfig:
+	@test -z "$(KERNEL)$(MACHINE)$(GRANULE)" || { echo 'variables of another make came through'; false; }
+	cp $(BR2_EXTERNAL)/configs/folioscope_defconfig $(O)/.config
+folioscope-agent-dirclean:
+	rm -rf $(O)/build/folioscope-agent-local
+$(O)/build/folioscope-agent-local/.stamp:
+	mkdir -p $(@D) $(TARGET_DIR)
+	cp $(FOLIOSCOPE_AGENT_SITE)/* $(@D)
+	$(FOLIOSCOPE_AGENT_INSTALL_TARGET_CMDS)
+	touch $@
+all: $(O)/build/folioscope-agent-local/.stamp
+	$(BR2_ROOTFS_POST_BUILD_SCRIPT) $(TARGET_DIR)
+	mkdir -p $(O)/images
+	printf 'node\tdev/console\t600\tc\t5\t1\ntree\t%s\n' $(TARGET_DIR) | python3 $(NEWC) >$(O)/images/rootfs.cpio
+"""
+
+
+@pytest.fixture
+def built(host: Host) -> Host:
+    """A host whose cache has what this machine's has of the programs; the rest of it is empty."""
+    cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")
+    (host.place / "cache").mkdir()
+    for name in ("command", "agent", "initramfs", "cargo", "busybox-static-arm64"):
+        (host.place / "cache" / name).symlink_to(cache / name)
+    return host
+
+
+def test_make_rootfs_packs_what_boots(built: Host) -> None:
+    """And names the file."""
+    ended = built.run("make", "rootfs", seconds=600)
+    assert ended.returncode == 0, ended.stderr
+    made = built.place / "out" / "initramfs.cpio"
+    assert ended.stdout == f"{made}\n"
+    assert made.read_bytes().startswith(b"070701")
+
+
+def test_make_rootfs_by_buildroot(built: Host, tmp_path: Path) -> None:
+    """The agent that was just built becomes its init, also where an older one was there, and a guest boots by it."""
+    tree = tmp_path / "buildroot"
+    (tree / "support" / "scripts").mkdir(parents=True)
+    words = ["make", "rootfs", f"BUILDROOT={tree}", "MACHINE=tcg", "GRANULE=4k"]
+    refused = built.run(*words)
+    assert refused.returncode == 2
+    assert "expected an unpacked Buildroot" in refused.stderr
+    (tree / "support" / "scripts" / "br2-external").touch()
+    (tree / "Makefile").write_text(BUILDROOT.replace("$(NEWC)", str(ROOT / "rootfs" / "newc.py")))
+    old = built.place / "cache" / "buildroot" / "output"
+    (old / "build" / "folioscope-agent-local").mkdir(parents=True)
+    (old / "build" / "folioscope-agent-local" / ".stamp").touch()
+    (old / "target").mkdir()
+    (old / "target" / "init").write_text("an older one")
+    ended = built.run(*words, seconds=600)
+    assert ended.returncode == 0, ended.stderr + (built.place / "out" / "logs" / "buildroot.log").read_text()
+    made = built.place / "out" / "initramfs.cpio"
+    assert ended.stdout == f"{made}\n"
+    folioscope("run", "--only", "munmap", "--memory", "256M", "--initrd", made, "--out", tmp_path / "run").ok()

@@ -1,0 +1,99 @@
+//! A file that is whole or not there: written beside its place, and put there at the end.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// Has `write` fill a new file and puts it at `path`, in the place of what was there. Where writing fails, or ends before its
+/// time, what was there stays.
+///
+/// # Errors
+/// As of `write`, and by `failed` where the file cannot be made or put there.
+pub fn replace<E>(
+    path: &Path,
+    failed: impl Fn(io::Error) -> E,
+    write: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
+    // A link goes on leading to its file.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let before = fs::metadata(&path);
+    if before.as_ref().is_ok_and(|about| !about.is_file()) {
+        // A pipe or a device is no file that could be replaced.
+        return write(&mut File::create(&path).map_err(failed)?);
+    }
+    // As a new file of this user's, or with the rights of the old one.
+    let mode = before.map_or(0o666, |about| about.permissions().mode() & 0o777);
+    let beside = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut part = tempfile::Builder::new()
+        .prefix(".folioscope-")
+        .suffix(".part")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(beside)
+        .map_err(&failed)?;
+    write(part.as_file_mut())?;
+    part.persist(&path).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn same(error: io::Error) -> io::Error {
+        error
+    }
+
+    fn names(place: &Path) -> Vec<String> {
+        let entries = fs::read_dir(place).unwrap().flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_old_file_stays_until_the_new_one_is_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("saved");
+        fs::write(&path, "old").unwrap();
+        let cut_short = replace(&path, same, |file| {
+            file.write_all(b"ne")?;
+            assert_eq!(fs::read(&path)?, b"old");
+            Err(io::Error::other("the disk is full"))
+        });
+        assert_eq!(cut_short.unwrap_err().to_string(), "the disk is full");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        replace(&path, same, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(place.path()), ["saved"]);
+    }
+
+    #[test]
+    fn a_link_leads_on_and_rights_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, link) = (place.path().join("file"), place.path().join("link"));
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        replace(&link, same, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o640
+        );
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_device_is_written_to_and_stays_one() {
+        replace(Path::new("/dev/null"), same, |file| file.write_all(b"new")).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+}

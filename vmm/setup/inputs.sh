@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Refuses what a user said that cannot be meant, before anything is installed or built: a sentence, and status 2.
+# Usage: inputs.sh run|build|boot|test|bench|rootfs   (reads GRANULE, MACHINE, KERNEL, VMLINUX, BUILDROOT)
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+goal=$1
+
+# one_of NAME VALUE CHOICE...
+one_of() {
+    local name=$1 value=$2 choice
+    shift 2
+    for choice in "$@"; do [ "$value" != "$choice" ] || return 0; done
+    die "expected $name to be one of $* and found '$value'"
+}
+one_of GRANULE "${GRANULE:-4k}" 4k 16k 64k
+one_of MACHINE "${MACHINE:-auto}" auto tcg kvm kvm-in-tcg
+
+# bytes FILE OFFSET COUNT: in hexadecimal.
+bytes() { od -An -v -tx1 -j "$2" -N "$3" -- "$1" 2>/dev/null | tr -d ' \n'; }
+
+# Whether a file begins as an arm64 Image does, bare or packed. What is inside is read by the command itself.
+kernel_image() {
+    [ "$(bytes "$1" 56 4)" != 41524d64 ] || return 0
+    [ "$(bytes "$1" 0 2)$(bytes "$1" 4 4)" != 4d5a7a696d67 ] || return 0
+    case $(bytes "$1" 0 6) in
+    1f8b08* | 28b52ffd* | fd377a585a00 | 5d0000* | 02214c18* | 04224d18* | 425a68* | 894c5a4f*) return 0 ;;
+    esac
+    return 1
+}
+
+if [ -n "${KERNEL:-}" ]; then
+    what='give a source tree, an Image or a distribution vmlinuz by KERNEL='
+    # The shell leaves it where the whole word is quoted.
+    [[ $KERNEL != \~* ]] || die "KERNEL='$KERNEL' begins with a ~ that no shell has replaced; $what, as KERNEL=\$HOME/..."
+    [ -e "$KERNEL" ] || die "expected a kernel at $KERNEL and found nothing there; $what"
+    if [ -d "$KERNEL" ]; then
+        "$ROOT/kernel-patches/build.sh" --check-source "$KERNEL"
+    else
+        if [ ! -f "$KERNEL" ] || [ ! -r "$KERNEL" ]; then die "expected a kernel at $KERNEL and found no file that can be read; $what"; fi
+        [ "$(bytes "$KERNEL" 0 4)" != 7f454c46 ] ||
+            die "$KERNEL is an ELF file, perhaps a vmlinux: give the Image of the same build by KERNEL=, and this one by VMLINUX="
+        kernel_image "$KERNEL" || die "$KERNEL is no kernel for arm64: it begins neither as an Image nor as a packed one; $what"
+    fi
+    case $goal in
+    test)
+        [ -d "$KERNEL" ] || die "make test tests the rig on kernels that it configures itself, so it takes a source tree by KERNEL= and" \
+            "no image; see what an image does by make run KERNEL=$KERNEL, or by tests of your own: pytest --guest-kernel $KERNEL"
+        say "testing on kernels built from $KERNEL; tests of what its patches bring fail where it does not have them"
+        ;;
+    rootfs) say 'make rootfs needs no kernel: KERNEL= is not used' ;;
+    esac
+fi
+if [ -n "${VMLINUX:-}" ]; then
+    [ -f "$VMLINUX" ] || die "expected the kernel's vmlinux at $VMLINUX and found no file there; check VMLINUX="
+    [ "$(bytes "$VMLINUX" 0 4)" = 7f454c46 ] || die "$VMLINUX is no ELF file, so no vmlinux: it lies beside .config where the kernel was built"
+    [ "$goal" != test ] || say 'make test takes the vmlinux that is built with each kernel: VMLINUX= is not used'
+fi
+if [ "$goal" = rootfs ] && [ -n "${BUILDROOT:-}" ]; then
+    [ -f "$BUILDROOT/support/scripts/br2-external" ] ||
+        die "expected an unpacked Buildroot (2016.11 or later) at $BUILDROOT and found no support/scripts/br2-external there; check BUILDROOT="
+fi
