@@ -33,8 +33,6 @@ pub struct Kernel {
     pub image: PathBuf,
     /// The Image's header.
     pub header: Header,
-    /// The release in the image's banner.
-    pub release: Option<String>,
     /// Symbols of the vmlinux, if there is one.
     pub symbols: Option<Symbols>,
 }
@@ -66,7 +64,6 @@ impl Kernel {
             given,
             image,
             header: prepared.header,
-            release: prepared.release,
             symbols: None,
         })
     }

@@ -13,12 +13,14 @@
 //! the thread has passed [`Gate::stand`], and makes KVM_RUN return at once, after what the last exit
 //! left to do (a load's register, the PC behind the access).
 
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kvm_ioctls::KvmRunWrapper;
+use rustix::event::{eventfd, EventfdFlags};
 use snapshot::Cpu;
-use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::signal::{register_signal_handler, SIGRTMIN};
 
 use crate::KvmError;
@@ -49,7 +51,7 @@ pub(crate) struct Gate {
     /// is time for which the guest stands still.
     opened: Condvar,
     /// Can be read from the guest's end on.
-    ended: EventFd,
+    ended: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -116,7 +118,7 @@ impl Gate {
         register_signal_handler(kick_signal(), nothing)
             .map_err(|error| error.into())
             .map_err(system("take a real-time signal"))?;
-        let ended = EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let member = |run| Member {
             run,
             thread: None,
@@ -137,7 +139,9 @@ impl Gate {
             state: Mutex::new(state),
             told: Condvar::new(),
             opened: Condvar::new(),
-            ended: ended.map_err(system("make an event"))?,
+            ended: ended
+                .map_err(io::Error::from)
+                .map_err(system("make an event"))?,
         })
     }
 
@@ -147,8 +151,8 @@ impl Gate {
     }
 
     /// What can be read from the guest's end on.
-    pub(crate) fn ended(&self) -> &EventFd {
-        &self.ended
+    pub(crate) fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
     }
 
     /// How the guest ended, if it has.
@@ -254,7 +258,7 @@ impl Gate {
         drop(state);
         self.told.notify_all();
         // It can fail only where it was written to 2^64 - 2 times.
-        let _ = self.ended.write(1);
+        let _ = rustix::io::write(&self.ended, &1_u64.to_ne_bytes());
     }
 
     /// CPU `index`, whose thread calls this, stored `value` to the doorbell: stops all CPUs, it included, if this is

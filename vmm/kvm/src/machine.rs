@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -346,7 +345,7 @@ impl Machine for Kvm {
         let deadline = Deadline::after(timeout);
         loop {
             let until = deadline.at.min(Instant::now() + LOOK);
-            let heard = self.channel.hear(self.gate.ended().as_raw_fd(), until);
+            let heard = self.channel.hear(Some(self.gate.ended()), until);
             match heard {
                 Ok(Heard::Line(line)) => return Ok(line),
                 Ok(Heard::Other | Heard::Nothing) => self.ended()?,

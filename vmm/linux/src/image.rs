@@ -36,8 +36,6 @@ pub struct Prepared {
     pub image: Source,
     /// Its header.
     pub header: Header,
-    /// `6.12.117-cloud-arm64` of the banner in it, if there is one.
-    pub release: Option<String>,
     /// What it was packed in, outermost first; empty for a plain `Image`.
     pub unpacked: Vec<Container>,
 }
@@ -160,8 +158,37 @@ pub fn prepare(path: &Path) -> Result<Prepared, ImageError> {
             instead,
         });
     }
+    // Nor has a plain Image: it is used as it is.
+    if let Some(header) = Header::parse(&bytes) {
+        return plain(path, header, size);
+    }
     file.read_to_end(&mut bytes).map_err(read)?;
     prepare_bytes(path, bytes)
+}
+
+/// A plain `Image` of `size` bytes that is used as it is.
+fn plain(path: &Path, header: Result<Header, String>, size: u64) -> Result<Prepared, ImageError> {
+    let whole = header.and_then(|header| is_whole(&header, size).map(|()| header));
+    let header = whole.map_err(|why| ImageError::Unusable {
+        path: path.to_owned(),
+        why,
+    })?;
+    Ok(Prepared {
+        image: Source::File(path.to_owned()),
+        header,
+        unpacked: Vec::new(),
+    })
+}
+
+/// Whether an `Image` of `size` bytes can be all of what its header speaks of.
+fn is_whole(header: &Header, size: u64) -> Result<(), String> {
+    if size < header.image_size / 4 {
+        return Err(format!(
+            "it is cut short ({size} bytes of a kernel that occupies {}): copy or unpack it again",
+            header.image_size
+        ));
+    }
+    Ok(())
 }
 
 /// The same for bytes that were read already; `path` is for messages and for
@@ -174,24 +201,14 @@ pub fn prepare_bytes(path: &Path, mut bytes: Vec<u8>) -> Result<Prepared, ImageE
     let mut unpacked = Vec::new();
     loop {
         if let Some(header) = Header::parse(&bytes) {
-            let header = header.map_err(unusable)?;
-            let release = release(&bytes);
-            if (bytes.len() as u64) < header.image_size / 4 {
-                return Err(unusable(format!(
-                    "it is cut short ({} bytes of a kernel that occupies {}): copy or unpack it again",
-                    bytes.len(),
-                    header.image_size
-                )));
+            if unpacked.is_empty() {
+                return plain(path, header, bytes.len() as u64);
             }
-            let image = if unpacked.is_empty() {
-                Source::File(path.to_owned())
-            } else {
-                Source::Bytes(bytes)
-            };
+            let header = header.map_err(unusable)?;
+            is_whole(&header, bytes.len() as u64).map_err(unusable)?;
             return Ok(Prepared {
-                image,
+                image: Source::Bytes(bytes),
                 header,
-                release,
                 unpacked,
             });
         }

@@ -1,12 +1,14 @@
 //! The channel to the agent in the guest: lines of bytes, whose meaning is the caller's.
 //!
-//! Not every kernel has virtio-console, so the agent finds two lanes, a virtio-serial port and a
-//! second UART. The lane on which the first whole line comes is the channel; the other is closed.
+//! Not every kernel has virtio-console, so the agent finds two ports, one of virtio-serial and a
+//! second UART. The port on which the first whole line comes is the channel; the other is closed.
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
 
 use crate::error::{excerpt, ChannelError};
 use crate::stream::{poll, Deadline, Stream};
@@ -17,15 +19,15 @@ const MOST_LINE: usize = 16 << 20;
 /// The host's end of the channel.
 #[derive(Debug)]
 pub struct Channel {
-    lanes: Vec<Lane>,
-    /// Whether the one lane that is left has been chosen.
+    ports: Vec<Port>,
+    /// Whether the one port that is left has been chosen.
     chosen: bool,
     /// All lines, each with its direction.
     transcript: File,
 }
 
 #[derive(Debug)]
-struct Lane {
+struct Port {
     stream: Stream,
     buffer: Vec<u8>,
     /// How much of the buffer is known to hold no line end.
@@ -47,9 +49,9 @@ pub enum Heard {
 impl Channel {
     /// A channel on whichever of `streams` speaks first.
     pub fn new(streams: Vec<Stream>, transcript: File) -> Self {
-        let lanes = streams
+        let ports = streams
             .into_iter()
-            .map(|stream| Lane {
+            .map(|stream| Port {
                 stream,
                 buffer: Vec::new(),
                 searched: 0,
@@ -57,7 +59,7 @@ impl Channel {
             })
             .collect();
         Self {
-            lanes,
+            ports,
             chosen: false,
             transcript,
         }
@@ -70,7 +72,7 @@ impl Channel {
         }
         self.log(b"> ", bytes);
         let deadline = Deadline::after(timeout).at;
-        match self.lanes[0].stream.write_all(bytes, deadline) {
+        match self.ports[0].stream.write_all(bytes, deadline) {
             Ok(()) => Ok(()),
             Err(error) => Err(match error.kind() {
                 io::ErrorKind::TimedOut => ChannelError::NotTaken(timeout),
@@ -81,52 +83,48 @@ impl Channel {
     }
 
     /// Waits for a line until `deadline`, or until `other` can be read.
-    pub fn hear(&mut self, other: RawFd, deadline: Instant) -> Result<Heard, ChannelError> {
+    pub fn hear(
+        &mut self,
+        other: Option<BorrowedFd<'_>>,
+        deadline: Instant,
+    ) -> Result<Heard, ChannelError> {
         loop {
-            for index in 0..self.lanes.len() {
-                if let Some(line) = self.lanes[index].line()? {
+            for index in 0..self.ports.len() {
+                if let Some(line) = self.ports[index].line()? {
                     if !self.chosen {
-                        let lane = self.lanes.swap_remove(index);
-                        self.lanes = vec![lane];
+                        let port = self.ports.swap_remove(index);
+                        self.ports = vec![port];
                         self.chosen = true;
                     }
                     self.log(b"< ", &line);
                     return Ok(Heard::Line(line));
                 }
             }
-            if self.lanes.iter().all(|lane| lane.closed) {
+            if self.ports.iter().all(|port| port.closed) {
                 return Err(ChannelError::Closed);
             }
-            let mut fds: Vec<libc::pollfd> = self
-                .lanes
+            // A closed port would be ready for ever.
+            let mut fds: Vec<PollFd> = self
+                .ports
                 .iter()
-                // poll skips negative numbers: a closed lane would be ready for ever.
-                .map(|lane| {
-                    if lane.closed {
-                        -1
-                    } else {
-                        lane.stream.as_raw_fd()
-                    }
-                })
-                .chain([other])
-                .map(|fd| libc::pollfd {
-                    fd,
-                    events: libc::POLLIN,
-                    revents: 0,
-                })
+                .filter(|port| !port.closed)
+                .map(|port| PollFd::new(&port.stream, PollFlags::IN))
+                .chain(other.map(|other| PollFd::from_borrowed_fd(other, PollFlags::IN)))
                 .collect();
             if !poll(&mut fds, deadline).map_err(ChannelError::Io)? {
                 return Ok(Heard::Nothing);
             }
-            for (lane, polled) in self.lanes.iter_mut().zip(&fds) {
-                if polled.revents != 0 {
-                    lane.fill()?;
-                }
-            }
-            let lane_ready = fds[..fds.len() - 1]
+            let ready: Vec<bool> = fds
                 .iter()
-                .any(|polled| polled.revents != 0);
-            if !lane_ready {
+                .map(|polled| !polled.revents().is_empty())
+                .collect();
+            let open = self.ports.iter_mut().filter(|port| !port.closed);
+            let mut any = false;
+            for (port, _) in open.zip(&ready).filter(|(_, ready)| **ready) {
+                port.fill()?;
+                any = true;
+            }
+            if !any {
                 return Ok(Heard::Other);
             }
         }
@@ -134,9 +132,9 @@ impl Channel {
 
     /// What came of a line that has not ended yet.
     pub fn partial(&self) -> String {
-        self.lanes
+        self.ports
             .iter()
-            .map(|lane| excerpt(&lane.buffer))
+            .map(|port| excerpt(&port.buffer))
             .find(|text| !text.is_empty())
             .unwrap_or_default()
     }
@@ -146,8 +144,8 @@ impl Channel {
     /// write to, so it is no error if something is left.
     pub fn settle(&self) {
         let deadline = Instant::now() + Duration::from_millis(5);
-        let settled = |lane: &Lane| lane.stream.untaken().map_or(true, |bytes| bytes == 0);
-        while !self.lanes.iter().all(settled) && Instant::now() < deadline {
+        let settled = |port: &Port| port.stream.untaken().map_or(true, |bytes| bytes == 0);
+        while !self.ports.iter().all(settled) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -159,7 +157,7 @@ impl Channel {
     }
 }
 
-impl Lane {
+impl Port {
     /// Takes the first whole line out of the buffer.
     fn line(&mut self) -> Result<Option<Vec<u8>>, ChannelError> {
         let rest = &self.buffer[self.searched..];
@@ -195,6 +193,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::fd::AsFd as _;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -210,7 +209,7 @@ mod tests {
     }
 
     fn hear(channel: &mut Channel) -> Result<Heard, ChannelError> {
-        channel.hear(-1, Instant::now() + LONG)
+        channel.hear(None, Instant::now() + LONG)
     }
 
     fn line(text: &str) -> Heard {
@@ -232,7 +231,7 @@ mod tests {
             };
             speaker.write_all(b"hel").unwrap();
             let soon = Instant::now() + Duration::from_millis(20);
-            assert_eq!(channel.hear(-1, soon).unwrap(), Heard::Nothing);
+            assert_eq!(channel.hear(None, soon).unwrap(), Heard::Nothing);
             assert_eq!(channel.partial(), "hel");
             speaker.write_all(b"lo\r\nand more\n").unwrap();
             assert_eq!(hear(&mut channel).unwrap(), line("hello"));
@@ -244,7 +243,7 @@ mod tests {
             assert_eq!(
                 other.read(&mut answer).unwrap(),
                 0,
-                "the other lane is closed"
+                "the other port is closed"
             );
         }
     }
@@ -256,7 +255,7 @@ mod tests {
         writer.write_all(b"!").unwrap();
         let deadline = Instant::now() + LONG;
         assert_eq!(
-            channel.hear(reader.as_raw_fd(), deadline).unwrap(),
+            channel.hear(Some(reader.as_fd()), deadline).unwrap(),
             Heard::Other
         );
     }
@@ -266,7 +265,7 @@ mod tests {
         let (mut channel, a, mut b) = channel();
         drop(a);
         let soon = Instant::now() + Duration::from_millis(20);
-        assert_eq!(channel.hear(-1, soon).unwrap(), Heard::Nothing);
+        assert_eq!(channel.hear(None, soon).unwrap(), Heard::Nothing);
         b.write_all(b"late\n").unwrap();
         drop(b);
         assert_eq!(hear(&mut channel).unwrap(), line("late"));

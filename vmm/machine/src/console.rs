@@ -2,11 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rustix::event::{eventfd, EventfdFlags, PollFd, PollFlags};
+use rustix::io::ioctl_fionread;
 
 use crate::stream::poll;
 
@@ -30,10 +33,12 @@ pub struct Console {
     reader: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// The same for who waits for other things too.
+    event: OwnedFd,
 }
 
 #[derive(Debug, Default)]
@@ -54,12 +59,22 @@ impl Shared {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+
+    fn tell(&self) {
+        self.changed.notify_all();
+        // It can fail only where the count is full, and then it can be read.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
 }
 
 impl Console {
     /// Copies what comes from `socket` to `log` until its end.
     pub fn start(socket: UnixStream, log: File) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        });
         let output = socket.try_clone()?;
         let reader = std::thread::Builder::new().name("console".into()).spawn({
             let shared = Arc::clone(&shared);
@@ -83,10 +98,18 @@ impl Console {
     ///
     /// Bytes that are no longer kept are left out.
     pub fn since(&self, from: u64) -> (Vec<u8>, u64) {
+        // Before the look, so that what comes later is told again.
+        let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
         let state = self.settled();
         let kept_from = state.total - state.tail.len() as u64;
         let start = from.clamp(kept_from, state.total) - kept_from;
         (state.tail[start as usize..].to_vec(), state.total)
+    }
+
+    /// An event that can be read from when there is more than at the last [`Console::since`], or the console has
+    /// closed: for who waits for other things too.
+    pub fn event(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
     }
 
     /// The state, with what was on its way when this was called.
@@ -149,13 +172,7 @@ fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// How many bytes can be read from the stream.
 fn queued(stream: &UnixStream) -> u64 {
-    let mut count: libc::c_int = 0;
-    // SAFETY: this request fills one int, which is ours.
-    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::FIONREAD, &mut count) };
-    match result {
-        0 => u64::try_from(count).unwrap_or(0),
-        _ => 0,
-    }
+    ioctl_fionread(stream).unwrap_or(0)
 }
 
 fn copy(mut from: UnixStream, mut log: File, shared: &Shared) {
@@ -163,11 +180,7 @@ fn copy(mut from: UnixStream, mut log: File, shared: &Shared) {
     const LONG: Duration = Duration::from_secs(3600);
     let mut chunk = [0; 16 * 1024];
     loop {
-        let mut readable = [libc::pollfd {
-            fd: from.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        }];
+        let mut readable = [PollFd::new(&from, PollFlags::IN)];
         if !poll(&mut readable, Instant::now() + LONG).unwrap_or(true) {
             continue;
         }
@@ -193,10 +206,10 @@ fn copy(mut from: UnixStream, mut log: File, shared: &Shared) {
             state.tail.drain(..surplus);
         }
         drop(state);
-        shared.changed.notify_all();
+        shared.tell();
     }
     shared.lock().closed = true;
-    shared.changed.notify_all();
+    shared.tell();
 }
 
 #[cfg(test)]

@@ -5,17 +5,23 @@
 //! forked by a thread of its own, its keeper, which ends only after it has reaped the child.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{mpsc, Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::io::{fcntl_setfd, Errno, FdFlags};
+use rustix::process::{
+    getpid, getppid, kill_process_group, set_parent_process_death_signal, waitid, Pid, Signal,
+    WaitId, WaitIdOptions,
+};
+
 /// A child process, killed and reaped when dropped.
 #[derive(Debug)]
 pub struct Process {
-    pid: libc::pid_t,
+    pid: Pid,
     end: Arc<End>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -46,12 +52,11 @@ impl Process {
         let keeper = std::thread::Builder::new().name("keeper".into()).spawn({
             let end = Arc::clone(&end);
             move || {
-                let child = fork(command, &inherited);
-                drop(inherited);
+                let child = fork(command, inherited);
                 match child {
                     Ok(child) => {
                         // The receiver waits right below.
-                        let _ = started.send(Ok(child.id() as libc::pid_t));
+                        let _ = started.send(Ok(Pid::from_child(&child)));
                         keep(child, &end);
                     }
                     Err(error) => {
@@ -72,7 +77,7 @@ impl Process {
 
     /// The process id.
     pub fn pid(&self) -> u32 {
-        self.pid as u32
+        self.pid.as_raw_nonzero().get() as u32
     }
 
     /// How it ended, if it has.
@@ -95,9 +100,9 @@ impl Process {
         let status = self.end.lock();
         if status.is_none() {
             // The whole group: the program may be a script around the real one.
-            // SAFETY: plain system call. The keeper reaps the child only under this lock and
-            // sets the status with it, so that the number is still the child's.
-            unsafe { libc::kill(-self.pid, libc::SIGKILL) };
+            // The keeper reaps the child only under this lock and sets the status with it, so that the number is
+            // still the child's.
+            let _ = kill_process_group(self.pid, Signal::KILL);
         }
         drop(status);
         if let Some(keeper) = self.keeper.take() {
@@ -113,30 +118,26 @@ impl Drop for Process {
     }
 }
 
-fn fork(mut command: Command, inherited: &[OwnedFd]) -> io::Result<Child> {
-    let parent = std::process::id();
-    let fds: Vec<RawFd> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
+fn fork(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
+    let parent = getpid();
     command.process_group(0);
     // SAFETY: the closure runs between fork and exec and so may only do what is safe in a signal
     // handler: it makes plain system calls and allocates nothing (an `io::Error` from an errno
     // holds no heap memory).
     unsafe {
         command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(io::Error::last_os_error());
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // Had the parent died before, no signal would ever come.
+            if getppid() != Some(parent) {
+                return Err(Errno::SRCH.into());
             }
-            // Had the parent died before the prctl, no signal would ever come.
-            if libc::getppid() as u32 != parent {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            for &fd in &fds {
-                if libc::fcntl(fd, libc::F_SETFD, 0) != 0 {
-                    return Err(io::Error::last_os_error());
-                }
+            for fd in &inherited {
+                fcntl_setfd(fd, FdFlags::empty())?;
             }
             Ok(())
         });
     }
+    // The command goes, and our copies of the descriptors with it.
     command.spawn()
 }
 
@@ -144,22 +145,8 @@ fn fork(mut command: Command, inherited: &[OwnedFd]) -> io::Result<Child> {
 fn keep(mut child: Child, end: &End) {
     // Not reaped yet (WNOWAIT), so that its number cannot become another process's before the
     // lock is held.
-    loop {
-        // SAFETY: all-zero is a valid siginfo_t.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is to a siginfo_t of ours.
-        let result = unsafe {
-            libc::waitid(
-                libc::P_PID,
-                child.id(),
-                &mut info,
-                libc::WEXITED | libc::WNOWAIT,
-            )
-        };
-        if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            break;
-        }
-    }
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while let Err(Errno::INTR) = waitid(WaitId::Pid(Pid::from_child(&child)), ended) {}
     let mut status = end.lock();
     // Where somebody else in this process has reaped it (SIGCHLD ignored, say), its status is
     // lost, but it has ended.
@@ -170,6 +157,7 @@ fn keep(mut child: Child, end: &End) {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Read};
+    use std::os::fd::AsRawFd as _;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Stdio;
     use std::time::Instant;

@@ -1,9 +1,15 @@
 //! A socket to a guest, or to QEMU, on which nothing waits for ever.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::ioctl::{ioctl, Getter, Opcode};
+use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 /// Our end of a socket pair; every wait has a deadline.
 #[derive(Debug)]
@@ -36,7 +42,7 @@ impl Stream {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => (),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.wait(libc::POLLIN, deadline)?;
+                    self.wait(PollFlags::IN, deadline)?;
                 }
                 // QEMU died with unread bytes of ours.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(0),
@@ -52,7 +58,7 @@ impl Stream {
                 Ok(count) => data = &data[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => (),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.wait(libc::POLLOUT, deadline)?;
+                    self.wait(PollFlags::OUT, deadline)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -62,81 +68,53 @@ impl Stream {
 
     /// Writes all of `data`, a short text, and hands over a copy of `fd` with it (`SCM_RIGHTS`).
     pub fn write_with(&mut self, data: &[u8], fd: &impl AsFd, deadline: Instant) -> io::Result<()> {
-        self.wait(libc::POLLOUT, deadline)?;
-        let number = fd.as_fd().as_raw_fd();
-        let mut piece = libc::iovec {
-            iov_base: data.as_ptr().cast_mut().cast(),
-            iov_len: data.len(),
-        };
-        // Room for one header and one descriptor, aligned as a header has to be.
-        let mut control = [0u64; 8];
-        // SAFETY: all zero is a header of nothing. What it is made to point to outlives the call,
-        // `control` has room for CMSG_SPACE of one descriptor, and `sendmsg` writes to none of it.
-        let sent = unsafe {
-            let mut header: libc::msghdr = std::mem::zeroed();
-            header.msg_iov = &mut piece;
-            header.msg_iovlen = 1;
-            header.msg_control = control.as_mut_ptr().cast();
-            header.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
-            let first = libc::CMSG_FIRSTHDR(&header);
-            (*first).cmsg_level = libc::SOL_SOCKET;
-            (*first).cmsg_type = libc::SCM_RIGHTS;
-            (*first).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-            libc::CMSG_DATA(first)
-                .cast::<RawFd>()
-                .write_unaligned(number);
-            libc::sendmsg(self.socket.as_raw_fd(), &header, libc::MSG_NOSIGNAL)
-        };
-        match usize::try_from(sent) {
-            Ok(sent) => self.write_all(&data[sent..], deadline),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+        self.wait(PollFlags::OUT, deadline)?;
+        let fds = [fd.as_fd()];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        let pushed = control.push(SendAncillaryMessage::ScmRights(&fds));
+        assert!(pushed, "there is room for one descriptor");
+        let data_of = [IoSlice::new(data)];
+        let sent = sendmsg(&self.socket, &data_of, &mut control, SendFlags::NOSIGNAL)?;
+        self.write_all(&data[sent..], deadline)
     }
 
     /// How many bytes of ours the other end has not taken yet.
     pub fn untaken(&self) -> io::Result<usize> {
-        let mut count: libc::c_int = 0;
-        // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int, and `count` is one.
-        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &mut count) };
-        if result < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(count as usize)
+        // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int.
+        let count = unsafe {
+            ioctl(
+                &self.socket,
+                Getter::<{ libc::TIOCOUTQ as Opcode }, libc::c_int>::new(),
+            )
+        };
+        Ok(count? as usize)
     }
 
-    fn wait(&self, events: i16, deadline: Instant) -> io::Result<()> {
-        let mut one = [libc::pollfd {
-            fd: self.socket.as_raw_fd(),
-            events,
-            revents: 0,
-        }];
-        match poll(&mut one, deadline)? {
+    fn wait(&self, events: PollFlags, deadline: Instant) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.socket, events)], deadline)? {
             true => Ok(()),
             false => Err(ErrorKind::TimedOut.into()),
         }
     }
 }
 
-impl AsRawFd for Stream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
 /// Waits until one of `fds` is ready or `deadline` has passed; says which of the two.
-pub fn poll(fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<bool> {
+pub fn poll(fds: &mut [PollFd<'_>], deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Rounded up: a wait of 0 ms that comes too early would spin.
-        let left = left.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
-        // SAFETY: the pointer and the count are those of one slice of pollfd.
-        let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, left) };
-        if ready >= 0 {
-            return Ok(ready > 0);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != ErrorKind::Interrupted {
-            return Err(error);
+        // Longer than the kernel counts is for ever.
+        let left = Timespec::try_from(left).ok();
+        match rustix::event::poll(fds, left.as_ref()) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => (),
+            Err(error) => return Err(error.into()),
         }
     }
 }

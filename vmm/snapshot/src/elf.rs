@@ -16,35 +16,16 @@
 //! `dump-guest-memory` gives physical addresses there too when it was not asked to follow tables.
 //! Guest RAM lies in the lower half, so that no kernel virtual address can be mistaken for one.
 
-/// e_ident: magic, 64 bit, little-endian, version 1, System V.
-pub(crate) const IDENT: [u8; 16] = [
-    0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, //
-];
-pub(crate) const EHDR_BYTES: usize = 64;
-pub(crate) const PHDR_BYTES: usize = 56;
-pub(crate) const SHDR_BYTES: usize = 64;
-pub(crate) const NHDR_BYTES: usize = 12;
-
-pub(crate) const ET_CORE: u16 = 4;
-pub(crate) const EM_AARCH64: u16 = 183;
-pub(crate) const EV_CURRENT: u32 = 1;
-/// "More program headers than e_phnum can say": their number is in section header 0's sh_info.
-pub(crate) const PN_XNUM: u16 = 0xffff;
-pub(crate) const PT_LOAD: u32 = 1;
-pub(crate) const PT_NOTE: u32 = 4;
-pub(crate) const PF_W: u32 = 2;
-pub(crate) const PF_R: u32 = 4;
-
-pub(crate) const CORE: &str = "CORE";
-pub(crate) const NT_PRSTATUS: u32 = 1;
+pub(crate) const CORE: &[u8] = b"CORE";
 /// The owner of our own notes; their types follow. Small numbers would do by the standard, but
 /// BFD looks at the type alone: gdb took a note of type 2 for floating-point registers.
-pub(crate) const FOLIOSCOPE: &str = "FOLIOSCOPE";
+pub(crate) const FOLIOSCOPE: &[u8] = b"FOLIOSCOPE";
 pub(crate) const NT_REGISTERS: u32 = 0x464f_4c01;
 pub(crate) const NT_RAM: u32 = 0x464f_4c02;
 pub(crate) const NT_NOTES: u32 = 0x464f_4c03;
 
-/// The version of the REGISTERS and RAM notes.
+/// The version of the REGISTERS and RAM notes that this program writes, and the newest that it
+/// reads: it reads all before, too.
 pub(crate) const CORE_SCHEMA: u32 = 1;
 
 /// `struct elf_prstatus` of arm64 (include/linux/elfcore.h): its size and where in it are pr_pid

@@ -48,27 +48,33 @@ pub enum CoreError {
         /// The size of the file.
         file_bytes: u64,
     },
+    /// The structure of ELF itself is broken.
+    #[error("the snapshot is damaged: {problem}; save it again")]
+    Elf {
+        /// What the crate `object` says of it.
+        problem: object::read::Error,
+    },
     /// A note that cannot be understood.
     #[error("the {note} note at offset {offset:#x} is damaged: {problem}")]
     Note {
         /// Which note.
         note: &'static str,
-        /// Where it starts in the file.
+        /// Where its content starts in the file.
         offset: u64,
         /// What was expected and what found.
         problem: String,
     },
-    /// A note of a later version.
-    #[error("the {note} note at offset {offset:#x} has version {found}, and this program reads version {expected}: use the folioscope that wrote it")]
+    /// A note of a later version, or of version 0, which there never was.
+    #[error("the {note} note at offset {offset:#x} has version {found}, and this program reads version {newest} and those before: use the folioscope that wrote it")]
     Schema {
         /// Which note.
         note: &'static str,
-        /// Where it starts in the file.
+        /// Where its content starts in the file.
         offset: u64,
         /// The version found.
         found: u32,
-        /// The version expected.
-        expected: u32,
+        /// The newest that is read.
+        newest: u32,
     },
     /// A core of somebody else, most likely.
     #[error("the core has no {missing} note: it was not written by `folioscope save`, so it lacks what a judgement needs")]

@@ -1,11 +1,13 @@
-//! Files mapped into our address space: guest RAM that another process writes, and core files.
+//! Memory mapped into our address space: guest RAM, ours or another process's, and core files.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::NonNull;
+use std::os::fd::AsFd;
+use std::ptr::{null_mut, NonNull};
 
-/// The first bytes of a file, mapped.
+use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
+
+/// Memory of this process: the first bytes of a file, or no file's.
 ///
 /// It hands out raw access only. Whoever builds a reference on it has to know that nobody writes
 /// there meanwhile: see [`crate::Region::live`].
@@ -25,41 +27,90 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `bytes` bytes of `file` for reading and writing, shared with all who map it.
     pub fn shared(file: &impl AsFd, bytes: usize) -> io::Result<Self> {
-        Self::map(
-            file,
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-        )
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        Self::of_file(file, bytes, protection, MapFlags::SHARED)
     }
 
     /// Maps all of `file` for reading.
     pub(crate) fn read_only(file: &File, bytes: usize) -> io::Result<Self> {
-        Self::map(file, bytes, libc::PROT_READ, libc::MAP_PRIVATE)
+        Self::of_file(file, bytes, ProtFlags::READ, MapFlags::PRIVATE)
     }
 
-    fn map(file: &impl AsFd, bytes: usize, protection: i32, flags: i32) -> io::Result<Self> {
+    fn of_file(
+        file: &impl AsFd,
+        bytes: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> io::Result<Self> {
         // SAFETY: with a null hint and without MAP_FIXED the kernel picks a free place, so no
         // memory that anybody else uses is touched.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                flags,
-                file.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = NonNull::new(start.cast()).expect("mmap never places a mapping at 0 by itself");
-        Ok(Self {
+        let start = unsafe { mmap(null_mut(), bytes, protection, flags, file, 0) }?;
+        Ok(Self::at(
             start,
             bytes,
-            writable: protection & libc::PROT_WRITE != 0,
-        })
+            protection.contains(ProtFlags::WRITE),
+        ))
+    }
+
+    /// Maps `bytes` bytes of zeros for reading and writing, ours alone, from a multiple of `align` on; both are
+    /// multiples of the page size. The host gives them as they are touched, in huge pages where it has them.
+    pub fn anonymous(bytes: usize, align: usize) -> io::Result<Self> {
+        let all = bytes.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let whole = Self::of_none(all, flags)?;
+        let before = whole.start.as_ptr().align_offset(align);
+        // SAFETY: the place lies in the mapping, which has `align` bytes to spare.
+        let start = unsafe { whole.start.add(before) };
+        let (first, spare) = (whole.start, all - bytes - before);
+        std::mem::forget(whole);
+        // Its ends go back. An error would leave more mapped than is used, which does no harm.
+        // SAFETY: nobody else knows this memory, and what is kept lies between the two.
+        unsafe {
+            if before > 0 {
+                let _ = munmap(first.as_ptr().cast(), before);
+            }
+            if spare > 0 {
+                let _ = munmap(start.add(bytes).as_ptr().cast(), spare);
+            }
+        }
+        let kept = Self {
+            start,
+            bytes,
+            writable: true,
+        };
+        for advice in [Advice::LinuxHugepage, Advice::LinuxDontFork] {
+            // A host without transparent huge pages has no advice on them either.
+            // SAFETY: neither changes what the memory holds, nor whether we have it.
+            let _ = unsafe { madvise(start.as_ptr().cast(), bytes, advice) };
+        }
+        Ok(kept)
+    }
+
+    /// The same made of the host's reserved huge pages of 2 MiB; `bytes` is a multiple of that.
+    pub fn of_huge_pages(bytes: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        Self::of_none(bytes, flags)
+    }
+
+    fn of_none(bytes: usize, flags: MapFlags) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as in `of_file`.
+        let start = unsafe { mmap_anonymous(null_mut(), bytes, protection, flags) }?;
+        Ok(Self::at(start, bytes, true))
+    }
+
+    fn at(start: *mut std::ffi::c_void, bytes: usize, writable: bool) -> Self {
+        let start = NonNull::new(start.cast()).expect("mmap never places a mapping at 0 by itself");
+        Self {
+            start,
+            bytes,
+            writable,
+        }
+    }
+
+    /// Where it starts: for what takes an address, as KVM does.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
     }
 
     /// The length in bytes.
@@ -139,6 +190,27 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: start and length are those that mmap returned, and nothing borrowed from the
         // mapping outlives it.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_no_file_is_zero_and_where_it_was_asked_for() {
+        const MIB: usize = 1 << 20;
+        for align in [4096, 2 * MIB, 16 * MIB] {
+            let mapping = Mapping::anonymous(6 * MIB, align).unwrap();
+            assert_eq!(mapping.start().as_ptr() as usize % align, 0);
+            // SAFETY: nobody else knows it.
+            unsafe {
+                assert!(mapping.slice(0, 6 * MIB).iter().all(|byte| *byte == 0));
+                mapping.write(6 * MIB - 1, &[7]);
+                assert_eq!(mapping.slice(6 * MIB - 1, 1), [7]);
+            }
+        }
+        assert!(Mapping::anonymous(usize::MAX - 4095, 4096).is_err());
     }
 }

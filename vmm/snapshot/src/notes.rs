@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Cpu;
 
-/// The version of [`Notes`] that this program writes, and the newest that it reads.
+/// The version of [`Notes`] that this program writes, and the newest that it reads: it reads all
+/// before, too.
 pub const NOTES_SCHEMA: u32 = 1;
 
 /// Metadata of a snapshot; saved in the core as JSON.

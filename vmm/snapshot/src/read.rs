@@ -1,10 +1,14 @@
-//! Opens an ELF core as a snapshot. The file is not trusted: it may be cut short, damaged or
-//! somebody else's, and each of these has its own error.
+//! Opens an ELF core as a snapshot. The file is not trusted: it may be cut short, damaged,
+//! somebody else's or made to harm, and each of these has its own error. What ELF says of it is
+//! read by the crate `object`.
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use object::elf::{FileHeader64, ProgramHeader64};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::{LittleEndian, ReadRef as _};
 use stage1::PhysicalAddress;
 
 use crate::elf::{self, RamNote, RegistersNote};
@@ -13,6 +17,12 @@ use crate::{
     CoreError, Cpu, Mapping, Memory, Notes, Range, Region, Snapshot, NOTES_SCHEMA, PAGE,
     SYSTEM_REGISTERS,
 };
+
+/// The byte order of every core of ours.
+const LE: LittleEndian = LittleEndian;
+
+type ElfHeader = FileHeader64<LittleEndian>;
+type ProgramHeader = ProgramHeader64<LittleEndian>;
 
 /// Opens the core at `path`.
 ///
@@ -41,12 +51,15 @@ pub fn read_core(path: &Path) -> Result<Snapshot, CoreError> {
     // SAFETY: the mapping is private and read-only. That nobody changes or cuts the file while it
     // is open is what the documentation asks of the user; it is what every program that maps a
     // file relies on.
-    let core = Bytes(unsafe { mapping.slice(0, bytes) });
+    let core = unsafe { mapping.slice(0, bytes) };
     let headers = program_headers(core)?;
-    let notes = read_notes(core, &headers)?;
+    let notes = read_notes(core, headers)?;
     let mut regions = Vec::new();
-    for header in headers.iter().filter(|header| header.kind == elf::PT_LOAD) {
-        let (range, offset) = header.load(core)?;
+    for (index, header) in headers.iter().enumerate() {
+        if header.p_type(LE) != object::elf::PT_LOAD {
+            continue;
+        }
+        let (range, offset) = load(core, index, header)?;
         if range.bytes > 0 {
             // SAFETY: as above, the file does not change.
             regions.push(unsafe { Region::live(range, Arc::clone(&mapping), offset) });
@@ -59,142 +72,145 @@ pub fn read_core(path: &Path) -> Result<Snapshot, CoreError> {
     })
 }
 
-/// The file, with checked access.
-#[derive(Clone, Copy)]
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn get(self, what: &str, offset: u64, bytes: u64) -> Result<&'a [u8], CoreError> {
-        let end = offset.saturating_add(bytes);
-        if end > self.0.len() as u64 {
-            return Err(CoreError::CutShort {
-                what: what.to_string(),
-                offset,
-                end,
-                file_bytes: self.0.len() as u64,
-            });
-        }
-        Ok(&self.0[offset as usize..end as usize])
+/// The error for `bytes` bytes at `offset` that the file does not have.
+fn cut_short(core: &[u8], what: String, offset: u64, bytes: u64) -> CoreError {
+    CoreError::CutShort {
+        what,
+        offset,
+        end: offset.saturating_add(bytes),
+        file_bytes: core.len() as u64,
     }
 }
 
-/// The little-endian number in `bytes`, of which there are at most eight.
-fn number(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |value, &byte| value << 8 | u64::from(byte))
+/// Where in the file `part` of it lies.
+fn offset_in(core: &[u8], part: &[u8]) -> u64 {
+    (part.as_ptr() as usize).wrapping_sub(core.as_ptr() as usize) as u64
 }
 
-struct ProgramHeader {
-    index: u64,
-    /// Where the header itself stands.
-    at: u64,
-    kind: u32,
-    offset: u64,
-    address: u64,
-    file_bytes: u64,
-    memory_bytes: u64,
-}
-
-impl ProgramHeader {
-    /// The saved range, and where in the file it lies.
-    fn load(&self, core: Bytes) -> Result<(Range, usize), CoreError> {
-        let wrong = |problem| CoreError::Segment {
-            index: self.index,
-            offset: self.at,
-            problem,
-        };
-        if self.file_bytes != self.memory_bytes {
+/// The saved range of a program header, and where in the file it lies.
+fn load(core: &[u8], index: usize, header: &ProgramHeader) -> Result<(Range, usize), CoreError> {
+    let wrong = |problem| CoreError::Segment {
+        index: index as u64,
+        offset: offset_in(core, object::pod::bytes_of(header)),
+        problem,
+    };
+    let (offset, bytes) = header.file_range(LE);
+    let address = header.p_paddr(LE);
+    if bytes != header.p_memsz(LE) {
+        return Err(wrong(format!(
+            "expected all of p_memsz {:#x} in the file, found p_filesz {bytes:#x}",
+            header.p_memsz(LE)
+        )));
+    }
+    for (field, value) in [
+        ("p_offset", offset),
+        ("p_paddr", address),
+        ("p_filesz", bytes),
+    ] {
+        if value % PAGE != 0 {
             return Err(wrong(format!(
-                "expected all of p_memsz {:#x} in the file, found p_filesz {:#x}",
-                self.memory_bytes, self.file_bytes
+                "expected {field} to be a multiple of {PAGE:#x}, found {value:#x}"
             )));
         }
-        for (field, value) in [
-            ("p_offset", self.offset),
-            ("p_paddr", self.address),
-            ("p_filesz", self.file_bytes),
-        ] {
-            if value % PAGE != 0 {
-                return Err(wrong(format!(
-                    "expected {field} to be a multiple of {PAGE:#x}, found {value:#x}"
-                )));
-            }
-        }
-        core.get(
-            &format!("the memory of program header {}", self.index),
-            self.offset,
-            self.file_bytes,
-        )?;
-        let range =
-            Range::new(PhysicalAddress(self.address), self.file_bytes).ok_or_else(|| {
-                wrong(format!(
-                    "p_paddr {:#x} and p_filesz {:#x} reach beyond the address space",
-                    self.address, self.file_bytes
-                ))
-            })?;
-        Ok((range, self.offset as usize))
     }
+    if header.data(LE, core).is_err() {
+        let what = format!("the memory of program header {index}");
+        return Err(cut_short(core, what, offset, bytes));
+    }
+    let range = Range::new(PhysicalAddress(address), bytes).ok_or_else(|| {
+        wrong(format!(
+            "p_paddr {address:#x} and p_filesz {bytes:#x} reach beyond the address space"
+        ))
+    })?;
+    Ok((range, offset as usize))
 }
 
-fn program_headers(core: Bytes) -> Result<Vec<ProgramHeader>, CoreError> {
-    let found = &core.0[..core.0.len().min(4)];
-    if found != &elf::IDENT[..4] {
+fn program_headers(core: &[u8]) -> Result<&[ProgramHeader], CoreError> {
+    let found = &core[..core.len().min(4)];
+    if found != object::elf::ELFMAG {
         return Err(CoreError::NotElf {
             found: found.to_vec(),
         });
     }
-    let header = core.get("the ELF header", 0, elf::EHDR_BYTES as u64)?;
-    let field = |offset: usize, bytes: usize| number(&header[offset..offset + bytes]);
-    for (name, offset, bytes, expected, meaning) in [
-        ("EI_CLASS", 4, 1, 2, " (64 bit)"),
-        ("EI_DATA", 5, 1, 1, " (little-endian)"),
-        ("EI_VERSION", 6, 1, 1, ""),
-        ("e_type", 16, 2, u64::from(elf::ET_CORE), " (ET_CORE)"),
+    let header_bytes = size_of::<ElfHeader>() as u64;
+    let header: &ElfHeader = core
+        .read_at(0)
+        .map_err(|()| cut_short(core, "the ELF header".into(), 0, header_bytes))?;
+    let ident = header.e_ident();
+    for (field, offset, found, expected, meaning) in [
+        (
+            "EI_CLASS",
+            4,
+            u32::from(ident.class),
+            u32::from(object::elf::ELFCLASS64),
+            " (64 bit)",
+        ),
+        (
+            "EI_DATA",
+            5,
+            u32::from(ident.data),
+            u32::from(object::elf::ELFDATA2LSB),
+            " (little-endian)",
+        ),
+        (
+            "EI_VERSION",
+            6,
+            u32::from(ident.version),
+            u32::from(object::elf::EV_CURRENT),
+            "",
+        ),
+        (
+            "e_type",
+            16,
+            u32::from(header.e_type(LE)),
+            u32::from(object::elf::ET_CORE),
+            " (ET_CORE)",
+        ),
         (
             "e_machine",
             18,
-            2,
-            u64::from(elf::EM_AARCH64),
+            u32::from(header.e_machine(LE)),
+            u32::from(object::elf::EM_AARCH64),
             " (EM_AARCH64)",
         ),
-        ("e_version", 20, 4, u64::from(elf::EV_CURRENT), ""),
-        ("e_phentsize", 54, 2, elf::PHDR_BYTES as u64, ""),
+        (
+            "e_version",
+            20,
+            header.e_version(LE),
+            u32::from(object::elf::EV_CURRENT),
+            "",
+        ),
+        (
+            "e_phentsize",
+            54,
+            u32::from(header.e_phentsize(LE)),
+            size_of::<ProgramHeader>() as u32,
+            "",
+        ),
     ] {
-        let found = field(offset, bytes);
         if found != expected {
             return Err(CoreError::Header {
-                field: name,
+                field,
                 expected: format!("{expected}{meaning}"),
-                found,
-                offset: offset as u64,
+                found: u64::from(found),
+                offset,
             });
         }
     }
-    let (phoff, shoff, mut count) = (field(32, 8), field(40, 8), field(56, 2));
-    if count == u64::from(elf::PN_XNUM) {
-        let section = core.get("section header 0", shoff, elf::SHDR_BYTES as u64)?;
-        count = number(&section[44..48]);
+    let elf = |problem| CoreError::Elf { problem };
+    let count = header.phnum(LE, core).map_err(elf)? as u64;
+    let (start, bytes) = (
+        header.e_phoff(LE),
+        count * size_of::<ProgramHeader>() as u64,
+    );
+    if start
+        .checked_add(bytes)
+        .is_none_or(|end| end > core.len() as u64)
+    {
+        let what = format!("the table of {count} program headers");
+        return Err(cut_short(core, what, start, bytes));
     }
-    let table = core.get(
-        &format!("the table of {count} program headers"),
-        phoff,
-        count * elf::PHDR_BYTES as u64,
-    )?;
-    Ok(table
-        .chunks_exact(elf::PHDR_BYTES)
-        .zip(0..)
-        .map(|(raw, index)| ProgramHeader {
-            index,
-            at: phoff + index * elf::PHDR_BYTES as u64,
-            kind: number(&raw[0..4]) as u32,
-            offset: number(&raw[8..16]),
-            address: number(&raw[24..32]),
-            file_bytes: number(&raw[32..40]),
-            memory_bytes: number(&raw[40..48]),
-        })
-        .collect())
+    header.program_headers(LE, core).map_err(elf)
 }
 
 struct AllNotes {
@@ -203,49 +219,65 @@ struct AllNotes {
     notes: Notes,
 }
 
-fn read_notes(core: Bytes, headers: &[ProgramHeader]) -> Result<AllNotes, CoreError> {
+fn read_notes(core: &[u8], headers: &[ProgramHeader]) -> Result<AllNotes, CoreError> {
     let mut cpus: Vec<Cpu> = Vec::new();
     // Whether the last CPU still waits for its system registers.
     let mut open = false;
     let mut ram = None;
     let mut notes = None;
-    for header in headers.iter().filter(|header| header.kind == elf::PT_NOTE) {
-        let all = core.get("the notes", header.offset, header.file_bytes)?;
-        let mut at = 0;
-        while at < all.len() {
-            let note = Note::read(all, header.offset, &mut at)?;
-            match (note.owner, note.kind) {
-                (owner, elf::NT_PRSTATUS) if owner == elf::CORE.as_bytes() => {
-                    if open {
-                        return Err(CoreError::Foreign {
-                            missing: "FOLIOSCOPE registers",
-                        });
-                    }
-                    cpus.push(note.prstatus()?);
-                    open = true;
+    let missing = |missing| CoreError::Foreign { missing };
+    let mut segments = headers
+        .iter()
+        .enumerate()
+        .filter(|(_, header)| header.p_type(LE) == object::elf::PT_NOTE);
+    let Some((_, header)) = segments.next() else {
+        return Err(missing("FOLIOSCOPE registers"));
+    };
+    // A table of a million headers, each of all the file, would be read a million times.
+    if let Some((index, second)) = segments.next() {
+        return Err(CoreError::Segment {
+            index: index as u64,
+            offset: offset_in(core, object::pod::bytes_of(second)),
+            problem: "expected one PT_NOTE, found another".into(),
+        });
+    }
+    let (start, bytes) = header.file_range(LE);
+    if header.data(LE, core).is_err() {
+        return Err(cut_short(core, "the notes".into(), start, bytes));
+    }
+    let elf = |problem| CoreError::Elf { problem };
+    let mut all = header
+        .notes(LE, core)
+        .map_err(elf)?
+        .expect("the header is that of notes");
+    while let Some(raw) = all.next().map_err(elf)? {
+        let note = Note::new(core, raw.name(), raw.n_type(LE), raw.desc());
+        match (raw.name(), note.kind) {
+            (elf::CORE, object::elf::NT_PRSTATUS) => {
+                if open {
+                    return Err(missing("FOLIOSCOPE registers"));
                 }
-                (owner, kind) if owner == elf::FOLIOSCOPE.as_bytes() => match kind {
-                    elf::NT_REGISTERS => {
-                        match cpus.last_mut().filter(|_| open) {
-                            Some(cpu) => note.registers(cpu)?,
-                            None => {
-                                return Err(note.damaged(
-                                    "expected an NT_PRSTATUS note of the same CPU before it, found none".into(),
-                                ))
-                            }
-                        }
-                        open = false;
-                    }
-                    elf::NT_RAM => ram = Some(note.ram()?),
-                    elf::NT_NOTES => notes = Some(note.notes()?),
-                    // A later version may add notes that this one can do without.
-                    _ => (),
-                },
-                _ => (),
+                cpus.push(note.prstatus()?);
+                open = true;
             }
+            (elf::FOLIOSCOPE, elf::NT_REGISTERS) => {
+                match cpus.last_mut().filter(|_| open) {
+                    Some(cpu) => note.registers(cpu)?,
+                    None => {
+                        return Err(note.damaged(
+                            "expected an NT_PRSTATUS note of the same CPU before it, found none"
+                                .into(),
+                        ))
+                    }
+                }
+                open = false;
+            }
+            (elf::FOLIOSCOPE, elf::NT_RAM) => ram = Some(note.ram()?),
+            (elf::FOLIOSCOPE, elf::NT_NOTES) => notes = Some(note.notes()?),
+            // A later version may add notes that this one can do without.
+            _ => (),
         }
     }
-    let missing = |missing| CoreError::Foreign { missing };
     if open || cpus.is_empty() {
         return Err(missing("FOLIOSCOPE registers"));
     }
@@ -256,52 +288,34 @@ fn read_notes(core: Bytes, headers: &[ProgramHeader]) -> Result<AllNotes, CoreEr
     })
 }
 
-/// One note, its owner without the closing zero.
+/// Whether a note of version `found` is read by a program whose own is `newest`.
+fn is_read(found: u32, newest: u32) -> bool {
+    (1..=newest).contains(&found)
+}
+
+/// What one note holds.
 struct Note<'a> {
     name: &'static str,
+    /// Where in the file its content starts.
     offset: u64,
-    owner: &'a [u8],
     kind: u32,
     body: &'a [u8],
 }
 
 impl<'a> Note<'a> {
-    fn read(all: &'a [u8], base: u64, at: &mut usize) -> Result<Self, CoreError> {
-        let offset = base + *at as u64;
-        let mut take = |bytes: usize| {
-            let rest = &all[*at..];
-            if bytes > rest.len() {
-                return Err(CoreError::Note {
-                    note: "ELF",
-                    offset,
-                    problem: format!(
-                        "expected {bytes} more bytes, found {} before the notes end",
-                        rest.len()
-                    ),
-                });
-            }
-            // The padding of the last note may be missing.
-            *at = (*at + bytes.next_multiple_of(4)).min(all.len());
-            Ok(&rest[..bytes])
-        };
-        let header = take(elf::NHDR_BYTES)?;
-        let owner = take(number(&header[0..4]) as usize)?;
-        let body = take(number(&header[4..8]) as usize)?;
-        let owner = owner.strip_suffix(&[0]).unwrap_or(owner);
-        let kind = number(&header[8..12]) as u32;
+    fn new(core: &[u8], owner: &[u8], kind: u32, body: &'a [u8]) -> Self {
         let name = match kind {
-            _ if owner == elf::CORE.as_bytes() => "CORE PRSTATUS",
+            _ if owner == elf::CORE => "CORE PRSTATUS",
             elf::NT_REGISTERS => "FOLIOSCOPE registers",
             elf::NT_RAM => "FOLIOSCOPE RAM",
             _ => "FOLIOSCOPE metadata",
         };
-        Ok(Self {
+        Self {
             name,
-            offset,
-            owner,
+            offset: offset_in(core, body),
             kind,
             body,
-        })
+        }
     }
 
     fn damaged(&self, problem: String) -> CoreError {
@@ -312,7 +326,7 @@ impl<'a> Note<'a> {
         }
     }
 
-    fn json<T: serde::de::DeserializeOwned>(&self, expected: u32) -> Result<T, CoreError> {
+    fn json<T: serde::de::DeserializeOwned>(&self, newest: u32) -> Result<T, CoreError> {
         #[derive(serde::Deserialize)]
         struct Version {
             schema: u32,
@@ -320,12 +334,12 @@ impl<'a> Note<'a> {
         let wrong = |error: serde_json::Error| self.damaged(format!("its JSON says: {error}"));
         // The version alone first: what else a later version holds may not be readable at all.
         let version: Version = serde_json::from_slice(self.body).map_err(wrong)?;
-        if version.schema != expected {
+        if !is_read(version.schema, newest) {
             return Err(CoreError::Schema {
                 note: self.name,
                 offset: self.offset,
                 found: version.schema,
-                expected,
+                newest,
             });
         }
         serde_json::from_slice(self.body).map_err(wrong)
@@ -339,14 +353,15 @@ impl<'a> Note<'a> {
                 self.body.len()
             )));
         }
-        let register = |index: usize| number(&self.body[elf::PRSTATUS_REG + index * 8..][..8]);
+        let mut registers = self.body[elf::PRSTATUS_REG..]
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("a chunk of eight bytes")));
+        let mut next = || registers.next().expect("34 registers, by the length above");
         let mut cpu = Cpu::default();
-        for (index, x) in cpu.general.x.iter_mut().enumerate() {
-            *x = register(index);
-        }
-        cpu.general.sp = register(31);
-        cpu.general.pc = register(32);
-        cpu.general.pstate = register(33);
+        cpu.general.x.fill_with(&mut next);
+        cpu.general.sp = next();
+        cpu.general.pc = next();
+        cpu.general.pstate = next();
         Ok(cpu)
     }
 
@@ -390,5 +405,16 @@ impl<'a> Note<'a> {
 
     fn notes(&self) -> Result<Notes, CoreError> {
         self.json(NOTES_SCHEMA)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_read;
+
+    #[test]
+    fn a_program_reads_its_own_version_and_all_before() {
+        assert!(is_read(1, 2) && is_read(2, 2));
+        assert!(!is_read(0, 2) && !is_read(3, 2));
     }
 }

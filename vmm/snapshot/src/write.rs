@@ -2,10 +2,21 @@
 
 use std::io::{self, Write};
 
+use object::elf::{
+    FileHeader64, Ident, NoteHeader64, ProgramHeader64, SectionHeader64, NT_PRSTATUS, PF_R, PF_W,
+    PN_XNUM, PT_LOAD, PT_NOTE,
+};
+use object::pod::bytes_of;
+use object::{LittleEndian, U16, U32, U64};
 use stage1::{PhysMemory, PhysicalAddress};
 
 use crate::elf::{self, RamNote, RamRange, RegistersNote};
 use crate::{CoreError, Cpu, Memory, Notes, Range, RangeSet, PAGE, SYSTEM_REGISTERS};
+
+const LE: LittleEndian = LittleEndian;
+const EHDR_BYTES: usize = size_of::<FileHeader64<LittleEndian>>();
+const PHDR_BYTES: usize = size_of::<ProgramHeader64<LittleEndian>>();
+const SHDR_BYTES: usize = size_of::<SectionHeader64<LittleEndian>>();
 
 /// Writes the core of a guest: its CPUs, the `ranges` of its `memory`, and `notes`.
 ///
@@ -27,22 +38,16 @@ pub fn write_core(
         readable(memory, range)?;
     }
     let notes = encode_notes(cpus, memory, notes);
-    let extended = headers >= usize::from(elf::PN_XNUM);
-    let phoff = elf::EHDR_BYTES + if extended { elf::SHDR_BYTES } else { 0 };
-    let notes_offset = (phoff + headers * elf::PHDR_BYTES) as u64;
+    let extended = headers >= usize::from(PN_XNUM);
+    let phoff = EHDR_BYTES + if extended { SHDR_BYTES } else { 0 };
+    let notes_offset = (phoff + headers * PHDR_BYTES) as u64;
     let notes_end = notes_offset + notes.len() as u64;
-    let mut head = elf_header(phoff as u64, headers, extended);
+    let mut head = bytes_of(&elf_header(phoff as u64, headers, extended)).to_vec();
     if extended {
-        head.extend(section_zero(headers as u32));
+        head.extend(bytes_of(&section_zero(headers as u32)));
     }
-    head.extend(program_header(
-        elf::PT_NOTE,
-        elf::PF_R,
-        notes_offset,
-        0,
-        notes.len() as u64,
-        4,
-    ));
+    let of_notes = program_header(PT_NOTE, PF_R, notes_offset, 0, notes.len() as u64, 4);
+    head.extend(bytes_of(&of_notes));
     let mut offset = notes_end.next_multiple_of(PAGE);
     let padding = (offset - notes_end) as usize;
     let io = |source| CoreError::Io {
@@ -52,14 +57,14 @@ pub fn write_core(
     out.write_all(&head).map_err(io)?;
     for range in ranges.iter() {
         let header = program_header(
-            elf::PT_LOAD,
-            elf::PF_R | elf::PF_W,
+            PT_LOAD,
+            PF_R | PF_W,
             offset,
             range.base.0,
             range.bytes,
             PAGE,
         );
-        out.write_all(&header).map_err(io)?;
+        out.write_all(bytes_of(&header)).map_err(io)?;
         offset += range.bytes;
     }
     out.write_all(&notes).map_err(io)?;
@@ -94,36 +99,50 @@ fn write_words(out: &mut impl Write, words: &[u64]) -> io::Result<()> {
     out.write_all(&bytes)
 }
 
-fn elf_header(phoff: u64, headers: usize, extended: bool) -> Vec<u8> {
-    let mut out = elf::IDENT.to_vec();
-    out.extend(elf::ET_CORE.to_le_bytes());
-    out.extend(elf::EM_AARCH64.to_le_bytes());
-    out.extend(elf::EV_CURRENT.to_le_bytes());
-    out.extend(0u64.to_le_bytes()); // e_entry
-    out.extend(phoff.to_le_bytes());
-    let shoff = if extended { elf::EHDR_BYTES as u64 } else { 0 };
-    out.extend(shoff.to_le_bytes());
-    out.extend(0u32.to_le_bytes()); // e_flags
-    out.extend((elf::EHDR_BYTES as u16).to_le_bytes());
-    out.extend((elf::PHDR_BYTES as u16).to_le_bytes());
-    let phnum = if extended {
-        elf::PN_XNUM
-    } else {
-        headers as u16
-    };
-    out.extend(phnum.to_le_bytes());
-    let shentsize = if extended { elf::SHDR_BYTES as u16 } else { 0 };
-    out.extend(shentsize.to_le_bytes());
-    out.extend(u16::from(extended).to_le_bytes()); // e_shnum
-    out.extend(0u16.to_le_bytes()); // e_shstrndx
-    out
+fn elf_header(phoff: u64, headers: usize, extended: bool) -> FileHeader64<LittleEndian> {
+    let half = |value| U16::new(LE, value);
+    let shoff = if extended { EHDR_BYTES as u64 } else { 0 };
+    FileHeader64 {
+        e_ident: Ident {
+            magic: object::elf::ELFMAG,
+            class: object::elf::ELFCLASS64,
+            data: object::elf::ELFDATA2LSB,
+            version: object::elf::EV_CURRENT,
+            os_abi: object::elf::ELFOSABI_SYSV,
+            abi_version: 0,
+            padding: [0; 7],
+        },
+        e_type: half(object::elf::ET_CORE),
+        e_machine: half(object::elf::EM_AARCH64),
+        e_version: U32::new(LE, u32::from(object::elf::EV_CURRENT)),
+        e_entry: U64::new(LE, 0),
+        e_phoff: U64::new(LE, phoff),
+        e_shoff: U64::new(LE, shoff),
+        e_flags: U32::new(LE, 0),
+        e_ehsize: half(EHDR_BYTES as u16),
+        e_phentsize: half(PHDR_BYTES as u16),
+        e_phnum: half(if extended { PN_XNUM } else { headers as u16 }),
+        e_shentsize: half(if extended { SHDR_BYTES as u16 } else { 0 }),
+        e_shnum: half(u16::from(extended)),
+        e_shstrndx: half(0),
+    }
 }
 
 /// A section header of type SHT_NULL whose sh_info counts the program headers.
-fn section_zero(headers: u32) -> [u8; elf::SHDR_BYTES] {
-    let mut out = [0; elf::SHDR_BYTES];
-    out[44..48].copy_from_slice(&headers.to_le_bytes());
-    out
+fn section_zero(headers: u32) -> SectionHeader64<LittleEndian> {
+    let (none, long) = (U32::new(LE, 0), U64::new(LE, 0));
+    SectionHeader64 {
+        sh_name: none,
+        sh_type: U32::new(LE, object::elf::SHT_NULL),
+        sh_flags: long,
+        sh_addr: long,
+        sh_offset: long,
+        sh_size: long,
+        sh_link: none,
+        sh_info: U32::new(LE, headers),
+        sh_addralign: long,
+        sh_entsize: long,
+    }
 }
 
 fn program_header(
@@ -133,16 +152,20 @@ fn program_header(
     address: u64,
     bytes: u64,
     align: u64,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(elf::PHDR_BYTES);
-    out.extend(kind.to_le_bytes());
-    out.extend(flags.to_le_bytes());
-    let memory_bytes = if kind == elf::PT_LOAD { bytes } else { 0 };
-    // p_vaddr and p_paddr are alike: see the module `elf`.
-    for field in [offset, address, address, bytes, memory_bytes, align] {
-        out.extend(field.to_le_bytes());
+) -> ProgramHeader64<LittleEndian> {
+    let long = |value| U64::new(LE, value);
+    let memory_bytes = if kind == PT_LOAD { bytes } else { 0 };
+    ProgramHeader64 {
+        p_type: U32::new(LE, kind),
+        p_flags: U32::new(LE, flags),
+        p_offset: long(offset),
+        // p_vaddr and p_paddr are alike: see the module `elf`.
+        p_vaddr: long(address),
+        p_paddr: long(address),
+        p_filesz: long(bytes),
+        p_memsz: long(memory_bytes),
+        p_align: long(align),
     }
-    out
 }
 
 fn encode_notes(cpus: &[Cpu], memory: &Memory, notes: &Notes) -> Vec<u8> {
@@ -150,7 +173,7 @@ fn encode_notes(cpus: &[Cpu], memory: &Memory, notes: &Notes) -> Vec<u8> {
         |value: Result<Vec<u8>, serde_json::Error>| value.expect("maps with string keys only");
     let mut out = Vec::new();
     for cpu in cpus {
-        note(&mut out, elf::CORE, elf::NT_PRSTATUS, &prstatus(cpu));
+        note(&mut out, elf::CORE, NT_PRSTATUS, &prstatus(cpu));
         let registers = json(serde_json::to_vec(&registers(cpu)));
         note(&mut out, elf::FOLIOSCOPE, elf::NT_REGISTERS, &registers);
     }
@@ -202,11 +225,14 @@ fn prstatus(cpu: &Cpu) -> [u8; elf::PRSTATUS_BYTES] {
     out
 }
 
-fn note(out: &mut Vec<u8>, owner: &str, kind: u32, body: &[u8]) {
-    out.extend((owner.len() as u32 + 1).to_le_bytes());
-    out.extend((body.len() as u32).to_le_bytes());
-    out.extend(kind.to_le_bytes());
-    out.extend(owner.as_bytes());
+fn note(out: &mut Vec<u8>, owner: &[u8], kind: u32, body: &[u8]) {
+    let header = NoteHeader64 {
+        n_namesz: U32::new(LE, owner.len() as u32 + 1),
+        n_descsz: U32::new(LE, body.len() as u32),
+        n_type: U32::new(LE, kind),
+    };
+    out.extend(bytes_of(&header));
+    out.extend(owner);
     out.push(0);
     out.resize(out.len().next_multiple_of(4), 0);
     out.extend(body);

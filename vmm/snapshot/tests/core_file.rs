@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::fd::FromRawFd as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -202,14 +201,8 @@ fn more_ranges_than_e_phnum_holds() {
     const PAGES: u64 = 70_000;
     let base = PhysicalAddress(0x4000_0000);
     let ram = range(base.0, 2 * PAGES);
-    // SAFETY: the name is a C string; the call returns a new descriptor or an error.
-    let fd = unsafe { libc::memfd_create(c"zeros".as_ptr(), libc::MFD_CLOEXEC) };
-    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the descriptor is new and nobody else's.
-    let zeros = unsafe { File::from_raw_fd(fd) };
-    zeros.set_len(ram.bytes).unwrap();
-    let mapping = snapshot::Mapping::shared(&zeros, ram.bytes as usize).unwrap();
-    // SAFETY: nobody else knows the file.
+    let mapping = snapshot::Mapping::anonymous(ram.bytes as usize, PAGE as usize).unwrap();
+    // SAFETY: nobody else knows the memory.
     let region = unsafe { Region::live(ram, std::sync::Arc::new(mapping), 0) };
     let memory = Memory::new(vec![region], vec![ram]).unwrap();
     let every_other: RangeSet = (0..PAGES)
@@ -265,6 +258,7 @@ fn each_kind_of_damage_has_its_sentence() {
             "e_machine to be 183 (EM_AARCH64), found 62",
         ),
         (with(54, &[57, 0]), "e_phentsize to be 56, found 57"),
+        (with(load, &[4]), "expected one PT_NOTE, found another"),
         (with(load + 24, &[1]), "p_paddr to be a multiple of 0x1000"),
         (with(load + 8, &[1]), "p_offset to be a multiple of 0x1000"),
         (
@@ -278,7 +272,7 @@ fn each_kind_of_damage_has_its_sentence() {
         (with(load + 24, &[0, 0, 1, 0x40]), "overlap"),
         (
             json("\"schema\":1", "\"schema\":2"),
-            "has version 2, and this program reads version 1",
+            "has version 2, and this program reads version 1 and those before",
         ),
         (
             json("TTBR1_EL1", "TTBR9_EL1"),

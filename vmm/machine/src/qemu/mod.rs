@@ -9,7 +9,7 @@ mod ram;
 mod start;
 
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -231,7 +231,7 @@ impl Machine for Qemu {
         let deadline = Deadline::after(timeout);
         loop {
             let until = deadline.at.min(Instant::now() + LOOK);
-            let heard = self.channel.hear(self.qmp.as_raw_fd(), until);
+            let heard = self.channel.hear(Some(self.qmp.as_fd()), until);
             match heard.map_err(|error| self.explain(error.into()))? {
                 Heard::Line(line) => return Ok(line),
                 Heard::Other | Heard::Nothing => self.ended()?,

@@ -1,11 +1,11 @@
 //! The guest's RAM: memfds of ours that QEMU maps too.
 
 use std::ffi::CStr;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::fs::{fcntl_add_seals, ftruncate, memfd_create, MemfdFlags, SealFlags};
 use snapshot::{Mapping, Memory, MemoryError, Range, Region};
 use stage1::PhysicalAddress;
 
@@ -41,20 +41,9 @@ impl Backend {
 /// Memory with no name in any file system. Its size is sealed: were QEMU to cut it, our reads
 /// would end in SIGBUS.
 fn memfd(name: &CStr, bytes: u64) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a C string; the call returns a new descriptor or an error.
-    let fd =
-        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    File::from(fd.try_clone()?).set_len(bytes)?;
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: plain system call on a descriptor of ours.
-    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&fd, bytes)?;
+    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(fd)
 }
 
@@ -151,6 +140,8 @@ impl<'a> RamLine<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     const MTREE: &str = r#"FlatView #0

@@ -1,0 +1,116 @@
+//! What is done with a core that nobody vouches for: shared by the tests and the fuzz target `core`.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use rustix::fs::{memfd_create, MemfdFlags};
+use snapshot::{read_core, write_core, RangeSet, Region, Snapshot};
+use stage1::PhysMemory as _;
+
+/// A core in memory that is damaged and mended over and over.
+#[derive(Debug)]
+pub struct Victim {
+    file: File,
+    bytes: Vec<u8>,
+}
+
+impl Victim {
+    /// A file that holds `bytes`.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        let file = File::from(memfd_create(c"core", MemfdFlags::CLOEXEC).unwrap());
+        file.write_all_at(&bytes, 0).unwrap();
+        Self { file, bytes }
+    }
+
+    /// Reads the core with `edits` (a place, and the bytes to put there) and cut to `length`; the file is whole again
+    /// afterwards. Says whether it was taken for a core. Nothing in it may make the reader panic or hang, and what is
+    /// read can be saved and says the same when it is read again.
+    pub fn read_with(&self, edits: &[(usize, &[u8])], length: usize) -> bool {
+        for (place, bytes) in edits {
+            self.file.write_all_at(bytes, *place as u64).unwrap();
+        }
+        self.file.set_len(length as u64).unwrap();
+        let taken = read(&self.file);
+        let old = self.bytes.len();
+        self.file.set_len(old as u64).unwrap();
+        for (place, bytes) in edits {
+            let end = (place + bytes.len()).min(old);
+            let start = *place.min(&end);
+            self.file
+                .write_all_at(&self.bytes[start..end], start as u64)
+                .unwrap();
+        }
+        if length < old {
+            let cut = &self.bytes[length..];
+            self.file.write_all_at(cut, length as u64).unwrap();
+        }
+        taken
+    }
+
+    /// Where it can be opened.
+    #[allow(dead_code)]
+    pub fn path(&self) -> PathBuf {
+        path(&self.file)
+    }
+
+    /// Whether the core is taken as it is.
+    pub fn is_taken(&self) -> bool {
+        self.read_with(&[], self.bytes.len())
+    }
+}
+
+fn path(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Reads `file` in every way there is; says whether it was taken for a core.
+fn read(file: &File) -> bool {
+    match read_core(&path(file)) {
+        Ok(snapshot) => {
+            let again = File::from(memfd_create(c"again", MemfdFlags::CLOEXEC).unwrap());
+            save(&snapshot, &again);
+            let second = read_core(&path(&again)).expect("what was read and saved is read again");
+            assert_eq!(snapshot.cpus, second.cpus);
+            assert_eq!(snapshot.notes, second.notes);
+            assert_eq!(snapshot.memory.ram(), second.memory.ram());
+            let third = File::from(memfd_create(c"third", MemfdFlags::CLOEXEC).unwrap());
+            save(&second, &third);
+            assert!(whole(&again) == whole(&third), "the same bytes");
+            true
+        }
+        Err(error) => {
+            assert!(!error.to_string().contains('\n'), "{error}");
+            false
+        }
+    }
+}
+
+fn save(snapshot: &Snapshot, to: &File) {
+    let regions = snapshot.memory.regions();
+    for range in regions.iter().map(Region::range) {
+        let words = snapshot
+            .memory
+            .words(range.base, (range.bytes / 8) as usize);
+        assert!(words.is_some(), "{range} is in the list but not readable");
+    }
+    let ranges: RangeSet = regions.iter().map(Region::range).collect();
+    write_core(
+        &mut std::io::BufWriter::new(to),
+        &snapshot.cpus,
+        &ranges,
+        &snapshot.memory,
+        &snapshot.notes,
+    )
+    .unwrap();
+}
+
+fn whole(file: &File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    File::open(path(file))
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .unwrap();
+    bytes
+}
