@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import pty
 import select
 import shutil
@@ -120,6 +121,16 @@ def read(terminal: int, until: str, seconds: float = 30.0) -> str:
 def host(tmp_path: Path) -> Host:
     """This machine, some of whose programs the test replaces."""
     return Host(tmp_path)
+
+
+@pytest.fixture
+def built(host: Host) -> Host:
+    """A host whose cache has what this machine's has of the programs; the rest of it is empty."""
+    cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")
+    (host.place / "cache").mkdir()
+    for name in ("command", "agent", "initramfs", "cargo", "venv", "busybox-static-arm64"):
+        (host.place / "cache" / name).symlink_to(cache / name)
+    return host
 
 
 @pytest.fixture
@@ -264,6 +275,28 @@ def test_the_question_of_sudo_can_be_read_and_answered(host: Host) -> None:
     assert any(call.startswith("apt-get") and " install -y " in call for call in calls)
 
 
+def test_one_part_of_make_test_that_fails_fails_it(built: Host) -> None:
+    """What runs beside pytest is not lost behind it; both carriers serve the whole run, and end with it."""
+    built.program("cargo", "[ $1 != fmt ] || { echo 'a line is too long'; exit 1; }")
+    (built.place / "out").mkdir()
+    carrier = built.place / "out" / "folioscope"
+    carrier.write_text(f'#!/bin/sh\necho "carrier $*" >>{built.said}\necho ready\ncat\necho end >>{built.said}\n')
+    carrier.chmod(0o755)
+    one = ["-k", "test_help_of_boot_says_how_it_ends", "-n", "0"]
+    ended = built.run(SETUP / "test.sh", *one, seconds=300, FOLIOSCOPE=str(ROOT / "out" / "folioscope"))
+    assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert ended.returncode == 2
+    assert "a line is too long" in ended.stderr
+    assert "lint failed with status 1" in ended.stderr
+    calls = built.said.read_text().splitlines()
+    assert not any(call.startswith("cargo test") and "--no-run" not in call for call in calls), "it went on"
+    if platform.machine() != "aarch64":
+        serving = [call for call in calls if call.startswith("carrier carrier serve")]
+        assert sorted("--nvhe" in call for call in serving) == [False, True]
+        assert wait_until(lambda: built.said.read_text().count("end\n") == 2, 10)
+    assert wait_until(lambda: not built.programs(), 10), built.programs()
+
+
 # What is left.
 
 
@@ -338,16 +371,6 @@ all: $(O)/build/folioscope-agent-local/.stamp
 	mkdir -p $(O)/images
 	printf 'node\tdev/console\t600\tc\t5\t1\ntree\t%s\n' $(TARGET_DIR) | python3 $(NEWC) >$(O)/images/rootfs.cpio
 """
-
-
-@pytest.fixture
-def built(host: Host) -> Host:
-    """A host whose cache has what this machine's has of the programs; the rest of it is empty."""
-    cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")
-    (host.place / "cache").mkdir()
-    for name in ("command", "agent", "initramfs", "cargo", "busybox-static-arm64"):
-        (host.place / "cache" / name).symlink_to(cache / name)
-    return host
 
 
 def test_make_rootfs_packs_what_boots(built: Host) -> None:

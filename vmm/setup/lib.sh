@@ -39,6 +39,9 @@ link() {
 # started itself hears of no signal to us: so each has a group of its own, which ends when we do.
 RUNNING=()
 
+# Directories that end with us.
+TEMPORARY=()
+
 # begin COMMAND...: starts it beside us, in a group of its own; its number is in $begun. Nothing answers its questions.
 begin() {
     set -m
@@ -63,24 +66,29 @@ child() {
     finish "$begun"
 }
 
-# shellcheck disable=SC2317,SC2329 # called by the traps
-end_running() {
+# alive: whether anything of what was begun is there.
+alive() {
     local pid
+    for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do ! kill -0 -- "-$pid" 2>/dev/null || return 0; done
+    return 1
+}
+# end_running [SIGNAL]: ends all that was begun: as we were ended, then with less patience.
+end_running() {
+    local pid signal tries
     trap '' INT TERM HUP
-    for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do kill -TERM -- "-$pid" 2>/dev/null || true; done
-    # What is left after a moment has no manners.
-    for _ in $(seq 50); do
-        for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do
-            kill -0 -- "-$pid" 2>/dev/null && sleep 0.1 && continue 2
+    rm -rf ${TEMPORARY[@]+"${TEMPORARY[@]}"}
+    for signal in "${1:-TERM}" TERM KILL; do
+        for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do kill -s "$signal" -- "-$pid" 2>/dev/null || true; done
+        for ((tries = 0; tries < 30; tries++)); do
+            alive || break 2
+            sleep 0.1
         done
-        break
     done
-    for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do kill -KILL -- "-$pid" 2>/dev/null || true; done
     RUNNING=()
 }
 # shellcheck disable=SC2317,SC2329 # called by the traps
 end_by() {
-    end_running
+    end_running "$1"
     trap - EXIT "$1"
     # As the signal ends a program without traps: who started us is told.
     kill -s "$1" "$BASHPID"

@@ -11,6 +11,7 @@ import os
 import platform
 import select
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -25,6 +26,8 @@ from .client import COMMAND, ROOT, GuestLost, end_with_input
 # The carried machines, and how the command is told: a host that runs at EL2 itself (VHE), and one that does not.
 CARRIED = {"kvm-in-tcg": "vhe", "kvm-in-tcg-nvhe": "nvhe"}
 CARRIER_BOOT_SECONDS = 120.0
+# The sockets of carriers that serve a whole run, with the CPU `max`, where somebody has started them.
+SHARED = {"kvm-in-tcg": "FOLIOSCOPE_CARRIER_VHE", "kvm-in-tcg-nvhe": "FOLIOSCOPE_CARRIER_NVHE"}
 
 
 def native() -> str:
@@ -89,6 +92,15 @@ class Carrier:
         shutil.rmtree(self._place, ignore_errors=True)
 
 
+def shared(machine: str, cpu: str) -> str | None:
+    """The socket of a carrier that serves the whole run, if there is one and it lives."""
+    place = os.environ.get(SHARED[machine])
+    if not place or cpu != "max":
+        return None
+    with socket.socket(socket.AF_UNIX) as connection:
+        return place if connection.connect_ex(place) == 0 else None
+
+
 class Carriers:
     """The carrier of the machine that is under test now: tests are sorted by machine, so one at a time is enough."""
 
@@ -102,6 +114,9 @@ class Carriers:
             # Tests are sorted by machine: none will ask for it again.
             self.close()
             return {}
+        if place := shared(machine, cpu):
+            self.close()
+            return {"FOLIOSCOPE_CARRIER": place}
         if self._current is None or self._current[0] != (machine, cpu) or not self._current[1].alive:
             self.close()
             place = self._out / f"carrier-{machine}-{cpu}-{int(time.time())}"

@@ -36,7 +36,8 @@ pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
 
 fn diagnostics(out: &mut impl Write, step: &Step) -> io::Result<()> {
     for finding in step.findings().filter(|f| f.severity == Severity::Error) {
-        writeln!(out, "  # {}", line(&finding.line()))?;
+        let text = line(&finding.message);
+        writeln!(out, "  # {} VA {}: {text}", finding.rule, finding.va)?;
     }
     for not_judged in step.all_not_judged() {
         writeln!(out, "  # not judged: {}", line(&not_judged.reason))?;

@@ -1,0 +1,223 @@
+"""What the README shows works: each of its commands is run as it stands there, or left out with a reason.
+
+A block of commands is indented, and a command in an example begins with `$`. Names that stand for a user's own files
+are replaced by such files; `out/` is this checkout's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from folioscope.client import ROOT
+
+from command import BOOT_SECONDS
+
+COMMAND = re.compile(r"(make|out/|vmm/|qemu-system|pytest|folioscope|guest/|rootfs/)")
+
+# Commands that are run by no test of this file, and why.
+LEFT_OUT = {
+    "make test": "it is what runs this",
+    "out/folioscope boot --machine kvm --console --kernel Image --initrd my.cpio --cpus 4 --memory 2G": (
+        "it needs an arm64 host; test_kvm.py types at such a guest in a carrier"
+    ),
+}
+
+# Run by test_a_qemu_of_ones_own.
+QEMU = "qemu-system-aarch64 "
+
+# What stands for something of the user's.
+TREE = "~/linux"
+VMLINUZ = "/boot/vmlinuz-6.12.0-arm64"
+# What the README's QEMU leaves to its user: an init that says when it is up, and where the consoles go.
+REST = (
+    "-initrd out/initramfs.cpio -append console=ttyAMA0 -display none -serial file:console.log "
+    "-serial unix:agent.sock,server=on,wait=off"
+)
+
+
+def commands(text: str) -> list[str]:
+    """The command lines of a README, without their comments."""
+    found = []
+    joined = text.replace("\\\n", " ")
+    for line in joined.splitlines():
+        words = re.match(r"(?:    |\$ )(\S.*)", line)
+        if words and COMMAND.match(words[1]):
+            found.append(re.sub(r"\s+", " ", re.sub(r"\s+#.*", "", words[1])).strip())
+    return found
+
+
+README = commands((ROOT / "README.md").read_text())
+
+
+class Shell:
+    """A user's directory in which the commands work: `out/` is ours."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        (place / "out").symlink_to(ROOT / "out")
+        for name in ("Image", "vmlinux"):
+            (place / name).symlink_to(ROOT / "out" / "kernel-4k" / name)
+        self.ran: set[str] = set()
+        # As from a shell, not as from make.
+        inherited = ("MAKE", "MFLAGS", "KERNEL", "VMLINUX", "MACHINE", "GRANULE", "BUILDROOT")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(inherited)}
+
+    def start(self, line: str, **replaced: str) -> subprocess.Popen[str]:
+        """Starts a line of the README; names in it are replaced."""
+        assert line in README, f"the README has no {line!r}"
+        self.ran.add(line)
+        for name, value in {"...": REST, **replaced}.items():
+            line = line.replace(name, value)
+        # Scripts and make find what they need from the checkout.
+        ours = line.startswith(("make", "vmm/", "guest/", "rootfs/"))
+        return subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "bash", "-c", f"exec {line}"],
+            cwd=ROOT if ours else self.place,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, line: str, seconds: float = 2 * BOOT_SECONDS, **replaced: str) -> str:
+        """Runs one to its end, which has to be a good one; gives its words."""
+        with self.start(line, **replaced) as child:
+            try:
+                said, _ = child.communicate(timeout=seconds)
+            finally:
+                child.kill()
+        assert child.returncode == 0, f"{line}: status {child.returncode}\n{said}"
+        return said
+
+    @contextlib.contextmanager
+    def running(self, line: str, until: str, **replaced: str) -> Iterator[str]:
+        """Starts one that stays, and gives its words up to some."""
+        with self.start(line, **replaced) as child:
+            try:
+                yield read(child, until)
+            finally:
+                child.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(timeout=10)
+                child.kill()
+
+
+def read(child: subprocess.Popen[str], until: str) -> str:
+    """What it says, up to a line that has those words."""
+    said = ""
+    end = time.monotonic() + 2 * BOOT_SECONDS
+    assert child.stdout
+    while until not in said:
+        assert time.monotonic() < end and select.select([child.stdout], [], [], 1.0)[0] or not said, said
+        line = child.stdout.readline()
+        assert line, f"it ended: {said}"
+        said += line
+    return said
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """The user's shell."""
+    return Shell(tmp_path_factory.mktemp("readme"))
+
+
+def test_every_command_is_run_or_left_out_with_a_reason() -> None:
+    """A new one belongs into a test here, or into LEFT_OUT."""
+    run = set(re.findall(r'shell\.(?:run|running)\(\s*"([^"]+)"', Path(__file__).read_text()))
+    run |= {command for command in README if command.startswith(QEMU)}
+    assert set(README) - run - set(LEFT_OUT) == set()
+    assert (run | set(LEFT_OUT)) - set(README) == set(), "they are in the README no more"
+
+
+def test_make_run(shell: Shell) -> None:
+    """The first of the two commands."""
+    assert "ok no error found (exit status 0)" in shell.run("make run")
+
+
+def test_make_run_with_a_kernel_of_ones_own(shell: Shell) -> None:
+    """An Image with its vmlinux, and a distribution's kernel."""
+    image = {"arch/arm64/boot/Image": "out/kernel-4k/Image", "=vmlinux": "=out/kernel-4k/vmlinux"}
+    said = shell.run("make run KERNEL=arch/arm64/boot/Image VMLINUX=vmlinux", **image)
+    assert "ok no error found (exit status 0)" in said
+    fetched = subprocess.run(
+        [ROOT / "vmm/setup/stock.sh", "4k"], check=True, capture_output=True, text=True, timeout=300
+    )
+    said = shell.run("make run KERNEL=/boot/vmlinuz-6.12.0-arm64", **{VMLINUZ: fetched.stdout.strip()})
+    assert "ok no error found (exit status 0)" in said
+
+
+@pytest.mark.long
+def test_make_run_with_a_tree_of_ones_own(shell: Shell, tmp_path: Path) -> None:
+    """It is built out of tree, and left as it was."""
+    tarball = os.environ.get("FOLIOSCOPE_KERNEL_TARBALL", "/usr/src/linux-source-6.12.tar.xz")
+    subprocess.run(["tar", "-xf", tarball, "-C", tmp_path, "--strip-components=1"], check=True)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    said = shell.run("make run KERNEL=~/linux", seconds=3600, **{TREE: str(tmp_path)})
+    assert "ok no error found (exit status 0)" in said
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_carriers(shell: Shell) -> None:
+    """A program of one's own runs in one, by itself and in one that serves."""
+    cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")
+    shutil.copy(next(cache.glob("busybox-*/busybox")), shell.place / "static-arm64-program")
+    assert "BusyBox" in shell.run("out/folioscope carrier exec -- ./static-arm64-program")
+    with shell.running("out/folioscope carrier serve --socket carrier.sock", '"ready"'):
+        shell.environment["FOLIOSCOPE_CARRIER"] = "carrier.sock"
+        try:
+            assert "BusyBox" in shell.run("out/folioscope carrier exec -- ./static-arm64-program")
+        finally:
+            del shell.environment["FOLIOSCOPE_CARRIER"]
+
+
+@pytest.mark.long
+def test_cargo_for_arm64(shell: Shell) -> None:
+    """What cargo runs itself runs in a carrier."""
+    assert "test result: ok" in shell.run("vmm/setup/arm64.sh test -p stage1", seconds=1800)
+
+
+def test_looking_around(shell: Shell) -> None:
+    """A guest that stays, and all that looks into it, then at what was saved of it."""
+    with shell.running("make boot", "end:") as said:
+        assert (found := re.search(r"--guest (\S+)", said))
+
+        def this(command: str) -> dict[str, str]:
+            # Where somebody has another guest too.
+            return {f"folioscope {command}": f"folioscope {command} --guest {found[1]}"}
+
+        assert "ok no error found (exit status 0)" in shell.run("out/folioscope check", **this("check"))
+        rows = shell.run("out/folioscope dump --contiguous --va 0xfffff7c00000-0xfffff7c40000", **this("dump"))
+        assert "0xfffff7c00000" in rows
+        assert "chosen" in shell.run("out/folioscope explain 0xfffff7c05000", **this("explain"))
+        assert "guest memory" in shell.run("out/folioscope save saved.core", **this("save"))
+    said = shell.run("out/folioscope explain 0xfffff780a000 saved.core")
+    assert "order 4  would start before the VMA" in said
+
+
+def test_a_qemu_of_ones_own(shell: Shell) -> None:
+    """The README's own arguments are enough, also where QEMU has no ROMs for network cards."""
+    (line,) = (command for command in README if command.startswith(QEMU))
+    with shell.start(line) as qemu:
+        try:
+            console = shell.place / "console.log"
+            end = time.monotonic() + BOOT_SECONDS
+            while not console.exists() or "ready on Uart" not in console.read_text(errors="replace"):
+                assert qemu.poll() is None, qemu.stdout and qemu.stdout.read()
+                assert time.monotonic() < end, console.exists() and console.read_text(errors="replace")
+                time.sleep(0.1)
+            assert "Linux 6.12" in shell.run("out/folioscope attach qmp.sock")
+            said = shell.run("out/folioscope attach qmp.sock check --vmlinux vmlinux")
+            assert "ok no error found (exit status 0)" in said
+        finally:
+            qemu.kill()
