@@ -22,11 +22,13 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+from folioscope.client import ROOT
 from folioscope.layout import LAYOUTS
 
 from command import BOOT_SECONDS, GONE_SECONDS, Running, children, folioscope, wait_until
 
-SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "completions", "bench", "session"]
+SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "rules", "completions", "bench"]
+SUBCOMMANDS += ["session"]
 LAYOUT = LAYOUTS["4k"]
 COLUMNS = 100
 CONTIGUOUS = 1 << 52
@@ -434,6 +436,17 @@ def test_help_lists_subcommands_and_exit_statuses() -> None:
     listed = re.findall(r"^  ([a-z]+) ", said, re.MULTILINE)
     assert set(SUBCOMMANDS) <= set(listed)
     assert "Exit status: 0 no error found; 1 errors found; 2 could not be judged." in said
+
+
+def test_rules_are_those_of_the_documentation() -> None:
+    """The table is docs/rules.md; on a terminal each rule has its paragraph, in lines that fit."""
+    table = folioscope("rules", "--markdown").ok()
+    assert table == (ROOT / "docs" / "rules.md").read_text()
+    said = folioscope("rules").ok().splitlines()
+    names = re.findall(r"^\| \*\*(\S+)\*\*", table, re.MULTILINE)
+    assert names[0] == "A1" and {"L5", "C1", "K2"} <= set(names)
+    assert [line.split()[0] for line in said if line and not line.startswith(" ")] == names
+    assert max(map(len, said)) <= COLUMNS
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -7,6 +7,7 @@ use std::fmt;
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
+use crate::cause::{cause, Cause};
 use crate::RuleId;
 
 /// A 64-bit word or address. In JSON a string, because numbers there lose bits above 2^53.
@@ -59,6 +60,60 @@ pub struct Finding {
     /// What else is known: the commit that mends it, or that the rule was not tried on a kernel as new as this.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
+    /// In how many places the same cause was found, with this one. In a [`crate::Report`] findings of one cause are
+    /// one; what [`crate::judge`] gives has one for each place.
+    pub places: u64,
+    /// The next of these places, as far as they are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more: Vec<Place>,
+}
+
+/// Another place of a finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Place {
+    /// First virtual address that is concerned.
+    pub va: Hex,
+    /// First address behind it.
+    pub end: Hex,
+    /// Lookup level of the entries.
+    pub level: i8,
+    /// Physical address of their table.
+    pub table: Hex,
+    /// Index in the table of the first of them.
+    pub index: usize,
+}
+
+impl Place {
+    /// A finding's own.
+    pub(crate) fn of(finding: &Finding) -> Place {
+        Place {
+            va: finding.va,
+            end: finding.end,
+            level: finding.level,
+            table: finding.table,
+            index: finding.index,
+        }
+    }
+}
+
+impl Finding {
+    /// Where, what, and in how many places more, in one line.
+    pub(crate) fn line(&self) -> String {
+        let more = match self.places {
+            0 | 1 => String::new(),
+            2 => " (and in 1 more place)".to_owned(),
+            places => format!(" (and in {} more places)", places - 1),
+        };
+        let remarks: String = self
+            .remarks
+            .iter()
+            .map(|remark| format!("; {remark}"))
+            .collect();
+        format!(
+            "{} VA {}: {}{more}{remarks}",
+            self.rule, self.va, self.message
+        )
+    }
 }
 
 /// Something that could not be judged, and why. It makes the whole outcome "not judged" unless
@@ -73,41 +128,59 @@ pub struct NotJudged {
 #[derive(Debug)]
 pub(crate) struct Findings {
     pub list: Vec<Finding>,
-    /// By rule and severity, all that came, kept or not.
-    pub counts: BTreeMap<RuleId, u64>,
-    kept: BTreeMap<RuleId, usize>,
+    kept: BTreeMap<Cause, usize>,
+    causes: BTreeMap<RuleId, usize>,
+    /// By cause: how many came and were not kept.
+    pub beyond: BTreeMap<Cause, u64>,
+    /// By rule: how many came of causes that were too many.
+    others: BTreeMap<RuleId, u64>,
 }
 
-/// Findings of one rule that are kept per process.
-pub(crate) const KEPT_PER_RULE: usize = 100;
+/// Findings of one cause that are kept per process.
+pub(crate) const KEPT_PER_CAUSE: usize = 100;
+/// Causes of one rule that are told apart: a table of noise has as many as it has words.
+const CAUSES_PER_RULE: usize = 100;
 
 impl Findings {
     pub fn new() -> Findings {
         Findings {
             list: Vec::new(),
-            counts: BTreeMap::new(),
             kept: BTreeMap::new(),
+            causes: BTreeMap::new(),
+            beyond: BTreeMap::new(),
+            others: BTreeMap::new(),
         }
     }
 
-    /// Adds what `finding` makes; it is not made where the rule has had its share.
-    pub fn add(&mut self, rule: RuleId, finding: impl FnOnce() -> Finding) {
-        *self.counts.entry(rule).or_default() += 1;
-        let kept = self.kept.entry(rule).or_default();
-        if *kept < KEPT_PER_RULE {
-            *kept += 1;
-            self.list.push(finding());
+    /// Adds one, unless its cause has had its share.
+    pub fn add(&mut self, finding: Finding) {
+        let cause = cause(finding.rule, &finding.message);
+        match self.kept.get_mut(&cause) {
+            Some(kept) if *kept >= KEPT_PER_CAUSE => *self.beyond.entry(cause).or_default() += 1,
+            Some(kept) => {
+                *kept += 1;
+                self.list.push(finding);
+            }
+            None => {
+                let causes = self.causes.entry(finding.rule).or_default();
+                if *causes >= CAUSES_PER_RULE {
+                    *self.others.entry(finding.rule).or_default() += 1;
+                    return;
+                }
+                *causes += 1;
+                self.kept.insert(cause, 1);
+                self.list.push(finding);
+            }
         }
     }
 
     /// How many came and were not kept.
     pub fn dropped(&self) -> BTreeMap<RuleId, u64> {
-        let kept = |rule| self.kept.get(rule).copied().unwrap_or(0) as u64;
-        self.counts
-            .iter()
-            .map(|(rule, count)| (*rule, count - kept(rule)))
-            .filter(|(_, dropped)| *dropped > 0)
-            .collect()
+        let mut dropped = self.others.clone();
+        for ((rule, _), count) in &self.beyond {
+            *dropped.entry(*rule).or_default() += count;
+        }
+        dropped
     }
 }
 

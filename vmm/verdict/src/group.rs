@@ -158,6 +158,8 @@ impl<'a> Group<'a> {
             words: self.words.iter().map(|&word| Hex(word)).collect(),
             message,
             remarks: Vec::new(),
+            places: 1,
+            more: Vec::new(),
         }
     }
 }

@@ -81,6 +81,8 @@ pub(crate) fn finding_of(
         words: violation.words.into_iter().map(Hex).collect(),
         message: violation.sentence,
         remarks: Vec::new(),
+        places: 1,
+        more: Vec::new(),
     }
 }
 
@@ -107,6 +109,8 @@ pub(crate) fn problem_of(
         words: problem.from.map(|_| Hex(word)).into_iter().collect(),
         message: problem.to_string(),
         remarks: Vec::new(),
+        places: 1,
+        more: Vec::new(),
     })
 }
 
@@ -128,7 +132,7 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
             let range = (violation.va.0, end);
             let process = Some(self.input.process);
             self.seen
-                .error(rule, range, || finding_of(violation, process, size));
+                .error(rule, range, finding_of(violation, process, size));
         }
         let window = self
             .input
@@ -160,7 +164,7 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
         match problem_of(problem, Some(self.input.process)) {
             Ok(finding) => {
                 let range = (problem.va.0, problem.va.0);
-                self.seen.error(RuleId::W1, range, || finding);
+                self.seen.error(RuleId::W1, range, finding);
             }
             Err(reason) => self.seen.not_judged(reason.reason),
         }

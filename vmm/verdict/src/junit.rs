@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
+use crate::text::counted_errors;
 use crate::{Finding, Outcome, Report, Severity, Step};
 
 /// Writes it. An error is a failure, and what could not be judged an error in JUnit's sense:
@@ -50,18 +51,16 @@ pub(crate) fn by_workload(steps: &[Step]) -> Vec<(&str, Vec<&Step>)> {
 }
 
 fn case(workload: &str, step: &Step) -> TestCase {
-    let text =
-        |finding: &Finding| format!("{} VA {}: {}", finding.rule, finding.va, finding.message);
     let errors: Vec<String> = step
         .findings()
         .filter(|finding| finding.severity == Severity::Error)
-        .map(text)
+        .map(Finding::line)
         .collect();
     let status = match step.outcome() {
         Outcome::Ok => TestCaseStatus::success(),
         Outcome::Errors => {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-            status.set_message(format!("{} errors", step.errors()));
+            status.set_message(counted_errors(step.errors(), errors.len() as u64));
             status.set_description(errors.join("\n"));
             status
         }

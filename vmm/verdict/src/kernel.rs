@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stage1::{walk, Checker, Descend, PhysMemory, Regime, Table, Violation, Visitor, WalkProblem};
 
+use crate::cause::{self, Cause};
 use crate::finding::Findings;
 use crate::group::Group;
 use crate::judge::{finding_of, problem_of};
@@ -86,7 +87,7 @@ pub enum Region {
 pub struct KernelVerdict {
     /// Findings by address.
     pub findings: Vec<Finding>,
-    /// Findings that are not listed, by rule.
+    /// Places that no finding of the list accounts for, by rule.
     pub dropped: BTreeMap<RuleId, u64>,
     /// What could not be judged.
     pub not_judged: Vec<NotJudged>,
@@ -95,12 +96,22 @@ pub struct KernelVerdict {
     /// Bytes that are mapped, by region and by Linux's name of the size (PTE, CONTPTE, PMD,
     /// CONTPMD, PUD, CONTPUD, P4D).
     pub mapped: BTreeMap<Region, BTreeMap<String, u64>>,
+    /// Findings that are not listed, by cause.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) beyond: BTreeMap<Cause, u64>,
 }
 
 impl KernelVerdict {
-    /// Error findings, listed or not.
+    /// Places where a rule is broken, listed or not.
     pub fn errors(&self) -> u64 {
-        self.findings.len() as u64 + self.dropped.values().sum::<u64>()
+        let places = self.findings.iter().map(|finding| finding.places);
+        places.sum::<u64>() + self.dropped.values().sum::<u64>()
+    }
+
+    /// Makes findings of one cause one.
+    pub fn gather(&mut self) {
+        cause::gather(&mut self.findings, &mut self.dropped, &mut self.beyond);
     }
 }
 
@@ -123,6 +134,7 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
     let (mut verdict, findings) = (judge.verdict, judge.findings);
     verdict.dropped = findings.dropped();
     verdict.findings = findings.list;
+    verdict.beyond = findings.beyond;
     verdict
         .findings
         .sort_by_key(|finding| (finding.va, finding.rule));
@@ -162,9 +174,7 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
         self.checker.table(table);
         let size = self.regime.entry_size(table.level);
         for violation in self.violations.borrow_mut().drain(..) {
-            let rule = violation.rule.into();
-            self.findings
-                .add(rule, || finding_of(violation, None, size));
+            self.findings.add(finding_of(violation, None, size));
         }
         let window = self.regime.contiguous_entries(table.level).unwrap_or(16);
         for start in (0..table.words.len()).step_by(window) {
@@ -186,7 +196,7 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
 
     fn problem(&mut self, problem: &WalkProblem) {
         match problem_of(problem, None) {
-            Ok(finding) => self.findings.add(RuleId::W1, || finding),
+            Ok(finding) => self.findings.add(finding),
             Err(reason) => self.verdict.not_judged.push(reason),
         }
     }
@@ -218,8 +228,7 @@ impl<F> Judge<'_, F> {
         }
         if let Some((va, why)) = misplaced {
             let message = format!("the entry for VA 0x{va:016x} has the Contiguous bit: {why}");
-            let finding = || group.finding(RuleId::K1, None, message);
-            self.findings.add(RuleId::K1, finding);
+            self.findings.add(group.finding(RuleId::K1, None, message));
         }
         if let Some((va, Pte(word))) = clean {
             let message = format!(
@@ -227,8 +236,7 @@ impl<F> Judge<'_, F> {
                  dirty bit (bit {}): it must have it",
                 bits::DIRTY.trailing_zeros()
             );
-            let finding = || group.finding(RuleId::K2, None, message);
-            self.findings.add(RuleId::K2, finding);
+            self.findings.add(group.finding(RuleId::K2, None, message));
         }
     }
 }

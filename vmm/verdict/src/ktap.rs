@@ -36,8 +36,7 @@ pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
 
 fn diagnostics(out: &mut impl Write, step: &Step) -> io::Result<()> {
     for finding in step.findings().filter(|f| f.severity == Severity::Error) {
-        let text = line(&finding.message);
-        writeln!(out, "  # {} VA {}: {text}", finding.rule, finding.va)?;
+        writeln!(out, "  # {}", line(&finding.line()))?;
     }
     for not_judged in step.all_not_judged() {
         writeln!(out, "  # not judged: {}", line(&not_judged.reason))?;

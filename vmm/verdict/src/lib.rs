@@ -9,6 +9,7 @@
 //! Which rule asserts what, and what is deliberately not asserted, is written with the rule, in [`rules`].
 
 mod blocks;
+mod cause;
 mod finding;
 mod group;
 mod input;
@@ -28,7 +29,7 @@ pub mod rules;
 pub mod text;
 
 pub use blocks::{BlockRow, BlockState, Reason};
-pub use finding::{Finding, Hex, NotJudged, Process, Severity};
+pub use finding::{Finding, Hex, NotJudged, Place, Process, Severity};
 pub use input::{Expectation, Expected, ProcessInput};
 pub use judge::judge;
 pub use kernel::{judge_kernel, KernelLayout, KernelVerdict, Region};

@@ -11,7 +11,7 @@ use crate::{
 
 /// Version of the JSON format. It goes up when a field changes its meaning or goes away; new
 /// fields do not count.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// The result of `folioscope run`, `check` or `dump`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -110,13 +110,15 @@ pub struct Step {
 pub struct Totals {
     /// Steps.
     pub steps: u64,
-    /// Error findings.
+    /// Places where a rule is broken.
     pub errors: u64,
-    /// Information findings.
+    /// Error findings: one for all places of one cause.
+    pub findings: u64,
+    /// Places of information findings.
     pub information: u64,
     /// Things that could not be judged.
     pub not_judged: u64,
-    /// Findings by rule.
+    /// Places of findings, by rule.
     pub rules: BTreeMap<RuleId, u64>,
     /// Valid pages and blocks that were looked at in processes.
     pub entries: u64,
@@ -154,7 +156,13 @@ impl Step {
         processes.chain(self.kernel.iter().flat_map(|kernel| &kernel.findings))
     }
 
-    /// Error findings, listed or not.
+    /// Makes findings of one cause one, in each process and in the kernel.
+    pub fn gather(&mut self) {
+        self.processes.iter_mut().for_each(ProcessVerdict::gather);
+        self.kernel.iter_mut().for_each(KernelVerdict::gather);
+    }
+
+    /// Places where a rule is broken, listed or not.
     pub fn errors(&self) -> u64 {
         let processes = self.processes.iter().map(ProcessVerdict::errors);
         processes.sum::<u64>() + self.kernel.as_ref().map_or(0, KernelVerdict::errors)
@@ -200,15 +208,19 @@ impl Report {
         }
     }
 
-    /// Adds a step.
-    pub fn push(&mut self, step: Step) {
+    /// Adds a step; its findings of one cause are made one.
+    pub fn push(&mut self, mut step: Step) {
+        step.gather();
         let totals = &mut self.totals;
         totals.steps += 1;
         totals.errors += step.errors();
         totals.not_judged += step.all_not_judged().count() as u64;
         for finding in step.findings() {
-            *totals.rules.entry(finding.rule).or_default() += 1;
-            totals.information += u64::from(finding.severity == Severity::Information);
+            *totals.rules.entry(finding.rule).or_default() += finding.places;
+            match finding.severity {
+                Severity::Error => totals.findings += 1,
+                Severity::Information => totals.information += finding.places,
+            }
         }
         let kernel = step.kernel.iter().map(|kernel| &kernel.dropped);
         let dropped = step

@@ -66,9 +66,9 @@ impl<'a> Seen<'a> {
         }
     }
 
-    pub fn error(&mut self, rule: RuleId, range: (u64, u64), finding: impl FnOnce() -> Finding) {
+    pub fn error(&mut self, rule: RuleId, range: (u64, u64), finding: Finding) {
         self.broken.push((rule, range.0..range.1));
-        self.findings.add(rule, finding);
+        self.findings.add(finding);
     }
 
     /// A group of which at least one word is neither zero nor a table descriptor.
@@ -255,6 +255,7 @@ impl<'a> Seen<'a> {
             block_size: self.block,
             dropped: findings.dropped(),
             findings: findings.list,
+            beyond: findings.beyond,
             not_judged: self.not_judged,
             notes,
             entries: self.entries,
@@ -290,7 +291,7 @@ impl<'a> Seen<'a> {
         for row in rows.iter().filter(|row| row.state == BlockState::Eligible) {
             let process = self.input.process;
             let reason = row.reason.as_ref().map_or(String::new(), Reason::text);
-            self.findings.add(RuleId::Eligible, || Finding {
+            self.findings.add(Finding {
                 rule: RuleId::Eligible,
                 severity: Severity::Information,
                 process: Some(process.clone()),
@@ -305,6 +306,8 @@ impl<'a> Seen<'a> {
                     row.blocks
                 ),
                 remarks: Vec::new(),
+                places: 1,
+                more: Vec::new(),
             });
         }
     }
@@ -320,11 +323,12 @@ impl Told for Seen<'_> {
     fn broken(&mut self, rule: RuleId, group: &Group<'_>, at: Range<u64>, message: String) {
         let process = Some(self.input.process);
         let (va, end) = (Hex(at.start), Hex(at.end));
-        self.error(rule, (at.start, at.end), || Finding {
+        let finding = Finding {
             va,
             end,
             ..group.finding(rule, process, message)
-        });
+        };
+        self.error(rule, (at.start, at.end), finding);
     }
 
     fn not_judged(&mut self, reason: String) {

@@ -7,6 +7,7 @@ use linux::release::Release;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::cause::{self, Cause};
 use crate::rules::l8_sharing::Mapping;
 use crate::{BlockRow, BlockState, Finding, Hex, NotJudged, Process, RuleId};
 
@@ -71,7 +72,8 @@ pub struct ProcessVerdict {
     pub block_size: u64,
     /// Findings by address.
     pub findings: Vec<Finding>,
-    /// Findings that came after a rule's first hundred, by rule, and are not listed.
+    /// Places that no finding of the list accounts for, by rule: each cause's first hundred are listed, one by one
+    /// until they are made one finding.
     pub dropped: BTreeMap<RuleId, u64>,
     /// What could not be judged.
     pub not_judged: Vec<NotJudged>,
@@ -87,6 +89,10 @@ pub struct ProcessVerdict {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) mappings: Vec<Mapping>,
+    /// Findings that are not listed, by cause.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) beyond: BTreeMap<Cause, u64>,
     /// The kernel, for remarks on findings that come later.
     #[serde(skip)]
     #[schemars(skip)]
@@ -119,14 +125,20 @@ impl EntryCounts {
 }
 
 impl ProcessVerdict {
-    /// Error findings, listed or not.
+    /// Places where a rule is broken, listed or not.
     pub fn errors(&self) -> u64 {
-        let listed = |f: &&Finding| f.severity == crate::Severity::Error;
+        let errors = |f: &&Finding| f.severity == crate::Severity::Error;
+        let listed = self.findings.iter().filter(errors).map(|f| f.places);
         let dropped = self
             .dropped
             .iter()
             .filter(|(rule, _)| **rule != RuleId::Eligible);
-        self.findings.iter().filter(listed).count() as u64 + dropped.map(|(_, n)| n).sum::<u64>()
+        listed.sum::<u64>() + dropped.map(|(_, n)| n).sum::<u64>()
+    }
+
+    /// Makes findings of one cause one.
+    pub fn gather(&mut self) {
+        cause::gather(&mut self.findings, &mut self.dropped, &mut self.beyond);
     }
 
     /// Blocks by state, over all VMAs.

@@ -20,6 +20,8 @@ pub struct TextOptions {
 
 /// Findings of one step that are printed.
 const FINDINGS_SHOWN: usize = 20;
+/// Places of a finding that are printed, the first apart.
+const PLACES_SHOWN: usize = 6;
 
 /// Writes the whole report.
 pub fn write(out: &mut impl Write, report: &Report, options: &TextOptions) -> io::Result<()> {
@@ -42,6 +44,9 @@ fn drawn(step: &Step, options: &TextOptions) -> bool {
 pub fn write_step(out: &mut impl Write, step: &Step, options: &TextOptions) -> io::Result<()> {
     let mark = word(step.outcome(), options);
     writeln!(out, "{mark} {}: {}", step.workload, step.step)?;
+    let mut step = step.clone();
+    step.gather();
+    let step = &step;
     let severity = |finding: &&Finding| finding.severity == Severity::Error || options.information;
     let findings: Vec<&Finding> = step.findings().filter(severity).collect();
     for finding in findings.iter().take(FINDINGS_SHOWN) {
@@ -99,8 +104,11 @@ fn write_finding(out: &mut impl Write, finding: &Finding, options: &TextOptions)
         "  {style}{}{style:#} {who} VA {} level {}: {}",
         finding.rule, finding.va, finding.level, finding.message
     )?;
+    for remark in &finding.remarks {
+        map::wrapped(out, 0, &format!("     {remark}"))?;
+    }
     if finding.severity == Severity::Information || finding.words.is_empty() {
-        return Ok(());
+        return write_places(out, finding);
     }
     // Equal words but for their address do not help anybody: what differs from its neighbour does.
     let table = finding.table;
@@ -120,7 +128,23 @@ fn write_finding(out: &mut impl Write, finding: &Finding, options: &TextOptions)
     if finding.words.len() > 32 {
         writeln!(out, "           … {} words in all", finding.words.len())?;
     }
-    Ok(())
+    write_places(out, finding)
+}
+
+/// The other places of the same cause.
+fn write_places(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
+    if finding.places <= 1 {
+        return Ok(());
+    }
+    let shown = finding.more.iter().take(PLACES_SHOWN);
+    let shown: Vec<String> = shown.map(|place| place.va.to_string()).collect();
+    let more = counted(finding.places - 1, "more place", "more places");
+    let rest = match finding.places - 1 > shown.len() as u64 {
+        true => " …",
+        false => "",
+    };
+    let text = format!("     in {more}: VA {}{rest}", shown.join(" "));
+    map::wrapped(out, 0, &text)
 }
 
 /// Writes the last lines: sums, and the verdict.
@@ -138,12 +162,13 @@ pub fn write_end(out: &mut impl Write, report: &Report, options: &TextOptions) -
         true => String::new(),
         false => format!(" ({})", rules.join(", ")),
     };
+    let errors = counted_errors(totals.errors, totals.findings);
     writeln!(
         out,
         "\n{}, {}: {}, {}, {} not judged{rules}",
         counted(totals.steps, "checkpoint", "checkpoints"),
         counted(totals.entries, "entry", "entries"),
-        counted(totals.errors, "error", "errors"),
+        errors,
         counted(totals.information, "remark", "remarks"),
         totals.not_judged
     )?;
@@ -154,6 +179,15 @@ pub fn write_end(out: &mut impl Write, report: &Report, options: &TextOptions) -
     };
     let mark = word(report.outcome, options);
     writeln!(out, "{mark} {verdict} (exit status {})", report.exit_status)
+}
+
+/// Errors, and of how many causes they are where that is fewer.
+pub(crate) fn counted_errors(errors: u64, findings: u64) -> String {
+    let text = counted(errors, "error", "errors");
+    match findings < errors {
+        true => format!("{text} of {}", counted(findings, "cause", "causes")),
+        false => text,
+    }
 }
 
 fn counted(count: u64, one: &str, many: &str) -> String {

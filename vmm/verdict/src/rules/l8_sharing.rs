@@ -7,7 +7,8 @@ use std::ops::Range;
 use stage1::{PhysMemory, Regime};
 
 use super::{group_at, remark};
-use crate::finding::KEPT_PER_RULE;
+use crate::cause::cause;
+use crate::finding::KEPT_PER_CAUSE;
 use crate::marks::Marks;
 use crate::{Finding, Hex, ProcessVerdict, RuleId};
 
@@ -110,7 +111,9 @@ pub fn judge_sharing<M: PhysMemory + ?Sized>(
         let owner = writable.1;
         let (range, message) = told(writable.0, other.0, &verdicts[other.1]);
         broken[owner].push((RuleId::L8, range.clone()));
-        if kept[owner] >= KEPT_PER_RULE {
+        if kept[owner] >= KEPT_PER_CAUSE {
+            let beyond = &mut verdicts[owner].beyond;
+            *beyond.entry(cause(RuleId::L8, &message)).or_default() += 1;
             *verdicts[owner].dropped.entry(RuleId::L8).or_default() += 1;
             continue;
         }

@@ -244,6 +244,106 @@ fn a_dump_of_findings_sees_groups_above_level_3() {
     assert_eq!(dumped(&guest, Format::Text, &options).lines().count(), 16);
 }
 
+/// 150 blocks with a hole each, and one that is broken otherwise.
+fn thousands() -> Report {
+    let mut guest = Guest::new().maps("40000000-50000000 rw-p 00000000 00:00 0 ");
+    for block in 0..151 {
+        guest.fold(block, written());
+        guest.change(
+            block * 16,
+            |word| if block < 150 { 0 } else { word ^ 1 << 54 },
+        );
+    }
+    let mut report = Report::new(Machine::default(), Kernel::default());
+    report.push(Step {
+        workload: "many".into(),
+        step: "holes".into(),
+        processes: vec![guest.judge()],
+        ..Step::default()
+    });
+    report
+}
+
+#[test]
+fn many_places_of_one_cause_are_one_finding_in_every_format() {
+    let report = thousands();
+    assert_eq!((report.totals.errors, report.totals.findings), (151, 2));
+    let json = serde_json::to_value(&report).unwrap();
+    let process = &json["steps"][0]["processes"][0];
+    let findings = process["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 2);
+    let holes = &findings[0];
+    assert_eq!(
+        (holes["rule"].as_str(), holes["places"].as_u64()),
+        (Some("L1"), Some(150))
+    );
+    let more = holes["more"].as_array().unwrap();
+    assert_eq!(more.len(), 15);
+    assert_eq!(more[0]["va"], "0x0000000040010000");
+    assert_eq!(more[14]["va"], "0x00000000400f0000");
+    assert_eq!(
+        (&findings[1]["rule"], &findings[1]["places"]),
+        (&"A5".into(), &1.into())
+    );
+    assert_eq!(process["dropped"], serde_json::json!({}));
+    assert_eq!(
+        json["totals"]["rules"],
+        serde_json::json!({"L1": 150, "A5": 1})
+    );
+    covers(&crate::schema(), &crate::schema(), &json, "report");
+
+    let text = |write: &dyn Fn(&mut Vec<u8>)| {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    };
+    let people = text(&|out| text::write(out, &report, &TextOptions::default()).unwrap());
+    assert_eq!(people.matches("  L1 made-up").count(), 1);
+    assert!(
+        people.contains("     in 149 more places: VA 0x0000000040010000 0x0000000040020000"),
+        "{people}"
+    );
+    assert!(
+        people.contains(": 151 errors of 2 causes, 0 remarks"),
+        "{people}"
+    );
+    // Every broken block is on the map all the same.
+    assert!(people.contains("x150  L1\n"), "{people}");
+    let ktap = text(&|out| ktap::write(out, &report).unwrap());
+    assert_eq!(ktap.matches("# L1 VA").count(), 1);
+    assert!(ktap.contains("(and in 149 more places)"), "{ktap}");
+    let junit = text(&|out| junit::write(out, &report).unwrap());
+    assert_eq!(junit.matches("L1 VA").count(), 1);
+    assert!(
+        junit.contains("message=\"151 errors of 2 causes\""),
+        "{junit}"
+    );
+    assert!(junit.contains("(and in 149 more places)"), "{junit}");
+}
+
+#[test]
+fn gathering_again_changes_nothing_and_loses_nothing() {
+    let mut guest = Guest::new().maps("40000000-50000000 rw-p 00000000 00:00 0 ");
+    for block in 0..150 {
+        guest.fold(block, written());
+        guest.change(block * 16, |_| 0);
+    }
+    let single = guest.judge();
+    let mut once = single.clone();
+    once.gather();
+    assert_eq!((single.findings.len(), once.findings.len()), (100, 1));
+    assert_eq!((single.errors(), once.errors()), (150, 150));
+    let mut twice = once.clone();
+    twice.gather();
+    assert_eq!(once, twice);
+    // Who takes back what was not listed takes it from the count as well.
+    let mut settled = single;
+    settled.dropped.clear();
+    settled.findings.truncate(70);
+    settled.gather();
+    assert_eq!((settled.errors(), settled.findings[0].places), (70, 70));
+}
+
 fn report() -> Report {
     let machine = Machine {
         kind: "tcg".into(),
@@ -372,7 +472,7 @@ fn junit_has_a_case_per_checkpoint() {
 fn the_schema_describes_what_is_written() {
     let schema = crate::schema();
     let json = serde_json::to_value(report()).unwrap();
-    assert_eq!(json["schema_version"], 1);
+    assert_eq!(json["schema_version"], 2);
     assert_eq!(json["totals"]["rules"]["L1"], 1);
     assert_eq!(json["outcome"], "errors");
     covers(&schema, &schema, &json, "report");

@@ -9,6 +9,7 @@ mod boot;
 mod checkpoint;
 mod dump;
 mod exits;
+mod judge;
 mod row;
 mod tour;
 mod walk;
@@ -29,7 +30,7 @@ use crate::options::{GuestOptions, MachineName};
 use crate::{Error, EXIT_OK};
 use row::Row;
 
-/// Measure walk, boot, checkpoint, dump and tour; print a table with the targets
+/// Measure walk, rules, boot, checkpoint, dump and tour; print a table with the targets
 #[derive(Args, Debug)]
 #[command(after_help = "Example: folioscope bench --only walk,checkpoint --json out/bench.json")]
 pub struct Bench {
@@ -46,6 +47,7 @@ pub struct Bench {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     Walk,
+    Judge,
     Boot,
     Checkpoint,
     Dump,
@@ -64,6 +66,7 @@ impl Bench {
             }
             let measured = match part {
                 Part::Walk => walk::measure(&self.guest, &progress),
+                Part::Judge => judge::measure(&progress),
                 Part::Boot if on_kvm => exits::measure(&self.guest, &progress),
                 Part::Boot => boot::measure(&self.guest, &progress),
                 Part::Checkpoint => checkpoint::measure(&self.guest, &progress),
