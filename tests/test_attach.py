@@ -41,7 +41,7 @@ MEMFD = "memory-backend-memfd,id=ram,size=512M,share=on"
 NONCE = 0x5EED
 # A reserved type at level 3: no CPU walks through it, and no kernel writes it.
 PLANTED = 0b01
-LEFT_OUT = "L1, L3, L4, L5, L6, L8, L11, C1 and C2 were not judged"
+LEFT_OUT = "L11, C1, C2 and what L6 says of written pages were not judged"
 
 
 class Lines:
@@ -234,7 +234,33 @@ def test_what_is_there(own: Guest) -> None:
     assert re.search(r"^RAM +0x0000040000000\.\.0x0000060000000, 512 MiB of ram: /memfd:", said, re.M)
     assert f"Linux {(KERNEL / 'release').read_text().strip()}, 4 KiB pages" in said
     assert re.search(rf"^CPU \d +EL0 PC 0x0{{8}}.*CONTEXTIDR_EL1 {own.pid}$", said, re.M)
-    assert f"the kernel half; process {own.pid} on CPU" in said
+    assert f"the kernel half; process {own.pid} mine" in said
+    found = re.search(r"^symbols +(\d+) symbols and its types, in its memory$", said, re.M)
+    text = subprocess.run(["nm", KERNEL / "vmlinux"], capture_output=True, text=True, check=True).stdout
+    linked = re.findall(r"^[0-9a-f]+ [a-zA-Z] (?!\$|__crc_|\.L)", text, re.M)
+    # kallsyms leaves out some that the linker or the assembler made.
+    assert 0.9 * len(linked) < int(found[1]) <= len(linked)
+
+
+def test_tasks(own: Guest) -> None:
+    """All that the guest's own `/proc` has, and their tables."""
+    said = own.attach("ps").ok().splitlines()
+    rows = {int(row[0]): row for row in (line.split(maxsplit=4) for line in said[1:])}
+    for pid, row in rows.items():
+        status = own.command("read_file", path=f"/proc/{pid}/status")["file"]["content"]["text"]
+        field = dict(re.findall(r"^(\w+):\t(.*)$", status, re.M))
+        # A worker of the kernel's is called otherwise while it works: /proc adds what it does.
+        name = row[4] if "VmSize" in field else row[4][1:-1]
+        assert field["Name"].startswith(name.split("/")[0]) and field["Threads"] == row[1], (row, field)
+        assert (row[3] == "-") == ("VmSize" not in field), (row, field)
+    assert rows[own.pid][4] == "mine" and len(rows) > 10
+    listing = own.command("run", argv=["busybox", "ls", "/proc"])["program"]["stdout"]["text"]
+    inside = {int(name) for name in listing.split() if name.isdigit()}
+    # The kernel starts and ends workers as it likes.
+    assert len(inside ^ rows.keys()) <= 4 and {1, 2, own.pid} <= rows.keys() & inside
+    cpu = next(line for line in own.attach().ok().splitlines() if f"CONTEXTIDR_EL1 {own.pid}" in line)
+    table = int(re.search(r"TTBR0_EL1 (0x\w+)", cpu)[1], 16) & 0xFFFF_FFFF_F000
+    assert int(rows[own.pid][3], 16) & ~0xFFF == table
 
 
 @pytest.mark.parametrize("words", [["attach", "SOCKET", "check"], ["check", "--guest", "SOCKET"]], ids=" ".join)
@@ -304,12 +330,12 @@ def test_save_and_check_the_core(own: Guest, tmp_path: Path) -> None:
 
 
 def test_explain(own: Guest) -> None:
-    """With the vmlinux the order record is read; without one that is said."""
-    said = own.attach("explain", hex(own.area), "--vmlinux", KERNEL / "vmlinux").ok()
-    assert f"{own.area:#x} in process {own.pid}" in said
-    assert "VMA      not known" in said and "chosen   order" in said
-    without = own.attach("explain", hex(own.area))
-    assert without.status == 2 and "no vmlinux" in without.out
+    """The VMA and the order record, by the kernel's own symbols and by those of a vmlinux."""
+    for symbols in ([], ["--vmlinux", KERNEL / "vmlinux"]):
+        said = own.attach("explain", hex(own.area), *symbols).ok()
+        assert f"{own.area:#x} in process {own.pid} (mine)" in said
+        assert f"VMA      {own.area:#x}-{own.area + 4 * LAYOUT.block:#x} rw-p" in said
+        assert "chosen   order" in said
 
 
 def test_symbols_make_more_rules(own: Guest, tmp_path: Path) -> None:
@@ -343,7 +369,36 @@ def test_error_in_the_user_half(own: Guest, tmp_path: Path) -> None:
     (row,) = (row for row in own.rows("--pid", str(own.pid)) if row["va"] == behind - LAYOUT.page)
     with own.planted(row["table"] + 8 * (row["index"] + 1)):
         status, report = checked(own, tmp_path, "--pid", str(own.pid))
-    assert (status, errors(report)) == (1, [("A7", behind)])
+    # No VMA is there either.
+    assert (status, errors(report)) == (1, [("A7", behind), ("L8", behind)])
+
+
+def test_rules_of_linux_without_an_agent(own: Guest, tmp_path: Path) -> None:
+    """The VMAs come from the kernel's own structures: a hole in a contiguous block is found, and a page outside them."""
+    where = {"isolated": {"offset": 0}}
+    size = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled"
+    own.command("release", process=own.process)
+    own.command("write_file", path=size, text="always")
+    area = own.op(own.process, "mmap", length=2 * LAYOUT.block, place=where)["mapped"]["address"]
+    own.op(own.process, "touch", address=area, length=2 * LAYOUT.block, access="write", order="forward")
+    own.command("write_file", path=size, text="never")
+    own.command("checkpoint", process=own.process, nonce=NONCE, smaps=False)
+    rows = {row["va"]: row for row in own.rows("--pid", str(own.pid))}
+    hole, last = rows[area + 3 * LAYOUT.page], rows[area + 2 * LAYOUT.block - LAYOUT.page]
+    assert hole["word"] >> 52 & 1, "the block is not folded"
+    assert checked(own, tmp_path, "--pid", str(own.pid))[0] == 0
+    with own.ram() as memory:
+        at = hole["table"] + 8 * hole["index"] - RAM
+        memory[at : at + 8] = bytes(8)
+        status, report = checked(own, tmp_path, "--pid", str(own.pid))
+        memory[at : at + 8] = hole["word"].to_bytes(8, "little")
+    assert (status, errors(report)) == (1, [("L1", area)])
+    # The page behind the area is in no VMA.
+    outside = last["word"] & ~(1 << 52)
+    with own.planted(last["table"] + 8 * (last["index"] + 1), outside):
+        status, report = checked(own, tmp_path, "--pid", str(own.pid))
+    assert status == 1 and ("L8", area + 2 * LAYOUT.block) in errors(report)
+    assert checked(own, tmp_path, "--pid", str(own.pid))[0] == 0
 
 
 def test_what_changes_is_no_error(own: Guest, tmp_path: Path) -> None:

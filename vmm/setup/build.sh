@@ -69,7 +69,7 @@ rust=$(rustc -vV | sha256sum | cut -c1-8)
 guest_rust=$("$(guest_rustc)" -vV | sha256sum | cut -c1-8)
 sources=(Cargo.toml Cargo.lock guest/protocol)
 # All that the command depends on.
-command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/join vmm/kvm vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/verdict)
+command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/join vmm/kvm vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/structures vmm/verdict)
 built command "$(content "${command_sources[@]}")-$rust" build_command
 command=$built
 built agent "$(content "${sources[@]}" guest/build.sh guest/agent)-$guest_rust" build_agent

@@ -8,7 +8,7 @@ cd "$ROOT"
 
 # The machines' own tests boot guests: with the pinned kernel and the rig's initramfs, and none may be left out.
 export FOLIOSCOPE_TEST_IMAGE=$OUT/kernel-4k/Image FOLIOSCOPE_TEST_INITRD=$OUT/initramfs.cpio FOLIOSCOPE_TEST_REQUIRE_GUEST=1
-features=machine/guest-tests
+features=machine/guest-tests,structures/guest-tests
 if [ "$(uname -m)" = aarch64 ]; then
     carried=''
     [ ! -w /dev/kvm ] || features+=,kvm/guest-tests

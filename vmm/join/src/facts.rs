@@ -44,9 +44,10 @@ impl Facts {
             contpte: Some(symbols.has_contpte()),
             image: runs("_text").zip(runs("_end")),
             rodata_full: runs("rodata_full"),
-            rodata_alone: ["_debug_pagealloc_enabled", "__kfence_pool", "rsi_present"]
-                .iter()
-                .all(|name| symbols.address(name).is_none()),
+            rodata_alone: symbols.has_variables()
+                && ["_debug_pagealloc_enabled", "__kfence_pool", "rsi_present"]
+                    .iter()
+                    .all(|name| symbols.address(name).is_none()),
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod banner;
 mod judge;
+mod known;
 mod settle;
 
 use std::path::Path;
@@ -15,6 +16,7 @@ use linux::symbols::Symbols;
 use machine::qemu::attach::{Attached, Found};
 use snapshot::{Cpu, Memory, Notes, Process, Snapshot};
 use stage1::{Half, PhysMemory, Regime};
+use structures::{Kernel, View};
 
 use crate::{kernel_half, pages, user_pages, Error, Extent, Facts};
 
@@ -35,6 +37,8 @@ const IN_USER_MODE: &str = "in_user_mode";
 pub struct Foreign {
     attached: Attached,
     symbols: Option<Symbols>,
+    /// What the kernel's memory says of its symbols and types, or why it says nothing; once it was looked for.
+    kernel: Option<Result<Kernel, String>>,
     /// `uname -r`, once it was seen.
     release: Option<String>,
     /// How often the guest was stopped, and for how long at most.
@@ -63,6 +67,7 @@ impl Foreign {
         Ok(Self {
             attached: Attached::to(socket).map_err(refused)?,
             symbols,
+            kernel: None,
             release: None,
             stops: (0, Duration::ZERO),
         })
@@ -80,17 +85,31 @@ impl Foreign {
     /// # Errors
     /// Where QEMU fails us, or the vmlinux is another kernel's.
     pub fn instant(&mut self) -> Result<Instant, Error> {
+        if self.kernel.is_none() {
+            // What is found then serves every instant.
+            let first = self.look()?;
+            self.find_kernel(&first);
+        }
+        self.look()
+    }
+
+    fn look(&mut self) -> Result<Instant, Error> {
         let look = self.attached.look().map_err(refused)?;
-        let facts = Facts::new(self.symbols.as_ref(), &look.cpus);
+        let kernel = self.kernel.as_ref().and_then(|kernel| kernel.as_ref().ok());
+        let own = kernel.map(|kernel| &kernel.symbols);
+        let facts = Facts::new(self.symbols.as_ref().or(own), &look.cpus);
         let memory = look.memory();
         let extent = Extent { kernel: true };
         let _ = pages(memory, &look.cpus, None, facts, extent);
-        let processes = processes(&look.cpus);
+        let mut processes = processes(&look.cpus);
         for process in &processes {
             let cpu = process.cpu.and_then(|index| look.cpus.get(index));
             let _ = cpu.map(|cpu| user_pages(memory, cpu));
         }
         let upper = kernel_half(&look.cpus);
+        if let (Some(kernel), Some(upper)) = (kernel, &upper) {
+            known::name(kernel, View { memory, upper }, &look.cpus, &mut processes);
+        }
         let idle = look.cpus.iter();
         let idle = idle.map(|cpu| upper.is_some_and(|upper| idles(memory, &upper, cpu)));
         let (idle, ran_ns) = (idle.collect(), look.ran_ns.clone());
@@ -112,6 +131,77 @@ impl Foreign {
             ran_ns,
             idle,
         })
+    }
+
+    /// Looks for the kernel's symbols and types in its memory: what is there does not change while it runs.
+    fn find_kernel(&mut self, first: &Instant) {
+        let cpus = &first.snapshot.cpus;
+        // In user mode VBAR_EL1 may be that of KPTI's trampoline.
+        let vbar = |cpu: &Cpu| cpu.system.vbar_el1.filter(|_| cpu.el() == 1);
+        let (Some(upper), Some(vbar)) = (kernel_half(cpus), cpus.iter().find_map(vbar)) else {
+            return;
+        };
+        let memory = banner::Both {
+            tables: &first.snapshot.memory,
+            data: &self.attached.memory(),
+        };
+        let found = Kernel::find(&memory, &upper, vbar);
+        self.kernel = Some(found.map_err(|error| error.to_string()));
+    }
+
+    /// What the kernel's memory says of its symbols and types, or why it says nothing.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn kernel(&self) -> Result<&Kernel, String> {
+        match &self.kernel {
+            Some(found) => found.as_ref().map_err(Clone::clone),
+            None => Err("no CPU was in the kernel when it was looked for".into()),
+        }
+    }
+
+    /// All tasks of the guest at one instant.
+    ///
+    /// # Errors
+    /// Where QEMU fails us, or the kernel's structures are not to be had.
+    pub fn tasks(&mut self) -> Result<Vec<structures::tasks::Process>, Error> {
+        let mut why = String::new();
+        for _ in 0..LOOKS {
+            self.instant()?;
+            let kernel = match &self.kernel {
+                Some(Ok(kernel)) => kernel,
+                Some(Err(never)) => return Err(no_tasks(never)),
+                None => {
+                    "every CPU was in user mode, where VBAR_EL1 may be the trampoline's"
+                        .clone_into(&mut why);
+                    continue;
+                }
+            };
+            let look = self.attached.look().map_err(refused)?;
+            let upper = kernel_half(&look.cpus);
+            let tasks = upper.map(|upper| {
+                let memory = look.memory();
+                structures::tasks::processes(
+                    kernel,
+                    View {
+                        memory,
+                        upper: &upper,
+                    },
+                )
+            });
+            look.end().map_err(refused)?;
+            match tasks {
+                Some(Ok(tasks)) => return Ok(tasks),
+                // The list was just being changed.
+                Some(Err(error)) => why = error.to_string(),
+                None => "no CPU showed the kernel's tables".clone_into(&mut why),
+            }
+            if !self.attached.ran() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(no_tasks(&why))
     }
 
     /// An instant that shows the process with this pid, or any, if one can be had soon: a CPU with work to do may be
@@ -206,6 +296,10 @@ impl Foreign {
 /// Nothing of ours is lost with somebody else's guest: it is a refusal, in a sentence.
 fn refused(error: machine::qemu::attach::AttachError) -> Error {
     Error::Input(error.to_string())
+}
+
+fn no_tasks(why: &str) -> Error {
+    Error::Input(format!("the guest's tasks were not read: {why}"))
 }
 
 /// The processes that CPUs are in user mode with, each once.

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
 use object::{Endianness, Object, ReadCache};
 
+use crate::kallsyms::Table;
+
 /// Symbols of one vmlinux, at the addresses it was linked at.
 #[derive(Debug)]
 pub struct Symbols {
@@ -176,16 +178,48 @@ impl Symbols {
         if by_address.is_empty() {
             return Err(stripped());
         }
+        let mut symbols = Symbols::sorted(path.to_owned(), strings.to_vec(), by_address);
+        symbols.build_id = build_id.map(|bytes| BuildId(bytes.to_vec()));
+        Ok(symbols)
+    }
+
+    fn sorted(path: PathBuf, names: Vec<u8>, mut by_address: Vec<(u64, u32)>) -> Symbols {
         by_address.sort_unstable();
         let mut by_name: Vec<u32> = (0..by_address.len() as u32).collect();
-        by_name.sort_unstable_by_key(|&index| name_at(strings, by_address[index as usize].1));
-        Ok(Symbols {
-            path: path.to_owned(),
-            build_id: build_id.map(|bytes| BuildId(bytes.to_vec())),
-            names: strings.to_vec(),
+        by_name.sort_unstable_by_key(|&index| name_at(&names, by_address[index as usize].1));
+        Symbols {
+            path,
+            build_id: None,
+            names,
             by_address,
             by_name,
-        })
+        }
+    }
+
+    /// The symbols that a running kernel has of itself, at the addresses where they run.
+    pub fn of_running(table: Table) -> Symbols {
+        let path = PathBuf::from("the kernel's own symbol table");
+        Symbols::sorted(path, table.names, table.symbols)
+    }
+
+    pub(crate) fn set_build_id(&mut self, build_id: Option<BuildId>) {
+        self.build_id = build_id;
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
+    /// Whether variables are among them. A running kernel without `CONFIG_KALLSYMS_ALL` knows only its functions: that
+    /// a variable is not there then says nothing.
+    pub fn has_variables(&self) -> bool {
+        self.address("init_mm").is_some()
     }
 
     /// The GNU build id, if the file has one.

@@ -3,6 +3,8 @@
 //! The format is `show_map_vma()` in the kernel's `fs/proc/task_mmu.c`. Names are taken as they
 //! come (spaces, ` (deleted)`, `\012` escapes); everything before them must be exact.
 
+use std::fmt;
+
 use serde::Serialize;
 
 /// Behind every user address that any arm64 kernel has.
@@ -160,6 +162,30 @@ impl Vma {
     /// `mm` or `io` of VmFlags); `None` without VmFlags.
     pub fn pfn_mapped(&self) -> Option<bool> {
         Some(self.flag("pf")? || self.flag("mm")? || self.flag("io")?)
+    }
+}
+
+/// As `/proc/PID/smaps` has it, but for what it counts: the line, and `VmFlags` where they are known.
+impl fmt::Display for Vma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (major, minor) = self.device;
+        write!(
+            f,
+            "{:08x}-{:08x} {} {:08x} {major:02x}:{minor:02x} {}",
+            self.start,
+            self.end,
+            self.permissions.text(),
+            self.offset,
+            self.inode
+        )?;
+        if !self.name.is_empty() {
+            write!(f, " {}", self.name)?;
+        }
+        f.write_str("\n")?;
+        match &self.flags {
+            Some(flags) => writeln!(f, "VmFlags: {}", flags.join(" ")),
+            None => Ok(()),
+        }
     }
 }
 

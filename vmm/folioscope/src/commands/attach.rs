@@ -8,7 +8,7 @@ use join::kernel_half;
 use serde_json::json;
 
 use super::output::say;
-use super::{check, dump, explain, save, Outcome};
+use super::{check, dump, explain, ps, save, Outcome};
 use crate::source::{ask, is_ours};
 use crate::{Error, EXIT_OK};
 
@@ -33,6 +33,7 @@ enum What {
     Dump(dump::Dump),
     Explain(explain::Explain),
     Save(save::Save),
+    Ps(ps::Ps),
 }
 
 impl Attach {
@@ -60,6 +61,14 @@ impl Attach {
                 }
                 save.run()
             }
+            Some(What::Ps(mut ps)) => {
+                if ps.guest.replace(socket).is_some() {
+                    return Err(Error::Input(
+                        "expected one guest and found two: leave out --guest behind attach".into(),
+                    ));
+                }
+                ps.run()
+            }
         }
     }
 }
@@ -85,6 +94,13 @@ fn found(socket: &Path) -> Outcome {
     let instant = guest.instant_at_work(None)?;
     let (stops, longest) = guest.stops;
     let found = guest.found().clone();
+    let symbols = match guest.kernel() {
+        Ok(kernel) => format!(
+            "{} symbols and its types, in its memory",
+            kernel.symbols.len()
+        ),
+        Err(why) => why,
+    };
     // It is not needed any more, whoever reads what follows, and however slowly.
     drop(guest);
     let snapshot = instant.snapshot;
@@ -116,6 +132,7 @@ fn found(socket: &Path) -> Outcome {
         "kernel   Linux {release}, {} KiB pages",
         notes.page_size / 1024
     );
+    say!("symbols  {symbols}");
     for (cpu, idle) in snapshot.cpus.iter().zip(&instant.idle) {
         say!(
             "CPU {:<4} EL{}{} PC {:#018x} TTBR0_EL1 {:#018x} TTBR1_EL1 {:#018x} CONTEXTIDR_EL1 {}",

@@ -17,6 +17,7 @@ mod check;
 mod dump;
 mod explain;
 mod output;
+mod ps;
 mod rules;
 mod run;
 mod save;
@@ -63,6 +64,7 @@ enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Save(save::Save),
+    Ps(ps::Ps),
     /// Print the JSON schema of reports
     #[command(after_help = "Example: folioscope schema > folioscope.schema.json")]
     Schema,
@@ -117,6 +119,7 @@ fn run(command: Command) -> Outcome {
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
         Command::Save(save) => save.run(),
+        Command::Ps(ps) => ps.run(),
         Command::Schema => output::line(format_args!("{:#}", verdict::schema())).map(|()| EXIT_OK),
         Command::Rules(rules) => rules.run(),
         Command::Completions { shell } => {

@@ -115,9 +115,9 @@ fn release(text: &[u8]) -> Option<String> {
 }
 
 /// Tables of one instant, and whatever else of another.
-struct Both<'a, T: ?Sized, D: ?Sized> {
-    tables: &'a T,
-    data: &'a D,
+pub(super) struct Both<'a, T: ?Sized, D: ?Sized> {
+    pub(super) tables: &'a T,
+    pub(super) data: &'a D,
 }
 
 impl<T: PhysMemory + ?Sized, D: PhysMemory + ?Sized> PhysMemory for Both<'_, T, D> {

@@ -7,12 +7,15 @@ use verdict::{
     Severity, Step,
 };
 
+use super::known;
 use super::settle::Sight;
 use super::IN_USER_MODE;
 use crate::{judge_kernel_half, kernel_half, Error, Subject};
 
 /// What needs more than the tables.
-const NEED_MORE: &str = "L1, L3, L4, L5, L6, L8, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and there is no agent in this guest to give them";
+const NEED_VMAS: &str = "L1, L3, L4, L5, L6, L8, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and there is no agent in this guest to give them";
+/// What needs more than tables and VMAs.
+const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and there is no agent in this guest to tell";
 
 /// One of the judged.
 #[derive(Debug)]
@@ -73,15 +76,21 @@ fn process_of(snapshot: &Snapshot, process: &Captured) -> Result<ProcessVerdict,
             name: process.name.clone(),
         },
         regime: &subject.regime,
-        vmas: &[],
+        vmas: &subject.vmas,
         orders: None,
         expectations: &[],
         // Linux's rules on user memory begin with the VMAs.
-        release: None,
-        contpte: None,
+        release: subject.release.filter(|_| !subject.vmas.is_empty()),
+        contpte: subject.contpte,
     };
     let mut verdict = judge(&snapshot.memory, &input);
-    verdict.notes = vec![NEED_MORE.into()];
+    if subject.vmas.is_empty() {
+        let why = known::why_not(process);
+        let why = why.map_or(String::new(), |why| format!(" ({why})"));
+        verdict.notes = vec![format!("{NEED_VMAS}{why}")];
+    } else {
+        verdict.notes.push(NEED_MORE.into());
+    }
     Ok(verdict)
 }
 

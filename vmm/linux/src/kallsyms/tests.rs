@@ -1,0 +1,198 @@
+//! Tables as `scripts/kallsyms.c` writes them, made here from names and addresses, and found again.
+
+use super::*;
+
+const BASE: u64 = 0xffff_8000_8000_0000;
+
+/// How a release writes its tables.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    /// To 6.18: aligned to 8, offsets from a base.
+    Based,
+    /// From 6.19: aligned to 4, offsets from their own place.
+    Placed,
+}
+
+/// Two letters become one token where they are these; each letter is its own.
+const PAIRS: [(u8, &[u8; 2]); 4] = [(1, b"__"), (2, b"st"), (200, b"er"), (255, b"_t")];
+
+fn tokens() -> Vec<Vec<u8>> {
+    (0..=255u8)
+        .map(|code| match PAIRS.iter().find(|(pair, _)| *pair == code) {
+            Some((_, letters)) => letters.to_vec(),
+            // Letters that no name has may have any token, or none.
+            None if code.is_ascii_graphic() => vec![code],
+            None => vec![],
+        })
+        .collect()
+}
+
+fn compress(name: &str) -> Vec<u8> {
+    let (mut out, mut rest) = (vec![], name.as_bytes());
+    while let Some((&first, behind)) = rest.split_first() {
+        let pair = PAIRS
+            .iter()
+            .find(|(_, letters)| rest.starts_with(&letters[..]));
+        (out, rest) = match pair {
+            Some((code, _)) => ([out, vec![*code]].concat(), &rest[2..]),
+            None => ([out, vec![first]].concat(), behind),
+        };
+    }
+    out
+}
+
+/// A stretch with `noise` bytes of no meaning, the tables, and the same again.
+fn stretch(shape: Shape, symbols: &[(u64, String)], noise: usize) -> Stretch {
+    let alignment = match shape {
+        Shape::Based => 8,
+        Shape::Placed => 4,
+    };
+    let mut bytes: Vec<u8> = (0..noise).map(|at| (at * 37 + 11) as u8).collect();
+    let align = |bytes: &mut Vec<u8>, to: usize| bytes.resize(bytes.len().next_multiple_of(to), 0);
+    align(&mut bytes, alignment);
+    bytes.extend((symbols.len() as u32).to_le_bytes());
+    align(&mut bytes, alignment);
+    let (names, mut markers) = (bytes.len(), vec![]);
+    for (at, (_, name)) in symbols.iter().enumerate() {
+        if at % STRIDE == 0 {
+            markers.push((bytes.len() - names) as u32);
+        }
+        let compressed = compress(&format!("T{name}"));
+        match compressed.len() {
+            short @ ..=0x7f => bytes.push(short as u8),
+            long => bytes.extend([long as u8 & 0x7f | 0x80, (long >> 7) as u8]),
+        }
+        bytes.extend(compressed);
+    }
+    align(&mut bytes, alignment);
+    markers
+        .iter()
+        .for_each(|marker| bytes.extend(marker.to_le_bytes()));
+    align(&mut bytes, alignment);
+    let (table, mut index) = (bytes.len(), vec![]);
+    for token in tokens() {
+        index.push((bytes.len() - table) as u16);
+        bytes.extend(token);
+        bytes.push(0);
+    }
+    align(&mut bytes, alignment);
+    index
+        .iter()
+        .for_each(|begins| bytes.extend(begins.to_le_bytes()));
+    align(&mut bytes, alignment);
+    let lowest = symbols.iter().map(|(address, _)| *address).min().unwrap();
+    for (address, _) in symbols {
+        let from = match shape {
+            Shape::Based => lowest,
+            Shape::Placed => BASE + bytes.len() as u64,
+        };
+        bytes.extend((address.wrapping_sub(from) as u32).to_le_bytes());
+    }
+    align(&mut bytes, 8);
+    if let Shape::Based = shape {
+        bytes.extend(lowest.to_le_bytes());
+    }
+    bytes.extend((0..noise).map(|at| (at * 101 + 3) as u8));
+    Stretch { base: BASE, bytes }
+}
+
+fn symbols(count: u64) -> Vec<(u64, String)> {
+    let long = "a_very_long_name_".repeat(12);
+    (0..count)
+        .map(|at| {
+            let name = match at % 7 {
+                0 => format!("vectors_{at}"),
+                1 => format!("__start_{at}"),
+                2 => format!("{long}{at}"),
+                _ => format!("folio_test_large_{at}"),
+            };
+            (BASE + 0x1_0000 + at * 36, name)
+        })
+        .collect()
+}
+
+fn named(table: &Table) -> Vec<(u64, String)> {
+    let name = |&(address, at): &(u64, u32)| {
+        let rest = &table.names[at as usize..];
+        let end = memchr::memchr(0, rest).unwrap();
+        (address, String::from_utf8(rest[..end].to_vec()).unwrap())
+    };
+    table.symbols.iter().map(name).collect()
+}
+
+#[test]
+fn tables_of_every_shape_and_size_are_found() {
+    for shape in [Shape::Based, Shape::Placed] {
+        for (count, noise) in [
+            (1, 0),
+            (2, 5),
+            (255, 64),
+            (256, 1),
+            (257, 4096),
+            (3000, 777),
+        ] {
+            let symbols = symbols(count);
+            let found = find(&stretch(shape, &symbols, noise))
+                .unwrap_or_else(|| panic!("{shape:?}: {count} symbols behind {noise} bytes"));
+            assert_eq!(
+                named(&found),
+                symbols,
+                "{shape:?}: {count} symbols behind {noise} bytes"
+            );
+        }
+    }
+}
+
+#[test]
+fn symbols_below_the_tables_and_above_them_have_their_addresses() {
+    for shape in [Shape::Based, Shape::Placed] {
+        // .text lies before the tables, .data and .bss behind them.
+        let symbols = vec![
+            (BASE - (30 << 20), "_text".to_owned()),
+            (BASE - (30 << 20), "vectors".to_owned()),
+            (BASE + (40 << 20), "init_mm".to_owned()),
+        ];
+        assert_eq!(
+            named(&find(&stretch(shape, &symbols, 100)).unwrap()),
+            symbols
+        );
+    }
+}
+
+#[test]
+fn a_table_that_does_not_agree_with_itself_is_none() {
+    let symbols = symbols(600);
+    let good = stretch(Shape::Based, &symbols, 128);
+    let index_of = |needle: &[u8]| memmem::find(&good.bytes, needle).unwrap();
+    let broken = |at: usize, value: u8| {
+        let mut bad = good.clone();
+        assert_ne!(bad.bytes[at], value);
+        bad.bytes[at] = value;
+        find(&bad)
+    };
+    let count = index_of(&600u32.to_le_bytes());
+    assert_eq!(
+        broken(count + 1, 0),
+        None,
+        "fewer names than the markers say"
+    );
+    let zero = index_of(DIGITS);
+    assert_eq!(
+        broken(zero + 300, b'x'),
+        None,
+        "a token less than the index has"
+    );
+    let last = good.bytes.len() - 128 - 8;
+    assert_eq!(&good.bytes[last..last + 8], (BASE + 0x1_0000).to_le_bytes());
+    let mut cut = good.clone();
+    cut.bytes.truncate(last - 4 * 300);
+    assert_eq!(find(&cut), None, "half of the offsets");
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is() {
+    let none = |bytes: Vec<u8>| find(&Stretch { base: BASE, bytes });
+    assert_eq!(none(vec![]), None);
+    assert_eq!(none(vec![0; 1 << 16]), None);
+    assert_eq!(none(DIGITS.repeat(500)), None);
+}

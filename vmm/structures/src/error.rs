@@ -1,0 +1,32 @@
+//! Why a structure could not be read.
+
+/// A structure that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StructureError {
+    /// The kernel's types are not to be had.
+    #[error("the kernel's types were not found in its memory (CONFIG_DEBUG_INFO_BTF): {0}")]
+    NoTypes(String),
+    /// A symbol, type or member that this kernel does not have.
+    #[error("this kernel has no {0}, so what needs it was not read")]
+    Missing(String),
+    /// Memory that a pointer leads to and that is not there.
+    #[error("{what} at 0x{va:016x} could not be read: {why}")]
+    Unreadable {
+        /// What was to be read.
+        what: &'static str,
+        /// Its virtual address.
+        va: u64,
+        /// Why not.
+        why: String,
+    },
+    /// Something that cannot be as it is: read in the middle of an update, or overwritten.
+    #[error("{what} at 0x{va:016x} makes no sense: {why}")]
+    Inconsistent {
+        /// What was read.
+        what: &'static str,
+        /// Its virtual address.
+        va: u64,
+        /// Why it cannot be so.
+        why: String,
+    },
+}

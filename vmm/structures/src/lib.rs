@@ -1,0 +1,16 @@
+//! A Linux guest's own structures, read from its memory without its help.
+//!
+//! [`Kernel`] knows where things are (the kernel's symbol table, [`linux::kallsyms`]) and what they look like (its
+//! BTF, [`types`]); both lie in guest memory. From it come all tasks ([`tasks`]) and the VMAs of each address space
+//! ([`vmas`]), in the words of `/proc/PID/smaps`. No offset of any structure is written here: what a kernel does not
+//! have is [`StructureError::Missing`], named, and never guessed.
+
+mod error;
+mod kernel;
+pub mod maple;
+pub mod tasks;
+pub mod types;
+pub mod vmas;
+
+pub use error::StructureError;
+pub use kernel::{Kernel, View};

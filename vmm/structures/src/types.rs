@@ -1,0 +1,166 @@
+//! The kernel's types, from the BTF that lies in its own memory: sizes, members, enumerators.
+
+use btf_rs::{Btf, BtfType, Type};
+
+use crate::StructureError;
+
+/// The types of one kernel.
+pub struct Types(Btf);
+
+impl std::fmt::Debug for Types {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Types")
+    }
+}
+
+/// Where a member lies in its structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Bytes from the start of the structure.
+    pub offset: u64,
+    /// Bytes that it takes.
+    pub size: u64,
+    /// How many elements it has; 1 where it is no array.
+    pub elements: u64,
+}
+
+/// Typedefs and qualifiers before a type, and anonymous members within it, go no deeper in any kernel.
+const DEPTH: usize = 16;
+
+impl Types {
+    /// Reads the bytes from `__start_BTF` to `__stop_BTF`.
+    ///
+    /// # Errors
+    /// Where they are not BTF.
+    pub fn parse(bytes: &[u8]) -> Result<Types, StructureError> {
+        Btf::from_bytes(bytes)
+            .map(Types)
+            .map_err(|error| StructureError::NoTypes(error.to_string()))
+    }
+
+    fn structure(&self, name: &str) -> Result<btf_rs::Struct, StructureError> {
+        let found = self.0.resolve_types_by_name(name).unwrap_or_default();
+        found
+            .into_iter()
+            .find_map(|found| match found {
+                Type::Struct(it) | Type::Union(it) => Some(it),
+                _ => None,
+            })
+            .ok_or_else(|| StructureError::Missing(format!("struct {name}")))
+    }
+
+    /// Bytes of a structure.
+    ///
+    /// # Errors
+    /// Where the kernel has none of this name.
+    pub fn size(&self, structure: &str) -> Result<u64, StructureError> {
+        Ok(self.structure(structure)?.size() as u64)
+    }
+
+    /// A member of a structure; `path` leads through named members by dots (`f_path.dentry`), and through anonymous ones
+    /// by itself.
+    ///
+    /// # Errors
+    /// Where the kernel has none such.
+    pub fn member(&self, structure: &str, path: &str) -> Result<Member, StructureError> {
+        let mut inside = Some(self.structure(structure)?);
+        let mut offset = 0;
+        let mut found = None;
+        for name in path.split('.') {
+            let missing = || StructureError::Missing(format!("struct {structure} with {path}"));
+            let outer = inside.ok_or_else(missing)?;
+            let (bits, kind) = self.find(&outer, name, DEPTH).ok_or_else(missing)?;
+            offset += bits;
+            found = Some(kind.clone());
+            inside = match kind {
+                Type::Struct(it) | Type::Union(it) => Some(it),
+                _ => None,
+            };
+        }
+        let kind = found.unwrap_or(Type::Void);
+        let (size, elements) = self.extent(&kind, DEPTH);
+        Ok(Member {
+            offset: offset / 8,
+            size,
+            elements,
+        })
+    }
+
+    /// Bits from the start of `outer` to its member `name`, and the member's type without typedefs and qualifiers.
+    fn find(&self, outer: &btf_rs::Struct, name: &str, depth: usize) -> Option<(u64, Type)> {
+        let depth = depth.checked_sub(1)?;
+        outer.members.iter().find_map(|member| {
+            let here = u64::from(member.bit_offset());
+            let kind = self.plain(self.0.resolve_chained_type(member).ok()?, DEPTH)?;
+            match self.0.resolve_name(member).unwrap_or_default().as_str() {
+                found if found == name => Some((here, kind)),
+                "" => match kind {
+                    Type::Struct(it) | Type::Union(it) => {
+                        let (bits, kind) = self.find(&it, name, depth)?;
+                        Some((here + bits, kind))
+                    }
+                    _ => None,
+                },
+                _ => None,
+            }
+        })
+    }
+
+    fn plain(&self, kind: Type, depth: usize) -> Option<Type> {
+        let depth = depth.checked_sub(1)?;
+        let next = match &kind {
+            Type::Typedef(it) => self.0.resolve_chained_type(it),
+            Type::Volatile(it) | Type::Const(it) | Type::Restrict(it) => {
+                self.0.resolve_chained_type(it)
+            }
+            Type::TypeTag(it) => self.0.resolve_chained_type(it),
+            _ => return Some(kind),
+        };
+        self.plain(next.ok()?, depth)
+    }
+
+    /// Bytes and elements.
+    fn extent(&self, kind: &Type, depth: usize) -> (u64, u64) {
+        let Some(depth) = depth.checked_sub(1) else {
+            return (0, 1);
+        };
+        match kind {
+            Type::Ptr(_) => (8, 1),
+            Type::Int(it) => (it.size() as u64, 1),
+            Type::Struct(it) | Type::Union(it) => (it.size() as u64, 1),
+            Type::Enum(it) => (it.size() as u64, 1),
+            Type::Enum64(it) => (it.size() as u64, 1),
+            Type::Array(it) => {
+                let element = self.0.resolve_chained_type(it).ok();
+                let element = element.and_then(|kind| self.plain(kind, DEPTH));
+                let each = element.map_or(0, |kind| self.extent(&kind, depth).0);
+                (each * it.len() as u64, it.len() as u64)
+            }
+            _ => (0, 1),
+        }
+    }
+
+    /// The value of an enumerator of a named enumeration.
+    ///
+    /// # Errors
+    /// Where the kernel has none such.
+    pub fn enumerator(&self, enumeration: &str, name: &str) -> Result<u64, StructureError> {
+        let named = |member: &dyn BtfType| self.0.resolve_name(member).is_ok_and(|it| it == name);
+        let found = self.0.resolve_types_by_name(enumeration);
+        found
+            .unwrap_or_default()
+            .iter()
+            .find_map(|found| match found {
+                Type::Enum(it) => {
+                    let mut members = it.members.iter();
+                    members.find(|it| named(*it)).map(|it| u64::from(it.val()))
+                }
+                Type::Enum64(it) => {
+                    let mut members = it.members.iter();
+                    members.find(|it| named(*it)).map(btf_rs::Enum64Member::val)
+                }
+                _ => None,
+            })
+            .ok_or_else(|| StructureError::Missing(format!("{name} in enum {enumeration}")))
+    }
+}

@@ -1,0 +1,335 @@
+//! The VMAs of an address space, in the words of `/proc/PID/smaps`.
+
+use linux::vma::{Permissions, Vma};
+use stage1::PhysMemory;
+
+use crate::kernel::View;
+use crate::maple;
+use crate::types::Member;
+use crate::{Kernel, StructureError};
+
+/// The kernel's own names of its flags (include/trace/events/mmflags.h), and what smaps calls them
+/// (`show_smap_vma_flags()`, fs/proc/task_mmu.c).
+const MNEMONICS: [(&str, &str); 29] = [
+    ("read", "rd"),
+    ("write", "wr"),
+    ("exec", "ex"),
+    ("shared", "sh"),
+    ("mayread", "mr"),
+    ("maywrite", "mw"),
+    ("mayexec", "me"),
+    ("mayshare", "ms"),
+    ("growsdown", "gd"),
+    ("pfnmap", "pf"),
+    ("locked", "lo"),
+    ("io", "io"),
+    ("seqread", "sr"),
+    ("randread", "rr"),
+    ("dontcopy", "dc"),
+    ("dontexpand", "de"),
+    ("lockonfault", "lf"),
+    ("account", "ac"),
+    ("noreserve", "nr"),
+    ("hugetlb", "ht"),
+    ("sync", "sf"),
+    ("wipeonfork", "wf"),
+    ("dontdump", "dd"),
+    ("mixedmap", "mm"),
+    ("hugepage", "hg"),
+    ("nohugepage", "nh"),
+    ("mergeable", "mg"),
+    ("uffd_missing", "um"),
+    ("uffd_wp", "uw"),
+];
+/// Names that a path may have; deeper ones are cut short.
+const DEEPEST: usize = 256;
+/// `NAME_MAX`.
+const LONGEST: u64 = 255;
+
+/// What this kernel's VMAs look like.
+#[derive(Debug)]
+pub struct Layout {
+    tree: maple::Layout,
+    mm_mt: Member,
+    lock: Member,
+    start_brk: Member,
+    brk: Member,
+    start_stack: Member,
+    vm_start: Member,
+    vm_end: Member,
+    vm_flags: Member,
+    vm_pgoff: Member,
+    vm_file: Member,
+    vm_ops: Member,
+    vm_private_data: Member,
+    mapping_name: Member,
+    special_ops: Option<u64>,
+    files: Files,
+    /// Bits of `vm_flags`, and what smaps calls them.
+    flags: Vec<(u64, &'static str)>,
+}
+
+/// What leads from a file to its name.
+#[derive(Debug)]
+struct Files {
+    inode: Member,
+    dentry: Member,
+    mount: Member,
+    number: Member,
+    super_block: Member,
+    device: Member,
+    name: Member,
+    name_length: Member,
+    parent: Member,
+    hashed: Member,
+    mnt: Member,
+    mnt_root: Member,
+    mnt_parent: Member,
+    mnt_mountpoint: Member,
+}
+
+impl Layout {
+    /// As this kernel has it.
+    ///
+    /// # Errors
+    /// What it does not have.
+    pub fn new<M: PhysMemory + ?Sized>(
+        kernel: &Kernel,
+        view: View<'_, M>,
+    ) -> Result<Layout, StructureError> {
+        let mm = |path| kernel.types.member("mm_struct", path);
+        let vma = |path| kernel.types.member("vm_area_struct", path);
+        Ok(Layout {
+            tree: maple::Layout::new(&kernel.types)?,
+            mm_mt: mm("mm_mt")?,
+            lock: mm("mmap_lock.count.counter")?,
+            start_brk: mm("start_brk")?,
+            brk: mm("brk")?,
+            start_stack: mm("start_stack")?,
+            vm_start: vma("vm_start")?,
+            vm_end: vma("vm_end")?,
+            vm_flags: vma("vm_flags")?,
+            vm_pgoff: vma("vm_pgoff")?,
+            vm_file: vma("vm_file")?,
+            vm_ops: vma("vm_ops")?,
+            vm_private_data: vma("vm_private_data")?,
+            mapping_name: kernel.types.member("vm_special_mapping", "name")?,
+            special_ops: kernel.symbols.address("special_mapping_vmops"),
+            files: Files::new(kernel)?,
+            flags: flags(kernel, view)?,
+        })
+    }
+
+    /// Whether anybody holds the address space's lock (`mmap_lock`), to read or to write: its VMAs are then perhaps not
+    /// those of its tables, since munmap() takes the VMAs away first, and may sleep before the pages follow.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn is_locked<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        mm: u64,
+    ) -> Result<bool, StructureError> {
+        Ok(view.number("an address space's lock", mm, self.lock)? != 0)
+    }
+
+    /// The VMAs of the address space whose `struct mm_struct` is at `mm`, by address.
+    ///
+    /// # Errors
+    /// Where they cannot be read, or are in the middle of an update.
+    pub fn vmas<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        mm: u64,
+    ) -> Result<Vec<Vma>, StructureError> {
+        let tree = mm.wrapping_add(self.mm_mt.offset);
+        let entries = self.tree.entries(view, tree)?;
+        entries
+            .into_iter()
+            .map(|entry| self.vma(view, mm, entry))
+            .collect()
+    }
+
+    fn vma<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        mm: u64,
+        entry: maple::Entry,
+    ) -> Result<Vma, StructureError> {
+        let va = entry.value;
+        let read = |member| view.number("a VMA", va, member);
+        let (start, end) = (read(self.vm_start)?, read(self.vm_end)?);
+        if start != entry.first || end != entry.last.wrapping_add(1) {
+            return Err(StructureError::Inconsistent {
+                what: "a VMA",
+                va,
+                why: format!(
+                    "it reaches from 0x{start:x} to 0x{end:x}, and the tree has it for 0x{:x} to 0x{:x}",
+                    entry.first, entry.last
+                ),
+            });
+        }
+        let bits = read(self.vm_flags)?;
+        let has = |name| {
+            self.flags
+                .iter()
+                .any(|(bit, it)| *it == name && bits & bit != 0)
+        };
+        let file = read(self.vm_file)?;
+        let mut vma = Vma {
+            start,
+            end,
+            permissions: Permissions {
+                read: has("rd"),
+                write: has("wr"),
+                execute: has("ex"),
+                shared: has("ms"),
+            },
+            offset: 0,
+            device: (0, 0),
+            inode: 0,
+            name: String::new(),
+            flags: Some(
+                self.flags
+                    .iter()
+                    .filter(|(bit, _)| bits & bit != 0)
+                    .map(|(_, name)| (*name).to_owned())
+                    .collect(),
+            ),
+        };
+        if file != 0 {
+            vma.offset = read(self.vm_pgoff)? * view.upper.granule.bytes();
+            self.files.describe(view, file, &mut vma)?;
+        } else if self
+            .special_ops
+            .is_some_and(|ops| read(self.vm_ops) == Ok(ops))
+        {
+            let mapping = read(self.vm_private_data)?;
+            let name = view.number("a special mapping", mapping, self.mapping_name)?;
+            vma.name = view.text("a special mapping's name", name, LONGEST)?;
+        } else {
+            let of_mm = |member| view.number("an address space", mm, member);
+            // vma_is_initial_heap(), vma_is_initial_stack(): include/linux/mm.h.
+            let stack = of_mm(self.start_stack)?;
+            if start < of_mm(self.brk)? && end > of_mm(self.start_brk)? {
+                vma.name = "[heap]".into();
+            } else if start <= stack && stack <= end {
+                vma.name = "[stack]".into();
+            }
+        }
+        Ok(vma)
+    }
+}
+
+impl Files {
+    fn new(kernel: &Kernel) -> Result<Files, StructureError> {
+        let types = &kernel.types;
+        Ok(Files {
+            inode: types.member("file", "f_inode")?,
+            dentry: types.member("file", "f_path.dentry")?,
+            mount: types.member("file", "f_path.mnt")?,
+            number: types.member("inode", "i_ino")?,
+            super_block: types.member("inode", "i_sb")?,
+            device: types.member("super_block", "s_dev")?,
+            name: types.member("dentry", "d_name.name")?,
+            name_length: types.member("dentry", "d_name.len")?,
+            parent: types.member("dentry", "d_parent")?,
+            hashed: types.member("dentry", "d_hash.pprev")?,
+            mnt: types.member("mount", "mnt")?,
+            mnt_root: types.member("vfsmount", "mnt_root")?,
+            mnt_parent: types.member("mount", "mnt_parent")?,
+            mnt_mountpoint: types.member("mount", "mnt_mountpoint")?,
+        })
+    }
+
+    fn describe<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        file: u64,
+        vma: &mut Vma,
+    ) -> Result<(), StructureError> {
+        let inode = view.number("a file", file, self.inode)?;
+        vma.inode = view.number("an inode", inode, self.number)?;
+        let super_block = view.number("an inode", inode, self.super_block)?;
+        // MINORBITS is 20 (include/linux/kdev_t.h).
+        let device = view.number("a super block", super_block, self.device)?;
+        vma.device = ((device >> 20) as u32, (device & 0xf_ffff) as u32);
+        vma.name = self.path(view, file)?;
+        Ok(())
+    }
+
+    /// `d_path()`, fs/d_path.c, from the outermost root.
+    fn path<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        file: u64,
+    ) -> Result<String, StructureError> {
+        let of_dentry = |dentry, member| view.number("a directory entry", dentry, member);
+        let name = |dentry| {
+            let length = of_dentry(dentry, self.name_length)?.min(LONGEST);
+            view.text("a file's name", of_dentry(dentry, self.name)?, length)
+        };
+        let first = view.number("a file", file, self.dentry)?;
+        let mut mount = view
+            .number("a file", file, self.mount)?
+            .wrapping_sub(self.mnt.offset);
+        let gone = of_dentry(first, self.hashed)? == 0;
+        let deleted = if gone { " (deleted)" } else { "" };
+        let (mut dentry, mut names) = (first, Vec::new());
+        for _ in 0..DEEPEST {
+            let of_mount = |member| view.number("a mount", mount, member);
+            let root = view.number(
+                "a mount",
+                mount.wrapping_add(self.mnt.offset),
+                self.mnt_root,
+            )?;
+            let parent = of_dentry(dentry, self.parent)?;
+            if dentry == root {
+                let outer = of_mount(self.mnt_parent)?;
+                if outer == mount {
+                    break;
+                }
+                dentry = of_mount(self.mnt_mountpoint)?;
+                mount = outer;
+            } else if dentry == parent {
+                // A file of the kernel's own, in no directory (simple_dname()).
+                return Ok(format!("/{} (deleted)", name(dentry)?));
+            } else {
+                names.push(name(dentry)?);
+                dentry = parent;
+            }
+        }
+        names.reverse();
+        Ok(format!("/{}{deleted}", names.join("/")))
+    }
+}
+
+/// Reads `vmaflag_names` (mm/debug.c): which bit has which name in this kernel.
+fn flags<M: PhysMemory + ?Sized>(
+    kernel: &Kernel,
+    view: View<'_, M>,
+) -> Result<Vec<(u64, &'static str)>, StructureError> {
+    let what = "the names of VMA flags";
+    let start = kernel.variable("vmaflag_names")?;
+    let size = kernel.types.size("trace_print_flags")?;
+    let mask = kernel.types.member("trace_print_flags", "mask")?;
+    let name = kernel.types.member("trace_print_flags", "name")?;
+    let mut found = Vec::new();
+    for at in 0..64 {
+        let entry = start + at * size;
+        let pointer = view.number(what, entry, name)?;
+        if pointer == 0 {
+            return Ok(found);
+        }
+        let text = view.text(what, pointer, 32)?;
+        let known = MNEMONICS.iter().find(|(name, _)| *name == text);
+        if let Some((_, mnemonic)) = known {
+            found.push((view.number(what, entry, mask)?, *mnemonic));
+        }
+    }
+    Err(StructureError::Inconsistent {
+        what,
+        va: start,
+        why: "they do not end".into(),
+    })
+}
