@@ -22,6 +22,7 @@ mod run;
 mod server;
 mod slots;
 mod spawn;
+mod swap;
 mod sys;
 mod workload;
 

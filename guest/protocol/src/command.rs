@@ -125,6 +125,19 @@ pub enum Command {
         #[serde(default)]
         create: bool,
     },
+    /// `swapon(2)`: swaps to a block device or a file: [`Outcome::Done`](crate::Outcome::Done).
+    SwapOn {
+        /// Its path.
+        path: String,
+        /// Writes a swap area's header first, for all of its size.
+        #[serde(default)]
+        format: bool,
+    },
+    /// `swapoff(2)`, which brings back what is there: [`Outcome::Done`](crate::Outcome::Done).
+    SwapOff {
+        /// Its path.
+        path: String,
+    },
     /// Runs a program of the initramfs to its end: [`Outcome::Program`](crate::Outcome::Program).
     /// At the deadline its process group is killed.
     Run {

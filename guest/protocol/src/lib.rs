@@ -25,6 +25,7 @@ mod codec;
 mod command;
 mod content;
 mod failure;
+mod kinds;
 mod message;
 mod operation;
 mod order;
@@ -35,13 +36,14 @@ pub use codec::{encode, LineDecoder, LineError, TooLong, MAX_LINE};
 pub use command::{Command, ProcessId, MAX_PAGEMAP_PAGES, MAX_READ};
 pub use content::{Content, ContentError};
 pub use failure::{Ended, Failure};
+pub use kinds::{
+    Access, Advice, Backing, Expect, LockFlag, MapFlag, MoveFlag, Placement, Protection, UffdMode,
+};
 pub use message::{
     read_message, read_request, Answer, Channel, Event, Hello, HugetlbSize, Message, MthpSize,
     Reply, Request, UnreadRequest, VersionMismatch, DEFAULT_DEADLINE_MS,
 };
-pub use operation::{
-    Access, Advice, Backing, Expect, LockFlag, MapFlag, MoveFlag, Operation, Placement, Protection,
-};
+pub use operation::Operation;
 pub use order::Order;
 pub use outcome::{
     Checkpoint, FileRead, Mismatch, Outcome, ProcessInfo, ProcessState, ProgramEnd, Spawned,

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Order;
+use crate::{
+    Access, Advice, Backing, Expect, LockFlag, MapFlag, MoveFlag, Order, Placement, Protection,
+    UffdMode,
+};
 
 /// One operation inside a workload process. Addresses and lengths are in bytes. The reply that a
 /// success gives is named in each; [`Outcome::Done`](crate::Outcome::Done) where none is.
@@ -153,6 +156,64 @@ pub enum Operation {
         /// Whether they are disabled.
         on: bool,
     },
+    /// `move_pages(2)`: moves the pages of a range, whole folios each, to a NUMA node, or only asks where they are:
+    /// [`Outcome::Nodes`](crate::Outcome::Nodes).
+    MovePages {
+        /// The start, a multiple of the page size.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// The node; nothing is moved when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<i32>,
+    },
+    /// Registers a range with the process's userfaultfd, which the first use opens. An access that it would have to
+    /// resolve ends in SIGBUS (`UFFD_FEATURE_SIGBUS`), so that one thread is enough. A child inherits nothing of it.
+    UffdRegister {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// Which accesses are its.
+        modes: Vec<UffdMode>,
+    },
+    /// `UFFDIO_UNREGISTER`.
+    UffdUnregister {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+    },
+    /// `UFFDIO_COPY`: fills missing pages, each with the pattern in its first word and else zeroes, as a touch
+    /// leaves a fresh page.
+    UffdCopy {
+        /// The start, a multiple of the page size.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// Goes into the pattern.
+        #[serde(default)]
+        salt: u64,
+        /// Protects the pages against writes at once (`UFFDIO_COPY_MODE_WP`).
+        #[serde(default)]
+        write_protect: bool,
+    },
+    /// `UFFDIO_ZEROPAGE`: maps the zero page.
+    UffdZeropage {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+    },
+    /// `UFFDIO_WRITEPROTECT`.
+    UffdWriteprotect {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// Whether writes are caught from now on.
+        on: bool,
+    },
     /// Makes a file, or empties the one that is there, and gives it a size without writing to it.
     FileCreate {
         /// Its path. tmpfs is on `/tmp` and `/dev/shm`.
@@ -230,6 +291,12 @@ impl Operation {
             Self::Exit { .. } => "exit",
             Self::Pin { .. } => "pin",
             Self::ThpDisable { .. } => "thp_disable",
+            Self::MovePages { .. } => "move_pages",
+            Self::UffdRegister { .. } => "uffd_register",
+            Self::UffdUnregister { .. } => "uffd_unregister",
+            Self::UffdCopy { .. } => "uffd_copy",
+            Self::UffdZeropage { .. } => "uffd_zeropage",
+            Self::UffdWriteprotect { .. } => "uffd_writeprotect",
             Self::FileCreate { .. } => "file_create",
             Self::FileTruncate { .. } => "file_truncate",
             Self::FileWrite { .. } => "file_write",
@@ -242,185 +309,4 @@ impl Operation {
 
 fn read_write() -> Vec<Protection> {
     vec![Protection::Read, Protection::Write]
-}
-
-/// What a mapping maps.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Backing {
-    /// Anonymous memory; shared anonymous memory (shmem) with the flag `shared`.
-    #[default]
-    Anonymous,
-    /// A file, opened for what the protection and the flags need. `/dev/zero` works as well.
-    File {
-        /// Its path.
-        path: String,
-        /// The offset of the mapping's first byte.
-        #[serde(default)]
-        offset: u64,
-    },
-    /// Anonymous huge pages of hugetlb.
-    Hugetlb {
-        /// Their size in KiB.
-        size_kib: u64,
-    },
-    /// A file of `memfd_create(2)` that this mapping alone refers to.
-    Memfd {
-        /// Its size; the mapping's when left out.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        size: Option<u64>,
-        /// Makes it a hugetlb file with pages of this size in KiB.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        hugetlb_kib: Option<u64>,
-    },
-}
-
-/// Where a mapping goes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Placement {
-    /// At an address of a given alignment with nothing mapped on either side, so that it never
-    /// shares a VMA with a neighbour. The choice is the agent's; without randomization it repeats.
-    Isolated {
-        /// The alignment, a power of two; what one level-2 descriptor spans (512 pages at 4K: 2 MiB)
-        /// or the size of a hugetlb page when left out.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        align: Option<u64>,
-        /// The distance of the address from that alignment, a multiple of the page size.
-        #[serde(default)]
-        offset: u64,
-        /// What stays unmapped on either side at least; 512 pages when left out.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        gap: Option<u64>,
-    },
-    /// Where the kernel puts a mapping whose address is 0.
-    Kernel,
-    /// The address that is given: a hint, or final with the flag `fixed` or `fixed_noreplace`.
-    At {
-        /// The address.
-        address: u64,
-    },
-}
-
-impl Default for Placement {
-    fn default() -> Self {
-        Self::Isolated {
-            align: None,
-            offset: 0,
-            gap: None,
-        }
-    }
-}
-
-/// One bit of a mapping's protection, `PROT_*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // the names are the kernel's own
-pub enum Protection {
-    Read,
-    Write,
-    Exec,
-    Bti,
-    Mte,
-}
-
-/// A flag of `mmap(2)`, `MAP_*`. `MAP_ANONYMOUS` and the hugetlb flags come from the backing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // the names are the kernel's own
-pub enum MapFlag {
-    Private,
-    Shared,
-    SharedValidate,
-    Fixed,
-    FixedNoreplace,
-    Populate,
-    Nonblock,
-    Noreserve,
-    Growsdown,
-    Locked,
-    Stack,
-    Sync,
-}
-
-/// A flag of `mremap(2)`, `MREMAP_*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // the names are the kernel's own
-pub enum MoveFlag {
-    Maymove,
-    Fixed,
-    Dontunmap,
-}
-
-/// A flag of `mlock2(2)`, `MLOCK_*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // the names are the kernel's own
-pub enum LockFlag {
-    Onfault,
-}
-
-/// An advice of `madvise(2)`, `MADV_*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // the names are the kernel's own
-pub enum Advice {
-    Normal,
-    Random,
-    Sequential,
-    Willneed,
-    Dontneed,
-    Free,
-    Remove,
-    Dontfork,
-    Dofork,
-    Hwpoison,
-    SoftOffline,
-    Mergeable,
-    Unmergeable,
-    Hugepage,
-    Nohugepage,
-    Dontdump,
-    Dodump,
-    Wipeonfork,
-    Keeponfork,
-    Cold,
-    Pageout,
-    PopulateRead,
-    PopulateWrite,
-    DontneedLocked,
-    Collapse,
-    GuardInstall,
-    GuardRemove,
-}
-
-/// How a step of a touch accesses its word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Access {
-    /// One load.
-    Read,
-    /// One store.
-    Write,
-    /// One load, then one store.
-    ReadWrite,
-}
-
-/// What a verification expects in memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Expect {
-    /// The pattern that a touch wrote.
-    Pattern {
-        /// The salt of that touch.
-        #[serde(default)]
-        salt: u64,
-        /// The address at which it was written, or the offset in a file, where that is not the
-        /// address at which it is read: after `mremap`, or in a second mapping.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        origin: Option<u64>,
-    },
-    /// Zeroes.
-    Zero,
 }

@@ -40,6 +40,12 @@ pub enum Outcome {
         /// The words.
         words: Vec<u64>,
     },
+    /// Where pages are.
+    Nodes {
+        /// For each page of the range its NUMA node, or the errno (negative) that `move_pages(2)` gave for it:
+        /// -2 (ENOENT) where none is there.
+        nodes: Vec<i32>,
+    },
     /// What `file_read` read.
     Read {
         /// How many bytes before the end of the file.

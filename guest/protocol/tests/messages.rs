@@ -105,6 +105,37 @@ fn names_are_snake_case_and_stable() {
 }
 
 #[test]
+fn operations_of_userfaultfd_and_nodes() {
+    assert_eq!(
+        op(
+            json!({"uffd_register": {"address": 8192, "length": 4096, "modes": ["missing", "write_protect"]}})
+        ),
+        Operation::UffdRegister {
+            address: 8192,
+            length: 4096,
+            modes: vec![UffdMode::Missing, UffdMode::WriteProtect],
+        }
+    );
+    assert_eq!(
+        op(json!({"uffd_copy": {"address": 8192, "length": 4096}})),
+        Operation::UffdCopy {
+            address: 8192,
+            length: 4096,
+            salt: 0,
+            write_protect: false
+        }
+    );
+    assert_eq!(
+        op(json!({"move_pages": {"address": 8192, "length": 4096, "node": 1}})),
+        Operation::MovePages {
+            address: 8192,
+            length: 4096,
+            node: Some(1)
+        }
+    );
+}
+
+#[test]
 fn every_command_survives_a_round_trip() {
     let process = ProcessId(1);
     let commands = [
@@ -143,6 +174,13 @@ fn every_command_survives_a_round_trip() {
             argv: vec!["ls".into(), "-l".into()],
             input: Some("é\u{0}\n".into()),
             process: None,
+        },
+        Command::SwapOn {
+            path: "/dev/zram0".into(),
+            format: true,
+        },
+        Command::SwapOff {
+            path: "/dev/zram0".into(),
         },
         Command::Poweroff {},
         Command::Panic {},

@@ -9,7 +9,7 @@ use crate::jobs::Job;
 use crate::link::{Link, Task};
 use crate::processes::{Kind, Pending, Process, Waiting, Work};
 use crate::spawn::{self, Start};
-use crate::{files, run, sys};
+use crate::{files, run, swap, sys};
 
 /// How a request goes on: answered, or under way.
 type Begun = Result<Option<Outcome>, Failure>;
@@ -290,6 +290,14 @@ impl Server {
                 let what = format!("write_file {path}");
                 (what, Job::start(move || files::write(&path, &text, create)))
             }
+            Command::SwapOn { path, format } => (
+                format!("swap_on {path}"),
+                Job::start(move || swap::on(&path, format)),
+            ),
+            Command::SwapOff { path } => (
+                format!("swap_off {path}"),
+                Job::start(move || swap::off(&path)),
+            ),
             Command::Run {
                 argv,
                 input,

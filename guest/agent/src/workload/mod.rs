@@ -6,10 +6,12 @@
 
 mod file;
 mod memory;
+mod numa;
 mod place;
 mod probe;
 mod spin;
 mod touch;
+mod uffd;
 
 use std::path::PathBuf;
 
@@ -176,6 +178,12 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::FileRead { .. }
         | Operation::FileAllocate { .. }
         | Operation::FileUnlink { .. } => file::operate(op),
+        Operation::MovePages { .. } => numa::operate(op),
+        Operation::UffdRegister { .. }
+        | Operation::UffdUnregister { .. }
+        | Operation::UffdCopy { .. }
+        | Operation::UffdZeropage { .. }
+        | Operation::UffdWriteprotect { .. } => uffd::operate(op),
         Operation::Pin { cpu } => sys::set_affinity(&[*cpu]).map(|()| Outcome::Done {}),
         Operation::ThpDisable { on } => sys::disable_thp(*on).map(|()| Outcome::Done {}),
         _ => memory::operate(op),

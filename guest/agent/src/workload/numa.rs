@@ -1,0 +1,56 @@
+//! Pages and NUMA nodes.
+
+use std::ffi::c_void;
+
+use protocol::{Failure, Operation, Outcome};
+
+use crate::sys;
+
+/// The most pages of one request, so that the answer fits in a line.
+const MAX_PAGES: u64 = 1 << 16;
+
+/// `MPOL_MF_MOVE` (include/uapi/linux/mempolicy.h).
+const MOVE: libc::c_int = 1 << 1;
+
+pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
+    let Operation::MovePages {
+        address,
+        length,
+        node,
+    } = op
+    else {
+        return Err(Failure::bad("no operation on nodes"));
+    };
+    let page = sys::page_size();
+    if address % page != 0 || address.checked_add(*length).is_none() {
+        return Err(Failure::bad(
+            "the address must be a multiple of the page size, and the range end below the last address",
+        ));
+    }
+    let count = length.div_ceil(page);
+    if count > MAX_PAGES {
+        return Err(Failure::bad(format!("at most {MAX_PAGES} pages at once")));
+    }
+    let pages: Vec<*mut c_void> = (0..count)
+        .map(|i| std::ptr::without_provenance_mut((address + i * page) as usize))
+        .collect();
+    let nodes = node.map(|node| vec![node; pages.len()]);
+    let mut status = vec![0i32; pages.len()];
+    // SAFETY: the three lists are as long as the call is told, the second may be null; the addresses are only looked up.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            0,
+            pages.len(),
+            pages.as_ptr(),
+            nodes
+                .as_ref()
+                .map_or(std::ptr::null(), |nodes| nodes.as_ptr()),
+            status.as_mut_ptr(),
+            MOVE,
+        )
+    };
+    // What is left over (a positive result) shows in the pages' own status.
+    sys::check(result, "move_pages")?;
+    Ok(Outcome::Nodes { nodes: status })
+}

@@ -1,0 +1,139 @@
+//! userfaultfd, used by the thread that faults: an access that it would have to resolve ends in SIGBUS, which the
+//! probe reports, and is resolved by an operation of its own.
+//!
+//! The numbers are those of include/uapi/linux/userfaultfd.h, which the libc crate does not have.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
+
+use protocol::{pattern, Failure, Operation, Outcome, UffdMode};
+
+use crate::sys;
+
+const API: u64 = 0xaa;
+const FEATURE_SIGBUS: u64 = 1 << 7;
+const MODE_MISSING: u64 = 1 << 0;
+const MODE_WP: u64 = 1 << 1;
+const COPY_MODE_WP: u64 = 1 << 1;
+
+/// `_IOWR(0xaa, nr, size)`, the kernel's encoding of a request.
+const fn iowr(nr: u32, size: u32) -> u32 {
+    3 << 30 | size << 16 | 0xaa << 8 | nr
+}
+const IO_API: u32 = iowr(0x3f, 24);
+const IO_REGISTER: u32 = iowr(0x00, 32);
+/// `_IOR(0xaa, 1, struct uffdio_range)`
+const IO_UNREGISTER: u32 = 2 << 30 | 16 << 16 | 0xaa << 8 | 0x01;
+const IO_COPY: u32 = iowr(0x03, 40);
+const IO_ZEROPAGE: u32 = iowr(0x04, 32);
+const IO_WRITEPROTECT: u32 = iowr(0x06, 24);
+
+/// The descriptor, and the process that opened it: a child's copy of it still means the parent's memory.
+static OPEN: Mutex<Option<(u32, OwnedFd)>> = Mutex::new(None);
+
+pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
+    match op {
+        Operation::UffdRegister {
+            address,
+            length,
+            modes,
+        } => {
+            let modes = modes.iter().fold(0, |bits, mode| {
+                bits | match mode {
+                    UffdMode::Missing => MODE_MISSING,
+                    UffdMode::WriteProtect => MODE_WP,
+                }
+            });
+            // struct uffdio_register: range, mode, ioctls (out)
+            ask(
+                IO_REGISTER,
+                &mut [*address, *length, modes, 0],
+                "UFFDIO_REGISTER",
+            )
+        }
+        Operation::UffdUnregister { address, length } => {
+            ask(IO_UNREGISTER, &mut [*address, *length], "UFFDIO_UNREGISTER")
+        }
+        Operation::UffdCopy {
+            address,
+            length,
+            salt,
+            write_protect,
+        } => copy(*address, *length, *salt, *write_protect),
+        Operation::UffdZeropage { address, length } => {
+            // struct uffdio_zeropage: range, mode, zeropage (out)
+            ask(
+                IO_ZEROPAGE,
+                &mut [*address, *length, 0, 0],
+                "UFFDIO_ZEROPAGE",
+            )
+        }
+        Operation::UffdWriteprotect {
+            address,
+            length,
+            on,
+        } => {
+            // UFFDIO_WRITEPROTECT_MODE_WP is 1; struct uffdio_writeprotect: range, mode
+            let mode = u64::from(*on);
+            ask(
+                IO_WRITEPROTECT,
+                &mut [*address, *length, mode],
+                "UFFDIO_WRITEPROTECT",
+            )
+        }
+        _ => Err(Failure::bad("no operation of userfaultfd")),
+    }
+}
+
+/// One page at a time, from a buffer that holds what a touch would leave there.
+fn copy(address: u64, length: u64, salt: u64, write_protect: bool) -> Result<Outcome, Failure> {
+    let page = sys::page_size();
+    if address % page != 0 || length % page != 0 || address.checked_add(length).is_none() {
+        return Err(Failure::bad(
+            "address and length must be multiples of the page size",
+        ));
+    }
+    let mut source = vec![0u64; page as usize / 8];
+    let mode = if write_protect { COPY_MODE_WP } else { 0 };
+    for at in (address..address + length).step_by(page as usize) {
+        source[0] = pattern(at, salt);
+        // struct uffdio_copy: dst, src, len, mode, copy (out)
+        let from = source.as_ptr().expose_provenance() as u64;
+        ask(IO_COPY, &mut [at, from, page, mode, 0], "UFFDIO_COPY")?;
+    }
+    Ok(Outcome::Done {})
+}
+
+/// One request to the process's userfaultfd, which is opened where there is none.
+fn ask(request: u32, argument: &mut [u64], call: &str) -> Result<Outcome, Failure> {
+    let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let me = std::process::id();
+    let fd = match &mut *open {
+        Some((owner, fd)) if *owner == me => fd,
+        other => &mut other.insert((me, start()?)).1,
+    };
+    request_of(fd, request, argument, call)
+}
+
+fn start() -> Result<OwnedFd, Failure> {
+    // SAFETY: userfaultfd takes flags alone.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
+    sys::check(fd, "userfaultfd")?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    // struct uffdio_api: api, features, ioctls (out)
+    request_of(&fd, IO_API, &mut [API, FEATURE_SIGBUS, 0], "UFFDIO_API")?;
+    Ok(fd)
+}
+
+fn request_of(
+    fd: &OwnedFd,
+    request: u32,
+    argument: &mut [u64],
+    call: &str,
+) -> Result<Outcome, Failure> {
+    debug_assert_eq!((request >> 16 & 0x3fff) as usize, argument.len() * 8);
+    // SAFETY: the argument is as large as the request's number says.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument.as_mut_ptr()) };
+    sys::check(i64::from(result), call).map(|_| Outcome::Done {})
+}
