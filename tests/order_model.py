@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+NOT_CONSIDERED = "not-considered"
 CHOSEN = "chosen"
 NOT_ALLOWED = "not-allowed"
 VMA_START = "crosses-start"
@@ -28,6 +29,8 @@ class Model:
     end: int
     fails: Callable[[int], bool] = lambda order: False
     populated: set[int] = field(default_factory=set)
+    # Under sysfs: the orders that are enabled; the preferred one where nothing is said.
+    enabled: tuple[int, ...] | None = None
 
     def why_not(self, page: int, order: int) -> str | None:
         """What speaks against an order before anything is allocated."""
@@ -46,6 +49,8 @@ class Model:
         """The orders that the policy looks at, largest first, without order 0."""
         if self.policy == "baseline" or self.preferred == 0:
             return []
+        if self.policy == "sysfs" and self.enabled is not None:
+            return sorted(self.enabled, reverse=True)
         if self.policy in ("simple", "sysfs"):
             return [self.preferred]
         return list(range(self.preferred, 0, -1))
@@ -68,6 +73,22 @@ class Model:
         start = page >> chosen << chosen
         self.populated |= set(range(start, start + (1 << chosen)))
         return chosen, reasons
+
+    def explain(self, pages: Iterable[int]) -> list[tuple[int, int, dict[int, str]]]:
+        """Writes to pages in order: (page, chosen order, reason by order) of each that faults, as the record has it.
+
+        An order between the one that was chosen and the highest that the policy would have liked, of which nothing
+        else is known, was not on offer.
+        """
+        found = []
+        for page in pages:
+            if page in self.populated:
+                continue
+            chosen, reasons = self.fault(page)
+            highest = max(self.candidates(), default=0)
+            reasons |= {order: NOT_ALLOWED for order in range(chosen + 1, highest) if order not in reasons}
+            found.append((page, chosen, reasons))
+        return found
 
     def write(self, pages: Iterable[int]) -> list[tuple[int, int]]:
         """Writes to pages in order: (page, chosen order) of each that faults."""

@@ -89,8 +89,11 @@ fn kvm(
     Ok(kvm::start(&config)?)
 }
 
+/// Two NUMA nodes, so that pages can be moved from one to the other (CONFIG_NUMA_EMU; else nobody reads it).
 fn command_line(console: &str, append: &str) -> String {
-    format!("{console} {}", append.trim()).trim_end().to_owned()
+    format!("{console} numa=fake=2 {}", append.trim())
+        .trim_end()
+        .to_owned()
 }
 
 /// Keeps what there is of a guest that never came up, and says where.

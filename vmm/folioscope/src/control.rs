@@ -29,7 +29,7 @@ use crate::boot;
 use crate::guest::{Guest, Poke, DEADLINE};
 use crate::look::{look, look_again, look_held, look_held_again, look_whole};
 use crate::rows;
-use crate::stage::{allow_allocations, fail_allocations, Played, Stage};
+use crate::stage::{allow_allocations, fail_allocations, Played, Spoil, Stage};
 use crate::tour::WORKLOADS;
 use crate::Error;
 
@@ -83,6 +83,8 @@ struct Failing {
 struct Tour {
     name: String,
     policy: Option<String>,
+    /// Something that is wrong at one checkpoint, which a rule must name.
+    spoil: Option<Spoil>,
 }
 
 #[derive(Deserialize)]
@@ -271,6 +273,7 @@ fn obey(guest: &mut Guest, request: Line) -> Result<Value, Error> {
                 })?;
             let policy = p.policy.unwrap_or_else(|| "variable".into());
             Stage::new(guest, &policy)?
+                .spoiling(p.spoil)
                 .play(workload.run)
                 .map(|played| tour_json(&played))
         }

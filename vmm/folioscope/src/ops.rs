@@ -1,6 +1,8 @@
 //! Short names for the operations that the tour is made of.
 
-use protocol::{Access, Advice, Backing, MapFlag, Operation, Order, Placement, Protection};
+use protocol::{
+    Access, Advice, Backing, MapFlag, MoveFlag, Operation, Order, Placement, Protection,
+};
 
 /// An area of anonymous memory on its own, `offset` bytes above a level-2 boundary.
 pub fn map(length: u64, offset: u64) -> Operation {
@@ -60,5 +62,37 @@ pub fn protect(address: u64, length: u64, prot: &[Protection]) -> Operation {
         address,
         length,
         prot: prot.to_vec(),
+    }
+}
+
+/// `mremap(2)` to a given address.
+pub fn remap(address: u64, length: u64, to: u64) -> Operation {
+    Operation::Mremap {
+        address,
+        length,
+        new_length: length,
+        flags: vec![MoveFlag::Maymove, MoveFlag::Fixed],
+        new_address: Some(to),
+    }
+}
+
+/// `move_pages(2)` to a node; without one it only says where they are.
+pub fn move_pages(address: u64, length: u64, node: Option<i32>) -> Operation {
+    Operation::MovePages {
+        address,
+        length,
+        node,
+    }
+}
+
+/// One write per page of a range, forward, of another pattern than [`write`]'s.
+pub fn write_salted(address: u64, length: u64, salt: u64) -> Operation {
+    Operation::Touch {
+        address,
+        length,
+        stride: None,
+        access: Access::Write,
+        order: Order::Forward,
+        salt,
     }
 }

@@ -1,16 +1,24 @@
 //! Where a workload of the tour is played: it names processes and areas, and says what must be folded.
 
 use join::Look;
-use protocol::{Command, MthpSize, Operation, Outcome, ProcessId};
+use protocol::{Backing, Command, MthpSize, Operation, Outcome, Placement, ProcessId};
 use serde::Serialize;
-use verdict::{Expectation, Expected, NotJudged};
+use verdict::{Expectation, NotJudged};
 
 use crate::guest::{unexpected, Guest, DEADLINE};
 use crate::look::look;
 use crate::Error;
 
+mod contents;
+mod expected;
+mod failing;
+mod knobs;
+mod spoil;
+
+pub use failing::{allow_allocations, fail_allocations};
+pub use spoil::Spoil;
+
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-const FAIL: &str = "/sys/kernel/debug/fail_page_alloc";
 
 /// How a workload ends, unless the guest is lost.
 pub type StageResult = Result<(), Error>;
@@ -48,11 +56,16 @@ pub struct Stage<'g> {
     processes: Vec<(ProcessId, Vec<Area>)>,
     expected: Vec<(ProcessId, Expectation)>,
     seen: Vec<Seen>,
+    /// Each checkpoint's process, and its place in `seen`.
+    last: Vec<(ProcessId, usize)>,
+    undo: Vec<knobs::Undo>,
     left_out: Option<String>,
     /// Large folios that could not be had, as the kernel counted them when this was last looked at.
     fallbacks: u64,
     /// Whether allocations fail because the workload wants it so.
     injected: bool,
+    /// What is to be wrong at one checkpoint, to see whether a rule names it.
+    spoil: Option<Spoil>,
     /// Whether they have failed by themselves: then nothing is known of what must be folded.
     short: bool,
 }
@@ -81,9 +94,12 @@ impl<'g> Stage<'g> {
             processes: vec![],
             expected: vec![],
             seen: vec![],
+            last: vec![],
+            undo: vec![],
             left_out: None,
             fallbacks: 0,
             injected: false,
+            spoil: None,
             short: false,
             guest,
         };
@@ -120,10 +136,18 @@ impl<'g> Stage<'g> {
         for (process, _) in std::mem::take(&mut self.processes) {
             self.guest.command(Command::Kill { process }, DEADLINE)?;
         }
-        outcome.map(|()| Played {
+        let undone = self.undo_all();
+        outcome.and(undone).map(|()| Played {
             seen: self.seen,
             left_out: self.left_out,
         })
+    }
+
+    /// Spoils one entry, or one page, at one checkpoint.
+    #[must_use]
+    pub fn spoiling(mut self, spoil: Option<Spoil>) -> Self {
+        self.spoil = spoil;
+        self
     }
 
     /// Bytes per page.
@@ -155,8 +179,8 @@ impl<'g> Stage<'g> {
             .find(|size| size.size_kib * 1024 == self.block)
     }
 
-    /// Whether an anonymous fault in a hinted area gives a whole block here.
-    fn fills_blocks(&self) -> bool {
+    /// Whether an anonymous fault in a hinted area gives a whole block under the policy of this play.
+    pub fn fills_blocks(&self) -> bool {
         match self.policy.as_str() {
             "baseline" => false,
             "sysfs" => self.size().is_some_and(|size| size.enabled.is_some()),
@@ -180,7 +204,7 @@ impl<'g> Stage<'g> {
     /// Whether allocations can be made to fail.
     pub fn can_fail_allocations(&mut self) -> bool {
         self.guest
-            .read_file(&format!("{FAIL}/min-order"))
+            .read_file(&format!("{}/min-order", failing::FAIL))
             .is_ok_and(|found| found.is_some())
     }
 
@@ -238,58 +262,73 @@ impl<'g> Stage<'g> {
         self.guest.op(process, op)
     }
 
+    /// The same, where the answer may be no: whether it was done.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn try_op(&mut self, process: ProcessId, op: Operation) -> Result<bool, Error> {
+        match self.op(process, op) {
+            Ok(_) => Ok(true),
+            Err(Error::Guest { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An address at which so many bytes are free, aligned to what a level-2 descriptor maps or as it is said.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn free_place(
+        &mut self,
+        process: ProcessId,
+        length: u64,
+        align: Option<u64>,
+    ) -> Result<u64, Error> {
+        let place = Placement::Isolated {
+            align,
+            offset: 0,
+            gap: None,
+        };
+        let map = Operation::Mmap {
+            length,
+            backing: Backing::Anonymous,
+            prot: vec![],
+            flags: vec![],
+            place,
+        };
+        match self.op(process, map)? {
+            Outcome::Mapped { address, .. } => {
+                self.op(process, Operation::Munmap { address, length })?;
+                Ok(address)
+            }
+            other => Err(unexpected("mmap", &other)),
+        }
+    }
+
+    /// `mremap(2)` of the area at `from`, which is then where the answer says.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn remap(&mut self, process: ProcessId, from: u64, op: Operation) -> StageResult {
+        match self.op(process, op)? {
+            Outcome::Mapped { address, length } => {
+                let areas = self.processes.iter_mut().filter(|(id, _)| *id == process);
+                for area in areas.flat_map(|(_, areas)| areas) {
+                    if area.address == from {
+                        *area = Area { address, length };
+                    }
+                }
+                Ok(())
+            }
+            other => Err(unexpected("mremap", &other)),
+        }
+    }
+
     fn areas(&self, process: ProcessId) -> &[Area] {
         self.processes
             .iter()
             .find(|(id, _)| *id == process)
             .map_or(&[], |(_, areas)| areas)
-    }
-
-    /// Every block of the range must be contiguous at the next checkpoint, under any policy.
-    pub fn folded(&mut self, process: ProcessId, start: u64, length: u64) {
-        self.expect(process, start, length, Expected::Contiguous);
-    }
-
-    /// The same for what an anonymous fault filled: under a policy that fills blocks the bit must be there, else
-    /// it must not.
-    pub fn anon_folded(&mut self, process: ProcessId, start: u64, length: u64) {
-        let what = if self.fills_blocks() {
-            Expected::Contiguous
-        } else {
-            Expected::NotContiguous
-        };
-        self.expect(process, start, length, what);
-    }
-
-    /// No entry of the range may carry the bit at the next checkpoint.
-    pub fn not_folded(&mut self, process: ProcessId, start: u64, length: u64) {
-        self.expect(process, start, length, Expected::NotContiguous);
-    }
-
-    /// The range was just faulted in, and nothing has changed it since.
-    pub fn fresh(&mut self, process: ProcessId, start: u64, length: u64) {
-        self.expect(process, start, length, Expected::FreshlyFaulted);
-    }
-
-    /// Every page of the range was written by this process, and not cleaned since.
-    pub fn written(&mut self, process: ProcessId, start: u64, length: u64) {
-        self.expect(process, start, length, Expected::Written);
-    }
-
-    /// No page of the range was ever written.
-    pub fn not_written(&mut self, process: ProcessId, start: u64, length: u64) {
-        self.expect(process, start, length, Expected::NotWritten);
-    }
-
-    fn expect(&mut self, process: ProcessId, start: u64, length: u64, what: Expected) {
-        self.expected.push((
-            process,
-            Expectation {
-                start,
-                end: start + length,
-                what,
-            },
-        ));
     }
 
     /// Reads and judges a process, with what was expected of it since its last checkpoint.
@@ -309,7 +348,10 @@ impl<'g> Stage<'g> {
         self.short |= fallbacks > self.fallbacks && !self.injected;
         (self.fallbacks, self.injected) = (fallbacks, false);
         let expectations = if self.short { Vec::new() } else { expectations };
-        let mut look = look(self.guest, process, &expectations)?;
+        let mut look = match self.spoil.clone() {
+            Some(spoil) if spoil.label == label => self.spoiled(process, &expectations, &spoil)?,
+            _ => look(self.guest, process, &expectations)?,
+        };
         if self.short {
             let reason =
                 "the guest was short of large folios, so what had to be folded is not known; \
@@ -318,6 +360,7 @@ impl<'g> Stage<'g> {
             look.verdict.not_judged.push(NotJudged { reason });
         }
         let areas = self.areas(process).to_vec();
+        self.last.push((process, self.seen.len()));
         self.seen.push(Seen {
             label: label.into(),
             areas,
@@ -327,21 +370,6 @@ impl<'g> Stage<'g> {
         Ok(())
     }
 
-    /// How often a fault wanted a folio of a block's or a PMD's size and could not have it.
-    fn count_fallbacks(&mut self) -> Result<u64, Error> {
-        let mut count = 0;
-        for size in [self.block, self.pmd] {
-            for counter in ["anon_fault_fallback", "shmem_fallback"] {
-                let path = format!("{THP}/hugepages-{}kB/stats/{counter}", size / 1024);
-                let text = self.guest.read_file(&path)?;
-                count += text
-                    .and_then(|text| text.trim().parse::<u64>().ok())
-                    .unwrap_or(0);
-            }
-        }
-        Ok(count)
-    }
-
     /// Says why this workload is not played here.
     ///
     /// # Errors
@@ -349,23 +377,6 @@ impl<'g> Stage<'g> {
     pub fn leave_out(&mut self, why: &str) -> StageResult {
         self.left_out = Some(why.into());
         Ok(())
-    }
-
-    /// Lets every page allocation of the process of at least `order` fail.
-    ///
-    /// # Errors
-    /// As all that asks the guest.
-    pub fn fail_allocations(&mut self, process: ProcessId, order: u32) -> StageResult {
-        self.injected = true;
-        fail_allocations(self.guest, process, order)
-    }
-
-    /// Lets its allocations succeed again.
-    ///
-    /// # Errors
-    /// As all that asks the guest.
-    pub fn allow_allocations(&mut self, process: ProcessId) -> StageResult {
-        allow_allocations(self.guest, process)
     }
 }
 
@@ -377,38 +388,4 @@ pub fn block_size(page: u64) -> u64 {
         16384 => 128,
         _ => 32,
     }
-}
-
-/// Lets every page allocation of `process` of at least `order` fail (`mm/fail_page_alloc.c`).
-///
-/// # Errors
-/// As all that asks the guest.
-pub fn fail_allocations(guest: &mut Guest, process: ProcessId, order: u32) -> StageResult {
-    let order = order.to_string();
-    // Anonymous memory is asked for with __GFP_HIGHMEM and, where it may wait, __GFP_DIRECT_RECLAIM: by default
-    // both are spared.
-    let knobs = [
-        ("task-filter", "Y"),
-        ("ignore-gfp-wait", "N"),
-        ("ignore-gfp-highmem", "N"),
-        ("min-order", &order),
-        ("interval", "1"),
-        ("space", "0"),
-        ("verbose", "0"),
-        ("times", "-1"),
-        ("probability", "100"),
-    ];
-    for (knob, text) in knobs {
-        guest.write_file(&format!("{FAIL}/{knob}"), text, None)?;
-    }
-    guest.write_file("/proc/{pid}/make-it-fail", "1", Some(process))
-}
-
-/// Lets its allocations succeed again.
-///
-/// # Errors
-/// As all that asks the guest.
-pub fn allow_allocations(guest: &mut Guest, process: ProcessId) -> StageResult {
-    guest.write_file(&format!("{FAIL}/probability"), "0", None)?;
-    guest.write_file("/proc/{pid}/make-it-fail", "0", Some(process))
 }

@@ -35,7 +35,7 @@ pub use judge::judge;
 pub use kernel::{judge_kernel, KernelLayout, KernelVerdict, Region};
 pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
 pub use rules::l8_sharing::judge_sharing;
-pub use rules::RuleId;
+pub use rules::{contents_differ, RuleId};
 pub use tally::{EntryCounts, ProcessVerdict, VmaVerdict};
 
 #[cfg(test)]

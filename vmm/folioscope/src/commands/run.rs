@@ -28,7 +28,8 @@ pub struct Run {
     pub(super) guest: GuestOptions,
     #[command(flatten)]
     report: ReportOptions,
-    /// Only these workloads of the tour: anon, neighbour, munmap, mprotect, dontneed, fork, shmem, thp, allocfail, zeropage
+    /// Only these workloads of the tour: anon, neighbour, munmap, mprotect, dontneed, fork, shmem, thp, allocfail,
+    /// zeropage, sizes, vma, mlock, mremap, free, populate, swap, migrate, compact, ksm, hugetlb, uffd, hole, tmpfs
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
 }

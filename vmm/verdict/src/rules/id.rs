@@ -33,6 +33,7 @@ pub enum RuleId {
     L11,
     C1,
     C2,
+    C3,
     K1,
     K2,
     #[serde(rename = "I-eligible")]

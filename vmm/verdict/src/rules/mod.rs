@@ -6,6 +6,7 @@ mod about;
 mod architecture;
 mod c1;
 mod c2;
+mod c3;
 mod expect;
 mod expected;
 mod id;
@@ -28,6 +29,7 @@ use linux::pte::bits;
 
 pub use about::{markdown, text};
 pub(crate) use about::{remark, untried};
+pub use c3::contents_differ;
 pub(crate) use expect::{check as check_expected, group_at};
 pub(crate) use expected::Ranges;
 pub use id::RuleId;
@@ -131,7 +133,7 @@ impl Releases {
 }
 
 /// All, in order.
-pub const RULES: [&Rule; 22] = [
+pub const RULES: [&Rule; 23] = [
     &architecture::A1,
     &architecture::A2,
     &architecture::A3,
@@ -150,6 +152,7 @@ pub const RULES: [&Rule; 22] = [
     &l11::RULE,
     &c1::RULE,
     &c2::RULE,
+    &c3::RULE,
     &k1::RULE,
     &k2::RULE,
     &information::ELIGIBLE,

@@ -1,0 +1,143 @@
+//! What memory must hold: each page what was written to it, whatever has become of its entry.
+
+use protocol::{Expect, Operation, Outcome, ProcessId};
+use verdict::contents_differ;
+
+use super::{Stage, StageResult};
+use crate::guest::unexpected;
+use crate::Error;
+
+impl Stage<'_> {
+    /// Every page of the range holds what a write at its address has left there. Said after the checkpoint that it
+    /// belongs to, because looking means reading.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn holds(&mut self, process: ProcessId, start: u64, length: u64) -> StageResult {
+        self.holds_from(process, start, length, start)
+    }
+
+    /// The same where it was written at another address, or is the pattern of a file from this offset on.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn holds_from(
+        &mut self,
+        process: ProcessId,
+        start: u64,
+        length: u64,
+        origin: u64,
+    ) -> StageResult {
+        self.holds_salted(process, start, length, origin, 0)
+    }
+
+    /// The same with the salt of that write.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn holds_salted(
+        &mut self,
+        process: ProcessId,
+        start: u64,
+        length: u64,
+        origin: u64,
+        salt: u64,
+    ) -> StageResult {
+        let origin = Some(origin);
+        self.verify(process, start, length, Expect::Pattern { salt, origin })
+    }
+
+    /// The first word of every page of the range is zero.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn zero(&mut self, process: ProcessId, start: u64, length: u64) -> StageResult {
+        self.verify(process, start, length, Expect::Zero)
+    }
+
+    fn verify(
+        &mut self,
+        process: ProcessId,
+        start: u64,
+        length: u64,
+        expect: Expect,
+    ) -> StageResult {
+        let asked = Operation::Verify {
+            address: start,
+            length,
+            stride: None,
+            expect,
+        };
+        match self.op(process, asked)? {
+            Outcome::Verified(found) => {
+                if let (true, Some(first)) = (found.wrong > 0, found.first.first()) {
+                    let message = format!(
+                        "{} of {} pages do not hold what was written to them: at VA 0x{:016x} there must be {:#018x} and \
+                         there is {:#018x}",
+                        found.wrong, found.words, first.address, first.expected, first.found
+                    );
+                    self.wrong(process, start, start + length, message);
+                }
+                Ok(())
+            }
+            other => Err(unexpected("verify", &other)),
+        }
+    }
+
+    /// The word at an address.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn word(&mut self, process: ProcessId, address: u64, expected: u64) -> StageResult {
+        match self.op(process, Operation::Peek { address, words: 1 })? {
+            Outcome::Words { words } => {
+                let found = words.first().copied().unwrap_or(0);
+                if words.len() != 1 || found != expected {
+                    let message = format!(
+                        "at VA 0x{address:016x} there must be {expected:#018x} and there is {found:#018x}"
+                    );
+                    self.wrong(process, address, address + 8, message);
+                }
+                Ok(())
+            }
+            other => Err(unexpected("peek", &other)),
+        }
+    }
+
+    /// The access is refused with a signal, as what watches the page wants it.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn refused(&mut self, process: ProcessId, op: Operation) -> StageResult {
+        let Operation::Touch {
+            address, length, ..
+        } = op
+        else {
+            return Err(Error::Input("only an access can be refused".into()));
+        };
+        match self.op(process, op) {
+            Err(Error::Guest {
+                failure: protocol::Failure::Signal { .. },
+                ..
+            }) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => {
+                let message = format!(
+                    "the access at VA 0x{address:016x} must raise a signal and was allowed"
+                );
+                self.wrong(process, address, address + length, message);
+                Ok(())
+            }
+        }
+    }
+
+    /// A finding at the last checkpoint of a process.
+    fn wrong(&mut self, process: ProcessId, start: u64, end: u64, message: String) {
+        let Some((_, at)) = self.last.iter().rev().find(|(id, _)| *id == process) else {
+            return;
+        };
+        let verdict = &mut self.seen[*at].look.verdict;
+        let finding = contents_differ(&verdict.process, start..end, message);
+        verdict.findings.push(finding);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a workload says of the step before a checkpoint.
+
+use protocol::ProcessId;
+use verdict::{Expectation, Expected};
+
+use super::Stage;
+
+impl Stage<'_> {
+    /// Every block of the range must be contiguous at the next checkpoint, under any policy.
+    pub fn folded(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Contiguous);
+    }
+
+    /// The same for what an anonymous fault filled: under a policy that fills blocks the bit must be there, else
+    /// it must not.
+    pub fn anon_folded(&mut self, process: ProcessId, start: u64, length: u64) {
+        let what = if self.fills_blocks() {
+            Expected::Contiguous
+        } else {
+            Expected::NotContiguous
+        };
+        self.expect(process, start, length, what);
+    }
+
+    /// No entry of the range may carry the bit at the next checkpoint.
+    pub fn not_folded(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::NotContiguous);
+    }
+
+    /// The range was just faulted in, and nothing has changed it since.
+    pub fn fresh(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::FreshlyFaulted);
+    }
+
+    /// Every page of the range was written by this process, and not cleaned since.
+    pub fn written(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Written);
+    }
+
+    /// No page of the range was ever written.
+    pub fn not_written(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::NotWritten);
+    }
+
+    /// Every raw entry of the range is dirty: software set that, or carried it through a move, a protection, a copy.
+    pub fn dirty(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Dirty);
+    }
+
+    /// No raw entry of the range is dirty: it was made clean, or has come back clean, and nobody has written since.
+    pub fn clean(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Clean);
+    }
+
+    /// Every raw entry of the range has AF.
+    pub fn young(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Young);
+    }
+
+    /// No raw entry of the range has AF, and nobody has used it since that was so.
+    pub fn old(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Old);
+    }
+
+    /// The range was just read.
+    pub fn readable(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Readable);
+    }
+
+    /// The range was just written.
+    pub fn writable(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Writable);
+    }
+
+    fn expect(&mut self, process: ProcessId, start: u64, length: u64, what: Expected) {
+        self.expected.push((
+            process,
+            Expectation {
+                start,
+                end: start + length,
+                what,
+            },
+        ));
+    }
+}

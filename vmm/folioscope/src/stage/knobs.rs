@@ -1,0 +1,334 @@
+//! What a workload sets in the guest, and how it is undone: swap, KSM, huge pages, sizes, mounts.
+
+use std::time::{Duration, Instant};
+
+use protocol::{Command, Operation, Outcome, ProcessId};
+
+use super::{Stage, StageResult, THP};
+use crate::guest::DEADLINE;
+use crate::Error;
+
+/// Bytes of the swap area; zram takes memory only for what is in it.
+const SWAP: u64 = 64 << 20;
+const ZRAM: &str = "/sys/block/zram0";
+const DEVICE: &str = "/dev/zram0";
+const KSM: &str = "/sys/kernel/mm/ksm";
+/// How long KSM may take to merge what there is.
+const MERGE: Duration = Duration::from_secs(10);
+
+/// What is undone when the workload's processes are gone, last first.
+#[derive(Debug)]
+pub(super) enum Undo {
+    /// A command.
+    Command(Command),
+    /// An operation, for which a process is started.
+    Operation(Operation),
+}
+
+impl Stage<'_> {
+    /// What a file of sysfs or procfs says, trimmed; nothing where it is not there.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn knob(&mut self, path: &str) -> Result<Option<String>, Error> {
+        let text = self.guest.read_file(path)?;
+        Ok(text.map(|text| text.trim().to_owned()))
+    }
+
+    /// Whether a knob is there, also one that cannot be read.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn exists(&mut self, path: &str) -> Result<bool, Error> {
+        let read = Command::ReadFile {
+            path: path.into(),
+            process: None,
+            offset: 0,
+            max: None,
+        };
+        match self.guest.command(read, DEADLINE) {
+            Ok(_) => Ok(true),
+            Err(Error::Guest { failure, .. }) => Ok(failure.errno() != Some("ENOENT")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets a knob.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn set(&mut self, path: &str, text: &str) -> StageResult {
+        self.guest.write_file(path, text, None)
+    }
+
+    /// Sets a knob, and back to what it was at the end.
+    fn set_for_now(&mut self, path: &str, text: &str) -> Result<bool, Error> {
+        let Some(before) = self.knob(path)? else {
+            return Ok(false);
+        };
+        // A choice shows all that there is, with brackets around its own.
+        let chosen = before
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'));
+        let before = chosen.map_or(before.as_str(), |(own, _)| own).to_owned();
+        self.undo.push(Undo::Command(write_file(path, &before)));
+        self.set(path, text)?;
+        Ok(true)
+    }
+
+    /// An operation that is done at the end.
+    ///
+    /// # Errors
+    /// None.
+    pub fn after(&mut self, op: Operation) -> StageResult {
+        self.undo.push(Undo::Operation(op));
+        Ok(())
+    }
+
+    pub(super) fn undo_all(&mut self) -> StageResult {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Command(command) => {
+                    self.guest.command(command, DEADLINE)?;
+                }
+                Undo::Operation(op) => {
+                    let process = self.guest.spawn("tour")?.process;
+                    self.guest.op(process, op)?;
+                    self.guest.command(Command::Kill { process }, DEADLINE)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether folios of a block's size are enabled in sysfs: `always` or `never`. (Policies other than `sysfs` do
+    /// not ask for anonymous faults; swap-in always does.)
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn block_size(&mut self, choice: &str) -> StageResult {
+        let path = format!("{THP}/hugepages-{}kB/enabled", self.block / 1024);
+        if self.knob(&path)?.is_some() {
+            self.set(&path, choice)?;
+        }
+        Ok(())
+    }
+
+    /// Lets sysfs decide, and enables the sizes below a block's alone; false where there are none.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn only_smaller_sizes(&mut self) -> Result<bool, Error> {
+        let below: Vec<u64> = self
+            .guest
+            .hello()
+            .mthp
+            .iter()
+            .filter(|size| size.enabled.is_some() && size.size_kib * 1024 < self.block)
+            .map(|size| size.size_kib)
+            .collect();
+        if below.is_empty() || self.size().is_none_or(|size| size.enabled.is_none()) {
+            return Ok(false);
+        }
+        if self.guest.hello().anon_order_policy.is_some() {
+            self.undo.push(Undo::Command(write_file(
+                &format!("{THP}/anon_order_policy"),
+                &self.policy,
+            )));
+            self.guest.set_policy("sysfs")?;
+        }
+        self.block_size("never")?;
+        for size in below {
+            self.set_for_now(&format!("{THP}/hugepages-{size}kB/enabled"), "always")?;
+        }
+        Ok(true)
+    }
+
+    /// Swaps to zram from now on, and to nothing again at the end; false where the kernel cannot.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn swap_on_zram(&mut self) -> Result<bool, Error> {
+        if self.knob(&format!("{ZRAM}/disksize"))?.is_none() || self.knob("/proc/swaps")?.is_none()
+        {
+            return Ok(false);
+        }
+        self.undo
+            .push(Undo::Command(write_file(&format!("{ZRAM}/reset"), "1")));
+        self.set(&format!("{ZRAM}/disksize"), &SWAP.to_string())?;
+        let on = Command::SwapOn {
+            path: DEVICE.into(),
+            format: true,
+        };
+        self.guest.command(on, DEADLINE)?;
+        self.undo.push(Undo::Command(Command::SwapOff {
+            path: DEVICE.into(),
+        }));
+        Ok(true)
+    }
+
+    /// Lets KSM run until it shares `shared` pages among `sharing` entries more than one each.
+    ///
+    /// # Errors
+    /// As all that asks the guest, and where it does not come to that.
+    pub fn merge(&mut self, shared: u64, sharing: u64) -> StageResult {
+        for (knob, text) in [("sleep_millisecs", "1"), ("pages_to_scan", "4096")] {
+            self.set_for_now(&format!("{KSM}/{knob}"), text)?;
+        }
+        self.set_for_now(&format!("{KSM}/run"), "1")?;
+        let started = Instant::now();
+        loop {
+            let mut found = [0; 2];
+            for (at, knob) in found.iter_mut().zip(["pages_shared", "pages_sharing"]) {
+                let text = self.knob(&format!("{KSM}/{knob}"))?;
+                *at = text.and_then(|text| text.parse().ok()).unwrap_or(0);
+            }
+            if found == [shared, sharing] {
+                // Not while the tables are looked at.
+                return self.set(&format!("{KSM}/run"), "0");
+            }
+            if started.elapsed() > MERGE {
+                return Err(Error::Input(format!(
+                    "KSM shares {} pages among {} more entries after {} s, and {shared} among {sharing} were to come of it; \
+                     is something else in the guest mergeable?",
+                    found[0],
+                    found[1],
+                    MERGE.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The sizes of hugetlb pages, in bytes.
+    pub fn hugetlb_sizes(&self) -> Vec<u64> {
+        let sizes = self.guest.hello().hugetlb.iter();
+        let mut sizes: Vec<u64> = sizes.map(|size| size.size_kib * 1024).collect();
+        sizes.sort_unstable();
+        sizes
+    }
+
+    /// Has the kernel keep so many hugetlb pages of a size until the end; false where it cannot.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn hugetlb_pages(&mut self, size: u64, count: u64) -> Result<bool, Error> {
+        let path = format!(
+            "/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
+            size / 1024
+        );
+        self.set_for_now(&path, &count.to_string())?;
+        let found = self.knob(&path)?.and_then(|text| text.parse::<u64>().ok());
+        Ok(found.is_some_and(|found| found >= count))
+    }
+
+    /// Lets khugepaged leave areas alone that are not full, until the end.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn no_collapse(&mut self) -> StageResult {
+        self.set_for_now(&format!("{THP}/khugepaged/max_ptes_none"), "0")
+            .map(drop)
+    }
+
+    /// How often a fault wanted a folio of a block's or a PMD's size and could not have it.
+    pub(super) fn count_fallbacks(&mut self) -> Result<u64, Error> {
+        let mut count = 0;
+        for size in [self.block, self.pmd] {
+            for counter in ["anon_fault_fallback", "shmem_fallback"] {
+                let path = format!("{THP}/hugepages-{}kB/stats/{counter}", size / 1024);
+                let text = self.guest.read_file(&path)?;
+                count += text
+                    .and_then(|text| text.trim().parse::<u64>().ok())
+                    .unwrap_or(0);
+            }
+        }
+        Ok(count)
+    }
+
+    /// How many NUMA nodes have memory.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn nodes(&mut self) -> Result<usize, Error> {
+        let text = self.knob("/sys/devices/system/node/has_memory")?;
+        Ok(text.map_or(1, |text| count_list(&text)))
+    }
+
+    /// Mounts /tmp again with an option, and without huge pages at the end; false where that fails.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn remount_tmp(&mut self, option: &str) -> Result<bool, Error> {
+        let remount = |option: &str| {
+            let argv = ["mount", "-o", &format!("remount,{option}"), "/tmp"];
+            Command::Run {
+                argv: argv.map(str::to_owned).to_vec(),
+                input: None,
+                process: None,
+            }
+        };
+        match self.guest.command(remount(option), DEADLINE)? {
+            Outcome::Program(end) if matches!(end.how, protocol::Ended::Exit { status: 0 }) => {
+                self.undo.push(Undo::Command(remount("huge=never")));
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Every page of the range is on this node now.
+    ///
+    /// # Errors
+    /// As all that asks the guest, and where one is not: then nothing has moved, and there is nothing to judge.
+    pub fn on_node(
+        &mut self,
+        process: ProcessId,
+        start: u64,
+        length: u64,
+        node: i32,
+    ) -> StageResult {
+        let asked = crate::ops::move_pages(start, length, None);
+        match self.op(process, asked)? {
+            Outcome::Nodes { nodes } if nodes.iter().all(|found| *found == node) => Ok(()),
+            Outcome::Nodes { nodes } => Err(Error::Input(format!(
+                "move_pages was to bring all pages of 0x{start:x}-0x{:x} to node {node}, and they are on {nodes:?}",
+                start + length
+            ))),
+            other => Err(crate::guest::unexpected("move_pages", &other)),
+        }
+    }
+}
+
+fn write_file(path: &str, text: &str) -> Command {
+    Command::WriteFile {
+        path: path.into(),
+        text: text.into(),
+        process: None,
+        create: false,
+    }
+}
+
+/// How many numbers a list of the kernel's has, such as `0-1,4`.
+fn count_list(text: &str) -> usize {
+    let number = |text: &str| text.trim().parse::<usize>().ok();
+    text.split(',')
+        .filter_map(|part| match part.split_once('-') {
+            Some((first, last)) => Some(number(last)? + 1 - number(first)?),
+            None => number(part).map(|_| 1),
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count_list;
+
+    #[test]
+    fn lists_are_counted() {
+        assert_eq!(count_list("0\n"), 1);
+        assert_eq!(count_list("0-1"), 2);
+        assert_eq!(count_list("0-1,4,6-7"), 5);
+        assert_eq!(count_list(""), 0);
+    }
+}

@@ -1,0 +1,102 @@
+//! Pages above a block's size: transparent ones, and hugetlb's of every size.
+
+use protocol::{Backing, Operation, Placement, Protection};
+
+use super::{carried, hinted_in};
+use crate::ops::{protect, write};
+use crate::stage::{Stage, StageResult};
+
+pub(super) fn thp(stage: &mut Stage<'_>) -> StageResult {
+    let (block, page, pmd) = (stage.block(), stage.page(), stage.pmd());
+    if stage.page() == 65536 {
+        return stage.leave_out(
+            "a 64K granule's PMD page is 512 MiB, more than a guest of this size has in one piece",
+        );
+    }
+    if !stage.pmd_pages() {
+        return stage.leave_out(
+            "transparent huge pages are off in this guest (it needs 512 MiB of memory for them)",
+        );
+    }
+    let process = stage.spawn()?;
+    let area = hinted_in(stage, process, pmd, 0)?;
+    stage.op(process, write(area, page))?;
+    stage.not_folded(process, area, pmd);
+    carried(stage, process, area, pmd);
+    stage.check(process, "huge")?;
+
+    // Splitting the PMD maps the same folio by pages: every block that nothing else touched is folded.
+    stage.op(
+        process,
+        protect(area + block + page, page, &[Protection::Read]),
+    )?;
+    stage.folded(process, area, block);
+    stage.not_folded(process, area + block, block);
+    stage.folded(process, area + 2 * block, pmd - 2 * block);
+    carried(stage, process, area, pmd);
+    stage.check(process, "split")?;
+    stage.holds(process, area, page)
+}
+
+/// hugetlb sizes above this are not asked for: a guest has no such page in one piece.
+const LARGEST: u64 = 64 << 20;
+
+pub(super) fn hugetlb(stage: &mut Stage<'_>) -> StageResult {
+    let (block, pmd) = (stage.block(), stage.pmd());
+    let sizes: Vec<u64> = stage
+        .hugetlb_sizes()
+        .into_iter()
+        .filter(|size| *size <= LARGEST)
+        .collect();
+    let mut played = false;
+    for size in sizes {
+        if !stage.hugetlb_pages(size, 2)? {
+            continue;
+        }
+        played = true;
+        let process = stage.spawn()?;
+        let area = stage.map(
+            process,
+            Operation::Mmap {
+                length: 2 * size,
+                backing: Backing::Hugetlb {
+                    size_kib: size / 1024,
+                },
+                prot: vec![Protection::Read, Protection::Write],
+                flags: vec![],
+                place: Placement::default(),
+            },
+        )?;
+        // One write maps a page whole: by a contiguous group of level 3 or 2, or by one block.
+        stage.op(process, write(area, stage.page()))?;
+        let folded = size == block || size > pmd;
+        if folded {
+            stage.folded(process, area, size);
+        } else {
+            stage.not_folded(process, area, size);
+        }
+        stage.not_folded(process, area + size, size);
+        stage.written(process, area, size);
+        carried(stage, process, area, size);
+        stage.check(process, &format!("{}K", size / 1024))?;
+        stage.holds(process, area, stage.page())?;
+        // Across fork it is shared, folded in both, and dirty still.
+        let child = stage.fork(process)?;
+        for who in [process, child] {
+            if folded {
+                stage.folded(who, area, size);
+            } else {
+                stage.not_folded(who, area, size);
+            }
+            // Protected in both, dirty and young as before (copy_hugetlb_page_range() leaves AF alone).
+            carried(stage, who, area, size);
+            let label = if who == child { "child" } else { "parent" };
+            stage.check(who, &format!("{}K-{label}", size / 1024))?;
+            stage.holds(who, area, stage.page())?;
+        }
+    }
+    if !played {
+        return stage.leave_out("the kernel has no hugetlb size of which two pages could be had");
+    }
+    Ok(())
+}
