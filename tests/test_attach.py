@@ -374,7 +374,7 @@ def test_error_in_the_user_half(own: Guest, tmp_path: Path) -> None:
 
 
 def test_rules_of_linux_without_an_agent(own: Guest, tmp_path: Path) -> None:
-    """The VMAs come from the kernel's own structures: a hole in a contiguous block is found, and a page outside them."""
+    """The VMAs come from the kernel's own structures: a hole in a folded block is found, and a page outside them."""
     where = {"isolated": {"offset": 0}}
     size = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled"
     own.command("release", process=own.process)
