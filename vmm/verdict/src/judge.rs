@@ -33,7 +33,11 @@ pub fn judge<M: PhysMemory + ?Sized>(memory: &M, input: &ProcessInput<'_>) -> Pr
     let mut seen = judge.seen;
     if linux {
         rules::check_expected(memory, input, &newest, &mut seen);
-        notes.extend(input.release.and_then(rules::untried));
+        notes.extend(
+            input
+                .release
+                .and_then(|release| rules::untried(release, false)),
+        );
     }
     if let Some(orders) = input
         .orders

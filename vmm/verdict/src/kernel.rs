@@ -142,7 +142,9 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
     for finding in &mut verdict.findings {
         finding.remarks = rules::remark(finding.rule, &finding.message, release);
     }
-    verdict.notes.extend(release.and_then(rules::untried));
+    verdict
+        .notes
+        .extend(release.and_then(|release| rules::untried(release, true)));
     let mut note = |text: &str| verdict.notes.push(text.to_owned());
     match layout {
         None => note(

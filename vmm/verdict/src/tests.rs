@@ -7,5 +7,6 @@ pub(crate) mod guest;
 mod kernel_half;
 mod legal;
 mod noise;
+mod reports;
 mod states;
 mod writers;

@@ -1,5 +1,6 @@
 //! What is said of the rules themselves: a table, and remarks on findings.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use linux::release::Release;
@@ -109,16 +110,28 @@ pub(crate) fn remark(rule: RuleId, message: &str, release: Option<Release>) -> V
     known.chain(newer).collect()
 }
 
-/// A note for a kernel that is newer than those on which Linux's rules were tried: which those are.
-pub(crate) fn untried(release: Release) -> Option<String> {
-    let linux = RULES.iter().filter(|rule| rule.tier == Tier::Linux);
-    let newest = linux
-        .filter_map(|rule| rule.releases.newer(release))
-        .max()?;
-    Some(format!(
-        "kernel {release} is newer than those on which Linux's rules were tried (up to {newest}): they were applied \
-         all the same"
-    ))
+/// A note for a kernel that is newer than those on which Linux's rules were tried, on a process or on the kernel
+/// half: which rules, and how new those were.
+pub(crate) fn untried(release: Release, kernel_half: bool) -> Option<String> {
+    let mut by_newest: BTreeMap<Release, Vec<RuleId>> = BTreeMap::new();
+    for rule in RULES.iter().filter(|rule| rule.tier == Tier::Linux) {
+        if rule.needs.contains(&Need::Layout) == kernel_half {
+            if let Some(newest) = rule.releases.newer(release) {
+                by_newest.entry(newest).or_default().push(rule.id);
+            }
+        }
+    }
+    let each = by_newest
+        .iter()
+        .rev()
+        .map(|(newest, rules)| format!("{} on kernels up to {newest}", list(rules, " and ")));
+    let each: Vec<String> = each.collect();
+    (!each.is_empty()).then(|| {
+        format!(
+            "kernel {release} is newer than those that rules were tried on: {}; they were applied all the same",
+            each.join(", ")
+        )
+    })
 }
 
 /// The table of `docs/rules.md`, with what stands above it.

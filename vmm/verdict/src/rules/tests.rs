@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::{markdown, text, Tier, RULES};
+use linux::release::Release;
+
+use super::{markdown, text, untried, Tier, RULES};
 use crate::RuleId;
 
 fn checkout() -> PathBuf {
@@ -75,6 +77,34 @@ fn the_table_in_the_documentation_is_this_one() {
         found == markdown(),
         "{} is stale: out/folioscope rules --markdown > docs/rules.md",
         path.display()
+    );
+}
+
+#[test]
+fn a_kernel_newer_than_any_is_told_so_by_rule() {
+    let of = |text, kernel| untried(Release::parse(text).unwrap(), kernel);
+    assert_eq!(of("6.12.117", false), None);
+    // A stable release of a series that was tried is no news.
+    assert_eq!(of("6.12.200", false), None);
+    let process = of("99.1", false).unwrap();
+    assert!(
+        process.contains("L11 on kernels up to 6.12.117"),
+        "{process}"
+    );
+    assert!(
+        process.contains("L4, ") && !process.contains("K2"),
+        "{process}"
+    );
+    let kernel = of("99.1", true).unwrap();
+    assert!(
+        kernel.contains("K1") && kernel.contains("K2") && !kernel.contains("L4"),
+        "{kernel}"
+    );
+    // One between is newer than what the record of orders was tried on, and not than the rest.
+    let between = of("6.18.15", false).unwrap();
+    assert!(
+        between.contains(": L11 on kernels up to 6.12.117;"),
+        "{between}"
     );
 }
 
