@@ -171,12 +171,13 @@ def test_make_run_with_a_tree_of_ones_own(shell: Shell, tmp_path: Path) -> None:
 def test_carriers(shell: Shell) -> None:
     """A program of one's own runs in one, by itself and in one that serves."""
     cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")
-    shutil.copy(next(cache.glob("busybox-*/busybox")), shell.place / "static-arm64-program")
-    assert "BusyBox" in shell.run("out/folioscope carrier exec -- ./static-arm64-program")
+    shutil.copy(next(cache.glob("busybox-*/busybox")), shell.place)
+    program = {"./static-arm64-program": "./busybox"}
+    assert "BusyBox" in shell.run("out/folioscope carrier exec -- ./static-arm64-program", **program)
     with shell.running("out/folioscope carrier serve --socket carrier.sock", '"ready"'):
         shell.environment["FOLIOSCOPE_CARRIER"] = "carrier.sock"
         try:
-            assert "BusyBox" in shell.run("out/folioscope carrier exec -- ./static-arm64-program")
+            assert "BusyBox" in shell.run("out/folioscope carrier exec -- ./static-arm64-program", **program)
         finally:
             del shell.environment["FOLIOSCOPE_CARRIER"]
 
