@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fetches a stock Debian kernel for arm64, unpacks it in the cache and prints its path. Nothing is installed.
-# Usage: stock.sh [4k|16k] [SERIES]   (SERIES: 6.12)
+# Usage: stock.sh [4k|16k] [SERIES]   (SERIES: 6.12, 6.18, 7.2, or 7 for the newest 7.x)
+# What the machine's own apt lacks comes from trixie-backports, by lists that are kept in the cache.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -18,37 +19,73 @@ done
 { dpkg --print-architecture && dpkg --print-foreign-architectures; } | grep -qx arm64 ||
     die "apt does not know arm64 packages; run 'dpkg --add-architecture arm64 && apt-get update' as root (make run does)"
 
-# The newest of the first flavour that there is.
-package=''
-for flavour in "${flavours[@]}"; do
-    package=$(apt-cache pkgnames "linux-image-$series." | grep -E -- "^linux-image-${series//./\\.}\\.[0-9][^-]*(-[0-9]+)?-$flavour\$" |
-        sort -V | tail -n 1) || true
-    [ -z "$package" ] || break
-done
-[ -n "$package" ] || die "apt has no linux-image-$series.*-${flavours[0]}; run 'apt-get update' as root, or add Debian's sources"
+mkdir -p "$CACHE/stock"
+exec 9>"$CACHE/stock/lock"
+flock 9
 
-hash=$(apt-cache show --no-all-versions "$package:arm64" | sed -n 's/^SHA256: //p' | head -n 1)
+SUITE=trixie-backports
+lists=$CACHE/stock/$SUITE
+# As a user who is not root apt reads the machine's lists and writes into the working directory alone.
+options=(-q -o APT::Sandbox::User=)
+own=(-o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
+    -o "Dir::State::Lists=$lists/lists" -o "Dir::Cache=$lists" -o Acquire::Languages=none)
+
+# Lists of one suite for one architecture: from the mirror that the machine has Debian itself from.
+refresh() {
+    local mirror codename
+    # shellcheck source=/dev/null
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    # shellcheck disable=SC2016 # apt's own variables
+    mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' | awk -v name="$codename" '$1 == name {print $2; exit}')
+    [ -n "$mirror" ] || die "apt knows no source of Debian's $codename itself to take $SUITE from"
+    mkdir -p "$lists/lists/partial" "$lists/archives/partial"
+    echo "deb [arch=arm64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $SUITE main" >"$lists/sources.list"
+    apt-get "${options[@]}" "${own[@]}" update && touch "$lists/complete"
+}
+
+# newest: the newest kernel package of the first flavour that there is.
+newest() {
+    local flavour package=''
+    for flavour in "${flavours[@]}"; do
+        package=$(apt-cache "${options[@]}" pkgnames "linux-image-$series." |
+            grep -E -- "^linux-image-${series//./\\.}\\.[0-9][^-]*(-[0-9]+)?-$flavour\$" | sort -V | tail -n 1) || true
+        [ -z "$package" ] || break
+    done
+    echo "$package"
+}
+
+package=$(newest)
+if [ -z "$package" ]; then
+    # A week old will do: which kernel of a series is judged matters little.
+    if [ -z "$(find "$lists/complete" -mtime -7 2>/dev/null)" ]; then
+        (step "apt-$SUITE" "package lists of $SUITE" refresh >&2) || [ -e "$lists/complete" ] ||
+            die "the lists of $SUITE cannot be had, and apt itself has no linux-image-$series.*-${flavours[0]}"
+    fi
+    options+=("${own[@]}")
+    package=$(newest)
+fi
+[ -n "$package" ] || die "no linux-image-$series.*-${flavours[0]} in apt nor in $SUITE; run 'apt-get update' as root, or add Debian's sources"
+# From 7.0 on the image is in a package of its own.
+binary=linux-binary-${package#linux-image-}
+if apt-cache "${options[@]}" pkgnames "$binary" | grep -Fx -- "$binary" >/dev/null; then package=$binary; fi
+
+hash=$(apt-cache "${options[@]}" show --no-all-versions "$package:arm64" | sed -n 's/^SHA256: //p' | head -n 1)
 [ -n "$hash" ] || die "apt knows no checksum of $package:arm64; run 'apt-get update' as root"
 directory=$CACHE/stock/$package-${hash:0:20}
 
 fetch() {
     local work
     work=$(mktemp -d "$CACHE/stock/fetch.XXXXXX")
-    # As a user who is not root apt reads the machine's lists and writes into the working directory alone.
-    (cd "$work" && apt-get -q -o APT::Sandbox::User= download "$package:arm64") &&
+    (cd "$work" && apt-get "${options[@]}" download "$package:arm64") &&
         echo "$hash  $(echo "$work"/*.deb)" | sha256sum --check --quiet &&
-        dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C "$work" --wildcards './boot/vmlinuz-*' &&
-        rm -rf "$directory" && mkdir -p "$directory" && mv "$work"/boot/vmlinuz-* "$directory/vmlinuz" &&
+        dpkg-deb --fsys-tarfile "$work"/*.deb |
+        tar -x -C "$work" --wildcards --transform 's,.*/vmlinuz.*,vmlinuz,' '*/vmlinuz*' &&
+        rm -rf "$directory" && mkdir -p "$directory" && mv "$work/vmlinuz" "$directory/vmlinuz" &&
         touch "$directory/complete"
     local status=$?
     rm -rf "$work"
     return $status
 }
 
-if [ ! -e "$directory/complete" ]; then
-    mkdir -p "$CACHE/stock"
-    exec 9>"$CACHE/stock/lock"
-    flock 9
-    [ -e "$directory/complete" ] || step "stock-$granule" "Debian's $package" fetch >&2
-fi
+[ -e "$directory/complete" ] || step "stock-$granule" "Debian's ${package#linux-binary-}" fetch >&2
 echo "$directory/vmlinuz"

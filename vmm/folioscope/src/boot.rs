@@ -264,8 +264,7 @@ fn registers(cpus: &[Cpu], kernel: &Kernel) -> String {
 /// Where a CPU stands, by symbol where there is one.
 fn place(cpu: &Cpu, kernel: &Kernel) -> String {
     let symbols = kernel.symbols.as_ref();
-    let slide = symbols.zip(cpu.system.vbar_el1);
-    let slide = slide.and_then(|(symbols, vbar)| symbols.slide(vbar));
+    let slide = symbols.and_then(|symbols| join::slide(symbols, std::slice::from_ref(cpu)));
     let pc = cpu.general.pc.wrapping_sub(slide.unwrap_or(0));
     let symbol = symbols.and_then(|symbols| symbols.name(pc));
     let symbol = symbol.map_or(String::new(), |(name, offset)| {

@@ -5,6 +5,8 @@ use linux::symbols::Symbols;
 use serde::{Deserialize, Serialize};
 use snapshot::{Cpu, Notes, Snapshot};
 
+use crate::kernel::vectors;
+
 /// What of the kernel's symbols a snapshot keeps, so that it can be judged without the vmlinux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
@@ -24,6 +26,15 @@ pub struct Facts {
     pub rodata_alone: bool,
 }
 
+/// How far KASLR moved the kernel, by the vectors of a CPU that has the kernel's.
+///
+/// The trampoline's slots lie a multiple of 2 KiB apart, and with KASLR off or a fixmap that is placed so, one of them
+/// may be a whole number of 64 KiB from a linked vector: such a CPU says nothing.
+#[must_use]
+pub fn slide(symbols: &Symbols, cpus: &[Cpu]) -> Option<u64> {
+    vectors(cpus).find_map(|vbar| symbols.slide(vbar))
+}
+
 /// The notes' key of [`Facts`].
 const FACTS: &str = "kernel_facts";
 
@@ -34,9 +45,7 @@ impl Facts {
         let Some(symbols) = symbols else {
             return Self::default();
         };
-        let slide = cpus
-            .iter()
-            .find_map(|cpu| symbols.slide(cpu.system.vbar_el1?));
+        let slide = slide(symbols, cpus);
         let runs = |name| Some(symbols.address(name)?.wrapping_add(slide?));
         Self {
             order_rings: runs("anon_order_rings"),

@@ -35,8 +35,8 @@ pub use capture::{
     copy, pages, pages_of_all, pages_seen, user_pages, Capture, Companion, Extent, Seen,
 };
 pub use error::Error;
-pub use facts::Facts;
-pub use kernel::{judge_kernel_half, kernel_half};
+pub use facts::{slide, Facts};
+pub use kernel::{in_trampoline, judge_kernel_half, kernel_half};
 pub use look::{judge_process, step, Look};
 pub use orders::read_orders;
 pub use settle::settle;

@@ -9,7 +9,10 @@ use linux::pte::{bits, Pte};
 use linux::release::Release;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stage1::{walk, Checker, Descend, PhysMemory, Regime, Table, Violation, Visitor, WalkProblem};
+use stage1::{
+    lookup, walk, Checker, Descend, Granule, Lookup, PhysMemory, Regime, Table, Violation,
+    VirtualAddress, Visitor, WalkProblem,
+};
 
 use crate::cause::{self, Cause};
 use crate::finding::Findings;
@@ -27,18 +30,35 @@ pub struct KernelLayout {
     /// that matches. What lies outside linear map and image is judged only if this is known,
     /// because the image lies in the middle of it.
     pub image: Option<Range<u64>>,
-    /// Whether the linear map must stay changeable page by page (`rodata=full`, the default, or
-    /// debug_pagealloc, or a realm); `None` if that is not known.
-    pub rodata_full: Option<bool>,
+    /// The Contiguous bit of the linear map.
+    pub linear_bit: LinearBit,
     /// Whether vmalloc never uses the bit: so before 6.16.
     pub vmalloc_plain: bool,
     /// The kernel.
     pub release: Release,
 }
 
+/// What is known of the Contiguous bit in the linear map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinearBit {
+    /// No entry has it: the map must stay changeable page by page.
+    None,
+    /// Every aligned run has it: `alloc_init_cont_pte()` and `alloc_init_cont_pmd()`, arch/arm64/mm/mmu.c. Runs
+    /// that touch the image's alias are mapped by themselves, without it.
+    EveryRun,
+    /// Nothing is: whether `rodata=full` or something like it is in force cannot be told.
+    Unknown,
+    /// Nothing is: from 6.18 on a CPU that may have BBML2_NOABORT gets blocks, which are split on demand.
+    Bbml2,
+}
+
 impl KernelLayout {
     /// The layout of 6.11 and later, from `asm/memory.h`: the linear map runs from the half's
     /// first address to `_PAGE_END(VA_BITS_MIN)`. `None` for other kernels.
+    ///
+    /// `rodata_full`: whether the linear map must stay changeable page by page (`rodata=full`, the default, or
+    /// debug_pagealloc, or a realm); `None` if that is not known. From 6.18 on [`KernelLayout::with_bbm`] has to
+    /// follow.
     pub fn new(
         regime: &Regime,
         release: Option<Release>,
@@ -46,14 +66,40 @@ impl KernelLayout {
         rodata_full: Option<bool>,
     ) -> Option<KernelLayout> {
         let release = release.filter(|release| release.has_this_layout())?;
-        let end = (1u64 << (regime.va_bits.min(48) - 1)).wrapping_neg();
+        // A kernel for 52 bits runs with VA_BITS_MIN where the CPU has no more: 47 at 16K, where 48 need a level
+        // of their own, else 48.
+        let bits_min = match (regime.granule, regime.va_bits) {
+            (Granule::K16, 49..) => 47,
+            (_, bits) => bits.min(48),
+        };
+        let end = (1u64 << (bits_min - 1)).wrapping_neg();
+        let linear_bit = match rodata_full {
+            None => LinearBit::Unknown,
+            Some(_) if release >= SPLITS_BY_BBML2 => LinearBit::Bbml2,
+            Some(true) => LinearBit::None,
+            Some(false) => LinearBit::EveryRun,
+        };
         Some(KernelLayout {
             linear: regime.first.0..end,
             image,
-            rodata_full,
+            linear_bit,
             vmalloc_plain: release < Release::new(6, 16, 0),
             release,
         })
+    }
+
+    /// The same for CPUs of which none has more than `level` in ID_AA64MMFR2_EL1.BBM. Below 2 nothing is split,
+    /// and 6.18 does as those before it did.
+    #[must_use]
+    pub fn with_bbm(mut self, level: u64, rodata_full: Option<bool>) -> Self {
+        if level < 2 && self.linear_bit == LinearBit::Bbml2 {
+            self.linear_bit = match rodata_full {
+                Some(true) => LinearBit::None,
+                Some(false) => LinearBit::EveryRun,
+                None => LinearBit::Unknown,
+            };
+        }
+        self
     }
 
     fn region(&self, va: u64) -> Region {
@@ -67,6 +113,9 @@ impl KernelLayout {
         }
     }
 }
+
+/// The first release that has blocks in the linear map with `rodata=full`, where the CPU has BBML2_NOABORT.
+const SPLITS_BY_BBML2: Release = Release::new(6, 18, 0);
 
 /// Part of kernel memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -125,6 +174,7 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
     let mut judge = Judge {
         regime,
         layout,
+        image: layout.and_then(|layout| physical_image(memory, regime, layout)),
         checker: Checker::new(regime, |violation| violations.borrow_mut().push(violation)),
         violations: &violations,
         findings: Findings::new(),
@@ -154,17 +204,34 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
             if layout.image.is_none() {
                 note("vmalloc, vmemmap and fixmap were not judged: where the image lies is not known without the matching vmlinux");
             }
-            if layout.rodata_full.is_none() {
-                note("the Contiguous bit on the linear map was not judged: whether rodata=full is in force is not known");
+            match layout.linear_bit {
+                LinearBit::Unknown => note("the Contiguous bit on the linear map was not judged: whether rodata=full is in force is not known"),
+                LinearBit::Bbml2 => note("the Contiguous bit on the linear map was not judged: from 6.18 on a kernel may have blocks there and split them (BBML2_NOABORT), and this CPU may let it"),
+                LinearBit::None | LinearBit::EveryRun => (),
             }
         }
     }
     verdict
 }
 
+/// Where the image lies in physical memory: `map_kernel()` maps it as one run.
+fn physical_image<M: PhysMemory + ?Sized>(
+    memory: &M,
+    regime: &Regime,
+    layout: &KernelLayout,
+) -> Option<Range<u64>> {
+    let image = layout.image.as_ref()?;
+    match lookup(memory, regime, VirtualAddress(image.start)) {
+        Lookup::Mapped { pa, .. } => Some(pa.0..pa.0.checked_add(image.end - image.start)?),
+        _ => None,
+    }
+}
+
 struct Judge<'a, F> {
     regime: &'a Regime,
     layout: Option<&'a KernelLayout>,
+    /// Physical addresses of the image; known where the layout's image is mapped.
+    image: Option<Range<u64>>,
     checker: Checker<'a, F>,
     violations: &'a RefCell<Vec<Violation>>,
     findings: Findings,
@@ -232,6 +299,15 @@ impl<F> Judge<'_, F> {
             let message = format!("the entry for VA 0x{va:016x} has the Contiguous bit: {why}");
             self.findings.add(group.finding(RuleId::K1, None, message));
         }
+        if self.lacks_the_bit(group) {
+            let message = format!(
+                "the {} entries from VA 0x{:016x} on are one aligned run of the linear map and lack the Contiguous bit: \
+                 without rodata=full every such run must have it",
+                group.words.len(),
+                group.va
+            );
+            self.findings.add(group.finding(RuleId::K1, None, message));
+        }
         if let Some((va, Pte(word))) = clean {
             let message = format!(
                 "the writable kernel entry for VA 0x{va:016x} ({word:#018x}) lacks the software \
@@ -243,10 +319,33 @@ impl<F> Judge<'_, F> {
     }
 }
 
+impl<F> Judge<'_, F> {
+    /// Whether the group is a run of the linear map that must have the bit, and no member has it.
+    fn lacks_the_bit(&self, group: &Group<'_>) -> bool {
+        let (Some(layout), Some(image)) = (self.layout, &self.image) else {
+            return false;
+        };
+        let bytes = group.step() * group.words.len() as u64;
+        let size = self.regime.contiguous_entries(group.level);
+        layout.linear_bit == LinearBit::EveryRun
+            && size == Some(group.words.len())
+            && layout.linear.contains(&group.va)
+            && group.leaves().count() == group.words.len()
+            && !group.leaves().any(|(_, pte)| pte.valid_cont())
+            && group.consecutive()
+            && group.aligned()
+            && group.differing_in(!(bits::AF | group.address_bits())) == 0
+            && !group.leaves().next().is_some_and(|(_, pte)| {
+                let start = group.output(pte.0);
+                start < image.end && image.start < start + bytes
+            })
+    }
+}
+
 /// Why a contiguous entry must not be there; `None` where it may.
 fn misplaced_in(layout: &KernelLayout, region: Region, level: i8) -> Option<&'static str> {
     match region {
-        Region::Linear if layout.rodata_full == Some(true) => {
+        Region::Linear if layout.linear_bit == LinearBit::None => {
             Some("with rodata=full the linear map must be changeable page by page, and have none")
         }
         Region::Image if level != 3 => Some("the kernel image must have it at level 3 only"),

@@ -32,7 +32,7 @@ pub use blocks::{BlockRow, BlockState, Reason};
 pub use finding::{Finding, Hex, NotJudged, Place, Process, Severity};
 pub use input::{Expectation, Expected, ProcessInput};
 pub use judge::judge;
-pub use kernel::{judge_kernel, KernelLayout, KernelVerdict, Region};
+pub use kernel::{judge_kernel, KernelLayout, KernelVerdict, LinearBit, Region};
 pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
 pub use rules::l8_sharing::judge_sharing;
 pub use rules::{contents_differ, RuleId};

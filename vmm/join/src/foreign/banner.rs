@@ -4,7 +4,8 @@ use linux::symbols::{BuildId, Symbols};
 use snapshot::Cpu;
 use stage1::{lookup, Lookup, PhysMemory, Regime, VirtualAddress};
 
-use crate::Error;
+use crate::kernel::in_trampoline;
+use crate::{slide, Error};
 
 /// How `linux_banner` (init/version.c) begins; the release follows.
 const BANNER: &[u8] = b"Linux version ";
@@ -28,12 +29,10 @@ pub fn by_symbols<T: PhysMemory + ?Sized, D: PhysMemory + ?Sized>(
     upper: &Regime,
     data: &D,
 ) -> Result<Option<String>, Error> {
-    let slide = cpus
-        .iter()
-        .find_map(|cpu| symbols.slide(cpu.system.vbar_el1?));
-    let Some(slide) = slide else {
+    let Some(slide) = slide(symbols, cpus) else {
         // With KPTI a CPU in user mode has other vectors; one in the kernel has these.
-        let in_kernel = |cpu: &Cpu| cpu.el() == 1 && cpu.system.vbar_el1.is_some();
+        let in_kernel =
+            |cpu: &Cpu| cpu.el() == 1 && cpu.system.vbar_el1.is_some() && !in_trampoline(cpu);
         return match cpus.iter().any(in_kernel) {
             true => Err(Error::Input("the vmlinux is not that of the kernel that runs: its vectors are not where VBAR_EL1 of any CPU is; give the vmlinux of that very build".into())),
             false => Ok(None),

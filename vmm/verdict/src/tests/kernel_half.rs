@@ -1,7 +1,7 @@
 //! The upper half: K1 and K2 both ways.
 
 use super::guest::*;
-use crate::{judge_kernel, KernelLayout, KernelVerdict, Region, RuleId};
+use crate::{judge_kernel, KernelLayout, KernelVerdict, LinearBit, Region, RuleId};
 use linux::release::Release;
 use stage1::testing::{Attributes, Layout, TableBuilder};
 use stage1::{Granule, Half, Regime};
@@ -53,6 +53,131 @@ fn the_layout_of_6_12() {
         KernelLayout::new(&regime, Release::parse("6.1"), None, None),
         None
     );
+}
+
+#[test]
+fn the_linear_map_ends_where_the_smallest_va_says() {
+    for (granule, va_bits, end) in [
+        (Granule::K4, 39, 0xffff_ffc0_0000_0000),
+        (Granule::K4, 48, 0xffff_8000_0000_0000),
+        (Granule::K4, 52, 0xffff_8000_0000_0000),
+        (Granule::K16, 47, 0xffff_c000_0000_0000),
+        (Granule::K16, 48, 0xffff_8000_0000_0000),
+        (Granule::K16, 52, 0xffff_c000_0000_0000),
+        (Granule::K64, 52, 0xffff_8000_0000_0000_u64),
+    ] {
+        let layout = Layout::new(granule, Half::Upper, va_bits);
+        let regime = Regime::new(&layout.registers(0x8000_0000), Half::Upper).unwrap();
+        let layout = KernelLayout::new(&regime, Release::parse("6.12"), None, None).unwrap();
+        assert_eq!(layout.linear.end, end, "{granule}, {va_bits} bits");
+    }
+}
+
+/// 6.18 may have blocks with rodata=full, where the CPU lets it split them.
+#[test]
+fn rodata_full_since_6_18() {
+    let mut tables = kernel();
+    tables.map_group(LINEAR, PA, 3, rw());
+    let regime = Regime::new(&tables.registers(), Half::Upper).unwrap();
+    let of = |release: &str, full, bbm: Option<u64>| {
+        let release = Release::parse(release);
+        let layout = KernelLayout::new(&regime, release, None, full).unwrap();
+        bbm.map_or(layout.clone(), |level| layout.with_bbm(level, full))
+    };
+    let rules = |layout: &KernelLayout| {
+        let verdict = judge_kernel(tables.memory(), &regime, Some(layout));
+        let notes = verdict.notes.iter().filter(|note| note.contains("BBML2"));
+        (verdict.findings.len(), notes.count())
+    };
+    for bbm in [None, Some(0), Some(2)] {
+        assert_eq!(of("6.17.8", Some(true), bbm).linear_bit, LinearBit::None);
+        assert_eq!(rules(&of("6.17.8", Some(true), bbm)), (1, 0));
+        assert_eq!(
+            of("6.17.8", Some(false), bbm).linear_bit,
+            LinearBit::EveryRun
+        );
+    }
+    for release in ["6.18.15", "7.3.4"] {
+        for bbm in [None, Some(2), Some(3)] {
+            assert_eq!(
+                rules(&of(release, Some(true), bbm)),
+                (0, 1),
+                "{release} {bbm:?}"
+            );
+        }
+        for bbm in [0, 1] {
+            assert_eq!(
+                rules(&of(release, Some(true), Some(bbm))),
+                (1, 0),
+                "{release} {bbm}"
+            );
+            let without = of(release, Some(false), Some(bbm));
+            assert_eq!(without.linear_bit, LinearBit::EveryRun);
+            assert_eq!(of(release, None, Some(bbm)).linear_bit, LinearBit::Unknown);
+        }
+    }
+}
+
+/// Without rodata=full every aligned run of the linear map is folded, pages and blocks; what touches the image's
+/// alias, is incomplete, out of step or of two kinds is none.
+#[test]
+fn k1_each_run_of_the_linear_map() {
+    let read_only = Attributes { ap: 0b10, ..rw() };
+    let with_image = |change: &dyn Fn(&mut TableBuilder)| {
+        let mut tables = kernel();
+        // The image is at PA; its alias in the linear map is in pages, and ends within a group.
+        tables.map_page(IMAGE, PA, rw(), false);
+        for page in 0..0x200_8000 / 4096 {
+            tables.map_page(LINEAR + page * 4096, PA + page * 4096, rw(), false);
+        }
+        change(&mut tables);
+        tables
+    };
+    let run = |tables: &mut TableBuilder, pa: u64, pages: u64| {
+        for page in 0..pages {
+            tables.map_page(
+                LINEAR + 0x1000_0000 + page * 4096,
+                pa + page * 4096,
+                rw(),
+                false,
+            );
+        }
+    };
+    let pa = PA + 0x1000_0000;
+    for rodata in [Some(true), None] {
+        assert_eq!(
+            errors(&with_image(&|tables| run(tables, pa, 16)), rodata),
+            []
+        );
+    }
+    let of = |change: &dyn Fn(&mut TableBuilder)| errors(&with_image(change), Some(false));
+    assert_eq!(of(&|_| ()), []);
+    assert_eq!(of(&|tables| run(tables, pa, 16)), [RuleId::K1]);
+    assert_eq!(of(&|tables| run(tables, pa, 48)), [RuleId::K1; 3]);
+    assert_eq!(of(&|tables| run(tables, pa, 15)), []);
+    assert_eq!(of(&|tables| run(tables, pa + 4096, 16)), []);
+    let other = |tables: &mut TableBuilder| {
+        run(tables, pa, 15);
+        let last = LINEAR + 0x1000_0000 + 15 * 4096;
+        tables.map_page(last, pa + 15 * 4096, read_only, false);
+    };
+    assert_eq!(of(&other), []);
+    // Sixteen blocks of 2 MiB, aligned to 32 MiB or not.
+    let blocks = |tables: &mut TableBuilder, pa: u64| {
+        for block in 0..16 {
+            let (va, pa) = (LINEAR + 0x4000_0000 + (block << 21), pa + (block << 21));
+            tables.map(va, pa, 2, rw(), false);
+        }
+    };
+    assert_eq!(of(&|tables| blocks(tables, PA + 0x4000_0000)), [RuleId::K1]);
+    assert_eq!(of(&|tables| blocks(tables, PA + 0x4020_0000)), []);
+    // Outside the linear map nothing has to be folded.
+    let vmalloc = |tables: &mut TableBuilder| {
+        for page in 0..16 {
+            tables.map_page(VMALLOC + page * 4096, pa + page * 4096, rw(), false);
+        }
+    };
+    assert_eq!(of(&vmalloc), []);
 }
 
 #[test]
