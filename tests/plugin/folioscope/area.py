@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Access = Literal["read", "write", "read_write"]
 Protection = Literal["read", "write", "exec", "bti", "mte"]
+UffdMode = Literal["missing", "write_protect"]
 # `forward`, `backward`, the steps themselves, or as the protocol says it: {"random": {"seed": 1}}.
 Order = str | Sequence[int] | Mapping[str, Any]
 
@@ -158,6 +159,47 @@ class Area:
         """``munlock(2)``."""
         address, length = self._range(first, pages)
         self.process.op("munlock", address=address, length=length)
+
+    def move_to_node(self, node: int, first: int = 0, pages: int | None = None) -> None:
+        """``move_pages(2)``: moves the range's folios to a NUMA node, as far as they can be; ``nodes`` tells where
+        they are then."""
+        address, length = self._range(first, pages)
+        self.process.op("move_pages", address=address, length=length, node=node)
+
+    def nodes(self, first: int = 0, pages: int | None = None) -> list[int]:
+        """The NUMA node of each page; a negative errno where there is none (-2: nothing is mapped)."""
+        address, length = self._range(first, pages)
+        found: list[int] = self.process.op("move_pages", address=address, length=length)["nodes"]["nodes"]
+        return found
+
+    # userfaultfd: what it would have to resolve raises SIGBUS (``CommandFailed`` of kind ``signal``).
+
+    def uffd_register(self, *modes: UffdMode, first: int = 0, pages: int | None = None) -> None:
+        """Registers the range: ``missing`` pages, writes to protected ones (``write_protect``), or both."""
+        address, length = self._range(first, pages)
+        self.process.op("uffd_register", address=address, length=length, modes=list(modes))
+
+    def uffd_unregister(self, first: int = 0, pages: int | None = None) -> None:
+        """``UFFDIO_UNREGISTER``."""
+        address, length = self._range(first, pages)
+        self.process.op("uffd_unregister", address=address, length=length)
+
+    def uffd_copy(
+        self, first: int = 0, pages: int | None = None, *, salt: int = 0, write_protect: bool = False
+    ) -> None:
+        """``UFFDIO_COPY``: fills missing pages with what ``write`` would leave there."""
+        address, length = self._range(first, pages)
+        self.process.op("uffd_copy", address=address, length=length, salt=salt, write_protect=write_protect)
+
+    def uffd_zeropage(self, first: int = 0, pages: int | None = None) -> None:
+        """``UFFDIO_ZEROPAGE``: maps the zero page."""
+        address, length = self._range(first, pages)
+        self.process.op("uffd_zeropage", address=address, length=length)
+
+    def uffd_writeprotect(self, on: bool = True, first: int = 0, pages: int | None = None) -> None:
+        """``UFFDIO_WRITEPROTECT``: catches writes to the range from now on, or no longer."""
+        address, length = self._range(first, pages)
+        self.process.op("uffd_writeprotect", address=address, length=length, on=on)
 
     # What is known of the step that was just done; the next look holds the tables against it.
 

@@ -99,6 +99,14 @@ class Guest:
         self.write(knob, str(count))
         return int(self.read(knob))
 
+    def swap_on(self, path: str, *, format: bool = True) -> None:
+        """``swapon(2)``, with a header that is written first unless ``format`` is false."""
+        self.command("swap_on", path=path, format=format)
+
+    def swap_off(self, path: str) -> None:
+        """``swapoff(2)``, which brings back what is there."""
+        self.command("swap_off", path=path)
+
     def knobs(self, *paths: str) -> dict[str, str]:
         """What is selected in each of these files of sysfs, which show it in brackets."""
         shown = self.run("/bin/busybox", "grep", "-H", "", *paths).stdout
