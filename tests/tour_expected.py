@@ -24,6 +24,8 @@ class Case:
     layout: Layout
     policy: str
     cpu: str
+    # TCR_EL1.DS: output addresses of 52 bits at 4K and 16K (FEAT_LPA2).
+    lpa2: bool
 
     @property
     def hardware(self) -> bool:
@@ -37,7 +39,7 @@ class Case:
         It is carried in the first bit above the frame number (SWP_MIG_YOUNG_BIT = PHYS_MASK_SHIFT - PAGE_SHIFT). At 4K
         with LPA2 that is bit 52 of the entry, which set_ptes() clears of whatever it writes (pte_mknoncont()).
         """
-        return "o" if self.layout.granule == "4k" and self.cpu == "max" else "y"
+        return "o" if self.layout.granule == "4k" and self.lpa2 else "y"
 
     @property
     def block(self) -> int:
