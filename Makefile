@@ -69,7 +69,7 @@ test-long: ## the tests that take too long for `make test`
 	@$(SETUP)/build.sh --carrier 4k 16k 64k
 	@$(SETUP)/pytest.sh -m long $(PYTEST)
 
-lint: ## rustfmt, clippy, ruff, shellcheck, checkpatch
+lint: ## rustfmt, clippy, ruff, mypy, shellcheck, checkpatch
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/lint.sh
 

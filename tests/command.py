@@ -17,7 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from folioscope.client import COMMAND, ROOT
+from folioscope import locate
+
+# The checkout, its own build of the command, and where logs and bundles of the tests go.
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = Path(os.environ.get("FOLIOSCOPE") or ROOT / "out" / "folioscope")
+OUT = locate.output(ROOT)
 
 # What a guest needs at most until it is up, on a host that has other things to do.
 BOOT_SECONDS = 90.0

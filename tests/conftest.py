@@ -1,8 +1,13 @@
-"""Folioscope's own tests use the plugin as a user's would."""
+"""Folioscope's own tests use the plugin as a user's would; here alone its fixtures have short names."""
+
+from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
+from folioscope import Guest, Layout, Process, dimensions
+from folioscope.rig import Rig, Wanted
 
 from skips import Skips
 
@@ -10,12 +15,67 @@ pytest_plugins = ["folioscope.plugin"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A skip is one of the list.
+    """A skip is one of the list. Dimensions go by short names too, also in marks.
 
     What the tests start gets signals as from an interactive shell, also under `nohup` and in the background of a
     script, where SIGHUP and SIGINT are ignored, and what is ignored is inherited. This process goes on ignoring them:
     a handler that does nothing is not inherited."""
     config.pluginmanager.register(Skips())
+    dimensions.rename(config, {dimension: dimension for dimension in dimensions.DIMENSIONS})
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+@pytest.fixture
+def folioscope_machine(machine: str) -> str:
+    """What runs the guest."""
+    return machine
+
+
+@pytest.fixture
+def folioscope_cpu(cpu: str) -> str:
+    """The CPU model."""
+    return cpu
+
+
+@pytest.fixture
+def folioscope_granule(granule: str) -> str:
+    """The page size, by name."""
+    return granule
+
+
+@pytest.fixture(scope="session")
+def logs(folioscope_logs: Path) -> Path:
+    """Where logs go."""
+    return folioscope_logs
+
+
+@pytest.fixture(scope="session")
+def rig(folioscope_rig: Rig) -> Rig:
+    """The owner of the guests."""
+    return folioscope_rig
+
+
+@pytest.fixture
+def layout(folioscope_layout: Layout) -> Layout:
+    """Sizes and orders of the granule."""
+    return folioscope_layout
+
+
+@pytest.fixture
+def wanted(folioscope_wanted: Wanted) -> Wanted:
+    """The guest that the test's dimensions come to."""
+    return folioscope_wanted
+
+
+@pytest.fixture
+def guest(folioscope_guest: Guest) -> Guest:
+    """A guest in its default state."""
+    return folioscope_guest
+
+
+@pytest.fixture
+def process(folioscope_process: Process) -> Process:
+    """A workload process of the guest."""
+    return folioscope_process

@@ -39,11 +39,13 @@ def test_steps_of_a_process_seen_again(process: Process) -> None:
         with process.hold() as held:
             whole, again = looks(held)
         assert said(again) == said(whole)
-        assert "reread" not in whole.raw
-        if again.raw["reread"] is None:
-            assert "cannot tell which pages were written to" in again.raw["read_whole_because"]
+        assert whole.again is None
+        assert again.again is not None
+        if again.again.read is None:
+            assert again.again.whole_because and "which pages were written to" in again.again.whole_because
         else:
-            assert 0 < again.raw["reread"]["tables"] <= again.raw["reread"]["of"]
+            tables, of = again.again.read
+            assert 0 < tables <= of
 
 
 def test_a_word_from_outside_is_seen(process: Process) -> None:
@@ -59,6 +61,7 @@ def test_a_word_from_outside_is_seen(process: Process) -> None:
             process.guest.poke([(place, now)])
             view = held.judge(again=True)
             assert view.word(area.address) == now
-            assert view.raw["reread"] is None
-            assert view.raw["read_whole_because"]
-        assert held.judge([(place, word)], again=True).raw["reread"] is None
+            assert view.again is not None
+            assert view.again.read is None and view.again.whole_because
+        again = held.judge([(place, word)], again=True).again
+        assert again is not None and again.read is None

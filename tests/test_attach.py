@@ -26,10 +26,9 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from folioscope.client import ROOT
 from folioscope.layout import LAYOUTS
 
-from command import BOOT_SECONDS, Ended, Running, folioscope, wait_until
+from command import BOOT_SECONDS, ROOT, Ended, Running, folioscope, wait_until
 from test_kernel_half import at, dumped, seen
 
 KERNEL = ROOT / "out" / "kernel-4k"

@@ -20,9 +20,8 @@ from typing import Any
 
 import pytest
 from folioscope import Session
-from folioscope.client import ROOT
 
-from command import BOOT_SECONDS, Ended, Running, folioscope
+from command import BOOT_SECONDS, ROOT, Ended, Running, folioscope
 
 KERNEL = ROOT / "out" / "kernel-4k"
 # What is wrong with the input is found before anything boots.

@@ -22,13 +22,12 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from folioscope.client import ROOT
 from folioscope.layout import LAYOUTS
 
-from command import BOOT_SECONDS, GONE_SECONDS, Running, children, folioscope, wait_until
+from command import BOOT_SECONDS, GONE_SECONDS, ROOT, Running, children, folioscope, wait_until
 
 SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "rules", "completions", "bench"]
-SUBCOMMANDS += ["session"]
+SUBCOMMANDS += ["session", "image"]
 LAYOUT = LAYOUTS["4k"]
 COLUMNS = 100
 CONTIGUOUS = 1 << 52
@@ -164,7 +163,9 @@ class Held:
             stream.settimeout(BOOT_SECONDS)
             stream.connect(self.socket)
             stream.sendall(json.dumps({"id": 7, "method": method, "params": params}).encode() + b"\n")
-            answer = json.loads(stream.makefile().readline())
+            lines = stream.makefile()
+            assert "ready" in json.loads(lines.readline())
+            answer = json.loads(lines.readline())
         assert answer["id"] == 7 and "ok" in answer, answer
         return answer["ok"]
 

@@ -9,7 +9,8 @@ import re
 import subprocess
 
 import pytest
-from folioscope.client import ROOT
+
+from command import ROOT
 
 CPUS = {"4k": ["max", "cortex-a72", "neoverse-n1"], "16k": ["max"], "64k": ["max", "cortex-a72"]}
 

@@ -20,9 +20,8 @@ from typing import Any
 
 import pytest
 from folioscope import machines
-from folioscope.client import COMMAND, ROOT
 
-from command import BOOT_SECONDS, Ended, Running, folioscope, wait_until
+from command import BOOT_SECONDS, COMMAND, ROOT, Ended, Running, folioscope, wait_until
 
 KERNEL = ROOT / "out" / "kernel-4k"
 AT_ONCE = 30.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from folioscope import CommandFailed, Entry, Guest, GuestLost, Process, Session
-from folioscope.plugin import Wanted
+from folioscope.rig import Wanted
 
 from command import children, program
 
@@ -248,17 +248,17 @@ def forget(guest: Guest, process: Process) -> None:
 
 
 NESTED = """
-def test_loses_its_guest(guest):
-    area = guest.spawn().blocks(1)
+def test_loses_its_guest(folioscope_guest):
+    area = folioscope_guest.spawn().blocks(1)
     area.write()
-    guest.command("panic")
-    guest.command("ping", seconds=5)
+    folioscope_guest.command("panic")
+    folioscope_guest.command("ping", seconds=5)
 
 
-def test_has_another_guest(guest, process):
-    area = process.blocks(2)
+def test_has_another_guest(folioscope_process):
+    area = folioscope_process.blocks(2)
     area.write()
-    assert process.look().pattern(area.address, area.length) == "CC"
+    assert folioscope_process.look().pattern(area) == "CC"
 """
 
 

@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from folioscope.client import ROOT
 from folioscope.scratch import MARK, WORDS, Scratch, clear
 
-from command import Running, folioscope, wait_until
+from command import ROOT, Running, folioscope, wait_until
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 # A PID that no process has: above the largest that Linux gives out.

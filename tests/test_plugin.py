@@ -7,23 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from command import ROOT
+
 pytest_plugins = ["pytester"]
 
+IMAGE = ROOT / "out" / "kernel-4k" / "Image"
 BUNDLE = {"why.txt", "command.txt", "console.log", "channel.log", "registers.txt", "findings.txt", "tables.core"}
 
 
 @pytest.fixture
 def user(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A directory of tests whose conftest loads the plugin; logs and bundles stay in it."""
+    """A directory of tests; logs and bundles stay in it."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "plugin"))
     monkeypatch.setenv("FOLIOSCOPE_OUT", str(pytester.path / "out"))
-    pytester.makeconftest('pytest_plugins = ["folioscope.plugin"]')
     return pytester
 
 
 def run(user: pytest.Pytester, *options: str) -> pytest.RunResult:
     """A pytest of its own, as a user would start it."""
-    return user.runpytest_subprocess("-p", "no:cacheprovider", *options, timeout=180)
+    return user.runpytest_subprocess("-p", "folioscope.plugin", "-p", "no:cacheprovider", *options, timeout=180)
 
 
 def collected(user: pytest.Pytester, *options: str) -> list[str]:
@@ -35,9 +37,9 @@ def test_options_choose_the_dimensions(user: pytest.Pytester) -> None:
     """A test runs once per value of each dimension that it asks for, and only of those."""
     user.makepyfile(
         """
-        def test_guest(guest): pass
-        def test_policy(guest, policy): pass
-        def test_size(layout): pass
+        def test_guest(folioscope_guest): pass
+        def test_policy(folioscope_guest, folioscope_policy): pass
+        def test_size(folioscope_layout): pass
         def test_nothing(): pass
         """
     )
@@ -57,7 +59,9 @@ def test_help_lists_the_options(user: pytest.Pytester) -> None:
     """In a group of their own."""
     said = run(user, "--help").stdout.str()
     assert "folioscope:" in said
-    for option in ("--granule", "--cpu", "--policy", "--machine", "--guest-kernel"):
+    options = ["--granule", "--cpu", "--policy", "--machine"]
+    options += [f"--guest-{name}" for name in ("kernel", "vmlinux", "initrd", "append", "memory", "smp", "deadline")]
+    for option in options:
         assert option in said
 
 
@@ -67,17 +71,17 @@ def test_a_failure_leaves_a_bundle(user: pytest.Pytester) -> None:
         """
         SESSIONS = set()
 
-        def test_wrong(guest, process, layout):
-            SESSIONS.add(guest.session.pid)
-            area = process.blocks(1)
+        def test_wrong(folioscope_guest, folioscope_process, folioscope_layout):
+            SESSIONS.add(folioscope_guest.session.pid)
+            area = folioscope_process.blocks(1)
             area.write()
-            assert process.look().pattern(area.address, area.length) == "-"
+            assert folioscope_process.look().pattern(area) == "-"
 
-        def test_right(guest, process, layout):
-            SESSIONS.add(guest.session.pid)
-            area = process.blocks(1)
+        def test_right(folioscope_guest, folioscope_process, folioscope_layout):
+            SESSIONS.add(folioscope_guest.session.pid)
+            area = folioscope_process.blocks(1)
             area.write()
-            assert process.look().pattern(area.address, area.length) == "C"
+            assert folioscope_process.look().pattern(area) == "C"
             assert len(SESSIONS) == 1
         """
     )
@@ -86,21 +90,109 @@ def test_a_failure_leaves_a_bundle(user: pytest.Pytester) -> None:
     (bundle,) = (user.path / "out" / "bundles").iterdir()
     assert str(bundle) in result.stdout.str()
     assert {path.name for path in bundle.iterdir()} >= BUNDLE
-    assert "test_wrong" in (bundle / "why.txt").read_text()
+    assert re.search(r"test_wrong\[.*\] failed in its call: AssertionError", (bundle / "why.txt").read_text())
 
 
 def test_without_a_guest_a_test_fails(user: pytest.Pytester) -> None:
     """It never skips: the sentence of the command is in the report."""
-    user.makepyfile("def test_guest(guest): pass")
-    result = run(user, "--granule", "4k", "--guest-kernel", "/nonexistent")
+    user.makepyfile("def test_guest(folioscope_guest): pass")
+    result = run(user, "--granule", "4k", "--guest-initrd", "/nonexistent")
     result.assert_outcomes(errors=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "a kernel at /nonexistent" in result.stdout.str()
+    assert "initramfs at /nonexistent" in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    "options,sentence",
+    [
+        (["--guest-kernel", "nothing"], "nothing"),
+        (["--guest-kernel", __file__], "not an arm64 kernel image"),
+        (["--guest-kernel", str(IMAGE), "--granule", "16k"], "has 4k pages; leave --granule out"),
+        (["--granule", "8k"], "expected 4k, 16k or 64k and found 8k"),
+    ],
+    ids=["absent", "foreign", "granule", "unknown"],
+)
+def test_what_cannot_be_tested_is_told_first(user: pytest.Pytester, options: list[str], sentence: str) -> None:
+    """One sentence before any test runs."""
+    user.makepyfile("def test_guest(folioscope_guest): pass")
+    result = run(user, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = result.stderr.str() + result.stdout.str()
+    assert re.search(rf"ERROR: .*{re.escape(sentence)}", said), said
+
+
+def test_a_kernel_has_its_own_granule(user: pytest.Pytester) -> None:
+    """--guest-kernel alone chooses the granule, by the image's header; a relative path is meant where pytest starts."""
+    user.makepyfile("def test_guest(folioscope_guest): pass")
+    (user.path / "mine").symlink_to(IMAGE)
+    assert collected(user, "--guest-kernel", "mine") == ["test_guest[tcg-max-4k]"]
+
+
+def test_options_of_the_guest_and_the_policy(user: pytest.Pytester) -> None:
+    """Each option reaches the guest, and a test that asks for a policy runs under it; the next one does not."""
+    user.makepyfile(
+        """
+        KNOB = "/sys/kernel/mm/transparent_hugepage"
+
+        def in_force(guest):
+            return guest.knobs(f"{KNOB}/anon_order_policy")[f"{KNOB}/anon_order_policy"]
+
+        def test_policy(folioscope_policy, folioscope_guest):
+            assert in_force(folioscope_guest) == folioscope_policy
+
+        def test_without(folioscope_guest):
+            assert in_force(folioscope_guest) == "variable"
+
+        def test_options(folioscope_guest):
+            hello = folioscope_guest.hello
+            assert hello.cpus == 3
+            assert 200 << 20 < hello.memory_bytes < 384 << 20
+            assert hello.cmdline.endswith("mine=1 other=2")
+        """
+    )
+    options = ["--guest-append", "mine=1 other=2", "--guest-memory", "384M", "--guest-smp", "3"]
+    result = run(user, "--granule", "4k", "--policy", "baseline,retry", *options)
+    result.assert_outcomes(passed=4)
+
+
+def test_a_hung_test_ends_and_leaves_a_bundle(user: pytest.Pytester) -> None:
+    """At its deadline, in the middle of a call of the guest; the finding names it, and the same guest serves on."""
+    user.makepyfile(
+        """
+        import pytest
+
+        PIDS = set()
+
+        @pytest.mark.timeout(8)
+        def test_hangs(folioscope_guest, folioscope_process):
+            PIDS.add(folioscope_guest.session.pid)
+            folioscope_process.hold()
+            folioscope_guest.run("/bin/busybox", "sleep", "20", seconds=25)
+
+        def test_goes_on(folioscope_guest, folioscope_process):
+            PIDS.add(folioscope_guest.session.pid)
+            area = folioscope_process.blocks(1)
+            area.write()
+            assert folioscope_process.look().pattern(area) == "C"
+            assert len(PIDS) == 1
+
+        def test_has_one(request):
+            assert not request.node.get_closest_marker("timeout")
+        """
+    )
+    # The first test boots a guest within its deadline too; so does a run of none of them before it.
+    result = run(user, "--granule", "4k", "-o", "timeout_func_only=true", "--guest-deadline", "90")
+    result.assert_outcomes(failed=1, passed=2)
+    (bundle,) = (user.path / "out" / "bundles").iterdir()
+    assert str(bundle) in result.stdout.str()
+    assert {path.name for path in bundle.iterdir()} >= BUNDLE
+    why = (bundle / "why.txt").read_text()
+    assert "test_hangs" in why and "Timeout" in why and "8.0" in why, why
 
 
 def test_what_a_cpu_lacks_is_left_out_by_name(user: pytest.Pytester) -> None:
     """cortex-a72 has no 16K granule: that is no failure, and it is said."""
-    user.makepyfile("def test_guest(guest): pass")
+    user.makepyfile("def test_guest(folioscope_guest): pass")
     result = run(user, "--granule", "16k", "--cpu", "cortex-a72", "-rs")
     result.assert_outcomes(skipped=1)
     assert "cortex-a72 has no 16K granule" in result.stdout.str()
@@ -115,13 +207,13 @@ def test_machines_that_disagree_are_a_failure(user: pytest.Pytester, workers: in
         import pytest
 
         @pytest.mark.every_machine
-        def test_alike(machine, layout, cpu): pass
+        def test_alike(folioscope_machine, folioscope_layout, folioscope_cpu): pass
 
         @pytest.mark.every_machine
-        def test_left_out_on_one(machine, layout, cpu):
-            if machine == "kvm": pytest.skip("a reason")
+        def test_left_out_on_one(folioscope_machine, folioscope_layout, folioscope_cpu):
+            if folioscope_machine == "kvm": pytest.skip("a reason")
 
-        def test_native(machine, layout, cpu): pass
+        def test_native(folioscope_machine, folioscope_layout, folioscope_cpu): pass
         """
     )
     options = ["--machine", "tcg,kvm", "--granule", "4k"]
@@ -154,8 +246,8 @@ def test_workers_boot_each_guest_once(user: pytest.Pytester) -> None:
         import pytest
 
         @pytest.mark.parametrize("round", range(4))
-        def test_guest(guest, granule, round):
-            Path(f"{granule} {guest.session.pid} {os.getpid()}").touch()
+        def test_guest(folioscope_guest, folioscope_granule, round):
+            Path(f"{folioscope_granule} {folioscope_guest.session.pid} {os.getpid()}").touch()
         """
     )
     result = run(user, "--granule", "4k,16k", "-n", "2")
@@ -172,9 +264,9 @@ def test_auto_takes_carried_machines_for_tests_of_every_machine_alone(user: pyte
         import pytest
 
         @pytest.mark.every_machine
-        def test_every(machine): pass
+        def test_every(folioscope_machine): pass
 
-        def test_native(machine): pass
+        def test_native(folioscope_machine): pass
         """
     )
     names = collected(user)

@@ -18,9 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from folioscope.client import ROOT
 
-from command import BOOT_SECONDS
+from command import BOOT_SECONDS, ROOT
 
 COMMAND = re.compile(r"(make|out/|vmm/|qemu-system|pytest|folioscope|guest/|rootfs/)")
 

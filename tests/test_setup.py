@@ -19,9 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from folioscope.client import ROOT
 
-from command import MARK, folioscope, marked, program, wait_until
+from command import MARK, ROOT, folioscope, marked, program, wait_until
 
 SETUP = ROOT / "vmm" / "setup"
 # A script asks for a moment before it ends what it began.

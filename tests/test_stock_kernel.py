@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folioscope.client import ROOT
 from folioscope.layout import LAYOUTS
-from folioscope.plugin import OUT
 
-from command import BOOT_SECONDS, folioscope
+from command import BOOT_SECONDS, OUT, ROOT, folioscope
 
 # The tour without allocfail: Debian's kernels cannot make allocations fail.
 PLAYED = ["anon", "neighbour", "munmap", "mprotect", "dontneed", "fork", "shmem", "thp", "zeropage"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from folioscope import Area, CommandFailed, Guest, Layout, Process, View
-from folioscope.plugin import Rig, Wanted
+from folioscope.rig import Rig, Wanted
 
 from order_model import Model
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every style check: rustfmt, clippy, ruff, shellcheck, checkpatch. Prints what it checked, fails on the first fault.
+# Every style check: rustfmt, clippy, ruff, mypy, shellcheck, checkpatch. Prints what it checked, fails on the first fault.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
@@ -14,8 +14,10 @@ fi
 python=$("$ROOT/vmm/setup/python.sh")
 "$python" -m ruff check --quiet tests
 "$python" -m ruff format --quiet --check tests
+# Strict, by its pyproject.toml: what users' type checkers see.
+(cd tests/plugin && "$python" -m mypy --no-error-summary --cache-dir "$CACHE/mypy")
 mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' .ci/run)
 [ ${#scripts[@]} -gt 0 ] || die 'lint found no script to check; is this a git checkout?'
 shellcheck -x "${scripts[@]}"
 kernel-patches/check.sh
-say "lint: rustfmt, clippy, ruff, shellcheck (${#scripts[@]} scripts) and checkpatch are content"
+say "lint: rustfmt, clippy, ruff, mypy, shellcheck (${#scripts[@]} scripts) and checkpatch are content"

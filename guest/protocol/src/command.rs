@@ -15,6 +15,7 @@ pub const MAX_READ: u64 = 1 << 20;
 
 /// The agent's own number of a workload process. Never used twice in one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct ProcessId(
     /// The number.
@@ -29,6 +30,7 @@ impl fmt::Display for ProcessId {
 
 /// A request's content. The reply that a success gives is named in each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
     /// Says again who the guest is: [`Outcome::Hello`](crate::Outcome::Hello). For a host that

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes: as they are where they are UTF-8, else in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
     /// Valid UTF-8.

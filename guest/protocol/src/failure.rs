@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a process or a program ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// By itself.
@@ -33,6 +34,7 @@ impl fmt::Display for Ended {
 
 /// Why a request was not done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
     /// The kernel refused.

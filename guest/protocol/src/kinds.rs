@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a mapping maps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Backing {
     /// Anonymous memory; shared anonymous memory (shmem) with the flag `shared`.
@@ -35,6 +36,7 @@ pub enum Backing {
 
 /// Where a mapping goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Placement {
     /// At an address of a given alignment with nothing mapped on either side, so that it never
@@ -72,6 +74,7 @@ impl Default for Placement {
 
 /// One bit of a mapping's protection, `PROT_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)] // the names are the kernel's own
 pub enum Protection {
@@ -84,6 +87,7 @@ pub enum Protection {
 
 /// A flag of `mmap(2)`, `MAP_*`. `MAP_ANONYMOUS` and the hugetlb flags come from the backing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)] // the names are the kernel's own
 pub enum MapFlag {
@@ -103,6 +107,7 @@ pub enum MapFlag {
 
 /// A flag of `mremap(2)`, `MREMAP_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)] // the names are the kernel's own
 pub enum MoveFlag {
@@ -113,6 +118,7 @@ pub enum MoveFlag {
 
 /// A flag of `mlock2(2)`, `MLOCK_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)] // the names are the kernel's own
 pub enum LockFlag {
@@ -121,6 +127,7 @@ pub enum LockFlag {
 
 /// What a range is registered for with userfaultfd, `UFFDIO_REGISTER_MODE_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UffdMode {
     /// Accesses to pages that are not there.
@@ -131,6 +138,7 @@ pub enum UffdMode {
 
 /// An advice of `madvise(2)`, `MADV_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)] // the names are the kernel's own
 pub enum Advice {
@@ -165,6 +173,7 @@ pub enum Advice {
 
 /// How a step of a touch accesses its word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
     /// One load.
@@ -177,6 +186,7 @@ pub enum Access {
 
 /// What a verification expects in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Expect {
     /// The pattern that a touch wrote.

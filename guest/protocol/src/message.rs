@@ -11,6 +11,7 @@ pub const DEFAULT_DEADLINE_MS: u64 = 10_000;
 
 /// A line from the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Comes back in the reply. The host's to choose; the agent compares it with nothing.
@@ -28,6 +29,7 @@ fn default_deadline() -> u64 {
 
 /// A line from the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
     /// Who the guest is: its first line, and the first after each time that a host connects.
@@ -40,6 +42,7 @@ pub enum Message {
 
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reply {
     /// The request's id; `null` where the line from the host had none that could be read.
     pub id: Option<u64>,
@@ -49,6 +52,7 @@ pub struct Reply {
 
 /// What came of a request. A `Result` with names that read well in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// It was done.
@@ -77,6 +81,7 @@ impl From<Answer> for Result<Outcome, Failure> {
 
 /// Something that nobody asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// A workload process ended while no request was at work on it.
@@ -101,6 +106,7 @@ pub enum Event {
 
 /// Which channel the guest found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Channel {
     /// The virtio serial port [`PORT_NAME`](crate::PORT_NAME).
@@ -113,6 +119,7 @@ pub enum Channel {
 
 /// Who the guest is. Whatever its kernel does not have is empty or absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hello {
     /// [`PROTOCOL_VERSION`] of the agent. It stays the first field in every version.
     pub protocol: u32,
@@ -157,6 +164,7 @@ pub struct Hello {
 
 /// One size of transparent huge pages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MthpSize {
     /// The size in KiB.
     pub size_kib: u64,
@@ -168,6 +176,7 @@ pub struct MthpSize {
 
 /// One size of hugetlb pages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HugetlbSize {
     /// The size in KiB.
     pub size_kib: u64,

@@ -10,6 +10,7 @@ use crate::{
 /// One operation inside a workload process. Addresses and lengths are in bytes. The reply that a
 /// success gives is named in each; [`Outcome::Done`](crate::Outcome::Done) where none is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Operation {
     /// `mmap(2)`: [`Outcome::Mapped`](crate::Outcome::Mapped).

@@ -6,6 +6,7 @@ use crate::pattern;
 
 /// The order of the steps of a touch. Step `i` of a range is at `address + i * stride`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
     /// From the first step to the last.

@@ -6,6 +6,7 @@ use crate::{Content, Ended, Hello, ProcessId};
 
 /// The content of a successful reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Who the guest is.
@@ -81,6 +82,7 @@ pub enum Outcome {
 
 /// A process that was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Spawned {
     /// The agent's number of it.
     pub process: ProcessId,
@@ -96,6 +98,7 @@ pub struct Spawned {
 
 /// What a touch did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Touched {
     /// How many steps it made.
     pub steps: u64,
@@ -111,6 +114,7 @@ pub struct Touched {
 
 /// What a verification found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verified {
     /// How many words were compared.
     pub words: u64,
@@ -122,6 +126,7 @@ pub struct Verified {
 
 /// A word that is not what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mismatch {
     /// Its address.
     pub address: u64,
@@ -140,6 +145,7 @@ pub struct Mismatch {
 /// moment is not in EL0: let the machine run on for a moment and stop it again. More waiting
 /// processes than CPUs take turns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Checkpoint {
     /// Which process.
     pub process: ProcessId,
@@ -166,6 +172,7 @@ pub struct Checkpoint {
 
 /// A workload process, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessInfo {
     /// The agent's number of it.
     pub process: ProcessId,
@@ -184,6 +191,7 @@ pub struct ProcessInfo {
 
 /// What a workload process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessState {
     /// It was started and has not reported yet.
@@ -206,6 +214,7 @@ pub enum ProcessState {
 
 /// A piece of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileRead {
     /// The offset of its first byte.
     pub offset: u64,
@@ -217,6 +226,7 @@ pub struct FileRead {
 
 /// What a program did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProgramEnd {
     /// How it ended.
     pub how: Ended,

@@ -230,6 +230,16 @@ class Area:
         the kernel recorded must be mapped whole (rule L11)."""
         return self._state("freshly-faulted", first, pages)
 
+    def accessed(self, first: int = 0, pages: int | None = None, *, write: bool = False) -> Area:
+        """Every page was read (or written) by an instruction of the process just now, so another one would not fault:
+        each has AF, and may be written (rule L5)."""
+        return self._state("writable" if write else "readable", first, pages)
+
+    def raw(self, state: Literal["young", "old", "dirty", "clean"], first: int = 0, pages: int | None = None) -> Area:
+        """Every raw entry of the range is so, one by one (rules L5, L6): for what software has set, cleared or carried
+        over (fork, mremap, split, mprotect) and nothing has accessed since."""
+        return self._state(state, first, pages)
+
     def order(self, order: int, first: int = 0, pages: int | None = None) -> Area:
         """Each fault in the range since the look before got a folio of this order, by the kernel's record."""
         address, length = self._range(first, pages)

@@ -1,7 +1,8 @@
-"""The host command as a child process: one JSON object a line, in and out.
+"""The host command at the other end of a line: one JSON object in, one out.
 
 ``folioscope session`` boots a guest and obeys; it ends when its standard input closes, and the
-guest ends with it, so nothing outlives the interpreter however that ends.
+guest ends with it, so nothing outlives the interpreter however that ends. A guest of ``folioscope boot``
+obeys several clients on its socket.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import contextlib
 import json
 import os
 import select
+import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
-# FOLIOSCOPE_BIN names another build of the command than the one that make puts in out/.
-COMMAND = Path(os.environ.get("FOLIOSCOPE_BIN") or ROOT / "out" / "folioscope")
-# FOLIOSCOPE_OUT keeps the logs and bundles of a run apart from those of another one at the same time.
-OUT = Path(os.environ.get("FOLIOSCOPE_OUT") or ROOT / "out")
+from .locate import command
+
+# The version of the session's protocol that is spoken here (vmm/folioscope/src/control/mod.rs).
+VERSION = 1
 # Beyond the guest's own deadline: the host must have answered by then, or it is at fault itself.
 HOST_MARGIN_SECONDS = 30.0
 
@@ -28,13 +29,18 @@ class GuestLost(RuntimeError):
     """The guest (or the command that holds it) is gone or hung: another thing than a failed operation."""
 
 
+class VersionMismatch(RuntimeError):
+    """The command and this package are not of one version."""
+
+
 class CommandFailed(RuntimeError):
-    """The guest lives and says no. ``kind`` names the failure, ``detail`` holds its fields."""
+    """The guest lives and says no. ``kind`` names the failure; ``detail`` holds its fields where it is the agent's."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(error.get("message", str(error)))
         self.kind: str = error.get("kind", "unknown")
-        self.detail: dict[str, Any] = error.get("detail") or {}
+        guest: dict[str, dict[str, Any]] = error.get("guest") or {}
+        self.detail: dict[str, Any] = next(iter(guest.values()), {})
 
     @property
     def errno(self) -> str | None:
@@ -56,56 +62,51 @@ def end_with_input(child: subprocess.Popen[bytes]) -> None:
         child.stdout.close()
 
 
-class Session:
-    """One guest, booted by ``folioscope session``."""
+class Client:
+    """Asks whoever holds a guest, one request at a time."""
 
-    def __init__(
-        self,
-        arguments: list[str],
-        *,
-        log: Path,
-        boot_seconds: float = 120.0,
-        environment: dict[str, str] | None = None,
-    ) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._log = log.open("ab")
-        self.command_line = [str(COMMAND), "session", *arguments]
-        self._child = subprocess.Popen(
-            self.command_line,
-            cwd=ROOT,
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
+    def __init__(self, descriptor: int, greeting_seconds: float) -> None:
+        self._descriptor = descriptor
         self._buffer = b""
         self._next = 1
         self.lost: str | None = None
         self.ready: dict[str, Any] = {}
-        line = self._line(boot_seconds)
+        line = self._line(greeting_seconds)
         if "ready" not in line:
             message = line.get("error", {}).get("message", str(line))
             self.close()
             raise GuestLost(message)
+        if (version := line["ready"].get("version")) != VERSION:
+            self.close()
+            raise VersionMismatch(
+                f"the command folioscope speaks version {version} of the session and this package version {VERSION}: "
+                "take both from one checkout (pip install tests/plugin, make build)"
+            )
         self.ready = line["ready"]
 
-    @property
-    def pid(self) -> int:
-        """The process that holds the guest."""
-        return self._child.pid
+    def _send(self, line: bytes) -> None:
+        raise NotImplementedError
+
+    def _ended(self) -> str:
+        """Says why nothing more comes."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends the connection."""
+        raise NotImplementedError
 
     def _line(self, seconds: float) -> dict[str, Any]:
         end = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             left = end - time.monotonic()
-            if left <= 0 or not select.select([self._child.stdout], [], [], left)[0]:
+            if left <= 0 or not select.select([self._descriptor], [], [], left)[0]:
                 self.lost = f"folioscope did not answer within {max(seconds, 0):.0f} s"
                 raise GuestLost(self.lost)
-            assert self._child.stdout is not None
-            piece = os.read(self._child.stdout.fileno(), 1 << 20)
+            piece = b""
+            with contextlib.suppress(ConnectionResetError):
+                piece = os.read(self._descriptor, 1 << 20)
             if not piece:
-                status = self._child.wait()
-                self.lost = f"folioscope ended with status {status}; its words are in {self._log.name}"
+                self.lost = self._ended()
                 raise GuestLost(self.lost)
             self._buffer += piece
         line, self._buffer = self._buffer.split(b"\n", 1)
@@ -113,16 +114,17 @@ class Session:
         return answer
 
     def call(self, method: str, *, seconds: float = 20.0, **params: Any) -> Any:
-        """Asks for ``method``; ``seconds`` is the guest's deadline where the guest is asked."""
+        """Asks for ``method``; ``seconds`` is the guest's deadline where the guest is asked.
+
+        Raises ``CommandFailed`` where the answer is no, ``GuestLost`` where there is none, or the guest is gone.
+        """
         if self.lost:
             raise GuestLost(self.lost)
         number = self._next
         self._next += 1
         request = {"id": number, "method": method, "deadline_ms": int(seconds * 1000), "params": params}
         try:
-            assert self._child.stdin is not None
-            self._child.stdin.write(json.dumps(request).encode() + b"\n")
-            self._child.stdin.flush()
+            self._send(json.dumps(request).encode() + b"\n")
         except BrokenPipeError as error:
             self.lost = f"folioscope is gone: {error}"
             raise GuestLost(self.lost) from error
@@ -140,7 +142,69 @@ class Session:
             raise CommandFailed(said)
         return answer["ok"]
 
+
+class Session(Client):
+    """One guest, booted by ``folioscope session``. Paths among ``arguments`` have to be absolute: the command runs in
+    the directory that its ``out/`` is in."""
+
+    def __init__(
+        self,
+        arguments: list[str],
+        *,
+        log: Path,
+        boot_seconds: float = 120.0,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log.open("ab")
+        found = command()
+        self.command_line = [str(found.path), "session", *arguments]
+        self._child = subprocess.Popen(
+            self.command_line,
+            cwd=found.directory,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        assert self._child.stdout is not None
+        super().__init__(self._child.stdout.fileno(), boot_seconds)
+
+    @property
+    def pid(self) -> int:
+        """The process that holds the guest."""
+        return self._child.pid
+
+    def _send(self, line: bytes) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write(line)
+        self._child.stdin.flush()
+
+    def _ended(self) -> str:
+        return f"folioscope ended with status {self._child.wait()}; its words are in {self._log.name}"
+
     def close(self) -> None:
         """Ends the guest: closing its input is all that it takes."""
         end_with_input(self._child)
         self._log.close()
+
+
+class Attached(Client):
+    """A client of a guest that ``folioscope boot`` holds, by the control socket that it prints; it can have several."""
+
+    def __init__(self, path: str | Path, *, seconds: float = 20.0) -> None:
+        self.command_line = ["folioscope", "boot"]
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+        super().__init__(self._socket.fileno(), seconds)
+
+    def _send(self, line: bytes) -> None:
+        self._socket.sendall(line)
+
+    def _ended(self) -> str:
+        return f"the guest at {self._path} is gone"
+
+    def close(self) -> None:
+        """Leaves; the guest stays, and goes on with what this client held."""
+        self._socket.close()

@@ -7,12 +7,24 @@ only where somebody says what went before. The order of a fault is held against 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .model import Finding, Record, Who
 
-What = Literal["contiguous", "not-contiguous", "written", "not-written", "freshly-faulted"]
+What = Literal[
+    "contiguous",
+    "not-contiguous",
+    "written",
+    "not-written",
+    "freshly-faulted",
+    "readable",
+    "writable",
+    "young",
+    "old",
+    "dirty",
+    "clean",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +41,16 @@ class Expectation:
     def json(self) -> dict[str, Any]:
         """As the session takes it."""
         return {"start": self.start, "end": self.end, "what": self.what}
+
+
+def with_reason(finding: Finding, stated: Iterable[Expectation | OrderExpected]) -> Finding:
+    """A finding of what must not fold, with the reason that the test gave for it."""
+    if finding.rule == "C2":
+        for known in stated:
+            inside = known.start < finding.end and finding.va < known.end
+            if isinstance(known, Expectation) and known.what == "not-contiguous" and known.reason and inside:
+                return replace(finding, message=f"{finding.message} ({known.reason})")
+    return finding
 
 
 @dataclass(frozen=True, slots=True)

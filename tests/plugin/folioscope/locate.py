@@ -72,3 +72,12 @@ def _links(path: Path) -> Iterator[Path]:
         if not path.is_symlink():
             return
         path = path.parent / path.readlink()
+
+
+def output(root: Path) -> Path:
+    """Where logs and bundles go: ``FOLIOSCOPE_OUT``, the ``out/`` of the checkout that this package lies in, else
+    ``folioscope-out/`` in pytest's root directory."""
+    if named := os.environ.get("FOLIOSCOPE_OUT"):
+        return Path(named).absolute()
+    found = checkout()
+    return found / "out" if found else root / "folioscope-out"

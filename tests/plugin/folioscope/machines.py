@@ -1,4 +1,4 @@
-"""Which machines a guest can have on this host, the carriers of those that are emulated, and whether all agree.
+"""Which machines a guest can have on this host, and the carriers of those that are emulated.
 
 ``kvm`` is the rig's own monitor; on a host that is no arm64 machine it runs for real in a *carrier*, a Linux host
 with KVM under QEMU's emulated EL2. A carrier boots once and serves many guests.
@@ -15,13 +15,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from .client import COMMAND, ROOT, GuestLost, end_with_input
+from .client import GuestLost, end_with_input
+from .locate import command
 
 # The carried machines, and how the command is told: a host that runs at EL2 itself (VHE), and one that does not.
 CARRIED = {"kvm-in-tcg": "vhe", "kvm-in-tcg-nvhe": "nvhe"}
@@ -60,9 +57,10 @@ class Carrier:
         log.mkdir(parents=True, exist_ok=True)
         self._log = (log / "carrier.log").open("ab")
         words = ["carrier", "serve", "--socket", str(self.socket), "--cpu", cpu, "--out", str(log)]
+        found = command()
         self._child = subprocess.Popen(
-            [str(COMMAND), *words, *(["--nvhe"] if CARRIED[machine] == "nvhe" else [])],
-            cwd=ROOT,
+            [str(found.path), *words, *(["--nvhe"] if CARRIED[machine] == "nvhe" else [])],
+            cwd=found.directory,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -114,9 +112,9 @@ class Carriers:
             # Tests are sorted by machine: none will ask for it again.
             self.close()
             return {}
-        if place := shared(machine, cpu):
+        if serving := shared(machine, cpu):
             self.close()
-            return {"FOLIOSCOPE_CARRIER": place}
+            return {"FOLIOSCOPE_CARRIER": serving}
         if self._current is None or self._current[0] != (machine, cpu) or not self._current[1].alive:
             self.close()
             place = self._out / f"carrier-{machine}-{cpu}-{int(time.time())}"
@@ -128,50 +126,3 @@ class Carriers:
         if self._current:
             self._current[1].close()
             self._current = None
-
-
-class Agreement:
-    """What became of each test on each machine; a plugin of pytest, which hears of every worker's tests."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, dict[str, str]] = defaultdict(dict)
-
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
-        """Says in the report which machine it was; a report travels, the test does not."""
-        outcome = yield
-        params = item.callspec.params if hasattr(item, "callspec") else {}
-        if machine := params.get("machine"):
-            test, bracket, values = item.nodeid.rpartition("[")
-            outcome.get_result().on_machine = [test + bracket + values.replace(machine, "*", 1), machine]
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Takes in one outcome; a failure in any phase counts."""
-        if (case := getattr(report, "on_machine", None)) and (report.when == "call" or report.outcome != "passed"):
-            test, machine = case
-            self._seen[test][machine] = report.outcome
-
-    def differences(self) -> tuple[int, list[str]]:
-        """How many tests ran on several machines, and a line for each that did not end alike."""
-        several = {test: by for test, by in self._seen.items() if len(by) > 1}
-        lines = [
-            f"{test}: {', '.join(f'{outcome} on {machine}' for machine, outcome in sorted(by.items()))}"
-            for test, by in sorted(several.items())
-            if len(set(by.values())) > 1
-        ]
-        return len(several), lines
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """A table of the tests that did not end alike on all machines; it should be empty."""
-        several, lines = self.differences()
-        if several:
-            terminalreporter.section("machines")
-            terminalreporter.write_line(f"{several} tests ran on several machines; {len(lines)} ended differently")
-            for line in lines:
-                terminalreporter.write_line(f"  {line}")
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Machines that disagree are a failure, even where each outcome alone is none."""
-        if exitstatus == 0 and self.differences()[1]:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -58,6 +58,10 @@ class Finding(Fields):
     index: int
     # The raw descriptors of the whole group.
     words: tuple[int, ...]
+    # What else is known: the commit that mends it, or that the rule was not tried on a kernel as new as this.
+    remarks: tuple[str, ...] = ()
+    # In how many places the same cause was found, where findings of one cause are one.
+    places: int = 1
 
     @classmethod
     def read(cls, raw: Raw) -> Finding:
@@ -74,11 +78,13 @@ class Finding(Fields):
             table=number(raw["table"]),
             index=raw["index"],
             words=tuple(map(number, raw["words"])),
+            remarks=tuple(raw.get("remarks", ())),
+            places=raw.get("places", 1),
         )
 
     def __str__(self) -> str:
         who = f" in process {self.process.pid} ({self.process.name})" if self.process else ""
-        return f"{self.rule} at {self.va:#x}{who}: {self.message}"
+        return "; ".join([f"{self.rule} at {self.va:#x}{who}: {self.message}", *self.remarks])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,23 @@ class Record(Fields):
             reasons=tuple(raw["reasons"]),
             **plain(cls, raw, "address", "vm_start", "vm_end", "reasons"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Again(Fields):
+    """A look that was to read only tables that were written to since the one before."""
+
+    # How many tables were read, and how many there are; None where all were read.
+    read: tuple[int, int] | None
+    # Why all were read.
+    whole_because: str | None
+
+    @classmethod
+    def read_from(cls, raw: Raw) -> Again:
+        """From JSON."""
+        if "reread" in raw:
+            return cls((raw["reread"]["tables"], raw["reread"]["of"]), None)
+        return cls(None, raw["whole"]["because"])
 
 
 @dataclass(frozen=True, slots=True)

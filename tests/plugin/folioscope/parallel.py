@@ -23,7 +23,7 @@ def group(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-class Groups(LoadScopeScheduling):
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out groups, in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -223,8 +223,7 @@ class Process:
         mine = [each.json() for each in stated if isinstance(each, Expectation)]
         given = [each.json() if isinstance(each, Expectation) else each for each in params.pop("expectations", [])]
         raw = self.guest.call(method, process=self.id, expectations=[*mine, *given], **params)
-        orders = [each for each in stated if isinstance(each, OrderExpected)]
-        view = View(raw, self.guest.layout, orders=orders, before=self._newest)
+        view = View(raw, self.guest.layout, stated=stated, before=self._newest)
         self._newest = view.newest()
         return view
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .client import OUT
+from .locate import output
 
 # The file that makes a directory ours, and how it begins. Whoever uses the directory holds a lock on it: what is
 # seen across PID namespaces, and ends with the process however that ends.
@@ -117,6 +117,6 @@ _RUN = pytest.StashKey[Scratch]()
 def of_run(config: pytest.Config) -> Path:
     """The directory of a run of pytest's logs, made when first asked for."""
     if _RUN not in config.stash:
-        config.stash[_RUN] = Scratch(OUT / "tests")
+        config.stash[_RUN] = Scratch(output(config.rootpath) / "tests")
         config.add_cleanup(config.stash[_RUN].close)
     return config.stash[_RUN].path

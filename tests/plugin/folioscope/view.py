@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from .expect import OrderExpected
+from .expect import Expectation, OrderExpected, with_reason
 from .layout import Layout
-from .model import Entry, Finding, Record, Who
+from .model import Again, Entry, Finding, Record, Who
 
 VALID = 1 << 0
 CONTIGUOUS = 1 << 52
@@ -37,7 +37,7 @@ class View:
         raw: Mapping[str, Any],
         layout: Layout,
         *,
-        orders: Iterable[OrderExpected] = (),
+        stated: Iterable[Expectation | OrderExpected] = (),
         before: Mapping[int, int] | None = None,
     ) -> None:
         self.raw = raw
@@ -47,20 +47,26 @@ class View:
         verdicts = [raw["verdict"], *raw.get("companions", [])]
         self.entries = [Entry.read(entry) for entry in raw["entries"]]
         self.records = [Record.read(record) for record in raw.get("records", [])]
-        self.findings = [Finding.read(finding) for verdict in verdicts for finding in verdict["findings"]]
+        stated = list(stated)
+        found = (Finding.read(finding) for verdict in verdicts for finding in verdict["findings"])
+        self.findings = [with_reason(finding, stated) for finding in found]
         # What could not be judged, in one sentence each.
         self.not_judged: list[str] = [each["reason"] for verdict in verdicts for each in verdict["not_judged"]]
+        # Where only tables that were written to were to be read: what came of that.
+        self.again = Again.read_from(raw["again"]) if "again" in raw else None
         self._by_place = {(entry.level, entry.va): entry for entry in self.entries}
         new = [record for record in self.records if record.seq > (before or {}).get(record.cpu, 0)]
-        for expected in orders:
-            found = expected.judge(new, self.process)
-            if found is None:
+        for expected in stated:
+            if not isinstance(expected, OrderExpected):
+                continue
+            wrong = expected.judge(new, self.process)
+            if wrong is None:
                 self.not_judged.append(
                     f"order {expected.order} was expected at {expected.start:#x}-{expected.end:#x} and the kernel has "
                     "no record of a fault there since the look before: it keeps the last ones only, and that needs "
                     "Folioscope's patches and the vmlinux"
                 )
-            self.findings += found or []
+            self.findings += wrong or []
 
     @property
     def pid(self) -> int:

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use stage1::{Kind, PhysMemory, Regime, Table, Visitor};
 
 /// One descriptor that is not zero and leads to no table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Row {
     /// The first address that it maps.
     pub va: String,

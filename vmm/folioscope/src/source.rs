@@ -174,10 +174,10 @@ pub fn ask(socket: &Path, method: &str, params: &Value) -> Result<Value, Error> 
         json!({"id": 1, "method": method, "params": params})
     )
     .map_err(Error::io(attempt()))?;
-    let mut line = String::new();
-    BufReader::new(&stream)
-        .read_line(&mut line)
-        .map_err(Error::io(attempt()))?;
+    // The greeting comes first.
+    let mut lines = BufReader::new(&stream).lines();
+    let line = lines.nth(1).transpose().map_err(Error::io(attempt()))?;
+    let line = line.unwrap_or_default();
     let mut answer: Value = serde_json::from_str(&line).map_err(|error| {
         Error::Input(format!(
             "{} did not answer as a guest's socket does: {error}",

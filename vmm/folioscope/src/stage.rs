@@ -24,7 +24,7 @@ const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 pub type StageResult = Result<(), Error>;
 
 /// An area of a process, in the order in which the workload mapped them.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, schemars::JsonSchema)]
 pub struct Area {
     /// Its first byte.
     pub address: u64,

@@ -6,6 +6,7 @@
 
 mod decode;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use decode::{decode_ring, touch_ring, MAGIC, MAX_RECORDS};
@@ -14,7 +15,7 @@ pub use decode::{decode_ring, touch_ring, MAGIC, MAX_RECORDS};
 pub const ORDERS: usize = 16;
 
 /// One choice, `struct anon_order_record`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OrderRecord {
     /// Number of the record, from 1, counting per CPU.
     pub seq: u64,
@@ -49,7 +50,7 @@ pub struct OrderRecord {
 }
 
 /// `anon_order` policies of the patch, by their number in the record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // the policies are explained in kernel-patches/
 pub enum Policy {
@@ -61,7 +62,7 @@ pub enum Policy {
 }
 
 /// What became of one order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// Never came up.
@@ -89,7 +90,7 @@ pub enum Reason {
 }
 
 /// The rings of all CPUs, merged.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OrderRecords {
     /// Records by time.
     pub records: Vec<OrderRecord>,

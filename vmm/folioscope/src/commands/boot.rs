@@ -1,6 +1,5 @@
 //! `folioscope boot`: a guest that stays, to be looked into, or to be typed at.
 
-use std::io::BufReader;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use protocol::Advice;
 
 use super::output::say;
 use super::{terminal, Outcome};
+use crate::control::{self, Server};
 use crate::guest::{unexpected, Guest};
 use crate::kernel::Kernel;
 use crate::link::Link;
@@ -17,7 +17,7 @@ use crate::ops::{advise, map, write};
 use crate::options::GuestOptions;
 use crate::source::SOCKET;
 use crate::stage::block_size;
-use crate::{boot, control, Error, EXIT_OK};
+use crate::{boot, Error, EXIT_OK};
 
 /// Boot a guest and stay; prints how to look into it
 #[derive(Args, Debug)]
@@ -51,18 +51,7 @@ impl Boot {
             socket.display()
         )))?;
         tell(&guest, &socket, pid)?;
-        for stream in listener.incoming() {
-            let stream = stream.map_err(Error::io("accept a connection"))?;
-            let input = BufReader::new(
-                stream
-                    .try_clone()
-                    .map_err(Error::io("duplicate a connection"))?,
-            );
-            // One that goes away in the middle of an answer is no reason to end.
-            if let Err(error) = control::serve(&mut guest, &self.guest.out, input, stream) {
-                eprintln!("folioscope: a connection ended early: {error}");
-            }
-        }
+        control::listen(&mut Server::new(&mut guest, &self.guest.out), listener)?;
         Ok(EXIT_OK)
     }
 
@@ -131,7 +120,7 @@ fn tell(guest: &Guest, socket: &Path, pid: i32) -> Result<(), Error> {
     say!("look:    folioscope check --guest {socket} --pid {pid}");
     say!("         folioscope dump --guest {socket} --pid {pid} --contiguous");
     say!("         folioscope save --guest {socket} --pid {pid} saved.core");
-    say!("drive:   a line of JSON to that socket, for example");
+    say!("drive:   lines of JSON to that socket (folioscope schema session), several clients at once, for example");
     say!("         {{\"id\":1,\"method\":\"command\",\"params\":{{\"command\":{{\"processes\":{{}}}}}}}}");
     say!("end:     Ctrl-C, or kill {}", std::process::id());
     Ok(())

@@ -3,8 +3,9 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use crate::control;
 use crate::options::GuestOptions;
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
@@ -16,6 +17,7 @@ mod carrier;
 mod check;
 mod dump;
 mod explain;
+mod image;
 mod output;
 mod ps;
 mod rules;
@@ -65,9 +67,14 @@ enum Command {
     Explain(explain::Explain),
     Save(save::Save),
     Ps(ps::Ps),
-    /// Print the JSON schema of reports
+    Image(image::Image),
+    /// Print the JSON schema of reports, or of the lines of a session
     #[command(after_help = "Example: folioscope schema > folioscope.schema.json")]
-    Schema,
+    Schema {
+        /// Of what
+        #[arg(value_enum, default_value = "report")]
+        of: SchemaOf,
+    },
     Rules(rules::Rules),
     /// Print completions for a shell
     #[command(
@@ -80,6 +87,15 @@ enum Command {
     Bench(bench::Bench),
     Session(session::Session),
     Carrier(carrier::CarrierCommand),
+}
+
+/// What a schema is printed of.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SchemaOf {
+    /// What `--json` and `--format json` write.
+    Report,
+    /// The lines of `folioscope session` and of the socket of `folioscope boot`.
+    Session,
 }
 
 /// Runs the command line.
@@ -120,8 +136,15 @@ fn run(command: Command) -> Outcome {
         Command::Explain(explain) => explain.run(),
         Command::Save(save) => save.run(),
         Command::Ps(ps) => ps.run(),
-        Command::Schema => output::line(format_args!("{:#}", verdict::schema())).map(|()| EXIT_OK),
         Command::Rules(rules) => rules.run(),
+        Command::Image(image) => image.run(),
+        Command::Schema { of } => {
+            let schema = match of {
+                SchemaOf::Report => verdict::schema(),
+                SchemaOf::Session => control::schema(),
+            };
+            output::line(format_args!("{schema:#}")).map(|()| EXIT_OK)
+        }
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "folioscope", &mut text);

@@ -2,25 +2,12 @@
 
 use std::time::Duration;
 
-use protocol::ProcessId;
-use serde::Deserialize;
-use serde_json::{json, Value};
-use stage1::{Half, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
+use stage1::{Half, PhysMemory, Regime, VirtualAddress};
 
-use super::RawPoke;
-use crate::guest::Guest;
+use super::answer::{Pair, Pairs};
+use super::request::Translate;
+use crate::guest::{Guest, Poke};
 use crate::Error;
-
-/// Its parameters.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Translate {
-    process: ProcessId,
-    addresses: Vec<u64>,
-    /// In guest memory while both are asked.
-    #[serde(default)]
-    pokes: Vec<RawPoke>,
-}
 
 /// How often the machine is stopped until it shows what [`translate`] needs.
 const STOPS: u32 = 400;
@@ -29,13 +16,14 @@ const STOPS: u32 = 400;
 ///
 /// QEMU translates for a load at the CPU's exception level: the lower half is asked of the CPU in the wait loop
 /// (EL0), the upper half of one at EL1, where there is one. `el0_read` and `el1_read` say what ours permits.
-pub(super) fn translate(guest: &mut Guest, p: &Translate) -> Result<Value, Error> {
+pub(super) fn translate(guest: &mut Guest, p: &Translate) -> Result<Pairs, Error> {
     let checkpoint = guest
         .held()
         .find(|(id, _)| *id == p.process)
         .and_then(|(_, process)| process.checkpoint)
         .ok_or_else(|| Error::Input(format!("{} is not held; hold it first", p.process)))?;
-    if !p.pokes.is_empty() {
+    let pokes: Vec<Poke> = p.pokes.iter().map(Poke::from).collect();
+    if !pokes.is_empty() {
         guest.forget_copy();
     }
     let wants_upper = p.addresses.iter().any(|va| va >> 55 & 1 == 1);
@@ -56,12 +44,15 @@ pub(super) fn translate(guest: &mut Guest, p: &Translate) -> Result<Value, Error
                 None => (low, Regime::new(&lower.system, Half::Upper)?),
             },
         ];
-        let before = swap(&mut paused, &p.pokes)?;
+        let before = swap(&mut paused, &pokes)?;
         let pairs = both(&mut paused, &halves, &p.addresses);
         swap(&mut paused, &before)?;
         paused.resume()?;
-        let pairs = pairs?;
-        return Ok(json!({"lower_cpu": low, "upper_cpu": high, "pairs": pairs}));
+        return Ok(Pairs {
+            lower_cpu: low,
+            upper_cpu: high,
+            pairs: pairs?,
+        });
     }
     Err(Error::Input(format!(
         "in {STOPS} looks no CPU was in the wait loop of {} while another was at EL1",
@@ -74,34 +65,42 @@ fn both(
     paused: &mut machine::Paused<'_>,
     halves: &[(usize, Regime); 2],
     addresses: &[u64],
-) -> Result<Vec<Value>, Error> {
+) -> Result<Vec<Pair>, Error> {
     let mut pairs = Vec::with_capacity(addresses.len());
     for &va in addresses {
         let (cpu, regime) = &halves[(va >> 55 & 1) as usize];
-        let mut pair = match stage1::lookup(&paused.memory, regime, VirtualAddress(va)) {
-            stage1::Lookup::Mapped {
-                entry,
-                pa,
-                permissions,
-            } => json!({
-                "ours": pa.0, "word": entry.descriptor.word, "level": entry.descriptor.level.number(),
-                "el0_read": permissions.el0_read, "el1_read": permissions.el1_read,
-            }),
-            _ => json!({"ours": null}),
-        };
-        pair["va"] = json!(va);
         let theirs = paused.translate(*cpu, VirtualAddress(va))?;
-        pair["machine"] = json!(theirs.map(|pa| pa.0));
+        let mut pair = Pair {
+            va,
+            ours: None,
+            machine: theirs.map(|pa| pa.0),
+            word: None,
+            level: None,
+            el0_read: None,
+            el1_read: None,
+        };
+        if let stage1::Lookup::Mapped {
+            entry,
+            pa,
+            permissions,
+        } = stage1::lookup(&paused.memory, regime, VirtualAddress(va))
+        {
+            pair.ours = Some(pa.0);
+            pair.word = Some(entry.descriptor.word);
+            pair.level = Some(entry.descriptor.level.number());
+            pair.el0_read = Some(permissions.el0_read);
+            pair.el1_read = Some(permissions.el1_read);
+        }
         pairs.push(pair);
     }
     Ok(pairs)
 }
 
 /// Writes words into guest memory; gives what was there, in the order that undoes it.
-fn swap(paused: &mut machine::Paused<'_>, pokes: &[RawPoke]) -> Result<Vec<RawPoke>, Error> {
+fn swap(paused: &mut machine::Paused<'_>, pokes: &[Poke]) -> Result<Vec<Poke>, Error> {
     let word = |address| {
-        let words = paused.memory.words(PhysicalAddress(address), 1);
-        words.map(|words| RawPoke {
+        let words = paused.memory.words(address, 1);
+        words.map(|words| Poke {
             address,
             word: words[0],
         })
@@ -110,7 +109,7 @@ fn swap(paused: &mut machine::Paused<'_>, pokes: &[RawPoke]) -> Result<Vec<RawPo
     let before =
         before.ok_or_else(|| Error::Input("a word to be written is not in guest RAM".into()))?;
     for poke in pokes {
-        paused.write(PhysicalAddress(poke.address), &poke.word.to_le_bytes())?;
+        paused.write(poke.address, &poke.word.to_le_bytes())?;
     }
     Ok(before)
 }

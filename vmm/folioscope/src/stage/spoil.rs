@@ -2,7 +2,8 @@
 
 use join::{Extent, Look, Subject};
 use protocol::ProcessId;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use stage1::{lookup, Lookup, PhysicalAddress, VirtualAddress};
 use verdict::Expectation;
 
@@ -12,7 +13,7 @@ use crate::look::look_held;
 use crate::Error;
 
 /// What is wrong, and where.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Spoil {
     /// The checkpoint.

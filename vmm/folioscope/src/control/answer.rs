@@ -1,0 +1,361 @@
+//! What a client is told.
+
+use std::path::PathBuf;
+
+use join::{Look, Reread, Subject};
+use linux::order::OrderRecord;
+use protocol::{Hello, Outcome};
+use schemars::JsonSchema;
+use serde::Serialize;
+use verdict::{Hex, ProcessVerdict};
+
+use crate::guest::Guest;
+use crate::rows::{rows, Row};
+use crate::stage::{Area, Played};
+use crate::Error;
+
+/// The first line that a client gets.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Greeting {
+    /// The guest is up and obeys.
+    Ready(Box<Ready>),
+    /// It did not come up.
+    Error(Failure),
+}
+
+/// Who answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Ready {
+    /// The version of the session's protocol.
+    pub version: u32,
+    /// What the agent said of itself and the kernel.
+    pub hello: Hello,
+    /// From starting the machine to the agent's first line.
+    pub seconds: f64,
+}
+
+impl Ready {
+    /// Of a guest that is up.
+    #[must_use]
+    pub fn of(guest: &Guest) -> Self {
+        Self {
+            version: super::VERSION,
+            hello: guest.hello().clone(),
+            seconds: guest.ready_after().as_secs_f64(),
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Answer {
+    /// The request's id; null where the line had none that could be read.
+    pub id: Option<u64>,
+    /// What came of it.
+    #[serde(flatten)]
+    pub result: Came,
+}
+
+/// What came of a request. A `Result` with names that read well in JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Came {
+    /// It was done.
+    Ok(Box<Done>),
+    /// It was not done.
+    Error(Failure),
+}
+
+/// What a request that succeeded gives; which of them is named at the methods.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[allow(missing_docs)] // each says what it is itself
+pub enum Done {
+    Look(Box<LookAnswer>),
+    Tour(TourAnswer),
+    Pairs(Pairs),
+    Words(WordsAnswer),
+    KernelHalf(KernelHalf),
+    Kept(Kept),
+    Machine(MachineAnswer),
+    Nothing(Empty),
+    Agent(Outcome),
+}
+
+/// It was done, and there is nothing more to say.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Empty {}
+
+/// The answer of `look` and `judge`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LookAnswer {
+    /// The process, judged.
+    pub verdict: ProcessVerdict,
+    /// The processes that were looked at beside it, at the same instant.
+    pub companions: Vec<ProcessVerdict>,
+    /// Every descriptor of the process that is not zero and leads to no table, by address.
+    pub entries: Vec<Row>,
+    /// The process's own order records, oldest first.
+    pub records: Vec<OrderRecord>,
+    /// For how many microseconds the guest stood still.
+    pub stopped_us: u64,
+    /// Where only tables that were written to were to be read: what came of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub again: Option<Again>,
+}
+
+/// A look at what was written to since the one before.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Again {
+    /// These tables were read.
+    Reread {
+        /// Tables that are new or were written to.
+        tables: u64,
+        /// Tables that there are.
+        of: u64,
+    },
+    /// All were read.
+    Whole {
+        /// Why.
+        because: String,
+    },
+}
+
+impl From<&Reread> for Again {
+    fn from(reread: &Reread) -> Self {
+        match &reread.tables {
+            Ok(tables) => Self::Reread {
+                tables: tables.tables,
+                of: tables.of,
+            },
+            Err(because) => Self::Whole {
+                because: because.clone(),
+            },
+        }
+    }
+}
+
+impl LookAnswer {
+    /// Of a look.
+    #[must_use]
+    pub fn of(seen: Look) -> Self {
+        let snapshot = &seen.capture.snapshot;
+        let entries = Subject::find(snapshot, None)
+            .map(|subject| rows(&snapshot.memory, &subject.regime))
+            .unwrap_or_default();
+        Self {
+            entries,
+            stopped_us: u64::try_from(seen.capture.stopped.as_micros()).unwrap_or(u64::MAX),
+            again: seen.reread.as_ref().map(Again::from),
+            verdict: seen.verdict,
+            companions: seen.companions,
+            records: seen.orders,
+        }
+    }
+}
+
+/// The answer of `tour`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TourAnswer {
+    /// Why the workload was not played, where it was not.
+    pub left_out: Option<String>,
+    /// Its checkpoints, in order.
+    pub checkpoints: Vec<CheckpointAnswer>,
+}
+
+/// One checkpoint of a workload.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CheckpointAnswer {
+    /// The workload's name for it.
+    pub label: String,
+    /// The areas of the process so far, in the order in which they were mapped.
+    pub areas: Vec<Area>,
+    /// The process, read and judged.
+    pub look: LookAnswer,
+}
+
+impl From<Played> for TourAnswer {
+    fn from(played: Played) -> Self {
+        let checkpoints = played.seen.into_iter().map(|seen| CheckpointAnswer {
+            label: seen.label,
+            areas: seen.areas,
+            look: LookAnswer::of(seen.look),
+        });
+        Self {
+            left_out: played.left_out,
+            checkpoints: checkpoints.collect(),
+        }
+    }
+}
+
+/// The answer of `translate`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Pairs {
+    /// The CPU that was asked about the lower half.
+    pub lower_cpu: usize,
+    /// The one that was asked about the upper half, where there was one at EL1.
+    pub upper_cpu: Option<usize>,
+    /// In the order of the addresses that were asked for.
+    pub pairs: Vec<Pair>,
+}
+
+/// One address, by two translations.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Pair {
+    /// The virtual address.
+    pub va: u64,
+    /// Its physical address by our walk; null where it is not mapped.
+    pub ours: Option<u64>,
+    /// Its physical address by the machine's own translation of a load at the CPU's exception level.
+    pub machine: Option<u64>,
+    /// The descriptor that maps it.
+    pub word: Option<u64>,
+    /// That one's lookup level.
+    pub level: Option<i8>,
+    /// Whether EL0 may read it, by our decoding.
+    pub el0_read: Option<bool>,
+    /// Whether EL1 may.
+    pub el1_read: Option<bool>,
+}
+
+/// The answer of `words`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct WordsAnswer {
+    /// The words.
+    pub words: Vec<Hex>,
+}
+
+/// The answer of `kernel_half`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KernelHalf {
+    /// The half's first address.
+    pub first: u64,
+    /// Every descriptor that is not zero and leads to no table, by address.
+    pub entries: Vec<Row>,
+}
+
+/// The answer of `save`, `snapshot` and `bundle`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Kept {
+    /// The file or directory.
+    pub path: PathBuf,
+}
+
+/// The answer of `machine`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct MachineAnswer {
+    /// `tcg` or `kvm`.
+    pub kind: String,
+    /// How to start the same machine by hand, as a shell command.
+    pub command_line: String,
+    /// What it does, for people.
+    pub status: String,
+    /// The end of what the guest's console said.
+    pub console: String,
+    /// From starting the machine to the agent's first line, in seconds.
+    pub ready_after_s: f64,
+}
+
+/// Why a request was not done.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Failure {
+    /// What kind of failure it is.
+    pub kind: Kind,
+    /// One sentence.
+    pub message: String,
+    /// What the guest's agent answered, where it is the one that says no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest: Option<protocol::Failure>,
+    /// Whether the guest is no longer to be used.
+    pub lost: bool,
+}
+
+/// Kinds of failures. The guest's own have the names that they have in the agent's protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The guest's kernel refused.
+    Errno,
+    /// An access to memory raised a signal in the workload process, which lives on.
+    Signal,
+    /// It did not end in time.
+    Deadline,
+    /// The workload process is gone.
+    ProcessLost,
+    /// The process is at work on something else, or waits at a checkpoint.
+    Busy,
+    /// The request makes no sense.
+    BadRequest,
+    /// The checkpoint could not be had cleanly.
+    Checkpoint,
+    /// The answer does not fit in a line.
+    TooLarge,
+    /// The agent itself is at fault.
+    Internal,
+    /// The guest is gone, or hangs.
+    Lost,
+    /// The guest did not come up.
+    Boot,
+    /// It could not be read or judged.
+    NotJudged,
+}
+
+impl From<&protocol::Failure> for Kind {
+    fn from(failure: &protocol::Failure) -> Self {
+        use protocol::Failure as F;
+        match failure {
+            F::Errno { .. } => Self::Errno,
+            F::Signal { .. } => Self::Signal,
+            F::Deadline { .. } => Self::Deadline,
+            F::ProcessLost { .. } => Self::ProcessLost,
+            F::Busy { .. } => Self::Busy,
+            F::BadRequest { .. } => Self::BadRequest,
+            F::Checkpoint { .. } => Self::Checkpoint,
+            F::TooLarge { .. } => Self::TooLarge,
+            F::Internal { .. } => Self::Internal,
+        }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let guest = match error {
+            Error::Guest { failure, .. } => Some(failure.clone()),
+            _ => None,
+        };
+        let kind = match (&guest, error) {
+            (Some(failure), _) => Kind::from(failure),
+            (None, Error::Input(_)) => Kind::BadRequest,
+            _ if error.lost() => Kind::Lost,
+            _ => Kind::NotJudged,
+        };
+        Self {
+            kind,
+            message: error.to_string(),
+            guest,
+            lost: error.lost(),
+        }
+    }
+}
+
+impl Failure {
+    /// A guest that did not come up.
+    #[must_use]
+    pub fn boot(error: &Error) -> Self {
+        Self {
+            kind: Kind::Boot,
+            message: error.to_string(),
+            guest: None,
+            lost: true,
+        }
+    }
+
+    /// A line that is no request.
+    #[must_use]
+    pub fn bad_request(why: String) -> Self {
+        Self::from(&Error::Input(why))
+    }
+}

@@ -1,0 +1,53 @@
+//! The session protocol: JSON lines, on standard input and output (`folioscope session`) or on a Unix socket
+//! (`folioscope boot`).
+//!
+//! ```text
+//! < {"ready": {"version": 1, "hello": {...}, "seconds": 0.8}}
+//! > {"id": 1, "method": "look", "deadline_ms": 20000, "params": {"process": 1}}
+//! < {"id": 1, "ok": {...}}
+//! < {"id": 2, "error": {"kind": "errno", "message": "...", "guest": {"errno": {...}}, "lost": false}}
+//! ```
+//!
+//! The first line says which version of this protocol is spoken ([`VERSION`]). Every request ([`Request`]) has one answer
+//! ([`Answer`]), in the order in which they were asked. `folioscope schema session` prints the schema of all of them.
+//!
+//! A socket has room for several clients at once: each waits for its own answers alone, and one that does not read them
+//! holds up nobody else. What a client has asked to be held is let go on when it goes away.
+
+mod answer;
+mod clients;
+mod keep;
+mod line;
+mod obey;
+mod request;
+mod translate;
+mod word;
+
+pub use answer::{Answer, Failure, Greeting, Kind, Ready};
+pub use clients::{json, listen, serve, Server};
+pub use keep::{bundle, keep};
+pub use request::{Call, Request};
+pub use word::Word;
+
+/// The version of everything here. It goes up when a field changes its meaning or goes away; new methods and fields do not
+/// count.
+pub const VERSION: u32 = 1;
+
+/// What goes over a session, for its schema.
+#[derive(schemars::JsonSchema)]
+#[schemars(title = "Session")]
+#[allow(dead_code)] // never made: its parts are
+struct Session {
+    /// The first line.
+    greeting: Greeting,
+    /// A line from whoever drives.
+    request: Request,
+    /// The line that answers it.
+    answer: Answer,
+}
+
+/// The JSON schema of a session: `greeting`, `request` and `answer` are its lines.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Session).to_value()
+}

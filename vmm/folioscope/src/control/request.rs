@@ -1,0 +1,374 @@
+//! What a client may ask.
+
+use std::path::PathBuf;
+
+use protocol::{Command, ProcessId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Value};
+use stage1::PhysicalAddress;
+use verdict::Expectation;
+
+use super::word::Word;
+use crate::guest::Poke;
+use crate::stage::Spoil;
+
+/// What a request may take where it does not say.
+const DEADLINE_MS: u64 = 20_000;
+
+/// A line from a client.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Request {
+    /// Comes back in the answer; the client's to choose.
+    pub id: u64,
+    /// After how many milliseconds the guest gives up; 20000 when left out.
+    #[schemars(default = "deadline_ms")]
+    pub deadline_ms: u64,
+    /// What to do.
+    #[serde(flatten)]
+    pub call: Call,
+}
+
+fn deadline_ms() -> u64 {
+    DEADLINE_MS
+}
+
+/// The methods. The answer that a success gives is named in each; `{}` where none is.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "method", content = "params")]
+pub enum Call {
+    /// A command of the guest's agent, passed through: what the agent answers.
+    Command(Passed),
+    /// Lets a process wait, reads and judges it, lets it go on: a look.
+    Look(LookAt),
+    /// Reads and judges a process that is held: a look.
+    Judge(Judge),
+    /// Lets a process wait in user mode, for as long as this client stays.
+    Hold(OfProcess),
+    /// Lets it go on.
+    Release(OfProcess),
+    /// Every page allocation of the process of at least this order fails from now on.
+    FailAllocations(FailAllocations),
+    /// They succeed again.
+    AllowAllocations(OfProcess),
+    /// Plays a workload of the tour: its checkpoints.
+    Tour(Tour),
+    /// Addresses by the machine's own translation and by ours: pairs.
+    Translate(Translate),
+    /// Writes words into guest memory, which stay.
+    Poke(Pokes),
+    /// Words of guest memory.
+    Words(Words),
+    /// The entries of the kernel's half of the tables, while this process is held.
+    KernelHalf(OfProcess),
+    /// Takes a process through a checkpoint into a file, with the kernel half and the order records: the file's path.
+    Snapshot(Snapshot),
+    /// Writes a process that is held into a file: the file's path.
+    Save(Save),
+    /// Keeps all that is known of the guest in a directory: its path.
+    Bundle(Bundle),
+    /// What runs the guest.
+    Machine(Nothing),
+    /// Ends this connection.
+    Quit(Nothing),
+}
+
+/// No parameters.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// Parameters of [`Call::Command`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Passed {
+    /// The command.
+    pub command: Command,
+}
+
+/// A process and nothing else.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OfProcess {
+    /// The agent's number of it.
+    pub process: ProcessId,
+}
+
+/// Parameters of [`Call::Look`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LookAt {
+    /// The agent's number of it.
+    pub process: ProcessId,
+    /// What is known of the step before.
+    #[serde(default)]
+    pub expectations: Vec<Expectation>,
+    /// Read only tables that were written to since the last time that this was said, where the machine records writes.
+    /// The verdict is the same.
+    #[serde(default)]
+    pub again: bool,
+}
+
+/// Parameters of [`Call::Judge`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Judge {
+    /// The agent's number of it.
+    pub process: ProcessId,
+    /// What is known of the step before.
+    #[serde(default)]
+    pub expectations: Vec<Expectation>,
+    /// As for `look`.
+    #[serde(default)]
+    pub again: bool,
+    /// Words that are in guest memory only while it stands still to be read.
+    #[serde(default)]
+    pub pokes: Vec<RawPoke>,
+}
+
+/// A word for guest memory.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RawPoke {
+    /// The physical address, 8-byte aligned.
+    pub address: Word,
+    /// The word.
+    pub word: Word,
+}
+
+impl From<&RawPoke> for Poke {
+    fn from(poke: &RawPoke) -> Self {
+        Self {
+            address: PhysicalAddress(poke.address.0),
+            word: poke.word.0,
+        }
+    }
+}
+
+/// Parameters of [`Call::FailAllocations`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FailAllocations {
+    /// The agent's number of it.
+    pub process: ProcessId,
+    /// The smallest order that fails.
+    pub order: u32,
+}
+
+/// Parameters of [`Call::Tour`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tour {
+    /// The workload.
+    pub name: String,
+    /// The order policy; `variable` when left out.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// Something that is wrong at one checkpoint, which a rule must name.
+    #[serde(default)]
+    pub spoil: Option<Spoil>,
+}
+
+/// Parameters of [`Call::Translate`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Translate {
+    /// A process that is held.
+    pub process: ProcessId,
+    /// Virtual addresses of either half.
+    pub addresses: Vec<u64>,
+    /// In guest memory while both are asked.
+    #[serde(default)]
+    pub pokes: Vec<RawPoke>,
+}
+
+/// Parameters of [`Call::Poke`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pokes {
+    /// The words.
+    pub pokes: Vec<RawPoke>,
+}
+
+/// Parameters of [`Call::Words`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Words {
+    /// The first one's physical address, 8-byte aligned.
+    pub address: Word,
+    /// How many.
+    pub count: usize,
+}
+
+/// Parameters of [`Call::Snapshot`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// The file, as the command's own working directory has it.
+    pub path: PathBuf,
+    /// The process by the guest's pid; the only one when left out.
+    #[serde(default)]
+    pub pid: Option<i32>,
+}
+
+/// Parameters of [`Call::Save`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Save {
+    /// The file, as the command's own working directory has it.
+    pub path: PathBuf,
+    /// The agent's number of it.
+    pub process: ProcessId,
+    /// The kernel half as well.
+    #[serde(default)]
+    pub kernel: bool,
+}
+
+/// Parameters of [`Call::Bundle`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Bundle {
+    /// The directory.
+    pub path: PathBuf,
+    /// Why it is kept, for whoever reads it.
+    pub why: String,
+}
+
+/// A line that is no request.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Its id, where one could be read.
+    pub id: Option<u64>,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Request {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// What is wrong with it, with its id where that could be read.
+    pub fn read(line: &str) -> Result<Self, Unread> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Line {
+            id: u64,
+            method: String,
+            #[serde(default = "deadline_ms")]
+            deadline_ms: u64,
+            #[serde(default)]
+            params: Option<Value>,
+        }
+        let Line {
+            id,
+            method,
+            deadline_ms,
+            params,
+        } = serde_json::from_str(line).map_err(|error| Unread {
+            id: None,
+            why: format!("expected a request as one JSON object and found {error}"),
+        })?;
+        let params = params.unwrap_or_else(|| json!({}));
+        let call = Call::deserialize(json!({"method": method, "params": params}));
+        let call = call.map_err(|error| Unread {
+            id: Some(id),
+            why: match METHODS.contains(&method.as_str()) {
+                true => format!("the parameters of {method} make no sense: {error}"),
+                false => format!("there is no method {method:?} in this session"),
+            },
+        })?;
+        Ok(Self {
+            id,
+            deadline_ms,
+            call,
+        })
+    }
+}
+
+/// The methods' names, for errors: what serde says of a wrong one names Rust's parts.
+const METHODS: [&str; 17] = [
+    "command",
+    "look",
+    "judge",
+    "hold",
+    "release",
+    "fail_allocations",
+    "allow_allocations",
+    "tour",
+    "translate",
+    "poke",
+    "words",
+    "kernel_half",
+    "snapshot",
+    "save",
+    "bundle",
+    "machine",
+    "quit",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(line: &str) -> (Option<u64>, String) {
+        let unread = Request::read(line).expect_err(line);
+        (unread.id, unread.why)
+    }
+
+    #[test]
+    fn a_request_reads_back_as_it_was_written() {
+        let lines = [
+            r#"{"id":1,"deadline_ms":20000,"method":"machine","params":{}}"#,
+            r#"{"id":2,"deadline_ms":5,"method":"judge","params":{"process":3,"expectations":[],"again":true,"pokes":[{"address":"0x40000008","word":"0xffffffffffffffff"}]}}"#,
+            r#"{"id":3,"deadline_ms":20000,"method":"command","params":{"command":{"ping":{}}}}"#,
+        ];
+        for line in lines {
+            let request = Request::read(line).expect(line);
+            assert_eq!(serde_json::to_string(&request).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn what_may_be_left_out_may_be_left_out() {
+        let request = Request::read(r#"{"id":1,"method":"machine"}"#).unwrap();
+        assert_eq!(request.deadline_ms, DEADLINE_MS);
+        assert!(matches!(request.call, Call::Machine(_)));
+        let request = Request::read(r#"{"id":1,"method":"look","params":{"process":1}}"#).unwrap();
+        let Call::Look(look) = request.call else {
+            panic!("{request:?}")
+        };
+        assert!(look.expectations.is_empty() && !look.again);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_the_id() {
+        assert!(why("good morning").1.contains("one JSON object"));
+        assert_eq!(why(r#"{"id":7,"method":"dance"}"#).0, Some(7));
+        assert!(why(r#"{"id":7,"method":"dance"}"#)
+            .1
+            .contains("no method \"dance\""));
+        let (id, text) = why(r#"{"id":7,"method":"look","params":{"process":1,"depth":2}}"#);
+        assert_eq!(id, Some(7));
+        assert!(
+            text.contains("parameters of look") && text.contains("depth"),
+            "{text}"
+        );
+        assert!(
+            why(r#"{"id":7,"method":"words","params":{"address":"0xg","count":1}}"#)
+                .1
+                .contains("hexadecimal")
+        );
+    }
+
+    #[test]
+    fn each_method_is_in_the_list_of_names() {
+        let schema = schemars::schema_for!(Call).to_value();
+        let named: Vec<&str> = schema["oneOf"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|method| method["properties"]["method"]["const"].as_str().unwrap())
+            .collect();
+        assert_eq!(named, METHODS);
+    }
+}
