@@ -54,6 +54,8 @@ class View:
         self.not_judged: list[str] = [each["reason"] for verdict in verdicts for each in verdict["not_judged"]]
         # Where only tables that were written to were to be read: what came of that.
         self.again = Again.read_from(raw["again"]) if "again" in raw else None
+        # How many errors were seen and taken back, as they did not show to stay.
+        self.unsettled: int = sum(verdict["unsettled"] for verdict in verdicts)
         self._by_place = {(entry.level, entry.va): entry for entry in self.entries}
         new = [record for record in self.records if record.seq > (before or {}).get(record.cpu, 0)]
         for expected in stated:

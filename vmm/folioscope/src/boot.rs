@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use join::{Capture, Facts};
+use join::{Capture, Extent, Facts, Work};
 use machine::qemu::{Config, Qemu};
 use machine::Machine;
 use snapshot::{write_core, Cpu, Notes, RangeSet, Snapshot, SparseFile};
@@ -168,15 +168,19 @@ pub fn capture_all(
     symbols: Option<&linux::symbols::Symbols>,
     mut notes: Notes,
 ) -> Result<Capture, Error> {
-    let paused = link.machine.pause()?;
+    let mut paused = link.machine.pause()?;
     let facts = Facts::new(symbols, &paused.cpus);
     let pages = join::pages_of_all(&paused.memory, &paused.cpus, facts);
     let memory = join::copy(&paused.memory, &pages);
+    let ran_ns = paused.ran_ns();
+    let work = Work::of(&paused.memory, &paused.cpus, ran_ns);
     let cpus = paused.cpus.clone();
     let stopped = paused.resume()?;
     facts.keep(&mut notes);
     Ok(Capture {
         companions: Vec::new(),
+        work,
+        extent: Extent { kernel: true },
         snapshot: Snapshot {
             cpus,
             memory: memory?,

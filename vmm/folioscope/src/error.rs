@@ -65,6 +65,7 @@ impl From<join::Error> for Error {
         match error {
             join::Error::Input(what) => Self::Input(what),
             join::Error::Symbols(error) => Self::Symbols(error),
+            join::Error::Machine(error) => Self::Machine(error),
             join::Error::Maps(error) => Self::Maps(error),
             join::Error::Regime(error) => Self::Regime(error),
         }

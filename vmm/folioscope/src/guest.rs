@@ -8,12 +8,13 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use join::Capture;
+use join::unattended::Known;
+use join::{Capture, Hung};
 use linux::release::Release;
 use machine::Machine;
 use protocol::{Command, Hello, Operation, Outcome, ProcessId, Spawned};
 use snapshot::{Cpu, Notes, Process};
-use stage1::PhysicalAddress;
+use stage1::{Half, PhysicalAddress, Regime};
 
 use crate::boot;
 use crate::kernel::Kernel;
@@ -320,6 +321,24 @@ impl Guest {
         let held = self.held.values().cloned().collect();
         let notes = self.notes(held);
         boot::capture_all(&mut self.link, self.kernel.symbols.as_ref(), notes)
+    }
+
+    /// The guest as one that is not asked: what can be proved of it, whatever it does.
+    pub fn unattended(&mut self) -> Hung<'_> {
+        let known = self.roots.iter().map(|(process, cpu)| {
+            let regime = Regime::new(&cpu.system, Half::Lower).ok();
+            Known {
+                pid: u32::try_from(cpu.general.x[checkpoint::PID_REGISTER]).unwrap_or_default(),
+                name: self.names.get(process).cloned().unwrap_or_default(),
+                root: regime.map(|regime| regime.root.0),
+            }
+        });
+        Hung {
+            known: known.collect(),
+            notes: self.notes(Vec::new()),
+            symbols: self.kernel.symbols.as_ref(),
+            machine: self.link.machine.as_mut(),
+        }
     }
 
     /// What a snapshot of this guest says about it.

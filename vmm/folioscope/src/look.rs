@@ -1,6 +1,6 @@
 //! A process of a guest with our agent: held, captured, judged, let go on.
 
-use join::{settle, Extent, Look, Reread};
+use join::{Extent, Look, Reread};
 use protocol::ProcessId;
 use verdict::Expectation;
 
@@ -31,9 +31,9 @@ pub fn look_whole(
 ) -> Result<Look, Error> {
     guest.hold(process)?;
     let others = guest.known();
-    let seen = settle(expectations, || {
+    let seen = Look::settled(|| {
         let capture = guest.capture_with(process, &others, extent, &[])?;
-        Ok((capture, None))
+        Ok(Look::of(capture, expectations)?)
     });
     released(guest, process, seen)
 }
@@ -75,9 +75,9 @@ pub fn look_held(
     pokes: &[Poke],
 ) -> Result<Look, Error> {
     let others = guest.known();
-    settle(expectations, || {
+    Look::settled(|| {
         let capture = guest.capture_with(process, &others, Extent::default(), pokes)?;
-        Ok((capture, None))
+        Ok(Look::of(capture, expectations)?)
     })
 }
 
@@ -93,13 +93,15 @@ pub fn look_held_again(
     // A look may take several captures; what the look before did not know is what any of them has read.
     let mut all: Option<Reread> = None;
     let others = guest.known();
-    settle(expectations, || {
+    Look::settled(|| {
         let (capture, now) = guest.recapture(process, &others, Extent::default())?;
         let sum = match all.take() {
             Some(before) => before.and(now),
             None => now,
         };
         all = Some(sum.clone());
-        Ok((capture, Some(sum)))
+        let mut look = Look::of(capture, expectations)?;
+        look.reread = Some(sum);
+        Ok(look)
     })
 }

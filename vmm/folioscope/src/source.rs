@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use join::foreign::{self, Foreign};
+use join::foreign::Foreign;
+use join::unattended::{self, Stops as _};
 use serde_json::{json, Value};
 use snapshot::{read_core, Snapshot};
 
@@ -104,7 +105,7 @@ impl SourceOptions {
     fn foreign(&self, socket: &Path, need: Need) -> Result<Source, Error> {
         let mut guest = Foreign::new(socket, self.vmlinux.as_deref())?;
         let snapshot = match need {
-            Need::Verdict => foreign::settle(&mut guest, self.pid)?,
+            Need::Verdict => unattended::settle(&mut guest, self.pid)?,
             Need::Kernel => guest.instant()?.snapshot,
             Need::Process => guest.instant_of(self.pid)?.snapshot,
         };

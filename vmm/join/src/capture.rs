@@ -10,7 +10,7 @@ use stage1::{Half, PhysMemory, Regime, Visitor};
 
 use crate::kernel::rodata_full;
 use crate::orders::touch_orders;
-use crate::{kernel_half, Error, Facts};
+use crate::{kernel_half, Error, Facts, Work};
 
 /// What was taken, and how long the guest stood still for it.
 #[derive(Debug)]
@@ -21,6 +21,10 @@ pub struct Capture {
     pub companions: Vec<Companion>,
     /// From the first CPU stopped to the last one running again.
     pub stopped: Duration,
+    /// How far each CPU was.
+    pub work: Work,
+    /// How much of the guest it holds.
+    pub extent: Extent,
 }
 
 /// A process that did nothing while another was captured, and whose tables were captured with it.
@@ -79,7 +83,7 @@ pub fn pages<M: PhysMemory + ?Sized>(
             let _ = rodata_full(&recording, &upper, facts);
         }
         if let Some(rings) = facts.rings() {
-            let _ = touch_orders(&recording, &upper, rings, cpus.len());
+            let _ = touch_orders(&recording, &upper, rings, cpus);
         }
     }
     recording.into_ranges()
@@ -113,9 +117,15 @@ pub fn pages_seen<M: PhysMemory + ?Sized>(
 pub fn pages_of_all<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu], facts: Facts) -> RangeSet {
     let mut all = RangeSet::new();
     for cpu in cpus {
+        // Each CPU's own upper half: which one is the kernel's is not for this to say.
         let (only, extent) = (std::slice::from_ref(cpu), Extent { kernel: true });
         extend(&mut all, &pages(memory, only, Some(cpu), facts, extent));
     }
+    // The records of all.
+    extend(
+        &mut all,
+        &pages(memory, cpus, None, facts, Extent::default()),
+    );
     all
 }
 

@@ -12,6 +12,9 @@ pub enum Error {
     /// The guest's list of VMAs makes no sense.
     #[error("the guest gave a process's maps that cannot be read: {0}")]
     Maps(#[from] linux::vma::MapsError),
+    /// The machine could not be stopped or read.
+    #[error(transparent)]
+    Machine(#[from] machine::MachineError),
     /// The registers describe no translation regime that can be judged.
     #[error("the page tables cannot be judged: {0}")]
     Regime(#[from] stage1::RegimeError),

@@ -3,7 +3,8 @@
 //! A snapshot is registers and memory. What they mean is in the kernel: its symbols ([`Facts`]), the half that a CPU
 //! shows of it ([`kernel_half`]), its order records ([`read_orders`]), a process's VMAs ([`Subject`]). With these the
 //! rules judge a process ([`judge_process`]), several at one instant ([`Look`]), or the kernel ([`judge_kernel_half`]).
-//! [`settle`] looks until it is sure, and [`foreign`] does all of it with a guest in somebody else's QEMU.
+//! [`mod@settle`] looks until it is sure. [`unattended`] does all of it with a guest in which nobody waits for us: in
+//! somebody else's QEMU ([`foreign`]), or one of ours that hangs ([`Hung`]).
 //!
 //! A program of one's own judges a saved core so:
 //!
@@ -22,13 +23,17 @@ mod again;
 mod capture;
 mod error;
 mod facts;
+mod hung;
 mod kernel;
 mod look;
 mod orders;
-mod settle;
+mod sight;
 mod subject;
+mod work;
 
 pub mod foreign;
+pub mod settle;
+pub mod unattended;
 
 pub use again::{recopy, Reread};
 pub use capture::{
@@ -36,8 +41,10 @@ pub use capture::{
 };
 pub use error::Error;
 pub use facts::{slide, Facts};
+pub use hung::Hung;
 pub use kernel::{in_trampoline, judge_kernel_half, kernel_half};
 pub use look::{judge_process, step, Look};
 pub use orders::read_orders;
-pub use settle::settle;
+pub use sight::{Open, Sight};
 pub use subject::{parse_vmas, Subject};
+pub use work::{came, idles, started, Work};

@@ -4,10 +4,19 @@ use linux::order::OrderRecord;
 use snapshot::Snapshot;
 use stage1::{Half, Regime};
 use verdict::{
-    judge, judge_sharing, Expectation, NotJudged, Process, ProcessInput, ProcessVerdict, Step,
+    judge, judge_sharing, Expectation, KernelVerdict, NotJudged, Process, ProcessInput,
+    ProcessVerdict, Step,
 };
 
-use crate::{foreign, judge_kernel_half, parse_vmas, Capture, Error, Reread, Subject};
+use crate::settle::{settle, Judged, Verdict};
+use crate::{
+    came, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error, Reread, Sight,
+    Subject,
+};
+
+/// Of a snapshot that nobody has looked at more than once.
+const ONE_LOOK: &str =
+    "it was taken at one instant, at which an update that is under way may look like an error";
 
 /// What was seen of a process at one instant.
 #[derive(Debug)]
@@ -18,8 +27,12 @@ pub struct Look {
     pub verdict: ProcessVerdict,
     /// The processes that were looked at beside it: what is exclusive here must not be mapped there.
     pub companions: Vec<ProcessVerdict>,
+    /// The kernel half, where the capture holds it: what the rules say of it, or why nothing.
+    pub kernel: Option<Result<KernelVerdict, String>>,
     /// The process's own order records, oldest first.
     pub orders: Vec<OrderRecord>,
+    /// What the looks before this one came to with it.
+    pub sight: Sight,
     /// Where only tables that were written to were to be read: how many those were.
     pub reread: Option<Reread>,
 }
@@ -53,13 +66,64 @@ impl Look {
         }
         judge_sharing(&capture.snapshot.memory, &regimes, &mut verdicts);
         let verdict = verdicts.remove(0);
+        let kernel = capture.extent.kernel;
+        let kernel = kernel.then(|| judge_kernel_half(&capture.snapshot));
         Ok(Self {
+            kernel: kernel.map(|kernel| kernel.map_err(|error| error.to_string())),
             capture,
             verdict,
             companions: verdicts,
             orders,
+            sight: Sight::default(),
             reread: None,
         })
+    }
+
+    /// Looks until what is wrong is known to stay wrong; `look` makes one look after the other. Errors that are not
+    /// known to stay are taken back, counted, and said to be not judged.
+    ///
+    /// # Errors
+    /// As `look`.
+    pub fn settled<E>(mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
+        let (mut last, settled) = settle(true, |_| look())?;
+        let sight = Sight::new(&settled, true);
+        sight.keep(&mut last.capture.snapshot.notes);
+        let root = last.kernel_root();
+        for verdict in std::iter::once(&mut last.verdict).chain(&mut last.companions) {
+            sight.hold_process(verdict);
+        }
+        if let Some(Ok(kernel)) = &mut last.kernel {
+            sight.hold_kernel(kernel, root);
+        }
+        let shown = last.verdicts().iter().map(|it| it.owner().1).collect();
+        let gone = sight.of_others(&shown).map(|open| NotJudged {
+            reason: open.reason.clone(),
+        });
+        last.verdict.not_judged.extend(gone);
+        last.sight = sight;
+        Ok(last)
+    }
+
+    /// All processes that were looked at.
+    pub fn processes(&self) -> impl Iterator<Item = &ProcessVerdict> {
+        std::iter::once(&self.verdict).chain(&self.companions)
+    }
+
+    fn kernel_root(&self) -> u64 {
+        kernel_half(&self.capture.snapshot.cpus).map_or(0, |upper| upper.root.0)
+    }
+}
+
+impl Judged for Look {
+    fn capture(&self) -> &Capture {
+        &self.capture
+    }
+
+    fn verdicts(&self) -> Vec<Verdict<'_>> {
+        let kernel = self.kernel.iter().flatten();
+        let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, self.kernel_root()));
+        let processes = self.processes().map(Verdict::Process);
+        processes.chain(kernel).collect()
     }
 }
 
@@ -89,6 +153,13 @@ pub fn judge_process(
             contpte: subject.contpte,
         },
     );
+    let (all, came) = (snapshot.cpus.len(), came(&snapshot.cpus));
+    if came < all {
+        verdict.notes.push(format!(
+            "{} of {all} CPUs, from CPU {came} on, never came up: the kernel knows of fewer, and what it keeps of its CPUs was read of the others",
+            all - came
+        ));
+    }
     let orders = match subject.orders {
         Ok(all) => all
             .records
@@ -112,10 +183,15 @@ pub fn judge_process(
 /// # Errors
 /// Where there is no such process, or its tables are not proved to be its own.
 pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
-    if foreign::is_foreign(snapshot) {
-        return foreign::step(snapshot, pid);
+    if unattended::is_unattended(snapshot) {
+        return unattended::step(snapshot, pid);
     }
-    let (verdict, _) = judge_process(snapshot, pid, &[])?;
+    let (mut verdict, _) = judge_process(snapshot, pid, &[])?;
+    let sight = Sight::of(&snapshot.notes);
+    match &sight {
+        Some(sight) => sight.hold_process(&mut verdict),
+        None => verdict.notes.push(ONE_LOOK.into()),
+    }
     let mut step = Step {
         workload: "check".into(),
         step: format!("pid {}", verdict.process.pid),
@@ -123,7 +199,13 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
         ..Step::default()
     };
     match judge_kernel_half(snapshot) {
-        Ok(kernel) => step.kernel = Some(kernel),
+        Ok(mut kernel) => {
+            let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
+            if let Some(sight) = &sight {
+                sight.hold_kernel(&mut kernel, root);
+            }
+            step.kernel = Some(kernel);
+        }
         Err(error) => step.not_judged.push(NotJudged {
             reason: error.to_string(),
         }),

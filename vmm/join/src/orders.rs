@@ -1,21 +1,28 @@
 //! The kernel's order records, out of its own memory.
 
 use linux::order::{OrderError, OrderRecords, RingAddresses};
+use snapshot::Cpu;
 use stage1::{PhysMemory, Regime};
+
+use crate::came;
 
 /// Reads what [`read_orders`] will read of the copy.
 pub(crate) fn touch_orders<M: PhysMemory + ?Sized>(
     memory: &M,
     upper: &Regime,
     rings: RingAddresses,
-    cpus: usize,
+    cpus: &[Cpu],
 ) -> Result<(), OrderError> {
     let mut read =
         |va: u64, buffer: &mut [u8]| linux::kernel_memory::read(memory, upper, va, buffer);
-    OrderRecords::touch(&mut read, rings, u32::try_from(cpus).unwrap_or(u32::MAX))
+    OrderRecords::touch(
+        &mut read,
+        rings,
+        u32::try_from(came(cpus)).unwrap_or(u32::MAX),
+    )
 }
 
-/// Reads the order rings of a snapshot.
+/// Reads the order rings of a snapshot: those of the CPUs that ever came up.
 ///
 /// # Errors
 /// Where they are not as the patch writes them.
@@ -23,9 +30,13 @@ pub fn read_orders<M: PhysMemory + ?Sized>(
     memory: &M,
     upper: &Regime,
     rings: RingAddresses,
-    cpus: usize,
+    cpus: &[Cpu],
 ) -> Result<OrderRecords, OrderError> {
     let mut read =
         |va: u64, buffer: &mut [u8]| linux::kernel_memory::read(memory, upper, va, buffer);
-    OrderRecords::read(&mut read, rings, u32::try_from(cpus).unwrap_or(u32::MAX))
+    OrderRecords::read(
+        &mut read,
+        rings,
+        u32::try_from(came(cpus)).unwrap_or(u32::MAX),
+    )
 }

@@ -5,7 +5,7 @@ use linux::release::Release;
 use snapshot::{Process, Snapshot};
 use stage1::{Half, Regime, VirtualAddress};
 
-use crate::{foreign, kernel_half, read_orders, Error, Facts};
+use crate::{kernel_half, read_orders, unattended, Error, Facts};
 
 /// Everything that the judge needs of one process in a snapshot.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl<'s> Subject<'s> {
     pub fn of(snapshot: &'s Snapshot, process: &'s Process) -> Result<Self, Error> {
         let cpu = snapshot
             .root_of(process)
-            .or_else(|| foreign::root_of(snapshot, process));
+            .or_else(|| unattended::root_of(snapshot, process));
         let cpu = cpu.ok_or_else(|| {
             Error::Input(format!(
                 "no CPU is proved to run process {} (EL0, inside the wait loop, with the nonce), so its tables are not judged; save the snapshot at a checkpoint",
@@ -92,7 +92,7 @@ impl<'s> Subject<'s> {
         let vmas = parse_vmas(&process.maps)?;
         let facts = Facts::of(snapshot);
         let orders = match (facts.rings(), kernel_half(&snapshot.cpus)) {
-            (Some(rings), Some(upper)) => read_orders(&snapshot.memory, &upper, rings, snapshot.cpus.len()).map_err(|error| error.to_string()),
+            (Some(rings), Some(upper)) => read_orders(&snapshot.memory, &upper, rings, &snapshot.cpus).map_err(|error| error.to_string()),
             (None, _) => Err("the kernel's symbols hold no order record (an unpatched kernel, or no vmlinux)".into()),
             (_, None) => Err("no CPU was in the kernel when the snapshot was taken, and TTBR1_EL1 may be the trampoline's".into()),
         };

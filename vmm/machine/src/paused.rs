@@ -27,6 +27,12 @@ pub trait Stopped: Debug {
     fn written(&mut self) -> Result<Option<RangeSet>, MachineError> {
         Ok(None)
     }
+
+    /// How long each CPU's thread has run so far, in nanoseconds of processor time; 0, or nothing at all, where that
+    /// cannot be told.
+    fn ran_ns(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
 }
 
 /// A machine all of whose CPUs and devices are stopped. It is a [`Snapshot`] whose memory is the
@@ -95,6 +101,11 @@ impl<'m> Paused<'m> {
     /// among them.
     pub fn written(&mut self) -> Result<Option<RangeSet>, MachineError> {
         self.machine.written()
+    }
+
+    /// How long each CPU's thread has run so far; see [`Stopped::ran_ns`].
+    pub fn ran_ns(&mut self) -> Vec<u64> {
+        self.machine.ran_ns()
     }
 
     fn go_on(&mut self) -> Result<(), MachineError> {

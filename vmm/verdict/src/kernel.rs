@@ -140,6 +140,8 @@ pub struct KernelVerdict {
     pub dropped: BTreeMap<RuleId, u64>,
     /// What could not be judged.
     pub not_judged: Vec<NotJudged>,
+    /// What may be errors and did not show to stay from look to look: counted here, and none of the findings.
+    pub unsettled: u64,
     /// What was left out on purpose, and why.
     pub notes: Vec<String>,
     /// Bytes that are mapped, by region and by Linux's name of the size (PTE, CONTPTE, PMD,

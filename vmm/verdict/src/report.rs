@@ -118,6 +118,8 @@ pub struct Totals {
     pub information: u64,
     /// Things that could not be judged.
     pub not_judged: u64,
+    /// What may be errors and did not show to stay from look to look; none of `errors`.
+    pub unsettled: u64,
     /// Places of findings, by rule.
     pub rules: BTreeMap<RuleId, u64>,
     /// Valid pages and blocks that were looked at in processes.
@@ -168,6 +170,12 @@ impl Step {
         processes.sum::<u64>() + self.kernel.as_ref().map_or(0, KernelVerdict::errors)
     }
 
+    /// What may be errors and did not show to stay from look to look.
+    pub fn unsettled(&self) -> u64 {
+        let processes = self.processes.iter().map(|process| process.unsettled);
+        processes.sum::<u64>() + self.kernel.as_ref().map_or(0, |kernel| kernel.unsettled)
+    }
+
     /// Everything that could not be judged.
     pub fn all_not_judged(&self) -> impl Iterator<Item = &NotJudged> {
         let processes = self
@@ -215,6 +223,7 @@ impl Report {
         totals.steps += 1;
         totals.errors += step.errors();
         totals.not_judged += step.all_not_judged().count() as u64;
+        totals.unsettled += step.unsettled();
         for finding in step.findings() {
             *totals.rules.entry(finding.rule).or_default() += finding.places;
             match finding.severity {

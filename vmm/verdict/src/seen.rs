@@ -257,6 +257,7 @@ impl<'a> Seen<'a> {
             findings: findings.list,
             beyond: findings.beyond,
             not_judged: self.not_judged,
+            unsettled: 0,
             notes,
             entries: self.entries,
             vmas,

@@ -77,6 +77,8 @@ pub struct ProcessVerdict {
     pub dropped: BTreeMap<RuleId, u64>,
     /// What could not be judged.
     pub not_judged: Vec<NotJudged>,
+    /// What may be errors and did not show to stay from look to look: counted here, and none of the findings.
+    pub unsettled: u64,
     /// What was left out on purpose, and why.
     pub notes: Vec<String>,
     /// Entries.

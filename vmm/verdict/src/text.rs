@@ -163,9 +163,13 @@ pub fn write_end(out: &mut impl Write, report: &Report, options: &TextOptions) -
         false => format!(" ({})", rules.join(", ")),
     };
     let errors = counted_errors(totals.errors, totals.findings);
+    let unsettled = match totals.unsettled {
+        0 => String::new(),
+        count => format!(", {} taken back", counted(count, "error", "errors")),
+    };
     writeln!(
         out,
-        "\n{}, {}: {}, {}, {} not judged{rules}",
+        "\n{}, {}: {}, {}, {} not judged{unsettled}{rules}",
         counted(totals.steps, "checkpoint", "checkpoints"),
         counted(totals.entries, "entry", "entries"),
         errors,

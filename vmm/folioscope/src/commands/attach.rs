@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use join::foreign::Foreign;
 use join::kernel_half;
+use join::unattended::Stops as _;
 use serde_json::json;
 
 use super::output::say;
@@ -133,7 +134,7 @@ fn found(socket: &Path) -> Outcome {
         notes.page_size / 1024
     );
     say!("symbols  {symbols}");
-    for (cpu, idle) in snapshot.cpus.iter().zip(&instant.idle) {
+    for (cpu, idle) in snapshot.cpus.iter().zip(&instant.work.idle) {
         say!(
             "CPU {:<4} EL{}{} PC {:#018x} TTBR0_EL1 {:#018x} TTBR1_EL1 {:#018x} CONTEXTIDR_EL1 {}",
             cpu.index,

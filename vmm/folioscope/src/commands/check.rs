@@ -3,7 +3,7 @@
 use std::io;
 
 use clap::Args;
-use join::foreign;
+use join::unattended::is_unattended;
 
 use super::Outcome;
 use crate::report::{about, ReportFormat, ReportOptions};
@@ -29,7 +29,7 @@ impl Check {
         if self.report.format == ReportFormat::Text {
             let mut text = self.report.text();
             // A map is drawn by VMA.
-            text.maps &= !foreign::is_foreign(snapshot);
+            text.maps &= !is_unattended(snapshot);
             verdict::text::write(&mut io::stdout().lock(), &report, &text)
                 .map_err(Error::io("write to standard output"))?;
         }

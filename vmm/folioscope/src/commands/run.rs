@@ -4,13 +4,14 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use join::{judge_kernel_half, Extent};
+use join::Extent;
 use verdict::{Expectation, ProcessVerdict, Report, Step};
 
 use super::output::say;
 use super::Outcome;
 use crate::control;
 use crate::guest::Guest;
+use crate::look::look_whole;
 use crate::options::GuestOptions;
 use crate::report::{about, ReportFormat, ReportOptions};
 use crate::stage::{Seen, Stage};
@@ -204,24 +205,25 @@ impl Run {
     /// The upper half, once: it is the same for every process.
     fn kernel_half(&self, guest: &mut Guest, report: &mut Report, text: bool) -> Result<(), Error> {
         let process = guest.spawn("kernel")?.process;
-        guest.hold(process)?;
-        let mut capture = guest.capture(process, Extent { kernel: true }, &[])?;
-        guest.release(process)?;
+        let mut seen = look_whole(guest, process, &[], Extent { kernel: true })?.kernel;
+        let mut step = Step::default();
         // A lone CPU at EL0 may show KPTI's trampoline: with nothing left to do it idles at EL1.
         for _ in 0..IDLE_LOOKS {
-            if join::kernel_half(&capture.snapshot.cpus).is_some() {
+            if let Some(Ok(_)) = seen {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
-            capture = guest.capture_all()?;
+            step = join::step(&guest.unattended().settle()?, None)?;
+            seen = step.kernel.take().map(Ok).or(seen);
         }
+        let not_judged = std::mem::take(&mut step.not_judged);
         let mut step = Step {
             workload: "kernel".into(),
             step: "upper-half".into(),
             ..Step::default()
         };
-        match judge_kernel_half(&capture.snapshot) {
-            Ok(mut verdict) => {
+        match seen {
+            Some(Ok(mut verdict)) => {
                 if guest.kernel().symbols.is_none() {
                     verdict.notes.push(
                         "order records were not read: they need the kernel's vmlinux (--vmlinux)"
@@ -230,9 +232,7 @@ impl Run {
                 }
                 step.kernel = Some(verdict);
             }
-            Err(error) => step.not_judged.push(verdict::NotJudged {
-                reason: error.to_string(),
-            }),
+            _ => step.not_judged = not_judged,
         }
         if text {
             say!("\nkernel - the upper half");

@@ -54,7 +54,7 @@ impl Guest {
             _ => None,
         };
         let mut reread = None;
-        let capture = self.stop_and_copy(process, others, |paused, seen| {
+        let capture = self.stop_and_copy(process, others, extent, |paused, seen| {
             let start = Instant::now();
             let written = match missing {
                 Some(why) => Err(why),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use join::{Capture, Companion, Extent, Facts, Seen};
+use join::{Capture, Companion, Extent, Facts, Seen, Work};
 use machine::Paused;
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::{Checkpoint, Cpu, Memory, Process, Snapshot};
@@ -13,7 +13,7 @@ use crate::Error;
 
 /// The registers that hold the nonce and the pid at a checkpoint.
 const NONCE_REGISTER: u8 = 19;
-const PID_REGISTER: usize = 20;
+pub(super) const PID_REGISTER: usize = 20;
 /// How often a machine is stopped again because an interrupt had taken the CPU out of the wait loop.
 const ATTEMPTS: u32 = 400;
 
@@ -103,7 +103,7 @@ impl Guest {
         if !pokes.is_empty() {
             self.forget_copy();
         }
-        self.stop_and_copy(process, others, |paused, seen| {
+        self.stop_and_copy(process, others, extent, |paused, seen| {
             let mut before = Vec::with_capacity(pokes.len());
             for poke in pokes {
                 let word = paused.memory.words(poke.address, 1).map(|words| words[0]);
@@ -132,6 +132,7 @@ impl Guest {
         &mut self,
         process: ProcessId,
         others: &[ProcessId],
+        extent: Extent,
         copy: impl FnOnce(&mut Paused<'_>, &Seen<'_>) -> Result<Memory, Error>,
     ) -> Result<Capture, Error> {
         let Some(held) = self.held.get(&process).cloned() else {
@@ -165,6 +166,8 @@ impl Guest {
                 companions: &companions,
                 facts,
             };
+            let ran_ns = paused.ran_ns();
+            let work = Work::of(&paused.memory, &paused.cpus, ran_ns);
             let memory = copy(&mut paused, &seen);
             let cpus = paused.cpus.clone();
             let stopped = paused.resume()?;
@@ -177,6 +180,8 @@ impl Guest {
             self.roots.insert(process, root);
             return Ok(Capture {
                 companions,
+                work,
+                extent,
                 snapshot: Snapshot {
                     cpus,
                     memory: memory?,

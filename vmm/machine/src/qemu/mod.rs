@@ -48,6 +48,8 @@ pub struct Qemu {
     _backends: Vec<Backend>,
     banks: Vec<Bank>,
     cpus: usize,
+    /// The threads of QEMU that run the CPUs.
+    threads: Vec<u64>,
     command_line: String,
     cmdline: String,
     /// QEMU's standard output and error.
@@ -288,6 +290,12 @@ impl Stopped for Qemu {
         }
     }
 
+    fn ran_ns(&mut self) -> Vec<u64> {
+        let pid = self.process.pid() as i32;
+        let threads = self.threads.iter();
+        threads.map(|&thread| ran_ns_of(pid, thread)).collect()
+    }
+
     /// By QEMU's own walk (`gva2gpa`).
     fn translate(
         &mut self,
@@ -313,6 +321,22 @@ impl Stopped for Qemu {
             .into()),
         }
     }
+}
+
+/// The threads that run the CPUs, in their order; 0 where QEMU does not say.
+fn cpu_threads(qmp: &mut Qmp) -> Result<Vec<u64>, QmpError> {
+    let cpus = qmp.execute("query-cpus-fast", json!({}), COMMAND)?;
+    let cpus = cpus.as_array().cloned().unwrap_or_default();
+    let threads = cpus.iter().map(|cpu| cpu["thread-id"].as_u64());
+    Ok(threads.map(Option::unwrap_or_default).collect())
+}
+
+/// How long a thread has had a processor, in nanoseconds; 0 where that cannot be told.
+fn ran_ns_of(pid: i32, thread: u64) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat"));
+    let text = text.unwrap_or_default();
+    let first = text.split(' ').next();
+    first.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 impl Drop for Qemu {

@@ -101,6 +101,7 @@ impl Qemu {
             return Err(too_old(version));
         }
         let mtree = qmp.human("info mtree -f", None, COMMAND).map_err(early)?;
+        let threads = super::cpu_threads(&mut qmp).map_err(early)?;
         let banks = ram::locate(&backends, &mtree)?;
         let cpus = config.smp as usize;
         let reader = RegisterReader::attach(Rsp::new(gdb), cpus, COMMAND)?;
@@ -115,6 +116,7 @@ impl Qemu {
             _backends: backends,
             banks,
             cpus,
+            threads,
             command_line,
             cmdline: config.cmdline.clone(),
             log,

@@ -27,7 +27,7 @@ use serde_json::json;
 use snapshot::Cpu;
 use stage1::{Granule, Half, PhysMemory, PhysicalAddress, Regime};
 
-use super::COMMAND;
+use super::{cpu_threads, ran_ns_of, COMMAND};
 use crate::error::excerpt;
 use crate::qmp::Qmp;
 use crate::stream::Stream;
@@ -141,14 +141,11 @@ impl Attached {
             return Err(AttachError::Target(target.into()));
         }
         let kvm = ask("query-kvm").is_ok_and(|kvm| kvm["enabled"] == true);
-        let cpus = ask("query-cpus-fast")?;
-        let cpus: Vec<_> = cpus.as_array().cloned().unwrap_or_default();
-        let threads = cpus.iter().map(|cpu| cpu["thread-id"].as_u64());
-        let threads: Vec<u64> = threads.map(Option::unwrap_or_default).collect();
         let machine = json!({"path": "/machine", "property": "type"});
         let machine = qmp.execute("qom-get", machine, COMMAND).ok();
         let machine = machine.as_ref().and_then(|name| name.as_str());
         let machine = machine.unwrap_or("unknown").trim_end_matches("-machine");
+        let threads = cpu_threads(&mut qmp)?;
         let (banks, ram) = ram::find(&mut qmp, pid)?;
 
         let signals = HeldBack::new();
@@ -345,12 +342,4 @@ pub fn peer(socket: &UnixStream) -> i32 {
         );
     }
     peer.pid
-}
-
-/// How long a thread has had a processor.
-fn ran_ns_of(pid: i32, thread: u64) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat"));
-    let text = text.unwrap_or_default();
-    let first = text.split(' ').next();
-    first.and_then(|text| text.parse().ok()).unwrap_or(0)
 }

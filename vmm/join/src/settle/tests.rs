@@ -1,0 +1,233 @@
+//! The settling of made-up looks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use snapshot::{Cpu, Memory, Snapshot};
+use verdict::Process;
+
+use super::*;
+use crate::{Extent, Sight, Work};
+
+/// A group of the process, with these words.
+fn finding(va: u64, words: &[u64]) -> Finding {
+    Finding {
+        rule: RuleId::A4,
+        severity: Severity::Error,
+        process: None,
+        va: Hex(va),
+        end: Hex(va + 4096),
+        level: 3,
+        table: Hex(0x7000),
+        index: 0,
+        words: words.iter().copied().map(Hex).collect(),
+        message: "made up".into(),
+        remarks: Vec::new(),
+        places: 1,
+        more: Vec::new(),
+    }
+}
+
+/// A process's verdict with these findings, and so many entries that may be on their way.
+fn process(findings: Vec<Finding>, moving: u64) -> ProcessVerdict {
+    let tables = stage1::testing::TableBuilder::new(stage1::testing::Layout::new(
+        stage1::Granule::K4,
+        stage1::Half::Lower,
+        48,
+    ));
+    let regime = stage1::Regime::new(&tables.registers(), stage1::Half::Lower).unwrap();
+    let input = verdict::ProcessInput {
+        process: &Process {
+            pid: 42,
+            name: "made-up".into(),
+        },
+        regime: &regime,
+        vmas: &[],
+        orders: None,
+        expectations: &[],
+        release: None,
+        contpte: None,
+    };
+    let mut verdict = verdict::judge(tables.memory(), &input);
+    verdict.findings = findings;
+    verdict.entries.moving = moving;
+    verdict
+}
+
+#[derive(Debug)]
+struct Made {
+    capture: Capture,
+    process: ProcessVerdict,
+}
+
+impl Judged for Made {
+    fn capture(&self) -> &Capture {
+        &self.capture
+    }
+
+    fn verdicts(&self) -> Vec<Verdict<'_>> {
+        vec![Verdict::Process(&self.process)]
+    }
+}
+
+/// A look with a CPU in the kernel at `pc`.
+fn made(pc: u64, process: ProcessVerdict) -> Made {
+    let mut cpu = Cpu::default();
+    cpu.general.pstate = 5;
+    cpu.general.pc = pc;
+    cpu.system.sctlr_el1 = 1;
+    Made {
+        capture: Capture {
+            snapshot: Snapshot {
+                cpus: vec![cpu],
+                memory: Memory::new(Vec::new(), Vec::new()).unwrap(),
+                notes: snapshot::Notes::default(),
+            },
+            companions: Vec::new(),
+            stopped: Duration::ZERO,
+            work: Work::default(),
+            extent: Extent::default(),
+        },
+        process,
+    }
+}
+
+/// Looks that are what `of` makes of their number, at a CPU that runs on.
+fn looks(of: impl Fn(u32) -> ProcessVerdict) -> (ProcessVerdict, Settled) {
+    let look = |number| Ok::<_, ()>(made(0x1000 * u64::from(number), of(number)));
+    let (last, settled) = settle(true, look).unwrap();
+    (last.process, settled)
+}
+
+/// What is left of the verdict: where errors are, how many were taken back, and how many reasons there are.
+fn held((mut verdict, settled): (ProcessVerdict, Settled)) -> (Vec<u64>, u64, usize) {
+    Sight::new(&settled, true).hold_process(&mut verdict);
+    let errors = verdict.findings.iter().map(|finding| finding.va.0);
+    (
+        errors.collect(),
+        verdict.unsettled,
+        verdict.not_judged.len(),
+    )
+}
+
+const BROKEN: [u64; 2] = [0x0010_0000_4000_0f43, 0x4000_1f43];
+/// Types 27 (poison, where there are no device entries) and 28 (migration, there).
+const POISON: u64 = 27 << 6 | 5 << 12;
+const MIGRATION: u64 = 28 << 6 | 5 << 12;
+
+#[test]
+fn an_error_counts_that_three_looks_show() {
+    let (verdict, settled) = looks(|_| process(vec![finding(0x1000, &BROKEN)], 0));
+    assert_eq!(settled.looks, AGREEING);
+    assert_eq!(held((verdict, settled)), (vec![0x1000], 0, 0));
+    let clean = looks(|_| process(vec![], 0));
+    assert_eq!((clean.1.looks, held(clean)), (1, (vec![], 0, 0)));
+}
+
+#[test]
+fn a_poisoned_page_takes_back_no_error_of_another_group() {
+    let found = looks(|_| process(vec![finding(0x1000, &BROKEN)], 1));
+    assert_eq!(
+        (found.1.looks, held(found)),
+        (AGREEING, (vec![0x1000], 0, 0))
+    );
+    // And it is no reason to say that nothing was judged.
+    let poisoned = looks(|_| process(vec![], 1));
+    assert_eq!((poisoned.1.looks, held(poisoned)), (2, (vec![], 0, 0)));
+}
+
+#[test]
+fn what_holds_a_page_on_its_way_is_not_judged_and_the_rest_is() {
+    for special in [POISON, MIGRATION] {
+        let findings = || {
+            vec![
+                finding(0x1000, &BROKEN),
+                finding(0x2000, &[BROKEN[0], special]),
+            ]
+        };
+        let found = looks(|_| process(findings(), 1));
+        assert_eq!(found.1.looks, LOOKS);
+        assert!(found.1.open.values().eq([&Why::OnItsWay]));
+        assert_eq!(held(found), (vec![0x1000], 1, 1));
+    }
+    // In the kernel half such a word is none of Linux's swap entries.
+    let word = Fault::of((None, 7), &finding(0x2000, &[POISON])).unwrap();
+    assert!(!word.may_move());
+}
+
+#[test]
+fn words_that_change_are_not_judged_and_the_rest_is() {
+    let found = looks(|number| {
+        let changing = [BROKEN[0], u64::from(number) << 12 | 3];
+        process(
+            vec![finding(0x1000, &BROKEN), finding(0x2000, &changing)],
+            0,
+        )
+    });
+    assert_eq!(found.1.looks, LOOKS);
+    assert_eq!(held(found), (vec![0x1000], 1, 1));
+    // What is gone has been an update.
+    let gone = looks(|number| {
+        let findings = if number < 3 {
+            vec![finding(0x2000, &BROKEN)]
+        } else {
+            vec![]
+        };
+        process(findings, 0)
+    });
+    assert_eq!((gone.1.looks, held(gone)), (3, (vec![], 0, 0)));
+}
+
+#[test]
+fn without_proof_of_work_nothing_counts() {
+    let error = || process(vec![finding(0x1000, &BROKEN)], 0);
+    let stands = settle(true, |_| Ok::<_, ()>(made(0x1000, error())))
+        .unwrap()
+        .1;
+    assert_eq!(stands.looks, LOOKS);
+    assert!(stands.open.values().eq([&Why::Changing]));
+    let still = settle(false, |_| Ok::<_, ()>(made(0x1000, error()))).unwrap();
+    assert_eq!(still.1.looks, 1);
+    assert!(still.1.open.values().eq([&Why::StoodStill]));
+    assert_eq!(held((still.0.process, still.1)), (vec![], 1, 1));
+}
+
+#[test]
+fn what_is_counted_and_not_listed_has_to_stay_as_well() {
+    let more = |count| {
+        let mut verdict = process(vec![finding(0x1000, &BROKEN)], 0);
+        verdict.dropped = BTreeMap::from([(RuleId::A4, count), (RuleId::Eligible, count)]);
+        verdict
+    };
+    let (mut stays, settled) = looks(|_| more(7));
+    Sight::new(&settled, true).hold_process(&mut stays);
+    assert_eq!((stays.errors(), stays.unsettled), (8, 0));
+    let (mut changes, settled) = looks(|number| more(u64::from(number)));
+    Sight::new(&settled, true).hold_process(&mut changes);
+    assert_eq!((changes.errors(), changes.unsettled), (1, u64::from(LOOKS)));
+    assert_eq!(changes.dropped[&RuleId::Eligible], u64::from(LOOKS));
+}
+
+#[test]
+fn what_is_not_sure_is_told_once_by_rule() {
+    let mut streaks = Streaks::default();
+    let owner = (Some(42), 8);
+    for (va, streak) in [(0x2000, 1), (0x3000, 2)] {
+        let fault = Fault::of(owner, &finding(va, &BROKEN)).unwrap();
+        streaks.of.insert(fault, streak);
+    }
+    streaks.here.insert((None, 7));
+    let sight = Sight::new(&streaks.end(5, true), false);
+    let [open] = sight.open.as_slice() else {
+        panic!("{sight:?}");
+    };
+    assert_eq!((open.root, open.errors), (8, 2));
+    assert!(open
+        .reason
+        .contains("process 42: what may be 2 error(s) by A4, the first at VA 0x0000000000002000"));
+    assert!(open.reason.contains("not seen in user mode again"));
+    // It outlives a file.
+    let mut notes = snapshot::Notes::default();
+    sight.keep(&mut notes);
+    assert_eq!(Sight::of(&notes), Some(sight));
+}

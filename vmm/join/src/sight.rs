@@ -1,0 +1,152 @@
+//! What several looks came to, as a snapshot keeps it and as a verdict says it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use snapshot::Notes;
+use verdict::{Finding, KernelVerdict, NotJudged, ProcessVerdict, RuleId, Severity};
+
+use crate::settle::{Owner, Settled, Why};
+
+/// What the looks at a guest came to; a snapshot keeps it, so that it can be judged again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sight {
+    /// How many there were.
+    pub looks: u32,
+    /// What the last look showed and cannot be said to be an error.
+    #[serde(default)]
+    pub open: Vec<Open>,
+    /// Snapshots of an earlier version say which errors are none of a moment: the first table, the rule, the address.
+    #[serde(default, skip_serializing)]
+    confirmed: Option<BTreeSet<(u64, RuleId, u64)>>,
+    /// And what is not known to be, as sentences.
+    #[serde(default, skip_serializing)]
+    unconfirmed: Vec<String>,
+    /// Whether a process waited at a checkpoint.
+    #[serde(default)]
+    pub checkpoint: bool,
+}
+
+/// Errors of one rule in the same tables that are not known to stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// Whose tables: the first one.
+    pub root: u64,
+    /// By which rule.
+    #[serde(default)]
+    pub rule: Option<RuleId>,
+    /// Where; the highest address stands for errors that were counted and not listed.
+    #[serde(default)]
+    pub at: BTreeSet<u64>,
+    /// How many.
+    pub errors: u64,
+    /// What, where, and why it is not known, in a sentence.
+    pub reason: String,
+}
+
+/// The notes' key of [`Sight`].
+const SIGHT: &str = "sight";
+
+impl Sight {
+    /// As a snapshot keeps it.
+    #[must_use]
+    pub fn of(notes: &Notes) -> Option<Self> {
+        let mut sight: Self = serde_json::from_value(notes.extra.get(SIGHT)?.clone()).ok()?;
+        let earlier = std::mem::take(&mut sight.unconfirmed);
+        sight.open.extend(earlier.into_iter().map(|reason| Open {
+            root: 0,
+            rule: None,
+            at: BTreeSet::new(),
+            errors: 0,
+            reason,
+        }));
+        Some(sight)
+    }
+
+    /// Keeps it.
+    pub fn keep(&self, notes: &mut Notes) {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        notes.extra.insert(SIGHT.into(), value);
+    }
+
+    /// From the looks.
+    #[must_use]
+    pub fn new(settled: &Settled, checkpoint: bool) -> Self {
+        let mut open: BTreeMap<(Owner, RuleId, Why), (u64, BTreeSet<u64>)> = BTreeMap::new();
+        for (fault, why) in &settled.open {
+            let (count, at) = open.entry((fault.owner, fault.rule, *why)).or_default();
+            *count += fault.count();
+            at.insert(fault.va.unwrap_or(u64::MAX));
+        }
+        let open = open.into_iter().map(|((owner, rule, why), (errors, at))| {
+            let whose = owner.0.map_or("the kernel half".into(), |pid| format!("process {pid}"));
+            let va = at.first().copied().unwrap_or_default();
+            let reason = format!(
+                "{whose}: what may be {errors} error(s) by {rule}, the first at VA {va:#018x}, was seen and is not known to stay; {}",
+                why.text()
+            );
+            Open { root: owner.1, rule: Some(rule), at, errors, reason }
+        });
+        Self {
+            looks: settled.looks,
+            open: open.collect(),
+            confirmed: None,
+            unconfirmed: Vec::new(),
+            checkpoint,
+        }
+    }
+
+    /// Takes a process's errors back that are not known to stay, counts them, and says that they were not judged.
+    pub fn hold_process(&self, verdict: &mut ProcessVerdict) {
+        let root = verdict.root.0;
+        let error = |finding: &Finding| finding.severity == Severity::Error;
+        verdict
+            .findings
+            .retain(|finding| !error(finding) || self.stays(root, finding.rule, finding.va.0));
+        verdict
+            .dropped
+            .retain(|rule, _| *rule == RuleId::Eligible || self.stays(root, *rule, u64::MAX));
+        verdict.unsettled += self.add(root, &mut verdict.not_judged);
+    }
+
+    /// The same of the kernel half, whose first table is at `root`.
+    pub fn hold_kernel(&self, verdict: &mut KernelVerdict, root: u64) {
+        verdict
+            .findings
+            .retain(|finding| self.stays(root, finding.rule, finding.va.0));
+        verdict
+            .dropped
+            .retain(|rule, _| self.stays(root, *rule, u64::MAX));
+        verdict.unsettled += self.add(root, &mut verdict.not_judged);
+    }
+
+    /// Whether an error at this place counts. One that the looks did not meet, because the file or the rules are others
+    /// now, does.
+    fn stays(&self, root: u64, rule: RuleId, va: u64) -> bool {
+        let confirmed = self.confirmed.as_ref();
+        let mut open = self.open.iter();
+        confirmed.is_none_or(|all| all.contains(&(root, rule, va)))
+            && !open.any(|it| it.root == root && it.rule == Some(rule) && it.at.contains(&va))
+    }
+
+    /// Why what was taken back is not judged, whosever it is.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<NotJudged> {
+        let all = self.open.iter().map(|it| it.reason.clone());
+        all.map(|reason| NotJudged { reason }).collect()
+    }
+
+    /// Of tables that the last look did not show, or of a snapshot that does not say whose.
+    pub fn of_others(&self, shown: &BTreeSet<u64>) -> impl Iterator<Item = &Open> + use<'_> {
+        let shown = shown.clone();
+        self.open.iter().filter(move |it| !shown.contains(&it.root))
+    }
+
+    fn add(&self, root: u64, not_judged: &mut Vec<NotJudged>) -> u64 {
+        let here = || self.open.iter().filter(|it| it.root == root);
+        not_judged.extend(here().map(|it| NotJudged {
+            reason: it.reason.clone(),
+        }));
+        here().map(|it| it.errors).sum()
+    }
+}

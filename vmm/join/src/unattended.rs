@@ -1,0 +1,373 @@
+//! A guest in which no process waits for us: in somebody else's QEMU, or one that hangs.
+//!
+//! Nobody gives a process's VMAs. What is known: a CPU at EL0 has its process's own table in TTBR0_EL1, and a CPU at EL1
+//! the kernel's in TTBR1_EL1. A CPU in the kernel has in TTBR0_EL1 whatever the kernel has put there, so that is not
+//! looked at, unless CONTEXTIDR_EL1 names a process of ours ([`Known`]).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use snapshot::{Cpu, Process as Captured, Snapshot};
+use stage1::{Half, Regime};
+use verdict::{judge, KernelVerdict, NotJudged, Process, ProcessInput, ProcessVerdict, Step};
+
+use crate::foreign::known;
+use crate::settle::{self, Judged};
+use crate::{judge_kernel_half, kernel_half, Capture, Error, Sight, Subject};
+
+/// How often the guest is stopped to find a process in user mode.
+const LOOKS: u32 = 100;
+
+/// The same where an instant without it is of use too.
+const TRIES: u32 = 8;
+
+/// The mark of a process whose table is known because a CPU was at EL0 with it.
+const IN_USER_MODE: &str = "in_user_mode";
+
+/// The mark of a process whose table is known because a CPU in the kernel had it, for a process that is known.
+const IN_KERNEL: &str = "in_kernel";
+
+/// What needs more than the tables.
+const NEED_VMAS: &str = "L1, L3, L4, L5, L6, L8, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and there is no agent in this guest to give them";
+/// What needs more than tables and VMAs.
+const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and there is no agent in this guest to tell";
+
+/// A user process that the guest is known to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its pid.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// The physical address of its first table, where that was seen before. It stays for as long as the process lives.
+    pub root: Option<u64>,
+}
+
+/// A guest that can be stopped and read, again and again, whoever runs it.
+pub trait Stops {
+    /// Stops the guest, copies the tables of the kernel and of each process that a CPU is proved to run, and lets the
+    /// guest go on.
+    ///
+    /// # Errors
+    /// Where it cannot be stopped or read.
+    fn instant(&mut self) -> Result<Capture, Error>;
+
+    /// Whether the guest goes on between two instants.
+    fn runs(&self) -> bool;
+
+    /// An instant that shows the process with this pid, or any, if one can be had soon: a CPU with work to do may be
+    /// in the kernel just now.
+    ///
+    /// # Errors
+    /// As [`Stops::instant`].
+    fn instant_at_work(&mut self, pid: Option<u32>) -> Result<Capture, Error> {
+        let mut instant = self.instant()?;
+        for _ in 1..TRIES {
+            let at_rest = instant.work.idle.iter().all(|idle| *idle);
+            let mut processes = instant.snapshot.notes.processes.iter();
+            let seen = processes.any(|process| pid.is_none_or(|pid| process.pid == pid));
+            if seen || at_rest || !self.runs() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            instant = self.instant()?;
+        }
+        Ok(instant)
+    }
+
+    /// An instant with a process in user mode: the one with this pid, or any.
+    ///
+    /// # Errors
+    /// Where none is seen.
+    fn instant_of(&mut self, pid: Option<u32>) -> Result<Capture, Error> {
+        let (mut seen, mut looks) = (Vec::new(), 0);
+        while looks < LOOKS {
+            looks += 1;
+            let mut instant = self.instant()?;
+            let processes = &mut instant.snapshot.notes.processes;
+            seen.extend(processes.iter().map(|process| process.pid));
+            processes.retain(|process| pid.is_none_or(|pid| process.pid == pid));
+            if !processes.is_empty() {
+                return Ok(instant);
+            }
+            if !self.runs() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        let seen: Vec<String> = seen.iter().map(u32::to_string).collect();
+        let seen = match seen.is_empty() {
+            true => "none at all".to_owned(),
+            false => format!("only {}", seen.join(", ")),
+        };
+        let wanted = pid.map_or("a process".into(), |pid| format!("process {pid}"));
+        Err(Error::Input(format!(
+            "expected {wanted} to be in user mode on some CPU, so that its table is known, and in {looks} looks saw {seen}; \
+             it has to run, and the kernel to say who runs (CONFIG_PID_IN_CONTEXTIDR)"
+        )))
+    }
+}
+
+/// What was seen at one instant, judged.
+#[derive(Debug)]
+struct Look {
+    capture: Capture,
+    verdicts: Vec<Verdict>,
+}
+
+/// One of the judged.
+#[derive(Debug)]
+enum Verdict {
+    /// The kernel half, and its first table.
+    Kernel(KernelVerdict, u64),
+    Process(ProcessVerdict),
+}
+
+impl Judged for Look {
+    fn capture(&self) -> &Capture {
+        &self.capture
+    }
+
+    fn verdicts(&self) -> Vec<settle::Verdict<'_>> {
+        let verdicts = self.verdicts.iter();
+        let borrowed = verdicts.map(|verdict| match verdict {
+            Verdict::Kernel(verdict, root) => settle::Verdict::Kernel(verdict, *root),
+            Verdict::Process(verdict) => settle::Verdict::Process(verdict),
+        });
+        borrowed.collect()
+    }
+}
+
+/// Looks until every error is known to stay or gone. The snapshot is of the last look, and keeps what they came to.
+///
+/// # Errors
+/// Where the guest cannot be looked at, or the process `pid` is not seen.
+pub fn settle(guest: &mut dyn Stops, pid: Option<u32>) -> Result<Snapshot, Error> {
+    let runs = guest.runs();
+    let (last, settled) = settle::settle(runs, |number| {
+        let mut capture = match (pid, number) {
+            (Some(_), 1) => guest.instant_of(pid)?,
+            // The last look has to show a process that was named.
+            (None, 1) | (Some(_), _) => guest.instant_at_work(pid)?,
+            _ => guest.instant()?,
+        };
+        let processes = &mut capture.snapshot.notes.processes;
+        processes.retain(|process| pid.is_none_or(|pid| process.pid == pid));
+        let verdicts = verdicts(&capture.snapshot);
+        Ok::<_, Error>(Look { capture, verdicts })
+    })?;
+    let mut snapshot = last.capture.snapshot;
+    Sight::new(&settled, false).keep(&mut snapshot.notes);
+    Ok(snapshot)
+}
+
+/// The processes that CPUs are in user mode with, each once, and of those that are `known` any that a CPU is in the
+/// kernel for.
+#[must_use]
+pub fn processes(cpus: &[Cpu], known: &[Known]) -> Vec<Captured> {
+    let mut roots = BTreeSet::new();
+    let mut processes = Vec::new();
+    for cpu in cpus {
+        let Ok(regime) = Regime::new(&cpu.system, Half::Lower) else {
+            continue;
+        };
+        // 0: the kernel does not say (CONFIG_PID_IN_CONTEXTIDR).
+        let pid = u32::try_from(cpu.system.contextidr_el1).unwrap_or(0);
+        let mut known = known.iter().filter(|it| it.pid == pid && pid != 0);
+        let known = known.find(|it| it.root.is_none_or(|root| root == regime.root.0));
+        let mark = match (cpu.el(), known) {
+            (0, _) => IN_USER_MODE,
+            (1, Some(_)) => IN_KERNEL,
+            _ => continue,
+        };
+        if !roots.insert(regime.root.0) {
+            continue;
+        }
+        let place = format!("on CPU {}", cpu.index);
+        processes.push(Captured {
+            pid,
+            name: known.map_or(place, |it| it.name.clone()),
+            cpu: Some(cpu.index),
+            extra: [(mark.to_owned(), true.into())].into(),
+            ..Captured::default()
+        });
+    }
+    processes
+}
+
+/// The CPU that had this process's table.
+#[must_use]
+pub fn root_of<'s>(snapshot: &'s Snapshot, process: &Captured) -> Option<&'s Cpu> {
+    let has = |mark| process.extra.contains_key(mark);
+    let level = match (has(IN_USER_MODE), has(IN_KERNEL)) {
+        (true, _) => 0,
+        (_, true) => 1,
+        _ => return None,
+    };
+    let mut cpus = snapshot.cpus.iter();
+    cpus.find(|cpu| Some(cpu.index) == process.cpu && cpu.el() == level)
+}
+
+/// Whether a snapshot was taken of a guest in which no process waits for us.
+#[must_use]
+pub fn is_unattended(snapshot: &Snapshot) -> bool {
+    Sight::of(&snapshot.notes).is_some_and(|sight| !sight.checkpoint)
+}
+
+/// The kernel half and each process, as far as they can be judged, with all that looks wrong.
+fn verdicts(snapshot: &Snapshot) -> Vec<Verdict> {
+    let kernel = judge_kernel_half(snapshot).ok().filter(shows_something);
+    let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
+    let processes = snapshot.notes.processes.iter();
+    let processes = processes.filter_map(|process| process_of(snapshot, process).ok());
+    let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, root));
+    kernel
+        .into_iter()
+        .chain(processes.map(Verdict::Process))
+        .collect()
+}
+
+/// While the kernel changes its own first table it has an empty one in TTBR1_EL1.
+fn shows_something(verdict: &KernelVerdict) -> bool {
+    !verdict.mapped.is_empty() || !verdict.findings.is_empty()
+}
+
+/// Whether any entry is there.
+fn shows_any(verdict: &ProcessVerdict) -> bool {
+    let entries = &verdict.entries;
+    entries.pages > 0
+        || entries.blocks.values().any(|count| *count > 0)
+        || !verdict.findings.is_empty()
+}
+
+fn process_of(snapshot: &Snapshot, process: &Captured) -> Result<ProcessVerdict, Error> {
+    let subject = Subject::of(snapshot, process)?;
+    let input = ProcessInput {
+        process: &Process {
+            pid: process.pid,
+            name: process.name.clone(),
+        },
+        regime: &subject.regime,
+        vmas: &subject.vmas,
+        orders: None,
+        expectations: &[],
+        // Linux's rules on user memory begin with the VMAs.
+        release: subject.release.filter(|_| !subject.vmas.is_empty()),
+        contpte: subject.contpte,
+    };
+    let mut verdict = judge(&snapshot.memory, &input);
+    // The kernel has an empty table in TTBR0_EL1 while it needs none.
+    if process.extra.contains_key(IN_KERNEL) && !shows_any(&verdict) {
+        return Err(Error::Input(
+            "its CPU was in the kernel and had an empty table in TTBR0_EL1".into(),
+        ));
+    }
+    if subject.vmas.is_empty() {
+        let why = known::why_not(process);
+        let why = why.map_or(String::new(), |why| format!(" ({why})"));
+        verdict.notes = vec![format!("{NEED_VMAS}{why}")];
+    } else {
+        verdict.notes.push(NEED_MORE.into());
+    }
+    Ok(verdict)
+}
+
+/// The verdict on a snapshot, as far as several looks bear it out.
+///
+/// # Errors
+/// Where it holds no process `pid`.
+pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
+    let sight = Sight::of(&snapshot.notes).unwrap_or_default();
+    if let Some(pid) = pid {
+        let mut processes = snapshot.notes.processes.iter();
+        if !processes.any(|process| process.pid == pid) {
+            return Err(Error::Input(format!(
+                "the snapshot holds no process {pid}: it was not in user mode then"
+            )));
+        }
+    }
+    let mut step = Step {
+        workload: "check".into(),
+        step: "without an agent".into(),
+        ..Step::default()
+    };
+    // It is told once, of the step.
+    let told = sight.reasons();
+    let untold = |reason: &NotJudged| !told.contains(reason);
+    let judged = verdicts(snapshot);
+    for verdict in judged {
+        match verdict {
+            Verdict::Kernel(mut verdict, root) => {
+                sight.hold_kernel(&mut verdict, root);
+                verdict.not_judged.retain(untold);
+                verdict.notes.push(not_seen(snapshot));
+                step.kernel = Some(verdict);
+            }
+            Verdict::Process(mut verdict) if pid.is_none_or(|pid| verdict.process.pid == pid) => {
+                sight.hold_process(&mut verdict);
+                verdict.not_judged.retain(untold);
+                verdict.notes.insert(0, counted(&verdict));
+                step.processes.push(verdict);
+            }
+            Verdict::Process(_) => (),
+        }
+    }
+    step.not_judged.clone_from(&told);
+    if step.kernel.is_none() {
+        let reason = match judge_kernel_half(snapshot) {
+            Err(error) => why_no_kernel_half(snapshot).unwrap_or(error.to_string()),
+            Ok(_) => "the kernel half was not judged: TTBR1_EL1 led to an empty table, as it does for a moment while the kernel sets up its own; look again".into(),
+        };
+        step.not_judged.push(NotJudged { reason });
+    }
+    for process in &snapshot.notes.processes {
+        if let Err(error) = process_of(snapshot, process) {
+            let reason = format!("process {} {}: {error}", process.pid, process.name);
+            step.not_judged.push(NotJudged { reason });
+        }
+    }
+    Ok(step)
+}
+
+/// What the CPUs' registers say against it.
+fn why_no_kernel_half(snapshot: &Snapshot) -> Option<String> {
+    let mut cpus = snapshot.cpus.iter();
+    cpus.find_map(|cpu| {
+        let why = Regime::new(&cpu.system, Half::Upper).err()?;
+        let index = cpu.index;
+        Some(format!(
+            "the kernel half was not judged: by CPU {index} {why}"
+        ))
+    })
+}
+
+/// What was looked at, in place of a map.
+fn counted(verdict: &ProcessVerdict) -> String {
+    let entries = &verdict.entries;
+    let sum = |blocks: &std::collections::BTreeMap<i8, u64>| blocks.values().sum::<u64>();
+    format!(
+        "process {} {}: {} pages of {} KiB, {} of them contiguous, and {} blocks, {} of them contiguous",
+        verdict.process.pid,
+        verdict.process.name,
+        entries.pages,
+        verdict.page_size / 1024,
+        entries.contiguous_pages,
+        sum(&entries.blocks),
+        sum(&entries.contiguous_blocks)
+    )
+}
+
+/// The CPUs whose user half says nothing.
+fn not_seen(snapshot: &Snapshot) -> String {
+    let processes = snapshot.notes.processes.iter();
+    let seen = processes
+        .filter(|process| process.extra.contains_key(IN_USER_MODE))
+        .count();
+    let user = snapshot.cpus.iter().filter(|cpu| cpu.el() == 0).count();
+    let kernel = snapshot.cpus.len() - user;
+    format!(
+        "user halves: {seen} judged, of {user} CPU(s) in user mode; {kernel} CPU(s) were in the kernel, where TTBR0_EL1 may be anybody's"
+    )
+}
