@@ -243,7 +243,7 @@ def test_qemu_is_too_old(run: Callable[..., Ended], tmp_path: Path) -> None:
         ("--cpu", "z80", ["QEMU ended before the guest started", "unable to find CPU model 'z80'"]),
         ("--only", "waltz", ['no workload "waltz"', "it has anon, neighbour"]),
         ("--initrd", "/nonexistent", ["initramfs at /nonexistent", "make rootfs"]),
-        ("--out", "/proc/nowhere", ["directory /proc/nowhere", "full, or read-only"]),
+        ("--out", "/proc/nowhere", ["a directory in /proc/nowhere", "full, or read-only"]),
         ("--out", ROOT / "Makefile", ["Makefile", "Not a directory"]),
     ],
 )
