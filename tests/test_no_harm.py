@@ -64,7 +64,7 @@ def test_the_command_removes_what_it_marked_and_nothing_else(tmp_path: Path, the
 def test_pytest_removes_what_it_marked_and_nothing_else(tmp_path: Path, theirs: set[Path]) -> None:
     """The plugin's logs go to `tests` below FOLIOSCOPE_OUT, where a user may have tests."""
     dead = used(tmp_path / "tests" / "whatever", ENDED)
-    (tmp_path / "test_one.py").write_text("def test_one(logs): (logs / 'log').touch()\n")
+    (tmp_path / "test_one.py").write_text("def test_one(folioscope_logs): (folioscope_logs / 'log').touch()\n")
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["folioscope.plugin"]\n')
     for _ in range(2):
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_one.py"]
