@@ -114,15 +114,17 @@ class Shell:
 
 def read(child: subprocess.Popen[str], until: str) -> str:
     """What it says, up to a line that has those words."""
-    said = ""
+    said = b""
     end = time.monotonic() + 2 * BOOT_SECONDS
     assert child.stdout
-    while until not in said:
-        assert time.monotonic() < end and select.select([child.stdout], [], [], 1.0)[0] or not said, said
-        line = child.stdout.readline()
-        assert line, f"it ended: {said}"
-        said += line
-    return said
+    # Not by the file's own lines: those that it has read ahead make nothing ready.
+    while until.encode() not in said or not said.endswith(b"\n"):
+        ready, _, _ = select.select([child.stdout], [], [], max(0.0, end - time.monotonic()))
+        assert ready, f"no line with {until!r} came: {said.decode()}"
+        got = os.read(child.stdout.fileno(), 65536)
+        assert got, f"it ended: {said.decode()}"
+        said += got
+    return said.decode()
 
 
 @pytest.fixture(scope="module")

@@ -291,20 +291,13 @@ def huge_pages(guest: Guest, layout: Layout) -> Iterator[int]:
 
 
 def test_hugetlb_of_block_size(process: Process, huge_pages: int) -> None:
-    """hugetlb's contiguous pages: folded from the first access on, one block at a time, and across fork."""
+    """hugetlb's contiguous pages: folded from the first access on, one block at a time."""
     area = process.map_hugetlb(3, huge_pages)
     assert pattern(area) == "..."
     area.write(0, 1)
     assert pattern(area) == "C.."
     area.write()
     assert pattern(area) == "CCC"
-    intact(area)
-    child = process.fork()
-    inherited = Area(child, area.address, area.length)
-    assert pattern(inherited) == "CCC"
-    inherited.write(0, 1, salt=5)
-    assert pattern(inherited) == pattern(area) == "CCC"
-    intact(inherited, 0, 1, salt=5)
     intact(area)
     area.mprotect([])
     # pte_mkcont() makes the entry valid again (PTE_TYPE_PAGE): EL0 is kept out by AP[1] alone.

@@ -68,7 +68,19 @@ impl Stage<'_> {
             stride: None,
             expect,
         };
-        match self.op(process, asked)? {
+        let found = match self.op(process, asked) {
+            // Memory that was there once and can no more be read: what is wrong is the guest, not the question.
+            Err(Error::Guest {
+                failure: protocol::Failure::Signal { address, name, .. },
+                ..
+            }) => {
+                let message = format!("the access at VA 0x{address:016x} raised {name}: what was written there is lost");
+                self.wrong(process, start, start + length, message);
+                return Ok(());
+            }
+            found => found?,
+        };
+        match found {
             Outcome::Verified(found) => {
                 if let (true, Some(first)) = (found.wrong > 0, found.first.first()) {
                     let message = format!(
