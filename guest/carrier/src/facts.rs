@@ -12,10 +12,8 @@ pub fn hello() -> Hello {
     Hello {
         version: VERSION,
         kernel: release.trim().to_owned(),
-        // SAFETY: sysconf takes no memory.
-        page_size: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64,
-        // SAFETY: as above.
-        cpus: unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as u32,
+        page_size: rustix::param::page_size() as u64,
+        cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
         kvm: kvm_mode(),
     }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use protocol::carrier::{unescape, MOUNT_WORD, ROOT_TAG};
 
-use crate::{log, sys};
+use crate::log;
+use crate::sys::{self, MountFlags};
 
 /// Where the outside is: the root directory of every program.
 pub const HOST: &str = "/host";
@@ -45,7 +46,7 @@ pub fn mount_all() -> Result<(), String> {
     for (kind, target, options) in OWN {
         // In sysfs this fails, and then the mount says why.
         let _ = fs::create_dir_all(target);
-        if let Err(error) = sys::mount(kind, target, kind, 0, options) {
+        if let Err(error) = sys::mount(kind, target, kind, MountFlags::empty(), options) {
             // What a kernel does not have, a program there misses by itself.
             log(&error);
         }
@@ -56,15 +57,21 @@ pub fn mount_all() -> Result<(), String> {
         ROOT_TAG,
         HOST,
         "9p",
-        libc::MS_RDONLY,
+        MountFlags::RDONLY,
         &format!("{NINE_P},{READ_ONLY}"),
     )?;
     for own in ["/proc", "/sys", "/dev"] {
         let target = format!("{HOST}{own}");
-        sys::mount(own, &target, "none", libc::MS_BIND | libc::MS_REC, "")?;
+        sys::mount(own, &target, "none", MountFlags::BIND | MountFlags::REC, "")?;
     }
     // Sockets of the outside's programs lead nowhere from here.
-    sys::mount("tmpfs", &format!("{HOST}/run"), "tmpfs", 0, "mode=0755")?;
+    sys::mount(
+        "tmpfs",
+        &format!("{HOST}/run"),
+        "tmpfs",
+        MountFlags::empty(),
+        "mode=0755",
+    )?;
     tools();
     let words = fs::read_to_string("/proc/cmdline").map_err(|e| format!("/proc/cmdline: {e}"))?;
     for word in words.split_whitespace() {
@@ -79,7 +86,7 @@ pub fn mount_all() -> Result<(), String> {
             tag,
             &format!("{HOST}{path}"),
             "9p",
-            0,
+            MountFlags::empty(),
             &format!("{NINE_P},{WRITABLE}"),
         )?;
     }
@@ -110,7 +117,7 @@ fn tools() {
     let target = format!("{HOST}{TOOLS}");
     let bound = fs::create_dir_all(&target)
         .map_err(|error| format!("cannot make {target}: {error}"))
-        .and_then(|()| sys::mount("/bin", &target, "none", libc::MS_BIND, ""));
+        .and_then(|()| sys::mount("/bin", &target, "none", MountFlags::BIND, ""));
     if let Err(error) = bound {
         log(&error);
     }

@@ -2,57 +2,40 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::fs::{fcntl_getfl, fcntl_setfl, OFlags};
+use rustix::io::Errno;
+pub use rustix::mount::MountFlags;
+use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::process::{setrlimit, Resource, Rlimit};
+use rustix::system::{reboot, RebootCommand};
 
 /// `mount(2)`.
 pub fn mount(
     source: &str,
     target: &str,
     kind: &str,
-    flags: libc::c_ulong,
+    flags: MountFlags,
     options: &str,
 ) -> Result<(), String> {
-    let c = |text: &str| {
-        CString::new(text).map_err(|_| format!("cannot mount {text:?}: a path has a zero byte"))
-    };
-    let (source_c, target_c, kind_c, options_c) = (c(source)?, c(target)?, c(kind)?, c(options)?);
-    // SAFETY: all four are strings that end in a zero byte.
-    let result = unsafe {
-        libc::mount(
-            source_c.as_ptr(),
-            target_c.as_ptr(),
-            kind_c.as_ptr(),
-            flags,
-            options_c.as_ptr().cast(),
-        )
-    };
-    if result == 0 {
-        return Ok(());
-    }
-    Err(format!(
-        "cannot mount {source} at {target} ({kind} {options}): {}",
-        io::Error::last_os_error()
-    ))
+    let data = CString::new(options)
+        .map_err(|_| format!("cannot mount {target:?}: an option has a zero byte"))?;
+    rustix::mount::mount(source, target, kind, flags, &*data).map_err(|error| {
+        let error = io::Error::from(error);
+        format!("cannot mount {source} at {target} ({kind} {options}): {error}")
+    })
 }
 
 /// A pipe whose ends no child inherits: the end to read, the end to write.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut fds = [-1; 2];
-    // SAFETY: there is room for two descriptors.
-    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: both are new and nobody else's.
-    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+    Ok(pipe_with(PipeFlags::CLOEXEC)?)
 }
 
 /// Makes reads and writes return at once.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) {
-    // SAFETY: fcntl with these commands takes no memory.
-    unsafe {
-        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
-        libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK);
-    }
+    // It cannot fail on a descriptor that is open.
+    let _ = fcntl_getfl(fd).and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK));
 }
 
 /// What a read or write of a descriptor that does not block came to.
@@ -68,23 +51,19 @@ pub enum Moved {
 
 /// `read(2)`.
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Moved {
-    // SAFETY: the buffer is as long as it says.
-    moved(unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) })
+    moved(rustix::io::read(fd, buffer))
 }
 
 /// `write(2)`.
 pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Moved {
-    // SAFETY: the bytes are as many as it says.
-    moved(unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) })
+    moved(rustix::io::write(fd, bytes))
 }
 
-fn moved(count: isize) -> Moved {
-    match usize::try_from(count) {
+fn moved(count: Result<usize, Errno>) -> Moved {
+    match count {
         Ok(count) => Moved::Bytes(count),
-        Err(_) => match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EAGAIN | libc::EINTR) => Moved::Later,
-            _ => Moved::Broken,
-        },
+        Err(Errno::AGAIN | Errno::INTR) => Moved::Later,
+        Err(_) => Moved::Broken,
     }
 }
 
@@ -133,25 +112,22 @@ pub fn kill(pid: libc::pid_t, signal: i32) {
 /// As much locked memory and as many files as a program may want: the outside sets the limits here.
 pub fn raise_limits() {
     for (what, value) in [
-        (libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY),
-        (libc::RLIMIT_NOFILE, 65536),
-        (libc::RLIMIT_CORE, 0),
+        (Resource::Memlock, None),
+        (Resource::Nofile, Some(65536)),
+        (Resource::Core, Some(0)),
     ] {
-        let limit = libc::rlimit {
-            rlim_cur: value,
-            rlim_max: value,
+        let limit = Rlimit {
+            current: value,
+            maximum: value,
         };
-        // SAFETY: the structure is there.
-        unsafe { libc::setrlimit(what, &limit) };
+        // The limits that there are do too.
+        let _ = setrlimit(what, limit);
     }
 }
 
 /// Switches the machine off, or, where that cannot be, lets init end, which is a kernel panic.
 pub fn power_off() -> ! {
-    // SAFETY: sync and reboot take no memory.
-    unsafe {
-        libc::sync();
-        libc::reboot(libc::RB_POWER_OFF);
-        libc::_exit(1)
-    }
+    rustix::fs::sync();
+    let _ = reboot(RebootCommand::PowerOff);
+    std::process::exit(1)
 }

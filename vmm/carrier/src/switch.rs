@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{mpsc, Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use protocol::carrier::{encode, Decoder, Ended, Frame, Kind, WINDOW};
+use rustix::event::{poll, PollFd, PollFlags};
 
 use crate::start::Emulator;
 use crate::CarrierError;
@@ -187,27 +188,24 @@ impl State {
     }
 
     fn wait(&self, woken: &UnixStream) {
-        let mut waits: Vec<libc::pollfd> = Vec::new();
+        let mut waits: Vec<PollFd> = Vec::new();
         let mut wait = |fd, read: bool, write: bool| {
-            let events =
-                if read { libc::POLLIN } else { 0 } | if write { libc::POLLOUT } else { 0 };
-            waits.push(libc::pollfd {
-                fd,
-                events,
-                revents: 0,
-            });
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::IN, read);
+            events.set(PollFlags::OUT, write);
+            waits.push(PollFd::from_borrowed_fd(fd, events));
         };
-        wait(woken.as_raw_fd(), true, false);
-        wait(self.port.as_raw_fd(), true, !self.out.is_empty());
+        wait(woken.as_fd(), true, false);
+        wait(self.port.as_fd(), true, !self.out.is_empty());
         for listener in &self.listeners {
-            wait(listener.as_raw_fd(), true, false);
+            wait(listener.as_fd(), true, false);
         }
         let room = self.out.len() < PORT_OUTBOX;
         for client in self.clients.values() {
-            wait(client.socket.as_raw_fd(), room, !client.out.is_empty());
+            wait(client.socket.as_fd(), room, !client.out.is_empty());
         }
-        // SAFETY: the array is as long as it says.
-        unsafe { libc::poll(waits.as_mut_ptr(), waits.len() as libc::nfds_t, -1) };
+        // Interrupted, or out of memory: either passes, and nothing that is tried below waits.
+        let _ = poll(&mut waits, None);
     }
 
     fn add(&mut self, socket: UnixStream) {

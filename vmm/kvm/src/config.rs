@@ -130,19 +130,10 @@ fn read_at_start(what: &'static str, path: &Path, bytes: u64) -> Result<Vec<u8>,
     Ok(head)
 }
 
-/// All memory of the host in bytes; no limit where it cannot be found out.
+/// All memory of the host in bytes.
 fn host_memory() -> u64 {
-    // SAFETY: plain system calls without pointers.
-    let (pages, page) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    match (u64::try_from(pages), u64::try_from(page)) {
-        (Ok(pages), Ok(page)) => pages.saturating_mul(page),
-        _ => u64::MAX,
-    }
+    let all = rustix::system::sysinfo();
+    all.totalram.saturating_mul(u64::from(all.mem_unit))
 }
 
 #[cfg(test)]

@@ -142,9 +142,7 @@ impl Vm {
 
 /// The host's page size, in which its KVM counts.
 fn page_size() -> u64 {
-    // SAFETY: a plain call without pointers.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(size).expect("every system has a page size")
+    rustix::param::page_size() as u64
 }
 
 fn create(kvm: &Kvm, ram: Range) -> Result<VmFd, KvmError> {
