@@ -61,7 +61,8 @@ came_up() {
 }
 if [ -n "$carried" ]; then
     serve vhe
-    serve nvhe --nvhe
+    # Hosts without VHE mostly have a GICv2.
+    serve nvhe --nvhe --gic 2
     came_up vhe
     came_up nvhe
     # As the plugin asks for them: tests/plugin/folioscope/machines.py.
@@ -88,9 +89,10 @@ step cargo-test 'Rust tests' rust_tests
 logs=(cargo-test)
 # The monitor's tests on KVM: where this host has none, in a carrier that has, at EL2 itself (VHE) and not (nVHE).
 if [ -n "$carried" ]; then
-    FOLIOSCOPE_CARRIER=$sockets/vhe step kvm-test-vhe "the monitor's tests on KVM with VHE" kvm_tests --lib --test kvm
+    FOLIOSCOPE_TEST_GIC=3 FOLIOSCOPE_CARRIER=$sockets/vhe step kvm-test-vhe "the monitor's tests on KVM with VHE" kvm_tests --lib --test kvm
     # All that enters and leaves the guest in another way there; what is left out does not.
-    FOLIOSCOPE_CARRIER=$sockets/nvhe step kvm-test-nvhe "the monitor's tests on KVM without VHE" kvm_tests --test kvm -- \
+    FOLIOSCOPE_TEST_GIC=2 FOLIOSCOPE_CARRIER=$sockets/nvhe \
+        step kvm-test-nvhe "the monitor's tests on KVM without VHE" kvm_tests --test kvm -- \
         --skip huge_pages --skip large_memory --skip without_the_right --skip another_place --skip second_uart \
         --skip typing --skip left_behind --skip that_ends_is_told --skip write_from_outside --skip two_guests
     logs+=(kvm-test-vhe kvm-test-nvhe)

@@ -22,6 +22,8 @@ from .locate import command
 
 # The carried machines, and how the command is told: a host that runs at EL2 itself (VHE), and one that does not.
 CARRIED = {"kvm-in-tcg": "vhe", "kvm-in-tcg-nvhe": "nvhe"}
+# What else makes a carrier of that kind: hosts without VHE mostly have a GICv2.
+SERVED: dict[str, list[str]] = {"kvm-in-tcg": [], "kvm-in-tcg-nvhe": ["--nvhe", "--gic", "2"]}
 CARRIER_BOOT_SECONDS = 120.0
 # The sockets of carriers that serve a whole run, with the CPU `max`, where somebody has started them.
 SHARED = {"kvm-in-tcg": "FOLIOSCOPE_CARRIER_VHE", "kvm-in-tcg-nvhe": "FOLIOSCOPE_CARRIER_NVHE"}
@@ -59,7 +61,7 @@ class Carrier:
         words = ["carrier", "serve", "--socket", str(self.socket), "--cpu", cpu, "--out", str(log)]
         found = command()
         self._child = subprocess.Popen(
-            [str(found.path), *words, *(["--nvhe"] if CARRIED[machine] == "nvhe" else [])],
+            [str(found.path), *words, *SERVED[machine]],
             cwd=found.directory,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -20,7 +20,11 @@ pub(crate) fn arguments(config: &CarrierConfig, fds: Fds) -> Result<Vec<OsString
     let mut all: Vec<OsString> = Vec::new();
     let mut pair = |option: &str, value: OsString| all.extend([option.into(), value]);
     // virtualization=on is EL2. No PCI device below: QEMU 10.0's emulated ITS loses interrupts.
-    pair("-M", "virt,gic-version=3,virtualization=on".into());
+    let gic = config.gic;
+    pair(
+        "-M",
+        format!("virt,gic-version={gic},virtualization=on").into(),
+    );
     pair("-accel", "tcg,thread=multi".into());
     pair("-cpu", config.cpu.clone().into());
     pair("-smp", config.smp.to_string().into());

@@ -16,6 +16,8 @@ pub struct CarrierConfig {
     pub cpu: String,
     /// Whether KVM is to run as nVHE on a CPU that has VHE too.
     pub nvhe: bool,
+    /// The version of its interrupt controller, and of its guests': 3 or 2.
+    pub gic: u8,
     /// Number of CPUs.
     pub smp: usize,
     /// Memory, in bytes; the host gives it as it is used.
@@ -38,6 +40,7 @@ impl CarrierConfig {
             initrd: initrd.into(),
             cpu: "max".into(),
             nvhe: false,
+            gic: 3,
             smp: std::thread::available_parallelism().map_or(1, |n| n.get().min(4)),
             memory_bytes: 4 << 30,
             writable: vec!["/tmp".into(), std::env::temp_dir()],

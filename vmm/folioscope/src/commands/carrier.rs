@@ -76,6 +76,9 @@ pub struct CarrierOptions {
     /// Let KVM run as nVHE on a CPU that has VHE
     #[arg(long)]
     pub nvhe: bool,
+    /// The version of its interrupt controller, which is that of its guests
+    #[arg(long, value_name = "VERSION", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=3))]
+    pub gic: u8,
     /// The carrier's kernel
     #[arg(long, value_name = "FILE", default_value = Self::KERNEL)]
     pub kernel: PathBuf,
@@ -110,6 +113,7 @@ impl Default for CarrierOptions {
         Self {
             cpu: "max".into(),
             nvhe: false,
+            gic: 3,
             kernel: Self::KERNEL.into(),
             initrd: Self::INITRD.into(),
             qemu: "qemu-system-aarch64".into(),
@@ -136,6 +140,7 @@ impl CarrierOptions {
         config.cpu.clone_from(&self.cpu);
         config.qemu.clone_from(&self.qemu);
         config.nvhe = self.nvhe;
+        config.gic = self.gic;
         config.memory_bytes = self.memory;
         config.writable.push(here()?);
         for directory in &self.writable {
