@@ -76,7 +76,7 @@ lint: ## rustfmt, clippy, ruff, mypy, shellcheck, checkpatch
 bench: ## measure; prints a table and writes out/bench.json
 	@$(SETUP)/inputs.sh bench
 	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(call build-granules,4k)
+	@$(SETUP)/build.sh $(if $(KVMTOOL),--carrier) $(call build-granules,4k)
 	@$(SETUP)/bench.sh $(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)')
 
 fuzz: ## run the fuzz targets, a minute each (needs cargo-fuzz and a nightly Rust)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Kvm (machine)      the guest as a machine::Machine: start, pause, read, resume
-//!    |- Ram (memory)   a memfd, mapped for devices and KVM, and to be read from outside
+//!    |- Ram (memory)   private memory, in huge pages where the host has them
 //!    |- boot, fdt      what is in RAM at the start: kernel, initrd, device tree
 //!    |- Vm (vm, gic)   KVM's machine: memory slot, CPUs, interrupt controller
 //!    |- Vcpu (vcpu)    a thread for each CPU: KVM_RUN, and what KVM leaves to us
@@ -47,6 +47,7 @@ mod vm;
 pub use config::Config;
 pub use error::KvmError;
 pub use exits::Exits;
+pub use memory::DeviceMemory;
 
 #[cfg(target_arch = "aarch64")]
 pub use machine::Kvm;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::thread::JoinHandleExt;
 use std::path::Path;
@@ -306,6 +307,10 @@ impl Machine for Kvm {
             None if self.gate.is_stopped() => Status::Paused,
             None => Status::Running,
         }
+    }
+
+    fn end_event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.gate.ended())
     }
 
     fn pause(&mut self) -> Result<Paused<'_>, MachineError> {

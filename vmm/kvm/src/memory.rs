@@ -1,25 +1,51 @@
-//! The guest's RAM: a memfd of ours, mapped once for the devices and KVM, and once to be read from outside.
+//! The guest's RAM: anonymous memory of ours, in blocks that a host with transparent huge pages maps as such.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use snapshot::{Mapping, Memory, MemoryError, Range, Region};
 use stage1::PhysicalAddress;
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
+use crate::config::GRAIN;
 use crate::layout::RAM;
 use crate::KvmError;
 
 /// The guest's RAM. Clones are of the same memory.
+///
+/// It is private memory and no file: KVM maps to the guest what the host maps to us, so where the host gives us huge
+/// pages the guest's first touch of 2 MiB costs one exit and not 512. Hosts rarely give a memfd any
+/// (`shmem_enabled` is `never`), and private memory on request (`enabled` is `madvise` or `always`).
 #[derive(Clone, Debug)]
 pub(crate) struct Ram {
     range: Range,
-    /// What devices use, and where KVM finds the memory.
+    mapping: Arc<Mapping>,
+    /// What devices use.
+    guest: DeviceMemory,
+}
+
+/// Guest memory as devices use it. It stays mapped for as long as they have it.
+#[derive(Clone, Debug)]
+pub struct DeviceMemory {
     guest: GuestMemoryMmap,
-    /// What a paused guest is read through.
-    outside: Arc<Mapping>,
+    _owner: Option<Arc<Mapping>>,
+}
+
+impl Deref for DeviceMemory {
+    type Target = GuestMemoryMmap;
+
+    fn deref(&self) -> &GuestMemoryMmap {
+        &self.guest
+    }
+}
+
+/// Memory that owns itself.
+impl From<GuestMemoryMmap> for DeviceMemory {
+    fn from(guest: GuestMemoryMmap) -> Self {
+        let _owner = None;
+        Self { guest, _owner }
+    }
 }
 
 impl Ram {
@@ -30,19 +56,37 @@ impl Ram {
             hugepages,
             source,
         };
-        let file = memfd(bytes, hugepages).map_err(error)?;
-        let length =
-            usize::try_from(bytes).map_err(|_| error(io::ErrorKind::OutOfMemory.into()))?;
-        let outside = Arc::new(Mapping::shared(&file.as_fd(), length).map_err(error)?);
-        let range = (GuestAddress(RAM), length, Some(FileOffset::new(file, 0)));
-        let guest = GuestMemoryMmap::from_ranges_with_files([range])
+        let too_much = || error(io::ErrorKind::OutOfMemory.into());
+        let length = usize::try_from(bytes).map_err(|_| too_much())?;
+        let range = Range::new(PhysicalAddress(RAM), bytes).ok_or_else(too_much)?;
+        let mapping = match hugepages {
+            true => Mapping::of_huge_pages(length),
+            // As far into a block for us as for the guest, or KVM could map none.
+            false => Mapping::anonymous(length, GRAIN as usize),
+        };
+        let mapping = Arc::new(mapping.map_err(error)?);
+        // SAFETY: the mapping is there in this length, readable and writable, and stays so as long as `_owner`
+        // does, which goes wherever the region does.
+        let region = unsafe {
+            MmapRegion::build_raw(
+                mapping.start().as_ptr(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            )
+        };
+        let region = region.map_err(|reason| error(io::Error::other(reason)))?;
+        let region = GuestRegionMmap::new(region, GuestAddress(RAM)).ok_or_else(too_much)?;
+        let guest = GuestMemoryMmap::from_regions(vec![region])
             .map_err(|reason| error(io::Error::other(reason)))?;
-        let range = Range::new(PhysicalAddress(RAM), bytes)
-            .ok_or_else(|| error(io::ErrorKind::OutOfMemory.into()))?;
+        let guest = DeviceMemory {
+            guest,
+            _owner: Some(Arc::clone(&mapping)),
+        };
         Ok(Self {
             range,
+            mapping,
             guest,
-            outside,
         })
     }
 
@@ -52,14 +96,13 @@ impl Ram {
     }
 
     /// The memory as devices and loaders use it.
-    pub(crate) fn guest(&self) -> &GuestMemoryMmap {
+    pub(crate) fn guest(&self) -> &DeviceMemory {
         &self.guest
     }
 
     /// Where it is in our own address space, for KVM.
     pub(crate) fn host_address(&self) -> u64 {
-        let region = self.guest.iter().next().expect("RAM is one region");
-        region.as_ptr() as u64
+        self.mapping.start().as_ptr() as u64
     }
 
     /// The memory, to be read in place.
@@ -68,33 +111,10 @@ impl Ram {
     /// Until the result is dropped, nobody but it may write to the guest's RAM: the caller has stopped
     /// all CPUs and devices, and keeps them so.
     pub(crate) unsafe fn live(&self) -> Result<Memory, MemoryError> {
-        // SAFETY: our caller's promise is the one that is asked for here, and the size of the file is
-        // sealed.
-        let region = unsafe { Region::live(self.range, Arc::clone(&self.outside), 0) };
+        // SAFETY: our caller's promise is the one that is asked for here, and there is no file to be cut.
+        let region = unsafe { Region::live(self.range, Arc::clone(&self.mapping), 0) };
         Memory::new(vec![region], vec![self.range])
     }
-}
-
-/// Memory with no name in any file system, whose size is sealed: a mapping never meets its end.
-fn memfd(bytes: u64, hugepages: bool) -> io::Result<File> {
-    let mut flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    if hugepages {
-        flags |= libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
-    }
-    // SAFETY: the name is a C string; the call returns a new descriptor or an error.
-    let fd = unsafe { libc::memfd_create(c"folioscope-ram".as_ptr(), flags) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    file.set_len(bytes)?;
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: plain system call on a descriptor of ours.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(file)
 }
 
 #[cfg(test)]
@@ -104,8 +124,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_mappings_are_of_one_memory() {
+    fn devices_and_who_looks_see_one_memory() {
         let ram = Ram::new(4 << 20, false).unwrap();
+        assert_eq!(ram.host_address() % GRAIN, 0);
         ram.guest()
             .write_obj(7_u64, GuestAddress(RAM + 4096))
             .unwrap();
@@ -125,6 +146,15 @@ mod tests {
                 .unwrap(),
             8
         );
+    }
+
+    #[test]
+    fn a_device_s_memory_stays_mapped() {
+        let ram = Ram::new(4 << 20, false).unwrap();
+        let device = ram.guest().clone();
+        drop(ram);
+        device.write_obj(7_u64, GuestAddress(RAM)).unwrap();
+        assert_eq!(device.read_obj::<u64>(GuestAddress(RAM)).unwrap(), 7);
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod rsp;
 mod target;
 
 use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use snapshot::Range;
@@ -60,6 +61,11 @@ pub trait Machine: Debug + Send {
 
     /// What the machine does now.
     fn status(&mut self) -> Status;
+
+    /// An event that can be read from once the guest has ended; `None` where the console's end tells.
+    fn end_event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Stops all CPUs and devices and reads the registers; the guest goes on when the result is
     /// resumed or dropped.

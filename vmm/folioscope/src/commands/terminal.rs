@@ -2,17 +2,21 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use machine::{Machine, Status};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::termios::{tcgetattr, tcsetattr, OptionalActions, OutputModes, Termios};
 
 use crate::Error;
 
 /// The key that the next one is a command to us after, as in QEMU's `-nographic`: Ctrl-A.
 const ESCAPE: u8 = 0x01;
-/// Between two looks at the guest's output.
-const TICK: Duration = Duration::from_millis(10);
+/// Between two looks at a guest that says nothing, for what no event tells. Each is time that a guest which shares our
+/// processor does not run.
+const TICK: Duration = Duration::from_millis(100);
 const STDOUT: &str = "write to standard output";
 
 /// How a conversation ended.
@@ -37,13 +41,9 @@ pub fn converse(machine: &mut dyn Machine) -> Result<End, Error> {
     let mut keys = Keys::default();
     let mut at = 0;
     loop {
-        let ready = if open {
-            readable(&stdin).map_err(Error::io("wait for standard input"))?
-        } else {
-            std::thread::sleep(TICK);
-            false
-        };
-        if ready {
+        let typed =
+            wait(machine, open.then_some(&stdin)).map_err(Error::io("wait for the guest"))?;
+        if typed {
             let mut typed = [0; 256];
             // A console that nobody feeds any more is one that can still be read.
             let count = stdin.read(&mut typed).unwrap_or(0);
@@ -71,19 +71,20 @@ pub fn converse(machine: &mut dyn Machine) -> Result<End, Error> {
     }
 }
 
-fn readable(stdin: &File) -> io::Result<bool> {
-    let mut polled = libc::pollfd {
-        fd: stdin.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    // SAFETY: one structure of ours, for the time of the call.
-    match unsafe { libc::poll(&mut polled, 1, TICK.as_millis() as libc::c_int) } {
-        -1 => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-            error => Err(error),
-        },
-        ready => Ok(ready > 0),
+/// Waits until there is something to do, or might be; says whether something was typed.
+fn wait(machine: &dyn Machine, stdin: Option<&File>) -> io::Result<bool> {
+    let console = machine.console().event();
+    let events = [Some(console), machine.end_event(), stdin.map(File::as_fd)];
+    let mut polled: Vec<PollFd> = events
+        .into_iter()
+        .flatten()
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    let tick = Timespec::try_from(TICK).expect("a short time");
+    match poll(&mut polled, Some(&tick)) {
+        Ok(_) => Ok(stdin.is_some() && polled.last().is_some_and(|it| !it.revents().is_empty())),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -110,7 +111,7 @@ impl Keys {
 }
 
 /// A terminal in raw mode, until this is dropped; nothing where standard input is none.
-pub(super) struct Raw(Option<libc::termios>);
+pub(super) struct Raw(Option<Termios>);
 
 impl Raw {
     pub(super) fn new() -> io::Result<Self> {
@@ -118,21 +119,12 @@ impl Raw {
         if !stdin.is_terminal() {
             return Ok(Self(None));
         }
-        // SAFETY: an all-zero termios is filled before it is used.
-        let mut before: libc::termios = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open and the structure is there.
-        if unsafe { libc::tcgetattr(stdin.as_raw_fd(), &mut before) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mut raw = before;
-        // SAFETY: the structure is whole.
-        unsafe { libc::cfmakeraw(&mut raw) };
+        let before = tcgetattr(&stdin)?;
+        let mut raw = before.clone();
+        raw.make_raw();
         // The guest's lines end in \r\n, our own messages do not.
-        raw.c_oflag |= libc::OPOST | libc::ONLCR;
-        // SAFETY: the descriptor is open and the structure is whole.
-        if unsafe { libc::tcsetattr(stdin.as_raw_fd(), libc::TCSANOW, &raw) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        raw.output_modes |= OutputModes::OPOST | OutputModes::ONLCR;
+        tcsetattr(&stdin, OptionalActions::Now, &raw)?;
         Ok(Self(Some(before)))
     }
 }
@@ -140,8 +132,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // SAFETY: the structure is the one that the terminal gave.
-            unsafe { libc::tcsetattr(io::stdin().as_raw_fd(), libc::TCSANOW, before) };
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
         }
     }
 }

@@ -17,14 +17,23 @@ const BASE: u64 = 0x40_0000;
 /// ELF header and one program header.
 const HEADERS: u64 = 64 + 56;
 
+/// What the init does when it has said its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It waits without end.
+    Waits,
+    /// It switches the machine off.
+    PowersOff,
+}
+
 /// Writes the initramfs into `directory`.
-pub fn initramfs(directory: &Path) -> Result<PathBuf, Error> {
+pub fn initramfs(directory: &Path, then: Then) -> Result<PathBuf, Error> {
     let path = directory.join("bare.cpio");
     let mut archive = Vec::new();
     // The kernel opens /dev/console for init's standard output (init/main.c, console_on_rootfs).
     entry(&mut archive, "dev", 0o040_755, [0, 0], &[]);
     entry(&mut archive, "dev/console", 0o020_600, [5, 1], &[]);
-    entry(&mut archive, "init", 0o100_755, [0, 0], &program());
+    entry(&mut archive, "init", 0o100_755, [0, 0], &program(then));
     entry(&mut archive, "TRAILER!!!", 0, [0, 0], &[]);
     std::fs::write(&path, archive).map_err(Error::io(format!("write {}", path.display())))?;
     Ok(path)
@@ -69,10 +78,10 @@ fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, device: [u32; 2], content
     pad(archive);
 }
 
-/// A static arm64 program: `write(1, READY)`, then `ppoll` without end.
-fn program() -> Vec<u8> {
+/// A static arm64 program: `write(1, READY)`, then `ppoll` without end or `reboot`.
+fn program(then: Then) -> Vec<u8> {
     let text = format!("{READY}\n");
-    let code = instructions(text.len() as u32);
+    let code = instructions(text.len() as u32, then);
     let bytes = HEADERS + code.len() as u64 * 4 + text.len() as u64;
     let mut elf = Vec::new();
     elf.extend(b"\x7fELF\x02\x01\x01"); // 64-bit, little endian
@@ -97,26 +106,44 @@ fn program() -> Vec<u8> {
 }
 
 /// The instructions; the text follows them. System call numbers: include/uapi/asm-generic/unistd.h.
-fn instructions(length: u32) -> [u32; 12] {
+fn instructions(length: u32, then: Then) -> Vec<u32> {
     const WRITE: u32 = 64;
     const PPOLL: u32 = 73;
+    const REBOOT: u32 = 142;
     const SVC: u32 = 0xd400_0001;
     let movz = |register: u32, value: u32| 0xd280_0000 | value << 5 | register;
+    let movk_high = |register: u32, value: u32| 0xf2a0_0000 | value << 5 | register;
     let adr = |register: u32, words: u32| 0x1000_0000 | words << 5 | register;
     let back = |words: u32| 0x1400_0000 | (words.wrapping_neg() & 0x3ff_ffff);
-    [
+    let end = match then {
+        // No descriptors, no time-out, no signal mask; and again.
+        Then::Waits => vec![
+            movz(0, 0),
+            movz(1, 0),
+            movz(2, 0),
+            movz(3, 0),
+            movz(8, PPOLL),
+            SVC,
+            back(6),
+        ],
+        // LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_POWER_OFF.
+        Then::PowersOff => vec![
+            movz(0, 0xdead),
+            movk_high(0, 0xfee1),
+            movz(1, 0x1969),
+            movk_high(1, 0x2812),
+            movz(2, 0xfedc),
+            movk_high(2, 0x4321),
+            movz(8, REBOOT),
+            SVC,
+        ],
+    };
+    let start = [
         movz(0, 1),
-        adr(1, 11),
+        adr(1, 4 + end.len() as u32),
         movz(2, length),
         movz(8, WRITE),
         SVC,
-        // No descriptors, no time-out, no signal mask.
-        movz(0, 0),
-        movz(1, 0),
-        movz(2, 0),
-        movz(3, 0),
-        movz(8, PPOLL),
-        SVC,
-        back(6),
-    ]
+    ];
+    [&start[..], &end].concat()
 }

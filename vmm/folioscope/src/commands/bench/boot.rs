@@ -22,7 +22,7 @@ const BUDGET: Duration = Duration::from_secs(45);
 pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, Error> {
     let scratch = scratch(&options.out)?;
     let kernel = Kernel::prepare(options, &scratch)?;
-    let initramfs = bare::initramfs(&scratch)?;
+    let initramfs = bare::initramfs(&scratch, bare::Then::Waits)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let start = Instant::now();
     for round in 0..ROUNDS {

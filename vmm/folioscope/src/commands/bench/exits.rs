@@ -68,7 +68,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
             times.median(),
             "s",
             format!(
-                "exec of folioscope session to its ready line, 1 CPU, median of {ROUNDS}; best {:.2} s. No kvmtool here to be held against",
+                "exec of folioscope session to its ready line, 1 CPU, median of {ROUNDS}; best {:.2} s",
                 times.best()
             ),
         ),

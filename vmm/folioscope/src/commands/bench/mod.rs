@@ -10,6 +10,7 @@ mod checkpoint;
 mod dump;
 mod exits;
 mod judge;
+mod kvmtool;
 mod row;
 mod tour;
 mod walk;
@@ -39,6 +40,9 @@ pub struct Bench {
     /// Also write the figures to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// A kvmtool to hold the monitor against, on KVM
+    #[arg(long, value_name = "FILE", env = "KVMTOOL")]
+    kvmtool: Option<PathBuf>,
     /// Only these measurements
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Part>,
@@ -67,7 +71,7 @@ impl Bench {
             let measured = match part {
                 Part::Walk => walk::measure(&self.guest, &progress),
                 Part::Judge => judge::measure(&progress),
-                Part::Boot if on_kvm => exits::measure(&self.guest, &progress),
+                Part::Boot if on_kvm => self.on_kvm(&progress),
                 Part::Boot => boot::measure(&self.guest, &progress),
                 Part::Checkpoint => checkpoint::measure(&self.guest, &progress),
                 Part::Dump => dump::measure(&self.guest, &progress),
@@ -89,6 +93,16 @@ impl Bench {
             write_json(path, &rows, started.elapsed())?;
         }
         failed.map_or(Ok(EXIT_OK), Err)
+    }
+}
+
+impl Bench {
+    fn on_kvm(&self, progress: &Progress) -> Result<Vec<Row>, Error> {
+        let mut rows = exits::measure(&self.guest, progress)?;
+        if let Some(kvmtool) = &self.kvmtool {
+            rows.extend(kvmtool::measure(kvmtool, &self.guest, progress)?);
+        }
+        Ok(rows)
     }
 }
 

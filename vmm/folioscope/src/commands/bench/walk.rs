@@ -96,7 +96,7 @@ fn xp(options: &GuestOptions) -> Result<Row, Error> {
     let mut config = Config::new(&kernel.image, scratch.join("xp"));
     config.qemu.clone_from(&options.qemu);
     config.cpu.clone_from(&options.cpu);
-    config.initrd = Some(bare::initramfs(&scratch)?);
+    config.initrd = Some(bare::initramfs(&scratch, bare::Then::Waits)?);
     let mut qemu = Qemu::start(&config)?;
     // While the kernel boots both CPUs are busy; what is measured is an idle guest.
     let console = machine::Machine::console(&qemu);

@@ -9,13 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use virtio_bindings::virtio_ids::VIRTIO_ID_CONSOLE;
-use vm_memory::GuestMemoryMmap;
 
 use super::mmio::{Event, Transport, CONFIG};
 use super::queue::{Broken, Chain, Direction};
 use super::written::Written;
 use crate::device::host::{Heard, Host};
 use crate::device::{Interrupt, MmioDevice};
+use crate::DeviceMemory;
 
 /// VIRTIO_CONSOLE_F_MULTIPORT (5.3.3): several ports, with names, and control messages.
 const MULTIPORT: u64 = 1 << 1;
@@ -50,7 +50,7 @@ const AT_ONCE: usize = 32 << 10;
 /// Every call does all that there is to do: takes control messages, answers them, and moves bytes in
 /// both directions, as far as host and guest have room. No call waits.
 pub struct VirtioConsole {
-    memory: GuestMemoryMmap,
+    memory: DeviceMemory,
     transport: Transport,
     host: Host,
     port_name: String,
@@ -85,13 +85,13 @@ impl VirtioConsole {
     /// The guest knows the port by `port_name`; its bytes come from and go to `host`, which counts as
     /// connected until it closes its end.
     pub fn new(
-        memory: GuestMemoryMmap,
+        memory: impl Into<DeviceMemory>,
         irq: Arc<dyn Interrupt>,
         port_name: &str,
         host: UnixStream,
     ) -> Self {
         Self {
-            memory,
+            memory: memory.into(),
             transport: Transport::new(VIRTIO_ID_CONSOLE, MULTIPORT, QUEUES, irq),
             host: Host::new(host, MOST_OUTPUT),
             port_name: port_name.to_owned(),
