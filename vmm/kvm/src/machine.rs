@@ -35,7 +35,7 @@ use crate::{Config, KvmError};
 /// How long CPUs may take to stand still. They do so within a millisecond; but each thread may have to wait
 /// for a processor on a busy host.
 const STILL: Duration = Duration::from_secs(20);
-/// How long after a panic on the console the guest may still speak.
+/// How long a guest whose console has shown a panic is silent before nothing more is expected of it.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long a waiting process may take to ring: it rings every few microseconds, unless an interrupt took its CPU away.
 const RING: Duration = Duration::from_millis(250);

@@ -47,7 +47,8 @@ struct State {
     tail: Vec<u8>,
     /// All bytes so far, those that are no longer kept included.
     total: u64,
-    panicked: Option<Instant>,
+    /// When it last said anything, once it has shown a panic.
+    spoke_last: Option<Instant>,
     closed: bool,
     log_error: Option<String>,
 }
@@ -143,12 +144,13 @@ impl Console {
         (&self.input).write_all(bytes)
     }
 
-    /// How long ago the console showed a kernel panic, if it has.
+    /// How long the console has been silent, if it has shown a kernel panic: a guest that still speaks, however slowly,
+    /// may have its end before it.
     ///
     /// For kernels without a driver for the panic device; a program in the guest can print these
     /// words too.
     pub fn panicked_for(&self) -> Option<Duration> {
-        Some(self.shared.lock().panicked?.elapsed())
+        Some(self.shared.lock().spoke_last?.elapsed())
     }
 
     /// Why the log file is incomplete, if it is (no space, say).
@@ -198,8 +200,8 @@ fn copy(mut from: UnixStream, mut log: File, shared: &Shared) {
         let searched = state.tail.len().saturating_sub(PANIC.len());
         state.tail.extend_from_slice(&chunk[..count]);
         state.total += count as u64;
-        if state.panicked.is_none() && find(&state.tail[searched..], PANIC).is_some() {
-            state.panicked = Some(Instant::now());
+        if state.spoke_last.is_some() || find(&state.tail[searched..], PANIC).is_some() {
+            state.spoke_last = Some(Instant::now());
         }
         if state.tail.len() > 2 * TAIL {
             let surplus = state.tail.len() - TAIL;
@@ -266,6 +268,14 @@ mod tests {
         guest.write_all(b"not syncing: VFS").unwrap();
         assert!(console.wait_for("VFS", Duration::from_secs(10)));
         assert!(console.panicked_for().is_some());
+        // What it says about it is not its end.
+        let (since, silent) = (Instant::now(), Duration::from_millis(50));
+        std::thread::sleep(silent);
+        assert!(console.panicked_for().unwrap() >= silent);
+        guest.write_all(b": Call trace:").unwrap();
+        assert!(console.wait_for("trace", Duration::from_secs(10)));
+        let for_now = console.panicked_for().unwrap();
+        assert!(for_now + silent <= since.elapsed(), "{for_now:?}");
     }
 
     #[test]

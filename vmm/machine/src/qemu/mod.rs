@@ -32,7 +32,7 @@ pub use config::{Config, MOST_CPUS, MOST_NODES};
 /// have to wait for a processor on a busy host.
 const COMMAND: Duration = Duration::from_secs(20);
 
-/// How long after a panic on the console the guest may still speak.
+/// How long a guest whose console has shown a panic is silent before nothing more is expected of it.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// A guest under QEMU. Dropping it ends QEMU.
