@@ -77,6 +77,8 @@ struct Member {
     run: KvmRunWrapper,
     /// While it runs.
     thread: Option<libc::pthread_t>,
+    /// Its thread has ended, and will never say how its CPU is.
+    gone: bool,
     /// Whether it is out of KVM_RUN and stays so.
     standing: bool,
     /// What was read of it since it stands.
@@ -88,9 +90,10 @@ impl State {
         !self.quit && (self.stop || self.end.is_some())
     }
 
-    /// Whether all CPUs stand and their registers were read, well or not.
+    /// Whether all CPUs stand and their registers were read, well or not, as far as their threads live.
     fn was_read(&self) -> bool {
-        self.cpus.iter().all(|member| member.registers.is_some())
+        let read = |member: &Member| member.gone || member.registers.is_some();
+        self.cpus.iter().all(read)
     }
 
     /// Gets every CPU out of KVM_RUN; `outside` says which one is out, where that is known.
@@ -122,6 +125,7 @@ impl Gate {
         let member = |run| Member {
             run,
             thread: None,
+            gone: false,
             standing: false,
             registers: None,
         };
@@ -209,23 +213,29 @@ impl Gate {
     }
 
     /// Waits until all CPUs stand still and their registers were read. Gives those, and since when they stand.
+    ///
+    /// A guest that has ended may have CPUs that nothing is known of any more (the thread of one has failed): those
+    /// that can be read are given then, and nobody waits for the others.
     pub(crate) fn still(&self, waited: Duration) -> Result<(Instant, Vec<Cpu>), KvmError> {
         let waiting = |state: &mut State| !state.was_read();
         let result = self.told.wait_timeout_while(self.lock(), waited, waiting);
         let mut state = result.unwrap_or_else(PoisonError::into_inner).0;
         if !state.was_read() {
-            let all = state.cpus.iter();
+            let running = |member: &&Member| !member.gone && member.registers.is_none();
             return Err(KvmError::NotStill {
                 waited,
-                running: all.filter(|member| member.registers.is_none()).count(),
+                running: state.cpus.iter().filter(running).count(),
                 cpus: state.cpus.len(),
             });
         }
         let since = state.still.unwrap_or_else(Instant::now);
-        let all = state.cpus.iter_mut().map(|member| match &member.registers {
-            Some(Ok(cpu)) => Ok(*cpu),
+        let ended = state.end.is_some();
+        let all = state.cpus.iter_mut().filter(|member| !member.gone);
+        let all = all.filter_map(|member| match &member.registers {
+            Some(Ok(cpu)) => Some(Ok(*cpu)),
+            _ if ended => None,
             // An error is told once; the next stop tries again.
-            _ => member.registers.take().unwrap_or(Err(KvmError::Killed)),
+            _ => Some(member.registers.take().unwrap_or(Err(KvmError::Killed))),
         });
         Ok((since, all.collect::<Result<_, _>>()?))
     }
@@ -322,14 +332,88 @@ impl Drop for Membership<'_> {
         let mut state = self.gate.lock();
         let member = &mut state.cpus[self.index];
         member.thread = None;
+        member.gone = true;
         member.standing = true;
-        member.registers = Some(Err(KvmError::Killed));
+        member.registers = None;
         let told = state.quit;
         drop(state);
-        self.gate.told.notify_all();
+        // The end first: who waits for this CPU is to find it.
         if !told {
             let what = format!("the monitor's thread of CPU {} has failed", self.index);
             self.gate.set_end(End::Lost(what));
         }
+        self.gate.told.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::FromRawFd as _;
+
+    use super::*;
+
+    /// A page that is as a vCPU's descriptor shows it before it ever ran.
+    fn run() -> KvmRunWrapper {
+        let size = 64 << 10;
+        // SAFETY: a name that ends with a zero byte; the descriptor is ours alone.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"run".as_ptr(), libc::MFD_CLOEXEC);
+            std::fs::File::from_raw_fd(fd)
+        };
+        file.set_len(size as u64).unwrap();
+        KvmRunWrapper::mmap_from_fd(&file, size).unwrap()
+    }
+
+    fn cpu(index: usize) -> Cpu {
+        Cpu {
+            index,
+            ..Cpu::default()
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_failed() {
+        const LONG: Duration = Duration::from_secs(60);
+        let gate = Gate::new(vec![run(), run(), run()]).unwrap();
+        std::thread::scope(|scope| {
+            for index in 0..3 {
+                let gate = &gate;
+                scope.spawn(move || {
+                    let membership = gate.join(index);
+                    while membership.stand(|| Ok(cpu(index))) {
+                        if index == 1 {
+                            // The first time that it may go on; as a panic would.
+                            return;
+                        }
+                        while !gate.lock().must_stand() {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let cpus = |gate: &Gate| {
+                let start = Instant::now();
+                let (_, cpus) = gate.still(LONG).unwrap();
+                assert!(start.elapsed() < LONG / 4, "{:?}", start.elapsed());
+                cpus.iter().map(|cpu| cpu.index).collect::<Vec<_>>()
+            };
+            assert_eq!(cpus(&gate), [0, 1, 2]);
+            gate.go();
+            while gate.end().is_none() {
+                std::thread::yield_now();
+            }
+            // However often it is stopped, and let go on.
+            for _ in 0..3 {
+                gate.stop();
+                assert_eq!(cpus(&gate), [0, 2]);
+                gate.go();
+            }
+            let end = gate.end().unwrap();
+            assert!(
+                matches!(&end, End::Lost(why) if why.contains("CPU 1")),
+                "{end:?}"
+            );
+            gate.quit();
+        });
     }
 }
