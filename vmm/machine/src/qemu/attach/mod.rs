@@ -13,6 +13,7 @@
 //! a stub that nobody is connected to, which the next [`Attached`] takes away.
 
 mod error;
+mod go_on;
 mod memory;
 mod ram;
 mod signals;
@@ -20,7 +21,7 @@ mod stub;
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -77,6 +78,8 @@ pub struct Found {
 /// Somebody else's QEMU. Dropping it leaves that as it was.
 #[derive(Debug)]
 pub struct Attached {
+    /// The socket.
+    path: PathBuf,
     qmp: Qmp,
     stub: Option<Borrowed>,
     banks: Vec<Bank>,
@@ -155,6 +158,7 @@ impl Attached {
             return Err(AttachError::State(status));
         }
         let mut attached = Self {
+            path: path.into(),
             qmp,
             stub: None,
             banks,
@@ -228,39 +232,23 @@ impl Attached {
         // The largest page, so that any page is in one piece.
         FileMemory::new(&self.banks, 64 << 10)
     }
-
-    fn stop(&mut self) -> Result<(), AttachError> {
-        if self.ran {
-            // What was told before this is not of this stop.
-            self.qmp.events()?;
-            // The answer comes when all vCPU threads have stopped (QEMU's pause_all_vcpus).
-            self.stopped = true;
-            self.qmp.execute("stop", json!({}), COMMAND)?;
-        }
-        Ok(())
-    }
-
-    fn go_on(&mut self) -> Result<(), AttachError> {
-        if !std::mem::take(&mut self.stopped) {
-            return Ok(());
-        }
-        let events = self.qmp.events()?;
-        let disturbed = events.iter().any(|event| event["event"] == "RESUME");
-        self.qmp.execute("cont", json!({}), COMMAND)?;
-        match disturbed {
-            true => Err(AttachError::Disturbed),
-            false => Ok(()),
-        }
-    }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error; QEMU is gone then, most likely.
+        // Nobody is left to hear of an error, but for one that concerns the guest.
         if let Some(stub) = self.stub.take() {
             let _ = stub.give_back(&mut self.qmp);
         }
         let _ = self.go_on();
+        if self.stopped {
+            if let Err(error) = self.insist() {
+                eprintln!(
+                    "folioscope: QEMU (process {}) could not be told to let its guest go on ({error}); the guest stands still until somebody gives QEMU the command cont",
+                    self.found.pid
+                );
+            }
+        }
     }
 }
 

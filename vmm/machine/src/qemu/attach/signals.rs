@@ -3,7 +3,13 @@
 use std::mem::MaybeUninit;
 
 /// What a user or a system sends to end or to stop a program, and can be held back. SIGKILL cannot.
-const HELD_BACK: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGTSTP];
+const HELD_BACK: [libc::c_int; 5] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGTSTP,
+];
 
 /// While it lives, these signals wait; when it is dropped, those that came take effect.
 ///
