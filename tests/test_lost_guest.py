@@ -70,9 +70,10 @@ def boot(wanted: Wanted, tmp_path: Path) -> Iterator[Boot]:
 
 def lose(guest: Guest) -> str:
     """Makes the guest's kernel panic; gives what the host says of it."""
-    guest.command("panic")
-    with pytest.raises(GuestLost) as lost:
-        guest.command("ping", seconds=5)
+    with guest.provokes("Kernel panic - not syncing"):
+        guest.command("panic")
+        with pytest.raises(GuestLost) as lost:
+            guest.command("ping", seconds=5)
     return str(lost.value)
 
 
@@ -190,7 +191,8 @@ def test_side_by_side(boot: Boot) -> None:
 def test_broken_entry_spins(guest: Guest, process: Process) -> None:
     """A reserved type, left there: no page for the CPU, present for Linux, so the fault returns for ever.
 
-    Such a break is an A7 before it is a hang. The workload is stuck; its guest is not, and can end it.
+    Such a break is an A7 before it is a hang, and a fault without end is a finding of its own, with the words. The
+    workload is stuck; its guest is not, and can end it.
     """
     area = process.blocks(1, hint="nohugepage")
     area.write()
@@ -204,6 +206,12 @@ def test_broken_entry_spins(guest: Guest, process: Process) -> None:
     with pytest.raises(CommandFailed) as stuck:
         process.op("touch", address=va, length=8, access="read", seconds=2)
     assert stuck.value.kind == "deadline", stuck.value.kind
+    found = {finding.rule: finding for finding in stuck.value.findings}
+    assert set(found) == {"F1", "A7"}, found
+    spins = found["F1"]
+    assert (spins.va, spins.process and spins.process.pid) == (va, process.pid)
+    assert spins.table + 8 * spins.index == entry.address - entry.address % (8 * 16)
+    assert [word & 3 for word in spins.words] == [3] * 3 + [1] + [3] * 12
     process.kill()
     again = guest.spawn()
     fresh = again.blocks(2)

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from .locate import command
+from .model import Finding
+from .voice import Heard
 
 # The version of the session's protocol that is spoken here (vmm/folioscope/src/control/mod.rs).
 VERSION = 1
@@ -26,7 +28,12 @@ HOST_MARGIN_SECONDS = 30.0
 
 
 class GuestLost(RuntimeError):
-    """The guest (or the command that holds it) is gone or hung: another thing than a failed operation."""
+    """The guest (or the command that holds it) is gone or hung: another thing than a failed operation. ``findings`` are
+    what is wrong, for certain, with its tables."""
+
+    def __init__(self, message: str, findings: list[Finding] | None = None) -> None:
+        super().__init__(message)
+        self.findings = findings or []
 
 
 class VersionMismatch(RuntimeError):
@@ -34,13 +41,15 @@ class VersionMismatch(RuntimeError):
 
 
 class CommandFailed(RuntimeError):
-    """The guest lives and says no. ``kind`` names the failure; ``detail`` holds its fields where it is the agent's."""
+    """The guest lives and says no. ``kind`` names the failure; ``detail`` holds its fields where it is the agent's;
+    ``findings`` are what is wrong with a process that does not get on."""
 
-    def __init__(self, error: dict[str, Any]) -> None:
+    def __init__(self, error: dict[str, Any], findings: list[Finding] | None = None) -> None:
         super().__init__(error.get("message", str(error)))
         self.kind: str = error.get("kind", "unknown")
         guest: dict[str, dict[str, Any]] = error.get("guest") or {}
         self.detail: dict[str, Any] = next(iter(guest.values()), {})
+        self.findings = findings or []
 
     @property
     def errno(self) -> str | None:
@@ -111,6 +120,7 @@ class Client:
             self._buffer += piece
         line, self._buffer = self._buffer.split(b"\n", 1)
         answer: dict[str, Any] = json.loads(line)
+        Heard.take_in(answer)
         return answer
 
     def call(self, method: str, *, seconds: float = 20.0, **params: Any) -> Any:
@@ -136,10 +146,11 @@ class Client:
         if answer.get("id") != number:
             raise GuestLost(f"expected the answer to request {number} and found {str(answer)[:200]}")
         if said := answer.get("error"):
+            found = [Finding.read(raw) for raw in answer.get("findings", [])]
             if said.get("lost"):
                 self.lost = said["message"]
-                raise GuestLost(self.lost)
-            raise CommandFailed(said)
+                raise GuestLost(said["message"], found)
+            raise CommandFailed(said, found)
         return answer["ok"]
 
 

@@ -12,6 +12,7 @@ from .layout import LAYOUTS
 from .model import Hello, Program, bytes_of, number
 from .process import Held, Process
 from .view import View
+from .voice import Heard
 
 __all__ = ["Area", "Guest", "Held", "Process", "View", "number"]
 
@@ -41,6 +42,19 @@ class Guest:
     def command(self, name: str, /, *, seconds: float = 20.0, **params: Any) -> Any:
         """A command of the guest's agent, by the protocol's name."""
         return self.session.call("command", seconds=seconds, command={name: params})
+
+    @contextlib.contextmanager
+    def provokes(self, *texts: str) -> Iterator[None]:
+        """What is done inside lets the kernel report faults of its own; each of these texts is in a line of one."""
+        yield
+
+        def ask() -> bool:
+            if not self.session.lost:
+                self.call("voice")
+            return not self.session.lost
+
+        ask()
+        Heard.wait_for(texts, ask)
 
     def spawn(self, name: str = "test", *, cpu: int | None = None, randomize: bool = False) -> Process:
         """A new workload process, pinned to a CPU; addresses repeat from run to run unless ``randomize``."""

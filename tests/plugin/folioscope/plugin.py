@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from . import agreement, dimensions, machines, scratch
+from . import agreement, dimensions, machines, scratch, voice
 from .client import GuestLost
 from .guest import Guest
 from .layout import LAYOUTS, Layout
@@ -65,7 +65,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_machine: run the test on every machine of this host, carried ones too")
     config.addinivalue_line("markers", "only_machine(name): run the test on this machine, whatever the host has")
+    config.addinivalue_line("markers", "provokes(text, ...): the guest's kernel reports these, and nothing else")
     config.pluginmanager.register(agreement.Agreement())
+    config.pluginmanager.register(voice.Voice())
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.import_plugin("folioscope.parallel")
     if config.getoption("--guest-kernel") or config.getoption("--granule"):

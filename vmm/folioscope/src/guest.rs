@@ -15,15 +15,19 @@ use machine::Machine;
 use protocol::{Command, Hello, Operation, Outcome, ProcessId, Spawned};
 use snapshot::{Cpu, Notes, Process};
 use stage1::{Half, PhysicalAddress, Regime};
+use verdict::Step;
 
 use crate::boot;
+use crate::hang;
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::options::GuestOptions;
+use crate::voice::Voice;
 use crate::Error;
 
 /// What an operation may take, unless its caller says otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(20);
+
 /// A guest that runs and obeys.
 #[derive(Debug)]
 pub struct Guest {
@@ -41,8 +45,13 @@ pub struct Guest {
     /// The CPU as it was when it was last proved to run a process: its TTBR0_EL1 leads to the same
     /// first table for as long as the process lives.
     roots: BTreeMap<ProcessId, Cpu>,
+    /// Processes whose last operation is past its deadline.
+    stuck: BTreeMap<ProcessId, Option<Cpu>>,
+    /// What was judged of processes that do not get on, and of a guest that hangs.
+    rest: Vec<Step>,
     /// What the next capture may start from.
     again: again::Again,
+    voice: Voice,
 }
 
 /// A word to be in guest memory for the time of one capture.
@@ -86,6 +95,7 @@ impl Guest {
             .unwrap_or_default()
             .as_nanos() as u64
             | 1 << 63;
+        let voice = Voice::new(&scratch)?;
         let mut guest = Self {
             link,
             kernel,
@@ -97,7 +107,10 @@ impl Guest {
             held: BTreeMap::new(),
             names: BTreeMap::new(),
             roots: BTreeMap::new(),
+            stuck: BTreeMap::new(),
+            rest: Vec::new(),
             again: again::Again::default(),
+            voice,
         };
         guest.contpte = match (
             guest.kernel.contpte(),
@@ -170,6 +183,56 @@ impl Guest {
         &self.link
     }
 
+    /// The CPU as it was when it was last proved to run a process that has not ended since, as far as the agent has told.
+    #[must_use]
+    pub fn proved(&self, process: ProcessId) -> Option<Cpu> {
+        let stuck = || self.stuck.get(&process).copied().flatten();
+        self.roots.get(&process).copied().or_else(stuck)
+    }
+
+    /// The pid and name of a process whose last operation is past its deadline, and which lives.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn stuck(&mut self, process: ProcessId) -> Result<Option<(u32, String)>, Error> {
+        if !self.stuck.contains_key(&process) {
+            return Ok(None);
+        }
+        let outcome = self.command(Command::Processes {}, DEADLINE)?;
+        let Outcome::Processes { processes } = outcome else {
+            return Err(unexpected("processes", &outcome));
+        };
+        let info = processes.into_iter().find(|info| info.process == process);
+        Ok(info.and_then(|info| Some((u32::try_from(info.pid).ok()?, info.name))))
+    }
+
+    fn judge_stuck(&mut self, process: ProcessId) {
+        // A guest that is lost meanwhile is met by the next command.
+        if let Ok(Some(step)) = hang::without_end(self, process) {
+            self.rest.push(step);
+        }
+    }
+
+    /// Judges what is left of a guest that hangs, for [`Guest::take_rest`].
+    ///
+    /// # Errors
+    /// Where the machine cannot be stopped or read.
+    pub fn judge_rest(&mut self) -> Result<Step, Error> {
+        let step = hang::judge_rest(self)?;
+        self.rest.push(step.clone());
+        Ok(step)
+    }
+
+    /// What was judged, since this was last asked, of processes that do not get on and of a guest that hangs.
+    pub fn take_rest(&mut self) -> Vec<Step> {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// What the kernel has reported of itself since this was last asked.
+    pub fn voice(&mut self) -> Vec<verdict::voice::Spoken> {
+        self.voice.news(self.link.machine.console())
+    }
+
     /// Where the console's and the channel's logs are.
     #[must_use]
     pub fn scratch(&self) -> &Path {
@@ -215,12 +278,18 @@ impl Guest {
         if let (Err(Error::Guest { failure, .. }), Some(process)) = (&outcome, works) {
             if matches!(failure, protocol::Failure::Deadline { .. }) {
                 // It is still at work, so its tables may change at any time.
-                self.roots.remove(&process);
+                let root = self.roots.remove(&process);
+                let root = root.or(self.stuck.remove(&process).flatten());
+                self.stuck.insert(process, root);
+                self.judge_stuck(process);
             }
         }
         let outcome = outcome?;
         if let Some(process) = ends {
             self.roots.remove(&process);
+        }
+        if let Some(process) = ends.or(works) {
+            self.stuck.remove(&process);
         }
         if let Outcome::Spawned(spawned) = &outcome {
             self.names.insert(spawned.process, name);
@@ -325,10 +394,12 @@ impl Guest {
 
     /// The guest as one that is not asked: what can be proved of it, whatever it does.
     pub fn unattended(&mut self) -> Hung<'_> {
-        let known = self.roots.iter().map(|(process, cpu)| {
+        let stuck = self.stuck.iter();
+        let stuck = stuck.filter_map(|(id, cpu)| Some((id, cpu.as_ref()?)));
+        let known = self.roots.iter().chain(stuck).map(|(process, cpu)| {
             let regime = Regime::new(&cpu.system, Half::Lower).ok();
             Known {
-                pid: u32::try_from(cpu.general.x[checkpoint::PID_REGISTER]).unwrap_or_default(),
+                pid: checkpoint::pid_of(cpu),
                 name: self.names.get(process).cloned().unwrap_or_default(),
                 root: regime.map(|regime| regime.root.0),
             }

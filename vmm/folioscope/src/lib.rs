@@ -5,6 +5,7 @@ pub mod commands;
 pub mod control;
 pub mod error;
 pub mod guest;
+pub mod hang;
 pub mod kernel;
 pub mod link;
 pub mod look;
@@ -18,5 +19,6 @@ pub mod signals;
 pub mod source;
 pub mod stage;
 pub mod tour;
+pub mod voice;
 
 pub use error::{Error, EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};

@@ -28,9 +28,9 @@ const IN_USER_MODE: &str = "in_user_mode";
 const IN_KERNEL: &str = "in_kernel";
 
 /// What needs more than the tables.
-const NEED_VMAS: &str = "L1, L3, L4, L5, L6, L8, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and there is no agent in this guest to give them";
+const NEED_VMAS: &str = "L1, L3, L4, L5, L6, L8, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and no agent of the guest gives them";
 /// What needs more than tables and VMAs.
-const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and there is no agent in this guest to tell";
+const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and no agent of the guest tells";
 
 /// A user process that the guest is known to have.
 #[derive(Clone, Debug, PartialEq, Eq)]

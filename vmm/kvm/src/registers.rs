@@ -49,6 +49,8 @@ const IDS: &[(&str, u64)] = &[
     ("ID_AA64MMFR2_EL1", system(3, 0, 0, 7, 2)),
     ("ID_AA64MMFR3_EL1", system(3, 0, 0, 7, 3)),
     ("VBAR_EL1", system(3, 0, 12, 0, 0)),
+    ("ESR_EL1", system(3, 0, 5, 2, 0)),
+    ("FAR_EL1", system(3, 0, 6, 0, 0)),
 ];
 
 /// One CPU and its number, for the errors.

@@ -41,7 +41,7 @@ macro_rules! optional {
 }
 
 /// Every register of [`SystemRegisters`].
-pub const SYSTEM_REGISTERS: [SystemRegister; 17] = [
+pub const SYSTEM_REGISTERS: [SystemRegister; 19] = [
     required!("TTBR0_EL1", ttbr0_el1),
     required!("TTBR1_EL1", ttbr1_el1),
     required!("TCR_EL1", tcr_el1),
@@ -59,6 +59,8 @@ pub const SYSTEM_REGISTERS: [SystemRegister; 17] = [
     optional!("ID_AA64MMFR3_EL1", id_aa64mmfr[3]),
     optional!("VBAR_EL1", vbar_el1),
     optional!("HCR_EL2", hcr_el2),
+    optional!("ESR_EL1", esr_el1),
+    optional!("FAR_EL1", far_el1),
 ];
 
 #[cfg(test)]

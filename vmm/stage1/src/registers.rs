@@ -1,6 +1,6 @@
 //! The system registers that say how a PE translates.
 
-/// The EL1 registers of one PE that stage 1 of the EL1&0 regime depends on, raw.
+/// The EL1 registers of one PE that stage 1 of the EL1&0 regime depends on, and where it last faulted, raw.
 ///
 /// Whoever reads them (gdbstub, KVM, a saved core) fills in what there is: `None` is "could not
 /// be read", which is not the same as zero.
@@ -35,4 +35,8 @@ pub struct SystemRegisters {
     /// HCR_EL2, on a PE with EL2: whether EL1's registers are those of a virtual machine, and so its
     /// addresses not yet physical, or are not in use at all.
     pub hcr_el2: Option<u64>,
+    /// ESR_EL1: why the PE last took an exception to EL1 that is no interrupt. No walk depends on it nor on the next.
+    pub esr_el1: Option<u64>,
+    /// FAR_EL1: the address of the last one that was a fault.
+    pub far_el1: Option<u64>,
 }

@@ -109,10 +109,12 @@ impl Finding {
             .iter()
             .map(|remark| format!("; {remark}"))
             .collect();
-        format!(
-            "{} VA {}: {}{more}{remarks}",
-            self.rule, self.va, self.message
-        )
+        let place = match self.rule {
+            // The kernel's words are about no address of a table.
+            RuleId::V1 => String::new(),
+            _ => format!(" VA {}", self.va),
+        };
+        format!("{}{place}: {}{more}{remarks}", self.rule, self.message)
     }
 }
 

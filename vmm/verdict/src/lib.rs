@@ -26,7 +26,9 @@ pub mod junit;
 pub mod ktap;
 pub mod map;
 pub mod rules;
+pub mod stops;
 pub mod text;
+pub mod voice;
 
 pub use blocks::{BlockRow, BlockState, Reason};
 pub use finding::{Finding, Hex, NotJudged, Place, Process, Severity};

@@ -9,4 +9,5 @@ mod legal;
 mod noise;
 mod reports;
 mod states;
+mod voice;
 mod writers;

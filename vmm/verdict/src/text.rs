@@ -99,6 +99,13 @@ fn write_finding(out: &mut impl Write, finding: &Finding, options: &TextOptions)
         Some(process) => format!("{} ({})", process.name, process.pid),
         None => "kernel".to_owned(),
     };
+    if finding.rule == RuleId::V1 {
+        return writeln!(
+            out,
+            "  {style}{}{style:#} {}",
+            finding.rule, finding.message
+        );
+    }
     writeln!(
         out,
         "  {style}{}{style:#} {who} VA {} level {}: {}",

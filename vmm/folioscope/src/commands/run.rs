@@ -16,7 +16,7 @@ use crate::options::GuestOptions;
 use crate::report::{about, ReportFormat, ReportOptions};
 use crate::stage::{Seen, Stage};
 use crate::tour::{Workload, WORKLOADS};
-use crate::Error;
+use crate::{voice, Error};
 
 /// How often the guest is looked at again until a CPU idles in the kernel.
 const IDLE_LOOKS: u32 = 25;
@@ -72,6 +72,8 @@ impl Run {
         }
         let mut report = None;
         let mut lost = false;
+        // What the kernel itself has reported, workload by workload.
+        let mut heard = self.hear(&mut guest, "boot", text)?;
         for workload in chosen {
             progress(&format!(
                 "workload {} ({:.0} s)",
@@ -89,9 +91,8 @@ impl Run {
                     } else {
                         error
                     };
-                    let report = report.get_or_insert_with(|| {
-                        Report::new(verdict::Machine::default(), verdict::Kernel::default())
-                    });
+                    heard.extend(self.hear(&mut guest, workload.name, text)?);
+                    let report = report.get_or_insert_with(nothing);
                     report.push_not_judged(format!("workload {}: {error}", workload.name));
                     break;
                 }
@@ -99,16 +100,17 @@ impl Run {
             if text {
                 say!("\n{} - {}", workload.name, workload.title);
             }
-            if let Some(why) = &played.left_out {
-                if text {
-                    say!("  left out: {why}");
-                }
-                continue;
+            if let (Some(why), true) = (&played.left_out, text) {
+                say!("  left out: {why}");
             }
             for seen in played.seen {
                 let report = report.get_or_insert_with(|| self.about(&guest, &policy, &seen));
                 self.push(report, workload, seen, started, text)?;
             }
+            heard.extend(self.hear(&mut guest, workload.name, text)?);
+        }
+        if !heard.is_empty() {
+            report.get_or_insert_with(nothing);
         }
         let mut report = report.ok_or_else(|| {
             Error::Input(
@@ -125,6 +127,10 @@ impl Run {
                 };
                 report.push_not_judged(format!("the kernel half: {error}"));
             }
+            heard.extend(self.hear(&mut guest, "kernel", text)?);
+        }
+        for step in heard {
+            report.push(step);
         }
         if text {
             let mut out = io::stdout().lock();
@@ -202,6 +208,21 @@ impl Run {
         Ok(())
     }
 
+    /// What the kernel has reported of itself, and what was judged of a guest that does not get on, since this was last
+    /// asked: a step each, where there is anything.
+    fn hear(&self, guest: &mut Guest, workload: &str, text: bool) -> Result<Vec<Step>, Error> {
+        let mut steps: Vec<Step> = voice::step(workload, &guest.voice()).into_iter().collect();
+        steps.extend(guest.take_rest());
+        for step in &mut steps {
+            workload.clone_into(&mut step.workload);
+            if text {
+                verdict::text::write_step(&mut io::stdout().lock(), step, &self.report.text())
+                    .map_err(Error::io("write to standard output"))?;
+            }
+        }
+        Ok(steps)
+    }
+
     /// The upper half, once: it is the same for every process.
     fn kernel_half(&self, guest: &mut Guest, report: &mut Report, text: bool) -> Result<(), Error> {
         let process = guest.spawn("kernel")?.process;
@@ -242,6 +263,11 @@ impl Run {
         report.push(step);
         Ok(())
     }
+}
+
+/// A report of a guest that was lost before anything of it was seen.
+fn nothing() -> Report {
+    Report::new(verdict::Machine::default(), verdict::Kernel::default())
 }
 
 /// Blocks are what the tour is about, and `variable` is the series' own choice.

@@ -7,7 +7,8 @@ use linux::order::OrderRecord;
 use protocol::{Hello, Outcome};
 use schemars::JsonSchema;
 use serde::Serialize;
-use verdict::{Hex, ProcessVerdict};
+use verdict::voice::Spoken;
+use verdict::{Finding, Hex, ProcessVerdict, Severity, Step};
 
 use crate::guest::Guest;
 use crate::rows::{rows, Row};
@@ -55,6 +56,42 @@ pub struct Answer {
     /// What came of it.
     #[serde(flatten)]
     pub result: Came,
+    /// Where it was not done: what is wrong, for certain, with the tables of a guest that hangs, and of a process that
+    /// faults for ever.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// What the guest's kernel has reported of itself on its console since the answer before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub voice: Vec<Report>,
+}
+
+/// A report of the guest's kernel: a WARNING, BUG, an oops, a stall, ...
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
+    /// The line that says what is wrong.
+    pub headline: String,
+    /// All of its lines.
+    pub lines: Vec<String>,
+    /// Microseconds after boot, where the kernel says so.
+    pub at_us: Option<u64>,
+}
+
+impl From<Spoken> for Report {
+    fn from(spoken: Spoken) -> Self {
+        Self {
+            headline: spoken.headline().to_owned(),
+            lines: spoken.lines,
+            at_us: spoken.at,
+        }
+    }
+}
+
+/// The errors of what was judged of a guest that does not get on.
+#[must_use]
+pub fn errors(steps: &[Step]) -> Vec<Finding> {
+    let findings = steps.iter().flat_map(Step::findings);
+    let errors = findings.filter(|finding| finding.severity == Severity::Error);
+    errors.cloned().collect()
 }
 
 /// What came of a request. A `Result` with names that read well in JSON.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use protocol::{Command, Operation, ProcessId};
 use serde::Serialize;
 
-use super::answer::{Answer, Came, Failure, Greeting, Ready};
+use super::answer::{errors, Answer, Came, Failure, Greeting, Ready};
 use super::keep::keep;
 use super::line;
 use super::obey::obey;
@@ -72,7 +72,12 @@ impl<'g> Server<'g> {
             }
         };
         Said {
-            line: json(&Answer { id, result }),
+            line: json(&Answer {
+                id,
+                result,
+                findings: errors(&self.guest.take_rest()),
+                voice: self.guest.voice().into_iter().map(Into::into).collect(),
+            }),
             last,
         }
     }

@@ -2,14 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
+use join::Capture;
+use verdict::text::TextOptions;
+
 use crate::boot;
 use crate::guest::Guest;
 use crate::Error;
 
 /// Makes a bundle of a guest that was lost by `error`, and names it in the error.
 pub fn keep(guest: &mut Guest, out: &Path, error: Error) -> Error {
-    let kept = boot::bundle_directory(out)
-        .and_then(|directory| bundle(guest, &directory, &error.to_string()));
+    let capture = guest.capture_all().ok();
+    // A machine that cannot be stopped has nothing to judge.
+    let judged = capture.as_ref().and_then(|_| guest.judge_rest().ok());
+    let kept = boot::bundle_directory(out).and_then(|directory| {
+        let kept = write(guest, capture.as_ref(), &directory, &error.to_string())?;
+        if let Some(step) = judged {
+            let mut text = Vec::new();
+            let _ = verdict::text::write_step(&mut text, &step, &TextOptions::default());
+            let _ = std::fs::write(directory.join("verdict.txt"), text);
+        }
+        Ok(kept)
+    });
     boot::with_bundle(error, kept)
 }
 
@@ -18,10 +31,19 @@ pub fn keep(guest: &mut Guest, out: &Path, error: Error) -> Error {
 /// # Errors
 /// Where a file cannot be written.
 pub fn bundle(guest: &mut Guest, directory: &Path, why: &str) -> Result<PathBuf, Error> {
-    let capture = guest.capture_all();
+    let capture = guest.capture_all().ok();
+    write(guest, capture.as_ref(), directory, why)
+}
+
+fn write(
+    guest: &Guest,
+    capture: Option<&Capture>,
+    directory: &Path,
+    why: &str,
+) -> Result<PathBuf, Error> {
     boot::bundle(
         guest.link().machine.as_ref(),
-        capture.as_ref().ok(),
+        capture,
         directory,
         why,
         guest.kernel(),

@@ -44,8 +44,8 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
             Ok(Done::Kept(Kept { path }))
         }
         Call::Machine(_) => Ok(Done::Machine(machine(guest))),
-        // Whoever serves the connection ends it.
-        Call::Quit(_) => Ok(NOTHING),
+        // Whoever serves the connection ends it, and adds the kernel's reports to every answer.
+        Call::Quit(_) | Call::Voice(_) => Ok(NOTHING),
     }
 }
 

@@ -69,6 +69,8 @@ pub enum Call {
     Bundle(Bundle),
     /// What runs the guest.
     Machine(Nothing),
+    /// Nothing but what each answer may have: the reports of the guest's kernel since the answer before.
+    Voice(Nothing),
     /// Ends this connection.
     Quit(Nothing),
 }
@@ -286,7 +288,7 @@ impl Request {
 }
 
 /// The methods' names, for errors: what serde says of a wrong one names Rust's parts.
-const METHODS: [&str; 17] = [
+const METHODS: [&str; 18] = [
     "command",
     "look",
     "judge",
@@ -303,6 +305,7 @@ const METHODS: [&str; 17] = [
     "save",
     "bundle",
     "machine",
+    "voice",
     "quit",
 ];
 

@@ -226,13 +226,18 @@ impl Guest {
             };
             companions.push(Companion {
                 name: self.names.get(&other).cloned().unwrap_or_default(),
-                pid: u32::try_from(cpu.general.x[PID_REGISTER]).unwrap_or_default(),
+                pid: pid_of(&cpu),
                 maps: smaps.unwrap_or(maps),
                 cpu,
             });
         }
         Ok(companions)
     }
+}
+
+/// The pid of the process that waits on a CPU.
+pub(super) fn pid_of(cpu: &Cpu) -> u32 {
+    u32::try_from(cpu.general.x[PID_REGISTER]).unwrap_or_default()
 }
 
 /// The CPU in the wait loop must be that of the process by every sign there is.

@@ -69,6 +69,8 @@ fn registers(header: &[u64; REGISTERS], shape: u64) -> SystemRegisters {
         ],
         vbar_el1: None,
         hcr_el2: None,
+        esr_el1: None,
+        far_el1: None,
     }
 }
 

@@ -225,6 +225,8 @@ impl Layout {
             ],
             vbar_el1: None,
             hcr_el2: None,
+            esr_el1: None,
+            far_el1: None,
         }
     }
 }

@@ -114,7 +114,10 @@ pub(crate) fn remark(rule: RuleId, message: &str, release: Option<Release>) -> V
 /// half: which rules, and how new those were.
 pub(crate) fn untried(release: Release, kernel_half: bool) -> Option<String> {
     let mut by_newest: BTreeMap<Release, Vec<RuleId>> = BTreeMap::new();
-    for rule in RULES.iter().filter(|rule| rule.tier == Tier::Linux) {
+    // These two look at no table.
+    let on_tables = |rule: &&&Rule| !matches!(rule.id, RuleId::F1 | RuleId::V1);
+    let rules = RULES.iter().filter(on_tables);
+    for rule in rules.filter(|rule| rule.tier == Tier::Linux) {
         if rule.needs.contains(&Need::Layout) == kernel_half {
             if let Some(newest) = rule.releases.newer(release) {
                 by_newest.entry(newest).or_default().push(rule.id);

@@ -36,6 +36,8 @@ pub enum RuleId {
     C3,
     K1,
     K2,
+    F1,
+    V1,
     #[serde(rename = "I-eligible")]
     Eligible,
     #[serde(rename = "N")]

@@ -9,6 +9,7 @@ mod c2;
 mod c3;
 mod expect;
 mod expected;
+mod f1;
 mod id;
 mod information;
 mod k1;
@@ -21,6 +22,7 @@ mod l5;
 mod l6;
 pub(crate) mod l8;
 pub(crate) mod l8_sharing;
+mod v1;
 mod w1;
 
 use std::ops::Range;
@@ -133,7 +135,7 @@ impl Releases {
 }
 
 /// All, in order.
-pub const RULES: [&Rule; 23] = [
+pub const RULES: [&Rule; 25] = [
     &architecture::A1,
     &architecture::A2,
     &architecture::A3,
@@ -155,6 +157,8 @@ pub const RULES: [&Rule; 23] = [
     &c3::RULE,
     &k1::RULE,
     &k2::RULE,
+    &f1::RULE,
+    &v1::RULE,
     &information::ELIGIBLE,
     &information::NOT_JUDGED,
 ];

@@ -1,0 +1,72 @@
+//! What the guest's kernel reports on its console to be wrong, since it was last asked.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use machine::Console;
+use verdict::voice::{Scanner, Spoken};
+use verdict::{KernelVerdict, Step};
+
+use crate::Error;
+
+/// How long the rest of a report may take that has begun.
+const REST: Duration = Duration::from_millis(500);
+/// Between two looks at it.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Reads a guest's console for the kernel's reports. All of it: from the file, as the console itself keeps the end only.
+#[derive(Debug)]
+pub struct Voice {
+    log: File,
+    scanner: Scanner,
+}
+
+impl Voice {
+    /// Of the guest whose logs are in this directory.
+    ///
+    /// # Errors
+    /// Where there is no log of its console.
+    pub fn new(scratch: &Path) -> Result<Self, Error> {
+        let path = scratch.join("console.log");
+        let log = File::open(&path).map_err(Error::io(format!("read {}", path.display())))?;
+        Ok(Self {
+            log,
+            scanner: Scanner::default(),
+        })
+    }
+
+    /// The reports that came since this was last asked. For one that has just begun its end is waited for.
+    pub fn news(&mut self, console: &Console) -> Vec<Spoken> {
+        let end = Instant::now() + REST;
+        loop {
+            // What has been printed so far is in the log then.
+            let _ = console.since(u64::MAX);
+            let mut bytes = Vec::new();
+            // A disk that is full or gone is told where the console is shown.
+            let _ = self.log.read_to_end(&mut bytes);
+            self.scanner.feed(&bytes);
+            if !self.scanner.is_open() || Instant::now() >= end {
+                return self.scanner.finish();
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+}
+
+/// Reports as a step of a run, where there are any.
+#[must_use]
+pub fn step(workload: &str, spoken: &[Spoken]) -> Option<Step> {
+    if spoken.is_empty() {
+        return None;
+    }
+    let mut kernel = KernelVerdict::default();
+    kernel.findings = spoken.iter().map(Spoken::finding).collect();
+    Some(Step {
+        workload: workload.into(),
+        step: "console".into(),
+        kernel: Some(kernel),
+        ..Step::default()
+    })
+}

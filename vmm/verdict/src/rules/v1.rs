@@ -1,0 +1,42 @@
+//! V1: the kernel reports no fault of its own. Its check is [`crate::voice::Scanner`]'s.
+
+use super::{Releases, Rule, RuleId, Tier, V6_12_117};
+
+pub(super) const RULE: Rule = Rule {
+    id: RuleId::V1,
+    title: "the kernel reports no fault of its own",
+    asserts: "The kernel's console shows no WARNING, BUG, oops or panic, no bad page, page map or rss-counter, nothing \
+              of KASAN and lockdep, no stall, hung task or lockup. Lines that only have such a word are none; what a \
+              program writes to /dev/kmsg looks like the kernel's own. `quiet` and `loglevel=` hide warnings from it.",
+    tier: Tier::Linux,
+    sources: &[
+        "kernel/panic.c, __warn()",
+        "lib/bug.c, report_bug()",
+        "arch/arm64/kernel/traps.c, die()",
+        "mm/page_alloc.c, bad_page()",
+        "mm/memory.c, print_bad_pte()",
+        "kernel/fork.c, check_mm()",
+        "mm/kasan/report.c",
+        "kernel/locking/lockdep.c",
+        "kernel/watchdog.c",
+        "kernel/hung_task.c",
+        "kernel/rcu/tree_stall.h",
+    ],
+    needs: &[],
+    releases: Releases {
+        since: None,
+        until: None,
+        tried: &[V6_12_117],
+    },
+    known: &[],
+    synthetic: &[
+        "a_warning_is_one_report_to_its_end",
+        "pages_that_are_wrong",
+        "no_false_alarm",
+    ],
+    live: &[
+        "test_a_page_that_is_lost",
+        "test_a_page_that_is_none",
+        "test_run_ends_with_errors",
+    ],
+};
