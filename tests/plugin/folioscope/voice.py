@@ -14,7 +14,7 @@ A report that is named has to come, and any other fails the test as it would wit
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -102,14 +102,14 @@ class Voice:
     """A plugin of pytest: listens in each phase of a test."""
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, None]:
         """What is heard here was said at boot, or late by what the test before did."""
         outcome = yield
         Heard.claim(_named(item))
         self._conclude(outcome, "before this test began (at boot, or because of the test before)")
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
         """What the test has provoked, and what it should have."""
         outcome = yield
         try:
@@ -123,7 +123,7 @@ class Voice:
         self._conclude(outcome, "during this test", item)
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, None]:
         """What the end of the test's processes has brought up."""
         outcome = yield
         Heard.claim(_named(item))

@@ -15,7 +15,7 @@ use starts::{is_bar, start, Start};
 const MOST_LINES: usize = 200;
 /// Between two lines of one report lies less than this, in microseconds of the guest.
 const GAP: u64 = 1_000_000;
-/// A line without an end is taken as it is from so many bytes on.
+/// A line that is longer is none of the kernel's, and dropped.
 const LONGEST_LINE: usize = 16 << 10;
 
 /// One report of the kernel.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use join::Extent;
+use verdict::text::TextOptions;
 use verdict::{Expectation, ProcessVerdict, Report, Step};
 
 use super::output::say;
@@ -213,10 +214,15 @@ impl Run {
     fn hear(&self, guest: &mut Guest, workload: &str, text: bool) -> Result<Vec<Step>, Error> {
         let mut steps: Vec<Step> = voice::step(workload, &guest.voice()).into_iter().collect();
         steps.extend(guest.take_rest());
+        // Nobody gives VMAs here, so there is nothing to draw.
+        let options = TextOptions {
+            maps: false,
+            ..self.report.text()
+        };
         for step in &mut steps {
             workload.clone_into(&mut step.workload);
             if text {
-                verdict::text::write_step(&mut io::stdout().lock(), step, &self.report.text())
+                verdict::text::write_step(&mut io::stdout().lock(), step, &options)
                     .map_err(Error::io("write to standard output"))?;
             }
         }

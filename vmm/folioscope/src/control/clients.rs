@@ -33,6 +33,8 @@ pub struct Server<'g> {
     out: &'g Path,
     /// Which client asked for a process to be held.
     holders: BTreeMap<ProcessId, ClientId>,
+    /// Whether the guest is gone, or has not answered.
+    lost: bool,
 }
 
 /// What a client is told, and whether that was the last of it.
@@ -48,6 +50,7 @@ impl<'g> Server<'g> {
             guest,
             out,
             holders: BTreeMap::new(),
+            lost: false,
         }
     }
 
@@ -87,6 +90,7 @@ impl<'g> Server<'g> {
         let deadline = Duration::from_millis(request.deadline_ms);
         let done = obey(self.guest, request.call, deadline).map_err(|error| {
             if error.lost() {
+                self.lost = true;
                 keep(self.guest, self.out, error)
             } else {
                 error
@@ -135,8 +139,10 @@ impl<'g> Server<'g> {
             .collect();
         for process in mine {
             self.holders.remove(&process);
-            // Where it cannot, whoever asks for it next is told.
-            let _ = self.guest.release(process);
+            // Where it cannot, whoever asks for it next is told; a guest that hangs is not waited for.
+            if !self.lost {
+                let _ = self.guest.release(process);
+            }
         }
     }
 }

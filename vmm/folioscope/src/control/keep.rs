@@ -18,7 +18,12 @@ pub fn keep(guest: &mut Guest, out: &Path, error: Error) -> Error {
         let kept = write(guest, capture.as_ref(), &directory, &error.to_string())?;
         if let Some(step) = judged {
             let mut text = Vec::new();
-            let _ = verdict::text::write_step(&mut text, &step, &TextOptions::default());
+            // Nobody gives VMAs, so there is nothing to draw.
+            let options = TextOptions {
+                maps: false,
+                ..TextOptions::default()
+            };
+            let _ = verdict::text::write_step(&mut text, &step, &options);
             let _ = std::fs::write(directory.join("verdict.txt"), text);
         }
         Ok(kept)
