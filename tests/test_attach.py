@@ -29,7 +29,7 @@ import pytest
 from folioscope.layout import LAYOUTS
 from folioscope.model import Entry
 
-from command import BOOT_SECONDS, ROOT, Ended, Running, folioscope, wait_until
+from command import BOOT_SECONDS, ROOT, Ended, Running, folioscope, program, wait_until
 from test_kernel_half import at, dumped, seen
 
 KERNEL = ROOT / "out" / "kernel-4k"
@@ -515,6 +515,19 @@ def test_signals(own: Guest, name: str) -> None:
         assert own.state() == before
     assert statuses <= {0, -getattr(signal, f"SIG{name}")}
     assert -getattr(signal, f"SIG{name}") in statuses
+
+
+@pytest.mark.parametrize("name", ["INT", "HUP"])
+def test_signals_that_are_ignored(own: Guest, name: str) -> None:
+    """Under `nohup`, and in the background of a script, they end nobody: it is judged as ever."""
+    ignoring = ("sh", "-c", f'trap "" {name}; exec "$@"', "sh")
+    for delay in range(0, 60, 12):
+        with Running(["attach", str(own.qmp), "check"], prefix=ignoring) as running:
+            assert wait_until(lambda pid=running.child.pid: program(pid) == "folioscope", 5)
+            time.sleep(delay / 1000)
+            running.child.send_signal(getattr(signal, f"SIG{name}"))
+            ended = running.end(BOOT_SECONDS)
+        assert ended.status == 0, ended.err
 
 
 def test_kill(own: Guest) -> None:

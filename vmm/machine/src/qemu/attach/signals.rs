@@ -11,7 +11,8 @@ const HELD_BACK: [libc::c_int; 5] = [
     libc::SIGTSTP,
 ];
 
-/// While it lives, these signals wait; when it is dropped, those that came take effect.
+/// While it lives, these signals wait; when it is dropped, those that came take effect. One that was ignored when the
+/// program began, as under `nohup`, stays ignored: it ends nobody, and blocked it would seem to have come.
 ///
 /// It holds for the thread that made it and for threads that are started later: make it before any
 /// other thread is there.
@@ -67,10 +68,19 @@ fn set() -> libc::sigset_t {
     // SAFETY: the pointer is to a signal set of ours; the numbers are signals.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        for signal in HELD_BACK {
+        for signal in HELD_BACK.into_iter().filter(|&signal| !ignored(signal)) {
             libc::sigaddset(set.as_mut_ptr(), signal);
         }
         set.assume_init()
+    }
+}
+
+fn ignored(signal: libc::c_int) -> bool {
+    let mut present = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: with no new action the call only writes the present one; one of all zeros is one too.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), present.as_mut_ptr());
+        present.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
@@ -92,5 +102,15 @@ mod tests {
         assert!(held.any_came());
         drop(held);
         assert!(!HeldBack::new().any_came());
+    }
+
+    #[test]
+    fn what_was_ignored_does_not_come() {
+        // SAFETY: no other test uses this signal.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        let held = HeldBack::new();
+        // SAFETY: plain system call that sends to this thread.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGHUP) };
+        assert!(!held.any_came());
     }
 }
