@@ -8,7 +8,7 @@ use protocol::{Hello, Outcome};
 use schemars::JsonSchema;
 use serde::Serialize;
 use verdict::voice::Spoken;
-use verdict::{Finding, Hex, ProcessVerdict, Severity, Step};
+use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 
 use crate::guest::Guest;
 use crate::rows::{rows, Row};
@@ -272,6 +272,8 @@ pub struct KernelHalf {
     pub first: u64,
     /// Every descriptor that is not zero and leads to no table, by address.
     pub entries: Vec<Row>,
+    /// What the rules say of them.
+    pub verdict: KernelVerdict,
 }
 
 /// The answer of `save`, `snapshot` and `bundle`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use join::{Extent, Reread};
-use protocol::{Command, ProcessId};
+use protocol::Command;
 use stage1::{PhysMemory, PhysicalAddress};
 use verdict::Hex;
 
@@ -11,7 +11,7 @@ use super::answer::{
     Done, Empty, Kept, KernelHalf, LookAnswer, MachineAnswer, TourAnswer, WordsAnswer,
 };
 use super::keep::bundle;
-use super::request::{Call, Judge, LookAt, RawPoke, Save, Snapshot, Tour, Words};
+use super::request::{Call, Judge, JudgeKernel, LookAt, RawPoke, Save, Snapshot, Tour, Words};
 use super::translate::translate;
 use crate::boot;
 use crate::guest::{Guest, Poke, DEADLINE};
@@ -36,7 +36,7 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::Translate(p) => translate(guest, &p).map(Done::Pairs),
         Call::Poke(p) => poke(guest, &p.pokes).map(|()| NOTHING),
         Call::Words(p) => words(guest, &p).map(Done::Words),
-        Call::KernelHalf(of) => kernel_half(guest, of.process).map(Done::KernelHalf),
+        Call::KernelHalf(p) => kernel_half(guest, &p).map(Done::KernelHalf),
         Call::Snapshot(p) => snapshot(guest, &p).map(Done::Kept),
         Call::Save(p) => save(guest, p).map(Done::Kept),
         Call::Bundle(p) => {
@@ -111,9 +111,10 @@ fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
     Ok(WordsAnswer { words })
 }
 
-/// The kernel's tables, entry by entry.
-fn kernel_half(guest: &mut Guest, process: ProcessId) -> Result<KernelHalf, Error> {
-    let capture = guest.capture(process, Extent { kernel: true }, &[])?;
+/// The kernel's tables, entry by entry, judged.
+fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> {
+    let pokes: Vec<Poke> = p.pokes.iter().map(Poke::from).collect();
+    let capture = guest.capture(p.process, Extent { kernel: true }, &pokes)?;
     let snapshot = &capture.snapshot;
     let upper = join::kernel_half(&snapshot.cpus).ok_or_else(|| {
         Error::Input(
@@ -123,6 +124,7 @@ fn kernel_half(guest: &mut Guest, process: ProcessId) -> Result<KernelHalf, Erro
     Ok(KernelHalf {
         first: upper.first.0,
         entries: rows::rows(&snapshot.memory, &upper),
+        verdict: join::judge_kernel_half(snapshot)?,
     })
 }
 

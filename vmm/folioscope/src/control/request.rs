@@ -59,8 +59,8 @@ pub enum Call {
     Poke(Pokes),
     /// Words of guest memory.
     Words(Words),
-    /// The entries of the kernel's half of the tables, while this process is held.
-    KernelHalf(OfProcess),
+    /// The entries of the kernel's half of the tables and what the rules say of them, while this process is held.
+    KernelHalf(JudgeKernel),
     /// Takes a process through a checkpoint into a file, with the kernel half and the order records: the file's path.
     Snapshot(Snapshot),
     /// Writes a process that is held into a file: the file's path.
@@ -124,6 +124,17 @@ pub struct Judge {
     #[serde(default)]
     pub again: bool,
     /// Words that are in guest memory only while it stands still to be read.
+    #[serde(default)]
+    pub pokes: Vec<RawPoke>,
+}
+
+/// Parameters of [`Call::KernelHalf`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JudgeKernel {
+    /// The agent's number of the process.
+    pub process: ProcessId,
+    /// As for `judge`.
     #[serde(default)]
     pub pokes: Vec<RawPoke>,
 }

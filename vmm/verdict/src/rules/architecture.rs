@@ -78,7 +78,7 @@ pub(super) const A6: Rule = rule(
     ArchRule::A6,
     "The Contiguous bit is 0 at levels where the granule has no groups.",
     &["Arm ARM D8.7.1, R_HMQXG"],
-    &[],
+    &["test_a6_reserved_contiguous_bit"],
 );
 
 pub(super) const A7: Rule = rule(

@@ -19,5 +19,8 @@ pub(super) const RULE: Rule = Rule {
         "k1_each_run_of_the_linear_map",
         "rodata_full_since_6_18",
     ],
-    live: &[],
+    live: &[
+        "test_k1_linear_map_run_without_the_bit",
+        "test_k1_vmalloc_with_the_bit",
+    ],
 };

@@ -18,5 +18,5 @@ pub(super) const RULE: Rule = Rule {
         mended: &[Release::new(6, 12, 85), Release::new(7, 0, 0)],
     }],
     synthetic: &["k2_a_writable_entry_that_is_clean"],
-    live: &[],
+    live: &["test_k2_clean_linear_map"],
 };

@@ -31,6 +31,7 @@ pub(super) const RULE: Rule = Rule {
         "test_l8_outside_every_vma",
         "test_l8_outside_by_unmapping",
         "test_l8_writable_in_readonly_area",
+        "test_l8_page_written_by_two",
     ],
 };
 

@@ -111,20 +111,21 @@ pub struct Known {
 
 const V6_12_117: Release = Release::new(6, 12, 117);
 const V6_18_15: Release = Release::new(6, 18, 15);
-const V7_2_13: Release = Release::new(7, 2, 13);
+const V7_2_12: Release = Release::new(7, 2, 12);
+const V7_3_4: Release = Release::new(7, 3, 4);
 
 impl Releases {
     /// Every release: what the architecture says hangs on no kernel.
     const ANY: Releases = Releases {
         since: None,
         until: None,
-        tried: &[V6_12_117, V6_18_15, V7_2_13],
+        tried: &[V6_12_117, V6_18_15, V7_2_12, V7_3_4],
     };
     /// From the layout of the software bits on; tried on the pinned kernel and on Debian's.
     const WIDELY: Releases = Releases {
         since: Some(Release::FIRST_WITH_THIS_LAYOUT),
         until: None,
-        tried: &[V6_12_117, V6_18_15, V7_2_13],
+        tried: &[V6_12_117, V6_18_15, V7_2_12, V7_3_4],
     };
     /// The same, tried on the pinned kernel alone: what it needs no stock kernel has.
     const PINNED: Releases = Releases {
