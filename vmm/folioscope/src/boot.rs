@@ -89,11 +89,16 @@ fn kvm(
     Ok(kvm::start(&config)?)
 }
 
-/// Two NUMA nodes, so that pages can be moved from one to the other (CONFIG_NUMA_EMU; else nobody reads it).
+/// Two NUMA nodes, so that pages can be moved from one to the other (CONFIG_NUMA_EMU; else nobody reads it). No
+/// `DAMON_STAT` (since 6.17, on by default in Debian's kernels): it clears AF of pages that it draws by lot, and so
+/// takes away what a step has just left there.
 fn command_line(console: &str, append: &str) -> String {
-    format!("{console} numa=fake=2 {}", append.trim())
-        .trim_end()
-        .to_owned()
+    format!(
+        "{console} numa=fake=2 damon_stat.enabled=N {}",
+        append.trim()
+    )
+    .trim_end()
+    .to_owned()
 }
 
 /// Keeps what there is of a guest that never came up, and says where.

@@ -1,6 +1,7 @@
 //! Where a workload of the tour is played: it names processes and areas, and says what must be folded.
 
 use join::Look;
+use linux::release::Release;
 use protocol::{Backing, Command, MthpSize, Operation, Outcome, Placement, ProcessId};
 use serde::Serialize;
 use verdict::{Expectation, NotJudged};
@@ -168,6 +169,11 @@ impl<'g> Stage<'g> {
     /// Bytes that a level-2 descriptor maps.
     pub fn pmd(&self) -> u64 {
         self.pmd
+    }
+
+    /// Whether the kernel's release is known and at least this one: for what Linux does otherwise from there on.
+    pub fn since(&self, release: Release) -> bool {
+        Release::parse(&self.guest.hello().kernel_release).is_some_and(|found| found >= release)
     }
 
     /// The mTHP size of a block, as the kernel lists it.

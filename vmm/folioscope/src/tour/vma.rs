@@ -1,5 +1,6 @@
 //! VMAs whose ends are not a block's, and what their split and merge change: nothing, where the bits stay equal.
 
+use linux::release::Release;
 use protocol::{Advice, Operation, Protection};
 
 use super::{carried, fresh_and_written, hinted, hinted_in};
@@ -46,10 +47,14 @@ pub(super) fn vma(stage: &mut Stage<'_>) -> StageResult {
     stage.written(process, split, 2 * block);
     carried(stage, process, split, 2 * block);
     stage.check(process, "split")?;
-    // The change back touches the block's last entry last, when all of them agree again: that is where Linux folds.
+    // The change back touches the block's last entry last, when all of them agree again: that is where Linux folds,
+    // as long as it changes entry by entry. From 6.17 on it changes them in batches, and half a block is no block.
     let both = [Protection::Read, Protection::Write];
     stage.op(process, protect(split + half, half, &both))?;
-    stage.anon_folded(process, split, 2 * block);
+    if !stage.since(Release::new(6, 17, 0)) {
+        stage.anon_folded(process, split, block);
+    }
+    stage.anon_folded(process, split + block, block);
     stage.written(process, split, 2 * block);
     carried(stage, process, split, 2 * block);
     stage.check(process, "merged")?;
