@@ -58,10 +58,10 @@ pub struct Answer {
     pub result: Came,
     /// Where it was not done: what is wrong, for certain, with the tables of a guest that hangs, and of a process that
     /// faults for ever.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
     /// What the guest's kernel has reported of itself on its console since the answer before.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub voice: Vec<Report>,
 }
 
