@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from folioscope import Guest, Layout, Process, dimensions
+from folioscope import Area, Guest, Layout, Process, dimensions
 from folioscope.rig import Rig, Wanted
 
 from skips import Skips
@@ -79,3 +79,20 @@ def guest(folioscope_guest: Guest) -> Guest:
 def process(folioscope_process: Process) -> Process:
     """A workload process of the guest."""
     return folioscope_process
+
+
+@pytest.fixture
+def folded(process: Process) -> Area:
+    """Two blocks, written and folded."""
+    area = process.blocks(2)
+    area.write()
+    return area
+
+
+@pytest.fixture
+def paged(process: Process, layout: Layout) -> Area:
+    """A block's worth of single pages, written."""
+    area = process.blocks(1, hint="nohugepage")
+    area.write()
+    assert process.look().pattern(area.address, area.length) == "-"
+    return area

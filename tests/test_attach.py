@@ -6,10 +6,7 @@ user mode, and to hear from the kernel what is mapped.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import mmap
-import os
 import random
 import re
 import signal
@@ -21,177 +18,15 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from folioscope.layout import LAYOUTS
 from folioscope.model import Entry
 
-from command import BOOT_SECONDS, ROOT, Ended, Running, folioscope, program, wait_until
+from command import BOOT_SECONDS, Running, folioscope, program, wait_until
+from own_qemu import KERNEL, LAYOUT, LEFT_OUT, MEMFD, MEMORY, NONCE, PLANTED, RAM, Guest, Lines, checked, errors
 from test_kernel_half import at, dumped, seen
-
-KERNEL = ROOT / "out" / "kernel-4k"
-INITRAMFS = ROOT / "out" / "initramfs.cpio"
-LAYOUT = LAYOUTS["4k"]
-RAM = 0x4000_0000
-MEMORY = 512 << 20
-MEMFD = "memory-backend-memfd,id=ram,size=512M,share=on"
-NONCE = 0x5EED
-# A reserved type at level 3: no CPU walks through it, and no kernel writes it.
-PLANTED = 0b01
-LEFT_OUT = "L11, C1, C2 and what L6 says of written pages were not judged"
-
-
-class Lines:
-    """JSON lines on a socket."""
-
-    def __init__(self, path: Path) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(BOOT_SECONDS)
-        self.socket.connect(str(path))
-        self.file = self.socket.makefile("rw")
-
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-        self.socket.close()
-
-    def ask(self, line: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a line, if there is one, and gives the next that comes."""
-        if line is not None:
-            self.file.write(json.dumps(line) + "\n")
-            self.file.flush()
-        return json.loads(self.file.readline())
-
-
-class Qemu:
-    """A QEMU as its user starts it."""
-
-    def __init__(self, place: Path, *arguments: str, binary: str = "qemu-system-aarch64") -> None:
-        self.place = place
-        self.qmp = place / "qmp.sock"
-        # It dies with the test, however that ends.
-        line = ["setpriv", "--pdeathsig", "KILL", binary, "-nodefaults", "-display", "none"]
-        line += ["-qmp", f"unix:{self.qmp},server=on,wait=off", *arguments]
-        self.log = (place / "qemu.log").open("w")
-        self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=place)
-
-    def __enter__(self) -> Qemu:
-        up = wait_until(lambda: self.qmp.is_socket() or self.child.poll() is not None, BOOT_SECONDS)
-        assert up and self.child.poll() is None, (self.place / "qemu.log").read_text()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.child.kill()
-        self.child.wait()
-        self.log.close()
-
-    def ask(self, command: str, **arguments: Any) -> Any:
-        """One QMP command, on a connection of its own."""
-        with Lines(self.qmp) as lines:
-            lines.ask(None)
-            # An event of what another client did may come before any answer, the first one's included.
-            for line in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
-                answer = lines.ask(line)
-                while "event" in answer:
-                    answer = lines.ask(None)
-            return answer["return"]
-
-    def state(self) -> tuple[str, list[str], list[str]]:
-        """What attaching must not change: the guest's state, QEMU's devices, the files beside it."""
-        devices = [device["label"] for device in self.ask("query-chardev")]
-        # QEMU's own monitor for gdb, which stays once there was a stub.
-        devices = sorted(label for label in devices if not label.startswith("#"))
-        return self.ask("query-status")["status"], devices, sorted(path.name for path in self.place.iterdir())
-
-    def attach(self, *words: Any) -> Ended:
-        """`folioscope attach`, which leaves everything as it was."""
-        before = self.state()
-        ended = folioscope("attach", self.qmp, *words)
-        assert self.state() == before
-        return ended
-
-
-class Guest(Qemu):
-    """One with our kernel in it."""
-
-    def __init__(self, place: Path, *arguments: str) -> None:
-        self.agent_socket, self.console = place / "agent.sock", place / "console.log"
-        super().__init__(
-            place,
-            *("-cpu", "max", "-smp", "2", "-m", "512M"),
-            *("-serial", f"file:{self.console}", "-serial", f"unix:{self.agent_socket},server=on,wait=off"),
-            *("-kernel", str(KERNEL / "Image"), "-initrd", str(INITRAMFS), "-append", "console=ttyAMA0"),
-            *arguments,
-        )
-
-    def __enter__(self) -> Guest:
-        super().__enter__()
-        said = lambda: self.console.read_text(errors="replace") if self.console.exists() else ""  # noqa: E731
-        assert wait_until(lambda: "ready on Uart" in said() or self.child.poll() is not None, BOOT_SECONDS), said()
-        return self
-
-    def command(self, name: str, /, seconds: float = 60, **parameters: Any) -> Any:
-        """A command of the guest's agent."""
-        with Lines(self.agent_socket) as lines:
-            lines.file.write("\n")
-            request = {"id": 1, "deadline_ms": int(seconds * 1000), "command": {name: parameters}}
-            lines.file.write(json.dumps(request) + "\n")
-            lines.file.flush()
-            for line in lines.file:
-                # The first may be the end of one that was said to nobody.
-                with contextlib.suppress(json.JSONDecodeError):
-                    answer = json.loads(line)
-                    if answer.get("reply", {}).get("id") == 1:
-                        return answer["reply"]["result"]["ok"]
-            raise AssertionError("the agent's channel closed")
-
-    def op(self, process: int, name: str, /, **parameters: Any) -> Any:
-        """An operation of a process."""
-        return self.command("op", process=process, op={name: parameters})
-
-    @contextlib.contextmanager
-    def ram(self) -> Iterator[mmap.mmap]:
-        """The guest's memory, through QEMU's own descriptor."""
-        for fd in Path(f"/proc/{self.child.pid}/fd").iterdir():
-            # A connection that it closes meanwhile is none of ours.
-            if fd.is_symlink() and "memory-backend-memfd" in os.path.realpath(fd):
-                with fd.open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), MEMORY) as memory:
-                    yield memory
-                return
-        raise AssertionError("no memfd")
-
-    @contextlib.contextmanager
-    def planted(self, address: int, word: int = PLANTED) -> Iterator[None]:
-        """A word in a place of a table that is not in use, taken away in the end."""
-        with self.ram() as memory:
-            where = slice(address - RAM, address - RAM + 8)
-            assert memory[where] == bytes(8), "the place is in use"
-            memory[where] = word.to_bytes(8, "little")
-            try:
-                yield
-            finally:
-                memory[where] = bytes(8)
-
-    def rows(self, *words: str) -> list[dict[str, Any]]:
-        """The entries of a dump, with numbers as numbers."""
-        found = json.loads(self.attach("dump", "--format", "json", *words).ok())
-        for row in found:
-            for name in ("va", "table", "word"):
-                row[name] = int(row[name], 16)
-        return found
-
-    def unused(self, rows: list[dict[str, Any]], near: int) -> tuple[int, int]:
-        """The last place of the table that maps the end of what is mapped from ``near`` on: its address, its VA."""
-        run = sorted((row for row in rows if row["va"] >= near), key=lambda row: row["va"])
-        for row, after in pairwise(run):
-            if after["va"] - row["va"] > LAYOUT.pmd and row["level"] == 3 and row["index"] < 511:
-                return row["table"] + 511 * 8, row["va"] + (511 - row["index"]) * LAYOUT.page
-        raise AssertionError("every table is full")
 
 
 @pytest.fixture(scope="module")
@@ -205,21 +40,6 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
         own.op(own.process, "touch", address=own.area, length=4 * LAYOUT.block, access="write", order="forward")
         own.command("checkpoint", process=own.process, nonce=NONCE, smaps=False)
         yield own
-
-
-def errors(report: dict[str, Any]) -> list[tuple[str, int]]:
-    """The errors of a report: rule and address."""
-    findings = [f for step in report["steps"] for p in step["processes"] for f in p["findings"]]
-    findings += [f for step in report["steps"] for f in step.get("kernel", {}).get("findings", [])]
-    return [(f["rule"], int(f["va"], 16)) for f in findings if f["severity"] == "error"]
-
-
-def checked(own: Guest, place: Path, *words: str) -> tuple[int, dict[str, Any]]:
-    """Status and report of a check."""
-    path = place / "report.json"
-    ended = own.attach("check", "--json", path, *words)
-    assert path.exists(), ended.err
-    return ended.status, json.loads(path.read_text())
 
 
 # What is seen.
@@ -569,96 +389,3 @@ def test_guest_that_works(own: Guest, tmp_path: Path) -> None:
 
 
 # Other machines.
-
-
-def test_numa_of_two_kinds(tmp_path: Path) -> None:
-    """Two backends of one size, a memfd and a file with a name: each at its place."""
-    file = tmp_path / "node1.ram"
-    nodes = [
-        *("-object", "memory-backend-memfd,id=m0,size=256M,share=on", "-numa", "node,memdev=m0,cpus=0"),
-        *("-object", f"memory-backend-file,id=m1,size=256M,mem-path={file},share=on", "-numa", "node,memdev=m1,cpus=1"),
-    ]
-    with Guest(tmp_path, "-M", "virt", *nodes) as own:
-        said = own.attach().ok()
-        assert re.search(r"0x0000040000000\.\.0x0000050000000, 256 MiB of m0: /memfd:", said)
-        assert re.search(rf"0x0000050000000\.\.0x0000060000000, 256 MiB of m1: {file}", said)
-        (reports := tmp_path.with_suffix(".reports")).mkdir()
-        status, report = checked(own, reports)
-        assert status == 0
-        assert sum(report["steps"][0]["kernel"]["mapped"]["linear"].values()) > 0.9 * MEMORY
-
-
-@pytest.mark.parametrize(
-    "arguments, missing",
-    [
-        (["-M", "virt"], "-machine ...,memory-backend=ram -object memory-backend-memfd,id=ram,size=64M,share=on"),
-        (
-            ["-M", "virt,memory-backend=mine", "-object", "memory-backend-memfd,id=mine,size=64M,share=off"],
-            "-object memory-backend-memfd,id=mine,size=64M,share=on",
-        ),
-        (
-            ["-M", "virt,memory-backend=mine", "-object", "memory-backend-file,id=mine,size=64M,mem-path=mine.ram"],
-            "-object memory-backend-file,id=mine,size=64M,mem-path=mine.ram,share=on",
-        ),
-    ],
-    ids=["none", "memfd", "file"],
-)
-def test_private_ram(tmp_path: Path, arguments: list[str], missing: str) -> None:
-    """The very arguments that are missing are told."""
-    with Qemu(tmp_path, "-m", "64M", "-S", *arguments) as qemu:
-        said = qemu.attach("check").sentence()
-    assert "is private to QEMU" in said and said.endswith(f"Start QEMU with: {missing}")
-
-
-def test_monitor_for_people(tmp_path: Path) -> None:
-    """It greets, and not with QMP."""
-    monitor = tmp_path / "hmp.sock"
-    with Qemu(tmp_path, "-m", "64M", "-S", "-M", "virt", "-monitor", f"unix:{monitor},server=on,wait=off"):
-        said = folioscope("attach", monitor).sentence()
-    assert "is no QMP socket" in said and "not -monitor" in said
-
-
-def test_before_the_kernel(tmp_path: Path) -> None:
-    """A guest that has not begun has no tables: not judged, and it stays where it is."""
-    machine = ["-M", "virt,memory-backend=ram", "-object", "memory-backend-memfd,id=ram,size=64M,share=on"]
-    with Qemu(tmp_path, "-m", "64M", "-S", "-cpu", "max", *machine) as qemu:
-        ended = qemu.attach("check")
-        assert ended.status == 2 and "kernel half was not judged" in ended.out
-        assert qemu.state()[0] == "prelaunch"
-
-
-def test_kernel_at_el2(tmp_path: Path) -> None:
-    """With EL2 a kernel of today runs there, on registers that QEMU's stub does not give: said, and no false alarm."""
-    with Guest(tmp_path, "-M", "virt,memory-backend=ram,virtualization=on", "-object", MEMFD) as guest:
-        ended = guest.attach("check")
-    assert ended.status == 2 and "the kernel runs at EL2" in ended.out
-
-
-def test_32_bit_cpu(tmp_path: Path) -> None:
-    """The same QEMU emulates CPUs that have no such tables; it is left as it was."""
-    machine = ["-M", "virt,memory-backend=ram", "-object", "memory-backend-memfd,id=ram,size=64M,share=on"]
-    with Qemu(tmp_path, "-m", "64M", "-S", "-cpu", "cortex-a15", *machine) as qemu:
-        assert "expected AArch64 CPUs" in qemu.attach("check").sentence()
-
-
-def test_other_architecture(tmp_path: Path) -> None:
-    """Only arm64 tables are read. The other one that Debian's package has is 32-bit Arm."""
-    with Qemu(tmp_path, "-m", "64M", "-S", "-M", "virt", binary="qemu-system-arm") as qemu:
-        assert "emulates arm: expected aarch64" in qemu.attach("check").sentence()
-
-
-def test_ours(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The guest that `folioscope boot` holds is looked into by the same words."""
-    place = tmp_path_factory.mktemp("ours")
-    with Running(["boot", "--out", str(place), "--memory", "512M"]) as running:
-        lines = []
-        for line in running.child.stdout:
-            lines.append(line)
-            if line.startswith("end:"):
-                break
-        found = re.search(r"--guest (\S+) --pid (\d+)", "".join(lines))
-        assert "a guest that `folioscope boot` holds" in folioscope("attach", found[1]).ok()
-        text = folioscope("attach", found[1], "check", "--pid", found[2]).ok()
-        assert "no error found" in text and LEFT_OUT not in text
-        running.child.send_signal(signal.SIGINT)
-        running.child.wait(timeout=10)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import itertools
 import json
 import os
 import pty
@@ -20,16 +19,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
 from folioscope.layout import LAYOUTS
 
-from command import BOOT_SECONDS, GONE_SECONDS, ROOT, Running, children, folioscope, wait_until
+from command import BOOT_SECONDS, GONE_SECONDS, Running, children, folioscope, wait_until
+from test_reports import COLUMNS
 
-SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "rules", "completions", "bench"]
-SUBCOMMANDS += ["session", "image"]
 LAYOUT = LAYOUTS["4k"]
-COLUMNS = 100
 CONTIGUOUS = 1 << 52
 
 
@@ -37,80 +33,6 @@ CONTIGUOUS = 1 << 52
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory for --out; its path is short, as a Unix socket's has to be."""
     return tmp_path_factory.mktemp("cli")
-
-
-# The tour, as a report in each form.
-
-
-@pytest.fixture(scope="module")
-def reports(place: Path) -> dict[str, Any]:
-    """Two workloads of the tour, in each form of the report."""
-    files = {name: place / f"tour.{name}" for name in ("json", "junit", "ktap")}
-    options = [word for name, path in files.items() for word in (f"--{name}", path)]
-    text = folioscope("run", "--only", "anon,fork", "--out", place, *options).ok()
-    return {"text": text, **{name: path.read_text() for name, path in files.items()}}
-
-
-def checkpoints(reports: dict[str, Any]) -> list[dict[str, Any]]:
-    """The steps of the JSON report."""
-    return json.loads(reports["json"])["steps"]
-
-
-def test_json_is_valid(reports: dict[str, Any]) -> None:
-    """The report is what the schema says, and what the tour did is in it."""
-    schema = json.loads(folioscope("schema").ok())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    report = json.loads(reports["json"])
-    jsonschema.Draft202012Validator(schema).validate(report)
-    assert (report["outcome"], report["exit_status"], report["totals"]["errors"]) == ("ok", 0, 0)
-    names = [(step["workload"], step["step"]) for step in report["steps"]]
-    assert names == [
-        *(("anon", step) for step in ("forward", "backward", "sparse", "ends")),
-        *(("fork", step) for step in ("parent", "child", "child-wrote", "parent-after")),
-        ("kernel", "upper-half"),
-    ]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(schema).validate({**report, "outcome": "splendid"})
-
-
-def test_junit_has_a_case_per_checkpoint(reports: dict[str, Any]) -> None:
-    """And none of them failed."""
-    root = ElementTree.fromstring(reports["junit"])
-    cases = [(suite.get("name"), case.get("name")) for suite in root.iter("testsuite") for case in suite]
-    assert cases == [(step["workload"], step["step"]) for step in checkpoints(reports)]
-    assert not list(root.iter("failure")) and not list(root.iter("error"))
-
-
-def test_ktap_counts_as_it_plans(reports: dict[str, Any]) -> None:
-    """A version line, a plan per level, and as many results as planned, numbered from 1."""
-    lines = reports["ktap"].splitlines()
-    assert lines[0] == "KTAP version 1"
-    steps = checkpoints(reports)
-    by_workload = {key: list(group) for key, group in itertools.groupby(steps, lambda step: step["workload"])}
-
-    def results(indent: str) -> list[tuple[int, str]]:
-        found = (re.fullmatch(rf"{indent}ok (\d+) (\S+)", line) for line in lines)
-        return [(int(match[1]), match[2]) for match in found if match]
-
-    assert not [line for line in lines if "not ok" in line]
-    assert re.fullmatch(r"1\.\.(\d+)", lines[1])[1] == str(len(by_workload))
-    assert results("") == list(enumerate(by_workload, 1))
-    plans = [int(line.strip()[3:]) for line in lines if line.startswith("  1..")]
-    assert plans == [len(steps) for steps in by_workload.values()]
-    numbered = [(at, step["step"]) for group in by_workload.values() for at, step in enumerate(group, 1)]
-    assert results("  ") == numbered
-    for line in lines:
-        assert re.fullmatch(r" *(KTAP version 1|1\.\.\d+|(not )?ok \d+ .*|# .*)", line), line
-
-
-def test_text_is_for_people(reports: dict[str, Any]) -> None:
-    """No colour where nobody sees it, nothing wider than a terminal but sentences and VMA names."""
-    text = reports["text"]
-    assert "\x1b" not in text and "\r" not in text
-    wide = [line for line in text.splitlines()[1:] if len(line) > COLUMNS]
-    assert not wide, wide
-    assert re.search(r"fffff\w+ \[=+\]", text)
-    assert text.rstrip().endswith("no error found (exit status 0)")
 
 
 @pytest.fixture
@@ -423,42 +345,6 @@ def test_explain_outside_of_any_vma(ends: tuple[Path, int]) -> None:
 
 
 # The command itself.
-
-
-@pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_help_has_an_example(name: str) -> None:
-    """And the example names the subcommand."""
-    assert re.search(rf"^Example: .*folioscope {name}", folioscope(name, "--help").ok(), re.MULTILINE)
-
-
-def test_help_lists_subcommands_and_exit_statuses() -> None:
-    """All that is tested here, at least."""
-    said = folioscope("--help").ok()
-    listed = re.findall(r"^  ([a-z]+) ", said, re.MULTILINE)
-    assert set(SUBCOMMANDS) <= set(listed)
-    assert "Exit status: 0 no error found; 1 errors found; 2 could not be judged." in said
-
-
-def test_rules_are_those_of_the_documentation() -> None:
-    """The table is docs/rules.md; on a terminal each rule has its paragraph, in lines that fit."""
-    table = folioscope("rules", "--markdown").ok()
-    assert table == (ROOT / "docs" / "rules.md").read_text()
-    said = folioscope("rules").ok().splitlines()
-    names = re.findall(r"^\| \*\*(\S+)\*\*", table, re.MULTILINE)
-    assert names[0] == "A1" and {"L5", "C1", "K2"} <= set(names)
-    assert [line.split()[0] for line in said if line and not line.startswith(" ")] == names
-    assert max(map(len, said)) <= COLUMNS
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completions(shell: str) -> None:
-    """They name the subcommands, and the shell, where it is here, can read them."""
-    said = folioscope("completions", shell).ok()
-    assert all(name in said for name in SUBCOMMANDS)
-    if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=said, text=True, check=True, timeout=30)
-    else:
-        assert shell != "bash"
 
 
 @pytest.mark.parametrize("command", [["schema"], ["completions", "bash"], ["dump", "CORE"], ["check", "CORE"]])

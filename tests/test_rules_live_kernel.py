@@ -12,7 +12,8 @@ import pytest
 from folioscope import Area, Entry, Layout, Process
 from folioscope.guest import number
 
-from test_rules_live import AF, CONT, DIRTY, RDONLY, USER, VALID, WRITE, Errors, broken, errors, way, words_of
+from test_rules_live import AF, CONT, DIRTY, RDONLY, USER, VALID, WRITE, Errors, broken, errors, words_of
+from test_rules_live_tables import way
 
 ADDRESS = (1 << 48) - (1 << 12)
 

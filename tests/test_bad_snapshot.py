@@ -1,0 +1,93 @@
+"""Snapshots that are damaged, cut short or none at all, and files that cannot be written: one sentence, status 2."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from folioscope import Session
+
+from command import folioscope
+from test_bad_input import AT_ONCE, told
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small snapshot of a process and the kernel."""
+    place = tmp_path_factory.mktemp("bad")
+    session = Session(["--memory", "128M", "--out", str(place)], log=place / "session.log")
+    process = session.call("command", command={"spawn": {"name": "test"}})["spawned"]["process"]
+    session.call("hold", process=process)
+    session.call("save", process=process, kernel=True, path=str(place / "core"))
+    session.close()
+    yield place / "core"
+
+
+def test_snapshot_is_fine(core: Path) -> None:
+    """So that what follows is wrong by what was done to it."""
+    assert "no error found" in folioscope("check", core).ok()
+
+
+def test_snapshot_damaged_anywhere(core: Path, tmp_path: Path) -> None:
+    """Cut short, or with a byte changed: it is refused in a sentence, or judged; the tool never fails by itself."""
+    chance = random.Random(20)
+    data = core.read_bytes()
+    path = tmp_path / "core"
+    statuses = []
+    # The headers and notes are a small part of the file, and the most delicate one.
+    notes = data.index(b"FOLIOSCOPE") + 16_000
+    for index in range(200):
+        at = chance.randrange(notes if index % 4 else len(data))
+        if index % 2:
+            path.write_bytes(data[:at])
+        else:
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :])
+        ended = folioscope("check", path, seconds=AT_ONCE)
+        statuses.append(ended.status)
+        assert ended.status in (0, 1, 2), f"byte {at}, cut {index % 2}: {ended.err}"
+        if not ended.out:
+            ended.sentence()
+        assert "panicked" not in ended.err
+    assert statuses.count(2) > 100
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (lambda core: b"", ["not an ELF file", "folioscope save"]),
+        (lambda core: b"\x7fEL", ["not an ELF file"]),
+        (lambda core: core[:4000], ["cut short", "save it again"]),
+        (lambda core: core[: len(core) // 2], ["cut short", "save it again"]),
+        (lambda core: core[:18] + struct.pack("<H", 62) + core[20:], ["e_machine", "183", "found 62"]),
+        (lambda core: core[:16] + struct.pack("<H", 2) + core[18:], ["e_type", "ET_CORE", "found 2"]),
+        (lambda core: core.replace(b"FOLIOSCOPE", b"SOMETHINGX"), ["not written by `folioscope save`"]),
+    ],
+    ids=["empty", "three-bytes", "cut-notes", "cut-memory", "machine", "type", "foreign"],
+)
+def test_no_snapshot(core: Path, tmp_path: Path, data: Callable[[bytes], bytes], words: list[str]) -> None:
+    """Each kind of damage has its own sentence, for each command that reads one."""
+    path = tmp_path / "core"
+    path.write_bytes(data(core.read_bytes()))
+    for command in (["check"], ["dump"], ["explain", "0x400000"]):
+        told(folioscope(*command, path, seconds=AT_ONCE), *words)
+
+
+def test_no_such_guest_or_process(core: Path, tmp_path: Path) -> None:
+    """How to get a guest, and which processes there are."""
+    told(folioscope("check", "--out", tmp_path), "found neither", "folioscope boot")
+    told(folioscope("check", "--guest", tmp_path / "none.sock"), "none.sock", "still running")
+    told(folioscope("check", tmp_path / "none.core"), "cannot open the snapshot", "none.core")
+    told(folioscope("check", tmp_path), "is not a regular file", "folioscope save")
+    told(folioscope("check", core, "--pid", 4_000_000), "no process 4000000", "(test)")
+    told(folioscope("save", tmp_path / "x.core", "--out", tmp_path), "found neither", "folioscope boot")
+
+
+def test_report_that_cannot_be_written(core: Path, tmp_path: Path) -> None:
+    """The verdict was printed; what is missing is the file."""
+    for path, why in (("/dev/full", "No space left"), (tmp_path / "no" / "such", "No such file")):
+        ended = folioscope("check", core, "--json", path)
+        told(ended, f"could not write the report to {path}", why)
+        assert "no error found" in ended.out

@@ -1,0 +1,51 @@
+"""What the command says of itself: help, rules, completions."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from command import ROOT, folioscope
+from test_reports import COLUMNS
+
+SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "rules", "completions", "bench"]
+SUBCOMMANDS += ["session", "image"]
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_help_has_an_example(name: str) -> None:
+    """And the example names the subcommand."""
+    assert re.search(rf"^Example: .*folioscope {name}", folioscope(name, "--help").ok(), re.MULTILINE)
+
+
+def test_help_lists_subcommands_and_exit_statuses() -> None:
+    """All that is tested here, at least."""
+    said = folioscope("--help").ok()
+    listed = re.findall(r"^  ([a-z]+) ", said, re.MULTILINE)
+    assert set(SUBCOMMANDS) <= set(listed)
+    assert "Exit status: 0 no error found; 1 errors found; 2 could not be judged." in said
+
+
+def test_rules_are_those_of_the_documentation() -> None:
+    """The table is docs/rules.md; on a terminal each rule has its paragraph, in lines that fit."""
+    table = folioscope("rules", "--markdown").ok()
+    assert table == (ROOT / "docs" / "rules.md").read_text()
+    said = folioscope("rules").ok().splitlines()
+    names = re.findall(r"^\| \*\*(\S+)\*\*", table, re.MULTILINE)
+    assert names[0] == "A1" and {"L5", "C1", "K2"} <= set(names)
+    assert [line.split()[0] for line in said if line and not line.startswith(" ")] == names
+    assert max(map(len, said)) <= COLUMNS
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions(shell: str) -> None:
+    """They name the subcommands, and the shell, where it is here, can read them."""
+    said = folioscope("completions", shell).ok()
+    assert all(name in said for name in SUBCOMMANDS)
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=said, text=True, check=True, timeout=30)
+    else:
+        assert shell != "bash"
