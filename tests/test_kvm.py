@@ -181,6 +181,28 @@ def test_a_guest_leaves_nothing(
     assert ours() == 0
 
 
+def test_every_thread_is_confined(inside: Callable[[str], str], carrier: dict[str, str], tmp_path: Path) -> None:
+    """The main thread by the process's two filters, those that serve the guest by one of their own besides."""
+    program = (ROOT / "out" / "folioscope-arm64").resolve()
+    look = f"""for exe in /proc/[0-9]*/exe; do
+        [ "$(readlink $exe)" != {program} ] || cat ${{exe%exe}}task/*/status
+    done; true"""
+
+    def threads() -> dict[str, tuple[str, int]]:
+        found = {}
+        for text in inside(look).split("Name:")[1:]:
+            fields = dict(line.split(":", 1) for line in ("Name:" + text).splitlines())
+            found[fields["Name"].strip()] = (fields["Seccomp"].strip(), int(fields["Seccomp_filters"]))
+        return found
+
+    main, serving = ("2", 2), ("2", 3)
+    expected = {program.name[:15]: main, "console": serving, "io": serving, "vcpu0": serving, "vcpu1": serving}
+    words = ["boot", "--machine", "kvm-in-tcg", "--console", "--memory", "256M", "--out", str(tmp_path), "--smp", "2"]
+    with Running(words, carrier):
+        # While it starts it has not all of them, and they are not all confined.
+        assert wait_until(lambda: threads() == expected, BOOT_SECONDS), threads()
+
+
 def test_a_monitor_by_itself(carrier: dict[str, str], tmp_path: Path) -> None:
     """`boot --console` shows the guest's console and ends with the guest."""
     machine = "kvm-in-tcg" if CARRIED else "kvm"

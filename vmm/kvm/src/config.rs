@@ -34,7 +34,8 @@ pub struct Config {
     pub hugepages: bool,
     /// How far into RAM the kernel is loaded, in bytes: a multiple of 2 MiB.
     pub load_offset: u64,
-    /// Whether the threads that serve the guest are confined to the system calls that they need.
+    /// Whether the threads that serve the guest are confined to the system calls that they need; the others of the process are
+    /// by [`crate::confine`].
     pub seccomp: bool,
 }
 

@@ -60,6 +60,16 @@ pub fn check_host() -> Result<(), KvmError> {
     Err(KvmError::NotArm64)
 }
 
+/// Confines this process for good to what one with a guest has to do: its threads besides those that serve the guest, which are
+/// confined further. It may use files, threads and Unix sockets, and starts no program any more. To be called before there
+/// are other threads; on a host that is not arm64 it does nothing.
+pub fn confine() -> Result<(), KvmError> {
+    #[cfg(target_arch = "aarch64")]
+    return seccomp::confine();
+    #[cfg(not(target_arch = "aarch64"))]
+    Ok(())
+}
+
 /// Boots the guest; it runs when this returns. On a host that is not arm64 it is always an error.
 pub fn start(config: &Config) -> Result<Box<dyn ::machine::Machine>, ::machine::MachineError> {
     check_host()?;

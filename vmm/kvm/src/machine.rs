@@ -111,7 +111,16 @@ impl Kvm {
 
         let (fds, runs): (Vec<_>, Vec<_>) = cpus.into_iter().map(|cpu| (cpu.fd, cpu.run)).unzip();
         let gate = Arc::new(Gate::new(runs)?);
-        let console = Console::start(console, console_log);
+        let filters = match config.seccomp {
+            true => Some((Filter::cpu()?, Filter::io()?)),
+            false => None,
+        };
+        let (cpu_filter, io_filter) = filters.unzip();
+        let filter = io_filter.clone();
+        let console = Console::start_with(console, console_log, move || {
+            let confined = filter.map_or(Ok(()), |filter| filter.install());
+            confined.map_err(std::io::Error::other)
+        });
         let lane = |stream| Stream::new(stream).map_err(system("set up a socket"));
         let mut machine = Self {
             vm,
@@ -129,11 +138,6 @@ impl Kvm {
             cmdline: config.cmdline.clone(),
             logging: false,
         };
-        let filters = match config.seccomp {
-            true => Some((Filter::cpu()?, Filter::io()?)),
-            false => None,
-        };
-        let (cpu_filter, io_filter) = filters.unzip();
         let bus = Arc::new(bus);
         for (index, fd) in fds.into_iter().enumerate() {
             let vcpu = Vcpu {

@@ -71,16 +71,34 @@ impl Shared {
 impl Console {
     /// Copies what comes from `socket` to `log` until its end.
     pub fn start(socket: UnixStream, log: File) -> io::Result<Self> {
+        Self::start_with(socket, log, || Ok(()))
+    }
+
+    /// The same by a thread that begins with `first`, as one does that is to be confined; its error is that of the start.
+    pub fn start_with(
+        socket: UnixStream,
+        log: File,
+        first: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         });
         let output = socket.try_clone()?;
+        let (tell, told) = std::sync::mpsc::channel();
         let reader = std::thread::Builder::new().name("console".into()).spawn({
             let shared = Arc::clone(&shared);
-            move || copy(output, log, &shared)
+            move || {
+                let begun = first();
+                let goes_on = begun.is_ok();
+                let _ = tell.send(begun);
+                if goes_on {
+                    copy(output, log, &shared);
+                }
+            }
         })?;
+        told.recv().map_err(io::Error::other)??;
         Ok(Self {
             input: socket,
             shared,

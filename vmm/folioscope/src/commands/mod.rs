@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::control;
-use crate::options::GuestOptions;
+use crate::options::{GuestOptions, MachineName};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 mod attach;
@@ -89,6 +89,17 @@ enum Command {
     Carrier(carrier::CarrierCommand),
 }
 
+/// Confines a process that serves a guest on KVM: who broke out of the guest would find no more in it. The measurements start
+/// other programs, and are not for guests that nobody knows.
+fn confine(command: &Command) -> Result<(), Error> {
+    let serves = !matches!(command, Command::Bench(_));
+    let on_kvm = |guest: &GuestOptions| guest.machine() == MachineName::Kvm;
+    if serves && command.guest().is_some_and(on_kvm) {
+        kvm::confine().map_err(machine::MachineError::from)?;
+    }
+    Ok(())
+}
+
 /// What a schema is printed of.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SchemaOf {
@@ -127,6 +138,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Outcome {
+    confine(&command)?;
     match command {
         Command::Run(run) => run.run(),
         Command::Boot(boot) => boot.run(),

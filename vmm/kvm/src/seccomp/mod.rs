@@ -2,7 +2,9 @@
 //! after a line on standard error that says which it was.
 //!
 //! They open nothing and start nothing: a guest that took over one of them would have the descriptors
-//! that are there, and no more.
+//! that are there, and no more. The process around them starts nothing either: see [`process`].
+
+mod process;
 
 use std::collections::BTreeMap;
 
@@ -65,7 +67,7 @@ impl Filter {
         )])
     }
 
-    /// For the thread that waits for the host's streams.
+    /// For the threads that wait for the host's streams, and for what comes on the console.
     pub(crate) fn io() -> Result<Self, KvmError> {
         Self::new([(libc::SYS_ppoll, Vec::new())])
     }
@@ -73,13 +75,8 @@ impl Filter {
     fn new(more: [(libc::c_long, Vec<SeccompRule>); 1]) -> Result<Self, KvmError> {
         let mut rules: BTreeMap<_, Vec<SeccompRule>> =
             COMMON.into_iter().map(|call| (call, Vec::new())).collect();
-        // Memory that can be executed is made by nobody.
-        let plain = || {
-            let executable = SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64);
-            rule(vec![argument(2, executable, 0)?])
-        };
-        rules.insert(libc::SYS_mmap, vec![plain()?]);
-        rules.insert(libc::SYS_mprotect, vec![plain()?]);
+        rules.insert(libc::SYS_mmap, vec![plain_memory()?]);
+        rules.insert(libc::SYS_mprotect, vec![plain_memory()?]);
         // A debug build asks whether a descriptor is open before it closes it.
         let asks = argument(1, SeccompCmpOp::Eq, libc::F_GETFD as u64)?;
         rules.insert(libc::SYS_fcntl, vec![rule(vec![asks])?]);
@@ -90,6 +87,10 @@ impl Filter {
         ])?;
         rules.insert(libc::SYS_tgkill, vec![kick]);
         rules.extend(more);
+        Self::of(rules)
+    }
+
+    fn of(rules: BTreeMap<libc::c_long, Vec<SeccompRule>>) -> Result<Self, KvmError> {
         let architecture = std::env::consts::ARCH.try_into().map_err(refused)?;
         let (violation, allowed) = (SeccompAction::Trap, SeccompAction::Allow);
         register_signal_handler(libc::SIGSYS, violated).map_err(refused)?;
@@ -103,13 +104,19 @@ impl Filter {
     }
 }
 
+/// Confines the calling thread, for good, and whatever it starts from then on: to be called before there are others, by a
+/// process that has nothing else to do than what has to do with its guest.
+pub(crate) fn confine() -> Result<(), KvmError> {
+    process::confine()
+}
+
 /// Says which system call was not allowed, and ends the process.
 extern "C" fn violated(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     /// Where `struct siginfo` has `si_syscall`, in bytes.
     const SI_SYSCALL: usize = 24;
     // SAFETY: the kernel gives a whole siginfo, which has this number where the signal is SIGSYS.
     let call = unsafe { info.byte_add(SI_SYSCALL).cast::<i32>().read() };
-    let mut line = *b"folioscope: a thread that serves the guest made system call ...., which it may not make; this is a bug\n";
+    let mut line = *b"folioscope: a process with a guest made system call ...., which it may not make; this is a bug\n";
     if let Some(place) = line.iter().position(|&byte| byte == b'.') {
         let mut rest = call.unsigned_abs();
         for digit in line[place..place + 4].iter_mut().rev() {
@@ -132,6 +139,12 @@ fn argument(index: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCond
 
 fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, KvmError> {
     SeccompRule::new(conditions).map_err(refused)
+}
+
+/// Memory that can be executed is made by nobody.
+fn plain_memory() -> Result<SeccompRule, KvmError> {
+    let executable = SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64);
+    rule(vec![argument(2, executable, 0)?])
 }
 
 fn refused(error: impl std::fmt::Display) -> KvmError {
@@ -164,12 +177,11 @@ mod tests {
     fn act(value: &str) {
         let value = value.to_owned();
         let thread = std::thread::spawn(move || {
-            let filter = if value.starts_with("io") {
-                Filter::io()
-            } else {
-                Filter::cpu()
-            };
-            filter.unwrap().install().unwrap();
+            match value.split(' ').next().unwrap() {
+                "io" => Filter::io().unwrap().install().unwrap(),
+                "cpu" => Filter::cpu().unwrap().install().unwrap(),
+                _ => confine().unwrap(),
+            }
             let null = std::ptr::null_mut::<u8>();
             match value.split_once(' ').unwrap().1 {
                 "nothing" => drop(vec![0_u8; 16 << 20]),
@@ -187,6 +199,29 @@ mod tests {
                     // SAFETY: signal 0 does nothing.
                     let _ = unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, 0) };
                 }
+                "start" => drop(Command::new("/bin/true").status()),
+                "network" => drop(std::net::TcpListener::bind("127.0.0.1:0")),
+                "execute" => {
+                    let protection = libc::PROT_READ | libc::PROT_EXEC;
+                    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                    // SAFETY: a mapping of no file, wherever there is room.
+                    let _ =
+                        unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
+                }
+                "type" => {
+                    // SAFETY: the pointer is to a key.
+                    let _ = unsafe { libc::ioctl(0, libc::TIOCSTI as _, b"x".as_ptr()) };
+                }
+                "serve" => {
+                    std::fs::read("/proc/self/stat").unwrap();
+                    assert!(rustix::param::page_size() >= 4096);
+                    let pair = std::os::unix::net::UnixStream::pair().unwrap();
+                    let thread = std::thread::Builder::new().name("another".into());
+                    thread.spawn(move || drop(pair)).unwrap().join().unwrap();
+                    // One that is confined more.
+                    let cpu = || Filter::cpu().unwrap().install();
+                    std::thread::spawn(cpu).join().unwrap().unwrap();
+                }
                 other => panic!("{other}"),
             }
         });
@@ -199,9 +234,12 @@ mod tests {
             return act(&value);
         }
         let name = "seccomp::tests::other_system_calls_end_the_process";
-        for kind in ["cpu", "io"] {
+        let confined = &["open", "fork", "ioctl", "kill"][..];
+        let process = &["fork", "start", "network", "execute", "type"][..];
+        assert!(again(name, "process serve").success());
+        for (kind, calls) in [("cpu", confined), ("io", confined), ("process", process)] {
             assert!(again(name, &format!("{kind} nothing")).success());
-            for call in ["open", "fork", "ioctl", "kill"] {
+            for call in calls {
                 let status = again(name, &format!("{kind} {call}"));
                 assert_eq!(
                     status.signal(),
