@@ -4,17 +4,20 @@
 //! the host may have, this thread polls for it. A CPU that changes what a device wants wakes the thread.
 
 use std::io::{ErrorKind, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vmm_sys_util::eventfd::EventFd;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::device::{MmioDevice, Uart, VirtioConsole};
 
-/// How long the end of a line is waited for, in milliseconds.
-const LINGER: libc::c_int = 10;
+/// How long the end of a line is waited for.
+const LINGER: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
 
 /// What a device wants of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,13 +93,13 @@ impl HostSide for VirtioConsole {
 #[derive(Debug)]
 pub(crate) struct Watched<D> {
     device: D,
-    wake: Arc<EventFd>,
+    wake: Arc<OwnedFd>,
     /// What the thread knows that it wants, or is woken to learn.
     wanted: Wants,
 }
 
 impl<D: HostSide> Watched<D> {
-    pub(crate) fn new(device: D, wake: &Arc<EventFd>) -> Self {
+    pub(crate) fn new(device: D, wake: &Arc<OwnedFd>) -> Self {
         Self {
             device,
             wake: Arc::clone(wake),
@@ -111,7 +114,7 @@ impl<D: HostSide> Watched<D> {
         if self.wanted != wants {
             self.wanted = wants;
             // It can fail only where the count is full, and then the thread is awake.
-            let _ = self.wake.write(1);
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         }
         result
     }
@@ -136,7 +139,8 @@ impl<D: HostSide> MmioDevice for Watched<D> {
 trait Pollable: Send {
     /// What the thread is about to poll for.
     fn wants(&mut self) -> Wants;
-    fn serve(&mut self, stream: &UnixStream, revents: i16) -> bool;
+    /// Does what the host is ready for. False at the stream's end.
+    fn serve(&mut self, stream: &UnixStream, came: PollFlags) -> bool;
 }
 
 impl<D: HostSide> Pollable for Watched<D> {
@@ -145,26 +149,26 @@ impl<D: HostSide> Pollable for Watched<D> {
         self.wanted
     }
 
-    fn serve(&mut self, stream: &UnixStream, revents: i16) -> bool {
+    fn serve(&mut self, stream: &UnixStream, came: PollFlags) -> bool {
         self.with(|device| {
-            if revents & libc::POLLOUT != 0 {
+            if came.contains(PollFlags::OUT) {
                 device.writable();
             }
-            let ready = revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0;
+            let ready = came.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
             !ready || device.readable(stream)
         })
     }
 }
 
 /// A device and a handle of its stream.
-pub(crate) struct Lane {
+pub(crate) struct HostStream {
     stream: UnixStream,
     device: Arc<Mutex<dyn Pollable>>,
     /// Whether anything can still come or go.
     open: bool,
 }
 
-impl Lane {
+impl HostStream {
     /// `stream` is the device's own end.
     pub(crate) fn new<D: HostSide + 'static>(
         stream: UnixStream,
@@ -183,60 +187,48 @@ impl Lane {
     }
 }
 
-/// The body of the thread: serves `lanes` until `quit` is set and `wake` written to.
-pub(crate) fn run(mut lanes: Vec<Lane>, wake: &EventFd, quit: &AtomicBool) {
+/// The body of the thread: serves `streams` until `quit` is set and `wake` written to.
+pub(crate) fn run(mut streams: Vec<HostStream>, wake: impl AsFd, quit: &AtomicBool) {
     while !quit.load(Ordering::Acquire) {
-        let mut timeout = -1;
-        let lane = |lane: &Lane| {
-            let wants = lane.device().wants();
-            let mut events = 0;
-            if wants.input {
-                events |= libc::POLLIN;
-            }
-            if wants.output {
-                events |= libc::POLLOUT;
-            } else if wants.lingers {
-                timeout = LINGER;
+        let mut timeout = None;
+        // What came of each.
+        let mut came = vec![PollFlags::empty(); streams.len()];
+        let mut polled = vec![PollFd::new(&wake, PollFlags::IN)];
+        let mut places = Vec::new();
+        for (place, stream) in streams.iter().enumerate() {
+            let wants = stream.device().wants();
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::IN, wants.input);
+            events.set(PollFlags::OUT, wants.output);
+            if wants.lingers && !wants.output {
+                timeout = Some(LINGER);
             }
             // A stream that nobody wants anything of is left out: its end would be told for ever.
-            let fd = if lane.open && events != 0 {
-                lane.stream.as_raw_fd()
-            } else {
-                -1
-            };
-            libc::pollfd {
-                fd,
-                events,
-                revents: 0,
+            if stream.open && !events.is_empty() {
+                polled.push(PollFd::new(&stream.stream, events));
+                places.push(place);
             }
-        };
-        let woken = libc::pollfd {
-            fd: wake.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let mut fds: Vec<libc::pollfd> = lanes.iter().map(lane).chain([woken]).collect();
-        // SAFETY: pointer and count are those of one vector.
-        let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
-        if ready < 0 {
-            // Interrupted, or out of memory: either passes.
-            continue;
         }
-        if ready == 0 {
-            for lane in lanes.iter().filter(|lane| lane.device().wants().lingers) {
-                lane.device().serve(&lane.stream, libc::POLLOUT);
-            }
+        // Interrupted, or out of memory: either passes.
+        let Ok(ready) = poll(&mut polled, timeout.as_ref()) else {
             continue;
+        };
+        for (place, polled) in places.into_iter().zip(&polled[1..]) {
+            came[place] = polled.revents();
         }
-        if fds[lanes.len()].revents != 0 {
+        let woken = !polled[0].revents().is_empty();
+        if woken {
             // What it counted does not matter.
-            let _ = wake.read();
+            let _ = rustix::io::read(&wake, &mut [0; 8]);
         }
-        for (lane, polled) in lanes.iter_mut().zip(&fds) {
-            if polled.revents != 0 {
-                let serves = lane.device().serve(&lane.stream, polled.revents);
+        for (stream, came) in streams.iter_mut().zip(came) {
+            if ready == 0 && stream.device().wants().lingers {
+                stream.device().serve(&stream.stream, PollFlags::OUT);
+            }
+            if !came.is_empty() {
+                let serves = stream.device().serve(&stream.stream, came);
                 // A virtio device keeps its end's end to itself; poll tells it too.
-                lane.open = serves && polled.revents & (libc::POLLHUP | libc::POLLERR) == 0;
+                stream.open = serves && !came.intersects(PollFlags::HUP | PollFlags::ERR);
             }
         }
     }

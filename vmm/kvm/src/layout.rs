@@ -6,7 +6,7 @@
 //!  0x0801_0000  | GICv2 CPU interface     8 K |  where the host has no GICv3
 //!  0x080a_0000  | GICv3 redistributors        |  128 K for each CPU
 //!  0x0900_0000  | 16550: the console      4 K |  SPI 1
-//!  0x0901_0000  | 16550: agent's 2nd lane 4 K |  SPI 2
+//!  0x0901_0000  | 16550: agent's 2nd way  4 K |  SPI 2
 //!  0x0902_0000  | doorbell               64 K |  a whole page of every granule
 //!  0x0a00_0000  | virtio-console         512  |  SPI 3
 //!               |                             |

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::thread::JoinHandleExt;
 use std::path::Path;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use machine::channel::{Channel, Heard};
 use machine::stream::{Deadline, Stream};
 use machine::{ChannelError, Console, Machine, MachineError, Paused, Status, Stopped};
+use rustix::event::{eventfd, EventfdFlags};
 use snapshot::{Cpu, Notes, Range, RangeSet, Snapshot};
 use stage1::{PhysicalAddress, VirtualAddress};
-use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot;
 use crate::device::{Bus, Uart, VirtioConsole};
@@ -24,7 +24,7 @@ use crate::exits::{Counts, Exits};
 use crate::fdt;
 use crate::gate::{End, Gate};
 use crate::gic::Spi;
-use crate::io::{self, HostSide, Lane, Watched};
+use crate::io::{self, HostSide, HostStream, Watched};
 use crate::layout;
 use crate::memory::Ram;
 use crate::seccomp::Filter;
@@ -50,7 +50,7 @@ pub struct Kvm {
     gate: Arc<Gate>,
     threads: Vec<JoinHandle<()>>,
     quit: Arc<AtomicBool>,
-    wake: Arc<EventFd>,
+    wake: Arc<OwnedFd>,
     /// The two devices that are asked something besides what the guest asks; until the machine is ended.
     virtio: Option<Arc<Mutex<Watched<VirtioConsole>>>>,
     uart: Option<Arc<Mutex<Watched<Uart>>>>,
@@ -93,13 +93,16 @@ impl Kvm {
         };
         first.set_boot(places.entry, places.tree)?;
 
-        let wake = EventFd::new(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-        let wake = Arc::new(wake.map_err(system("make an event"))?);
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = Arc::new(
+            wake.map_err(std::io::Error::from)
+                .map_err(system("make an event"))?,
+        );
         let mut board = Board {
             vm: &vm,
             wake: &wake,
             bus: Bus::new(),
-            lanes: Vec::new(),
+            streams: Vec::new(),
         };
         let (console, console_end) = pair()?;
         let (uart, uart_end) = pair()?;
@@ -107,7 +110,7 @@ impl Kvm {
         let first_uart = board.uart(layout::CONSOLE, layout::CONSOLE_SPI, console_end)?;
         board.uart(layout::AGENT_UART, layout::AGENT_UART_SPI, uart_end)?;
         let virtio = board.virtio(&ram, port_end)?;
-        let Board { bus, lanes, .. } = board;
+        let Board { bus, streams, .. } = board;
 
         let (fds, runs): (Vec<_>, Vec<_>) = cpus.into_iter().map(|cpu| (cpu.fd, cpu.run)).unzip();
         let gate = Arc::new(Gate::new(runs)?);
@@ -121,7 +124,7 @@ impl Kvm {
             let confined = filter.map_or(Ok(()), |filter| filter.install());
             confined.map_err(std::io::Error::other)
         });
-        let lane = |stream| Stream::new(stream).map_err(system("set up a socket"));
+        let stream = |end| Stream::new(end).map_err(system("set up a socket"));
         let mut machine = Self {
             vm,
             ram,
@@ -133,7 +136,7 @@ impl Kvm {
             uart: Some(first_uart),
             counts: Arc::default(),
             console: console.map_err(system("start the console's thread"))?,
-            channel: Channel::new(vec![lane(port)?, lane(uart)?], transcript),
+            channel: Channel::new(vec![stream(port)?, stream(uart)?], transcript),
             command_line: config.command_line(),
             cmdline: config.cmdline.clone(),
             logging: false,
@@ -153,7 +156,7 @@ impl Kvm {
         let quit = Arc::clone(&machine.quit);
         machine.spawn("io".into(), move || {
             match io_filter.map_or(Ok(()), |filter| filter.install()) {
-                Ok(()) => io::run(lanes, &wake, &quit),
+                Ok(()) => io::run(streams, &*wake, &quit),
                 Err(error) => gate.set_end(End::Lost(error.to_string())),
             }
         })?;
@@ -373,7 +376,7 @@ impl Machine for Kvm {
         self.gate.quit();
         self.quit.store(true, Ordering::Release);
         // It can fail only where the count is full, and then the thread is awake.
-        let _ = self.wake.write(1);
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         for thread in self.threads.drain(..) {
             // One that panicked has said so on standard error.
             let _ = thread.join();
@@ -451,9 +454,9 @@ fn ran_ns_of(thread: &JoinHandle<()>) -> u64 {
 /// The devices while they are put on the bus.
 struct Board<'a> {
     vm: &'a Vm,
-    wake: &'a Arc<EventFd>,
+    wake: &'a Arc<OwnedFd>,
     bus: Bus,
-    lanes: Vec<Lane>,
+    streams: Vec<HostStream>,
 }
 
 impl Board<'_> {
@@ -488,7 +491,7 @@ impl Board<'_> {
     ) -> Result<Arc<Mutex<Watched<D>>>, KvmError> {
         let device = Arc::new(Mutex::new(Watched::new(device, self.wake)));
         self.bus.add(base, bytes, Arc::clone(&device) as _)?;
-        self.lanes.push(Lane::new(stream, &device));
+        self.streams.push(HostStream::new(stream, &device));
         Ok(device)
     }
 }

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_that_speaks_first_is_the_channel() {
+    fn the_stream_that_speaks_first_is_the_channel() {
         for second in [false, true] {
             let (mut channel, mut a, mut b) = channel();
             assert!(matches!(
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn one_closed_lane_is_not_the_end() {
+    fn one_closed_stream_is_not_the_end() {
         let (mut channel, a, mut b) = channel();
         drop(a);
         let soon = Instant::now() + Duration::from_millis(20);

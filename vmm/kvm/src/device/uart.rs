@@ -1,4 +1,4 @@
-//! A 16550 UART: the console, and the agent's second lane.
+//! A 16550 UART: the console, and the agent's second way.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
