@@ -166,8 +166,8 @@ class Again(Fields):
     @classmethod
     def read_from(cls, raw: Raw) -> Again:
         """From JSON."""
-        if "reread" in raw:
-            return cls((raw["reread"]["tables"], raw["reread"]["of"]), None)
+        if "read" in raw:
+            return cls((raw["read"]["tables"], raw["read"]["of"]), None)
         return cls(None, raw["whole"]["because"])
 
 

@@ -1,6 +1,6 @@
 //! A process of a guest with our agent: held, captured, judged, let go on.
 
-use join::{Extent, Look, Reread};
+use join::{Extent, Look, ReadAgain};
 use protocol::ProcessId;
 use verdict::Expectation;
 
@@ -91,17 +91,17 @@ pub fn look_held_again(
     expectations: &[Expectation],
 ) -> Result<Look, Error> {
     // A look may take several captures; what the look before did not know is what any of them has read.
-    let mut all: Option<Reread> = None;
+    let mut all: Option<ReadAgain> = None;
     let others = guest.known();
     Look::settled(|| {
-        let (capture, now) = guest.recapture(process, &others, Extent::default())?;
+        let (capture, now) = guest.capture_again(process, &others, Extent::default())?;
         let sum = match all.take() {
             Some(before) => before.and(now),
             None => now,
         };
         all = Some(sum.clone());
         let mut look = Look::of(capture, expectations)?;
-        look.reread = Some(sum);
+        look.read_again = Some(sum);
         Ok(look)
     })
 }

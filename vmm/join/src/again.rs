@@ -9,16 +9,16 @@ use crate::{kernel_half, pages, Error, Extent, Seen};
 
 /// How much of the processes' tables a capture has read.
 #[derive(Clone, Debug)]
-pub struct Reread {
+pub struct ReadAgain {
     /// Tables that are new or were written to, and tables there are; where it was all of them, why.
-    pub tables: Result<snapshot::Reread, String>,
+    pub tables: Result<snapshot::ReadAgain, String>,
     /// What of the stop went into the record of writes, the tables and the copy.
     pub took: Duration,
     /// What of that went into the record of writes.
     pub record: Duration,
 }
 
-impl Reread {
+impl ReadAgain {
     /// Of a capture that could not start from another.
     #[must_use]
     pub fn none(why: &str) -> Self {
@@ -34,7 +34,7 @@ impl Reread {
     pub fn and(self, next: Self) -> Self {
         let tables = match (self.tables, next.tables) {
             (Err(why), _) | (_, Err(why)) => Err(why),
-            (Ok(one), Ok(other)) => Ok(snapshot::Reread {
+            (Ok(one), Ok(other)) => Ok(snapshot::ReadAgain {
                 tables: one.tables + other.tables,
                 of: other.of,
             }),
@@ -47,13 +47,13 @@ impl Reread {
     }
 }
 
-type Copied = (Memory, Result<snapshot::Reread, String>);
+type Copied = (Memory, Result<snapshot::ReadAgain, String>);
 
 /// Copies what was `written` to since `last`, and everything where that cannot be told; the copy is the next `last`.
 ///
 /// # Errors
 /// Where pages do not lie in the memory.
-pub fn recopy(
+pub fn copy_again(
     last: &mut Option<LastCopy>,
     memory: &Memory,
     cpus: &[Cpu],
@@ -65,7 +65,7 @@ pub fn recopy(
         Ok(written) => written,
         Err(why) => {
             *last = None;
-            let (copy, _) = renew(&mut LastCopy::default(), memory, cpus, seen, extent, None)?;
+            let (copy, _) = copy_from(&mut LastCopy::default(), memory, cpus, seen, extent, None)?;
             return Ok((copy, Err(why)));
         }
     };
@@ -74,7 +74,7 @@ pub fn recopy(
         None => Some("no capture came before from which this one could start".to_owned()),
     };
     let since = why.is_none().then_some(&written);
-    let (copy, tables) = renew(
+    let (copy, tables) = copy_from(
         last.get_or_insert_default(),
         memory,
         cpus,
@@ -85,14 +85,14 @@ pub fn recopy(
     Ok((copy, why.map_or(Ok(tables), Err)))
 }
 
-fn renew(
+fn copy_from(
     last: &mut LastCopy,
     memory: &Memory,
     cpus: &[Cpu],
     seen: &Seen<'_>,
     extent: Extent,
     written: Option<&RangeSet>,
-) -> Result<(Memory, snapshot::Reread), Error> {
+) -> Result<(Memory, snapshot::ReadAgain), Error> {
     let lower = |cpu: &Cpu| Regime::new(&cpu.system, Half::Lower).ok();
     let companions = seen.companions.iter().map(|companion| &companion.cpu);
     let regimes: Vec<Regime> = std::iter::once(seen.root)
@@ -109,6 +109,6 @@ fn renew(
         others: &others,
         unit,
     };
-    last.renew(memory, &wanted, written)
+    last.copy_again(memory, &wanted, written)
         .map_err(|error| Error::Input(error.to_string()))
 }

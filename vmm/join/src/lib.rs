@@ -35,7 +35,7 @@ pub mod foreign;
 pub mod settle;
 pub mod unattended;
 
-pub use again::{recopy, Reread};
+pub use again::{copy_again, ReadAgain};
 pub use capture::{
     copy, pages, pages_of_all, pages_seen, user_pages, Capture, Companion, Extent, Seen,
 };

@@ -10,7 +10,7 @@ use verdict::{
 
 use crate::settle::{settle, Judged, Verdict};
 use crate::{
-    came, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error, Reread, Sight,
+    came, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error, ReadAgain, Sight,
     Subject,
 };
 
@@ -34,7 +34,7 @@ pub struct Look {
     /// What the looks before this one came to with it.
     pub sight: Sight,
     /// Where only tables that were written to were to be read: how many those were.
-    pub reread: Option<Reread>,
+    pub read_again: Option<ReadAgain>,
 }
 
 impl Look {
@@ -75,7 +75,7 @@ impl Look {
             companions: verdicts,
             orders,
             sight: Sight::default(),
-            reread: None,
+            read_again: None,
         })
     }
 

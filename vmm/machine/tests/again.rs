@@ -95,15 +95,17 @@ fn copies_of_a_kernel_that_boots_are_whole() {
             others: &others,
             unit: granule,
         };
-        let (copy, reread) = last.renew(&paused.memory, &wanted, Some(&written)).unwrap();
+        let (copy, read_again) = last
+            .copy_again(&paused.memory, &wanted, Some(&written))
+            .unwrap();
         let held: RangeSet = copy.regions().iter().map(|region| region.range()).collect();
         assert_eq!(held, whole, "the pages of copy {copies}");
         for at in whole.iter().flat_map(pages) {
             assert!(page(&copy, at) == page(&paused.memory, at), "page {at:#x}");
         }
         copies += 1;
-        spared += reread.of - reread.tables;
-        most = most.max(reread.of);
+        spared += read_again.of - read_again.tables;
+        most = most.max(read_again.of);
         paused.resume().unwrap();
     }
     eprintln!("{copies} copies, of {most} tables at most; {spared} were not read again");

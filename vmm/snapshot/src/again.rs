@@ -35,7 +35,7 @@ pub struct Wanted<'a> {
 
 /// How many tables were read, and how many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reread {
+pub struct ReadAgain {
     /// Tables that are new or whose pages were written to.
     pub tables: u64,
     /// All tables, each once.
@@ -50,18 +50,18 @@ impl LastCopy {
     ///
     /// # Errors
     /// Where pages do not lie in the memory.
-    pub fn renew(
+    pub fn copy_again(
         &mut self,
         memory: &Memory,
         wanted: &Wanted<'_>,
         written: Option<&RangeSet>,
-    ) -> Result<(Memory, Reread), MemoryError> {
+    ) -> Result<(Memory, ReadAgain), MemoryError> {
         // After an error nothing is left of it.
         let mut last = std::mem::take(self);
         let regions = memory.regions().iter().map(Region::range).collect();
         let layout = (memory.ram().to_vec(), regions);
         let written = written.filter(|_| last.layout == layout);
-        let mut reread = Reread::default();
+        let mut read_again = ReadAgain::default();
         let mut moved = last.trees.len() != wanted.regimes.len()
             || last.unit != wanted.unit
             || last.others != *wanted.others;
@@ -74,8 +74,8 @@ impl LastCopy {
                 None => TableTree::new(regime),
             };
             let (read, elsewhere) = tree.update(memory, written);
-            reread.tables += read.tables;
-            reread.of += read.of;
+            read_again.tables += read.tables;
+            read_again.of += read.of;
             moved |= elsewhere;
             trees.push(tree);
         }
@@ -85,7 +85,7 @@ impl LastCopy {
             _ => {
                 let tables = trees.iter().flat_map(|tree| tree.ranges().iter().copied());
                 let ranges = wanted.others.iter().chain(tables).collect();
-                copies.renew(memory, ranges, wanted.unit, written)?
+                copies.copy_again(memory, ranges, wanted.unit, written)?
             }
         };
         *self = Self {
@@ -95,6 +95,6 @@ impl LastCopy {
             unit: wanted.unit,
             layout,
         };
-        Ok((Memory::part_of(memory, regions), reread))
+        Ok((Memory::part_of(memory, regions), read_again))
     }
 }

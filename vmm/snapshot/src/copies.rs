@@ -20,7 +20,7 @@ impl Copies {
     ///
     /// No region reaches across a multiple of `unit` bytes, so that one written page costs at most so much; whatever
     /// is to be read from the regions at a time has to lie between two such multiples.
-    pub fn renew<M: PhysMemory + ?Sized>(
+    pub fn copy_again<M: PhysMemory + ?Sized>(
         &mut self,
         memory: &M,
         wanted: Vec<Range>,
@@ -60,7 +60,7 @@ impl Copies {
             let regions = own(&mut self.regions);
             for at in touched {
                 let region = &mut regions[at];
-                region.renew(words(memory, region.range())?);
+                region.overwrite(words(memory, region.range())?);
             }
         }
         Ok(self.regions.clone())
@@ -149,11 +149,11 @@ mod tests {
             [0, 1, 2].map(|page| copy.words(PhysicalAddress(page * PAGE), 1).unwrap()[0])
         };
         let written = [range(0x1008, 8)].into_iter().collect();
-        let before = copies.renew(&memory(0), wanted(), PAGE, None).unwrap();
-        let renewed = copies.renew(&memory(7), wanted(), PAGE, Some(&written));
+        let before = copies.copy_again(&memory(0), wanted(), PAGE, None).unwrap();
+        let copied_again = copies.copy_again(&memory(7), wanted(), PAGE, Some(&written));
         let patched = copies.patch(&memory(9), &written).unwrap();
         assert_eq!(words(before), [0, 512, 1024]);
-        assert_eq!(words(renewed.unwrap()), [0, 512 + 7, 1024]);
+        assert_eq!(words(copied_again.unwrap()), [0, 512 + 7, 1024]);
         assert_eq!(words(patched), [0, 512 + 9, 1024]);
     }
 }

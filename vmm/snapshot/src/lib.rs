@@ -26,7 +26,7 @@ mod sparse;
 mod tree;
 mod write;
 
-pub use again::{LastCopy, Reread, Wanted};
+pub use again::{LastCopy, ReadAgain, Wanted};
 pub use cpu::{Cpu, GeneralRegisters};
 pub use error::CoreError;
 pub use mapping::Mapping;

@@ -127,7 +127,7 @@ impl Region {
     }
 
     /// Has a shared region hold as many other words; whoever shared it keeps the old ones.
-    pub(crate) fn renew(&mut self, now: &[u64]) {
+    pub(crate) fn overwrite(&mut self, now: &[u64]) {
         if let Backing::Shared(words) = &mut self.backing {
             match Arc::get_mut(words) {
                 Some(words) => words.copy_from_slice(now),

@@ -7,7 +7,7 @@ use stage1::{
     DEFAULT_BUDGET,
 };
 
-use crate::{Range, RangeSet, Reread};
+use crate::{Range, RangeSet, ReadAgain};
 
 /// Which tables a regime's walk visits, kept from one walk to the next so that a table to which nobody wrote
 /// is not read again.
@@ -70,27 +70,27 @@ impl TableTree {
         &mut self,
         memory: &M,
         written: Option<&RangeSet>,
-    ) -> (Reread, bool) {
+    ) -> (ReadAgain, bool) {
         if self.regime.epd {
-            return (Reread::default(), false);
+            return (ReadAgain::default(), false);
         }
         match written {
             None => self.tables.clear(),
             Some(written) => {
                 if let Some(tables) = self.leads_as_before(memory, written) {
                     let of = self.ranges.len() as u64;
-                    return (Reread { tables, of }, false);
+                    return (ReadAgain { tables, of }, false);
                 }
             }
         }
-        let reread = self.climb(memory, written).unwrap_or_else(|NoTree| {
+        let read_again = self.descend(memory, written).unwrap_or_else(|NoTree| {
             self.tables.clear();
             let mut visited = Visited::default();
             let regime = &self.regime;
             stage1::walk(memory, regime, regime.first, regime.last, &mut visited);
             self.ranges = visited.tables.into_iter().collect();
             let of = self.ranges.len() as u64;
-            Reread { tables: of, of }
+            ReadAgain { tables: of, of }
         });
         self.ranges.sort_unstable();
         if self
@@ -101,7 +101,7 @@ impl TableTree {
             // A first table may be smaller than a page, with another table around it: next time from the top.
             self.tables.clear();
         }
-        (reread, true)
+        (read_again, true)
     }
 
     /// How many of the tables were written to, if all of them lead where they led before: then no other table
@@ -131,11 +131,11 @@ impl TableTree {
     }
 
     /// Goes down from the first table, on what is known of each where nobody wrote to it.
-    fn climb<M: PhysMemory + ?Sized>(
+    fn descend<M: PhysMemory + ?Sized>(
         &mut self,
         memory: &M,
         written: Option<&RangeSet>,
-    ) -> Result<Reread, NoTree> {
+    ) -> Result<ReadAgain, NoTree> {
         self.turn += 1;
         self.ranges.clear();
         let Self {
@@ -192,7 +192,7 @@ impl TableTree {
         if tables.len() != ranges.len() {
             tables.retain(|_, known| known.turn == *turn);
         }
-        Ok(Reread {
+        Ok(ReadAgain {
             tables: read,
             of: ranges.len() as u64,
         })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use snapshot::{
-    LastCopy, Memory, MemoryError, Range, RangeSet, Recording, Region, Reread, Wanted, PAGE,
+    LastCopy, Memory, MemoryError, Range, RangeSet, ReadAgain, Recording, Region, Wanted, PAGE,
 };
 use stage1::testing::{Attributes, Layout, TableBuilder};
 use stage1::{
@@ -164,7 +164,10 @@ impl World {
     }
 
     /// Copies again; `more` was written to as well, for all that is known.
-    fn renew(&mut self, written: Option<&RangeSet>) -> Result<(Memory, Reread), MemoryError> {
+    fn copy_again(
+        &mut self,
+        written: Option<&RangeSet>,
+    ) -> Result<(Memory, ReadAgain), MemoryError> {
         let regimes = self.regimes();
         let others = [range(self.other, 8)].into_iter().collect();
         let wanted = Wanted {
@@ -172,7 +175,7 @@ impl World {
             others: &others,
             unit: self.granule(),
         };
-        self.last.renew(&self.memory, &wanted, written)
+        self.last.copy_again(&self.memory, &wanted, written)
     }
 
     /// What a copy that is made from nothing holds, page by page.
@@ -304,7 +307,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..40),
     ) {
         let mut world = World::new(layout);
-        let (copy, _) = world.renew(None).unwrap();
+        let (copy, _) = world.copy_again(None).unwrap();
         prop_assert_eq!(world.compare(&copy), Ok(()));
         // A copy that somebody still has does not change.
         let mut kept = Some((held(&copy), copy));
@@ -319,9 +322,9 @@ proptest! {
             }
             let mut written = world.written.clone();
             written.extend(more.iter().map(|page| range(BASE + page * PAGE, PAGE)));
-            let (copy, reread) = world.renew(Some(&written)).unwrap();
+            let (copy, read_again) = world.copy_again(Some(&written)).unwrap();
             prop_assert_eq!(world.compare(&copy), Ok(()), "after {:?}", changes);
-            prop_assert!(reread.tables <= reread.of);
+            prop_assert!(read_again.tables <= read_again.of);
             if let Some((before, kept)) = kept.take() {
                 prop_assert!(held(&kept) == before);
             }
@@ -337,7 +340,7 @@ proptest! {
         link in any::<bool>(),
     ) {
         let mut world = World::new(layout);
-        world.renew(None).unwrap();
+        world.copy_again(None).unwrap();
         let visited = world.visited();
         let table = visited[(numbers[0] % visited.len() as u64) as usize];
         let place = table + numbers[1] % PLACES * 8;
@@ -345,8 +348,8 @@ proptest! {
         let word = if link { link_to(&layout, unused) } else { 0b10 };
         prop_assume!(world.word(place) & 0b11 != 0b11);
         world.write(place, word);
-        let (copy, reread) = world.renew(Some(&RangeSet::new())).unwrap();
-        prop_assert_eq!(reread.tables, 0);
+        let (copy, read_again) = world.copy_again(Some(&RangeSet::new())).unwrap();
+        prop_assert_eq!(read_again.tables, 0);
         prop_assert!(world.compare(&copy).is_err());
     }
 }
@@ -379,15 +382,15 @@ fn one_written_table_is_one_table_read() {
         unit: 4096,
     };
     let mut last = LastCopy::default();
-    let (first, reread) = last.renew(&world.memory, &wanted, None).unwrap();
+    let (first, read_again) = last.copy_again(&world.memory, &wanted, None).unwrap();
     let of = 512 + 3;
-    assert_eq!(reread, Reread { tables: of, of });
+    assert_eq!(read_again, ReadAgain { tables: of, of });
     let place = first.regions()[100].range().base.0;
     world.write(place, 0);
-    let (second, reread) = last
-        .renew(&world.memory, &wanted, Some(&world.written))
+    let (second, read_again) = last
+        .copy_again(&world.memory, &wanted, Some(&world.written))
         .unwrap();
-    assert_eq!(reread, Reread { tables: 1, of });
+    assert_eq!(read_again, ReadAgain { tables: 1, of });
     let words = |memory: &Memory, region: usize| {
         let at = memory.regions()[region].range().base;
         memory.words(at, 512).unwrap().as_ptr()
@@ -412,7 +415,7 @@ fn a_walk_that_ends_early_is_copied_as_far_as_it_came() {
     let far = link_to(&world.layout, BASE + 9 * 4096);
     world.write(BASE + 511 * 8, far);
     for written in [None, Some(RangeSet::new())] {
-        let (copy, _) = world.renew(written.as_ref()).unwrap();
+        let (copy, _) = world.copy_again(written.as_ref()).unwrap();
         assert_eq!(world.compare(&copy), Ok(()));
         assert!(!world.visited().contains(&(BASE + 9 * 4096)));
     }
@@ -421,7 +424,7 @@ fn a_walk_that_ends_early_is_copied_as_far_as_it_came() {
 #[test]
 fn another_asid_is_the_same_walk() {
     let mut world = gibibyte();
-    world.renew(None).unwrap();
+    world.copy_again(None).unwrap();
     let mut regime = world.regimes()[0];
     regime.asid = 77;
     let none = RangeSet::new();
@@ -430,19 +433,22 @@ fn another_asid_is_the_same_walk() {
         others: &none,
         unit: 4096,
     };
-    let (_, reread) = world
+    let (_, read_again) = world
         .last
-        .renew(&world.memory, &wanted, Some(&none))
+        .copy_again(&world.memory, &wanted, Some(&none))
         .unwrap();
-    assert_eq!(reread.tables, 0);
+    assert_eq!(read_again.tables, 0);
     regime.va_bits -= 1;
     let wanted = Wanted {
         regimes: &[regime],
         ..wanted
     };
-    let (_, reread) = world
+    let (_, read_again) = world
         .last
-        .renew(&world.memory, &wanted, Some(&none))
+        .copy_again(&world.memory, &wanted, Some(&none))
         .unwrap();
-    assert_eq!(reread.tables, reread.of, "another regime is read anew");
+    assert_eq!(
+        read_again.tables, read_again.of,
+        "another regime is read anew"
+    );
 }

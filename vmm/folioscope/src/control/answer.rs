@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use join::{Look, Reread, Subject};
+use join::{Look, ReadAgain, Subject};
 use linux::order::OrderRecord;
 use protocol::{Hello, Outcome};
 use schemars::JsonSchema;
@@ -148,7 +148,7 @@ pub struct LookAnswer {
 #[serde(rename_all = "snake_case")]
 pub enum Again {
     /// These tables were read.
-    Reread {
+    Read {
         /// Tables that are new or were written to.
         tables: u64,
         /// Tables that there are.
@@ -161,10 +161,10 @@ pub enum Again {
     },
 }
 
-impl From<&Reread> for Again {
-    fn from(reread: &Reread) -> Self {
-        match &reread.tables {
-            Ok(tables) => Self::Reread {
+impl From<&ReadAgain> for Again {
+    fn from(read_again: &ReadAgain) -> Self {
+        match &read_again.tables {
+            Ok(tables) => Self::Read {
                 tables: tables.tables,
                 of: tables.of,
             },
@@ -186,7 +186,7 @@ impl LookAnswer {
         Self {
             entries,
             stopped_us: u64::try_from(seen.capture.stopped.as_micros()).unwrap_or(u64::MAX),
-            again: seen.reread.as_ref().map(Again::from),
+            again: seen.read_again.as_ref().map(Again::from),
             verdict: seen.verdict,
             companions: seen.companions,
             records: seen.orders,

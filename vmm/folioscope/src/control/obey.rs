@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use join::{Extent, Reread};
+use join::{Extent, ReadAgain};
 use protocol::Command;
 use stage1::{PhysMemory, PhysicalAddress};
 use verdict::Hex;
@@ -66,7 +66,7 @@ fn judge(guest: &mut Guest, at: &Judge) -> Result<Done, Error> {
         look_held(guest, at.process, &at.expectations, &pokes)?
     };
     if at.again && !pokes.is_empty() {
-        seen.reread = Some(Reread::none(
+        seen.read_again = Some(ReadAgain::none(
             "words were written from outside (pokes), which no machine records",
         ));
     }

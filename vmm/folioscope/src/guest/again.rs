@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use join::{recopy, Capture, Extent, Reread};
+use join::{copy_again, Capture, Extent, ReadAgain};
 use machine::MachineError;
 use protocol::ProcessId;
 use snapshot::LastCopy;
@@ -40,12 +40,12 @@ impl Guest {
     ///
     /// # Errors
     /// As [`Guest::capture`].
-    pub fn recapture(
+    pub fn capture_again(
         &mut self,
         process: ProcessId,
         others: &[ProcessId],
         extent: Extent,
-    ) -> Result<(Capture, Reread), Error> {
+    ) -> Result<(Capture, ReadAgain), Error> {
         self.start_record()?;
         // Comes back if all goes well: the record of writes is gone once it was read.
         let mut last = self.again.last.take();
@@ -53,7 +53,7 @@ impl Guest {
             Record::Missing(why) => Some(why.clone()),
             _ => None,
         };
-        let mut reread = None;
+        let mut read_again = None;
         let capture = self.stop_and_copy(process, others, extent, |paused, seen| {
             let start = Instant::now();
             let written = match missing {
@@ -64,8 +64,8 @@ impl Guest {
             };
             let record = start.elapsed();
             let (memory, cpus) = (&paused.memory, &paused.cpus);
-            let (copy, tables) = recopy(&mut last, memory, cpus, seen, extent, written)?;
-            reread = Some(Reread {
+            let (copy, tables) = copy_again(&mut last, memory, cpus, seen, extent, written)?;
+            read_again = Some(ReadAgain {
                 tables,
                 took: start.elapsed(),
                 record,
@@ -73,17 +73,17 @@ impl Guest {
             Ok(copy)
         })?;
         self.again.last = last;
-        let reread = reread.ok_or_else(|| Error::Input("nothing was copied".into()))?;
-        Ok((capture, reread))
+        let read_again = read_again.ok_or_else(|| Error::Input("nothing was copied".into()))?;
+        Ok((capture, read_again))
     }
 
-    /// Has the next [`Guest::recapture`] read everything: guest memory was written to from outside, or
+    /// Has the next [`Guest::capture_again`] read everything: guest memory was written to from outside, or
     /// somebody else has read the record of writes.
     pub fn forget_copy(&mut self) {
         self.again.last = None;
     }
 
-    /// Whether [`Guest::recapture`] has a record of writes to go by; where not, why.
+    /// Whether [`Guest::capture_again`] has a record of writes to go by; where not, why.
     ///
     /// # Errors
     /// Where the machine is lost.

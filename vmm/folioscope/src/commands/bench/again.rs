@@ -42,7 +42,7 @@ pub fn measure(guest: &mut Guest, process: ProcessId) -> Result<Vec<Row>, Error>
     guest.op(process, advise(address, AREA, Advice::Hugepage))?;
     guest.op(process, write(address, FAULT))?;
     guest.hold(process)?;
-    guest.recapture(process, &[], Extent::default())?;
+    guest.capture_again(process, &[], Extent::default())?;
 
     let (mut whole, mut again) = ([vec![], vec![]], [vec![], vec![]]);
     let (mut read, mut tables, mut record) = (0, 0, vec![]);
@@ -50,11 +50,11 @@ pub fn measure(guest: &mut Guest, process: ProcessId) -> Result<Vec<Row>, Error>
         guest.release(process)?;
         guest.op(process, write(address + round * FAULT, FAULT))?;
         guest.hold(process)?;
-        let (captured, reread) = guest.recapture(process, &[], Extent::default())?;
-        again[0].push(reread.took);
-        record.push(reread.record);
+        let (captured, read_again) = guest.capture_again(process, &[], Extent::default())?;
+        again[0].push(read_again.took);
+        record.push(read_again.record);
         again[1].push(captured.stopped);
-        let found = reread.tables.map_err(Error::Input)?;
+        let found = read_again.tables.map_err(Error::Input)?;
         (read, tables) = (found.tables.max(read), found.of);
         let facts = Facts::of(&captured.snapshot);
         whole[0].push(walk_and_copy(guest, process, facts)?);
@@ -74,7 +74,7 @@ pub fn measure(guest: &mut Guest, process: ProcessId) -> Result<Vec<Row>, Error>
         "{read} of {tables} tables read again at most; the machine's log ({:.0} us), tables and copy",
         record.median() * 1e6
     );
-    let detail = |(again, whole): &(Times, Times)| json!({"again": again.detail(), "whole": whole.detail(), "log": record.detail(), "reread": read, "tables": tables});
+    let detail = |(again, whole): &(Times, Times)| json!({"again": again.detail(), "whole": whole.detail(), "log": record.detail(), "read_again": read, "tables": tables});
     Ok(vec![
         Row {
             name: NAME.into(),
