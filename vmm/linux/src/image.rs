@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::release::{in_banner, BANNER};
+
 pub use unpack::Compression;
 
 /// The 64-byte header of a plain `Image`, as far as a loader needs it.
@@ -237,18 +239,8 @@ pub fn prepare_bytes(path: &Path, mut bytes: Vec<u8>) -> Result<Prepared, ImageE
 
 /// The release in the kernel's banner (`linux_banner`): `6.12.117` of `Linux version 6.12.117 (…`.
 pub fn release(image: &[u8]) -> Option<String> {
-    const BANNER: &[u8] = b"Linux version ";
-    // The format string "%s version %s (…" and messages come before it; the banner is where a
-    // digit follows.
-    memchr::memmem::find_iter(image, BANNER).find_map(|at| {
-        let text = &image[at + BANNER.len()..];
-        let text = &text[..text.len().min(128)];
-        let end = text.iter().position(|byte| matches!(byte, b' ' | 0))?;
-        let release = std::str::from_utf8(&text[..end]).ok()?;
-        release
-            .starts_with(|c: char| c.is_ascii_digit())
-            .then(|| release.to_owned())
-    })
+    let mut places = memchr::memmem::find_iter(image, BANNER);
+    places.find_map(|at| in_banner(&image[at..]).map(str::to_owned))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {

@@ -53,6 +53,21 @@ impl Release {
     }
 }
 
+/// How the kernel's banner (`linux_banner`, init/version.c) begins; the release follows.
+pub const BANNER: &[u8] = b"Linux version ";
+
+/// The longest release in bytes: `__NEW_UTS_LEN`.
+pub const LONGEST: usize = 64;
+
+/// The release in a banner that `text` begins with: `6.12.117-x` of `Linux version 6.12.117-x (builder@host) ...`.
+/// The kernel's memory has its format string and messages besides, which begin like it.
+pub fn in_banner(text: &[u8]) -> Option<&str> {
+    let rest = text.strip_prefix(BANNER)?;
+    let end = rest.iter().take(LONGEST).position(|&byte| byte == b' ')?;
+    let release = std::str::from_utf8(&rest[..end]).ok()?;
+    Release::parse(release).map(|_| release)
+}
+
 /// The digits that `text` begins with, and what is behind them.
 fn leading(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit());
@@ -92,5 +107,20 @@ mod tests {
         }
         assert!(Release::new(6, 12, 1).same_series(Release::new(6, 12, 117)));
         assert!(!Release::new(6, 12, 1).same_series(Release::new(7, 12, 1)));
+    }
+
+    #[test]
+    fn a_banner_names_a_release() {
+        let of = |text: &'static str| in_banner(text.as_bytes());
+        let banner = "Linux version 6.12.117-x (a@b) (gcc) #1 SMP";
+        assert_eq!(of(banner), Some("6.12.117-x"));
+        for other in [
+            "Linux version %s (%s)",
+            "Linux version 6.12",
+            "Linux 6.12 x",
+            "",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
     }
 }

@@ -193,7 +193,7 @@ impl fmt::Display for Vma {
 pub fn parse_maps(text: &str) -> Result<Vec<Vma>, MapsError> {
     let mut vmas = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        push(&mut vmas, parse_line(line, index + 1)?, line, index + 1)?;
+        push(&mut vmas, parse_numbered(line, index + 1)?, line, index + 1)?;
     }
     Ok(vmas)
 }
@@ -204,7 +204,7 @@ pub fn parse_smaps(text: &str) -> Result<Vec<Vma>, MapsError> {
     for (index, line) in text.lines().enumerate() {
         let key = line.split_whitespace().next().unwrap_or("");
         if !key.ends_with(':') {
-            push(&mut vmas, parse_line(line, index + 1)?, line, index + 1)?;
+            push(&mut vmas, parse_numbered(line, index + 1)?, line, index + 1)?;
         } else if key == "VmFlags:" {
             let Some(vma) = vmas.last_mut() else {
                 return Err(error(index + 1, "a VMA before its VmFlags", line));
@@ -231,7 +231,12 @@ fn error(line: usize, expected: &'static str, text: &str) -> MapsError {
     }
 }
 
-fn parse_line(text: &str, line: usize) -> Result<Vma, MapsError> {
+/// Reads one line of `/proc/PID/maps`.
+pub fn parse_line(text: &str) -> Result<Vma, MapsError> {
+    parse_numbered(text, 1)
+}
+
+fn parse_numbered(text: &str, line: usize) -> Result<Vma, MapsError> {
     let wrong = |expected| error(line, expected, text);
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let mut rest = text;

@@ -1,5 +1,6 @@
 //! Which kernel runs, as its own read-only memory says.
 
+use linux::release::{in_banner, BANNER, LONGEST};
 use linux::symbols::{BuildId, Symbols};
 use snapshot::Cpu;
 use stage1::{lookup, Lookup, PhysMemory, Regime, VirtualAddress};
@@ -7,10 +8,6 @@ use stage1::{lookup, Lookup, PhysMemory, Regime, VirtualAddress};
 use crate::kernel::in_trampoline;
 use crate::{slide, Error};
 
-/// How `linux_banner` (init/version.c) begins; the release follows.
-const BANNER: &[u8] = b"Linux version ";
-/// The longest release: `__NEW_UTS_LEN`.
-const RELEASE: usize = 64;
 /// How far from the vectors the image's read-only data may be.
 const REACH: u64 = 64 << 20;
 /// AP\[2\] and PXN: read-only data, not text, and not the log, which holds the words too.
@@ -51,10 +48,10 @@ pub fn by_symbols<T: PhysMemory + ?Sized, D: PhysMemory + ?Sized>(
     if let Some(running) = notes.and_then(|notes| BuildId::from_notes(&notes)) {
         symbols.matches(&running)?;
     }
-    let banner = runs("linux_banner").and_then(|va| read(va, BANNER.len() + RELEASE));
-    match banner.as_deref().map(release) {
+    let banner = runs("linux_banner").and_then(|va| read(va, BANNER.len() + LONGEST));
+    match banner.as_deref().map(in_banner) {
         Some(None) => Err(Error::Input("the vmlinux is not that of the kernel that runs: its banner is not there; give the vmlinux of that very build".into())),
-        found => Ok(found.flatten()),
+        found => Ok(found.flatten().map(str::to_owned)),
     }
 }
 
@@ -91,26 +88,17 @@ pub fn by_search<T: PhysMemory + ?Sized, D: PhysMemory + ?Sized>(
         text.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         let mut places = text.windows(BANNER.len()).enumerate();
         let places = places.by_ref().filter(|(_, window)| *window == BANNER);
-        for release in places.filter_map(|(at, _)| release(&text[at..])) {
+        for release in places.filter_map(|(at, _)| in_banner(&text[at..])) {
             // Two that do not agree are none that is known.
-            if found.as_ref().is_some_and(|found| *found != release) {
+            if found.as_ref().is_some_and(|found| found != release) {
                 return None;
             }
-            found = Some(release);
+            found = Some(release.to_owned());
         }
-        let kept = text.len().min(BANNER.len() + RELEASE);
+        let kept = text.len().min(BANNER.len() + LONGEST);
         text.drain(..text.len() - kept);
     }
     found
-}
-
-/// The release in a banner: `Linux version 6.12.117-x (builder@host) ...`.
-fn release(text: &[u8]) -> Option<String> {
-    let rest = text.strip_prefix(BANNER)?;
-    let end = rest.iter().take(RELEASE).position(|&byte| byte == b' ')?;
-    let release = std::str::from_utf8(&rest[..end]).ok()?;
-    linux::release::Release::parse(release)?;
-    Some(release.to_owned())
 }
 
 /// Tables of one instant, and whatever else of another.
@@ -127,25 +115,5 @@ impl<T: PhysMemory + ?Sized, D: PhysMemory + ?Sized> PhysMemory for Both<'_, T, 
 
     fn is_ram(&self, address: stage1::PhysicalAddress) -> bool {
         self.tables.is_ram(address)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::release;
-
-    #[test]
-    fn a_banner_names_a_release() {
-        let of = |text: &str| release(text.as_bytes());
-        let banner = "Linux version 6.12.117-x (a@b) (gcc) #1 SMP";
-        assert_eq!(of(banner).as_deref(), Some("6.12.117-x"));
-        for other in [
-            "Linux version %s (%s)",
-            "Linux version 6.12",
-            "Linux 6.12 x",
-            "",
-        ] {
-            assert_eq!(of(other), None, "{other}");
-        }
     }
 }

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use linux::vma::Vma;
 use serde_json::{json, Value};
 use snapshot::Range;
 use stage1::PhysicalAddress;
@@ -163,17 +164,7 @@ fn host_address(qmp: &mut Qmp, guest: PhysicalAddress) -> Result<u64, AttachErro
 /// QEMU, as the system shows it.
 struct Process {
     pid: i32,
-    areas: Vec<Area>,
-}
-
-/// A shared mapping of a file.
-#[derive(Debug, PartialEq)]
-struct Area {
-    start: u64,
-    end: u64,
-    offset: u64,
-    inode: u64,
-    name: String,
+    areas: Vec<Vma>,
 }
 
 impl Process {
@@ -190,17 +181,17 @@ impl Process {
         let maps = String::from_utf8_lossy(&maps);
         Ok(Self {
             pid,
-            areas: maps.lines().filter_map(Area::parse).collect(),
+            areas: maps.lines().filter_map(shared).collect(),
         })
     }
 
-    fn area(&self, address: u64) -> Option<&Area> {
+    fn area(&self, address: u64) -> Option<&Vma> {
         let mut areas = self.areas.iter();
         areas.find(|area| (area.start..area.end).contains(&address))
     }
 
     /// The file of an area, through QEMU's own descriptor, or by its name.
-    fn open(&self, area: &Area, id: &str) -> Result<File, AttachError> {
+    fn open(&self, area: &Vma, id: &str) -> Result<File, AttachError> {
         let fds = format!("/proc/{}/fd", self.pid);
         let denied = |source| AttachError::Denied {
             what: "list the open files",
@@ -247,31 +238,11 @@ fn same_file(place: &Path, inode: u64) -> io::Result<Option<File>> {
     Ok((file.metadata()?.ino() == inode).then_some(file))
 }
 
-impl Area {
-    /// A line of `maps` that is a shared mapping of a file:
-    /// `7fca1bfff000-7fca3bfff000 rw-s 00000000 00:01 7    /memfd:ram (deleted)`.
-    fn parse(line: &str) -> Option<Self> {
-        let mut rest = line;
-        let mut word = || {
-            let (word, after) = rest.split_once(' ')?;
-            rest = after;
-            Some(word)
-        };
-        let (range, permissions) = (word()?, word()?);
-        let (offset, _device, inode) = (word()?, word()?, word()?);
-        if !permissions.ends_with('s') {
-            return None;
-        }
-        let hex = |text| u64::from_str_radix(text, 16).ok();
-        let (start, end) = range.split_once('-')?;
-        Some(Self {
-            start: hex(start)?,
-            end: hex(end)?,
-            offset: hex(offset)?,
-            inode: inode.parse().ok()?,
-            name: rest.trim_start().into(),
-        })
-    }
+/// A line of `maps` that is a shared mapping of a file:
+/// `7fca1bfff000-7fca3bfff000 rw-s 00000000 00:01 7    /memfd:ram (deleted)`.
+fn shared(line: &str) -> Option<Vma> {
+    let area = linux::vma::parse_line(line).ok()?;
+    area.permissions.shared.then_some(area)
 }
 
 #[cfg(test)]
@@ -281,18 +252,15 @@ mod tests {
     #[test]
     fn shared_files_are_read_from_maps() {
         let line = "7fca1bfff000-7fca3bfff000 rw-s 00200000 00:01 7      /memfd:a b (deleted)";
-        let expected = Area {
-            start: 0x7fca_1bff_f000,
-            end: 0x7fca_3bff_f000,
-            offset: 2 << 20,
-            inode: 7,
-            name: "/memfd:a b (deleted)".into(),
-        };
-        assert_eq!(Area::parse(line), Some(expected));
-        let private = line.replace("rw-s", "rw-p");
-        assert_eq!(Area::parse(&private), None);
+        let found = shared(line).unwrap();
+        assert_eq!(
+            (found.start, found.end, found.offset, found.inode),
+            (0x7fca_1bff_f000, 0x7fca_3bff_f000, 2 << 20, 7)
+        );
+        assert_eq!(found.name, "/memfd:a b (deleted)");
+        assert_eq!(shared(&line.replace("rw-s", "rw-p")), None);
         for odd in ["", "7f-80 rw-s", "7f-80 rw-s x 00:01 7 name"] {
-            assert_eq!(Area::parse(odd), None);
+            assert_eq!(shared(odd), None);
         }
     }
 
