@@ -2,23 +2,22 @@
 
 mod again;
 mod checkpoint;
+mod rest;
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use join::unattended::Known;
-use join::{Capture, Hung};
+use join::Capture;
 use linux::release::Release;
 use machine::Machine;
 use protocol::{Command, Hello, Operation, Outcome, ProcessId, Spawned};
 use snapshot::{Cpu, Notes, Process};
-use stage1::{Half, PhysicalAddress, Regime};
+use stage1::PhysicalAddress;
 use verdict::Step;
 
 use crate::boot;
-use crate::hang;
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::options::GuestOptions;
@@ -183,51 +182,6 @@ impl Guest {
         &self.link
     }
 
-    /// The CPU as it was when it was last proved to run a process that has not ended since, as far as the agent has told.
-    #[must_use]
-    pub fn proved(&self, process: ProcessId) -> Option<Cpu> {
-        let stuck = || self.stuck.get(&process).copied().flatten();
-        self.roots.get(&process).copied().or_else(stuck)
-    }
-
-    /// The pid and name of a process whose last operation is past its deadline, and which lives.
-    ///
-    /// # Errors
-    /// Where the guest is lost.
-    pub fn stuck(&mut self, process: ProcessId) -> Result<Option<(u32, String)>, Error> {
-        if !self.stuck.contains_key(&process) {
-            return Ok(None);
-        }
-        let outcome = self.command(Command::Processes {}, DEADLINE)?;
-        let Outcome::Processes { processes } = outcome else {
-            return Err(unexpected("processes", &outcome));
-        };
-        let info = processes.into_iter().find(|info| info.process == process);
-        Ok(info.and_then(|info| Some((u32::try_from(info.pid).ok()?, info.name))))
-    }
-
-    fn judge_stuck(&mut self, process: ProcessId) {
-        // A guest that is lost meanwhile is met by the next command.
-        if let Ok(Some(step)) = hang::without_end(self, process) {
-            self.rest.push(step);
-        }
-    }
-
-    /// Judges what is left of a guest that hangs, for [`Guest::take_rest`].
-    ///
-    /// # Errors
-    /// Where the machine cannot be stopped or read.
-    pub fn judge_rest(&mut self) -> Result<Step, Error> {
-        let step = hang::judge_rest(self)?;
-        self.rest.push(step.clone());
-        Ok(step)
-    }
-
-    /// What was judged, since this was last asked, of processes that do not get on and of a guest that hangs.
-    pub fn take_rest(&mut self) -> Vec<Step> {
-        std::mem::take(&mut self.rest)
-    }
-
     /// What the kernel has reported of itself since this was last asked.
     pub fn voice(&mut self) -> Vec<verdict::voice::Spoken> {
         self.voice.news(self.link.machine.console())
@@ -390,26 +344,6 @@ impl Guest {
         let held = self.held.values().cloned().collect();
         let notes = self.notes(held);
         boot::capture_all(&mut self.link, self.kernel.symbols.as_ref(), notes)
-    }
-
-    /// The guest as one that is not asked: what can be proved of it, whatever it does.
-    pub fn unattended(&mut self) -> Hung<'_> {
-        let stuck = self.stuck.iter();
-        let stuck = stuck.filter_map(|(id, cpu)| Some((id, cpu.as_ref()?)));
-        let known = self.roots.iter().chain(stuck).map(|(process, cpu)| {
-            let regime = Regime::new(&cpu.system, Half::Lower).ok();
-            Known {
-                pid: checkpoint::pid_of(cpu),
-                name: self.names.get(process).cloned().unwrap_or_default(),
-                root: regime.map(|regime| regime.root.0),
-            }
-        });
-        Hung {
-            known: known.collect(),
-            notes: self.notes(Vec::new()),
-            symbols: self.kernel.symbols.as_ref(),
-            machine: self.link.machine.as_mut(),
-        }
     }
 
     /// What a snapshot of this guest says about it.
