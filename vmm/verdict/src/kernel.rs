@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use linux::pte::{bits, Pte};
 use linux::release::Release;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -102,7 +101,7 @@ impl KernelLayout {
         self
     }
 
-    fn region(&self, va: u64) -> Region {
+    pub(crate) fn region(&self, va: u64) -> Region {
         if self.linear.contains(&va) {
             return Region::Linear;
         }
@@ -275,86 +274,23 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
 
 impl<F> Judge<'_, F> {
     fn group(&mut self, group: &Group<'_>) {
-        let mut misplaced = None;
-        let mut clean = None;
         for (at, pte) in group.leaves() {
-            let va = group.va_of(at);
             let region = self
                 .layout
-                .map_or(Region::Unknown, |layout| layout.region(va));
+                .map_or(Region::Unknown, |layout| layout.region(group.va_of(at)));
             let sizes = self.verdict.mapped.entry(region).or_default();
             let name = size_name(group.level.number(), pte.valid_cont());
             match sizes.get_mut(name) {
                 Some(bytes) => *bytes += group.step(),
                 None => drop(sizes.insert(name.to_owned(), group.step())),
             }
-            let Some(layout) = self.layout else { continue };
-            if pte.valid_cont() && misplaced.is_none() {
-                misplaced = misplaced_in(layout, region, group.level.number()).map(|why| (va, why));
-            }
-            let known = matches!(region, Region::Linear | Region::Image);
-            if known && pte.hw_dirty() && !pte.sw_dirty() && clean.is_none() {
-                clean = Some((va, pte));
-            }
         }
-        if let Some((va, why)) = misplaced {
-            let message = format!("the entry for VA 0x{va:016x} has the Contiguous bit: {why}");
-            self.findings.add(group.finding(RuleId::K1, None, message));
+        let Some(layout) = self.layout else { return };
+        rules::k1::misplaced(group, layout, &mut self.findings);
+        if let Some(image) = &self.image {
+            rules::k1::lacking(group, layout, image, &mut self.findings);
         }
-        if self.lacks_the_bit(group) {
-            let message = format!(
-                "the {} entries from VA 0x{:016x} on are one aligned run of the linear map and lack the Contiguous bit: \
-                 without rodata=full every such run must have it",
-                group.words.len(),
-                group.va
-            );
-            self.findings.add(group.finding(RuleId::K1, None, message));
-        }
-        if let Some((va, Pte(word))) = clean {
-            let message = format!(
-                "the writable kernel entry for VA 0x{va:016x} ({word:#018x}) lacks the software \
-                 dirty bit (bit {}): it must have it",
-                bits::DIRTY.trailing_zeros()
-            );
-            self.findings.add(group.finding(RuleId::K2, None, message));
-        }
-    }
-}
-
-impl<F> Judge<'_, F> {
-    /// Whether the group is a run of the linear map that must have the bit, and no member has it.
-    fn lacks_the_bit(&self, group: &Group<'_>) -> bool {
-        let (Some(layout), Some(image)) = (self.layout, &self.image) else {
-            return false;
-        };
-        let bytes = group.step() * group.words.len() as u64;
-        let size = self.regime.contiguous_entries(group.level);
-        layout.linear_bit == LinearBit::EveryRun
-            && size == Some(group.words.len())
-            && layout.linear.contains(&group.va)
-            && group.leaves().count() == group.words.len()
-            && !group.leaves().any(|(_, pte)| pte.valid_cont())
-            && group.consecutive()
-            && group.aligned()
-            && group.differing_in(!(bits::AF | group.address_bits())) == 0
-            && !group.leaves().next().is_some_and(|(_, pte)| {
-                let start = group.output(pte.0);
-                start < image.end && image.start < start + bytes
-            })
-    }
-}
-
-/// Why a contiguous entry must not be there; `None` where it may.
-fn misplaced_in(layout: &KernelLayout, region: Region, level: i8) -> Option<&'static str> {
-    match region {
-        Region::Linear if layout.linear_bit == LinearBit::None => {
-            Some("with rodata=full the linear map must be changeable page by page, and have none")
-        }
-        Region::Image if level != 3 => Some("the kernel image must have it at level 3 only"),
-        Region::Rest if layout.vmalloc_plain => {
-            Some("vmalloc, modules, vmemmap and fixmap must have none")
-        }
-        _ => None,
+        rules::k2::check(group, layout, &mut self.findings);
     }
 }
 

@@ -287,15 +287,47 @@ fn default_policy(guest: &Guest) -> &'static str {
 
 /// What is drawn: the VMAs that the step was about. What is counted and judged is everything.
 fn keep_expected(process: &mut ProcessVerdict, expectations: &[Expectation]) {
-    process.vmas.retain(|vma| {
-        let touches = |e: &Expectation| vma.start.0 < e.end && e.start < vma.end.0;
-        expectations.iter().any(touches)
-    });
+    let touches = touching(expectations.iter().map(|e| (e.start, e.end)).collect());
+    process.vmas.retain(|vma| touches(vma.start.0, vma.end.0));
+}
+
+/// Whether a range has a byte in common with any of these; asked often, of many.
+fn touching(mut ranges: Vec<(u64, u64)>) -> impl Fn(u64, u64) -> bool {
+    ranges.sort_unstable();
+    // Each gets the farthest end of all that start no later.
+    let mut farthest = 0;
+    for (_, end) in &mut ranges {
+        farthest = farthest.max(*end);
+        *end = farthest;
+    }
+    move |start, end| {
+        let before = ranges.partition_point(|&(first, _)| first < end);
+        before > 0 && start < ranges[before - 1].1
+    }
 }
 
 fn progress(what: &str) {
     if io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what} ...\r");
         let _ = io::stderr().flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::touching;
+
+    #[test]
+    fn ranges_that_touch_by_any_order() {
+        // One inside another, two that meet, one apart.
+        let ranges = vec![(20, 30), (2, 12), (4, 5), (12, 14)];
+        let touches = touching(ranges.clone());
+        for start in 0..32 {
+            for end in start + 1..=32 {
+                let expected = ranges.iter().any(|r| start < r.1 && r.0 < end);
+                assert_eq!(touches(start, end), expected, "{start}..{end}");
+            }
+        }
+        assert!(!touching(vec![])(0, u64::MAX));
     }
 }

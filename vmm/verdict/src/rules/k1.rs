@@ -1,6 +1,13 @@
-//! K1: where the kernel's own memory is contiguous. Its check is [`crate::judge_kernel`]'s.
+//! K1: where the kernel's own memory is contiguous.
+
+use std::ops::Range;
+
+use linux::pte::bits;
 
 use super::{Need, Releases, Rule, RuleId, Tier};
+use crate::finding::Findings;
+use crate::group::Group;
+use crate::kernel::{KernelLayout, LinearBit, Region};
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::K1,
@@ -24,3 +31,63 @@ pub(super) const RULE: Rule = Rule {
         "test_k1_vmalloc_with_the_bit",
     ],
 };
+
+/// The first entry of a group that has the bit where it must not.
+pub(crate) fn misplaced(group: &Group<'_>, layout: &KernelLayout, findings: &mut Findings) {
+    let found = group
+        .leaves()
+        .filter(|(_, pte)| pte.valid_cont())
+        .find_map(|(at, _)| {
+            let va = group.va_of(at);
+            forbidden(layout, layout.region(va), group.level.number()).map(|why| (va, why))
+        });
+    if let Some((va, why)) = found {
+        let message = format!("the entry for VA 0x{va:016x} has the Contiguous bit: {why}");
+        findings.add(group.finding(RuleId::K1, None, message));
+    }
+}
+
+/// Why a contiguous entry must not be there; `None` where it may.
+fn forbidden(layout: &KernelLayout, region: Region, level: i8) -> Option<&'static str> {
+    match region {
+        Region::Linear if layout.linear_bit == LinearBit::None => {
+            Some("with rodata=full the linear map must be changeable page by page, and have none")
+        }
+        Region::Image if level != 3 => Some("the kernel image must have it at level 3 only"),
+        Region::Rest if layout.vmalloc_plain => {
+            Some("vmalloc, modules, vmemmap and fixmap must have none")
+        }
+        _ => None,
+    }
+}
+
+/// A run of the linear map that must have the bit, of which no member has it. `image`: the image's physical addresses.
+pub(crate) fn lacking(
+    group: &Group<'_>,
+    layout: &KernelLayout,
+    image: &Range<u64>,
+    findings: &mut Findings,
+) {
+    let bytes = group.step() * group.words.len() as u64;
+    let lacks = layout.linear_bit == LinearBit::EveryRun
+        && group.regime.contiguous_entries(group.level) == Some(group.words.len())
+        && layout.linear.contains(&group.va)
+        && group.leaves().count() == group.words.len()
+        && !group.leaves().any(|(_, pte)| pte.valid_cont())
+        && group.consecutive()
+        && group.aligned()
+        && group.differing_in(!(bits::AF | group.address_bits())) == 0
+        && !group.leaves().next().is_some_and(|(_, pte)| {
+            let start = group.output(pte.0);
+            start < image.end && image.start < start + bytes
+        });
+    if lacks {
+        let message = format!(
+            "the {} entries from VA 0x{:016x} on are one aligned run of the linear map and lack the Contiguous bit: \
+             without rodata=full every such run must have it",
+            group.words.len(),
+            group.va
+        );
+        findings.add(group.finding(RuleId::K1, None, message));
+    }
+}

@@ -1,8 +1,12 @@
-//! K2: writable kernel memory is dirty. Its check is [`crate::judge_kernel`]'s.
+//! K2: writable kernel memory is dirty.
 
+use linux::pte::bits;
 use linux::release::Release;
 
 use super::{Known, Need, Releases, Rule, RuleId, Tier};
+use crate::finding::Findings;
+use crate::group::Group;
+use crate::kernel::{KernelLayout, Region};
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::K2,
@@ -20,3 +24,26 @@ pub(super) const RULE: Rule = Rule {
     synthetic: &["k2_a_writable_entry_that_is_clean"],
     live: &["test_k2_clean_linear_map"],
 };
+
+/// The first entry of a group that may be written and is clean, where the linear map or the image is.
+pub(crate) fn check(group: &Group<'_>, layout: &KernelLayout, findings: &mut Findings) {
+    let known = |at| {
+        matches!(
+            layout.region(group.va_of(at)),
+            Region::Linear | Region::Image
+        )
+    };
+    let clean = group
+        .leaves()
+        .find(|(at, pte)| pte.hw_dirty() && !pte.sw_dirty() && known(*at));
+    if let Some((at, pte)) = clean {
+        let message = format!(
+            "the writable kernel entry for VA 0x{:016x} ({:#018x}) lacks the software \
+             dirty bit (bit {}): it must have it",
+            group.va_of(at),
+            pte.0,
+            bits::DIRTY.trailing_zeros()
+        );
+        findings.add(group.finding(RuleId::K2, None, message));
+    }
+}
