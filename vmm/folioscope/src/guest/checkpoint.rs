@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use join::{Capture, Companion, Extent, Facts, Seen, Work};
-use machine::Paused;
+use machine::{MachineError, Paused, Status};
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::{Checkpoint, Cpu, Memory, Process, Snapshot};
 use stage1::PhysMemory;
@@ -189,6 +189,11 @@ impl Guest {
                 },
                 stopped,
             });
+        }
+        // A panic leaves the CPUs wherever they are: then the console says why.
+        if matches!(self.link.machine.status(), Status::Panicked) {
+            let console = self.link.machine.console().tail();
+            return Err(MachineError::Panicked { console }.into());
         }
         Err(Error::GuestLost {
             what: format!("{process} was to wait in user mode, and in {ATTEMPTS} looks no CPU was seen in its loop; without that no table is known to be its own"),
