@@ -26,6 +26,7 @@ impl Need {
             Need::Expectations => "expectations",
             Need::Processes => "all processes (the half on sharing)",
             Need::Layout => "the kernel's layout (vmlinux, rodata=)",
+            Need::Console => "the console alone",
         }
     }
 }
@@ -76,6 +77,8 @@ impl Rule {
         let texts = list(texts, ", ");
         if texts.is_empty() {
             "tables".to_owned()
+        } else if self.needs.contains(&Need::Console) {
+            texts
         } else {
             format!("tables, {texts}")
         }
@@ -145,7 +148,7 @@ pub fn markdown() -> String {
          Made by `folioscope rules --markdown`; a test fails while this file says something else. The text of each \
          rule, its check and its test on made-up tables are in one module of `vmm/verdict/src/rules/` (A1 to A8 are \
          checked by `vmm/stage1`).\n\n\
-         Every rule needs the tables and the CPU's registers; what else it needs is named. *Synthetic* tests are Rust \
+         Every rule but V1 needs the tables and the CPU's registers; what else it needs is named. *Synthetic* tests are Rust \
          tests on made-up tables: one that breaks the rule in just one way, one that does not. *Live* tests are \
          pytest's, on a running guest whose tables are changed from outside.\n\n\
          | rule | asserts | source | needs | releases | tested |\n|---|---|---|---|---|---|\n",

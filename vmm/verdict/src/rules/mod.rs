@@ -85,6 +85,8 @@ pub enum Need {
     Expectations,
     Processes,
     Layout,
+    /// The guest's console, and no table.
+    Console,
 }
 
 /// The kernels that a rule holds for.

@@ -1,6 +1,6 @@
 //! V1: the kernel reports no fault of its own. Its check is [`crate::voice::Scanner`]'s.
 
-use super::{Releases, Rule, RuleId, Tier, V6_12_117};
+use super::{Need, Releases, Rule, RuleId, Tier, V6_12_117};
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::V1,
@@ -22,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
         "kernel/hung_task.c",
         "kernel/rcu/tree_stall.h",
     ],
-    needs: &[],
+    needs: &[Need::Console],
     releases: Releases {
         since: None,
         until: None,
