@@ -82,6 +82,15 @@ def say(guest):
     lines = "; ".join(f"echo '{{line}}' >/dev/kmsg" for line in WARNING)
     assert guest.run("/bin/sh", "-c", lines).status == 0
 
+sessions = []
+
+@pytest.fixture(autouse=True)
+def other_guest(folioscope_guest):
+    assert folioscope_guest.session not in sessions
+    yield
+    if folioscope_guest.session.faulty:
+        sessions.append(folioscope_guest.session)
+
 def test_spoken(folioscope_guest):
     say(folioscope_guest)
 
@@ -105,14 +114,14 @@ def test_spoken_at_its_end(folioscope_guest, request):
     request.addfinalizer(lambda: say(folioscope_guest) or folioscope_guest.call("voice"))
 
 def test_silent(folioscope_guest):
-    pass
+    assert len(sessions) == 5
 """
 
 
 def test_a_test_that_lets_the_kernel_speak_fails(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, granule: str
 ) -> None:
-    """With the lines; unless it names them, and then they have to come."""
+    """With the lines; unless it names them, and then they have to come. Each guest that spoke is another one's last."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "plugin"))
     monkeypatch.setenv("FOLIOSCOPE_OUT", str(pytester.path / "out"))
     pytester.makepyfile(NESTED.format(warning=WARNING))
@@ -161,3 +170,16 @@ def test_run_ends_with_errors(tmp_path: Path, granule: str, lines: list[str], st
     assert f"V1 the kernel reports: {WARNING[1]}" in ended.out
     assert WARNING[1] in reports["junit"].read_text()
     assert "not ok 1 console" in reports["ktap"].read_text()
+
+
+@pytest.mark.parametrize("hidden", ["quiet", "loglevel=3", "loglevel=5"])
+def test_run_says_what_it_cannot_hear(tmp_path: Path, granule: str, hidden: str) -> None:
+    """A console that shows no warnings has none to judge."""
+    report = tmp_path / "report.json"
+    options = ["--granule", granule, "--append", hidden, "--only", "zeropage", "--json", report]
+    ended = folioscope("run", *options, "--out", tmp_path / "out", seconds=BOOT_SECONDS)
+    assert ended.status == 0, ended.out + ended.err
+    (kernel,) = [step["kernel"] for step in json.loads(report.read_text())["steps"] if "kernel" in step]
+    notes = [note for note in kernel["notes"] if "WARNING of the kernel (V1) was not judged" in note]
+    assert len(notes) == (hidden != "loglevel=5")
+    assert all(note in ended.out for note in notes)

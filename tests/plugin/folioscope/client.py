@@ -79,6 +79,8 @@ class Client:
         self._buffer = b""
         self._next = 1
         self.lost: str | None = None
+        # Whether the guest's kernel has reported a fault of its own.
+        self.faulty = False
         self.ready: dict[str, Any] = {}
         line = self._line(greeting_seconds)
         if "ready" not in line:
@@ -120,7 +122,7 @@ class Client:
             self._buffer += piece
         line, self._buffer = self._buffer.split(b"\n", 1)
         answer: dict[str, Any] = json.loads(line)
-        Heard.take_in(answer)
+        self.faulty |= Heard.take_in(answer)
         return answer
 
     def call(self, method: str, *, seconds: float = 20.0, **params: Any) -> Any:

@@ -143,7 +143,7 @@ def _options(config: pytest.Config) -> tuple[str, ...]:
 @pytest.fixture
 def folioscope_guest(folioscope_rig: Rig, folioscope_wanted: Wanted, request: pytest.FixtureRequest) -> Iterator[Guest]:
     """A guest in its default state, under the test's policy where it has one. If it is lost, the test fails, a bundle
-    stays, and the next test gets another."""
+    stays, and the next test gets another; so it does after a test in which its kernel reported a fault."""
     guest = folioscope_rig.guest(folioscope_wanted)
     named = dimensions.name(request.config, "policy")
     policy = request.getfixturevalue(named) if named in request.fixturenames else None
@@ -151,7 +151,7 @@ def folioscope_guest(folioscope_rig: Rig, folioscope_wanted: Wanted, request: py
         pytest.skip("this kernel has no order policies: they are Folioscope's patches")
     guest.reset(policy)
     yield guest
-    if guest.session.lost:
+    if guest.session.lost or guest.session.faulty:
         folioscope_rig.drop(folioscope_wanted)
 
 
