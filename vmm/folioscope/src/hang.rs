@@ -11,7 +11,7 @@ use protocol::ProcessId;
 use snapshot::Cpu;
 use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
 use verdict::stops::Stops;
-use verdict::{Finding, Hex, Process, RuleId, Severity, Step};
+use verdict::{Finding, Hex, Process, RuleId, Step};
 
 use crate::guest::Guest;
 use crate::Error;
@@ -75,9 +75,12 @@ pub fn without_end(guest: &mut Guest, process: ProcessId) -> Result<Option<Step>
     let mut step = judge_rest(guest)?;
     step.step = "a fault without end".into();
     let entry = table.unwrap_or_default();
+    let message = format!(
+        "{counted} faults at this one address within {} stops of the guest, and the access never got on; {}",
+        seen.count(),
+        entry.what
+    );
     let finding = Finding {
-        rule: RuleId::F1,
-        severity: Severity::Error,
         process: Some(Process { pid, name }),
         va: Hex(address),
         end: Hex(address),
@@ -85,14 +88,7 @@ pub fn without_end(guest: &mut Guest, process: ProcessId) -> Result<Option<Step>
         table: Hex(entry.table),
         index: entry.index,
         words: entry.words.into_iter().map(Hex).collect(),
-        message: format!(
-            "{counted} faults at this one address within {} stops of the guest, and the access never got on; {}",
-            seen.count(),
-            entry.what
-        ),
-        remarks: Vec::new(),
-        places: 1,
-        more: Vec::new(),
+        ..Finding::new(RuleId::F1, message)
     };
     // Its own verdict, where its table was known.
     match step.processes.iter_mut().find(|it| it.process.pid == pid) {

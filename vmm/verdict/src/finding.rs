@@ -68,6 +68,27 @@ pub struct Finding {
     pub more: Vec<Place>,
 }
 
+impl Finding {
+    /// An error that no entry has: what has one names it.
+    pub fn new(rule: RuleId, message: String) -> Self {
+        Self {
+            rule,
+            severity: Severity::Error,
+            process: None,
+            va: Hex(0),
+            end: Hex(0),
+            level: 0,
+            table: Hex(0),
+            index: 0,
+            words: Vec::new(),
+            message,
+            remarks: Vec::new(),
+            places: 1,
+            more: Vec::new(),
+        }
+    }
+}
+
 /// Another place of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Place {

@@ -144,7 +144,6 @@ impl<'a> Group<'a> {
     /// A finding about this group.
     pub fn finding(&self, rule: RuleId, process: Option<&Process>, message: String) -> Finding {
         Finding {
-            rule,
             severity: match rule {
                 RuleId::Eligible => Severity::Information,
                 _ => Severity::Error,
@@ -156,10 +155,7 @@ impl<'a> Group<'a> {
             table: Hex(self.table),
             index: self.index,
             words: self.words.iter().map(|&word| Hex(word)).collect(),
-            message,
-            remarks: Vec::new(),
-            places: 1,
-            more: Vec::new(),
+            ..Finding::new(rule, message)
         }
     }
 }

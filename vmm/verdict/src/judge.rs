@@ -10,7 +10,7 @@ use crate::group::Group;
 use crate::orders::Newest;
 use crate::rules::{self, Told};
 use crate::seen::Seen;
-use crate::{Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId, Severity};
+use crate::{Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId};
 
 /// Walks the process's tables and judges them.
 ///
@@ -74,8 +74,6 @@ pub(crate) fn finding_of(
 ) -> Finding {
     let va = violation.va.0;
     Finding {
-        rule: violation.rule.into(),
-        severity: Severity::Error,
         process: process.cloned(),
         va: Hex(va),
         end: Hex(va.wrapping_add(size * violation.words.len() as u64)),
@@ -83,10 +81,7 @@ pub(crate) fn finding_of(
         table: Hex(violation.table.0),
         index: violation.index,
         words: violation.words.into_iter().map(Hex).collect(),
-        message: violation.sentence,
-        remarks: Vec::new(),
-        places: 1,
-        more: Vec::new(),
+        ..Finding::new(violation.rule.into(), violation.sentence)
     }
 }
 
@@ -102,8 +97,6 @@ pub(crate) fn problem_of(
     }
     let (table, index, word) = problem.from.unwrap_or((problem.address, 0, 0));
     Ok(Finding {
-        rule: RuleId::W1,
-        severity: Severity::Error,
         process: process.cloned(),
         va: Hex(problem.va.0),
         end: Hex(problem.va.0),
@@ -111,10 +104,7 @@ pub(crate) fn problem_of(
         table: Hex(table.0),
         index,
         words: problem.from.map(|_| Hex(word)).into_iter().collect(),
-        message: problem.to_string(),
-        remarks: Vec::new(),
-        places: 1,
-        more: Vec::new(),
+        ..Finding::new(RuleId::W1, problem.to_string())
     })
 }
 

@@ -292,23 +292,17 @@ impl<'a> Seen<'a> {
         for row in rows.iter().filter(|row| row.state == BlockState::Eligible) {
             let process = self.input.process;
             let reason = row.reason.as_ref().map_or(String::new(), Reason::text);
+            let message = format!(
+                "{} blocks could be contiguous and are not: {reason}",
+                row.blocks
+            );
             self.findings.add(Finding {
-                rule: RuleId::Eligible,
                 severity: Severity::Information,
                 process: Some(process.clone()),
                 va: row.va,
                 end: row.end,
                 level: 3,
-                table: Hex(0),
-                index: 0,
-                words: Vec::new(),
-                message: format!(
-                    "{} blocks could be contiguous and are not: {reason}",
-                    row.blocks
-                ),
-                remarks: Vec::new(),
-                places: 1,
-                more: Vec::new(),
+                ..Finding::new(RuleId::Eligible, message)
             });
         }
     }

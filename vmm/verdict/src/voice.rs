@@ -8,7 +8,7 @@
 
 mod starts;
 
-use crate::{Finding, Hex, RuleId, Severity};
+use crate::{Finding, RuleId};
 use starts::{is_bar, start, Start};
 
 /// Lines of a report that are kept.
@@ -51,21 +51,7 @@ impl Spoken {
                 message.push_str(line);
             }
         }
-        Finding {
-            rule: RuleId::V1,
-            severity: Severity::Error,
-            process: None,
-            va: Hex(0),
-            end: Hex(0),
-            level: 0,
-            table: Hex(0),
-            index: 0,
-            words: Vec::new(),
-            message,
-            remarks: Vec::new(),
-            places: 1,
-            more: Vec::new(),
-        }
+        Finding::new(RuleId::V1, message)
     }
 }
 

@@ -12,19 +12,13 @@ use crate::{Extent, Sight, Work};
 /// A group of the process, with these words.
 fn finding(va: u64, words: &[u64]) -> Finding {
     Finding {
-        rule: RuleId::A4,
-        severity: Severity::Error,
-        process: None,
         va: Hex(va),
         end: Hex(va + 4096),
         level: 3,
         table: Hex(0x7000),
         index: 0,
         words: words.iter().copied().map(Hex).collect(),
-        message: "made up".into(),
-        remarks: Vec::new(),
-        places: 1,
-        more: Vec::new(),
+        ..Finding::new(RuleId::A4, "made up".into())
     }
 }
 

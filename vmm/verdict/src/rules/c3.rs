@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{Need, Releases, Rule, RuleId, Tier};
-use crate::{Finding, Hex, Process, Severity};
+use crate::{Finding, Hex, Process};
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::C3,
@@ -23,25 +23,18 @@ pub(super) const RULE: Rule = Rule {
 /// That memory of a process in a range is not as it must be.
 pub fn contents_differ(process: &Process, range: Range<u64>, message: String) -> Finding {
     Finding {
-        rule: RuleId::C3,
-        severity: Severity::Error,
         process: Some(process.clone()),
         va: Hex(range.start),
         end: Hex(range.end),
         level: 3,
-        table: Hex(0),
-        index: 0,
-        words: Vec::new(),
-        message,
-        remarks: Vec::new(),
-        places: 1,
-        more: Vec::new(),
+        ..Finding::new(RuleId::C3, message)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Severity;
 
     #[test]
     fn c3_says_where_and_what() {
