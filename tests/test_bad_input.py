@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from command import BOOT_SECONDS, ROOT, Ended, Running, folioscope
+from command import BOOT_SECONDS, ROOT, Ended, Running, folioscope, wait_until
 
 KERNEL = ROOT / "out" / "kernel-4k"
 # What is wrong with the input is found before anything boots.
@@ -358,6 +358,27 @@ def test_what_was_judged_is_kept(tmp_path: Path) -> None:
     assert "ok 1 munmap" in files["ktap"].read_text() and "not ok" in files["ktap"].read_text()
     assert 'name="munmap"' in files["junit"].read_text() and "QEMU ended" in files["junit"].read_text()
     assert (bundle(ended.out) / "command.txt").is_file()
+
+
+def test_what_a_workload_was_seen_to_do_is_kept(tmp_path: Path) -> None:
+    """QEMU is killed between a workload's steps: those that were judged stay, and what kept it from its end is said."""
+    report = tmp_path / "report.json"
+    with Running(["run", "--out", str(tmp_path), "--only", "hugetlb", "--json", str(report)]) as running:
+
+        def checkpoints() -> int:
+            logs = [log.read_text(errors="replace") for log in tmp_path.glob("guests/*/channel.log")]
+            return sum(log.count('"checkpoint":{') for log in logs)
+
+        assert wait_until(lambda: checkpoints() >= 3, BOOT_SECONDS)
+        (qemu,) = running.qemus()
+        os.kill(qemu, signal.SIGKILL)
+        ended = running.end(BOOT_SECONDS)
+    assert (ended.status, ended.err) == (2, "")
+    kept = json.loads(report.read_text())
+    steps = [(step["workload"], step["step"]) for step in kept["steps"]]
+    assert steps[0] == ("hugetlb", "64K") and {workload for workload, _ in steps} == {"hugetlb"}
+    assert all(process["entries"]["pages"] for step in kept["steps"] for process in step["processes"])
+    assert "workload hugetlb: " in kept["not_judged"][-1]["reason"]
 
 
 # Snapshots.

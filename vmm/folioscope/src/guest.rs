@@ -187,6 +187,12 @@ impl Guest {
         self.voice.news(self.link.machine.console())
     }
 
+    /// Why not all that the kernel has reported of itself is known, if so.
+    pub fn unheard(&self) -> Option<String> {
+        let why = self.link.machine.console().log_error()?;
+        Some(format!("what the kernel reports of itself (V1) was not judged: the console's log is incomplete: {why}"))
+    }
+
     /// Where the console's and the channel's logs are.
     #[must_use]
     pub fn scratch(&self) -> &Path {

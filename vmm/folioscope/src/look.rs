@@ -30,11 +30,7 @@ pub fn look_whole(
     extent: Extent,
 ) -> Result<Look, Error> {
     guest.hold(process)?;
-    let others = guest.known();
-    let seen = Look::settled(|| {
-        let capture = guest.capture_with(process, &others, extent, &[])?;
-        Ok(Look::of(capture, expectations)?)
-    });
+    let seen = look_held(guest, process, expectations, extent, &[]);
     released(guest, process, seen)
 }
 
@@ -72,11 +68,12 @@ pub fn look_held(
     guest: &mut Guest,
     process: ProcessId,
     expectations: &[Expectation],
+    extent: Extent,
     pokes: &[Poke],
 ) -> Result<Look, Error> {
     let others = guest.known();
     Look::settled(|| {
-        let capture = guest.capture_with(process, &others, Extent::default(), pokes)?;
+        let capture = guest.capture_with(process, &others, extent, pokes)?;
         Ok(Look::of(capture, expectations)?)
     })
 }

@@ -78,6 +78,19 @@ pub struct Played {
     pub seen: Vec<Seen>,
     /// Why it was not played, where it was not.
     pub left_out: Option<String>,
+    /// Why it did not come to its end; what was seen before that counts.
+    pub failed: Option<Error>,
+}
+
+impl From<Error> for Played {
+    /// One that never began.
+    fn from(error: Error) -> Self {
+        Self {
+            seen: vec![],
+            left_out: None,
+            failed: Some(error),
+        }
+    }
 }
 
 impl<'g> Stage<'g> {
@@ -126,22 +139,24 @@ impl<'g> Stage<'g> {
     }
 
     /// Plays a workload, and ends its processes whatever became of it.
-    ///
-    /// # Errors
-    /// Where the guest could not do it.
-    pub fn play(mut self, run: fn(&mut Stage<'_>) -> StageResult) -> Result<Played, Error> {
-        let outcome = run(&mut self);
-        if outcome.as_ref().is_err_and(Error::lost) {
-            return Err(outcome.unwrap_err());
+    pub fn play(mut self, run: fn(&mut Stage<'_>) -> StageResult) -> Played {
+        let mut outcome = run(&mut self);
+        if !outcome.as_ref().is_err_and(Error::lost) {
+            let ended = self.end();
+            outcome = outcome.and(ended);
         }
+        Played {
+            seen: self.seen,
+            left_out: self.left_out,
+            failed: outcome.err(),
+        }
+    }
+
+    fn end(&mut self) -> StageResult {
         for (process, _) in std::mem::take(&mut self.processes) {
             self.guest.command(Command::Kill { process }, DEADLINE)?;
         }
-        let undone = self.undo_all();
-        outcome.and(undone).map(|()| Played {
-            seen: self.seen,
-            left_out: self.left_out,
-        })
+        self.undo_all()
     }
 
     /// Spoils one entry, or one page, at one checkpoint.

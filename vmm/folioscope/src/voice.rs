@@ -9,6 +9,7 @@ use machine::Console;
 use verdict::voice::{Scanner, Spoken};
 use verdict::{KernelVerdict, Step};
 
+use crate::guest::Guest;
 use crate::Error;
 
 /// How long the rest of a report may take that has begun.
@@ -44,7 +45,7 @@ impl Voice {
             // What has been printed so far is in the log then.
             let _ = console.since(u64::MAX);
             let mut bytes = Vec::new();
-            // A disk that is full or gone is told where the console is shown.
+            // A disk that is full or gone is met by who writes it: Guest::unheard().
             let _ = self.log.read_to_end(&mut bytes);
             self.scanner.feed(&bytes);
             if !self.scanner.is_open() || Instant::now() >= end {
@@ -53,6 +54,23 @@ impl Voice {
             std::thread::sleep(TICK);
         }
     }
+}
+
+/// Where the kernel's console hides warnings, by `quiet` or `loglevel=`: what that means for what is heard.
+///
+/// # Errors
+/// As all that asks the guest.
+pub fn quieted(guest: &mut Guest) -> Result<Option<String>, Error> {
+    let levels = guest.read_file("/proc/sys/kernel/printk")?;
+    Ok(levels.as_deref().and_then(hides_warnings))
+}
+
+/// By `/proc/sys/kernel/printk`, whose first number is the console's level: only what is below it is shown.
+fn hides_warnings(levels: &str) -> Option<String> {
+    /// `KERN_WARNING` (include/linux/kern_levels.h).
+    const WARNING: u32 = 4;
+    let level: u32 = levels.split_whitespace().next()?.parse().ok()?;
+    (level <= WARNING).then(|| format!("a WARNING of the kernel (V1) was not judged: its console shows nothing of that level (console_loglevel {level}, by quiet or loglevel=)"))
 }
 
 /// Reports as a step of a run, where there are any.
@@ -69,4 +87,19 @@ pub fn step(workload: &str, spoken: &[Spoken]) -> Option<Step> {
         kernel: Some(kernel),
         ..Step::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hides_warnings;
+
+    #[test]
+    fn a_quiet_console_is_named() {
+        // As by default, with loglevel=5, and with quiet.
+        assert_eq!(hides_warnings("7\t4\t1\t7\n"), None);
+        assert_eq!(hides_warnings("5\t4\t1\t7\n"), None);
+        let said = hides_warnings("4\t4\t1\t7\n").unwrap();
+        assert!(said.contains("console_loglevel 4"), "{said}");
+        assert_eq!(hides_warnings(""), None);
+    }
 }

@@ -15,7 +15,7 @@ use crate::guest::Guest;
 use crate::look::look_whole;
 use crate::options::GuestOptions;
 use crate::report::{about, ReportFormat, ReportOptions};
-use crate::stage::{Seen, Stage};
+use crate::stage::{Played, Seen, Stage};
 use crate::tour::{Workload, WORKLOADS};
 use crate::{voice, Error};
 
@@ -81,23 +81,8 @@ impl Run {
                 workload.name,
                 started.elapsed().as_secs_f64()
             ));
-            let played = Stage::new(&mut guest, &policy).and_then(|stage| stage.play(workload.run));
-            let played = match played {
-                Ok(played) => played,
-                Err(error) => {
-                    // What was judged so far counts; what is left of the guest is kept.
-                    lost = error.lost();
-                    let error = if lost {
-                        control::keep(&mut guest, &self.guest.out, error)
-                    } else {
-                        error
-                    };
-                    heard.extend(self.hear(&mut guest, workload.name, text)?);
-                    let report = report.get_or_insert_with(nothing);
-                    report.push_not_judged(format!("workload {}: {error}", workload.name));
-                    break;
-                }
-            };
+            let played = Stage::new(&mut guest, &policy)
+                .map_or_else(Played::from, |stage| stage.play(workload.run));
             if text {
                 say!("\n{} - {}", workload.name, workload.title);
             }
@@ -108,7 +93,18 @@ impl Run {
                 let report = report.get_or_insert_with(|| self.about(&guest, &policy, &seen));
                 self.push(report, workload, seen, started, text)?;
             }
+            // What was judged so far counts; what is left of the guest is kept.
+            lost = played.failed.as_ref().is_some_and(Error::lost);
+            let failed = match played.failed {
+                Some(error) if lost => Some(control::keep(&mut guest, &self.guest.out, error)),
+                failed => failed,
+            };
             heard.extend(self.hear(&mut guest, workload.name, text)?);
+            if let Some(error) = failed {
+                let report = report.get_or_insert_with(nothing);
+                report.push_not_judged(format!("workload {}: {error}", workload.name));
+                break;
+            }
         }
         if !heard.is_empty() {
             report.get_or_insert_with(nothing);
@@ -132,6 +128,9 @@ impl Run {
         }
         for step in heard {
             report.push(step);
+        }
+        if let Some(why) = guest.unheard() {
+            report.push_not_judged(why);
         }
         if text {
             let mut out = io::stdout().lock();
@@ -257,6 +256,7 @@ impl Run {
                             .into(),
                     );
                 }
+                verdict.notes.extend(voice::quieted(guest)?);
                 step.kernel = Some(verdict);
             }
             _ => step.not_judged = not_judged,

@@ -214,17 +214,22 @@ pub struct CheckpointAnswer {
     pub look: LookAnswer,
 }
 
-impl From<Played> for TourAnswer {
-    fn from(played: Played) -> Self {
+impl TourAnswer {
+    /// # Errors
+    /// Why the workload did not come to its end.
+    pub fn of(played: Played) -> Result<Self, Error> {
+        if let Some(error) = played.failed {
+            return Err(error);
+        }
         let checkpoints = played.seen.into_iter().map(|seen| CheckpointAnswer {
             label: seen.label,
             areas: seen.areas,
             look: LookAnswer::of(seen.look),
         });
-        Self {
+        Ok(Self {
             left_out: played.left_out,
             checkpoints: checkpoints.collect(),
-        }
+        })
     }
 }
 

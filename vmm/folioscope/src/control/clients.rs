@@ -14,7 +14,7 @@ use std::time::Duration;
 use protocol::{Command, Operation, ProcessId};
 use serde::Serialize;
 
-use super::answer::{errors, Answer, Came, Failure, Greeting, Ready};
+use super::answer::{errors, Answer, Came, Failure, Greeting, Ready, Report};
 use super::keep::keep;
 use super::line;
 use super::obey::obey;
@@ -35,6 +35,8 @@ pub struct Server<'g> {
     holders: BTreeMap<ProcessId, ClientId>,
     /// Whether the guest is gone, or has not answered.
     lost: bool,
+    /// Whether it was told that the console's log is incomplete.
+    told: bool,
 }
 
 /// What a client is told, and whether that was the last of it.
@@ -51,6 +53,7 @@ impl<'g> Server<'g> {
             out,
             holders: BTreeMap::new(),
             lost: false,
+            told: false,
         }
     }
 
@@ -79,10 +82,24 @@ impl<'g> Server<'g> {
                 id,
                 result,
                 findings: errors(&self.guest.take_rest()),
-                voice: self.guest.voice().into_iter().map(Into::into).collect(),
+                voice: self.voice(),
             }),
             last,
         }
+    }
+
+    /// What the kernel has reported since the answer before; and once, that not all of it is known.
+    fn voice(&mut self) -> Vec<Report> {
+        let mut voice: Vec<Report> = self.guest.voice().into_iter().map(Into::into).collect();
+        if let (Some(why), false) = (self.guest.unheard(), self.told) {
+            self.told = true;
+            voice.push(Report {
+                lines: vec![why.clone()],
+                headline: why,
+                at_us: None,
+            });
+        }
+        voice
     }
 
     fn obey(&mut self, client: ClientId, request: Request) -> Result<super::answer::Done, Error> {

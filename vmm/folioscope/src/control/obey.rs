@@ -63,7 +63,13 @@ fn judge(guest: &mut Guest, at: &Judge) -> Result<Done, Error> {
     let mut seen = if at.again && pokes.is_empty() {
         look_held_again(guest, at.process, &at.expectations)?
     } else {
-        look_held(guest, at.process, &at.expectations, &pokes)?
+        look_held(
+            guest,
+            at.process,
+            &at.expectations,
+            Extent::default(),
+            &pokes,
+        )?
     };
     if at.again && !pokes.is_empty() {
         seen.read_again = Some(ReadAgain::none(
@@ -81,8 +87,8 @@ fn play(guest: &mut Guest, tour: Tour) -> Result<TourAnswer, Error> {
     let policy = tour.policy.as_deref().unwrap_or("variable");
     let played = Stage::new(guest, policy)?
         .spoiling(tour.spoil)
-        .play(workload.run)?;
-    Ok(TourAnswer::from(played))
+        .play(workload.run);
+    TourAnswer::of(played)
 }
 
 fn poke(guest: &mut Guest, pokes: &[RawPoke]) -> Result<(), Error> {
@@ -111,11 +117,14 @@ fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
     Ok(WordsAnswer { words })
 }
 
-/// The kernel's tables, entry by entry, judged.
+/// The kernel's tables, entry by entry, judged by as many looks as that takes.
 fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> {
     let pokes: Vec<Poke> = p.pokes.iter().map(Poke::from).collect();
-    let capture = guest.capture(p.process, Extent { kernel: true }, &pokes)?;
-    let snapshot = &capture.snapshot;
+    let mut seen = look_held(guest, p.process, &[], Extent { kernel: true }, &pokes)?;
+    let kernel = seen.kernel.take();
+    let kernel = kernel.unwrap_or_else(|| Err("the kernel half was not captured".into()));
+    let verdict = kernel.map_err(Error::Input)?;
+    let snapshot = &seen.capture.snapshot;
     let upper = join::kernel_half(&snapshot.cpus).ok_or_else(|| {
         Error::Input(
             "no CPU shows the kernel's own half: all are at EL0 with KPTI's trampoline".into(),
@@ -124,7 +133,7 @@ fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> 
     Ok(KernelHalf {
         first: upper.first.0,
         entries: rows::rows(&snapshot.memory, &upper),
-        verdict: join::judge_kernel_half(snapshot)?,
+        verdict,
     })
 }
 

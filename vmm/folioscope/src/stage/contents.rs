@@ -75,8 +75,7 @@ impl Stage<'_> {
                 ..
             }) => {
                 let message = format!("the access at VA 0x{address:016x} raised {name}: what was written there is lost");
-                self.wrong(process, start, start + length, message);
-                return Ok(());
+                return self.wrong(process, start, start + length, message);
             }
             found => found?,
         };
@@ -88,7 +87,7 @@ impl Stage<'_> {
                          there is {:#018x}",
                         found.wrong, found.words, first.address, first.expected, first.found
                     );
-                    self.wrong(process, start, start + length, message);
+                    self.wrong(process, start, start + length, message)?;
                 }
                 Ok(())
             }
@@ -108,7 +107,7 @@ impl Stage<'_> {
                     let message = format!(
                         "at VA 0x{address:016x} there must be {expected:#018x} and there is {found:#018x}"
                     );
-                    self.wrong(process, address, address + 8, message);
+                    self.wrong(process, address, address + 8, message)?;
                 }
                 Ok(())
             }
@@ -137,19 +136,22 @@ impl Stage<'_> {
                 let message = format!(
                     "the access at VA 0x{address:016x} must raise a signal and was allowed"
                 );
-                self.wrong(process, address, address + length, message);
-                Ok(())
+                self.wrong(process, address, address + length, message)
             }
         }
     }
 
-    /// A finding at the last checkpoint of a process.
-    fn wrong(&mut self, process: ProcessId, start: u64, end: u64, message: String) {
-        let Some((_, at)) = self.last.iter().rev().find(|(id, _)| *id == process) else {
-            return;
+    /// A finding at the last checkpoint of a process; where there is none yet, an error.
+    fn wrong(&mut self, process: ProcessId, start: u64, end: u64, message: String) -> StageResult {
+        let last = self.last.iter().rev().find(|(id, _)| *id == process);
+        let Some((_, at)) = last else {
+            return Err(Error::Input(format!(
+                "{process} has no checkpoint yet that could have this finding: {message}"
+            )));
         };
         let verdict = &mut self.seen[*at].look.verdict;
         let finding = contents_differ(&verdict.process, start..end, message);
         verdict.findings.push(finding);
+        Ok(())
     }
 }

@@ -83,7 +83,7 @@ impl Stage<'_> {
                 word: entry.descriptor.word ^ 1 << bit,
             });
         }
-        let look = look_held(self.guest, process, expectations, &pokes)?;
+        let look = look_held(self.guest, process, expectations, Extent::default(), &pokes)?;
         if spoil.memory {
             let output = output.ok_or_else(|| {
                 Error::Input(format!(
