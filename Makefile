@@ -27,10 +27,10 @@ options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long lint bench fuzz boot build rootfs clean
+.PHONY: help run test test-long test-arm64 lint bench fuzz boot build rootfs clean
 
 help: ## list the targets and variables
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo '  KERNEL=     nothing: the pinned, patched kernel; a source tree (built out of tree);'
 	@echo '              an Image or a distribution vmlinuz         VMLINUX=    its vmlinux'
@@ -68,6 +68,13 @@ test-long: ## the tests that take too long for `make test`
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/build.sh --carrier 4k 16k 64k
 	@$(SETUP)/pytest.sh -m long $(PYTEST)
+	@$(SETUP)/test_arm64.sh
+
+test-arm64: ## rehearse an arm64 host with KVM: make run and pytest as its user, in a carrier
+	@$(SETUP)/inputs.sh test
+	@$(SETUP)/packages.sh test
+	@$(SETUP)/build.sh --carrier 4k
+	@$(SETUP)/test_arm64.sh $(PYTEST)
 
 lint: ## rustfmt, clippy, ruff, mypy, shellcheck, checkpatch
 	@$(SETUP)/packages.sh test

@@ -208,7 +208,8 @@ source_id=$(source_hash)
 key=$(
 	{
 		printf '%s\n' "$script_version" "$granule" "$source_id" "$cross"
-		"${cross}gcc" --version | head -1
+		# A distribution's point update of a release makes no other kernel; Debian's cross compiler lags behind in these.
+		"${cross}gcc" --version | head -1 | sed 's/+deb[0-9]*u[0-9]*)/)/'
 		"${cross}ld" --version | head -1
 		pahole --version
 		cat "$here/config/base.config" "$here/config/$granule.config"

@@ -28,6 +28,8 @@ from command import BOOT_SECONDS, Running, folioscope, program, wait_until
 from own_qemu import KERNEL, LAYOUT, LEFT_OUT, MEMFD, MEMORY, NONCE, PLANTED, RAM, Guest, Lines, checked, errors
 from test_kernel_half import at, dumped, seen
 
+pytestmark = pytest.mark.qemu
+
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:

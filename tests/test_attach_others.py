@@ -11,6 +11,8 @@ import pytest
 from command import Running, folioscope
 from own_qemu import LEFT_OUT, MEMFD, MEMORY, Guest, Qemu, checked
 
+pytestmark = pytest.mark.qemu
+
 
 def test_numa_of_two_kinds(tmp_path: Path) -> None:
     """Two backends of one size, a memfd and a file with a name: each at its place."""

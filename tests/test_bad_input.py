@@ -212,7 +212,8 @@ def is_arm64() -> bool:
 
 def test_qemu_is_missing(run: Callable[..., Ended]) -> None:
     """Which package has it."""
-    told(run("--qemu", "/nonexistent"), "/nonexistent was not found", "qemu-system-arm", "version 10")
+    ended = run("--machine", "tcg", "--qemu", "/nonexistent")
+    told(ended, "/nonexistent was not found", "qemu-system-arm", "version 10")
 
 
 def test_qemu_is_too_old(run: Callable[..., Ended], tmp_path: Path) -> None:
@@ -221,7 +222,8 @@ def test_qemu_is_too_old(run: Callable[..., Ended], tmp_path: Path) -> None:
     version = "echo 'QEMU emulator version 7.2.19 (Debian 1:7.2+dfsg-7)'"
     stub.write_text(f'#!/bin/sh\n[ "$1" = --version ] && {version} && exit\nexit 1\n')
     stub.chmod(0o755)
-    told(run("--qemu", stub), "QEMU 7.2.19 is too old", "version 10.0 or later", "bookworm-backports")
+    ended = run("--machine", "tcg", "--qemu", stub)
+    told(ended, "QEMU 7.2.19 is too old", "version 10.0 or later", "bookworm-backports")
 
 
 @pytest.mark.parametrize(
@@ -338,11 +340,13 @@ def test_panic_during_the_tour(run: Callable[..., Ended], tmp_path: Path) -> Non
     assert "sysrq" in (kept / "console.log").read_text(errors="replace")
 
 
+@pytest.mark.qemu
 def test_what_was_judged_is_kept(tmp_path: Path) -> None:
     """QEMU is killed after the first workload, whose checkpoints stay in every form of the report."""
     files = {name: tmp_path / name for name in ("json", "junit", "ktap")}
     options = [str(word) for name, path in files.items() for word in (f"--{name}", path)]
-    command = ["run", "--memory", "256M", "--out", str(tmp_path), "--only", "munmap,mprotect,fork,dontneed", *options]
+    command = ["run", "--machine", "tcg", "--memory", "256M", "--out", str(tmp_path), *options]
+    command += ["--only", "munmap,mprotect,fork,dontneed"]
     with Running(command) as running:
         assert running.child.stdout is not None
         seen = list(itertools.takewhile(lambda line: "ok munmap: partial" not in line, running.child.stdout))
@@ -360,10 +364,12 @@ def test_what_was_judged_is_kept(tmp_path: Path) -> None:
     assert (bundle(ended.out) / "command.txt").is_file()
 
 
+@pytest.mark.qemu
 def test_what_a_workload_was_seen_to_do_is_kept(tmp_path: Path) -> None:
     """QEMU is killed between a workload's steps: those that were judged stay, and what kept it from its end is said."""
     report = tmp_path / "report.json"
-    with Running(["run", "--out", str(tmp_path), "--only", "hugetlb", "--json", str(report)]) as running:
+    words = ["run", "--machine", "tcg", "--out", str(tmp_path), "--only", "hugetlb", "--json", str(report)]
+    with Running(words) as running:
 
         def checkpoints() -> int:
             logs = [log.read_text(errors="replace") for log in tmp_path.glob("guests/*/channel.log")]

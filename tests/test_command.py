@@ -364,11 +364,12 @@ def test_output_that_cannot_be_written(command: list[str], sink: str, core: Path
     assert (ended.status in (0, 2), ended.err) == (True, "")
 
 
+@pytest.mark.qemu
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("command", ["boot", "run"])
 def test_the_guest_ends_with_the_command(tmp_path: Path, command: str, how: signal.Signals) -> None:
     """However it ends: no QEMU is there two seconds later."""
-    with Running([command, "--out", str(tmp_path), "--memory", "256M"]) as running:
+    with Running([command, "--machine", "tcg", "--out", str(tmp_path), "--memory", "256M"]) as running:
         assert wait_until(running.qemus, BOOT_SECONDS), "QEMU did not start"
         (qemu,) = running.qemus()
         assert qemu in children(running.child.pid)

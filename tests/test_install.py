@@ -12,6 +12,8 @@ import pytest
 
 from command import COMMAND, ROOT
 
+pytestmark = pytest.mark.network
+
 # A test that has nothing to do with guests, and a fixture whose name is like one of our dimensions.
 OTHER = """
 import pytest

@@ -214,7 +214,7 @@ def test_a_monitor_by_itself(carrier: dict[str, str], tmp_path: Path) -> None:
     assert "Linux version" in ended.out and "reboot: Power down" in ended.out
 
 
-@pytest.mark.parametrize("where", ["tcg", "kvm"])
+@pytest.mark.parametrize("where", [pytest.param("tcg", marks=pytest.mark.qemu), "kvm"])
 def test_keys_on_a_terminal(where: str, carrier: dict[str, str], tmp_path: Path) -> None:
     """The guest's shell gets what is typed; Ctrl-A x ends the monitor, and the terminal is as it was."""
     ours, theirs = pty.openpty()

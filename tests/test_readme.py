@@ -207,6 +207,7 @@ def test_looking_around(shell: Shell) -> None:
     assert "order 4  would start before the VMA" in said
 
 
+@pytest.mark.qemu
 def test_a_qemu_of_ones_own(shell: Shell) -> None:
     """The README's own arguments are enough, also where QEMU has no ROMs for network cards."""
     (line,) = (command for command in README if command.startswith(QEMU))

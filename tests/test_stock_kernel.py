@@ -20,6 +20,8 @@ from folioscope.layout import LAYOUTS
 
 from command import BOOT_SECONDS, OUT, ROOT, folioscope
 
+pytestmark = pytest.mark.network
+
 # What any kernel can play; Debian's cannot make allocations fail, and bring zram and NUMA as modules or not at all.
 PLAYED = ["anon", "neighbour", "munmap", "mprotect", "dontneed", "fork", "shmem", "thp", "zeropage", "sizes", "vma"]
 PLAYED += ["mlock", "mremap", "free", "populate", "ksm", "hugetlb", "uffd", "hole", "tmpfs"]

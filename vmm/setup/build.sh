@@ -7,30 +7,6 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
 
-# built KIND KEY BUILDER: $built is the cache directory of KIND/KEY, made by BUILDER DIR if it is not there. It is made
-# under another name, so that it is whole or absent however a build ends. Not for $(...), where no error ends anything.
-built() {
-    built=$CACHE/$1/$2
-    [ ! -e "$built/complete" ] || return 0
-    mkdir -p "$CACHE/$1"
-    exec 9>"$CACHE/$1/lock"
-    flock 9
-    if [ ! -e "$built/complete" ]; then
-        local part
-        # Under the lock whatever has our mark was left by a build that was killed.
-        for part in "$CACHE/$1"/.part.*/; do [ ! -e "$part$MARK" ] || rm -rf "$part"; done
-        part=$(mktemp -d "$CACHE/$1/.part.XXXXXX")
-        touch "$part/$MARK"
-        "$3" "$part"
-        touch "$part/complete"
-        chmod a+rx "$part"
-        # What an older version of this script left without its end.
-        rm -rf "$built"
-        mv -T "$part" "$built"
-    fi
-    exec 9>&-
-}
-
 in_root() { cd "$ROOT" && "$@"; }
 host_cargo() { CARGO_TARGET_DIR=$CACHE/cargo/host in_root cargo "$@"; }
 build_command() {
@@ -38,20 +14,16 @@ build_command() {
     cp "$CACHE/cargo/host/release/folioscope" "$1/"
 }
 build_agent() {
-    local linker=aarch64-linux-gnu-gcc
-    [ "$(uname -m)" != aarch64 ] || linker=gcc
-    AARCH64_CC=$linker RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/guest step agent 'the guest agent' "$ROOT/guest/build.sh" --locked
+    AARCH64_CC=$ARM64_CC RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/guest step agent 'the guest agent' "$ROOT/guest/build.sh" --locked
     cp "$CACHE/cargo/guest/$GUEST_TARGET/release/folioscope-agent" "$1/"
 }
-# The command itself for a carrier.
+# The command itself for an arm64 host and for a carrier: static, so it is the same program in both.
 build_arm64_command() {
     step arm64-command 'folioscope for arm64' in_root arm64_cargo build --release --locked -p folioscope
     cp "$CACHE/cargo/arm64/$GUEST_TARGET/release/folioscope" "$1/"
 }
 build_carrier() {
-    local linker=aarch64-linux-gnu-gcc
-    [ "$(uname -m)" != aarch64 ] || linker=gcc
-    AARCH64_CC=$linker RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/guest step carrier "the carrier's init" "$ROOT/guest/build.sh" --carrier --locked
+    AARCH64_CC=$ARM64_CC RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/guest step carrier "the carrier's init" "$ROOT/guest/build.sh" --carrier --locked
     step carrier-initramfs "the carrier's initramfs" "$ROOT/rootfs/pack.sh" \
         --agent "$CACHE/cargo/guest/$GUEST_TARGET/release/folioscope-carrier" --out "$1/carrier.cpio"
 }
@@ -65,12 +37,17 @@ if [ "${1:-}" = --carrier ]; then
     shift
 fi
 
-rust=$(rustc -vV | sha256sum | cut -c1-8)
-guest_rust=$("$(guest_rustc)" -vV | sha256sum | cut -c1-8)
+guest_rust=$(rust_key "$(guest_rustc)")
 sources=(Cargo.toml Cargo.lock guest/protocol)
 # All that the command depends on.
 command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/join vmm/kvm vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/structures vmm/verdict)
-built command "$(content "${command_sources[@]}")-$rust" build_command
+command_content=$(content "${command_sources[@]}")
+arm64_command() { built arm64-command "$command_content-$guest_rust" build_arm64_command; }
+if [ "$(uname -m)" = aarch64 ]; then
+    arm64_command
+else
+    built command "$command_content-$(rust_key rustc)" build_command
+fi
 command=$built
 built agent "$(content "${sources[@]}" guest/build.sh guest/agent)-$guest_rust" build_agent
 agent=$built
@@ -97,9 +74,6 @@ if [ -n "$carrier" ]; then
     kernel carrier-kernel --granule 4k
     built carrier "$(content "${sources[@]}" guest/build.sh guest/carrier rootfs)-$guest_rust" build_carrier
     link "$built/carrier.cpio" carrier.cpio
-    if [ "$(uname -m)" != aarch64 ]; then
-        built arm64-command "$(content "${command_sources[@]}")-$guest_rust" build_arm64_command
-        command=$built
-    fi
-    link "$command/folioscope" folioscope-arm64
+    arm64_command
+    link "$built/folioscope" folioscope-arm64
 fi

@@ -16,6 +16,35 @@ one_of() {
 one_of GRANULE "${GRANULE:-4k}" 4k 16k 64k
 one_of MACHINE "${MACHINE:-auto}" auto tcg kvm kvm-in-tcg
 
+# What a guest on KVM needs of this host: in the command's own words, and before anything is installed for it.
+machine=$(uname -m)
+kvm_lacks() {
+    if [ "$machine" != aarch64 ]; then
+        echo "it needs an arm64 host and this one is $machine; use MACHINE=kvm-in-tcg (slow) or tcg"
+    elif [ ! -e /dev/kvm ]; then
+        echo "there is no /dev/kvm: expected a kernel with CONFIG_KVM that was started at EL2 (a virtual machine needs nested" \
+            'virtualization); use MACHINE=kvm-in-tcg or tcg on this host'
+    elif [ ! -r /dev/kvm ] || [ ! -w /dev/kvm ]; then
+        local group
+        group=$(stat -c %G /dev/kvm)
+        echo "/dev/kvm may not be opened by this user: it belongs to group $group; join it (as root: usermod -aG $group USER," \
+            'and log in again), or use MACHINE=tcg'
+    fi
+}
+case $goal,${MACHINE:-auto} in
+run,kvm | boot,kvm)
+    lacks=$(kvm_lacks)
+    [ -z "$lacks" ] || die "MACHINE=kvm: $lacks"
+    ;;
+run,auto | boot,auto | test,* | bench,*)
+    # Whoever has the device and may not use it does not know, or would have asked for something else.
+    if [ "$machine" = aarch64 ] && [ -e /dev/kvm ]; then
+        lacks=$(kvm_lacks)
+        [ -z "$lacks" ] || say "$lacks; going on with QEMU's emulation, which is slower"
+    fi
+    ;;
+esac
+
 # bytes FILE OFFSET COUNT: in hexadecimal.
 bytes() { od -An -v -tx1 -j "$2" -N "$3" -- "$1" 2>/dev/null | tr -d ' \n'; }
 

@@ -126,3 +126,27 @@ step() {
     fi
     say "$title: done in $((SECONDS - start)) s"
 }
+
+# built KIND KEY BUILDER: $built is the cache directory of KIND/KEY, made by BUILDER DIR if it is not there. It is made
+# under another name, so that it is whole or absent however a build ends. Not for $(...), where no error ends anything.
+built() {
+    built=$CACHE/$1/$2
+    [ ! -e "$built/complete" ] || return 0
+    mkdir -p "$CACHE/$1"
+    exec 9>"$CACHE/$1/lock"
+    flock 9
+    if [ ! -e "$built/complete" ]; then
+        local part
+        # Under the lock whatever has our mark was left by a build that was killed.
+        for part in "$CACHE/$1"/.part.*/; do [ ! -e "$part$MARK" ] || rm -rf "$part"; done
+        part=$(mktemp -d "$CACHE/$1/.part.XXXXXX")
+        touch "$part/$MARK"
+        "$3" "$part"
+        touch "$part/complete"
+        chmod a+rx "$part"
+        # What an older version of this script left without its end.
+        rm -rf "$built"
+        mv -T "$part" "$built"
+    fi
+    exec 9>&-
+}

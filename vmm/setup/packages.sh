@@ -1,12 +1,20 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that `make run` (default) or `make test` needs, saying first which.
 # Usage: packages.sh [run|test]. Nothing is touched where nothing is missing.
+#        packages.sh --list run|test: those of an arm64 host of this release that has none yet, and needs no QEMU.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
 
-goal=${1:-run}
 machine=$(uname -m)
+list=''
+if [ "${1:-}" = --list ]; then
+    list=yes machine=aarch64
+    shift
+fi
+goal=${1:-run}
+# lacks COMMAND...: whether it fails, as on the host of a list everything does.
+lacks() { [ -n "$list" ] || ! "$@"; }
 
 codename=$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-unknown}")
 have_apt() { command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }
@@ -30,6 +38,7 @@ qemu_is_new_enough() {
 }
 # Our own monitor runs the guest where it can; the tests use both.
 needs_qemu=yes
+if [ -n "$list" ]; then needs_qemu=; fi
 if [ "$goal" = run ] && [ "$machine" = aarch64 ] && [ -w /dev/kvm ] && [[ ${MACHINE:-auto} != *tcg ]]; then needs_qemu=; fi
 backports=()
 if [ -n "$needs_qemu" ] && ! qemu_is_new_enough; then
@@ -43,15 +52,20 @@ fi
 # Rust: what the machine has already is used; else Debian's own, which is the `-web` set on Debian 12.
 web=''
 [ "$codename" = bookworm ] && web=-web
-host_rust_ok || wanted+=("cargo$web" "rustc$web")
-guest_rust_ok || wanted+=("rustc$web" "libstd-rust$web-dev:arm64")
+if lacks host_rust_ok; then wanted+=("cargo$web" "rustc$web"); fi
+if lacks guest_rust_ok; then wanted+=("rustc$web" "libstd-rust$web-dev:arm64"); fi
 if [ "$goal" = test ]; then
     wanted+=(shellcheck python3 gdb-multiarch binutils)
-    cargo fmt --version >/dev/null 2>&1 || wanted+=("rustfmt$web")
-    if ! cargo clippy --version >/dev/null 2>&1 || ! guest_clippy_ok; then
-        wanted+=("rust$web-clippy")
-    fi
-    python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
+    has_fmt() { cargo fmt --version >/dev/null 2>&1; }
+    has_clippy() { cargo clippy --version >/dev/null 2>&1 && guest_clippy_ok; }
+    has_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
+    if lacks has_fmt; then wanted+=("rustfmt$web"); fi
+    if lacks has_clippy; then wanted+=("rust$web-clippy"); fi
+    if lacks has_venv; then wanted+=(python3-venv); fi
+fi
+if [ -n "$list" ]; then
+    printf '%s\n' "${wanted[@]}" | sort -u
+    exit 0
 fi
 
 missing=()
@@ -64,13 +78,19 @@ done
 if [ ${#missing[@]} -eq 0 ] && [ ${#backports[@]} -eq 0 ]; then exit 0; fi
 have_apt || die "this machine has no apt-get; install what these Debian packages hold and try again: ${missing[*]-} ${backports[*]-}"
 
-say "installing Debian packages: ${missing[*]-} ${backports[*]-}"
+all=(${missing[@]+"${missing[@]}"} ${backports[@]+"${backports[@]}"})
+if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+    why='' from=''
+    [ -z "$needs_qemu" ] || [ "$goal$machine" != runaarch64 ] || why=' (without a /dev/kvm that this user may open the guest needs QEMU)'
+    [ ${#backports[@]} -eq 0 ] || from=", ${backports[*]} from bookworm-backports,"
+    die "packages are missing: ${all[*]}$why; there is no sudo, so install them$from as root and try again"
+fi
+say "installing Debian packages: ${all[*]}"
 # All that needs root in one command, so that sudo asks once, before anything draws over its question. The logs are made
 # here, or they would be root's.
 for log in apt-update apt-update-backports apt-install apt-backports; do : >"$LOGS/$log.log"; done
 install=("$ROOT/vmm/setup/install.sh" "$machine" "${missing[@]}" ${backports[@]+--backports "${backports[@]}"})
 if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || die "packages are missing (${missing[*]-} ${backports[*]-}) and there is no sudo; install them as root and try again"
     say 'sudo may ask for your password now'
     sudo env "FOLIOSCOPE_CACHE=$CACHE" "FOLIOSCOPE_OUT=$OUT" "${install[@]}"
 else

@@ -6,6 +6,8 @@
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 [ "${version#3.}" -ge 11 ] || die "Python 3.11 or later is needed for the tests and $version was found; install Debian's python3"
 venv=$CACHE/venv/$(content tests/requirements.txt)-$version
+# Some packages are programs: a cache may serve hosts of both kinds.
+[ "$(uname -m)" = x86_64 ] || venv+=-$(uname -m)
 if [ ! -e "$venv/complete" ]; then
     mkdir -p "$CACHE/venv"
     exec 9>"$CACHE/venv/lock"

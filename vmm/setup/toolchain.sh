@@ -7,6 +7,10 @@
 GUEST_TARGET=aarch64-unknown-linux-gnu
 MINIMUM_RUST=85 # 1.85: Debian 13's
 
+# What links for arm64: on an arm64 host the compiler itself, whatever else it is called there.
+ARM64_CC=aarch64-linux-gnu-gcc
+[ "$(uname -m)" != aarch64 ] || ARM64_CC=gcc
+
 rust_minor() { "$1" --version 2>/dev/null | sed -n 's/^rustc 1\.\([0-9]*\)\..*/\1/p'; }
 
 host_rust_ok() {
@@ -32,13 +36,17 @@ guest_rustc() {
 }
 guest_rust_ok() { guest_rustc >/dev/null; }
 
+# rust_key RUSTC: the compiler's version, for keys of the cache. Which machine it runs on decides nothing of what it makes
+# for arm64, so it is named as on x86-64: a program is the same entry, wherever it was built.
+rust_key() { "$1" -vV | sed 's/^host: aarch64-.*/host: x86_64-unknown-linux-gnu/' | sha256sum | cut -c1-8; }
+
 # arm64_cargo ARGUMENT...: cargo for arm64, with static programs that need nothing of the file system where they run;
 # what it runs itself runs in a carrier.
 arm64_cargo() {
     local rustc
     rustc=$(guest_rustc)
     RUSTC=$rustc RUSTDOC=$(dirname "$rustc")/rustdoc CARGO_TARGET_DIR=$CACHE/cargo/arm64 CARGO_BUILD_TARGET=$GUEST_TARGET \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$ARM64_CC \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static' RUSTDOCFLAGS='-C target-feature=+crt-static' \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$OUT/folioscope carrier exec --kernel $OUT/carrier-kernel/Image --initrd $OUT/carrier.cpio --out $LOGS ${CARRIER_OPTIONS:-} --" \
         cargo "$@"
