@@ -73,7 +73,7 @@ test-long: ## the tests that take too long for `make test`
 test-arm64: ## rehearse an arm64 host with KVM: make run and pytest as its user, in a carrier
 	@$(SETUP)/inputs.sh test
 	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh --carrier 4k
+	@$(SETUP)/build.sh --carrier 4k 16k 64k
 	@$(SETUP)/test_arm64.sh $(PYTEST)
 
 lint: ## rustfmt, clippy, ruff, mypy, shellcheck, checkpatch

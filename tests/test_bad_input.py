@@ -141,7 +141,8 @@ def test_packed_kernel_boots(run: Callable[..., Ended], tmp_path: Path, image: b
 
 def test_16k_needs_a_cpu_with_16k(run: Callable[..., Ended]) -> None:
     """The kernel would print nothing and hang."""
-    told(run("--granule", "16k", "--cpu", "cortex-a72"), "16K pages", "cortex-a72 has no 16K granule", "neoverse-n1")
+    ended = run("--machine", "tcg", "--granule", "16k", "--cpu", "cortex-a72")
+    told(ended, "16K pages", "cortex-a72 has no 16K granule", "neoverse-n1")
 
 
 # Symbols.
@@ -241,7 +242,10 @@ def test_qemu_is_too_old(run: Callable[..., Ended], tmp_path: Path) -> None:
         ("--granule", "8k", ["'--granule <GRANULE>'", "4k, 16k, 64k"]),
         ("--machine", "z80", ["'--machine <MACHINE>'", "tcg"]),
         ("--boot-timeout", "0", ["'--boot-timeout <SECONDS>'", "0 is not in 1"]),
-        ("--cpu", "z80", ["QEMU ended before the guest started", "unable to find CPU model 'z80'"]),
+        pytest.param(
+            *("--cpu", "z80", ["QEMU ended before the guest started", "unable to find CPU model 'z80'"]),
+            marks=pytest.mark.qemu,
+        ),
         ("--only", "waltz", ['no workload "waltz"', "it has anon, neighbour"]),
         ("--initrd", "/nonexistent", ["initramfs at /nonexistent", "make rootfs"]),
         ("--out", "/proc/nowhere", ["a directory in /proc/nowhere", "full, or read-only"]),
@@ -249,8 +253,11 @@ def test_qemu_is_too_old(run: Callable[..., Ended], tmp_path: Path) -> None:
     ],
 )
 def test_option_makes_no_sense(tmp_path: Path, option: str, value: Any, words: list[str]) -> None:
-    """Refused before anything boots, with what would make sense. Usage errors are clap's, with a hint of its own."""
+    """Refused before anything boots, with what would make sense. Usage errors are clap's, with a hint of its own.
+
+    What KVM refuses is in test_kvm.py."""
     where = [] if option == "--out" else ["--out", tmp_path]
+    where += [] if option == "--machine" else ["--machine", "tcg"]
     only = [] if option == "--only" else ["--only", "munmap"]
     ended = folioscope("run", *where, *only, option, value, seconds=AT_ONCE)
     if ended.err.startswith("error: "):
@@ -290,6 +297,7 @@ def hello(protocol: int) -> str:
     return rf"printf '{{\042hello\042:{{\042protocol\042:{protocol}}}}}\n' > {UART}"
 
 
+@pytest.mark.qemu
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -303,7 +311,7 @@ def hello(protocol: int) -> str:
 )
 def test_agent_speaks_nonsense(run: Callable[..., Ended], text: str, words: list[str]) -> None:
     """What came is shown, and what there is of the guest is kept."""
-    ended = run(*script(text), "--boot-timeout", 5, seconds=BOOT_SECONDS)
+    ended = run("--machine", "tcg", *script(text), "--boot-timeout", 5, seconds=BOOT_SECONDS)
     told(ended, *words)
     kept = bundle(ended.sentence())
     assert {path.name for path in kept.iterdir()} >= WHOLE
