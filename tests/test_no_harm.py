@@ -69,7 +69,7 @@ def test_pytest_removes_what_it_marked_and_nothing_else(tmp_path: Path, theirs: 
     for _ in range(2):
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_one.py"]
         environment = {**os.environ, "FOLIOSCOPE_OUT": str(tmp_path), "PYTHONPATH": str(ROOT / "tests" / "plugin")}
-        subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=60)
+        subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=300)
     assert not dead.exists()
     assert theirs <= files(tmp_path)
     # Of our own two runs the second has cleared away the first.
@@ -111,7 +111,7 @@ def ignored(pid: int) -> set[signal.Signals]:
     return {number for number in (signal.SIGHUP, signal.SIGINT) if mask >> number - 1 & 1}
 
 
-@pytest.mark.parametrize("command", ["boot", "serve"])
+@pytest.mark.parametrize("command", ["boot", pytest.param("serve", marks=pytest.mark.qemu)])
 def test_what_was_ignored_stays_ignored(tmp_path: Path, command: str) -> None:
     """Under `nohup` a command that stays outlives its terminal, and ends by SIGTERM with its guest."""
     words = {
@@ -158,7 +158,7 @@ def test_the_suite_s_commands_get_signals_whatever_it_inherits(tmp_path: Path) -
         "    assert int(status.split()[1], 16) & 3 == 0\n",
     )
     environment = {**os.environ, "FOLIOSCOPE_OUT": str(tmp_path), "PYTHONPATH": str(ROOT / "tests" / "plugin")}
-    subprocess.run(nohup(*words), cwd=tmp_path, env=environment, check=True, timeout=60)
+    subprocess.run(nohup(*words), cwd=tmp_path, env=environment, check=True, timeout=300)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -183,7 +183,7 @@ def test_a_skip_that_is_not_in_the_list_fails_the_run(tmp_path: Path, workers: i
     def run(*more: str) -> subprocess.CompletedProcess[str]:
         everything = [*words, "-n", str(workers), *more]
         return subprocess.run(
-            everything, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+            everything, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
         )
 
     ended = run()

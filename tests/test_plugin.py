@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from folioscope import machines
 
 from command import ROOT
 
@@ -50,7 +51,7 @@ def test_options_choose_the_dimensions(user: pytest.Pytester) -> None:
     assert "test_nothing" in all_of_them
     chosen = collected(user, "--granule", "4k", "--cpu", "max,cortex-a72", "--policy", "retry", "-k", "guest or policy")
     assert len(chosen) == 4
-    assert all("4k" in name and "tcg" in name for name in chosen)
+    assert all("4k" in name and machines.native() in name for name in chosen)
     assert sum("cortex-a72" in name for name in chosen) == 2
     assert all("retry" in name for name in chosen if "policy" in name)
 
@@ -125,7 +126,7 @@ def test_a_kernel_has_its_own_granule(user: pytest.Pytester) -> None:
     """--guest-kernel alone chooses the granule, by the image's header; a relative path is meant where pytest starts."""
     user.makepyfile("def test_guest(folioscope_guest): pass")
     (user.path / "mine").symlink_to(IMAGE)
-    assert collected(user, "--guest-kernel", "mine") == ["test_guest[tcg-max-4k]"]
+    assert collected(user, "--guest-kernel", "mine") == [f"test_guest[{machines.native()}-max-4k]"]
 
 
 def test_options_of_the_guest_and_the_policy(user: pytest.Pytester) -> None:

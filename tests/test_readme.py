@@ -146,6 +146,7 @@ def test_make_run(shell: Shell) -> None:
     assert "ok no error found (exit status 0)" in shell.run("make run")
 
 
+@pytest.mark.network
 def test_make_run_with_a_kernel_of_ones_own(shell: Shell) -> None:
     """An Image with its vmlinux, and a distribution's kernel."""
     image = {"arch/arm64/boot/Image": "out/kernel-4k/Image", "=vmlinux": "=out/kernel-4k/vmlinux"}
@@ -169,6 +170,7 @@ def test_make_run_with_a_tree_of_ones_own(shell: Shell, tmp_path: Path) -> None:
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.qemu
 def test_carriers(shell: Shell) -> None:
     """A program of one's own runs in one, by itself and in one that serves."""
     cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")

@@ -127,7 +127,7 @@ def built(host: Host) -> Host:
     """A host whose cache has what this machine's has of the programs; the rest of it is empty."""
     cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")
     (host.place / "cache").mkdir()
-    for name in ("command", "agent", "initramfs", "cargo", "venv", "busybox-static-arm64"):
+    for name in ("command", "arm64-command", "agent", "initramfs", "cargo", "venv", "busybox-static-arm64"):
         (host.place / "cache" / name).symlink_to(cache / name)
     return host
 
@@ -231,12 +231,14 @@ def test_a_long_step_ends_with_us(host: Host, tree: Path, kind: str, how: str) -
 
 def test_a_build_that_is_killed_leaves_nothing_that_looks_whole(host: Host) -> None:
     """Not even where the very end was missing; the next one builds it, and clears away what was left."""
-    release = "$CARGO_TARGET_DIR/release"
+    kind, release = "command", "$CARGO_TARGET_DIR/release"
+    if platform.machine() == "aarch64":
+        kind, release = "arm64-command", "$CARGO_TARGET_DIR/aarch64-unknown-linux-gnu/release"
     host.program("cargo", f"mkdir -p {release}; echo half >{release}/folioscope; {LONG}")
     with host.terminal("make", "build"):
         assert wait_until(lambda: host.programs().count("sleep") == 2, 60), host.programs()
         host.kill()
-    commands = host.place / "cache" / "command"
+    commands = host.place / "cache" / kind
     (left,) = (path for path in commands.iterdir() if path.is_dir())
     assert left.name.startswith(".part.")
     # Cargo ends well and has made nothing: copying the result fails.

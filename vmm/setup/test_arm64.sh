@@ -110,6 +110,7 @@ make_venv() {
 built arm64-venv "$(basename "$(dirname "$root")")" make_venv
 in_home .cache/folioscope/venv <"$built/venv.tar"
 
+expect build 0 'kernels' user --init-groups 'vmm/setup/build.sh 4k 16k 64k && readlink out/kernel-*'
 start=$SECONDS rc=0
 # A clock that a test looks at goes as fast there as here.
 user --init-groups "vmm/setup/pytest.sh --machine kvm --granule 4k -m 'not long and not qemu and not network' --guest-deadline 3000 ${*@Q}" \

@@ -41,15 +41,16 @@ guest_rust_ok() { guest_rustc >/dev/null; }
 rust_key() { "$1" -vV | sed 's/^host: aarch64-.*/host: x86_64-unknown-linux-gnu/' | sha256sum | cut -c1-8; }
 
 # arm64_cargo ARGUMENT...: cargo for arm64, with static programs that need nothing of the file system where they run;
-# what it runs itself runs in a carrier.
+# what it runs itself runs in a carrier, where this host is no arm64 one.
 arm64_cargo() {
-    local rustc
+    local rustc runner=''
     rustc=$(guest_rustc)
+    [ "$(uname -m)" = aarch64 ] ||
+        runner="$OUT/folioscope carrier exec --kernel $OUT/carrier-kernel/Image --initrd $OUT/carrier.cpio --out $LOGS ${CARRIER_OPTIONS:-} --"
     RUSTC=$rustc RUSTDOC=$(dirname "$rustc")/rustdoc CARGO_TARGET_DIR=$CACHE/cargo/arm64 CARGO_BUILD_TARGET=$GUEST_TARGET \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$ARM64_CC \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static' RUSTDOCFLAGS='-C target-feature=+crt-static' \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$OUT/folioscope carrier exec --kernel $OUT/carrier-kernel/Image --initrd $OUT/carrier.cpio --out $LOGS ${CARRIER_OPTIONS:-} --" \
-        cargo "$@"
+        ${runner:+env "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$runner"} cargo "$@"
 }
 
 # guest_clippy ARGUMENT...: clippy of the compiler that builds the guest side, for what exists on arm64 alone.
