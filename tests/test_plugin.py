@@ -26,7 +26,7 @@ def user(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.P
 
 def run(user: pytest.Pytester, *options: str) -> pytest.RunResult:
     """A pytest of its own, as a user would start it."""
-    return user.runpytest_subprocess("-p", "folioscope.plugin", "-p", "no:cacheprovider", *options, timeout=180)
+    return user.runpytest_subprocess("-p", "folioscope.plugin", "-p", "no:cacheprovider", *options, timeout=600)
 
 
 def collected(user: pytest.Pytester, *options: str) -> list[str]:

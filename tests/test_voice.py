@@ -126,7 +126,7 @@ def test_a_test_that_lets_the_kernel_speak_fails(
     monkeypatch.setenv("FOLIOSCOPE_OUT", str(pytester.path / "out"))
     pytester.makepyfile(NESTED.format(warning=WARNING))
     options = ["-p", "folioscope.plugin", "-p", "no:cacheprovider", "-rA", "--granule", granule]
-    result = pytester.runpytest_subprocess(*options, timeout=180)
+    result = pytester.runpytest_subprocess(*options, timeout=900)
     result.assert_outcomes(passed=4, failed=3, errors=1)
     text = result.stdout.str()
     for failed in (
