@@ -5,115 +5,24 @@ What would change this machine (apt, sudo) or take minutes (cargo, a kernel's bu
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
-import pty
 import select
 import shutil
 import signal
-import subprocess
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from command import MARK, ROOT, folioscope, marked, program, wait_until
+from command import ROOT, folioscope, wait_until
+from fresh_host import Host, read
 
 SETUP = ROOT / "vmm" / "setup"
 # A script asks for a moment before it ends what it began.
 GONE_SECONDS = 8.0
 # What cargo and compilers run: a child, and one of that.
 LONG = "sleep 300 & sh -c 'sleep 301; true'"
-
-
-class Host:
-    """This machine with some of its programs replaced, an empty cache and an out/ of its own."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.bin = place / "bin"
-        self.bin.mkdir()
-        self.said = place / "said"
-        self.said.touch()
-        self.mark = uuid.uuid4().hex
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
-            "PATH": f"{self.bin}:{os.environ['PATH']}",
-            "FOLIOSCOPE_CACHE": str(place / "cache"),
-            "FOLIOSCOPE_OUT": str(place / "out"),
-            MARK: self.mark,
-        }
-        for name in ("KERNEL", "VMLINUX", "MACHINE", "GRANULE", "BUILDROOT"):
-            self.environment.pop(name, None)
-
-    def program(self, name: str, script: str) -> None:
-        """A program that says that it was called, and does what the script says."""
-        path = self.bin / name
-        path.write_text(f'#!/bin/sh\necho "{name} $*" >>{self.said}\n{script}\n')
-        path.chmod(0o755)
-
-    def run(self, *words: str | Path, seconds: float = 120.0, **more: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end, without a terminal."""
-        return subprocess.run(
-            [str(word) for word in words],
-            cwd=ROOT,
-            env={**self.environment, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-
-    @contextlib.contextmanager
-    def terminal(self, *words: str | Path) -> Iterator[tuple[int, int]]:
-        """Runs a command as its user does, from a shell in the foreground of a terminal. Gives its PID, and the
-        terminal's other end."""
-        ours, theirs = pty.openpty()
-        environment = {name: value for name, value in self.environment.items() if name != MARK}
-        # The shell outlives it: the end of a session's leader is a hangup for all, which would hide what we leave.
-        shell = 'set -m; "$@"; read -r _'
-        with subprocess.Popen(
-            ["setsid", "--ctty", "bash", "-c", shell, "bash", "env", f"{MARK}={self.mark}", *map(str, words)],
-            cwd=ROOT,
-            env=environment,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-        ) as child:
-            os.close(theirs)
-            try:
-                assert wait_until(lambda: marked(self.mark), 10)
-                yield int(Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text()), ours
-            finally:
-                child.kill()
-                self.kill()
-                os.close(ours)
-
-    def kill(self) -> None:
-        """Ends all that was started, as no program can refuse."""
-        for pid in marked(self.mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def programs(self) -> list[str]:
-        """What runs that was started from here."""
-        return [program(pid) for pid in marked(self.mark)]
-
-
-def read(terminal: int, until: str, seconds: float = 30.0) -> str:
-    """What is shown on a terminal, up to some words."""
-    text = b""
-    end = time.monotonic() + seconds
-    while until.encode() not in text:
-        assert time.monotonic() < end, f"expected {until!r} on the terminal and found {text.decode(errors='replace')!r}"
-        if select.select([terminal], [], [], 0.1)[0]:
-            with contextlib.suppress(OSError):
-                text += os.read(terminal, 1 << 16)
-    return text.decode(errors="replace")
 
 
 @pytest.fixture
@@ -250,6 +159,27 @@ def test_a_build_that_is_killed_leaves_nothing_that_looks_whole(host: Host) -> N
     (whole,) = (path for path in commands.iterdir() if path.is_dir())
     assert (whole / "folioscope").read_text() == "whole\n"
     assert not left.exists()
+
+
+def test_a_checkout_gets_what_is_built_of_it(host: Host) -> None:
+    """Two share the directory of builds, and the files of the one that builds later are older."""
+    said = []
+    for name in ("newer", "older", "newer"):
+        place = host.place / name
+        if not place.exists():
+            shutil.copytree(SETUP, place / "vmm" / "setup")
+            (place / "src").mkdir()
+            (place / "Cargo.toml").write_text('[package]\nname = "tried"\nversion = "0.1.0"\nedition = "2021"\n')
+            unused = "let unused = 1; " if name == "older" else ""
+            (place / "src" / "main.rs").write_text(f'fn main() {{ {unused}println!("{name}") }}\n')
+            if name == "older":
+                for path in (place / "Cargo.toml", place / "src" / "main.rs"):
+                    os.utime(path, (0, 0))
+        script = "cd $0 && . vmm/setup/lib.sh && . vmm/setup/toolchain.sh && cargo -q run && "
+        script += 'if cargo -q clippy -- "${CLIPPY_OPTIONS[@]}"; then echo content; else echo discontent; fi'
+        ran = host.run("bash", "-c", script, place, CARGO_TARGET_DIR=str(host.place / "builds"))
+        said.append(ran.stdout.split())
+    assert said == [["newer", "content"], ["older", "discontent"], ["newer", "content"]]
 
 
 def test_the_question_of_sudo_can_be_read_and_answered(host: Host) -> None:

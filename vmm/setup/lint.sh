@@ -6,10 +6,10 @@
 cd "$ROOT"
 
 cargo fmt --all --check
-CARGO_TARGET_DIR=$CACHE/cargo/host cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
+CARGO_TARGET_DIR=$CACHE/cargo/host cargo clippy --quiet --locked --workspace --all-targets --all-features -- "${CLIPPY_OPTIONS[@]}"
 # What exists on arm64 alone: the monitor, and what runs in a guest.
 if [ "$(uname -m)" != aarch64 ]; then
-    CARGO_TARGET_DIR=$CACHE/cargo/lint-arm64 guest_clippy --quiet --locked -p kvm -p folioscope-agent -p folioscope-carrier --all-targets --all-features -- -D warnings
+    CARGO_TARGET_DIR=$CACHE/cargo/lint-arm64 guest_clippy --quiet --locked -p kvm -p folioscope-agent -p folioscope-carrier --all-targets --all-features -- "${CLIPPY_OPTIONS[@]}"
 fi
 python=$("$ROOT/vmm/setup/python.sh")
 "$python" -m ruff check --quiet tests

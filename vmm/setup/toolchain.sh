@@ -11,6 +11,11 @@ MINIMUM_RUST=85 # 1.85: Debian 13's
 ARM64_CC=aarch64-linux-gnu-gcc
 [ "$(uname -m)" != aarch64 ] || ARM64_CC=gcc
 
+export RUSTC_WORKSPACE_WRAPPER=$ROOT/vmm/setup/rustc.sh
+# The same for clippy, which is such a wrapper itself: it looks anew where its arguments are others.
+# shellcheck disable=SC2034 # lint.sh has it
+CLIPPY_OPTIONS=(-D warnings --cfg "checkout=\"$ROOT\"")
+
 rust_minor() { "$1" --version 2>/dev/null | sed -n 's/^rustc 1\.\([0-9]*\)\..*/\1/p'; }
 
 host_rust_ok() {
