@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use protocol::{Channel, LineDecoder, LineError, Message, PORT_NAME};
+use rustix::io::Errno;
+use rustix::termios::{tcdrain, tcgetattr, tcsetattr, ControlModes, OptionalActions};
 
 use crate::sys;
 
@@ -117,21 +119,15 @@ fn second_uart() -> Result<Endpoint, String> {
 fn uart(path: &str) -> Result<Endpoint, String> {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK;
     let fd = sys::open(path, flags).map_err(|failure| failure.to_string())?;
-    // SAFETY: an all-zero termios is filled by tcgetattr before it is used.
-    let mut line: libc::termios = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open and the structure is there.
-    if unsafe { libc::tcgetattr(fd.as_raw_fd(), &mut line) } != 0 {
-        return Err(sys::last_errno(format!("tcgetattr {path}")).to_string());
-    }
-    // SAFETY: the structure is there.
-    unsafe { libc::cfmakeraw(&mut line) };
+    let failed = |call: &str, error: Errno| {
+        sys::errno(error.raw_os_error(), format!("{call} {path}")).to_string()
+    };
+    let mut line = tcgetattr(&fd).map_err(|error| failed("tcgetattr", error))?;
+    line.make_raw();
     // With flow control the driver stops reading when the line discipline is full, and QEMU then
     // holds the host's bytes back; without it, bytes of a long request would be lost.
-    line.c_cflag |= libc::CLOCAL | libc::CREAD | libc::CRTSCTS;
-    // SAFETY: the descriptor is open and the structure is whole.
-    if unsafe { libc::tcsetattr(fd.as_raw_fd(), libc::TCSANOW, &line) } != 0 {
-        return Err(sys::last_errno(format!("tcsetattr {path}")).to_string());
-    }
+    line.control_modes |= ControlModes::CLOCAL | ControlModes::CREAD | ControlModes::CRTSCTS;
+    tcsetattr(&fd, OptionalActions::Now, &line).map_err(|error| failed("tcsetattr", error))?;
     Ok(Endpoint::new(Channel::Uart, fd))
 }
 
@@ -248,8 +244,8 @@ impl Lines {
             self.flush();
         }
         if self.endpoint.kind == Channel::Uart {
-            // SAFETY: the descriptor is open.
-            unsafe { libc::tcdrain(self.endpoint.write.as_raw_fd()) };
+            // What cannot be drained is lost either way.
+            let _ = tcdrain(&self.endpoint.write);
         }
         sys::sleep_ms(20);
     }

@@ -36,7 +36,8 @@ pub fn hello(fixed: &Fixed) -> Hello {
         machine,
         build_id: fs::read(sys_dir.join("kernel/notes"))
             .ok()
-            .and_then(|n| build_id(&n)),
+            .and_then(|notes| protocol::BuildId::from_notes(&notes))
+            .map(|id| id.to_string()),
         cmdline: text(Path::new("/proc/cmdline")).unwrap_or_default(),
         page_size: sys::page_size(),
         cpus: fixed.cpus,
@@ -122,40 +123,11 @@ fn hugetlb(directory: &Path) -> Vec<HugetlbSize> {
         .collect()
 }
 
-/// The GNU build id in a series of ELF notes, in hexadecimal.
-fn build_id(notes: &[u8]) -> Option<String> {
-    const NT_GNU_BUILD_ID: u32 = 3;
-    let word = |bytes: &[u8], at: usize| {
-        let word = bytes.get(at..at + 4)?;
-        Some(u32::from_le_bytes(word.try_into().ok()?))
-    };
-    let mut rest = notes;
-    loop {
-        let (name, length, kind) = (word(rest, 0)?, word(rest, 4)?, word(rest, 8)?);
-        let content = 12 + (name as usize).checked_next_multiple_of(4)?;
-        let end = content.checked_add(length as usize)?;
-        if kind == NT_GNU_BUILD_ID && rest.get(12..16) == Some(b"GNU\0") {
-            let id = rest.get(content..end)?;
-            return Some(id.iter().map(|byte| format!("{byte:02x}")).collect());
-        }
-        rest = rest.get(end.checked_next_multiple_of(4)?..)?;
-    }
-}
-
 /// Release, version and machine.
 fn uname() -> [String; 3] {
-    // SAFETY: an all-zero utsname is a valid one.
-    let mut names: libc::utsname = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there.
-    unsafe { libc::uname(&mut names) };
-    [&names.release, &names.version, &names.machine].map(|field| {
-        let bytes: Vec<u8> = field
-            .iter()
-            .map(|&c| c.to_ne_bytes()[0])
-            .take_while(|&c| c != 0)
-            .collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+    let names = rustix::system::uname();
+    [names.release(), names.version(), names.machine()]
+        .map(|text| text.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -197,26 +169,5 @@ mod tests {
         assert_eq!(found[0].enabled.as_deref(), Some("never"));
         assert_eq!(found[0].shmem_enabled, None);
         assert_eq!(mthp(&dir), []);
-    }
-
-    #[test]
-    fn the_build_id_is_found_behind_other_notes() {
-        let mut notes = Vec::new();
-        let mut note = |name: &[u8], kind: u32, content: &[u8]| {
-            for word in [name.len() as u32, content.len() as u32, kind] {
-                notes.extend_from_slice(&word.to_le_bytes());
-            }
-            for part in [name, content] {
-                notes.extend_from_slice(part);
-                notes.resize(notes.len().next_multiple_of(4), 0);
-            }
-        };
-        note(b"Linux\0", 257, &[1]);
-        note(b"GNU\0", 3, &[0xab, 0x01, 0xff]);
-        assert_eq!(build_id(&notes).as_deref(), Some("ab01ff"));
-        for cut in 0..notes.len() - 1 {
-            assert_eq!(build_id(&notes[..cut]), None, "{cut}");
-        }
-        assert_eq!(build_id(&[0xff; 64]), None);
     }
 }

@@ -2,7 +2,12 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::AsRawFd;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use rustix::process::{setrlimit, setsid, umask, Resource, Rlimit};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::sys;
 
@@ -29,11 +34,11 @@ pub fn set_up() -> Vec<String> {
         match mount(kind, target, options) {
             Ok(()) => mounted.push(target.to_owned()),
             // Not in this kernel, or no place for it in sysfs: the hello says what there is.
-            Err(libc::ENODEV | libc::ENOENT) => {}
-            Err(libc::EBUSY) => mounted.push(target.to_owned()),
-            Err(number) => problems.push(format!(
+            Err(Errno::NODEV | Errno::NOENT) => {}
+            Err(Errno::BUSY) => mounted.push(target.to_owned()),
+            Err(error) => problems.push(format!(
                 "{kind} on {target}: {}",
-                crate::names::errno(number)
+                crate::names::errno(error.raw_os_error())
             )),
         }
     }
@@ -42,61 +47,43 @@ pub fn set_up() -> Vec<String> {
         sys::log(format_args!("cannot mount {problem}"));
     }
     raise_limits();
-    // SAFETY: umask and setsid take no memory.
-    unsafe {
-        libc::umask(0o022);
-        libc::setsid();
-    }
+    umask(Mode::WGRP | Mode::WOTH);
+    let _ = setsid();
     std::env::set_var("PATH", "/bin:/sbin:/usr/bin:/usr/sbin:/usr/local/bin");
     std::env::set_var("HOME", "/root");
     mounted
 }
 
-fn mount(kind: &str, target: &str, options: &str) -> Result<(), i32> {
+fn mount(kind: &str, target: &str, options: &str) -> Result<(), Errno> {
     // In sysfs this fails, and then the mount says why.
     let _ = fs::create_dir_all(target);
-    let c = |text: &str| CString::new(text).expect("the table holds no zero bytes");
-    let (kind, target, options) = (c(kind), c(target), c(options));
-    // SAFETY: all four are strings that end in a zero byte.
-    let result = unsafe {
-        libc::mount(
-            kind.as_ptr(),
-            target.as_ptr(),
-            kind.as_ptr(),
-            0,
-            options.as_ptr().cast(),
-        )
-    };
-    if result == 0 {
-        return Ok(());
-    }
-    Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    let options = CString::new(options).expect("the table holds no zero bytes");
+    rustix::mount::mount(kind, target, kind, MountFlags::empty(), &*options)
 }
 
 /// An initramfs without /dev/console starts init with nothing open; there is one now.
 fn take_console() {
     if let Ok(console) = sys::open("/dev/console", libc::O_RDWR | libc::O_NOCTTY) {
-        for fd in 0..3 {
-            // SAFETY: dup2 takes descriptors alone.
-            unsafe { libc::dup2(console.as_raw_fd(), fd) };
-        }
+        // There is nowhere to say that it fails.
+        let _ = dup2_stdin(&console);
+        let _ = dup2_stdout(&console);
+        let _ = dup2_stderr(&console);
     }
 }
 
 fn raise_limits() {
     let limits = [
-        (libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY),
-        (libc::RLIMIT_NOFILE, 65536),
-        (libc::RLIMIT_CORE, 0),
+        (Resource::Memlock, None),
+        (Resource::Nofile, Some(65536)),
+        (Resource::Core, Some(0)),
     ];
     for (what, value) in limits {
-        let limit = libc::rlimit {
-            rlim_cur: value,
-            rlim_max: value,
+        let limit = Rlimit {
+            current: value,
+            maximum: value,
         };
-        // SAFETY: the structure is there.
-        if unsafe { libc::setrlimit(what, &limit) } != 0 {
-            sys::log(format_args!("{}", sys::last_errno("setrlimit")));
+        if let Err(failure) = sys::done(setrlimit(what, limit), "setrlimit") {
+            sys::log(format_args!("{failure}"));
         }
     }
 }

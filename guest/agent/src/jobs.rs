@@ -1,8 +1,10 @@
 //! Helpers: forked children of the agent that do what may block, and answer through a pipe.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use protocol::{Answer, Failure, Outcome};
+use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::process::{kill_process_group, set_parent_process_death_signal, setpgid, Pid, Signal};
 
 use crate::sys;
 
@@ -17,12 +19,7 @@ pub struct Job {
 impl Job {
     /// Starts a helper that does `work`.
     pub fn start(work: impl FnOnce() -> Result<Outcome, Failure>) -> Result<Self, Failure> {
-        let mut ends = [0; 2];
-        // SAFETY: the array has room for two descriptors.
-        let result = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
-        sys::check(i64::from(result), "pipe2")?;
-        // SAFETY: both are new and nobody else's.
-        let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let (read, write) = sys::done(pipe_with(PipeFlags::CLOEXEC), "pipe2")?;
         // SAFETY: the agent has one thread, so that its copy finds no lock held.
         let pid = unsafe { libc::fork() };
         sys::check(i64::from(pid), "fork")?;
@@ -61,21 +58,20 @@ impl Job {
 
     /// Ends the helper and what it has started.
     pub fn kill(&self) {
-        // SAFETY: kill takes no memory. The helper is not reaped before it is dropped, or its
-        // number is at least its group's, which nothing else can have.
-        unsafe {
-            libc::kill(-self.pid, libc::SIGKILL);
-            libc::kill(self.pid, libc::SIGKILL);
+        // It is not reaped before it is dropped, or its number is at least its group's, which nothing else can have.
+        if let Some(group) = Pid::from_raw(self.pid) {
+            let _ = kill_process_group(group, Signal::KILL);
         }
+        sys::kill(self.pid);
     }
 }
 
 /// The helper's life.
 fn help(answer: &OwnedFd, work: impl FnOnce() -> Result<Outcome, Failure>) -> ! {
+    let _ = setpgid(None, None);
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     // SAFETY: these take no memory but the set, which is there.
     unsafe {
-        libc::setpgid(0, 0);
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
@@ -95,8 +91,7 @@ fn help(answer: &OwnedFd, work: impl FnOnce() -> Result<Outcome, Failure>) -> ! 
             break;
         }
     }
-    // SAFETY: _exit takes any status and does not return.
-    unsafe { libc::_exit(0) }
+    sys::exit(0)
 }
 
 impl AsRawFd for Job {

@@ -1,11 +1,13 @@
 //! Programs of the guest, for the host. Runs in a helper.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 
 use protocol::{Content, Failure, Outcome, ProgramEnd};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::setpriority_process;
 
 use crate::sys;
 
@@ -42,8 +44,7 @@ pub fn like_any_program(command: &mut Command, cpus: &[u32]) {
         // All of these are better left as they are than a reason not to run.
         let _ = sys::set_affinity(&cpus);
         let _ = sys::disable_thp(false);
-        // SAFETY: setpriority takes no memory.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+        let _ = setpriority_process(None, 0);
         Ok(())
     };
     // SAFETY: the process has one thread, so that the closure may do what any code may.
@@ -124,24 +125,18 @@ impl<'a> Output<'a> {
 
 /// Waits until there is something to do; once both outputs are closed, for a moment only.
 fn poll(outputs: &[Output<'_>; 2], stdin: Option<BorrowedFd<'_>>) {
-    let entry = |fd: i32, events| libc::pollfd {
-        fd,
-        events,
-        revents: 0,
+    let open = outputs.iter().filter(|output| output.open);
+    let mut fds: Vec<_> = open
+        .map(|output| PollFd::from_borrowed_fd(output.fd, PollFlags::IN))
+        .collect();
+    let milliseconds = if fds.is_empty() { 1 } else { 20 };
+    fds.extend(stdin.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: milliseconds * 1_000_000,
     };
-    let output = |o: &Output<'_>| entry(if o.open { o.fd.as_raw_fd() } else { -1 }, libc::POLLIN);
-    let mut fds = [
-        output(&outputs[0]),
-        output(&outputs[1]),
-        entry(stdin.map_or(-1, |fd| fd.as_raw_fd()), libc::POLLOUT),
-    ];
-    let timeout = if outputs.iter().any(|o| o.open) {
-        20
-    } else {
-        1
-    };
-    // SAFETY: the array is as long as it says.
-    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
+    // Whatever it says, all are looked at.
+    let _ = rustix::event::poll(&mut fds, Some(&timeout));
 }
 
 #[cfg(test)]

@@ -40,9 +40,9 @@ pub fn spawn(directory: &Path, start: Start<'_>) -> Result<i32, Failure> {
         .stdout(Stdio::null());
     let randomize = start.randomize;
     let set = move || {
-        // SAFETY: neither takes memory. Personality 0xffffffff only asks.
+        let _ = rustix::process::setpriority_process(None, 0);
+        // SAFETY: it takes no memory. Personality 0xffffffff only asks.
         unsafe {
-            libc::setpriority(libc::PRIO_PROCESS, 0, 0);
             if !randomize {
                 let now = libc::personality(0xffff_ffff) as libc::c_ulong;
                 libc::personality(now | libc::ADDR_NO_RANDOMIZE as libc::c_ulong);

@@ -3,10 +3,16 @@
 use std::ffi::CString;
 use std::fmt::Arguments;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use protocol::{Ended, Failure};
+use rustix::fs::{fcntl_getfl, fcntl_setfl, mkfifoat, Mode, OFlags, CWD};
+use rustix::io::Errno;
+use rustix::process::{kill_process, Pid, Signal};
+use rustix::system::{reboot, RebootCommand};
+use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
+use rustix::time::{clock_gettime, ClockId};
 
 use crate::names;
 
@@ -27,18 +33,28 @@ pub fn fail_loudly() {
             sleep_ms(50);
             power_off();
         }
-        // SAFETY: _exit takes any status and does not return.
-        unsafe { libc::_exit(134) }
+        exit(134)
     }));
 }
 
 /// Switches the machine off, or, where that cannot be, lets init end, which is a kernel panic.
 pub fn power_off() -> ! {
-    // SAFETY: sync and reboot take no memory.
-    unsafe {
-        libc::sync();
-        libc::reboot(libc::RB_POWER_OFF);
-        libc::_exit(1)
+    rustix::fs::sync();
+    let _ = reboot(RebootCommand::PowerOff);
+    exit(1)
+}
+
+/// Ends this process alone and at once: what it shares with others, as its output's buffers, is left to them.
+pub fn exit(status: i32) -> ! {
+    // SAFETY: _exit takes any status and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Kills a child that was not reaped, whose number is nobody else's therefore.
+pub fn kill(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // It has ended.
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 
@@ -69,6 +85,11 @@ pub fn io_failure(error: &io::Error, call: impl Into<String>) -> Failure {
     }
 }
 
+/// The result of a system call, as a failure that names it.
+pub fn done<T>(result: rustix::io::Result<T>, call: impl Into<String>) -> Result<T, Failure> {
+    result.map_err(|error| errno(error.raw_os_error(), call))
+}
+
 /// The result of a system call that gives -1 on error.
 pub fn check(result: i64, call: &str) -> Result<i64, Failure> {
     if result == -1 {
@@ -84,93 +105,69 @@ pub fn c_path(path: &str) -> Result<CString, Failure> {
 
 /// `open(2)`, with `O_CLOEXEC`.
 pub fn open(path: &str, flags: i32) -> Result<OwnedFd, Failure> {
-    let c = c_path(path)?;
-    // SAFETY: `c` is a string that ends in a zero byte.
-    let fd = unsafe { libc::open(c.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
-    check(i64::from(fd), &format!("open {path}"))?;
-    // SAFETY: the descriptor is new and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(c_path(path)?, flags, Mode::RUSR | Mode::WUSR);
+    done(opened, format!("open {path}"))
 }
 
 /// `mkfifo(3)`, in place of what is there.
 pub fn make_fifo(path: &Path) -> Result<(), Failure> {
     let text = path.to_string_lossy();
     let _ = std::fs::remove_file(path);
-    let c = c_path(&text)?;
-    // SAFETY: `c` is a string that ends in a zero byte.
-    let result = unsafe { libc::mkfifo(c.as_ptr(), 0o600) };
-    check(i64::from(result), &format!("mkfifo {text}")).map(drop)
+    let made = mkfifoat(CWD, c_path(&text)?, Mode::RUSR | Mode::WUSR);
+    done(made, format!("mkfifo {text}"))
 }
 
 /// Makes reads and writes of a descriptor return at once.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) {
-    // SAFETY: fcntl with these commands takes no memory.
-    unsafe {
-        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
-        libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK);
-    }
+    // It can fail only for what is no descriptor.
+    let _ = fcntl_getfl(fd).and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK));
 }
 
 /// `read(2)`; `None` when nothing is there now.
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-    // SAFETY: the buffer is as long as it says.
-    let n = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
-    later(n)
+    later(rustix::io::read(fd, buffer))
 }
 
 /// `write(2)`; `None` when nothing can be taken now.
 pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {
-    // SAFETY: the bytes are as many as it says.
-    let n = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
-    later(n)
+    later(rustix::io::write(fd, bytes))
 }
 
-fn later(n: isize) -> io::Result<Option<usize>> {
-    match usize::try_from(n) {
+fn later(result: rustix::io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
         Ok(n) => Ok(Some(n)),
-        Err(_) => match io::Error::last_os_error() {
-            e if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => Ok(None),
-            e => Err(e),
-        },
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// The CPUs that a process may run on.
 pub fn affinity(pid: i32) -> Vec<u32> {
-    // SAFETY: an all-zero cpu_set_t is an empty one.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is as large as it says.
-    let result = unsafe { libc::sched_getaffinity(pid, size_of::<libc::cpu_set_t>(), &mut set) };
-    if result != 0 {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(pid)) else {
         return vec![0];
-    }
-    (0..libc::CPU_SETSIZE as u32)
-        // SAFETY: the number is below CPU_SETSIZE.
-        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu as usize, &set) })
+    };
+    (0..CpuSet::MAX_CPU as u32)
+        .filter(|&cpu| set.is_set(cpu as usize))
         .collect()
 }
 
 /// Lets this process run on these CPUs alone.
 pub fn set_affinity(cpus: &[u32]) -> Result<(), Failure> {
-    // SAFETY: an all-zero cpu_set_t is an empty one.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let mut set = CpuSet::new();
     for &cpu in cpus {
-        if cpu >= libc::CPU_SETSIZE as u32 {
+        if cpu as usize >= CpuSet::MAX_CPU {
             return Err(errno(libc::EINVAL, "sched_setaffinity"));
         }
-        // SAFETY: the number is below CPU_SETSIZE.
-        unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+        set.set(cpu as usize);
     }
-    // SAFETY: the set is as large as it says.
-    let result = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
-    check(i64::from(result), "sched_setaffinity").map(drop)
+    done(sched_setaffinity(None, &set), "sched_setaffinity")
 }
 
 /// `prctl(PR_SET_THP_DISABLE)`. It is inherited by fork and exec.
 pub fn disable_thp(on: bool) -> Result<(), Failure> {
-    // SAFETY: this option takes numbers alone.
-    let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, libc::c_ulong::from(on), 0, 0, 0) };
-    check(i64::from(result), "prctl PR_SET_THP_DISABLE").map(drop)
+    let result = rustix::thread::disable_transparent_huge_pages(on);
+    done(result, "prctl PR_SET_THP_DISABLE")
 }
 
 /// How a process ended, from its wait status.
@@ -195,20 +192,15 @@ pub fn page_size() -> u64 {
 
 /// Milliseconds since the kernel started.
 pub fn uptime_ms() -> u64 {
-    clock(libc::CLOCK_BOOTTIME) / 1_000_000
+    clock(ClockId::Boottime) / 1_000_000
 }
 
 /// Nanoseconds of a clock that never jumps.
 pub fn now_ns() -> u64 {
-    clock(libc::CLOCK_MONOTONIC)
+    clock(ClockId::Monotonic)
 }
 
-fn clock(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the structure is there.
-    unsafe { libc::clock_gettime(clock, &mut time) };
+fn clock(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -21,6 +21,7 @@
 
 pub mod carrier;
 
+mod build_id;
 mod codec;
 mod command;
 mod content;
@@ -32,6 +33,7 @@ mod order;
 mod outcome;
 mod pattern;
 
+pub use build_id::BuildId;
 pub use codec::{encode, LineDecoder, LineError, TooLong, MAX_LINE};
 pub use command::{Command, ProcessId, MAX_PAGEMAP_PAGES, MAX_READ};
 pub use content::{Content, ContentError};

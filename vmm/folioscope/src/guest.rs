@@ -24,9 +24,6 @@ use crate::options::GuestOptions;
 use crate::voice::Voice;
 use crate::Error;
 
-/// What an operation may take, unless its caller says otherwise.
-pub const DEADLINE: Duration = Duration::from_secs(20);
-
 /// A guest that runs and obeys.
 #[derive(Debug)]
 pub struct Guest {
@@ -35,6 +32,8 @@ pub struct Guest {
     hello: Hello,
     scratch: PathBuf,
     ready_after: Duration,
+    /// What a command may take, unless its caller says otherwise.
+    deadline: Duration,
     /// Whether the kernel folds at all, where that can be told.
     contpte: Option<bool>,
     next_nonce: u64,
@@ -101,6 +100,7 @@ impl Guest {
             hello,
             scratch,
             ready_after,
+            deadline: Duration::from_secs(options.deadline),
             contpte: None,
             next_nonce: nonce,
             held: BTreeMap::new(),
@@ -147,7 +147,7 @@ impl Guest {
             input: None,
             process: None,
         };
-        match self.command(command, DEADLINE) {
+        match self.command(command, self.deadline) {
             Ok(Outcome::Program(ended)) => Ok(match ended.how {
                 protocol::Ended::Exit { status: 0 } => Some(true),
                 protocol::Ended::Exit { status: 1 } => Some(false),
@@ -191,6 +191,12 @@ impl Guest {
     pub fn unheard(&self) -> Option<String> {
         let why = self.link.machine.console().log_error()?;
         Some(format!("what the kernel reports of itself (V1) was not judged: the console's log is incomplete: {why}"))
+    }
+
+    /// What a command may take, unless its caller says otherwise.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Where the console's and the channel's logs are.
@@ -262,7 +268,7 @@ impl Guest {
     /// # Errors
     /// As [`Guest::command`].
     pub fn op(&mut self, process: ProcessId, op: Operation) -> Result<Outcome, Error> {
-        self.command(Command::Op { process, op }, DEADLINE)
+        self.command(Command::Op { process, op }, self.deadline)
     }
 
     /// Starts a workload process.
@@ -276,7 +282,7 @@ impl Guest {
                 cpu: None,
                 randomize: false,
             },
-            DEADLINE,
+            self.deadline,
         )? {
             Outcome::Spawned(spawned) => {
                 self.names.insert(spawned.process, name.into());
@@ -302,7 +308,7 @@ impl Guest {
             process,
             create: false,
         };
-        self.command(command, DEADLINE).map(drop)
+        self.command(command, self.deadline).map(drop)
     }
 
     /// Reads a file that is text; `None` where it cannot be opened.
@@ -316,7 +322,7 @@ impl Guest {
             offset: 0,
             max: None,
         };
-        match self.command(command, DEADLINE) {
+        match self.command(command, self.deadline) {
             Ok(Outcome::File(file)) => Ok(file.content.text().map(str::to_owned)),
             Ok(other) => Err(unexpected("read_file", &other)),
             Err(Error::Guest { .. }) => Ok(None),

@@ -114,6 +114,9 @@ pub struct GuestOptions {
     /// Seconds that the guest may take until its agent speaks
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub boot_timeout: u64,
+    /// Seconds that the guest may take for one command, before it is taken to hang: more where this host is slow
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub deadline: u64,
     /// Where logs and bundles go
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,

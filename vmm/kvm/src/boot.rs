@@ -23,10 +23,10 @@ use std::path::Path;
 use linux::image::Header;
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::config::GRAIN;
 use crate::layout::RAM;
 use crate::memory::Ram;
 use crate::{Config, KvmError};
+use machine::host::GRAIN;
 
 /// The largest page, on which an initrd starts.
 const PAGE: u64 = 64 << 10;

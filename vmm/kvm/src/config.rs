@@ -1,19 +1,13 @@
 //! What to boot, and whether that makes sense.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 
+use machine::host::{self, quoted, GRAIN, LEAST_MEMORY};
 use machine::{ConfigError, MachineError};
 
 use crate::layout::MOST_CPUS;
 use crate::KvmError;
-
-const MIB: u64 = 1 << 20;
-/// Less than this, and neither kernel nor initrd find room.
-const LEAST_MEMORY: u64 = 64 * MIB;
-/// Memory starts and ends on such a block, so that a PMD can map it.
-pub(crate) const GRAIN: u64 = 2 * MIB;
 
 /// A guest to boot on KVM.
 #[derive(Clone, Debug)]
@@ -57,7 +51,7 @@ impl Config {
 
     /// Finds what no machine could be started with, before anything is.
     pub fn validate(&self) -> Result<(), MachineError> {
-        let (bytes, most) = (self.memory_bytes, host_memory());
+        let (bytes, most) = (self.memory_bytes, host::memory_bytes());
         if !(LEAST_MEMORY..=most).contains(&bytes) {
             let least = LEAST_MEMORY;
             return Err(ConfigError::MemorySize { bytes, least, most }.into());
@@ -75,66 +69,32 @@ impl Config {
         if self.cmdline.contains('\0') {
             return Err(ConfigError::ZeroByte("kernel's command line").into());
         }
-        let head = read_at_start("kernel", &self.kernel, 64)?;
-        let magic = head.get(56..60).unwrap_or_default();
-        if magic != b"ARM\x64" {
-            let (path, found) = (self.kernel.clone(), magic.to_vec());
-            return Err(ConfigError::NotAnImage { path, found }.into());
-        }
+        host::check_image(&self.kernel)?;
         if let Some(initrd) = &self.initrd {
-            read_at_start("initrd", initrd, 1)?;
+            host::check_initrd(initrd)?;
         }
         Ok(())
     }
 
     /// How to start the same machine by hand, as a shell command.
     pub fn command_line(&self) -> String {
-        let mut words = vec!["folioscope boot --machine kvm".to_owned()];
-        let mut option =
-            |name: &str, value: &str| words.push(format!("--{name} {}", quoted(value)));
-        option("kernel", &self.kernel.to_string_lossy());
+        let mut words: Vec<OsString> = ["folioscope", "boot", "--machine", "kvm"]
+            .map(OsString::from)
+            .into();
+        words.extend(["--kernel".into(), self.kernel.clone().into()]);
         if let Some(initrd) = &self.initrd {
-            option("initrd", &initrd.to_string_lossy());
+            words.extend(["--initrd".into(), initrd.into()]);
         }
-        option("cpus", &self.smp.to_string());
-        option("memory", &format!("{}K", self.memory_bytes / 1024));
+        let memory = format!("{}K", self.memory_bytes / 1024);
+        words.extend(["--cpus".into(), self.smp.to_string().into()]);
+        words.extend(["--memory".into(), memory.into()]);
         if self.hugepages {
-            words.push("--hugepages".to_owned());
+            words.push("--hugepages".into());
         }
-        let mut option =
-            |name: &str, value: &str| words.push(format!("--{name} {}", quoted(value)));
         // Last, as with QEMU: it is the longest.
-        option("append", &self.cmdline);
-        words.join(" ")
+        words.extend(["--append".into(), self.cmdline.clone().into()]);
+        quoted(words.iter().map(OsString::as_os_str))
     }
-}
-
-/// A word as a shell reads it.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
-fn read_at_start(what: &'static str, path: &Path, bytes: u64) -> Result<Vec<u8>, ConfigError> {
-    let mut head = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(bytes).read_to_end(&mut head))
-        .map_err(|source| ConfigError::Unreadable {
-            what,
-            path: path.to_owned(),
-            source,
-        })?;
-    Ok(head)
-}
-
-/// All memory of the host in bytes.
-fn host_memory() -> u64 {
-    let all = rustix::system::sysinfo();
-    all.totalram.saturating_mul(u64::from(all.mem_unit))
 }
 
 #[cfg(test)]

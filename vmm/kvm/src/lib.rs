@@ -6,7 +6,8 @@
 //!    |- boot, fdt      what is in RAM at the start: kernel, initrd, device tree
 //!    |- Vm (vm, gic)   KVM's machine: memory slot, CPUs, interrupt controller
 //!    |- Vcpu (vcpu)    a thread for each CPU: KVM_RUN, and what KVM leaves to us
-//!    |- Gate (gate)    how the CPUs are brought to stand still
+//!    |- Parking          how the CPUs are brought to stand still
+//!    |- Board            how the devices come to the bus
 //!    |- device, io     UARTs and virtio-console, and the thread that waits for their streams
 //!    `- seccomp        the system calls of all these threads
 //! ```
@@ -28,13 +29,15 @@ mod exits;
 mod memory;
 
 #[cfg(target_arch = "aarch64")]
-mod gate;
+mod board;
 #[cfg(target_arch = "aarch64")]
 mod gic;
 #[cfg(target_arch = "aarch64")]
 mod io;
 #[cfg(target_arch = "aarch64")]
 mod machine;
+#[cfg(target_arch = "aarch64")]
+mod parking;
 #[cfg(target_arch = "aarch64")]
 mod registers;
 #[cfg(target_arch = "aarch64")]

@@ -8,9 +8,9 @@ use snapshot::{Mapping, Memory, MemoryError, Range, Region};
 use stage1::PhysicalAddress;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-use crate::config::GRAIN;
 use crate::layout::RAM;
 use crate::KvmError;
+use machine::host::GRAIN;
 
 /// The guest's RAM. Clones are of the same memory.
 ///

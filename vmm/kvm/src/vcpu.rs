@@ -1,6 +1,8 @@
 //! The thread of a CPU: into the guest, and out again for what KVM leaves to us.
 
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use kvm_bindings::{
     KVM_EXIT_ARM_NISV, KVM_SYSTEM_EVENT_CRASH, KVM_SYSTEM_EVENT_RESET, KVM_SYSTEM_EVENT_SHUTDOWN,
@@ -9,8 +11,8 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 
 use crate::device::Bus;
 use crate::exits::{Counts, Reason};
-use crate::gate::{End, Gate};
 use crate::layout::{DOORBELL, DOORBELL_BYTES};
+use crate::parking::{End, Parking};
 use crate::registers::Registers;
 use crate::seccomp::Filter;
 
@@ -19,21 +21,21 @@ use crate::seccomp::Filter;
 pub(crate) struct Vcpu {
     pub(crate) index: usize,
     pub(crate) fd: VcpuFd,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) parking: Arc<Parking>,
     pub(crate) bus: Arc<Bus>,
     pub(crate) counts: Arc<Counts>,
 }
 
 impl Vcpu {
-    /// The body of the thread: runs the CPU until it is told to end. The gate is closed at first.
+    /// The body of the thread: runs the CPU until it is told to end. It begins parked.
     pub(crate) fn run(mut self, filter: Option<&Filter>) {
-        let gate = Arc::clone(&self.gate);
-        let membership = gate.join(self.index);
+        let parking = Arc::clone(&self.parking);
+        let membership = parking.join(self.index);
         if let Some(Err(error)) = filter.map(Filter::install) {
-            gate.set_end(End::Lost(error.to_string()));
+            parking.set_end(End::Lost(error.to_string()));
         }
         let registers = |fd: &VcpuFd, cpu| Registers { fd, cpu }.read();
-        while membership.stand(|| registers(&self.fd, self.index)) {
+        while membership.park(|| registers(&self.fd, self.index)) {
             loop {
                 let reason = self.enter();
                 self.counts.add(reason);
@@ -71,7 +73,7 @@ impl Vcpu {
             VcpuExit::MmioWrite(address, data) if doorbell(address) => {
                 // After a ring that was waited for the next KVM_RUN finishes the store and returns at
                 // once: the guest stands behind it.
-                self.gate.ring(self.index, number(data));
+                self.parking.ring(self.index, number(data));
                 Reason::Doorbell
             }
             VcpuExit::MmioWrite(address, data) => match self.bus.write(address, data) {
@@ -80,9 +82,9 @@ impl Vcpu {
             },
             VcpuExit::SystemEvent(kind, _) => {
                 match kind {
-                    KVM_SYSTEM_EVENT_SHUTDOWN => self.gate.set_end(End::Ended { reset: false }),
-                    KVM_SYSTEM_EVENT_RESET => self.gate.set_end(End::Ended { reset: true }),
-                    KVM_SYSTEM_EVENT_CRASH => self.gate.set_end(End::Crashed),
+                    KVM_SYSTEM_EVENT_SHUTDOWN => self.parking.set_end(End::Ended { reset: false }),
+                    KVM_SYSTEM_EVENT_RESET => self.parking.set_end(End::Ended { reset: true }),
+                    KVM_SYSTEM_EVENT_CRASH => self.parking.set_end(End::Crashed),
                     _ => return self.lost(&format!("system event {kind} was not asked for")),
                 }
                 Reason::SystemEvent
@@ -117,7 +119,7 @@ impl Vcpu {
         };
         let pc = registers.pc().map_or("?".into(), |pc| format!("{pc:#x}"));
         let what = format!("CPU {} stopped at PC {pc}: {why}", self.index);
-        self.gate.set_end(End::Lost(what));
+        self.parking.set_end(End::Lost(what));
         Reason::Other
     }
 }
@@ -133,4 +135,22 @@ fn number(data: &[u8]) -> u64 {
         *to = *from;
     }
     u64::from_le_bytes(bytes)
+}
+
+/// How long a thread of ours has had a processor, in nanoseconds; 0 where that cannot be told.
+pub(crate) fn ran_ns_of(thread: &JoinHandle<()>) -> u64 {
+    let mut clock = 0;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: nobody has joined the thread, as its handle is here, so its id is valid; both are written to.
+    let read = unsafe {
+        libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut clock) == 0
+            && libc::clock_gettime(clock, &mut time) == 0
+    };
+    match read {
+        true => time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64,
+        false => 0,
+    }
 }

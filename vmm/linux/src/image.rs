@@ -92,7 +92,7 @@ pub enum ImageError {
 }
 
 /// "ARM\x64" at offset 56.
-const MAGIC: [u8; 4] = *b"ARM\x64";
+pub const MAGIC: [u8; 4] = *b"ARM\x64";
 const HEADER_SIZE: usize = 64;
 /// Bytes that tell what a file is.
 const HEAD: u64 = 4096;

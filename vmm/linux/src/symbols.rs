@@ -4,12 +4,12 @@
 //! Only the symbol and string tables and the notes are read; of a 200 MB vmlinux with DWARF that
 //! is a few MB.
 
-use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
 use object::{Endianness, Object, ReadCache};
+pub use protocol::BuildId;
 
 use crate::kallsyms::Table;
 
@@ -25,10 +25,6 @@ pub struct Symbols {
     /// Indices into `by_address`, by name.
     by_name: Vec<u32>,
 }
-
-/// A GNU build id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildId(pub Vec<u8>);
 
 /// Why symbols cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -85,46 +81,6 @@ pub enum SymbolsError {
     },
 }
 
-impl fmt::Display for BuildId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl BuildId {
-    /// Reads hexadecimal digits, as the guest reports them.
-    pub fn parse(text: &str) -> Option<BuildId> {
-        let text = text.trim();
-        if text.is_empty() || text.len() % 2 != 0 || !text.is_ascii() {
-            return None;
-        }
-        (0..text.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
-            .collect::<Option<_>>()
-            .map(BuildId)
-    }
-
-    /// Finds the build id in ELF notes, the bytes of the guest's `/sys/kernel/notes`.
-    pub fn from_notes(notes: &[u8]) -> Option<BuildId> {
-        let word = |at: usize| {
-            let bytes = notes.get(at..at + 4)?;
-            Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
-        };
-        let mut at = 0;
-        loop {
-            let (name_size, size, kind) = (word(at)?, word(at + 4)?, word(at + 8)?);
-            let name = notes.get(at + 12..)?.get(..name_size)?;
-            let start = (at + 12 + name_size).next_multiple_of(4);
-            let description = notes.get(start..)?.get(..size)?;
-            if name == b"GNU\0" && kind == 3 {
-                return Some(BuildId(description.to_vec()));
-            }
-            at = (start + size).next_multiple_of(4);
-        }
-    }
-}
-
 impl Symbols {
     /// Reads the symbols of the vmlinux at `path`.
     pub fn open(path: &Path) -> Result<Symbols, SymbolsError> {
@@ -139,7 +95,7 @@ impl Symbols {
         path: &Path,
         data: R,
     ) -> Result<Symbols, SymbolsError> {
-        let not_elf = |what: &dyn fmt::Display| SymbolsError::NotElf {
+        let not_elf = |what: &dyn std::fmt::Display| SymbolsError::NotElf {
             path: path.to_owned(),
             what: what.to_string(),
         };

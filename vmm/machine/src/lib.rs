@@ -19,6 +19,7 @@
 pub mod qemu;
 
 pub mod channel;
+pub mod host;
 pub mod process;
 pub mod stream;
 

@@ -98,10 +98,10 @@ fn settle(cpu: u32) {
     // Its own memory and that of its helpers must not show in the machine's counters of large
     // folios. What it starts for the host switches them on again.
     let _ = sys::disable_thp(true);
+    let _ = rustix::process::setpriority_process(None, -20);
     // SAFETY: the handler does nothing, and the set is filled before it is used. SIGCHLD is let
     // through while the loop waits, and only then.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, -20);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_child as *const () as usize;
         libc::sigaction(libc::SIGCHLD, &action, std::ptr::null_mut());
@@ -266,8 +266,7 @@ impl Server {
     fn end(&mut self) -> ! {
         self.lines.drain();
         for pid in self.processes.iter().filter_map(|p| p.pid) {
-            // SAFETY: kill takes no memory; the pid is a child's that was not reaped.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
+            sys::kill(pid);
         }
         for (_, job) in &self.jobs {
             job.kill();

@@ -68,8 +68,7 @@ impl Server {
                 sys::log(format_args!("the host wants a kernel panic"));
                 let _ = std::fs::write("/proc/sysrq-trigger", "c");
                 // A kernel without sysrq panics when its init ends.
-                // SAFETY: _exit takes any status and does not return.
-                unsafe { libc::_exit(1) }
+                sys::exit(1)
             }
             other => self.help(pending, other),
         }
@@ -241,8 +240,7 @@ impl Server {
                 doing: format!("{id} was killed already"),
             });
         }
-        // SAFETY: kill takes no memory; the pid is a child's that was not reaped.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
+        sys::kill(pid);
         process.killed = Some(Some(pending));
         Ok(None)
     }

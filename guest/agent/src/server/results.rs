@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use protocol::{Answer, Ended, Event, Failure, Message, Outcome, ProcessId};
+use rustix::process::{wait, WaitOptions};
 
 use super::{For, Server, UNKNOWN};
 use crate::checkpoint::{self, Announced};
@@ -211,13 +212,10 @@ impl Server {
     /// Reaps what has ended, whoever's child it was: orphans are init's.
     pub(super) fn reap(&mut self) {
         loop {
-            let mut status = 0;
-            // SAFETY: the status is there.
-            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
-            if pid <= 0 {
+            let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) else {
                 return;
-            }
-            let how = sys::ended(status);
+            };
+            let (pid, how) = (pid.as_raw_pid(), sys::ended(status.as_raw()));
             if let Some(id) = self.processes.with_pid(pid) {
                 self.ended(id, how);
             } else if self.unknown.len() < UNKNOWN && self.is_forking() {
@@ -289,10 +287,9 @@ impl Server {
                         gathering.push(process.id);
                     }
                     Kind::Start => {
-                        // SAFETY: kill takes no memory; the pid is a child's that was not reaped.
-                        process
-                            .pid
-                            .map(|pid| unsafe { libc::kill(pid, libc::SIGKILL) });
+                        if let Some(pid) = process.pid {
+                            sys::kill(pid);
+                        }
                     }
                     _ => {}
                 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use verdict::voice::Spoken;
 use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 
+use super::failure::Failure;
 use crate::guest::Guest;
 use crate::rows::{rows, Row};
 use crate::stage::{Area, Played};
@@ -301,105 +302,4 @@ pub struct MachineAnswer {
     pub console: String,
     /// From starting the machine to the agent's first line, in seconds.
     pub ready_after_s: f64,
-}
-
-/// Why a request was not done.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Failure {
-    /// What kind of failure it is.
-    pub kind: Kind,
-    /// One sentence.
-    pub message: String,
-    /// What the guest's agent answered, where it is the one that says no.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub guest: Option<protocol::Failure>,
-    /// Whether the guest is no longer to be used.
-    pub lost: bool,
-}
-
-/// Kinds of failures. The guest's own have the names that they have in the agent's protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// The guest's kernel refused.
-    Errno,
-    /// An access to memory raised a signal in the workload process, which lives on.
-    Signal,
-    /// It did not end in time.
-    Deadline,
-    /// The workload process is gone.
-    ProcessLost,
-    /// The process is at work on something else, or waits at a checkpoint.
-    Busy,
-    /// The request makes no sense.
-    BadRequest,
-    /// The checkpoint could not be had cleanly.
-    Checkpoint,
-    /// The answer does not fit in a line.
-    TooLarge,
-    /// The agent itself is at fault.
-    Internal,
-    /// The guest is gone, or hangs.
-    Lost,
-    /// The guest did not come up.
-    Boot,
-    /// It could not be read or judged.
-    NotJudged,
-}
-
-impl From<&protocol::Failure> for Kind {
-    fn from(failure: &protocol::Failure) -> Self {
-        use protocol::Failure as F;
-        match failure {
-            F::Errno { .. } => Self::Errno,
-            F::Signal { .. } => Self::Signal,
-            F::Deadline { .. } => Self::Deadline,
-            F::ProcessLost { .. } => Self::ProcessLost,
-            F::Busy { .. } => Self::Busy,
-            F::BadRequest { .. } => Self::BadRequest,
-            F::Checkpoint { .. } => Self::Checkpoint,
-            F::TooLarge { .. } => Self::TooLarge,
-            F::Internal { .. } => Self::Internal,
-        }
-    }
-}
-
-impl From<&Error> for Failure {
-    fn from(error: &Error) -> Self {
-        let guest = match error {
-            Error::Guest { failure, .. } => Some(failure.clone()),
-            _ => None,
-        };
-        let kind = match (&guest, error) {
-            (Some(failure), _) => Kind::from(failure),
-            (None, Error::Input(_)) => Kind::BadRequest,
-            _ if error.lost() => Kind::Lost,
-            _ => Kind::NotJudged,
-        };
-        Self {
-            kind,
-            message: error.to_string(),
-            guest,
-            lost: error.lost(),
-        }
-    }
-}
-
-impl Failure {
-    /// A guest that did not come up.
-    #[must_use]
-    pub fn boot(error: &Error) -> Self {
-        Self {
-            kind: Kind::Boot,
-            message: error.to_string(),
-            guest: None,
-            lost: true,
-        }
-    }
-
-    /// A line that is no request.
-    #[must_use]
-    pub fn bad_request(why: String) -> Self {
-        Self::from(&Error::Input(why))
-    }
 }

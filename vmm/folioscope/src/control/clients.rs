@@ -14,7 +14,8 @@ use std::time::Duration;
 use protocol::{Command, Operation, ProcessId};
 use serde::Serialize;
 
-use super::answer::{errors, Answer, Came, Failure, Greeting, Ready, Report};
+use super::answer::{errors, Answer, Came, Greeting, Ready, Report};
+use super::failure::Failure;
 use super::keep::keep;
 use super::line;
 use super::obey::obey;

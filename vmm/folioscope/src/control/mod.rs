@@ -16,6 +16,7 @@
 
 mod answer;
 mod clients;
+mod failure;
 mod keep;
 mod line;
 mod obey;
@@ -23,8 +24,9 @@ mod request;
 mod translate;
 mod word;
 
-pub use answer::{Answer, Failure, Greeting, Kind, Ready};
+pub use answer::{Answer, Greeting, Ready};
 pub use clients::{json, listen, serve, Server};
+pub use failure::{Failure, Kind};
 pub use keep::{bundle, keep};
 pub use request::{Call, Request};
 pub use word::Word;

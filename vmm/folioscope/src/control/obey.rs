@@ -14,7 +14,7 @@ use super::keep::bundle;
 use super::request::{Call, Judge, JudgeKernel, LookAt, RawPoke, Save, Snapshot, Tour, Words};
 use super::translate::translate;
 use crate::boot;
-use crate::guest::{Guest, Poke, DEADLINE};
+use crate::guest::{Guest, Poke};
 use crate::look::{look, look_again, look_held, look_held_again, look_whole};
 use crate::rows;
 use crate::stage::{allow_allocations, fail_allocations, Stage};
@@ -139,7 +139,7 @@ fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> 
 
 /// Takes a process, by its pid or the only one, through a checkpoint into a file: both halves and the records.
 fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
-    let outcome = guest.command(Command::Processes {}, DEADLINE)?;
+    let outcome = guest.command(Command::Processes {}, guest.deadline())?;
     let protocol::Outcome::Processes { processes } = outcome else {
         return Err(crate::guest::unexpected("processes", &outcome));
     };

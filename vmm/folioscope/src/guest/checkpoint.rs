@@ -8,7 +8,7 @@ use protocol::{Command, Outcome, ProcessId};
 use snapshot::{Checkpoint, Cpu, Memory, Process, Snapshot};
 use stage1::PhysMemory;
 
-use super::{unexpected, Guest, Poke, DEADLINE};
+use super::{unexpected, Guest, Poke};
 use crate::Error;
 
 /// The registers that hold the nonce and the pid at a checkpoint.
@@ -31,7 +31,7 @@ impl Guest {
                 nonce,
                 smaps: true,
             },
-            DEADLINE,
+            self.deadline,
         )?;
         let Outcome::Checkpoint(checkpoint) = outcome else {
             return Err(unexpected("checkpoint", &outcome));
@@ -65,7 +65,7 @@ impl Guest {
     /// As [`Guest::command`].
     pub fn release(&mut self, process: ProcessId) -> Result<(), Error> {
         self.held.remove(&process);
-        self.command(Command::Release { process }, DEADLINE)
+        self.command(Command::Release { process }, self.deadline)
             .map(drop)
     }
 
@@ -218,7 +218,7 @@ impl Guest {
                 process: other,
                 smaps: true,
             };
-            let outcome = match self.command(command, DEADLINE) {
+            let outcome = match self.command(command, self.deadline) {
                 // It has ended meanwhile.
                 Err(Error::Guest { .. }) => {
                     self.roots.remove(&other);

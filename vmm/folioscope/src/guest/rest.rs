@@ -7,7 +7,7 @@ use snapshot::Cpu;
 use stage1::{Half, Regime};
 use verdict::Step;
 
-use super::{checkpoint, unexpected, Guest, DEADLINE};
+use super::{checkpoint, unexpected, Guest};
 use crate::hang;
 use crate::Error;
 
@@ -27,7 +27,7 @@ impl Guest {
         if !self.stuck.contains_key(&process) {
             return Ok(None);
         }
-        let outcome = self.command(Command::Processes {}, DEADLINE)?;
+        let outcome = self.command(Command::Processes {}, self.deadline)?;
         let Outcome::Processes { processes } = outcome else {
             return Err(unexpected("processes", &outcome));
         };

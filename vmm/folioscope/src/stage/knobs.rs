@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use protocol::{Command, Operation, Outcome, ProcessId};
 
 use super::{Stage, StageResult, THP};
-use crate::guest::DEADLINE;
 use crate::Error;
 
 /// Bytes of the swap area; zram takes memory only for what is in it.
@@ -46,7 +45,7 @@ impl Stage<'_> {
             offset: 0,
             max: None,
         };
-        match self.guest.command(read, DEADLINE) {
+        match self.guest.command(read, self.guest.deadline()) {
             Ok(_) => Ok(true),
             Err(Error::Guest { failure, .. }) => Ok(failure.errno() != Some("ENOENT")),
             Err(error) => Err(error),
@@ -89,12 +88,13 @@ impl Stage<'_> {
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Command(command) => {
-                    self.guest.command(command, DEADLINE)?;
+                    self.guest.command(command, self.guest.deadline())?;
                 }
                 Undo::Operation(op) => {
                     let process = self.guest.spawn("tour")?.process;
                     self.guest.op(process, op)?;
-                    self.guest.command(Command::Kill { process }, DEADLINE)?;
+                    self.guest
+                        .command(Command::Kill { process }, self.guest.deadline())?;
                 }
             }
         }
@@ -160,7 +160,7 @@ impl Stage<'_> {
             path: DEVICE.into(),
             format: true,
         };
-        self.guest.command(on, DEADLINE)?;
+        self.guest.command(on, self.guest.deadline())?;
         self.undo.push(Undo::Command(Command::SwapOff {
             path: DEVICE.into(),
         }));
@@ -268,7 +268,7 @@ impl Stage<'_> {
                 process: None,
             }
         };
-        match self.guest.command(remount(option), DEADLINE)? {
+        match self.guest.command(remount(option), self.guest.deadline())? {
             Outcome::Program(end) if matches!(end.how, protocol::Ended::Exit { status: 0 }) => {
                 self.undo.push(Undo::Command(remount("huge=never")));
                 Ok(true)

@@ -14,7 +14,7 @@ use seccompiler::{
 };
 use vmm_sys_util::signal::register_signal_handler;
 
-use crate::gate::kick_signal;
+use crate::parking::kick_signal;
 use crate::KvmError;
 
 /// `KVM_RUN`.

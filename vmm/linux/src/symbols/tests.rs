@@ -103,19 +103,6 @@ fn the_running_kernel_is_recognised() {
     assert!(symbols.matches(&ours).is_ok());
     let error = symbols.matches(&BuildId(vec![1; 20])).unwrap_err();
     assert!(error.to_string().contains(&"01".repeat(20)), "{error}");
-    // The guest's /sys/kernel/notes: another note first, then the build id.
-    let mut notes = Vec::new();
-    for word in [6u32, 4, 1] {
-        notes.extend(word.to_le_bytes());
-    }
-    notes.extend(b"Linux\0\0\0abcd");
-    for word in [4u32, 3, 3] {
-        notes.extend(word.to_le_bytes());
-    }
-    notes.extend(b"GNU\0\x01\x02\x03\0");
-    assert_eq!(BuildId::from_notes(&notes), Some(BuildId(vec![1, 2, 3])));
-    assert_eq!(BuildId::from_notes(&notes[..30]), None);
-    assert_eq!(BuildId::parse("abc"), None);
 }
 
 #[test]

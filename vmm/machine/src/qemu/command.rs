@@ -103,23 +103,10 @@ impl Arguments {
     }
 }
 
-/// The command as a shell would read it.
-pub(crate) fn quoted<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> String {
-    let word = |word: &OsStr| {
-        let text = word.to_string_lossy();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
-        if !text.is_empty() && text.chars().all(plain) {
-            text.into_owned()
-        } else {
-            format!("'{}'", text.replace('\'', r"'\''"))
-        }
-    };
-    words.into_iter().map(word).collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::quoted;
 
     fn line(smp: u32, nodes: usize) -> String {
         let mut config = Config::new("/k/Image", "/tmp");

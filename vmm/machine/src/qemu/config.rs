@@ -1,22 +1,15 @@
 //! What to boot, and whether that makes sense.
 
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use crate::host::{self, check_image, check_initrd};
 use crate::ConfigError;
 
 /// The most CPUs that QEMU's `virt` machine takes with a GICv3.
 pub const MOST_CPUS: u32 = 512;
 /// The most NUMA nodes that QEMU takes.
 pub const MOST_NODES: u32 = 128;
-
-const MIB: u64 = 1 << 20;
-/// Less than this, and neither kernel nor initrd find room.
-const LEAST_MEMORY: u64 = 64 * MIB;
-/// A node's memory starts and ends on such a block, so that a PMD can map it.
-const GRAIN: u64 = 2 * MIB;
 
 /// A guest to boot under QEMU.
 #[derive(Clone, Debug)]
@@ -63,12 +56,12 @@ impl Config {
 
     /// Finds what no machine could be started with, before anything is.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let most = host_memory();
+        let most = host::memory_bytes();
         let (bytes, nodes, cpus) = (self.memory_bytes, self.nodes, self.smp);
-        if !(LEAST_MEMORY..=most).contains(&bytes) {
+        if !(host::LEAST_MEMORY..=most).contains(&bytes) {
             return Err(ConfigError::MemorySize {
                 bytes,
-                least: LEAST_MEMORY,
+                least: host::LEAST_MEMORY,
                 most,
             });
         }
@@ -78,7 +71,7 @@ impl Config {
         if !(1..=MOST_NODES.min(cpus)).contains(&nodes) {
             return Err(ConfigError::Nodes { nodes, cpus });
         }
-        if bytes % (GRAIN * u64::from(nodes)) != 0 {
+        if bytes % (host::GRAIN * u64::from(nodes)) != 0 {
             return Err(ConfigError::MemoryGrain { bytes, nodes });
         }
         check_text("kernel's command line", self.cmdline.as_bytes())?;
@@ -90,7 +83,7 @@ impl Config {
         check_image(&self.kernel)?;
         if let Some(initrd) = &self.initrd {
             check_text("initrd's path", initrd.as_os_str().as_bytes())?;
-            read_at_start("initrd", initrd, 1)?;
+            check_initrd(initrd)?;
         }
         Ok(())
     }
@@ -101,45 +94,6 @@ fn check_text(what: &'static str, text: &[u8]) -> Result<(), ConfigError> {
         return Err(ConfigError::ZeroByte(what));
     }
     Ok(())
-}
-
-/// The magic of the arm64 boot protocol (Documentation/arch/arm64/booting.rst).
-fn check_image(path: &Path) -> Result<(), ConfigError> {
-    let head = read_at_start("kernel", path, 64)?;
-    let magic = head.get(56..60).unwrap_or_default();
-    if magic != b"ARM\x64" {
-        return Err(ConfigError::NotAnImage {
-            path: path.to_path_buf(),
-            found: magic.to_vec(),
-        });
-    }
-    Ok(())
-}
-
-fn read_at_start(what: &'static str, path: &Path, bytes: u64) -> Result<Vec<u8>, ConfigError> {
-    let unreadable = |source| ConfigError::Unreadable {
-        what,
-        path: path.to_path_buf(),
-        source,
-    };
-    let mut head = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(bytes).read_to_end(&mut head))
-        .map_err(unreadable)?;
-    Ok(head)
-}
-
-/// All memory of the host in bytes; no limit where it cannot be found out.
-fn host_memory() -> u64 {
-    std::fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| {
-            let line = text
-                .lines()
-                .find_map(|line| line.strip_prefix("MemTotal:"))?;
-            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-        })
-        .map_or(u64::MAX, |kib| kib * 1024)
 }
 
 #[cfg(test)]

@@ -9,11 +9,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::command::{arguments, quoted, Fds};
+use super::command::{arguments, Fds};
 use super::debugger::Stub;
 use super::ram::{self, Backend};
 use super::{Config, Qemu, State, COMMAND};
 use crate::channel::Channel;
+use crate::host::quoted;
 use crate::process::Process;
 use crate::qmp::Qmp;
 use crate::registers::RegisterReader;

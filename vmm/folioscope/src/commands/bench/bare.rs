@@ -2,8 +2,12 @@
 //!
 //! That init is a dozen instructions, written here, so that nothing has to be compiled to measure.
 
+use std::fs::File;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use cpio::newc;
 
 use crate::Error;
 
@@ -29,13 +33,18 @@ pub enum Then {
 /// Writes the initramfs into `directory`.
 pub fn initramfs(directory: &Path, then: Then) -> Result<PathBuf, Error> {
     let path = directory.join("bare.cpio");
-    let mut archive = Vec::new();
+    let entry =
+        |name, mode, content: Vec<u8>| (newc::Builder::new(name).mode(mode), Cursor::new(content));
     // The kernel opens /dev/console for init's standard output (init/main.c, console_on_rootfs).
-    entry(&mut archive, "dev", 0o040_755, [0, 0], &[]);
-    entry(&mut archive, "dev/console", 0o020_600, [5, 1], &[]);
-    entry(&mut archive, "init", 0o100_755, [0, 0], &program(then));
-    entry(&mut archive, "TRAILER!!!", 0, [0, 0], &[]);
-    std::fs::write(&path, archive).map_err(Error::io(format!("write {}", path.display())))?;
+    let (console, nothing) = entry("dev/console", 0o020_600, vec![]);
+    let entries = [
+        entry("dev", 0o040_755, vec![]),
+        (console.rdev_major(5).rdev_minor(1), nothing),
+        entry("init", 0o100_755, program(then)),
+    ];
+    let failed = |error| Error::io(format!("write {}", path.display()))(error);
+    let file = File::create(&path).map_err(failed)?;
+    cpio::write_cpio(entries.into_iter(), file).map_err(failed)?;
     Ok(path)
 }
 
@@ -47,35 +56,6 @@ pub fn silent() -> Error {
             PATIENCE.as_secs()
         ),
     }
-}
-
-/// An entry of a newc archive (Documentation/driver-api/early-userspace/buffer-format.rst).
-fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, device: [u32; 2], content: &[u8]) {
-    let pad = |archive: &mut Vec<u8>| archive.resize(archive.len().next_multiple_of(4), 0);
-    let fields = [
-        0, // inode: none is linked twice
-        mode,
-        0,
-        0,
-        1,
-        0,
-        content.len() as u32,
-        0,
-        0,
-        device[0],
-        device[1],
-        name.len() as u32 + 1,
-        0,
-    ];
-    archive.extend(b"070701");
-    for field in fields {
-        archive.extend(format!("{field:08x}").bytes());
-    }
-    archive.extend(name.bytes());
-    archive.push(0);
-    pad(archive);
-    archive.extend(content);
-    pad(archive);
 }
 
 /// A static arm64 program: `write(1, READY)`, then `ppoll` without end or `reboot`.

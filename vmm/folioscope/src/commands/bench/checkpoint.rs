@@ -12,7 +12,7 @@ use stage1::Level;
 use super::row::{Row, Target, Times};
 use super::{again, populate, Progress};
 use crate::boot::save;
-use crate::guest::{Guest, DEADLINE};
+use crate::guest::Guest;
 use crate::options::{carried, GuestOptions};
 use crate::Error;
 
@@ -36,7 +36,8 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
         guest.set_policy("baseline")?;
     }
     progress.say("writing to 1 GiB of pages in the guest");
-    let process = populate(MAPPED, |request| guest.command(request, DEADLINE))?.process;
+    let deadline = guest.deadline();
+    let process = populate(MAPPED, |request| guest.command(request, deadline))?.process;
     guest.hold(process)?;
 
     progress.say("capturing");

@@ -3,14 +3,14 @@
 //! ```text
 //!   controller                         CPU's thread
 //!   stop(): immediate_exit = 1,        KVM_RUN ... EINTR
-//!           signal         ----------> stand(): standing,
+//!           signal         ----------> park(): standing,
 //!   wait_still()           <---------- its registers read
 //!   ...                                waits
 //!   go()                   ----------> immediate_exit = 0, KVM_RUN
 //! ```
 //!
 //! No kick is lost, whenever it comes: `immediate_exit` is set before the signal is sent, stays set until
-//! the thread has passed [`Gate::stand`], and makes KVM_RUN return at once, after what the last exit
+//! the thread has passed [`Parking::park`], and makes KVM_RUN return at once, after what the last exit
 //! left to do (a load's register, the PC behind the access).
 
 use std::io;
@@ -43,7 +43,7 @@ pub(crate) enum End {
 
 /// What the controller and the CPUs' threads know of each other.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct Parking {
     state: Mutex<State>,
     /// For the controller: all CPUs stand and were read, the doorbell was heard, the guest ended.
     told: Condvar,
@@ -86,7 +86,7 @@ struct Member {
 }
 
 impl State {
-    fn must_stand(&self) -> bool {
+    fn must_park(&self) -> bool {
         !self.quit && (self.stop || self.end.is_some())
     }
 
@@ -113,8 +113,8 @@ impl State {
     }
 }
 
-impl Gate {
-    /// A closed gate for CPUs with these mappings of their `kvm_run`.
+impl Parking {
+    /// For CPUs that begin parked, with these mappings of their `kvm_run`.
     pub(crate) fn new(runs: Vec<KvmRunWrapper>) -> Result<Self, KvmError> {
         extern "C" fn nothing(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
         let system = |what| move |source| KvmError::System { what, source };
@@ -199,7 +199,7 @@ impl Gate {
         let wait = |state, most: Duration, until_heard: bool| {
             let left = most.saturating_sub(since.elapsed());
             let waiting = |state: &mut State| {
-                state.armed.is_some() && !state.must_stand() && !(until_heard && state.heard)
+                state.armed.is_some() && !state.must_park() && !(until_heard && state.heard)
             };
             let result = self.told.wait_timeout_while(state, left, waiting);
             result.unwrap_or_else(PoisonError::into_inner).0
@@ -256,7 +256,10 @@ impl Gate {
         // SAFETY: plain call, which cannot fail.
         let thread = unsafe { libc::pthread_self() };
         self.lock().cpus[index].thread = Some(thread);
-        Membership { gate: self, index }
+        Membership {
+            parking: self,
+            index,
+        }
     }
 
     /// The guest ended: all CPUs stop, and none goes on.
@@ -292,29 +295,29 @@ impl Gate {
 /// That a thread serves a CPU.
 #[derive(Debug)]
 pub(crate) struct Membership<'g> {
-    gate: &'g Gate,
+    parking: &'g Parking,
     index: usize,
 }
 
 impl Membership<'_> {
     /// Called outside of KVM_RUN: waits while the CPU is to stand, and has its registers read by `read`
     /// meanwhile. False means that the thread is to end.
-    pub(crate) fn stand(&self, read: impl FnOnce() -> Result<Cpu, KvmError>) -> bool {
-        let gate = self.gate;
-        let mut state = gate.lock();
-        if state.must_stand() {
+    pub(crate) fn park(&self, read: impl FnOnce() -> Result<Cpu, KvmError>) -> bool {
+        let parking = self.parking;
+        let mut state = parking.lock();
+        if state.must_park() {
             state.cpus[self.index].standing = true;
             if state.cpus.iter().all(|member| member.standing) {
                 state.still = Some(Instant::now());
             }
             drop(state);
             let registers = read();
-            state = gate.lock();
+            state = parking.lock();
             state.cpus[self.index].registers = Some(registers);
             if state.was_read() {
-                gate.told.notify_all();
+                parking.told.notify_all();
             }
-            let waited = gate.opened.wait_while(state, |state| state.must_stand());
+            let waited = parking.opened.wait_while(state, |state| state.must_park());
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
         let quit = state.quit;
@@ -329,7 +332,7 @@ impl Membership<'_> {
 impl Drop for Membership<'_> {
     /// A thread that ends before it was told to has panicked: that is the machine's end.
     fn drop(&mut self) {
-        let mut state = self.gate.lock();
+        let mut state = self.parking.lock();
         let member = &mut state.cpus[self.index];
         member.thread = None;
         member.gone = true;
@@ -340,80 +343,11 @@ impl Drop for Membership<'_> {
         // The end first: who waits for this CPU is to find it.
         if !told {
             let what = format!("the monitor's thread of CPU {} has failed", self.index);
-            self.gate.set_end(End::Lost(what));
+            self.parking.set_end(End::Lost(what));
         }
-        self.gate.told.notify_all();
+        self.parking.told.notify_all();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::fd::FromRawFd as _;
-
-    use super::*;
-
-    /// A page that is as a vCPU's descriptor shows it before it ever ran.
-    fn run() -> KvmRunWrapper {
-        let size = 64 << 10;
-        // SAFETY: a name that ends with a zero byte; the descriptor is ours alone.
-        let file = unsafe {
-            let fd = libc::memfd_create(c"run".as_ptr(), libc::MFD_CLOEXEC);
-            std::fs::File::from_raw_fd(fd)
-        };
-        file.set_len(size as u64).unwrap();
-        KvmRunWrapper::mmap_from_fd(&file, size).unwrap()
-    }
-
-    fn cpu(index: usize) -> Cpu {
-        Cpu {
-            index,
-            ..Cpu::default()
-        }
-    }
-
-    #[test]
-    fn nobody_waits_for_a_thread_that_has_failed() {
-        const LONG: Duration = Duration::from_secs(60);
-        let gate = Gate::new(vec![run(), run(), run()]).unwrap();
-        std::thread::scope(|scope| {
-            for index in 0..3 {
-                let gate = &gate;
-                scope.spawn(move || {
-                    let membership = gate.join(index);
-                    while membership.stand(|| Ok(cpu(index))) {
-                        if index == 1 {
-                            // The first time that it may go on; as a panic would.
-                            return;
-                        }
-                        while !gate.lock().must_stand() {
-                            std::thread::yield_now();
-                        }
-                    }
-                });
-            }
-            let cpus = |gate: &Gate| {
-                let start = Instant::now();
-                let (_, cpus) = gate.still(LONG).unwrap();
-                assert!(start.elapsed() < LONG / 4, "{:?}", start.elapsed());
-                cpus.iter().map(|cpu| cpu.index).collect::<Vec<_>>()
-            };
-            assert_eq!(cpus(&gate), [0, 1, 2]);
-            gate.go();
-            while gate.end().is_none() {
-                std::thread::yield_now();
-            }
-            // However often it is stopped, and let go on.
-            for _ in 0..3 {
-                gate.stop();
-                assert_eq!(cpus(&gate), [0, 2]);
-                gate.go();
-            }
-            let end = gate.end().unwrap();
-            assert!(
-                matches!(&end, End::Lost(why) if why.contains("CPU 1")),
-                "{end:?}"
-            );
-            gate.quit();
-        });
-    }
-}
+mod tests;

@@ -6,60 +6,18 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use machine::qemu::{Config, Qemu};
+use machine::qemu::Qemu;
 use machine::{Machine, MachineError, Status};
 use snapshot::{read_core, write_core, Range, RangeSet, PAGE};
 use stage1::{PhysMemory, PhysicalAddress, VirtualAddress};
 
-const BOOT: Duration = Duration::from_secs(120);
+mod rig;
 
-/// The folder of one test's guest, gone when the test passed.
-struct Work(PathBuf);
-
-impl Work {
-    fn new(name: &str) -> Self {
-        let folder = format!("folioscope-qemu-{}-{name}", std::process::id());
-        Self(std::env::temp_dir().join(folder))
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-}
-
-/// What to boot; `None`, said aloud, where no guest was given and none was demanded.
-fn config(work: &Work) -> Option<Config> {
-    let path = |name| std::env::var_os(name).map(PathBuf::from);
-    let image = path("FOLIOSCOPE_TEST_IMAGE");
-    let initrd = path("FOLIOSCOPE_TEST_INITRD");
-    let (Some(image), Some(initrd)) = (image, initrd) else {
-        let demanded = std::env::var_os("FOLIOSCOPE_TEST_REQUIRE_GUEST").is_some_and(|v| v == "1");
-        let message = "no guest to test: set FOLIOSCOPE_TEST_IMAGE and FOLIOSCOPE_TEST_INITRD";
-        assert!(!demanded, "{message}");
-        eprintln!("NOT TESTED: {message}");
-        return None;
-    };
-    let mut config = Config::new(image, &work.0);
-    config.initrd = Some(initrd);
-    config.memory_bytes = 512 << 20;
-    config.cmdline = "console=ttyAMA0 rdinit=/init".into();
-    Some(config)
-}
-
-fn boot(config: &Config) -> Qemu {
-    let mut machine = Qemu::start(config).unwrap();
-    let line = machine.receive_line(BOOT).unwrap();
-    assert!(!line.is_empty());
-    machine
-}
+use rig::{boot, config, Work, BOOT};
 
 /// The agent runs on CPU 0; this one is idle, at EL1, whose translation is that of the kernel's half.
 const IDLE: usize = 1;
