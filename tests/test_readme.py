@@ -148,10 +148,15 @@ def test_make_run(shell: Shell) -> None:
 
 @pytest.mark.network
 def test_make_run_with_a_kernel_of_ones_own(shell: Shell) -> None:
-    """An Image with its vmlinux, and a distribution's kernel."""
+    """An Image with its vmlinux."""
     image = {"arch/arm64/boot/Image": "out/kernel-4k/Image", "=vmlinux": "=out/kernel-4k/vmlinux"}
     said = shell.run("make run KERNEL=arch/arm64/boot/Image VMLINUX=vmlinux", **image)
     assert "ok no error found (exit status 0)" in said
+
+
+@pytest.mark.long
+def test_make_run_with_a_distributions_kernel(shell: Shell) -> None:
+    """The tour on it is in make test already, by the command itself."""
     fetched = subprocess.run(
         [ROOT / "vmm/setup/stock.sh", "4k"], check=True, capture_output=True, text=True, timeout=300
     )

@@ -97,9 +97,17 @@ class Raw:
         return answer
 
 
+def sample(value: Any) -> Any:
+    """The same with the ends of long lists alone: a kernel's tables have 100,000 entries, each of one shape."""
+    if isinstance(value, list):
+        ends = value if len(value) <= 100 else value[:50] + value[-50:]
+        return [sample(item) for item in ends]
+    return {name: sample(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
 def valid(schema: dict[str, Any], part: str, line: dict[str, Any]) -> None:
     """A line against its part of the schema."""
-    jsonschema.validate(line, schema["properties"][part] | {"$defs": schema["$defs"]})
+    jsonschema.validate(sample(line), schema["properties"][part] | {"$defs": schema["$defs"]})
 
 
 def test_every_line_is_in_the_schema(boot: Boot, schema: dict[str, Any]) -> None:

@@ -110,10 +110,14 @@ def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
         has = of(item)
         if "granule" in has and has["granule"] not in granules(config):
             return True
-        # An emulated host is slow, and which machine runs a guest has nothing to do with its policy: one will do,
-        # unless more are asked for by naming the machine.
-        carried = has.get("machine") in machines.CARRIED and config.getoption("--machine") == "auto"
-        return carried and has.get("policy", CARRIED_POLICY) != CARRIED_POLICY
+        # An emulated host is slow. Which machine runs a guest has nothing to do with its policy, and how a host that is
+        # not at EL2 enters a guest has nothing to do with its granule: one will do, unless more are asked for by naming
+        # the machine.
+        if has.get("machine") not in machines.CARRIED or config.getoption("--machine") != "auto":
+            return False
+        if has.get("policy", CARRIED_POLICY) != CARRIED_POLICY:
+            return True
+        return has["machine"] == machines.NOT_AT_EL2 and has.get("granule") not in (None, granules(config)[0])
 
     left_out = [item for item in items if unwanted(item)]
     if left_out:

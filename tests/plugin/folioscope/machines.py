@@ -21,12 +21,13 @@ from .client import GuestLost, end_with_input
 from .locate import command
 
 # The carried machines, and how the command is told: a host that runs at EL2 itself (VHE), and one that does not.
-CARRIED = {"kvm-in-tcg": "vhe", "kvm-in-tcg-nvhe": "nvhe"}
+NOT_AT_EL2 = "kvm-in-tcg-nvhe"
+CARRIED = {"kvm-in-tcg": "vhe", NOT_AT_EL2: "nvhe"}
 # What else makes a carrier of that kind: hosts without VHE mostly have a GICv2.
-SERVED: dict[str, list[str]] = {"kvm-in-tcg": [], "kvm-in-tcg-nvhe": ["--nvhe", "--gic", "2"]}
+SERVED: dict[str, list[str]] = {"kvm-in-tcg": [], NOT_AT_EL2: ["--nvhe", "--gic", "2"]}
 CARRIER_BOOT_SECONDS = 120.0
 # The sockets of carriers that serve a whole run, with the CPU `max`, where somebody has started them.
-SHARED = {"kvm-in-tcg": "FOLIOSCOPE_CARRIER_VHE", "kvm-in-tcg-nvhe": "FOLIOSCOPE_CARRIER_NVHE"}
+SHARED = {"kvm-in-tcg": "FOLIOSCOPE_CARRIER_VHE", NOT_AT_EL2: "FOLIOSCOPE_CARRIER_NVHE"}
 
 
 def native() -> str:
