@@ -42,13 +42,15 @@ def program(place: Path, name: str, script: str) -> None:
 
 def run(place: Path, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Runs a command with the stand-ins, and an `out/` of its own."""
-    environment = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}", "FOLIOSCOPE_OUT": str(place.parent / "out")}
+    # A make that runs us has words for the makes that it starts.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environment |= {"PATH": f"{place}:{os.environ['PATH']}", "FOLIOSCOPE_OUT": str(place.parent / "out")}
     for name in ("KERNEL", "MACHINE", "GRANULE"):
         environment.pop(name, None)
     return subprocess.run(
         [str(word) for word in words],
         cwd=ROOT,
-        env={**environment, **more},
+        env=environment | more,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
