@@ -13,7 +13,7 @@ fi
 child "$ROOT/vmm/setup/arm64_host.sh" >"$LOGS/arm64-host.path"
 # As the carrier sees them: links of ours may lead into another one of its file systems.
 root=$(realpath "$(cat "$LOGS/arm64-host.path")")
-results=$(realpath "$OUT")/arm64-host
+results=$(realpath "$LOGS")/arm64-host
 rm -rf "$results"
 mkdir -p "$results"
 
