@@ -171,6 +171,7 @@ def test_hardware_updates(folded: Area, layout: Layout, case: Case) -> None:
     check(folded, case, layout)
 
 
+@pytest.mark.only_machine("tcg")
 @pytest.mark.parametrize("cpu", ["cortex-a72"])
 @pytest.mark.parametrize("granule", ["4k", "64k"])
 @pytest.mark.parametrize("case", BY_ANY_CPU[:1] + BY_ANY_CPU[7:8] + WITHOUT_HARDWARE_UPDATES, ids=str)
@@ -207,6 +208,7 @@ def test_a7_reserved_type(paged: Area, layout: Layout) -> None:
         assert broken(held, [(places[3], words[3] & ~2)]) == [("A7", paged.address + 3 * layout.page)]
 
 
+@pytest.mark.only_machine("tcg")
 @pytest.mark.parametrize("cpu", ["cortex-a72"])
 @pytest.mark.parametrize("granule,bit", [("4k", 44), ("4k", 47), ("4k", 48), ("64k", 44), ("64k", 12)])
 def test_a7_beyond_output_size(paged: Area, layout: Layout, bit: int) -> None:

@@ -101,6 +101,7 @@ def test_k1_linear_map_run_without_the_bit(process: Process) -> None:
     pytest.fail("the linear map has no whole run with the bit")
 
 
+@pytest.mark.only_machine("tcg")
 @pytest.mark.parametrize("granule", ["4k"])
 def test_k1_vmalloc_with_the_bit(process: Process) -> None:
     """What is neither linear map nor image has no Contiguous bit in 6.12: set where the CPU would not mind."""

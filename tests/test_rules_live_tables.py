@@ -78,6 +78,7 @@ def test_w1_outside_ram(tables: tuple[Held, list[Slot]], layout: Layout, to: int
     assert broken(held, [(slots[-2].address, slots[-2].word & ~mask | to)]) == [("W1", slots[-2].va)]
 
 
+@pytest.mark.only_machine("tcg")
 @pytest.mark.parametrize("cpu", ["cortex-a72"])
 @pytest.mark.parametrize("granule", ["4k", "64k"])
 def test_w1_beyond_output_size(tables: tuple[Held, list[Slot]]) -> None:
