@@ -169,13 +169,16 @@ def test_a_checkout_gets_what_is_built_of_it(host: Host) -> None:
         if not place.exists():
             shutil.copytree(SETUP, place / "vmm" / "setup")
             (place / "src").mkdir()
-            (place / "Cargo.toml").write_text('[package]\nname = "tried"\nversion = "0.1.0"\nedition = "2021"\n')
+            (place / "Cargo.toml").write_text('[package]\nname = "tried-here"\nversion = "0.1.0"\nedition = "2021"\n')
+            # As cargo tells a test where its program is: no name of a shell's variable.
+            (place / "tests").mkdir()
+            (place / "tests" / "runs.rs").write_text('const _: &str = env!("CARGO_BIN_EXE_tried-here");\n')
             unused = "let unused = 1; " if name == "older" else ""
             (place / "src" / "main.rs").write_text(f'fn main() {{ {unused}println!("{name}") }}\n')
             if name == "older":
                 for path in (place / "Cargo.toml", place / "src" / "main.rs"):
                     os.utime(path, (0, 0))
-        script = "cd $0 && . vmm/setup/lib.sh && . vmm/setup/toolchain.sh && cargo -q run && "
+        script = "cd $0 && . vmm/setup/lib.sh && . vmm/setup/toolchain.sh && cargo -q run && cargo -q test --no-run && "
         script += 'if cargo -q clippy -- "${CLIPPY_OPTIONS[@]}"; then echo content; else echo discontent; fi'
         ran = host.run("bash", "-c", script, place, CARGO_TARGET_DIR=str(host.place / "builds"))
         said.append(ran.stdout.split())
