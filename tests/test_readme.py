@@ -146,7 +146,6 @@ def test_make_run(shell: Shell) -> None:
     assert "ok no error found (exit status 0)" in shell.run("make run")
 
 
-@pytest.mark.network
 def test_make_run_with_a_kernel_of_ones_own(shell: Shell) -> None:
     """An Image with its vmlinux."""
     image = {"arch/arm64/boot/Image": "out/kernel-4k/Image", "=vmlinux": "=out/kernel-4k/vmlinux"}
@@ -155,6 +154,7 @@ def test_make_run_with_a_kernel_of_ones_own(shell: Shell) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.network
 def test_make_run_with_a_distributions_kernel(shell: Shell) -> None:
     """The tour on it is in make test already, by the command itself."""
     fetched = subprocess.run(
