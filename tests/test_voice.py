@@ -172,6 +172,20 @@ def test_run_ends_with_errors(tmp_path: Path, granule: str, lines: list[str], st
     assert "not ok 1 console" in reports["ktap"].read_text()
 
 
+@pytest.mark.parametrize(("hidden", "said"), [("quiet", 1), ("loglevel=5", 0)])
+def test_the_plugin_says_what_it_cannot_hear(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, granule: str, hidden: str, said: int
+) -> None:
+    """In the summary of warnings; the test itself passes."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "plugin"))
+    monkeypatch.setenv("FOLIOSCOPE_OUT", str(pytester.path / "out"))
+    pytester.makepyfile("def test_it(folioscope_process): assert not folioscope_process.look().errors")
+    options = ["-p", "folioscope.plugin", "-p", "no:cacheprovider", "--granule", granule, "--guest-append", hidden]
+    result = pytester.runpytest_subprocess(*options, timeout=180)
+    result.assert_outcomes(passed=1, warnings=said)
+    assert ("a WARNING of this guest's kernel (V1) is not judged" in result.stdout.str()) == bool(said)
+
+
 @pytest.mark.parametrize("hidden", ["quiet", "loglevel=3", "loglevel=5"])
 def test_run_says_what_it_cannot_hear(tmp_path: Path, granule: str, hidden: str) -> None:
     """A console that shows no warnings has none to judge."""

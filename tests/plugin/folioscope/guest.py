@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ THP = "/sys/kernel/mm/transparent_hugepage"
 HUGETLB = "/sys/kernel/mm/hugepages"
 # What every test starts from, unless it asks for another one.
 POLICY = "variable"
+# include/linux/kern_levels.h. The console shows what is below its own level.
+KERN_WARNING = 4
 
 
 class Guest:
@@ -36,6 +39,11 @@ class Guest:
             self.write("/proc/sys/vm/compaction_proactiveness", "0")
         # What came with that was said at boot: the next guest would say it too.
         session.faulty = False
+        with contextlib.suppress(CommandFailed):  # a kernel without printk
+            level = int(self.read("/proc/sys/kernel/printk").split()[0])
+            if level <= KERN_WARNING:
+                why = f"its console shows nothing of that level (console_loglevel {level}, by quiet or loglevel=)"
+                warnings.warn(f"a WARNING of this guest's kernel (V1) is not judged: {why}", stacklevel=2)
 
     def call(self, method: str, **params: Any) -> Any:
         """A method of the session."""
