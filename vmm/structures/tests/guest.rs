@@ -13,6 +13,7 @@ use protocol::{Answer, Command, Message, Outcome, Request};
 use stage1::{Half, Regime};
 use structures::tasks::{processes, Process};
 use structures::vmas::Layout;
+use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, View};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -71,8 +72,18 @@ fn file(machine: &mut Qemu, path: String) -> String {
     }
 }
 
-/// All processes, and the VMAs of each that has any.
-fn seen(machine: &mut Qemu) -> Vec<(Process, Vec<Vma>)> {
+/// What is read of a guest at one instant.
+struct Seen {
+    /// All processes, and the VMAs of each that has any.
+    all: Vec<(Process, Vec<Vma>)>,
+    info: VmCoreInfo,
+    /// `swapper_pg_dir` in the kernel's symbol table.
+    swapper: Option<u64>,
+    /// The guest's RAM: where it begins.
+    ram: u64,
+}
+
+fn seen(machine: &mut Qemu) -> Seen {
     let paused = machine.pause().unwrap();
     let cpu = paused
         .cpus
@@ -94,9 +105,14 @@ fn seen(machine: &mut Qemu) -> Vec<(Process, Vec<Vma>)> {
     };
     let all = all.into_iter();
     let all = all.map(|process| (vmas(&process), process));
-    let all = all.map(|(vmas, process)| (process, vmas)).collect();
+    let seen = Seen {
+        all: all.map(|(vmas, process)| (process, vmas)).collect(),
+        info: VmCoreInfo::read(&kernel, view).unwrap(),
+        swapper: kernel.symbols.address("swapper_pg_dir"),
+        ram: memory.regions()[0].range().base.0,
+    };
     paused.resume().unwrap();
-    all
+    seen
 }
 
 #[test]
@@ -113,7 +129,8 @@ fn tasks_and_vmas_are_those_of_proc() {
         panic!("no process")
     };
     let pid = spawned.pid;
-    let all = seen(&mut machine);
+    let seen = seen(&mut machine);
+    let all = &seen.all;
     let tgids: Vec<u32> = all.iter().map(|(process, _)| process.tgid).collect();
     let listing = ask(
         &mut machine,
@@ -166,4 +183,12 @@ fn tasks_and_vmas_are_those_of_proc() {
     // Threads of the kernel have no address space.
     let kthreadd = all.iter().find(|(process, _)| process.tgid == 2).unwrap();
     assert_eq!((kthreadd.0.mm, kthreadd.1.len()), (None, 0));
+
+    // What the kernel wrote for readers of its dumps.
+    let info = &seen.info;
+    let release = file(&mut machine, "/proc/sys/kernel/osrelease".into());
+    assert_eq!(info.value("OSRELEASE"), Some(release.trim()));
+    assert!(seen.swapper.is_some());
+    assert_eq!(info.symbol("swapper_pg_dir"), seen.swapper);
+    assert_eq!(info.number("PHYS_OFFSET"), Some(seen.ram as i64));
 }
