@@ -7,6 +7,7 @@ user mode, and to hear from the kernel what is mapped.
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
@@ -151,6 +152,26 @@ def test_save_and_check_the_core(own: Guest, tmp_path: Path) -> None:
     assert LEFT_OUT in folioscope("check", core).ok()
     mapped = folioscope("dump", core, "--va", f"{own.area:#x}-{own.area + LAYOUT.block:#x}").ok()
     assert len(mapped.splitlines()) == LAYOUT.cont_pages
+
+
+def ram_taken(own: Guest) -> int:
+    """Bytes that the guest's RAM takes of the host's memory."""
+    files = Path(f"/proc/{own.child.pid}/fd").iterdir()
+    (ram,) = (file for file in files if "memory-backend-memfd" in os.readlink(file))
+    return ram.stat().st_blocks * 512
+
+
+def test_save_full(own: Guest, tmp_path: Path) -> None:
+    """All RAM, and the process in it as it is. What the guest never wrote to is not read, and so takes no memory."""
+    core, before = tmp_path / "full.core", ram_taken(own)
+    said = own.attach("save", "--full", core).ok()
+    found = re.fullmatch(rf"{core}: 2 CPUs, all 512 MiB of guest memory, of which (\d+) MiB take room.*\n", said)
+    assert found and 10 < int(found[1]) < 256
+    assert ram_taken(own) < before + (8 << 20)
+    mapped = folioscope("dump", core, "--pid", own.pid, "--va", f"{own.area:#x}-{own.area + 4 * LAYOUT.block:#x}").ok()
+    assert len(mapped.splitlines()) == 4 * LAYOUT.cont_pages
+    # Its head: in its RAM the kernel has such a note of its own.
+    assert b"VMCOREINFO\0\0OSRELEASE=" in core.read_bytes()[: 1 << 14]
 
 
 def test_explain(own: Guest) -> None:

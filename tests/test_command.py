@@ -156,6 +156,23 @@ def test_boot_says_how_to_attach(held: Held) -> None:
     assert held.pid in [process["pid"] for process in processes]
 
 
+def test_save_full(held: Held, core: Path, place: Path) -> None:
+    """All RAM, of which what is zero takes no room: the same process has the same entries in it.
+
+    A refusal leaves what was there."""
+    path, pid = place / "full.core", held.source[-1]
+    said = folioscope("save", "--full", *held.source, path).ok()
+    room = r"all 512 MiB of guest memory, of which (\d+) MiB take room"
+    found = re.fullmatch(rf"{path}: 2 CPUs, {room}, process {pid} in user mode\n", said)
+    assert found and 10 < int(found[1]) < 256
+    assert path.stat().st_size > 512 << 20
+    assert folded(path) == folded(core)
+    assert "no error found" in folioscope("check", path).ok()
+    before = path.stat().st_ino
+    folioscope("save", "--full", "--guest", held.socket, "--pid", "99999", path).sentence()
+    assert path.stat().st_ino == before and not list(place.glob(".folioscope-*"))
+
+
 def test_live_is_as_saved(held: Held, core: Path) -> None:
     """The same process, untouched: what is read live is what was saved, entry by entry and in the verdict."""
     assert folioscope("dump", *held.source).ok() == folioscope("dump", core).ok()

@@ -5,7 +5,10 @@
 
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 [ "${version#3.}" -ge 11 ] || die "Python 3.11 or later is needed for the tests and $version was found; install Debian's python3"
-venv=$CACHE/venv/$(content tests/requirements.txt)-$version
+lists=(tests/requirements.txt)
+own=tests/requirements-$(uname -m).txt
+[ ! -e "$ROOT/$own" ] || lists+=("$own")
+venv=$CACHE/venv/$(content "${lists[@]}")-$version
 # Some packages are programs: a cache may serve hosts of both kinds.
 [ "$(uname -m)" = x86_64 ] || venv+=-$(uname -m)
 if [ ! -e "$venv/complete" ]; then
@@ -15,7 +18,7 @@ if [ ! -e "$venv/complete" ]; then
     if [ ! -e "$venv/complete" ]; then
         rm -rf "$venv"
         step venv 'Python environment' python3 -m venv "$venv"
-        step pip 'Python packages' "$venv/bin/pip" install --disable-pip-version-check -r "$ROOT/tests/requirements.txt"
+        step pip 'Python packages' "$venv/bin/pip" install --disable-pip-version-check "${lists[@]/#/-r$ROOT/}"
         touch "$venv/complete"
     fi
 fi

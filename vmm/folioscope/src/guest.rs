@@ -3,12 +3,14 @@
 mod again;
 mod checkpoint;
 mod rest;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use join::inside::Inside;
 use join::Capture;
 use linux::release::Release;
 use machine::Machine;
@@ -50,6 +52,8 @@ pub struct Guest {
     /// What the next capture may start from.
     again: again::Again,
     voice: Voice,
+    /// Where the kernel's structures are, or why that is not known; once it was looked for.
+    inside: Option<Result<Inside, String>>,
 }
 
 /// A word to be in guest memory for the time of one capture.
@@ -110,6 +114,7 @@ impl Guest {
             rest: Vec::new(),
             again: again::Again::default(),
             voice,
+            inside: None,
         };
         guest.contpte = match (
             guest.kernel.contpte(),

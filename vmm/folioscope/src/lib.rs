@@ -20,5 +20,6 @@ pub mod source;
 pub mod stage;
 pub mod tour;
 pub mod voice;
+pub mod whole;
 
 pub use error::{Error, EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};

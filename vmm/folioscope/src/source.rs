@@ -134,6 +134,18 @@ pub fn is_ours(socket: &Path) -> bool {
     })
 }
 
+/// How long somebody who writes all of a guest's memory may take.
+const WRITING: Duration = Duration::from_secs(3600);
+
+/// Has the holder of a guest write all of its memory into a file that is there.
+///
+/// # Errors
+/// Where nobody answers, or the answer is no.
+pub fn write_full(socket: &Path, path: &Path, pid: Option<u32>) -> Result<Value, Error> {
+    let params = json!({"path": path, "pid": pid, "in_place": true});
+    ask_for(socket, "save_full", &params, WRITING)
+}
+
 /// Asks the holder of a guest for a capture of a process.
 ///
 /// # Errors
@@ -159,6 +171,15 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
 /// # Errors
 /// Where nobody answers, or the answer is no.
 pub fn ask(socket: &Path, method: &str, params: &Value) -> Result<Value, Error> {
+    ask_for(socket, method, params, PATIENCE)
+}
+
+fn ask_for(
+    socket: &Path,
+    method: &str,
+    params: &Value,
+    patience: Duration,
+) -> Result<Value, Error> {
     let attempt = || {
         format!(
             "speak with the guest at {} (is `folioscope boot` still running?)",
@@ -167,7 +188,7 @@ pub fn ask(socket: &Path, method: &str, params: &Value) -> Result<Value, Error> 
     };
     let mut stream = UnixStream::connect(socket).map_err(Error::io(attempt()))?;
     stream
-        .set_read_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(patience))
         .map_err(Error::io(attempt()))?;
     writeln!(
         stream,

@@ -14,13 +14,18 @@ use linux::symbols::Symbols;
 use machine::qemu::attach::{Attached, Found};
 use snapshot::{Cpu, Memory, Notes, Process, Snapshot};
 use stage1::{Half, Regime};
+use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, View};
 
+use crate::inside::Whole;
 use crate::unattended::{processes, Stops};
 use crate::{kernel_half, pages, user_pages, Capture, Error, Extent, Facts, Work};
 
 /// How often the guest is stopped to read its tasks.
 const LOOKS: u32 = 100;
+
+/// Why nothing is known of a kernel that was looked for.
+const UNSEEN: &str = "no CPU was in the kernel when it was looked for";
 
 /// A guest, attached to.
 #[derive(Debug)]
@@ -81,7 +86,7 @@ impl Foreign {
     pub fn kernel(&self) -> Result<&Kernel, String> {
         match &self.kernel {
             Some(found) => found.as_ref().map_err(Clone::clone),
-            None => Err("no CPU was in the kernel when it was looked for".into()),
+            None => Err(UNSEEN.into()),
         }
     }
 
@@ -127,6 +132,53 @@ impl Foreign {
             std::thread::sleep(Duration::from_millis(5));
         }
         Err(no_tasks(&why))
+    }
+
+    /// Stops the guest, at an instant that shows the kernel if one can be had soon, and has `write` read whatever it likes
+    /// of it; gives why the kernel's own description (VMCOREINFO) is not known, if so, and for how long the guest was stopped.
+    ///
+    /// # Errors
+    /// Where QEMU fails us, and as `write`.
+    pub fn whole<E: From<Error>>(
+        &mut self,
+        write: impl FnOnce(&Whole<'_>) -> Result<(), E>,
+    ) -> Result<(Option<String>, Duration), E> {
+        for _ in 0..LOOKS {
+            self.instant()?;
+            if self.kernel.is_some() || !self.attached.ran() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut notes = self.notes(&[], Vec::new());
+        let look = self.attached.look().map_err(refused)?;
+        let kernel = match &self.kernel {
+            Some(found) => found.as_ref().map_err(Clone::clone),
+            None => Err(UNSEEN.into()),
+        };
+        let own = kernel.as_ref().ok().map(|kernel| &kernel.symbols);
+        let (memory, upper) = (look.memory(), kernel_half(&look.cpus));
+        let mut processes = processes(&look.cpus, &[]);
+        let info = match (kernel, &upper) {
+            (Ok(kernel), Some(upper)) => {
+                let view = View { memory, upper };
+                known::name(kernel, view, &look.cpus, &mut processes);
+                VmCoreInfo::read(kernel, view).map_err(|error| error.to_string())
+            }
+            (Err(why), _) => Err(why),
+            (Ok(_), None) => Err("no CPU showed the kernel's tables".into()),
+        };
+        Facts::new(self.symbols.as_ref().or(own), &look.cpus).keep(&mut notes);
+        notes.page_size = page_size(&look.cpus);
+        notes.processes = processes;
+        let written = write(&Whole {
+            cpus: &look.cpus,
+            ram: &look.ram(),
+            notes: &notes,
+            vmcoreinfo: info.as_ref().ok().map(|info| info.text.as_str()),
+        });
+        let (_, _, stopped) = look.end().map_err(refused)?;
+        written.map(|()| (info.err(), stopped))
     }
 
     fn look(&mut self) -> Result<Capture, Error> {
@@ -191,13 +243,11 @@ impl Foreign {
 
     fn notes(&self, cpus: &[Cpu], processes: Vec<Process>) -> Notes {
         let found = self.attached.found();
-        let regime = cpus.iter();
-        let regime = regime.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
         let [major, minor, micro] = found.version;
         let command = format!("QEMU {major}.{minor}.{micro}, {}", found.machine);
         Notes {
             kernel_release: self.release.clone().unwrap_or_default(),
-            page_size: regime.map(|it| it.granule.bytes()).max().unwrap_or(0),
+            page_size: page_size(cpus),
             processes,
             ..Notes::now(format!("qemu-{}", found.accelerator), command)
         }
@@ -222,6 +272,13 @@ impl Stops for Foreign {
 /// Nothing of ours is lost with somebody else's guest: it is a refusal, in a sentence.
 fn refused(error: machine::qemu::attach::AttachError) -> Error {
     Error::Input(error.to_string())
+}
+
+/// The base page size of what the CPUs run, in bytes; 0 where they do not show it.
+fn page_size(cpus: &[Cpu]) -> u64 {
+    let regimes = cpus.iter();
+    let regimes = regimes.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
+    regimes.map(|it| it.granule.bytes()).max().unwrap_or(0)
 }
 
 fn no_tasks(why: &str) -> Error {

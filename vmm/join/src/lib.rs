@@ -32,6 +32,7 @@ mod subject;
 mod work;
 
 pub mod foreign;
+pub mod inside;
 pub mod settle;
 pub mod unattended;
 

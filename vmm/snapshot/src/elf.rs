@@ -8,6 +8,7 @@
 //!                             FOLIOSCOPE REGISTERS     system registers, JSON
 //!               then          FOLIOSCOPE RAM           the machine's RAM, JSON
 //!                             FOLIOSCOPE NOTES         `Notes`, JSON
+//!               of all RAM    VMCOREINFO 0             what the kernel says of itself, text
 //! 4096*n the saved ranges, one behind the other
 //! ```
 //!
@@ -20,6 +21,8 @@ pub(crate) const CORE: &[u8] = b"CORE";
 /// The owner of our own notes; their types follow. Small numbers would do by the standard, but
 /// BFD looks at the type alone: gdb took a note of type 2 for floating-point registers.
 pub(crate) const FOLIOSCOPE: &[u8] = b"FOLIOSCOPE";
+/// The owner of the kernel's own note in its dumps (`VMCOREINFO_NOTE_NAME`); its type is 0.
+pub(crate) const VMCOREINFO: &[u8] = b"VMCOREINFO";
 pub(crate) const NT_REGISTERS: u32 = 0x464f_4c01;
 pub(crate) const NT_RAM: u32 = 0x464f_4c02;
 pub(crate) const NT_NOTES: u32 = 0x464f_4c03;

@@ -24,12 +24,13 @@ mod recording;
 mod registers;
 mod sparse;
 mod tree;
+mod whole;
 mod write;
 
 pub use again::{LastCopy, ReadAgain, Wanted};
 pub use cpu::{Cpu, GeneralRegisters};
 pub use error::CoreError;
-pub use mapping::Mapping;
+pub use mapping::{data_of, Mapping};
 pub use memory::{Memory, MemoryError, Region};
 pub use notes::{Checkpoint, Notes, Process, NOTES_SCHEMA};
 pub use range::{Range, RangeSet, PAGE};
@@ -37,6 +38,7 @@ pub use read::read_core;
 pub use recording::Recording;
 pub use registers::{SystemRegister, SYSTEM_REGISTERS};
 pub use sparse::SparseFile;
+pub use whole::{write_whole_core, Ram};
 pub use write::write_core;
 
 /// A guest at one instant: all its CPUs, what is known of its memory, and notes about it.

@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{null_mut, NonNull};
 
+use rustix::io::Errno;
 use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
 
 /// Memory of this process: the first bytes of a file, or no file's.
@@ -16,6 +17,8 @@ pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
     writable: bool,
+    /// The file, where others write to it as well.
+    file: Option<OwnedFd>,
 }
 
 // SAFETY: the mapping is plain memory of the process, owned by this value and unmapped by its
@@ -28,7 +31,9 @@ impl Mapping {
     /// Maps `bytes` bytes of `file` for reading and writing, shared with all who map it.
     pub fn shared(file: &impl AsFd, bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        Self::of_file(file, bytes, protection, MapFlags::SHARED)
+        let mut mapping = Self::of_file(file, bytes, protection, MapFlags::SHARED)?;
+        mapping.file = Some(file.as_fd().try_clone_to_owned()?);
+        Ok(mapping)
     }
 
     /// Maps all of `file` for reading.
@@ -77,6 +82,7 @@ impl Mapping {
             start,
             bytes,
             writable: true,
+            file: None,
         };
         for advice in [Advice::LinuxHugepage, Advice::LinuxDontFork] {
             // A host without transparent huge pages has no advice on them either.
@@ -105,6 +111,16 @@ impl Mapping {
             start,
             bytes,
             writable,
+            file: None,
+        }
+    }
+
+    /// The first of the `bytes` bytes at `offset` that may be other than 0, and how many follow: the others are holes of
+    /// the file, which reading would fill. `None` where all are.
+    pub(crate) fn data(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
+        match &self.file {
+            Some(file) => data_of(file, offset, bytes),
+            None => Some((offset, bytes)),
         }
     }
 
@@ -192,6 +208,23 @@ impl Drop for Mapping {
         // mapping outlives it.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
+}
+
+/// The first of the `bytes` bytes at `offset` of a file that may be other than 0, and how many follow; `None` where all lie
+/// in a hole. A file system that knows of no holes has none.
+pub fn data_of(file: &impl AsFd, offset: u64, bytes: u64) -> Option<(u64, u64)> {
+    use rustix::fs::{seek, SeekFrom};
+    let end = offset.checked_add(bytes)?;
+    let start = match seek(file, SeekFrom::Data(offset)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return None,
+        Err(_) => return Some((offset, bytes)),
+    };
+    if start >= end {
+        return None;
+    }
+    let until = seek(file, SeekFrom::Hole(start)).unwrap_or(end).min(end);
+    Some((start, until.saturating_sub(start).max(1)))
 }
 
 #[cfg(test)]

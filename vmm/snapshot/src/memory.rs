@@ -1,10 +1,11 @@
 //! Guest physical memory: what can be read of it, and what the machine had.
 
+use std::io;
 use std::sync::Arc;
 
 use stage1::{PhysMemory, PhysicalAddress};
 
-use crate::{Mapping, Range, RangeSet, PAGE};
+use crate::{Mapping, Ram, Range, RangeSet, PAGE};
 
 /// Memory that a snapshot can read, as regions of guest physical addresses.
 ///
@@ -267,6 +268,36 @@ impl PhysMemory for Memory {
 
     fn is_ram(&self, address: PhysicalAddress) -> bool {
         self.ram.iter().any(|range| range.contains(address))
+    }
+}
+
+/// All of its regions, which of a live machine are all of its RAM.
+impl Ram for Memory {
+    fn ranges(&self) -> Vec<Range> {
+        self.regions.iter().map(Region::range).collect()
+    }
+
+    fn data(&self, range: Range) -> Option<Range> {
+        let (index, at) = self.find(range.base, range.bytes)?;
+        let Backing::Mapped { mapping, offset } = &self.regions[index].backing else {
+            return Some(range);
+        };
+        let offset = *offset as u64;
+        let (start, bytes) = mapping.data(offset + at, range.bytes)?;
+        // Holes are made of the host's pages, and these of ours.
+        let place = |in_file: u64| range.base.0 + (in_file - offset - at);
+        let base = place(start) & !(PAGE - 1);
+        let end = place(start + bytes).next_multiple_of(PAGE).min(range.end());
+        Range::new(PhysicalAddress(base), end - base)
+    }
+
+    fn read(&self, address: PhysicalAddress, buffer: &mut [u8]) -> io::Result<()> {
+        let words = self.words(address, buffer.len() / 8);
+        let words = words.ok_or(io::ErrorKind::UnexpectedEof)?;
+        for (to, word) in buffer.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(())
     }
 }
 

@@ -14,8 +14,8 @@ use crate::elf::{self, RamNote, RamRange, RegistersNote};
 use crate::{CoreError, Cpu, Memory, Notes, Range, RangeSet, PAGE, SYSTEM_REGISTERS};
 
 const LE: LittleEndian = LittleEndian;
-const EHDR_BYTES: usize = size_of::<FileHeader64<LittleEndian>>();
-const PHDR_BYTES: usize = size_of::<ProgramHeader64<LittleEndian>>();
+pub(crate) const EHDR_BYTES: usize = size_of::<FileHeader64<LittleEndian>>();
+pub(crate) const PHDR_BYTES: usize = size_of::<ProgramHeader64<LittleEndian>>();
 const SHDR_BYTES: usize = size_of::<SectionHeader64<LittleEndian>>();
 
 /// Writes the core of a guest: its CPUs, the `ranges` of its `memory`, and `notes`.
@@ -37,7 +37,7 @@ pub fn write_core(
     for range in ranges.iter() {
         readable(memory, range)?;
     }
-    let notes = encode_notes(cpus, memory, notes);
+    let notes = encode_notes(cpus, memory.ram(), notes);
     let extended = headers >= usize::from(PN_XNUM);
     let phoff = EHDR_BYTES + if extended { SHDR_BYTES } else { 0 };
     let notes_offset = (phoff + headers * PHDR_BYTES) as u64;
@@ -99,7 +99,7 @@ fn write_words(out: &mut impl Write, words: &[u64]) -> io::Result<()> {
     out.write_all(&bytes)
 }
 
-fn elf_header(phoff: u64, headers: usize, extended: bool) -> FileHeader64<LittleEndian> {
+pub(crate) fn elf_header(phoff: u64, headers: usize, extended: bool) -> FileHeader64<LittleEndian> {
     let half = |value| U16::new(LE, value);
     let shoff = if extended { EHDR_BYTES as u64 } else { 0 };
     FileHeader64 {
@@ -145,7 +145,7 @@ fn section_zero(headers: u32) -> SectionHeader64<LittleEndian> {
     }
 }
 
-fn program_header(
+pub(crate) fn program_header(
     kind: u32,
     flags: u32,
     offset: u64,
@@ -168,7 +168,7 @@ fn program_header(
     }
 }
 
-fn encode_notes(cpus: &[Cpu], memory: &Memory, notes: &Notes) -> Vec<u8> {
+pub(crate) fn encode_notes(cpus: &[Cpu], ram: &[Range], notes: &Notes) -> Vec<u8> {
     let json =
         |value: Result<Vec<u8>, serde_json::Error>| value.expect("maps with string keys only");
     let mut out = Vec::new();
@@ -179,8 +179,7 @@ fn encode_notes(cpus: &[Cpu], memory: &Memory, notes: &Notes) -> Vec<u8> {
     }
     let ram = RamNote {
         schema: elf::CORE_SCHEMA,
-        ranges: memory
-            .ram()
+        ranges: ram
             .iter()
             .map(|range| RamRange {
                 base: range.base.0,
@@ -225,7 +224,7 @@ fn prstatus(cpu: &Cpu) -> [u8; elf::PRSTATUS_BYTES] {
     out
 }
 
-fn note(out: &mut Vec<u8>, owner: &[u8], kind: u32, body: &[u8]) {
+pub(crate) fn note(out: &mut Vec<u8>, owner: &[u8], kind: u32, body: &[u8]) {
     let header = NoteHeader64 {
         n_namesz: U32::new(LE, owner.len() as u32 + 1),
         n_descsz: U32::new(LE, body.len() as u32),

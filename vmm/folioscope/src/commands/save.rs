@@ -1,14 +1,25 @@
 //! `folioscope save`: a live guest's instant as an ELF core.
 
-use std::path::PathBuf;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
+use join::foreign::Foreign;
 
 use super::output::say;
 use super::Outcome;
 use crate::boot;
-use crate::source::{Need, SourceOptions};
-use crate::EXIT_OK;
+use crate::control::Full;
+use crate::replace::replace;
+use crate::source::{is_ours, only_socket, write_full, Need, SourceOptions};
+use crate::whole::{save, Progress};
+use crate::{Error, EXIT_OK};
+
+/// How often a file that another process writes is looked at.
+const POLL: Duration = Duration::from_millis(20);
 
 /// Save a live guest's registers, tables and order records as an ELF core
 #[derive(Args, Debug)]
@@ -27,6 +38,10 @@ pub struct Save {
     /// The process, by its pid in the guest [default: the only one]
     #[arg(long)]
     pid: Option<u32>,
+    /// All of the guest's RAM, for drgn, crash and gdb as well as for this command; what is zero takes no room. The guest
+    /// stands still meanwhile
+    #[arg(long)]
+    full: bool,
     /// Where guests keep their files
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
@@ -34,6 +49,9 @@ pub struct Save {
 
 impl Save {
     pub fn run(self) -> Outcome {
+        if self.full {
+            return self.whole();
+        }
         let source = SourceOptions {
             core: None,
             guest: self.guest,
@@ -58,5 +76,81 @@ impl Save {
             source.snapshot.notes.processes.len()
         );
         Ok(EXIT_OK)
+    }
+
+    fn whole(self) -> Outcome {
+        let socket = match &self.guest {
+            Some(socket) => socket.clone(),
+            None => only_socket(&self.out)?,
+        };
+        let saved = match is_ours(&socket) {
+            true => self.whole_of_ours(&socket)?,
+            false => self.whole_of_theirs(&socket)?,
+        };
+        let about = std::fs::metadata(&self.file);
+        let taken = about.map_or(0, |about| about.blocks() * 512);
+        say!(
+            "{}: {} CPUs, all {} MiB of guest memory, of which {} MiB take room{}",
+            self.file.display(),
+            saved.cpus,
+            saved.ram_bytes >> 20,
+            taken >> 20,
+            match saved.pid {
+                Some(pid) => format!(", process {pid} in user mode"),
+                None => String::new(),
+            }
+        );
+        if let Some(why) = saved.without_vmcoreinfo {
+            say!("drgn and crash will not know it for a kernel's: it has no VMCOREINFO, because {why}");
+        }
+        Ok(EXIT_OK)
+    }
+
+    /// The holder writes into our file, and we see how far it is.
+    fn whole_of_ours(&self, socket: &Path) -> Result<Full, Error> {
+        let attempt = || format!("write the snapshot {}", self.file.display());
+        let failed = |error| Error::io(attempt())(error);
+        let mut answer = None;
+        replace(&self.file, failed, |file| {
+            let place = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| write_full(socket, Path::new(&place), self.pid));
+                let mut progress = Progress::new();
+                while !writer.is_finished() {
+                    std::thread::sleep(POLL);
+                    progress.at(file.metadata().map_or(0, |about| about.blocks() * 512));
+                }
+                let written = writer.join();
+                answer = Some(written.unwrap_or_else(|panic| resume_unwind(panic))?);
+                Ok::<_, Error>(())
+            })
+        })?;
+        let answer = answer.unwrap_or_default();
+        serde_json::from_value(answer).map_err(|error| {
+            Error::Input(format!(
+                "{} did not answer as a guest's socket does: {error}",
+                socket.display()
+            ))
+        })
+    }
+
+    fn whole_of_theirs(&self, socket: &Path) -> Result<Full, Error> {
+        let mut guest = Foreign::new(socket, self.vmlinux.as_deref())?;
+        let (mut ram_bytes, mut cpus, mut pid) = (0, 0, None);
+        let mut progress = Progress::new();
+        let (without_vmcoreinfo, _) = guest.whole(|whole| {
+            ram_bytes = whole.ram.ranges().iter().map(|range| range.bytes).sum();
+            cpus = whole.cpus.len();
+            let processes = &whole.notes.processes;
+            pid = processes.first().map(|process| process.pid);
+            save(whole, &self.file, &mut |bytes| progress.at(bytes))
+        })?;
+        Ok(Full {
+            path: self.file.clone(),
+            ram_bytes,
+            cpus,
+            pid,
+            without_vmcoreinfo,
+        })
     }
 }

@@ -6,7 +6,7 @@ use join::{Look, ReadAgain, Subject};
 use linux::order::OrderRecord;
 use protocol::{Hello, Outcome};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use verdict::voice::Spoken;
 use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 
@@ -115,6 +115,7 @@ pub enum Done {
     Pairs(Pairs),
     Words(WordsAnswer),
     KernelHalf(KernelHalf),
+    Full(Full),
     Kept(Kept),
     Machine(MachineAnswer),
     Nothing(Empty),
@@ -280,6 +281,22 @@ pub struct KernelHalf {
     pub entries: Vec<Row>,
     /// What the rules say of them.
     pub verdict: KernelVerdict,
+}
+
+/// The answer of `save_full`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Full {
+    /// The file.
+    pub path: PathBuf,
+    /// The guest's RAM, in bytes.
+    pub ram_bytes: u64,
+    /// Its CPUs.
+    pub cpus: usize,
+    /// The process that waited meanwhile, by its pid.
+    pub pid: Option<u32>,
+    /// Why the kernel's own description (VMCOREINFO) is not in the file, without which drgn and crash take it for no kernel's;
+    /// null where it is.
+    pub without_vmcoreinfo: Option<String>,
 }
 
 /// The answer of `save`, `snapshot` and `bundle`.

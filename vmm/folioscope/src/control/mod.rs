@@ -24,7 +24,7 @@ mod request;
 mod translate;
 mod word;
 
-pub use answer::{Answer, Greeting, Ready};
+pub use answer::{Answer, Full, Greeting, Ready};
 pub use clients::{json, listen, serve, Server};
 pub use failure::{Failure, Kind};
 pub use keep::{bundle, keep};

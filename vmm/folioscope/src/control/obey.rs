@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use join::{Extent, ReadAgain};
-use protocol::Command;
+use protocol::{Command, ProcessId};
 use stage1::{PhysMemory, PhysicalAddress};
 use verdict::Hex;
 
 use super::answer::{
-    Done, Empty, Kept, KernelHalf, LookAnswer, MachineAnswer, TourAnswer, WordsAnswer,
+    Done, Empty, Full, Kept, KernelHalf, LookAnswer, MachineAnswer, TourAnswer, WordsAnswer,
 };
 use super::keep::bundle;
-use super::request::{Call, Judge, JudgeKernel, LookAt, RawPoke, Save, Snapshot, Tour, Words};
+use super::request::{
+    Call, Judge, JudgeKernel, LookAt, RawPoke, Save, SaveFull, Snapshot, Tour, Words,
+};
 use super::translate::translate;
 use crate::boot;
 use crate::guest::{Guest, Poke};
@@ -19,7 +21,7 @@ use crate::look::{look, look_again, look_held, look_held_again, look_whole};
 use crate::rows;
 use crate::stage::{allow_allocations, fail_allocations, Stage};
 use crate::tour::WORKLOADS;
-use crate::Error;
+use crate::{whole, Error};
 
 /// Does what a client asks.
 pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<Done, Error> {
@@ -39,6 +41,7 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::KernelHalf(p) => kernel_half(guest, &p).map(Done::KernelHalf),
         Call::Snapshot(p) => snapshot(guest, &p).map(Done::Kept),
         Call::Save(p) => save(guest, p).map(Done::Kept),
+        Call::SaveFull(p) => save_full(guest, p).map(Done::Full),
         Call::Bundle(p) => {
             let path = bundle(guest, &p.path, &p.why)?;
             Ok(Done::Kept(Kept { path }))
@@ -137,32 +140,86 @@ fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> 
     })
 }
 
-/// Takes a process, by its pid or the only one, through a checkpoint into a file: both halves and the records.
-fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
+/// The workload processes: those with this pid, or all.
+fn workloads(guest: &mut Guest, pid: Option<i32>) -> Result<Workloads, Error> {
     let outcome = guest.command(Command::Processes {}, guest.deadline())?;
     let protocol::Outcome::Processes { processes } = outcome else {
         return Err(crate::guest::unexpected("processes", &outcome));
     };
-    let found: Vec<_> = processes
-        .iter()
-        .filter(|info| p.pid.is_none_or(|pid| info.pid == pid))
-        .collect();
-    let [only] = found.as_slice() else {
-        let listed: Vec<String> = processes
+    let found = processes.iter();
+    let found = found.filter(|info| pid.is_none_or(|pid| info.pid == pid));
+    Ok(Workloads {
+        found: found.map(|info| info.process).collect(),
+        listed: processes
             .iter()
             .map(|info| format!("{} ({})", info.pid, info.name))
-            .collect();
-        return Err(Error::Input(format!(
+            .collect(),
+    })
+}
+
+struct Workloads {
+    found: Vec<ProcessId>,
+    /// All of them, for an error.
+    listed: Vec<String>,
+}
+
+impl Workloads {
+    fn refused(&self) -> Error {
+        Error::Input(format!(
             "expected one workload process to look at and found {}; choose one of {} with --pid",
-            found.len(),
-            listed.join(", ")
-        )));
+            self.found.len(),
+            self.listed.join(", ")
+        ))
+    }
+}
+
+/// Takes a process, by its pid or the only one, through a checkpoint into a file: both halves and the records.
+fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
+    let workloads = workloads(guest, p.pid)?;
+    let [only] = workloads.found[..] else {
+        return Err(workloads.refused());
     };
-    let seen = look_whole(guest, only.process, &[], Extent { kernel: true })?;
+    let seen = look_whole(guest, only, &[], Extent { kernel: true })?;
     boot::save(&seen.capture.snapshot, &p.path)?;
     Ok(Kept {
         path: p.path.clone(),
     })
+}
+
+/// All of the guest, with a process, by its pid or the only one, at a checkpoint, if there is one.
+fn save_full(guest: &mut Guest, p: SaveFull) -> Result<Full, Error> {
+    let workloads = workloads(guest, p.pid)?;
+    let process = match (&workloads.found[..], p.pid) {
+        ([only], _) => Some(*only),
+        (_, None) => None,
+        (_, Some(_)) => return Err(workloads.refused()),
+    };
+    let waits = process.filter(|process| guest.held().all(|(held, _)| held != *process));
+    if let Some(process) = waits {
+        guest.hold(process)?;
+    }
+    let mut full = Full {
+        path: p.path,
+        ram_bytes: 0,
+        cpus: 0,
+        pid: None,
+        without_vmcoreinfo: None,
+    };
+    let written = guest.whole(process, |whole| {
+        let ranges = whole.ram.ranges();
+        full.ram_bytes = ranges.iter().map(|range| range.bytes).sum();
+        full.cpus = whole.cpus.len();
+        full.pid = whole.notes.processes.first().map(|process| process.pid);
+        match p.in_place {
+            true => whole::save_in_place(whole, &full.path),
+            false => whole::save(whole, &full.path, &mut |_| ()),
+        }
+    });
+    if let (Some(process), false) = (waits, written.as_ref().is_err_and(Error::lost)) {
+        guest.release(process)?;
+    }
+    full.without_vmcoreinfo = written?;
+    Ok(full)
 }
 
 fn save(guest: &mut Guest, p: Save) -> Result<Kept, Error> {

@@ -65,6 +65,8 @@ pub enum Call {
     Snapshot(Snapshot),
     /// Writes a process that is held into a file: the file's path.
     Save(Save),
+    /// Writes all of the guest's RAM into a file, for drgn, crash and ourselves: what that came to.
+    SaveFull(SaveFull),
     /// Keeps all that is known of the guest in a directory: its path.
     Bundle(Bundle),
     /// What runs the guest.
@@ -237,6 +239,20 @@ pub struct Save {
     pub kernel: bool,
 }
 
+/// Parameters of [`Call::SaveFull`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SaveFull {
+    /// The file, as the command's own working directory has it. It is whole then, or as it was.
+    pub path: PathBuf,
+    /// The process that waits meanwhile, by the guest's pid; the only one, if there is one, when left out.
+    #[serde(default)]
+    pub pid: Option<i32>,
+    /// The file is there and empty, and is written as it is; whoever asks puts it in its place when it is whole.
+    #[serde(default)]
+    pub in_place: bool,
+}
+
 /// Parameters of [`Call::Bundle`].
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -299,7 +315,7 @@ impl Request {
 }
 
 /// The methods' names, for errors: what serde says of a wrong one names Rust's parts.
-const METHODS: [&str; 18] = [
+const METHODS: [&str; 19] = [
     "command",
     "look",
     "judge",
@@ -314,6 +330,7 @@ const METHODS: [&str; 18] = [
     "kernel_half",
     "snapshot",
     "save",
+    "save_full",
     "bundle",
     "machine",
     "voice",

@@ -54,7 +54,7 @@ impl Guest {
             _ => None,
         };
         let mut read_again = None;
-        let capture = self.stop_and_copy(process, others, extent, |paused, seen| {
+        let capture = self.stop_and_copy(process, others, extent, |paused, seen, _| {
             let start = Instant::now();
             let written = match missing {
                 Some(why) => Err(why),

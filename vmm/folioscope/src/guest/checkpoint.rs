@@ -5,7 +5,7 @@ use std::time::Duration;
 use join::{Capture, Companion, Extent, Facts, Seen, Work};
 use machine::{MachineError, Paused, Status};
 use protocol::{Command, Outcome, ProcessId};
-use snapshot::{Checkpoint, Cpu, Memory, Process, Snapshot};
+use snapshot::{Checkpoint, Cpu, Memory, Notes, Process, Snapshot};
 use stage1::PhysMemory;
 
 use super::{unexpected, Guest, Poke};
@@ -103,7 +103,7 @@ impl Guest {
         if !pokes.is_empty() {
             self.forget_copy();
         }
-        self.stop_and_copy(process, others, extent, |paused, seen| {
+        self.stop_and_copy(process, others, extent, |paused, seen, _| {
             let mut before = Vec::with_capacity(pokes.len());
             for poke in pokes {
                 let word = paused.memory.words(poke.address, 1).map(|words| words[0]);
@@ -127,13 +127,13 @@ impl Guest {
     }
 
     /// Stops the guest at an instant at which `process` is proved to wait, lets `copy` make its copy of memory,
-    /// and lets the guest go on.
+    /// and lets the guest go on. `copy` is told what a snapshot of that instant says.
     pub(super) fn stop_and_copy(
         &mut self,
         process: ProcessId,
         others: &[ProcessId],
         extent: Extent,
-        copy: impl FnOnce(&mut Paused<'_>, &Seen<'_>) -> Result<Memory, Error>,
+        copy: impl FnOnce(&mut Paused<'_>, &Seen<'_>, &Notes) -> Result<Memory, Error>,
     ) -> Result<Capture, Error> {
         let Some(held) = self.held.get(&process).cloned() else {
             return Err(Error::Input(format!(
@@ -144,6 +144,7 @@ impl Guest {
             .checkpoint
             .ok_or_else(|| Error::Input(format!("{process} has no checkpoint")))?;
         let companions = self.companions(process, others)?;
+        let mut notes = self.notes(Vec::new());
         for attempt in 0..ATTEMPTS {
             let mut paused = self.link.machine.pause_at(checkpoint.nonce)?;
             let Some(root) = paused
@@ -168,15 +169,14 @@ impl Guest {
             };
             let ran_ns = paused.ran_ns();
             let work = Work::of(&paused.memory, &paused.cpus, ran_ns);
-            let memory = copy(&mut paused, &seen);
-            let cpus = paused.cpus.clone();
-            let stopped = paused.resume()?;
-            let captured = Process {
+            facts.keep(&mut notes);
+            notes.processes.push(Process {
                 cpu: Some(root.index),
                 ..held
-            };
-            let mut notes = self.notes(vec![captured]);
-            facts.keep(&mut notes);
+            });
+            let memory = copy(&mut paused, &seen, &notes);
+            let cpus = paused.cpus.clone();
+            let stopped = paused.resume()?;
             self.roots.insert(process, root);
             return Ok(Capture {
                 companions,

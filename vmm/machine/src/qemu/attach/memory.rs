@@ -5,10 +5,11 @@
 
 use std::cell::OnceCell;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use snapshot::{Memory, MemoryError, Range, Region};
+use snapshot::{data_of, Memory, MemoryError, Ram, Range, Region, PAGE};
 use stage1::{PhysMemory, PhysicalAddress};
 
 /// A part of a file, at its place in the guest's physical address space.
@@ -91,6 +92,41 @@ impl FileMemory {
         }
         let ram = self.banks.iter().map(|bank| bank.range).collect();
         Memory::new(regions, ram)
+    }
+}
+
+/// All of the guest's RAM, read where it is; nothing of it is kept.
+#[derive(Debug)]
+pub struct AllRam<'a>(pub(super) &'a [Bank]);
+
+impl AllRam<'_> {
+    fn bank(&self, address: PhysicalAddress) -> io::Result<(&Bank, u64)> {
+        let mut banks = self.0.iter();
+        let bank = banks.find(|bank| bank.range.contains(address));
+        let bank = bank.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok((bank, bank.offset + (address.0 - bank.range.base.0)))
+    }
+}
+
+impl Ram for AllRam<'_> {
+    fn ranges(&self) -> Vec<Range> {
+        self.0.iter().map(|bank| bank.range).collect()
+    }
+
+    fn data(&self, range: Range) -> Option<Range> {
+        let Ok((bank, at)) = self.bank(range.base) else {
+            return Some(range);
+        };
+        let (start, bytes) = data_of(&bank.file, at, range.bytes)?;
+        let place = |in_file: u64| range.base.0 + (in_file - at);
+        let base = place(start) & !(PAGE - 1);
+        let end = place(start + bytes).next_multiple_of(PAGE).min(range.end());
+        Range::new(PhysicalAddress(base), end - base)
+    }
+
+    fn read(&self, address: PhysicalAddress, buffer: &mut [u8]) -> io::Result<()> {
+        let (bank, at) = self.bank(address)?;
+        bank.file.read_exact_at(buffer, at)
     }
 }
 

@@ -38,7 +38,7 @@ use signals::HeldBack;
 use stub::Borrowed;
 
 pub use error::AttachError;
-pub use memory::FileMemory;
+pub use memory::{AllRam, FileMemory};
 pub use ram::FoundRam;
 
 /// How long a free QMP socket may take to greet: QEMU does at once, but its main loop may have to wait.
@@ -259,6 +259,11 @@ impl Look<'_> {
     /// Never: it is there until the end.
     pub fn memory(&self) -> &FileMemory {
         self.memory.as_ref().expect("there until the end")
+    }
+
+    /// All of the guest's RAM, of which nothing is kept when it is read.
+    pub fn ram(&self) -> AllRam<'_> {
+        AllRam(&self.machine.banks)
     }
 
     /// Lets the guest go on; gives the memory that was read, and how long the guest stood still at most.

@@ -1,0 +1,93 @@
+//! All of a guest's RAM in a file.
+
+use std::fs::File;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use join::inside::Whole;
+use snapshot::write_whole_core;
+
+use crate::replace::replace;
+use crate::Error;
+
+/// How often somebody who waits is told.
+const TOLD: Duration = Duration::from_millis(500);
+
+/// Writes all RAM of a guest that stands still to `path`, which is whole then, or as it was.
+///
+/// # Errors
+/// Where guest memory cannot be read, or the file not be written.
+pub fn save(whole: &Whole<'_>, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    let attempt = || format!("write the snapshot {}", path.display());
+    let failed = |error| Error::io(attempt())(error);
+    replace(path, failed, |file| write(whole, file, progress))
+}
+
+/// The same into a file that is there, and that its owner puts in its place.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_in_place(whole: &Whole<'_>, path: &Path) -> Result<(), Error> {
+    let file = File::options().write(true).open(path);
+    let file = file.map_err(Error::io(format!("open {}", path.display())))?;
+    write(whole, &file, &mut |_| ())
+}
+
+fn write(whole: &Whole<'_>, file: &File, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    let Whole {
+        cpus,
+        ram,
+        notes,
+        vmcoreinfo,
+    } = whole;
+    Ok(write_whole_core(
+        file,
+        cpus,
+        *ram,
+        notes,
+        *vmcoreinfo,
+        progress,
+    )?)
+}
+
+/// Says on a terminal how far a long write is, in one line.
+#[derive(Debug)]
+pub struct Progress {
+    shown: bool,
+    next: Instant,
+}
+
+impl Progress {
+    /// Nothing is shown before a while has passed.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            shown: false,
+            next: Instant::now() + TOLD,
+        }
+    }
+
+    /// So many bytes of RAM are done, holes included.
+    pub fn at(&mut self, bytes: u64) {
+        if Instant::now() >= self.next && std::io::stderr().is_terminal() {
+            self.next += TOLD;
+            self.shown = true;
+            let _ = write!(std::io::stderr(), "\r{} MiB of guest memory", bytes >> 20);
+        }
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = writeln!(std::io::stderr());
+        }
+    }
+}
