@@ -44,7 +44,7 @@ run: ## set up, build what is missing, boot, fault, read, judge
 	@$(SETUP)/inputs.sh run
 	@$(SETUP)/packages.sh run
 	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
-	@out/folioscope run $(options)
+	@out/folioscope run $(options) --html out/report.html
 
 boot: ## boot a guest and stay; prints how to look into it
 	@$(SETUP)/inputs.sh boot

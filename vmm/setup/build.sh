@@ -40,7 +40,7 @@ fi
 guest_rust=$(rust_key "$(guest_rustc)")
 sources=(Cargo.toml Cargo.lock guest/protocol)
 # All that the command depends on.
-command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/join vmm/kvm vmm/linux vmm/machine vmm/snapshot vmm/stage1 vmm/structures vmm/verdict)
+command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/join vmm/kvm vmm/linux vmm/machine vmm/page vmm/snapshot vmm/stage1 vmm/structures vmm/verdict)
 command_content=$(content "${command_sources[@]}")
 arm64_command() { built arm64-command "$command_content-$guest_rust" build_arm64_command; }
 if [ "$(uname -m)" = aarch64 ]; then

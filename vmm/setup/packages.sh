@@ -62,6 +62,8 @@ if [ "$goal" = test ]; then
     if lacks has_fmt; then wanted+=("rustfmt$web"); fi
     if lacks has_clippy; then wanted+=("rust$web-clippy"); fi
     if lacks has_venv; then wanted+=(python3-venv); fi
+    # The report is looked at in a browser; emulated, as in a rehearsal, that would take too long.
+    [ -n "$list" ] || wanted+=(chromium chromium-driver)
 fi
 if [ -n "$list" ]; then
     printf '%s\n' "${wanted[@]}" | sort -u

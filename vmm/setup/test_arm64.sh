@@ -113,7 +113,7 @@ in_home .cache/folioscope/venv <"$built/venv.tar"
 expect build 0 'kernels' user --init-groups 'vmm/setup/build.sh 4k 16k 64k && readlink out/kernel-*'
 start=$SECONDS rc=0
 # A clock that a test looks at goes as fast there as here.
-user --init-groups "vmm/setup/pytest.sh --machine kvm --granule 4k -m 'not long and not qemu and not network' --guest-deadline 3000 ${*@Q}" \
+user --init-groups "vmm/setup/pytest.sh --machine kvm --granule 4k -m 'not long and not qemu and not network and not browser' --guest-deadline 3000 ${*@Q}" \
     2>&1 | tee "$LOGS/arm64-pytest.log" || rc=$?
 # shellcheck disable=SC2016
 carried 'cp -r "$1/bundles" "$1/logs" "$2/" 2>/dev/null || true' "$root/home/user/folioscope/out" "$results" </dev/null

@@ -11,6 +11,7 @@ pub mod link;
 pub mod look;
 pub mod ops;
 pub mod options;
+pub mod picture;
 pub mod replace;
 pub mod report;
 pub mod rows;

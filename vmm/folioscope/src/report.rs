@@ -11,6 +11,7 @@ use verdict::map::MapOptions;
 use verdict::text::TextOptions;
 use verdict::{Kernel, Machine, Report};
 
+use crate::picture::Picture;
 use crate::replace::replace;
 use crate::Error;
 
@@ -29,6 +30,9 @@ pub struct ReportOptions {
     /// Also write it in the kernel's TAP
     #[arg(long, value_name = "FILE")]
     pub ktap: Option<PathBuf>,
+    /// Also write it as one HTML page: the verdict, and a picture of each checkpoint to flip through
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// List what is legal and worth knowing as well: blocks that could be folded and are not, with the reason
     #[arg(long)]
     pub information: bool,
@@ -61,11 +65,18 @@ impl ReportOptions {
         }
     }
 
-    /// Writes the files that were asked for, and JSON on standard output where that was.
+    /// What a page needs, if one was asked for.
+    #[must_use]
+    pub fn picture(&self) -> Picture {
+        Picture::new(self.html.is_some())
+    }
+
+    /// Writes the files that were asked for, says where the page is, and writes JSON on standard output where that was
+    /// asked for.
     ///
     /// # Errors
     /// Where one cannot be written.
-    pub fn finish(&self, report: &Report) -> Result<u8, Error> {
+    pub fn finish(&self, report: &Report, picture: &Picture) -> Result<u8, Error> {
         let json = |out: &mut dyn Write| {
             serde_json::to_writer_pretty(&mut *out, report)?;
             writeln!(out)
@@ -91,6 +102,17 @@ impl ReportOptions {
         file(&self.ktap, &|mut out| {
             verdict::ktap::write(&mut out, report)
         })?;
+        if let (Some(path), Some(pages)) = (&self.html, picture.pages()) {
+            file(&self.html, &|out| page::write(out, report, pages))?;
+            if self.format == ReportFormat::Text {
+                writeln!(
+                    io::stdout(),
+                    "every checkpoint as a picture: {}",
+                    path.display()
+                )
+                .map_err(Error::io("write to standard output"))?;
+            }
+        }
         if self.format == ReportFormat::Json {
             json(&mut io::stdout().lock())
                 .map_err(Error::io("write the report to standard output"))?;

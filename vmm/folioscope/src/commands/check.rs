@@ -25,6 +25,8 @@ impl Check {
         let source = self.source.open(Need::Verdict)?;
         let snapshot = &source.snapshot;
         let mut report = about(snapshot, source.kind);
+        let mut picture = self.report.picture();
+        picture.snapshot(report.steps.len(), snapshot);
         report.push(join::step(snapshot, self.source.pid)?);
         if self.report.format == ReportFormat::Text {
             let mut text = self.report.text();
@@ -33,6 +35,6 @@ impl Check {
             verdict::text::write(&mut io::stdout().lock(), &report, &text)
                 .map_err(Error::io("write to standard output"))?;
         }
-        self.report.finish(&report)
+        self.report.finish(&report, &picture)
     }
 }

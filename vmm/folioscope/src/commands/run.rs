@@ -14,6 +14,7 @@ use crate::control;
 use crate::guest::Guest;
 use crate::look::look_whole;
 use crate::options::GuestOptions;
+use crate::picture::Picture;
 use crate::report::{about, ReportFormat, ReportOptions};
 use crate::stage::{Played, Seen, Stage};
 use crate::tour::{Workload, WORKLOADS};
@@ -72,6 +73,7 @@ impl Run {
             );
         }
         let mut report = None;
+        let mut picture = self.report.picture();
         let mut lost = false;
         // What the kernel itself has reported, workload by workload.
         let mut heard = self.hear(&mut guest, "boot", text)?;
@@ -91,6 +93,7 @@ impl Run {
             }
             for seen in played.seen {
                 let report = report.get_or_insert_with(|| self.about(&guest, &policy, &seen));
+                picture.look(report.steps.len(), &seen.look);
                 self.push(report, workload, seen, started, text)?;
             }
             // What was judged so far counts; what is left of the guest is kept.
@@ -116,7 +119,7 @@ impl Run {
             )
         })?;
         if !lost {
-            if let Err(error) = self.kernel_half(&mut guest, &mut report, text) {
+            if let Err(error) = self.kernel_half(&mut guest, &mut report, &mut picture, text) {
                 let error = if error.lost() {
                     control::keep(&mut guest, &self.guest.out, error)
                 } else {
@@ -138,7 +141,7 @@ impl Run {
                 .and_then(|()| verdict::text::write_end(&mut out, &report, &self.report.text()))
                 .map_err(Error::io("write to standard output"))?;
         }
-        self.report.finish(&report)
+        self.report.finish(&report, &picture)
     }
 
     fn chosen(&self) -> Result<Vec<Workload>, Error> {
@@ -229,9 +232,16 @@ impl Run {
     }
 
     /// The upper half, once: it is the same for every process.
-    fn kernel_half(&self, guest: &mut Guest, report: &mut Report, text: bool) -> Result<(), Error> {
+    fn kernel_half(
+        &self,
+        guest: &mut Guest,
+        report: &mut Report,
+        picture: &mut Picture,
+        text: bool,
+    ) -> Result<(), Error> {
         let process = guest.spawn("kernel")?.process;
-        let mut seen = look_whole(guest, process, &[], Extent { kernel: true })?.kernel;
+        let look = look_whole(guest, process, &[], Extent { kernel: true })?;
+        let (mut seen, mut instant) = (look.kernel, look.capture.snapshot);
         let mut step = Step::default();
         // A lone CPU at EL0 may show KPTI's trampoline: with nothing left to do it idles at EL1.
         for _ in 0..IDLE_LOOKS {
@@ -239,7 +249,8 @@ impl Run {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
-            step = join::step(&guest.unattended().settle()?, None)?;
+            instant = guest.unattended().settle()?;
+            step = join::step(&instant, None)?;
             seen = step.kernel.take().map(Ok).or(seen);
         }
         let not_judged = std::mem::take(&mut step.not_judged);
@@ -258,6 +269,7 @@ impl Run {
                 }
                 verdict.notes.extend(voice::quieted(guest)?);
                 step.kernel = Some(verdict);
+                picture.kernel(report.steps.len(), &instant);
             }
             _ => step.not_judged = not_judged,
         }

@@ -1,0 +1,65 @@
+//! What a page needs of each checkpoint besides the verdict, gathered only where a page was asked for.
+
+use join::{kernel_half, Look, Subject};
+use linux::release::Release;
+use page::Pages;
+use snapshot::Snapshot;
+use stage1::{Half, Regime};
+
+/// The raw words of each checkpoint so far, or nothing.
+#[derive(Debug)]
+pub struct Picture(Option<Pages>);
+
+impl Picture {
+    /// Gathers, or does nothing.
+    #[must_use]
+    pub fn new(wanted: bool) -> Self {
+        Self(wanted.then(Pages::default))
+    }
+
+    /// What was gathered, where a page was asked for.
+    #[must_use]
+    pub fn pages(&self) -> Option<&Pages> {
+        self.0.as_ref()
+    }
+
+    /// The processes of a look that becomes the step with this number.
+    pub fn look(&mut self, step: usize, look: &Look) {
+        let Some(pages) = &mut self.0 else { return };
+        let snapshot = &look.capture.snapshot;
+        let linux = software_bits_are_known(snapshot);
+        if let Ok(subject) = Subject::find(snapshot, None) {
+            pages.gather(step, &snapshot.memory, &subject.regime, linux);
+        }
+        for companion in &look.capture.companions {
+            if let Ok(regime) = Regime::new(&companion.cpu.system, Half::Lower) {
+                pages.gather(step, &snapshot.memory, &regime, linux);
+            }
+        }
+    }
+
+    /// The kernel half of a snapshot.
+    pub fn kernel(&mut self, step: usize, snapshot: &Snapshot) {
+        let Some(pages) = &mut self.0 else { return };
+        if let Some(upper) = kernel_half(&snapshot.cpus) {
+            let linux = software_bits_are_known(snapshot);
+            pages.gather(step, &snapshot.memory, &upper, linux);
+        }
+    }
+
+    /// All of a snapshot that can be judged.
+    pub fn snapshot(&mut self, step: usize, snapshot: &Snapshot) {
+        self.kernel(step, snapshot);
+        let Some(pages) = &mut self.0 else { return };
+        let linux = software_bits_are_known(snapshot);
+        for process in &snapshot.notes.processes {
+            if let Ok(subject) = Subject::of(snapshot, process) {
+                pages.gather(step, &snapshot.memory, &subject.regime, linux);
+            }
+        }
+    }
+}
+
+fn software_bits_are_known(snapshot: &Snapshot) -> bool {
+    Release::parse(&snapshot.notes.kernel_release).is_some_and(Release::has_this_layout)
+}
