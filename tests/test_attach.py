@@ -164,7 +164,7 @@ def ram_taken(own: Guest) -> int:
 def test_save_full(own: Guest, tmp_path: Path) -> None:
     """All RAM, and the process in it as it is. What the guest never wrote to is not read, and so takes no memory."""
     core, before = tmp_path / "full.core", ram_taken(own)
-    said = own.attach("save", "--full", core).ok()
+    said = own.attach("save", "--full", "--pid", own.pid, core).ok()
     found = re.fullmatch(rf"{core}: 2 CPUs, all 512 MiB of guest memory, of which (\d+) MiB take room.*\n", said)
     assert found and 10 < int(found[1]) < 256
     assert ram_taken(own) < before + (8 << 20)

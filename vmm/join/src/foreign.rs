@@ -24,6 +24,9 @@ use crate::{kernel_half, pages, user_pages, Capture, Error, Extent, Facts, Work}
 /// How often the guest is stopped to read its tasks.
 const LOOKS: u32 = 100;
 
+/// The same where an instant without a process in user mode is of use too.
+const TRIES: u32 = 8;
+
 /// Why nothing is known of a kernel that was looked for.
 const UNSEEN: &str = "no CPU was in the kernel when it was looked for";
 
@@ -134,13 +137,14 @@ impl Foreign {
         Err(no_tasks(&why))
     }
 
-    /// Stops the guest, at an instant that shows the kernel if one can be had soon, and has `write` read whatever it likes
+    /// Stops the guest, at an instant that shows the process with this pid, or any if one can be had soon, and has `write` read whatever it likes
     /// of it; gives why the kernel's own description (VMCOREINFO) is not known, if so, and for how long the guest was stopped.
     ///
     /// # Errors
-    /// Where QEMU fails us, and as `write`.
+    /// Where QEMU fails us, where the process is not seen, and as `write`.
     pub fn whole<E: From<Error>>(
         &mut self,
+        pid: Option<u32>,
         write: impl FnOnce(&Whole<'_>) -> Result<(), E>,
     ) -> Result<(Option<String>, Duration), E> {
         for _ in 0..LOOKS {
@@ -151,14 +155,30 @@ impl Foreign {
             std::thread::sleep(Duration::from_millis(5));
         }
         let mut notes = self.notes(&[], Vec::new());
-        let look = self.attached.look().map_err(refused)?;
+        let mut left = pid.map_or(TRIES, |_| LOOKS);
+        let (look, mut processes) = loop {
+            let look = self.attached.look().map_err(refused)?;
+            let processes = processes(&look.cpus, &[]);
+            let mut seen = processes.iter();
+            let seen = seen.any(|process| pid.is_none_or(|pid| process.pid == pid));
+            left -= 1;
+            if seen || left == 0 {
+                if let (Some(pid), false) = (pid, seen) {
+                    look.end().map_err(refused)?;
+                    let why = format!("expected process {pid} to be in user mode on some CPU, and did not see it in {LOOKS} looks; leave out --pid");
+                    return Err(Error::Input(why).into());
+                }
+                break (look, processes);
+            }
+            let _ = look.end().map_err(refused)?;
+            std::thread::sleep(Duration::from_millis(2));
+        };
         let kernel = match &self.kernel {
             Some(found) => found.as_ref().map_err(Clone::clone),
             None => Err(UNSEEN.into()),
         };
         let own = kernel.as_ref().ok().map(|kernel| &kernel.symbols);
         let (memory, upper) = (look.memory(), kernel_half(&look.cpus));
-        let mut processes = processes(&look.cpus, &[]);
         let info = match (kernel, &upper) {
             (Ok(kernel), Some(upper)) => {
                 let view = View { memory, upper };

@@ -138,7 +138,7 @@ impl Save {
         let mut guest = Foreign::new(socket, self.vmlinux.as_deref())?;
         let (mut ram_bytes, mut cpus, mut pid) = (0, 0, None);
         let mut progress = Progress::new();
-        let (without_vmcoreinfo, _) = guest.whole(|whole| {
+        let (without_vmcoreinfo, _) = guest.whole(self.pid, |whole| {
             ram_bytes = whole.ram.ranges().iter().map(|range| range.bytes).sum();
             cpus = whole.cpus.len();
             let processes = &whole.notes.processes;
