@@ -20,7 +20,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 # A host that has other things to do.
 PATIENCE = 20.0
 
-Colour = tuple[int, int, int]
+Colour = tuple[int, int, int, int]
 
 
 class Browser:
@@ -90,15 +90,23 @@ class Browser:
         assert found, f"{va:#x} is not in the picture"
         return found
 
-    def cell(self, va: int) -> Colour:
-        """The colour in the middle of a page's cell."""
-        box = self.place(va)
+    def cells(self, vas: list[int]) -> list[Colour]:
+        """The colour in the middle of the cell of each page; all of them are to be seen at once."""
+        self.place(vas[0])
         script = """const canvas = document.getElementById('canvas'), box = canvas.getBoundingClientRect();
-            const ratio = devicePixelRatio, [x, y] = [arguments[0] - box.left, arguments[1] - box.top];
-            return [...canvas.getContext('2d').getImageData(x * ratio, y * ratio, 1, 1).data]"""
-        red, green, blue, alpha = self.run(script, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        assert alpha, f"nothing is drawn at {va:#x}"
-        return (red, green, blue, alpha)
+            const context = canvas.getContext('2d'), ratio = devicePixelRatio;
+            return arguments[0].map((va) => {
+                const cell = folioscope.where(va);
+                const [x, y] = [cell.x + cell.width / 2 - box.left, cell.y + cell.height / 2 - box.top];
+                return [...context.getImageData(x * ratio, y * ratio, 1, 1).data];
+            })"""
+        found = [(red, green, blue, alpha) for red, green, blue, alpha in self.run(script, [hex(va) for va in vas])]
+        assert all(alpha for *_, alpha in found), "a page is not drawn"
+        return found
+
+    def cell(self, va: int) -> Colour:
+        """The same for one."""
+        return self.cells([va])[0]
 
     def colour(self, name: str) -> Colour:
         """A colour of the style sheet."""
@@ -106,7 +114,8 @@ class Browser:
             context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue('--' + arguments[0]);
             context.fillRect(0, 0, 1, 1);
             return [...context.getImageData(0, 0, 1, 1).data]"""
-        return tuple(self.run(script, name))
+        red, green, blue, alpha = self.run(script, name)
+        return (red, green, blue, alpha)
 
     def dark(self, on: bool) -> None:
         """Whether the user prefers dark pages."""

@@ -1,10 +1,11 @@
 //! What a page needs of each checkpoint besides the verdict, gathered only where a page was asked for.
 
-use join::{kernel_half, Look, Subject};
+use join::{kernel_half, Facts, Look, Subject};
 use linux::release::Release;
 use page::Pages;
 use snapshot::Snapshot;
 use stage1::{Half, Regime};
+use verdict::KernelLayout;
 
 /// The raw words of each checkpoint so far, or nothing.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ impl Picture {
         if let Some(upper) = kernel_half(&snapshot.cpus) {
             let linux = software_bits_are_known(snapshot);
             pages.gather(step, &snapshot.memory, &upper, linux);
+            pages.name_regions(step, regions(snapshot, &upper));
         }
     }
 
@@ -58,6 +60,18 @@ impl Picture {
             }
         }
     }
+}
+
+/// Linear map and image, where they are known.
+fn regions(snapshot: &Snapshot, upper: &Regime) -> Vec<(String, u64, u64)> {
+    let release = Release::parse(&snapshot.notes.kernel_release);
+    let image = Facts::of(snapshot).image.map(|(start, end)| start..end);
+    let layout = KernelLayout::new(upper, release, image, None);
+    let known = layout.map(|layout| layout.known()).unwrap_or_default();
+    known
+        .into_iter()
+        .map(|(region, start, end)| (region.to_string(), start.0, end.0))
+        .collect()
 }
 
 fn software_bits_are_known(snapshot: &Snapshot) -> bool {

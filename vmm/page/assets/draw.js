@@ -171,19 +171,19 @@ function drawOver(context, view, item, top, height, width) {
   context.textBaseline = 'middle';
   if (item.kind === 'head') {
     context.fillStyle = ink.line;
-    context.fillRect(0, y + 8, width, 1);
+    context.fillRect(0, y + 5, width, 1);
     context.font = 'bold ' + FONT;
     context.fillStyle = ink.text;
     const range = space.vaText(section.start) + '-' + space.va(section.end).toString(16);
-    context.fillText(range, 2, y + 25);
+    context.fillText(range, 2, y + 20);
     let x = 2 + context.measureText(range).width + 12;
-    context.fillText(section.permissions, x, y + 25);
+    context.fillText(section.permissions, x, y + 20);
     x += section.permissions ? context.measureText(section.permissions).width + 12 : 0;
     context.font = WORDS;
-    context.fillText(section.name.slice(0, 120), x, y + 25);
+    context.fillText(section.name.slice(0, 120), x, y + 20);
     x += context.measureText(section.name.slice(0, 120)).width + (section.name ? 14 : 0);
     context.fillStyle = section.findings.some((place) => place.error) ? ink.finding.css : ink.muted;
-    context.fillText(summary(space, section), x, y + 25);
+    context.fillText(summary(space, section), x, y + 20);
     return;
   }
   if (item.kind === 'bar') {
@@ -220,7 +220,9 @@ function outline(context, view, section, row, y) {
     const wrong = section.findings.some((it) => it.error && it.start < end && start < it.end);
     const state = known ? data.block_states[known.state].mark : '';
     const broken = wrong || state === '!';
-    if (!broken && (layout.cell < 4 || !['=', 'e'].includes(state))) continue;
+    // What could be folded is legal: a hint where there is room for it.
+    const framed = state === '=' ? layout.cell >= 4 : state === 'e' && layout.cell >= 8;
+    if (!broken && !framed) continue;
     const from = layout.x(Math.max(start, section.start) - row * layout.rowPages);
     const to = layout.x(Math.min(end, section.end) - 1 - row * layout.rowPages) + layout.cell;
     context.strokeStyle = broken ? ink.finding.css : state === '=' ? ink.outline : ink.muted;

@@ -1,9 +1,9 @@
 // Where things are in the picture: sections below each other, rows of blocks in them, what is empty folded away.
 
 const GUTTER = 124;
-const HEAD = 40;
+const HEAD = 34;
 const BAR = 22;
-const PAD = 14;
+const PAD = 7;
 // Empty rows that are drawn between two that are not.
 const EMPTY_ROWS = 2;
 const ZOOMS = [1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 26];
@@ -122,11 +122,15 @@ class Layout {
   }
 }
 
-// The largest cells with which all that is mapped is seen at once, or nearly.
-function fittingZoom(space, width, height, shown) {
-  for (let at = ZOOMS.indexOf(16); at > 0; at--) {
+// With the largest cells with which all that is mapped is seen at once, or nearly. Many pages do not fit by far, and are
+// laid out once.
+function fittingLayout(space, width, height, shown) {
+  let fitting = new Layout(space, width, ZOOMS[0], shown);
+  for (let at = 1; at <= ZOOMS.indexOf(16); at++) {
+    if (fitting.height > height) break;
     const layout = new Layout(space, width, ZOOMS[at], shown);
-    if (layout.height <= height * 1.5 && layout.x(layout.rowPages - 1) <= width) return ZOOMS[at];
+    if (layout.height > height * 1.5 || layout.x(layout.rowPages - 1) > width) break;
+    fitting = layout;
   }
-  return ZOOMS[0];
+  return fitting;
 }

@@ -49,11 +49,11 @@ function refresh(keep) {
   const shown = shownSections(space);
   const most = Math.min(innerHeight * 0.68, 900);
   const width = frame.clientWidth;
-  const cell = state.zoom || fittingZoom(space, width, most, shown);
+  const layout = state.zoom ? new Layout(space, width, state.zoom, shown) : fittingLayout(space, width, most, shown);
   view = {
     step: state.step, space, shown, colour: state.colour, filters: state.filters,
     before: spaceBefore(state.step, space.raw),
-    layout: new Layout(space, width, cell, shown),
+    layout,
     passes: (entry, wrong) => {
       if (state.filters.findings && !wrong) return false;
       return !entry || !state.filters.hidden.has(data.attributes[entry.attributes].state);
@@ -61,6 +61,7 @@ function refresh(keep) {
   };
   view.counts = countStates(space, shown);
   frame.style.height = Math.round(Math.max(220, Math.min(most, view.layout.height + 8))) + 'px';
+  showFilters(space);
   by('depth').style.height = view.layout.height + 'px';
   by('nothing').hidden = shown.length > 0;
   if (keep) scrollTo(keep.page, keep.at);
@@ -68,7 +69,7 @@ function refresh(keep) {
   showSpaces(state.step, state.space, (at) => { state.space = at; unpin(); refresh(); });
   showLegend(view, toggleState);
   showNotes(view);
-  by('zoom').value = ZOOMS.indexOf(cell);
+  by('zoom').value = ZOOMS.indexOf(layout.cell);
   state.first = 0;
   showTable();
   paint();
@@ -171,7 +172,6 @@ function lookAt(page) {
   if (!section) return;
   if (!view.shown.includes(section)) {
     Object.assign(state.filters, { vmas: 'all', findings: false, text: '' });
-    showFilters();
     refresh();
   }
   const place = view.layout.place(page);
@@ -209,8 +209,10 @@ function under(event) {
   return view.layout.pageAt(event.clientX - box.left, event.clientY - box.top + frame.scrollTop);
 }
 
-function showFilters() {
-  by('vmas').value = state.filters.vmas;
+function showFilters(space) {
+  const known = space.raw.pid !== undefined && data.steps[state.step].about.length > 0;
+  by('vmas').options[0].disabled = !known;
+  by('vmas').value = state.filters.vmas === 'step' && !known ? 'mapped' : state.filters.vmas;
   by('only-findings').checked = state.filters.findings;
   by('text').value = state.filters.text;
 }
@@ -328,7 +330,6 @@ for (const [id, table] of Object.entries(TABLES)) {
   tab.dataset.table = id;
   by('tabs').append(tab);
 }
-showFilters();
 if (data.steps.length) {
   // The first that is wrong is what one wants to see.
   const wrong = data.steps.findIndex((step) => step.outcome === 'errors');

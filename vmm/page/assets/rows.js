@@ -140,13 +140,14 @@ function describe(view, page, section) {
     const place = data.patterns[row.pattern];
     lines.push(['block', `${space.vaText(start)}  ${data.block_states[row.state].text}`]);
     if (row.reason >= 0) lines.push(['reason', data.reasons[row.reason]]);
-    lines.push(['pages', place]);
+    const caret = '\n' + ' '.repeat(page % space.blockPages) + '^';
+    lines.push(['pages', place + (place.length > 64 ? '' : caret)]);
   }
   if (view.before) {
     const what = CHANGES[change(view.before.entry(page), entry)];
     lines.push(['since before', what.text]);
   }
-  lines.push(['VMA', `${space.vaText(section.start)}-${space.va(section.end).toString(16)} ${section.permissions} ${section.name}`]);
+  lines.push([section.vma ? 'VMA' : 'range', `${space.vaText(section.start)}-${space.va(section.end).toString(16)} ${section.permissions} ${section.name}`]);
   for (const finding of space.findingsAt(page)) {
     lines.push([finding.rule, finding.message, finding.error ? 'wrong' : '']);
   }

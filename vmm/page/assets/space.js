@@ -49,9 +49,16 @@ class Space {
     }
     for (const other of others) {
       other.mapped = this.mapped(other.start, other.end) * this.pageSize;
-      other.name = this.raw.pid === undefined ? '' : inside.length ? 'outside of every VMA' : 'no VMA is known';
+      other.name = this.nameOf(other, inside.length > 0);
     }
     this.sections = inside.concat(others).sort((a, b) => a.start - b.start);
+  }
+
+  // What is known of a range without a VMA.
+  nameOf(range, vmasAreKnown) {
+    if (this.raw.pid !== undefined) return vmasAreKnown ? 'outside of every VMA' : 'no VMA is known';
+    const there = this.raw.regions.filter((region) => region.start < range.end && range.start < region.end);
+    return there.map((region) => region.name).join(', ');
   }
 
   mapped(start, end) {
@@ -130,7 +137,7 @@ const hex = (value, digits) => '0x' + value.toString(16).padStart(digits, '0');
 function bytesText(bytes) {
   const units = ['B', 'K', 'M', 'G', 'T', 'P'];
   let at = 0;
-  while (bytes >= 1024 && at < units.length - 1 && (bytes % 1024 === 0 || bytes >= 10240)) {
+  while (bytes >= 1024 && at < units.length - 1 && (bytes % 1024 === 0 || bytes >= 4096)) {
     bytes /= 1024;
     at++;
   }

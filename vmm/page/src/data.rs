@@ -59,12 +59,21 @@ struct Space<'r> {
     /// Rows of blocks: blocks from the end of the row before (signed), blocks, state, reason + 1 (0: none), pattern, rules.
     rows: String,
     words: Option<String>,
+    regions: Vec<Region<'r>>,
     entries: u64,
     left_out: u64,
     findings: Vec<FindingData<'r>>,
     unlisted: u64,
     notes: Vec<String>,
     not_judged: Vec<&'r str>,
+}
+
+/// A part of the kernel half.
+#[derive(Serialize)]
+struct Region<'r> {
+    name: &'r str,
+    start: u64,
+    end: u64,
 }
 
 #[derive(Serialize)]
@@ -210,6 +219,7 @@ impl Builder {
                 vmas: Vec::new(),
                 rows: String::new(),
                 words: words.map(|words| words.packed.text()),
+                regions: words.map_or(Vec::new(), regions),
                 entries: words.map_or(0, |words| words.entries),
                 left_out: words.map_or(0, |words| words.left_out),
                 findings: self.findings(&kernel.findings, first, page_size),
@@ -255,6 +265,7 @@ impl Builder {
             vmas: vmas.collect(),
             rows: self.rows(process),
             words: words.map(|words| words.packed.text()),
+            regions: Vec::new(),
             entries: words.map_or(0, |words| words.entries),
             left_out: words.map_or(0, |words| words.left_out),
             findings: self.findings(&process.findings, 0, size),
@@ -308,6 +319,18 @@ impl Builder {
 
 fn reasons(all: &[verdict::NotJudged]) -> Vec<&str> {
     all.iter().map(|it| it.reason.as_str()).collect()
+}
+
+fn regions(words: &Words) -> Vec<Region<'_>> {
+    let page = |va: u64| va.saturating_sub(words.first) / words.granule;
+    let regions = words.regions.iter();
+    regions
+        .map(|(name, start, end)| Region {
+            name,
+            start: page(*start),
+            end: page(*end),
+        })
+        .collect()
 }
 
 /// Pages per level-3 group: `CONT_PTES` of asm/pgtable-hwdef.h.

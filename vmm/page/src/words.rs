@@ -34,6 +34,8 @@ pub(crate) struct Words {
     pub first: u64,
     /// Bytes per page.
     pub granule: u64,
+    /// What is where, besides VMAs: a name, the first address, the first address behind it.
+    pub regions: Vec<(String, u64, u64)>,
 }
 
 impl Pages {
@@ -68,6 +70,14 @@ impl Pages {
             .insert((step, regime.half, regime.root.0), words);
     }
 
+    /// Says what is where in the kernel half of that step, as far as it is known: names with their addresses.
+    pub fn name_regions(&mut self, step: usize, regions: Vec<(String, u64, u64)>) {
+        let mut all = self.spaces.range_mut((step, Half::Lower, 0)..);
+        if let Some((_, words)) = all.find(|(key, _)| is_kernel(key, step)) {
+            words.regions = regions;
+        }
+    }
+
     /// The words below the table at `root`, where they were gathered.
     pub(crate) fn words(&self, step: usize, half: Half, root: u64) -> Option<&Words> {
         self.spaces.get(&(step, half, root))
@@ -76,11 +86,13 @@ impl Pages {
     /// The words of the kernel half at a step.
     pub(crate) fn kernel(&self, step: usize) -> Option<&Words> {
         let mut all = self.spaces.range((step, Half::Lower, 0)..);
-        let upper = |((at, half, _), _): &(&(usize, Half, u64), &Words)| {
-            *at == step && *half == Half::Upper
-        };
-        all.find(upper).map(|(_, words)| words)
+        let found = all.find(|(key, _)| is_kernel(key, step));
+        found.map(|(_, words)| words)
     }
+}
+
+fn is_kernel((at, half, _): &(usize, Half, u64), step: usize) -> bool {
+    *at == step && *half == Half::Upper
 }
 
 /// Entries after each other of which each differs from the one before by the same number.
