@@ -30,11 +30,11 @@ impl Picture {
         let snapshot = &look.capture.snapshot;
         let linux = software_bits_are_known(snapshot);
         if let Ok(subject) = Subject::find(snapshot, None) {
-            pages.gather(step, &snapshot.memory, &subject.regime, linux);
+            pages.gather(step, &snapshot.memory, &subject.regime, linux, None);
         }
         for companion in &look.capture.companions {
             if let Ok(regime) = Regime::new(&companion.cpu.system, Half::Lower) {
-                pages.gather(step, &snapshot.memory, &regime, linux);
+                pages.gather(step, &snapshot.memory, &regime, linux, None);
             }
         }
     }
@@ -44,7 +44,7 @@ impl Picture {
         let Some(pages) = &mut self.0 else { return };
         if let Some(upper) = kernel_half(&snapshot.cpus) {
             let linux = software_bits_are_known(snapshot);
-            pages.gather(step, &snapshot.memory, &upper, linux);
+            pages.gather(step, &snapshot.memory, &upper, linux, None);
             pages.name_regions(step, regions(snapshot, &upper));
         }
     }
@@ -56,7 +56,7 @@ impl Picture {
         let linux = software_bits_are_known(snapshot);
         for process in &snapshot.notes.processes {
             if let Ok(subject) = Subject::of(snapshot, process) {
-                pages.gather(step, &snapshot.memory, &subject.regime, linux);
+                pages.gather(step, &snapshot.memory, &subject.regime, linux, None);
             }
         }
     }

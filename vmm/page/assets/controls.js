@@ -72,6 +72,10 @@ function showLegend(view, toggle) {
     block: data.block_states.map((state, at) => plain('block-' + at, state.text)),
     change: CHANGES.map((it) => plain('change-' + it.id, it.text)),
     access: ACCESS.map((text, at) => plain('access-' + at, text)),
+    order: [...Array.from({ length: ORDERS }, (_, order) => {
+      const size = bytesText(view.space.pageSize * 2 ** order);
+      return plain('order-' + order, `${order}${order === ORDERS - 1 ? ' and more' : ''} (${size})`);
+    }), plain('plain', 'no folio')],
     finding: [plain('plain', 'mapped')],
     frame: [element('span', { class: 'chip', textContent: 'frames that follow each other as their pages do have one colour' })],
   };
@@ -90,6 +94,9 @@ function showNotes(view) {
   if (raw.unlisted) lines.push(['error', `${raw.unlisted.toLocaleString('en')} more places of findings are counted and not listed.`]);
   for (const finding of raw.findings) {
     if (finding.error && !finding.places.length) lines.push(['error', `${finding.rule}: ${finding.message}`]);
+  }
+  for (const [region, sizes] of raw.mapped) {
+    lines.push(['note', `${region}: ` + sizes.map(([name, bytes]) => `${name} ${bytesText(bytes)}`).join(', ')]);
   }
   for (const note of raw.notes) lines.push(['note', note]);
   by('notes').replaceChildren(...lines.map(([kind, text]) => element('p', { class: kind, textContent: text })));

@@ -85,6 +85,19 @@ function readRuns(text) {
   return runs;
 }
 
+// Runs of pages by the folios behind them: where each starts and ends, the kind of folio, the first page's place in its own.
+function readFolios(text) {
+  const reader = new Reader(text || '');
+  const runs = [];
+  let end = 0;
+  while (reader.more()) {
+    const start = end + reader.number();
+    end = start + reader.number() + 1;
+    runs.push({ start, end, kind: reader.number(), place: reader.number() });
+  }
+  return runs;
+}
+
 // Rows of blocks, VMA by VMA.
 function readBlocks(text) {
   const reader = new Reader(text || '');

@@ -24,6 +24,7 @@ function readInk() {
   ink.finding = both('finding');
   ink.changes = CHANGES.map((change) => both('change-' + change.id));
   ink.access = ACCESS.map((_, at) => both('access-' + at));
+  ink.orders = Array.from({ length: ORDERS }, (_, at) => both('order-' + at));
   ink.frames = Array.from({ length: 12 }, (_, at) => both('frame-' + at));
   for (const name of ['text', 'muted', 'line', 'outline', 'accent', 'head', 'background']) ink[name] = read(name);
 }
@@ -37,6 +38,8 @@ const CHANGES = [
   { id: 'moved', text: 'other page frame' },
   { id: 'changed', text: 'other attributes' },
 ];
+// Orders that have a colour of their own; the last stands for all that are larger.
+const ORDERS = 11;
 const ACCESS = ['old and clean', 'young', 'dirty', 'young and dirty'];
 const folds = (attributes) => ['=', 'C'].includes(data.states[attributes.state].mark);
 
@@ -77,6 +80,13 @@ const COLOURS = {
       if (!entry) return ink.hole;
       const attributes = data.attributes[entry.attributes];
       return ink.access[(attributes.young ? 1 : 0) + (attributes.dirty ? 2 : 0)];
+    },
+  },
+  order: {
+    title: 'order of the folio',
+    of: (view, page, entry) => {
+      const folio = entry && view.space.folio(page);
+      return folio ? ink.orders[Math.min(folio.order, ink.orders.length - 1)] : entry ? ink.plain : ink.hole;
     },
   },
   frame: {

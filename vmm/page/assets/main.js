@@ -100,9 +100,11 @@ function paint() {
 }
 
 function showTable() {
-  for (const button of by('tabs').children) button.setAttribute('aria-pressed', String(button.dataset.table === state.table));
   if (!view) return;
-  const { shown, more } = fillTable(by('table'), state.table, view, state.first, (page) => lookAt(page));
+  // The kernel half has no rows of blocks.
+  const table = state.table === 'blocks' && view.space.raw.pid === undefined ? 'entries' : state.table;
+  for (const button of by('tabs').children) button.setAttribute('aria-pressed', String(button.dataset.table === table));
+  const { shown, more } = fillTable(by('table'), table, view, state.first, (page) => lookAt(page));
   by('rows-back').disabled = state.first === 0;
   by('rows-on').disabled = !more;
   by('rows-now').textContent = shown ? `${state.first + 1} to ${state.first + shown}` : 'none';
@@ -324,6 +326,8 @@ window.folioscope = {
 readInk();
 makeTimeline(flip);
 by('zoom').max = ZOOMS.length - 1;
+// Only where somebody has read the folios.
+if (!data.folio_kinds.length) delete COLOURS.order;
 for (const [id, colour] of Object.entries(COLOURS)) by('colour').append(element('option', { value: id, textContent: colour.title }));
 for (const [id, table] of Object.entries(TABLES)) {
   const tab = element('button', { type: 'button', textContent: table.title, onclick: () => { state.table = id; state.first = 0; showTable(); } });

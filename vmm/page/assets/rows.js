@@ -134,6 +134,11 @@ function describe(view, page, section) {
   } else {
     lines.push(['entry', 'nothing there']);
   }
+  const folio = entry && space.folio(page);
+  if (folio) {
+    const size = `order ${folio.order} (${bytesText(space.pageSize * 2 ** folio.order)}), page ${folio.place} of ${2 ** folio.order}`;
+    lines.push(['folio', folio.text ? `${size}; ${folio.text}` : size]);
+  }
   const row = space.blockRow(section, page);
   if (row) {
     const start = Math.floor(page / space.blockPages) * space.blockPages;

@@ -11,6 +11,7 @@ class Space {
     this.blockPages = raw.block_pages;
     this.first = BigInt(raw.first);
     this.runs = readRuns(raw.words);
+    this.folios = readFolios(raw.folios);
     const rows = readBlocks(raw.rows);
     this.sections = [];
     let taken = 0;
@@ -98,6 +99,15 @@ class Space {
       number: this.runs.number[at] + place * this.runs.step[at],
       start: this.runs.start[at] + place * data.attributes[attributes].pages,
     };
+  }
+
+  // The folio behind a page: its order, what it is, the page's place in it.
+  folio(page) {
+    const at = lastUpTo(this.folios.length, page, (place) => this.folios[place].start);
+    if (at < 0 || page >= this.folios[at].end) return null;
+    const run = this.folios[at];
+    const { order, text } = data.folio_kinds[run.kind];
+    return { order, text, place: (run.place + page - run.start) % 2 ** order };
   }
 
   section(page) {

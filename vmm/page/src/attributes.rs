@@ -126,6 +126,9 @@ pub(crate) struct Attributes {
     pub field: Field,
     /// Whether it is an output address.
     pub address: bool,
+    /// Whether memory is mapped, as far as Linux is concerned.
+    #[serde(skip)]
+    pub mapping: bool,
     /// The number is kept in units of this many bytes.
     pub unit: u64,
     /// Lookup level of the table.
@@ -194,6 +197,7 @@ impl Attributes {
             base: Hex(base),
             field: fields.field,
             address,
+            mapping: (leaf && pte.valid()) || pte.present_invalid(),
             unit: if address { granule } else { 1 << 12 },
             level: level.number(),
             pages: size / granule,

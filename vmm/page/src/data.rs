@@ -9,9 +9,13 @@ use std::io::{self, Write};
 use serde::Serialize;
 use stage1::Half;
 use verdict::rules::RULES;
-use verdict::{BlockState, Finding, Hex, Outcome, ProcessVerdict, Report, RuleId, Severity, Step};
+use verdict::{
+    BlockState, Finding, Hex, KernelVerdict, Outcome, ProcessVerdict, Report, RuleId, Severity,
+    Step,
+};
 
 use crate::attributes::{Attributes, State};
+use crate::folios::FolioKind;
 use crate::pack::Packed;
 use crate::words::Words;
 use crate::Pages;
@@ -23,6 +27,7 @@ pub(crate) struct Data<'r> {
     block_states: Vec<Named>,
     rules: BTreeMap<String, &'static str>,
     attributes: &'r [Attributes],
+    folio_kinds: &'r [FolioKind],
     reasons: Vec<String>,
     patterns: Vec<String>,
     rule_sets: Vec<String>,
@@ -59,7 +64,10 @@ struct Space<'r> {
     /// Rows of blocks: blocks from the end of the row before (signed), blocks, state, reason + 1 (0: none), pattern, rules.
     rows: String,
     words: Option<String>,
+    folios: Option<String>,
     regions: Vec<Region<'r>>,
+    /// Of the kernel half: what is mapped in each region, in bytes by the size of the mapping.
+    mapped: Vec<(String, Vec<(&'r str, u64)>)>,
     entries: u64,
     left_out: u64,
     findings: Vec<FindingData<'r>>,
@@ -168,6 +176,7 @@ impl<'r> Data<'r> {
                 .map(|rule| (rule.id.to_string(), rule.title))
                 .collect(),
             attributes: &pages.dictionary.all,
+            folio_kinds: &pages.folio_kinds.all,
             reasons: builder.reasons.all,
             patterns: builder.patterns.all,
             rule_sets: builder.rule_sets.all,
@@ -219,7 +228,9 @@ impl Builder {
                 vmas: Vec::new(),
                 rows: String::new(),
                 words: words.map(|words| words.packed.text()),
+                folios: None,
                 regions: words.map_or(Vec::new(), regions),
+                mapped: mapped(kernel),
                 entries: words.map_or(0, |words| words.entries),
                 left_out: words.map_or(0, |words| words.left_out),
                 findings: self.findings(&kernel.findings, first, page_size),
@@ -265,7 +276,9 @@ impl Builder {
             vmas: vmas.collect(),
             rows: self.rows(process),
             words: words.map(|words| words.packed.text()),
+            folios: words.and_then(|words| Some(words.folios.as_ref()?.text())),
             regions: Vec::new(),
+            mapped: Vec::new(),
             entries: words.map_or(0, |words| words.entries),
             left_out: words.map_or(0, |words| words.left_out),
             findings: self.findings(&process.findings, 0, size),
@@ -319,6 +332,16 @@ impl Builder {
 
 fn reasons(all: &[verdict::NotJudged]) -> Vec<&str> {
     all.iter().map(|it| it.reason.as_str()).collect()
+}
+
+fn mapped(kernel: &KernelVerdict) -> Vec<(String, Vec<(&str, u64)>)> {
+    let regions = kernel.mapped.iter();
+    regions
+        .map(|(region, sizes)| {
+            let sizes = sizes.iter().map(|(name, bytes)| (name.as_str(), *bytes));
+            (region.to_string(), sizes.collect())
+        })
+        .collect()
 }
 
 fn regions(words: &Words) -> Vec<Region<'_>> {

@@ -9,6 +9,7 @@
 
 mod attributes;
 mod data;
+mod folios;
 mod html;
 mod pack;
 mod words;
@@ -16,5 +17,6 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub use folios::{Folio, Folios};
 pub use html::write;
 pub use words::Pages;

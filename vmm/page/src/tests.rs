@@ -7,7 +7,7 @@ use stage1::testing::{Attributes, Layout, TableBuilder};
 use stage1::{Granule, Half, Regime};
 use verdict::{judge, Finding, Kernel, Machine, Process, ProcessInput, Report, RuleId, Step};
 
-use crate::{write, Pages};
+use crate::{write, Folio, Folios, Pages};
 
 const VA: u64 = 0x4000_0000;
 /// Above 2^48, where a page has high address bits elsewhere than the others.
@@ -16,13 +16,18 @@ const FAR: u64 = 0xa_0000_0000_0000;
 struct Tables {
     tables: TableBuilder,
     regime: Regime,
+    folios: Vec<Folio>,
 }
 
 impl Tables {
     fn new(layout: Layout) -> Self {
         let tables = TableBuilder::new(layout);
         let regime = Regime::new(&tables.registers(), Half::Lower).unwrap();
-        Self { tables, regime }
+        Self {
+            tables,
+            regime,
+            folios: Vec::new(),
+        }
     }
 
     /// A page as HTML, with the process under this name and its only VMA under that one.
@@ -53,7 +58,14 @@ impl Tables {
         };
         more(&mut step);
         let mut pages = Pages::default();
-        pages.gather(0, self.tables.memory(), &self.regime, true);
+        let folios = |frame: u64| {
+            self.folios
+                .iter()
+                .find(|it| (it.head..it.head + (1 << it.order)).contains(&frame))
+                .cloned()
+        };
+        let known: Option<&Folios<'_>> = (!self.folios.is_empty()).then_some(&folios);
+        pages.gather(0, self.tables.memory(), &self.regime, true, known);
         let mut report = Report::new(Machine::default(), Kernel::default());
         report.push(step);
         let mut out = Vec::new();
@@ -248,4 +260,76 @@ fn noise_is_left_out_and_counted() {
     assert_eq!(space["entries"].as_u64(), Some(4096));
     assert_eq!(space["left_out"].as_u64(), Some(6000 - 4096));
     assert_eq!(entries(&data).len(), 4096);
+}
+
+#[test]
+fn folios_are_runs() {
+    let mut process = Tables::new(Layout::new(Granule::K4, Half::Lower, 48));
+    let page = 0x1000;
+    let plain = Attributes::default();
+    // Two folios of order 2 side by side, the second from its page 1 on; a gap; two of order 0; one that nobody knows;
+    // a block of a folio of order 9.
+    for (at, frame) in [
+        (0, 16),
+        (1, 17),
+        (2, 18),
+        (3, 19),
+        (4, 21),
+        (5, 22),
+        (8, 40),
+        (9, 50),
+        (10, 60),
+    ] {
+        process
+            .tables
+            .map_page(VA + at * page, frame * page, plain, false);
+    }
+    process
+        .tables
+        .map(VA + 0x20_0000, 0x20_0000, 2, plain, false);
+    let folio = |head, order, text: &str| Folio {
+        head,
+        order,
+        text: text.into(),
+    };
+    process.folios = vec![
+        folio(16, 2, "a"),
+        folio(20, 2, "a"),
+        folio(40, 0, "b"),
+        folio(50, 0, "b"),
+        folio(512, 9, "c"),
+    ];
+    let data = data(&process.page("p", "", |_| ()));
+    let kinds = data["folio_kinds"].as_array().unwrap().iter();
+    let kinds: Vec<_> = kinds
+        .map(|it| (it["order"].as_u64().unwrap(), it["text"].as_str().unwrap()))
+        .collect();
+    assert_eq!(kinds, [(2, "a"), (0, "b"), (9, "c")]);
+    let start = VA / page;
+    let expected = [
+        [start, 4 - 1, 0, 0],
+        [0, 2 - 1, 0, 1],
+        [2, 2 - 1, 1, 0],
+        [502, 512 - 1, 2, 0],
+    ];
+    let found = numbers(&data["steps"][0]["spaces"][0]["folios"]);
+    assert_eq!(found, expected.concat());
+}
+
+/// All numbers of a packed text.
+fn numbers(text: &Value) -> Vec<u64> {
+    use base64::Engine as _;
+    let engine = base64::engine::general_purpose::STANDARD;
+    let bytes = engine.decode(text.as_str().unwrap()).unwrap();
+    let mut found = vec![(0, 0)];
+    for byte in bytes {
+        let (sum, shift) = found.last_mut().unwrap();
+        *sum |= u64::from(byte & 127) << *shift;
+        *shift += 7;
+        if byte < 128 {
+            found.push((0, 0));
+        }
+    }
+    found.pop();
+    found.into_iter().map(|(sum, _)| sum).collect()
 }

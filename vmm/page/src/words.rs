@@ -6,6 +6,7 @@ use std::ops::Range;
 use stage1::{Half, Level, PhysMemory, Regime, Table, Visitor};
 
 use crate::attributes::{Dictionary, Split, Splitter};
+use crate::folios::{FolioKinds, FolioRuns, Folios};
 use crate::pack::Packed;
 
 /// Bytes of packed words that a page holds at most: some ten million entries that have nothing in common, and any
@@ -16,6 +17,7 @@ const MOST: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub struct Pages {
     pub(crate) dictionary: Dictionary,
+    pub(crate) folio_kinds: FolioKinds,
     spaces: BTreeMap<(usize, Half, u64), Words>,
     bytes: usize,
 }
@@ -26,6 +28,8 @@ pub(crate) struct Words {
     /// Runs: the pages from the end of the one before to this one; entries less 1; attributes; the number less what the
     /// run before would have gone on with (signed); with more than one entry, how the number goes on (signed).
     pub packed: Packed,
+    /// The folios behind them, where they are known.
+    pub folios: Option<Packed>,
     /// Entries in them.
     pub entries: u64,
     /// Entries that there was no room for.
@@ -40,13 +44,14 @@ pub(crate) struct Words {
 
 impl Pages {
     /// Gathers the words of one address space of the checkpoint that becomes `step` of the report. `linux`: the
-    /// kernel's release is one whose software bits are known.
+    /// kernel's release is one whose software bits are known. `folios`: of those behind the entries, where they are known.
     pub fn gather<M: PhysMemory + ?Sized>(
         &mut self,
         step: usize,
         memory: &M,
         regime: &Regime,
         linux: bool,
+        folios: Option<&Folios<'_>>,
     ) {
         let mut gatherer = Gatherer {
             regime,
@@ -61,11 +66,18 @@ impl Pages {
             run: None,
             end: 0,
             next: 0,
+            folios,
+            folio_kinds: &mut self.folio_kinds,
+            folio_runs: FolioRuns::default(),
         };
         stage1::walk(memory, regime, regime.first, regime.last, &mut gatherer);
         gatherer.flush();
-        let words = gatherer.words;
-        self.bytes += words.packed.len();
+        let mut words = gatherer.words;
+        if folios.is_some() {
+            gatherer.folio_runs.flush();
+            words.folios = Some(gatherer.folio_runs.packed);
+        }
+        self.bytes += words.packed.len() + words.folios.as_ref().map_or(0, Packed::len);
         self.spaces
             .insert((step, regime.half, regime.root.0), words);
     }
@@ -140,9 +152,27 @@ struct Gatherer<'a> {
     /// The page behind the last run, and the number that it would have gone on with.
     end: u64,
     next: u64,
+    folios: Option<&'a Folios<'a>>,
+    folio_kinds: &'a mut FolioKinds,
+    folio_runs: FolioRuns,
 }
 
 impl Gatherer<'_> {
+    /// The folio behind an entry: that of the first page that it maps.
+    fn folio(&mut self, page: u64, pages: u64, split: Split) {
+        let Some(folios) = self.folios else { return };
+        let attributes = &self.dictionary.all[split.attributes];
+        let room = self.room.saturating_sub(self.words.packed.len());
+        if !attributes.mapping || self.folio_runs.packed.len() >= room {
+            return;
+        }
+        let frame = split.number * attributes.unit / self.regime.granule.bytes();
+        if let Some(folio) = folios(frame) {
+            self.folio_runs
+                .add(page, pages, frame, &folio, self.folio_kinds);
+        }
+    }
+
     fn flush(&mut self) {
         let Some(run) = self.run.take() else { return };
         if self.words.packed.len() >= self.room {
@@ -179,6 +209,7 @@ impl<'m> Visitor<'m> for Gatherer<'_> {
                 self.words.left_out += 1;
                 continue;
             };
+            self.folio(page, pages, split);
             if self.run.as_mut().is_some_and(|run| run.takes(page, split)) {
                 continue;
             }
