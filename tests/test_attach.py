@@ -154,10 +154,25 @@ def test_save_and_check_the_core(own: Guest, tmp_path: Path) -> None:
     assert len(mapped.splitlines()) == LAYOUT.cont_pages
 
 
+def test_maps(own: Guest) -> None:
+    """Of the process that runs, and of one that no CPU runs: its first table is the one that its task has."""
+    maps = json.loads(own.attach("maps", own.pid, "--format", "json").ok())
+    (area,) = (vma for vma in maps["vmas"] if int(vma["start"], 16) == own.area)
+    assert area["mapped"] == 4 * LAYOUT.block == int(area["end"], 16) - own.area
+    init = json.loads(own.attach("maps", "1", "--format", "json").ok())
+    assert init["task"]["name"] == "init" and init["task"]["table"] != maps["task"]["table"]
+    text = own.command("read_file", path="/proc/1/maps")["file"]["content"]["text"]
+    ranges = [tuple(int(end, 16) for end in line.split()[0].split("-")) for line in text.splitlines()]
+    assert [(int(vma["start"], 16), int(vma["end"], 16)) for vma in init["vmas"]] == ranges
+    assert sum(vma["mapped"] for vma in init["vmas"]) > 20 * LAYOUT.page
+    assert "has no memory of its own" in own.attach("maps", "2").sentence()
+
+
 def ram_taken(own: Guest) -> int:
     """Bytes that the guest's RAM takes of the host's memory."""
     files = Path(f"/proc/{own.child.pid}/fd").iterdir()
-    (ram,) = (file for file in files if "memory-backend-memfd" in os.readlink(file))
+    # A connection that QEMU closes meanwhile is none of ours.
+    (ram,) = (file for file in files if "memory-backend-memfd" in os.path.realpath(file))
     return ram.stat().st_blocks * 512
 
 

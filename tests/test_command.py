@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 from folioscope.layout import LAYOUTS
 
@@ -171,6 +172,49 @@ def test_save_full(held: Held, core: Path, place: Path) -> None:
     before = path.stat().st_ino
     folioscope("save", "--full", "--guest", held.socket, "--pid", "99999", path).sentence()
     assert path.stat().st_ino == before and not list(place.glob(".folioscope-*"))
+
+
+def listed(*words: str | Path) -> Any:
+    """A listing in JSON, as its schema has it."""
+    said = json.loads(folioscope(*words, "--format", "json").ok())
+    jsonschema.Draft202012Validator(json.loads(folioscope("schema", str(words[0])).ok())).validate(said)
+    return said
+
+
+def test_ps_and_maps(held: Held, core: Path, place: Path) -> None:
+    """Live and in a core of all RAM alike: every task, and what a process that does not run has in each VMA."""
+    guest, pid = ["--guest", held.socket], held.source[-1]
+    full = place / "listed.core"
+    folioscope("save", "--full", *held.source, full).ok()
+    tasks = {task["pid"]: task for task in listed("ps", *guest)["tasks"]}
+    assert tasks[1]["name"] == "init" and tasks[1]["threads"][0] == 1 and tasks[2]["mm"] is None
+    assert tasks[int(pid)]["name"] == "four" and tasks[int(pid)]["table"]
+    text = folioscope("ps", *guest).ok()
+    assert re.search(r"^ +2 +1 +\S+ - +\[kthreadd\]$", text, re.M) and re.search(rf"^ +{pid} .* four$", text, re.M)
+    maps = listed("maps", pid, *guest)
+    assert maps["vmas"] == listed("maps", pid, full)["vmas"] and maps["task"] == tasks[int(pid)]
+    (area,) = (vma for vma in maps["vmas"] if "hg" in vma["flags"])
+    assert area["mapped"] == 4 * LAYOUT.block - LAYOUT.page and area["contiguous"] == 3 * LAYOUT.block
+    assert area["blocks"] == {"folded": 3, "partial": 1} and area["permissions"] == "rw-p"
+    smaps = held.call("command", command={"read_file": {"path": f"/proc/{pid}/smaps", "offset": 0}})
+    words = re.findall(r"^VmFlags: (.*?) *$", smaps["file"]["content"]["text"], re.M)
+    assert [" ".join(vma["flags"]) for vma in maps["vmas"]] == words
+    said = folioscope("maps", pid, full).ok()
+    assert (
+        f"four ({pid})" in said
+        and "3 folded" in said
+        and re.search(r"252K of 256K mapped, 192K contiguous \(76%\)", said)
+    )
+    # init, which no CPU need run just now.
+    init = listed("maps", "1", *guest)
+    assert init["task"]["name"] == "init" and sum(vma["mapped"] for vma in init["vmas"]) > 0
+    for words, expected in [
+        (("maps", "2", *guest), "kthreadd) has no memory of its own"),
+        (("maps", "99999", full), "the guest has no process 99999"),
+        (("ps", core), "save it with --full"),
+        (("maps", pid, core), "save it with --full"),
+    ]:
+        assert expected in folioscope(*words).sentence()
 
 
 def test_live_is_as_saved(held: Held, core: Path) -> None:

@@ -6,8 +6,10 @@ kernel it finds in the guest's own memory. Whatever differs is a fault.
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,22 @@ from typing import Any
 import pytest
 from folioscope import Guest, Layout, Process, View
 
-from command import ROOT
+from command import ROOT, folioscope
 
 # PyPI has it for x86-64 alone.
 drgn = pytest.importorskip("drgn", reason="there is no drgn for this host")
 linux = pytest.importorskip("drgn.helpers.linux", reason="there is no drgn for this host")
 
 pytestmark = pytest.mark.only_machine("tcg")
+
+# include/linux/mm.h of 6.12: what smaps calls the bits of vm_flags.
+FLAGS = {
+    "rd": 0x1, "wr": 0x2, "ex": 0x4, "sh": 0x8, "mr": 0x10, "mw": 0x20, "me": 0x40, "ms": 0x80, "gd": 0x100,
+    "um": 0x200, "pf": 0x400, "uw": 0x1000, "lo": 0x2000, "io": 0x4000, "sr": 0x8000, "rr": 0x1_0000,
+    "dc": 0x2_0000, "de": 0x4_0000, "lf": 0x8_0000, "ac": 0x10_0000, "nr": 0x20_0000, "ht": 0x40_0000,
+    "sf": 0x80_0000, "wf": 0x200_0000, "dd": 0x400_0000, "mm": 0x1000_0000, "hg": 0x2000_0000,
+    "nh": 0x4000_0000, "mg": 0x8000_0000,
+}  # fmt: skip
 
 # In the word that a process wrote into its memory.
 MARK = 0x0F01_1005_C0DE
@@ -105,6 +116,20 @@ def outputs(view: View) -> dict[int, int]:
     return found
 
 
+def listing(*words: str | Path) -> Any:
+    """A listing of ours."""
+    return json.loads(folioscope(*words, "--format", "json").ok())
+
+
+def phys(mm: Any, va: int) -> int | None:
+    """Where drgn's walk of the tables leads."""
+    try:
+        found: int = linux.mm.follow_phys(mm, va).value_()
+    except drgn.FaultError:
+        return None
+    return found
+
+
 def mm_of(scene: Scene, pid: int) -> Any:
     """The address space of a process."""
     return linux.pid.find_task(scene.program, pid).mm
@@ -139,11 +164,88 @@ def test_translations(scene: Scene) -> None:
     addresses += [va + draw.randrange(page) for va in draw.sample(addresses, 200)]
     ours, mapped = outputs(scene.view), 0
     for va in addresses:
-        try:
-            theirs = linux.mm.follow_phys(mm, va).value_()
-        except drgn.FaultError:
-            theirs = None
+        theirs = phys(mm, va)
         at = ours.get(va & -page)
         assert theirs == (None if at is None else at + va % page), hex(va)
         mapped += theirs is not None
     assert mapped > 500 and len(addresses) - mapped > 50
+
+
+def test_tasks(scene: Scene) -> None:
+    """Every process and thread: ids, name, start, address space, first table."""
+    groups = defaultdict(list)
+    for task in linux.pid.for_each_task(scene.program):
+        groups[task.tgid.value_()].append(task)
+    theirs = {}
+    for tgid, tasks in groups.items():
+        (leader,) = (task for task in tasks if task.pid.value_() == tgid)
+        mm = leader.mm
+        theirs[tgid] = {
+            "pid": tgid,
+            "name": leader.comm.string_().decode(),
+            "started_ns": leader.start_boottime.value_(),
+            "threads": sorted(task.pid.value_() for task in tasks),
+            "mm": f"{mm.value_():#018x}" if mm else None,
+            "table": f"{linux.mm.virt_to_phys(mm.pgd).value_():#018x}" if mm else None,
+        }
+    said = listing("ps", scene.core)
+    ours = {task["pid"]: task | {"threads": sorted(task["threads"])} for task in said["tasks"]}
+    assert said["kernel"] == scene.release
+    assert ours == theirs
+    assert {1, 2, scene.pid} <= set(ours) and len([task for task in ours.values() if task["mm"]]) >= 3
+
+
+def vma_of(scene: Scene, vma: Any) -> dict[str, Any]:
+    """A VMA as drgn has it, in the words of our listing."""
+    bits, file = vma.vm_flags.value_(), vma.vm_file
+    inode = file.f_inode if file else None
+    return {
+        "start": vma.vm_start.value_(),
+        "end": vma.vm_end.value_(),
+        "flags": sum(bit for bit in FLAGS.values() if bits & bit),
+        "offset": vma.vm_pgoff.value_() * scene.layout.page if file else 0,
+        "inode": inode.i_ino.value_() if file else 0,
+        "device": divmod(inode.i_sb.s_dev.value_(), 1 << 20) if file else (0, 0),
+        "name": named(vma),
+    }
+
+
+def named(vma: Any) -> str:
+    """A VMA's name as drgn has it, in the kernel's words."""
+    name, mm = linux.mm.vma_name(vma), vma.vm_mm
+    text = name.decode() if isinstance(name, bytes) else name or ""
+    # To the kernel (vma_is_initial_heap(), include/linux/mm.h) what ends where the heap starts is none of it.
+    if text == "[heap]" and not (vma.vm_start < mm.brk and vma.vm_end > mm.start_brk):
+        return ""
+    # A file in no directory, as of memfd_create(2): drgn has no path of it.
+    if vma.vm_file and text == f"[{vma.vm_file.f_inode.i_sb.s_type.name.string_().decode()}]":
+        return "/" + str(vma.vm_file.f_path.dentry.d_name.name.string_().decode())
+    return text
+
+
+def test_vmas(scene: Scene) -> None:
+    """Those of every process: range, flags, offset, file; and what is mapped in them, summed up."""
+    processes, seen = [task for task in listing("ps", scene.core)["tasks"] if task["mm"]], 0
+    for process in processes:
+        said = listing("maps", str(process["pid"]), scene.core)
+        assert said["task"] == process
+        mm = mm_of(scene, process["pid"])
+        theirs = [vma_of(scene, vma) for vma in linux.mm.for_each_vma(mm)]
+        ours = [
+            {
+                "start": int(vma["start"], 16),
+                "end": int(vma["end"], 16),
+                "flags": sum(FLAGS[flag] for flag in vma["flags"]),
+                "offset": vma["offset"],
+                "inode": vma["inode"],
+                "device": tuple(vma["device"]),
+                "name": vma["name"].removesuffix(" (deleted)"),
+            }
+            for vma in said["vmas"]
+        ]
+        assert ours == theirs
+        for vma in said["vmas"]:
+            pages = range(int(vma["start"], 16), int(vma["end"], 16), scene.layout.page)
+            assert vma["mapped"] == scene.layout.page * sum(phys(mm, va) is not None for va in pages), vma
+        seen += len(ours)
+    assert len(processes) >= 3 and seen > 30

@@ -209,7 +209,13 @@ def test_looking_around(shell: Shell) -> None:
         rows = shell.run("out/folioscope dump --contiguous --va 0xfffff7c00000-0xfffff7c40000", **this("dump"))
         assert "0000fffff7c00000" in rows
         assert "chosen" in shell.run("out/folioscope explain 0xfffff7c05000", **this("explain"))
+        assert re.search(r"^ +1 +1 .* init$", shell.run("out/folioscope ps", **this("ps")), re.M)
+        assert (pid := re.search(r"^process (\d+)", said, re.M))
+        maps = {"folioscope maps 42": f"folioscope maps {pid[1]} --guest {found[1]}"}
+        assert "folded" in shell.run("out/folioscope maps 42", **maps)
         assert "guest memory" in shell.run("out/folioscope save saved.core", **this("save"))
+        full = {"save --full full.core": f"save --guest {found[1]} --full full.core"}
+        assert "all 1024 MiB of guest memory" in shell.run("out/folioscope save --full full.core", **full)
     said = shell.run("out/folioscope explain 0xfffff780a000 saved.core")
     assert "order 4  would start before the VMA" in said
 

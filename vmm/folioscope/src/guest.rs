@@ -10,7 +10,6 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use join::inside::Inside;
 use join::Capture;
 use linux::release::Release;
 use machine::Machine;
@@ -53,7 +52,7 @@ pub struct Guest {
     again: again::Again,
     voice: Voice,
     /// Where the kernel's structures are, or why that is not known; once it was looked for.
-    inside: Option<Result<Inside, String>>,
+    inside: Option<Result<whole::Found, String>>,
 }
 
 /// A word to be in guest memory for the time of one capture.

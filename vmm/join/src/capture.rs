@@ -141,7 +141,8 @@ fn walk_lower<M: PhysMemory + ?Sized>(memory: &M, cpu: &Cpu) {
     }
 }
 
-fn walk_all<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) {
+/// Reads all tables.
+pub(crate) fn walk_all<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) {
     stage1::walk(memory, regime, regime.first, regime.last, &mut Nothing);
 }
 

@@ -17,7 +17,7 @@ use stage1::{Half, Regime};
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, View};
 
-use crate::inside::Whole;
+use crate::inside::{see, Seen, Unseen, Whole};
 use crate::unattended::{processes, Stops};
 use crate::{kernel_half, pages, user_pages, Capture, Error, Extent, Facts, Work};
 
@@ -93,17 +93,18 @@ impl Foreign {
         }
     }
 
-    /// All tasks of the guest at one instant.
+    /// What the kernel's structures say at one instant of its tasks, and of the process with this pid; and the memory that
+    /// was read for that, with the process's tables.
     ///
     /// # Errors
-    /// Where QEMU fails us, or the kernel's structures are not to be had.
-    pub fn tasks(&mut self) -> Result<Vec<structures::tasks::Process>, Error> {
+    /// Where QEMU fails us, the kernel's structures are not to be had, or there is no such process.
+    pub fn see(&mut self, pid: Option<u32>) -> Result<(Seen, Memory), Error> {
         let mut why = String::new();
         for _ in 0..LOOKS {
             self.instant()?;
             let kernel = match &self.kernel {
                 Some(Ok(kernel)) => kernel,
-                Some(Err(never)) => return Err(no_tasks(never)),
+                Some(Err(never)) => return Err(not_read(never)),
                 None => {
                     "every CPU was in user mode, where VBAR_EL1 may be the trampoline's"
                         .clone_into(&mut why);
@@ -112,21 +113,25 @@ impl Foreign {
             };
             let look = self.attached.look().map_err(refused)?;
             let upper = kernel_half(&look.cpus);
-            let tasks = upper.map(|upper| {
+            let seen = upper.as_ref().map(|upper| {
                 let memory = look.memory();
-                structures::tasks::processes(
-                    kernel,
-                    View {
-                        memory,
-                        upper: &upper,
-                    },
-                )
+                let seen = see(kernel, View { memory, upper }, &look.cpus, pid)?;
+                seen.space.iter().for_each(|space| space.touch(memory));
+                Ok(seen)
             });
-            look.end().map_err(refused)?;
-            match tasks {
-                Some(Ok(tasks)) => return Ok(tasks),
-                // The list was just being changed.
-                Some(Err(error)) => why = error.to_string(),
+            let (_, memory, _) = look.end().map_err(refused)?;
+            match seen {
+                // Somebody is just changing its VMAs.
+                Some(Ok(seen)) if seen.is_locked() && self.attached.ran() => {
+                    "somebody held its mmap_lock".clone_into(&mut why);
+                }
+                Some(Ok(seen)) => {
+                    let memory = memory.into_memory();
+                    let memory = memory.map_err(|error| Error::Input(error.to_string()))?;
+                    return Ok((seen, memory));
+                }
+                Some(Err(Unseen { why, later: false })) => return Err(Error::Input(why)),
+                Some(Err(unseen)) => why = unseen.why,
                 None => "no CPU showed the kernel's tables".clone_into(&mut why),
             }
             if !self.attached.ran() {
@@ -134,7 +139,7 @@ impl Foreign {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Err(no_tasks(&why))
+        Err(not_read(&why))
     }
 
     /// Stops the guest, at an instant that shows the process with this pid, or any if one can be had soon, and has `write` read whatever it likes
@@ -301,6 +306,6 @@ fn page_size(cpus: &[Cpu]) -> u64 {
     regimes.map(|it| it.granule.bytes()).max().unwrap_or(0)
 }
 
-fn no_tasks(why: &str) -> Error {
-    Error::Input(format!("the guest's tasks were not read: {why}"))
+fn not_read(why: &str) -> Error {
+    Error::Input(format!("the kernel's structures were not read: {why}"))
 }

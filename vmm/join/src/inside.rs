@@ -1,14 +1,21 @@
 //! The kernel's own structures at one instant of a guest, all of whose memory is there: a live one that stands still, or a
 //! core of all RAM.
 
+use linux::order::OrderRecords;
+use linux::release::Release;
+use linux::vma::Vma;
 use snapshot::{Cpu, Notes, Ram};
-use stage1::{PhysMemory, Regime};
+use stage1::{Half, PhysMemory, Regime};
 use structures::tasks::{self, Process};
+use structures::vmas::Layout;
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, StructureError, View};
+use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
+use verdict::{judge, Hex, ProcessInput};
 
+use crate::capture::walk_all;
 use crate::kernel::vectors;
-use crate::kernel_half;
+use crate::{kernel_half, read_orders, Facts};
 
 /// Where a kernel's variables are, what its types look like, and its own tables: none of it changes while it runs.
 #[derive(Debug)]
@@ -43,6 +50,12 @@ pub enum NotInside {
     Never(#[from] StructureError),
 }
 
+/// Whether [`Inside::find`] has what it begins with.
+#[must_use]
+pub fn shows_kernel(cpus: &[Cpu]) -> bool {
+    kernel_half(cpus).is_some() && vectors(cpus).next().is_some()
+}
+
 impl Inside {
     /// Finds symbols and types in the kernel's memory.
     ///
@@ -71,15 +84,193 @@ impl Inside {
     ) -> Result<VmCoreInfo, StructureError> {
         VmCoreInfo::read(&self.kernel, self.view(memory))
     }
+}
 
+/// What a kernel's structures say of its tasks, and more of one process.
+#[derive(Debug)]
+pub struct Seen {
+    /// `uname -r`, where the kernel tells.
+    pub release: Option<String>,
     /// All tasks.
-    ///
-    /// # Errors
-    /// Where the list cannot be followed; it may just have been changed.
-    pub fn tasks<M: PhysMemory + ?Sized>(
-        &self,
-        memory: &M,
-    ) -> Result<Vec<Process>, StructureError> {
-        tasks::processes(&self.kernel, self.view(memory))
+    pub tasks: Vec<Process>,
+    /// The process that was asked for.
+    pub space: Option<Space>,
+}
+
+/// The address space of a process.
+#[derive(Debug)]
+pub struct Space {
+    /// Whose.
+    pub task: Process,
+    /// Its VMAs.
+    pub vmas: Vec<Vma>,
+    /// The lower half with its own first table: no CPU need run it.
+    pub regime: Regime,
+    /// Whether anybody held its `mmap_lock`.
+    pub is_locked: bool,
+    orders: Option<OrderRecords>,
+    contpte: Option<bool>,
+    release: Option<String>,
+}
+
+/// Why something was not seen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Unseen {
+    /// Why.
+    pub why: String,
+    /// Whether it may be seen at another instant: what was read may just have been changed.
+    pub later: bool,
+}
+
+impl From<StructureError> for Unseen {
+    fn from(error: StructureError) -> Self {
+        let later = match error {
+            StructureError::Unreadable { .. } | StructureError::Inconsistent { .. } => true,
+            StructureError::NoTypes(_) | StructureError::Missing(_) => false,
+        };
+        let why = error.to_string();
+        Self { why, later }
+    }
+}
+
+/// Reads the tasks, and what there is of the process with this pid.
+///
+/// # Errors
+/// Where there is no such process, or it has no memory of its own; where the structures are not to be had.
+pub fn see<M: PhysMemory + ?Sized>(
+    kernel: &Kernel,
+    view: View<'_, M>,
+    cpus: &[Cpu],
+    pid: Option<u32>,
+) -> Result<Seen, Unseen> {
+    let tasks = tasks::processes(kernel, view)?;
+    let info = VmCoreInfo::read(kernel, view).ok();
+    let release = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
+    let space = pid.map(|pid| space(kernel, view, cpus, &tasks, pid));
+    let mut space = space.transpose()?;
+    if let Some(space) = &mut space {
+        space.release.clone_from(&release);
+    }
+    Ok(Seen {
+        release,
+        tasks,
+        space,
+    })
+}
+
+fn space<M: PhysMemory + ?Sized>(
+    kernel: &Kernel,
+    view: View<'_, M>,
+    cpus: &[Cpu],
+    tasks: &[Process],
+    pid: u32,
+) -> Result<Space, Unseen> {
+    let never = |why: String| Unseen { why, later: false };
+    let task = tasks.iter().find(|task| task.tgid == pid);
+    let task = task.ok_or_else(|| {
+        let of = tasks.iter().find(|task| task.threads.contains(&pid));
+        never(match of {
+            Some(task) => format!(
+                "{pid} is a thread of process {} ({}); give that",
+                task.tgid, task.name
+            ),
+            None => format!("the guest has no process {pid}; `folioscope ps` lists those it has"),
+        })
+    })?;
+    let (Some(mm), Some(table)) = (task.mm, task.table) else {
+        let name = &task.name;
+        return Err(never(format!(
+            "process {pid} ({name}) has no memory of its own: it is a thread of the kernel, or has ended"
+        )));
+    };
+    let regimes = cpus.iter();
+    let regimes = regimes.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
+    let regimes: Vec<Regime> = regimes.filter(|regime| !regime.epd).collect();
+    let mut regime = regimes.first().copied().ok_or_else(|| Unseen {
+        why: "no CPU shows how the lower half is translated".into(),
+        later: true,
+    })?;
+    regime.root = table;
+    // Any CPU may run it: what one of them updates by itself, no entry can be blamed for.
+    regime.ha = regimes.iter().any(|regime| regime.ha);
+    regime.hd = regimes.iter().any(|regime| regime.hd);
+    let layout = Layout::new(kernel, view)?;
+    let facts = Facts::new(Some(&kernel.symbols), cpus);
+    let rings = facts.rings();
+    let orders = rings.and_then(|rings| read_orders(view.memory, view.upper, rings, cpus).ok());
+    Ok(Space {
+        task: task.clone(),
+        vmas: layout.vmas(view, mm)?,
+        regime,
+        is_locked: layout.is_locked(view, mm)?,
+        orders,
+        contpte: facts.contpte,
+        release: None,
+    })
+}
+
+impl Space {
+    /// Reads its tables: what [`Space::maps`] will read of a copy.
+    pub fn touch<M: PhysMemory + ?Sized>(&self, memory: &M) {
+        walk_all(memory, &self.regime);
+    }
+
+    /// Its VMAs, with what its tables have in each.
+    pub fn maps<M: PhysMemory + ?Sized>(&self, memory: &M) -> Maps {
+        let process = verdict::Process {
+            pid: self.task.tgid,
+            name: self.task.name.clone(),
+        };
+        let release = self.release.as_deref();
+        let input = ProcessInput {
+            process: &process,
+            regime: &self.regime,
+            vmas: &self.vmas,
+            orders: self.orders.as_ref(),
+            expectations: &[],
+            release: release.and_then(Release::parse),
+            contpte: self.contpte,
+        };
+        let verdict = judge(memory, &input);
+        let mut maps = Maps::new(
+            self.release.clone(),
+            listed(&self.task),
+            &self.vmas,
+            verdict,
+        );
+        if self.is_locked {
+            maps.notes.push("somebody held its mmap_lock at this instant: VMAs that are being changed need not fit its tables".into());
+        }
+        maps
+    }
+}
+
+impl Seen {
+    /// Whether the VMAs of the process may just be changed.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.space.as_ref().is_some_and(|space| space.is_locked)
+    }
+
+    /// For [`Tasks::write`] and JSON.
+    #[must_use]
+    pub fn listing(&self) -> Tasks {
+        Tasks {
+            schema_version: LISTING_VERSION,
+            kernel: self.release.clone(),
+            tasks: self.tasks.iter().map(listed).collect(),
+        }
+    }
+}
+
+fn listed(task: &Process) -> Task {
+    Task {
+        pid: task.tgid,
+        name: task.name.clone(),
+        started_ns: task.started_ns,
+        threads: task.threads.clone(),
+        mm: task.mm.map(Hex),
+        table: task.table.map(|table| Hex(table.0)),
     }
 }

@@ -24,6 +24,7 @@ mod tally;
 pub mod dump;
 pub mod junit;
 pub mod ktap;
+pub mod listing;
 pub mod map;
 pub mod rules;
 pub mod stops;

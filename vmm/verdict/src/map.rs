@@ -4,6 +4,7 @@
 //! blocks gets one character per block instead, and its broken blocks page by page below.
 //! Everything fits in 100 columns and says the same without colour.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
@@ -108,6 +109,22 @@ const NAMES: [(BlockState, &str); 9] = [
     (BlockState::Empty, "empty"),
 ];
 
+/// What a block's state is called, after a number of them.
+pub(crate) fn state_name(state: BlockState) -> &'static str {
+    let found = NAMES.iter().find(|(known, _)| *known == state);
+    found.map_or("", |(_, name)| name)
+}
+
+/// Recorded orders, the largest first.
+pub(crate) fn orders(orders: &BTreeMap<i8, u64>) -> String {
+    let order = |(order, count): (&i8, &u64)| match order {
+        -1 => format!("none x{count}"),
+        order => format!("{order} x{count}"),
+    };
+    let orders: Vec<String> = orders.iter().rev().map(order).collect();
+    orders.join(" ")
+}
+
 fn broken(vma: &VmaVerdict) -> bool {
     vma.blocks.contains_key(&BlockState::Broken)
 }
@@ -131,12 +148,7 @@ fn draw_vma(
         facts.push(format!("largest run {}", bytes(vma.largest_run)));
     }
     if !vma.orders.is_empty() {
-        let order = |(order, count): (&i8, &u64)| match order {
-            -1 => format!("none x{count}"),
-            order => format!("{order} x{count}"),
-        };
-        let orders: Vec<String> = vma.orders.iter().rev().map(order).collect();
-        facts.push(format!("orders {}", orders.join(" ")));
+        facts.push(format!("orders {}", orders(&vma.orders)));
     }
     writeln!(
         out,

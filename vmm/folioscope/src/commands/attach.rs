@@ -9,7 +9,7 @@ use join::unattended::Stops as _;
 use serde_json::json;
 
 use super::output::say;
-use super::{check, dump, explain, ps, save, Outcome};
+use super::{check, dump, explain, maps, ps, save, Outcome};
 use crate::source::{ask, is_ours};
 use crate::{Error, EXIT_OK};
 
@@ -35,6 +35,7 @@ enum What {
     Explain(explain::Explain),
     Save(save::Save),
     Ps(ps::Ps),
+    Maps(maps::Maps),
 }
 
 impl Attach {
@@ -63,12 +64,12 @@ impl Attach {
                 save.run()
             }
             Some(What::Ps(mut ps)) => {
-                if ps.guest.replace(socket).is_some() {
-                    return Err(Error::Input(
-                        "expected one guest and found two: leave out --guest behind attach".into(),
-                    ));
-                }
+                ps.inside.attach(socket)?;
                 ps.run()
+            }
+            Some(What::Maps(mut maps)) => {
+                maps.inside.attach(socket)?;
+                maps.run()
             }
         }
     }

@@ -18,6 +18,7 @@ mod check;
 mod dump;
 mod explain;
 mod image;
+mod maps;
 mod output;
 mod ps;
 mod rules;
@@ -67,8 +68,9 @@ enum Command {
     Explain(explain::Explain),
     Save(save::Save),
     Ps(ps::Ps),
+    Maps(maps::Maps),
     Image(image::Image),
-    /// Print the JSON schema of reports, or of the lines of a session
+    /// Print the JSON schema of reports, of the lines of a session, or of a listing
     #[command(after_help = "Example: folioscope schema > folioscope.schema.json")]
     Schema {
         /// Of what
@@ -107,6 +109,10 @@ enum SchemaOf {
     Report,
     /// The lines of `folioscope session` and of the socket of `folioscope boot`.
     Session,
+    /// What `ps --format json` writes.
+    Ps,
+    /// What `maps --format json` writes.
+    Maps,
 }
 
 /// Runs the command line.
@@ -148,12 +154,15 @@ fn run(command: Command) -> Outcome {
         Command::Explain(explain) => explain.run(),
         Command::Save(save) => save.run(),
         Command::Ps(ps) => ps.run(),
+        Command::Maps(maps) => maps.run(),
         Command::Rules(rules) => rules.run(),
         Command::Image(image) => image.run(),
         Command::Schema { of } => {
             let schema = match of {
                 SchemaOf::Report => verdict::schema(),
                 SchemaOf::Session => control::schema(),
+                SchemaOf::Ps => verdict::listing::tasks_schema(),
+                SchemaOf::Maps => verdict::listing::maps_schema(),
             };
             output::line(format_args!("{schema:#}")).map(|()| EXIT_OK)
         }

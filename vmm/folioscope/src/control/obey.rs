@@ -12,7 +12,7 @@ use super::answer::{
 };
 use super::keep::bundle;
 use super::request::{
-    Call, Judge, JudgeKernel, LookAt, RawPoke, Save, SaveFull, Snapshot, Tour, Words,
+    Call, Judge, JudgeKernel, LookAt, RawPoke, Save, SaveFull, Snapshot, Structures, Tour, Words,
 };
 use super::translate::translate;
 use crate::boot;
@@ -42,6 +42,7 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::Snapshot(p) => snapshot(guest, &p).map(Done::Kept),
         Call::Save(p) => save(guest, p).map(Done::Kept),
         Call::SaveFull(p) => save_full(guest, p).map(Done::Full),
+        Call::Structures(p) => structures(guest, p).map(Done::Kept),
         Call::Bundle(p) => {
             let path = bundle(guest, &p.path, &p.why)?;
             Ok(Done::Kept(Kept { path }))
@@ -220,6 +221,12 @@ fn save_full(guest: &mut Guest, p: SaveFull) -> Result<Full, Error> {
     }
     full.without_vmcoreinfo = written?;
     Ok(full)
+}
+
+fn structures(guest: &mut Guest, p: Structures) -> Result<Kept, Error> {
+    let snapshot = guest.structures(p.pid)?;
+    boot::save(&snapshot, &p.path)?;
+    Ok(Kept { path: p.path })
 }
 
 fn save(guest: &mut Guest, p: Save) -> Result<Kept, Error> {

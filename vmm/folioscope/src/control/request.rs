@@ -67,6 +67,8 @@ pub enum Call {
     Save(Save),
     /// Writes all of the guest's RAM into a file, for drgn, crash and ourselves: what that came to.
     SaveFull(SaveFull),
+    /// Writes the kernel's list of tasks, and what belongs to one process of any kind, into a file: the file's path.
+    Structures(Structures),
     /// Keeps all that is known of the guest in a directory: its path.
     Bundle(Bundle),
     /// What runs the guest.
@@ -253,6 +255,17 @@ pub struct SaveFull {
     pub in_place: bool,
 }
 
+/// Parameters of [`Call::Structures`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Structures {
+    /// The file, as the command's own working directory has it.
+    pub path: PathBuf,
+    /// Any process of the guest, whose VMAs and tables are wanted as well.
+    #[serde(default)]
+    pub pid: Option<u32>,
+}
+
 /// Parameters of [`Call::Bundle`].
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -315,7 +328,7 @@ impl Request {
 }
 
 /// The methods' names, for errors: what serde says of a wrong one names Rust's parts.
-const METHODS: [&str; 19] = [
+const METHODS: [&str; 20] = [
     "command",
     "look",
     "judge",
@@ -331,6 +344,7 @@ const METHODS: [&str; 19] = [
     "snapshot",
     "save",
     "save_full",
+    "structures",
     "bundle",
     "machine",
     "voice",

@@ -1,9 +1,11 @@
 //! All of the guest at one instant, and the kernel's own structures in it.
 
-use join::inside::{Inside, NotInside, Whole};
+use std::time::Duration;
+
+use join::inside::{see, shows_kernel, Inside, NotInside, Whole};
 use join::{Extent, Facts};
 use protocol::ProcessId;
-use snapshot::Memory;
+use snapshot::{Memory, RangeSet, Recording, Snapshot};
 
 use super::Guest;
 use crate::Error;
@@ -11,24 +13,36 @@ use crate::Error;
 /// How often the guest is stopped to find a CPU that shows the kernel.
 const LOOKS: u32 = 100;
 
+/// And how long it runs in between.
+const WHILE: Duration = Duration::from_millis(2);
+
+/// What was found, and the pages that it was found in.
+#[derive(Debug)]
+pub struct Found {
+    inside: Inside,
+    pages: RangeSet,
+}
+
 impl Guest {
     /// Where the kernel's variables are and what its types look like: found in its memory, once.
     ///
     /// # Errors
     /// Where the kernel has no such data, or no CPU shows the kernel.
-    pub fn find_inside(&mut self) -> Result<&Inside, Error> {
+    pub fn find_inside(&mut self) -> Result<&Found, Error> {
         for _ in 0..LOOKS {
             if self.inside.is_some() {
                 break;
             }
             let paused = self.link.machine.pause()?;
-            let found = Inside::find(&paused.memory, &paused.cpus);
+            let recording = Recording::new(&paused.memory);
+            let found = Inside::find(&recording, &paused.cpus);
+            let pages = recording.into_ranges();
             paused.resume()?;
             self.inside = match found {
-                Ok(found) => Some(Ok(found)),
+                Ok(inside) => Some(Ok(Found { inside, pages })),
                 Err(NotInside::Never(why)) => Some(Err(why.to_string())),
                 Err(NotInside::NotNow) => {
-                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    std::thread::sleep(WHILE);
                     None
                 }
             };
@@ -37,6 +51,51 @@ impl Guest {
         let found = found.map(|found| found.as_ref().map_err(Clone::clone));
         let found = found.unwrap_or_else(|| Err(NotInside::NotNow.to_string()));
         found.map_err(|why| Error::Input(format!("the kernel's structures were not read: {why}")))
+    }
+
+    /// What [`see`] reads, of one instant: of the tasks, and of the process with this pid, which need not be one of ours,
+    /// with its tables.
+    ///
+    /// # Errors
+    /// Where the kernel has no such data, or no such process.
+    pub fn structures(&mut self, pid: Option<u32>) -> Result<Snapshot, Error> {
+        self.find_inside()?;
+        let notes = self.notes(Vec::new());
+        let Some(Ok(Found { inside, pages })) = &self.inside else {
+            return Err(Error::Input(
+                "the kernel's structures were not found".into(),
+            ));
+        };
+        let mut left = LOOKS;
+        loop {
+            left -= 1;
+            let paused = self.link.machine.pause()?;
+            let recording = Recording::new(&paused.memory);
+            let seen = see(&inside.kernel, inside.view(&recording), &paused.cpus, pid);
+            let space = seen.as_ref().ok().and_then(|seen| seen.space.as_ref());
+            space.into_iter().for_each(|space| space.touch(&recording));
+            // What it is found by is asked of the copy again.
+            let mut all = recording.into_ranges();
+            pages.iter().for_each(|range| all.insert(range));
+            let copy = join::copy(&paused.memory, &all);
+            // Without a CPU in the kernel nothing would be found in the copy.
+            let shows = shows_kernel(&paused.cpus);
+            let cpus = paused.cpus.clone();
+            paused.resume()?;
+            match seen {
+                Ok(seen) if left == 0 || shows && !seen.is_locked() => {
+                    return Ok(Snapshot {
+                        cpus,
+                        memory: copy?,
+                        notes,
+                    })
+                }
+                Err(unseen) if left == 0 || !unseen.later => {
+                    return Err(Error::Input(unseen.why));
+                }
+                _ => std::thread::sleep(WHILE),
+            }
+        }
     }
 
     /// Stops the guest, while `process` waits at its checkpoint if there is one, and has `write` read whatever it likes of
@@ -55,7 +114,7 @@ impl Guest {
         let mut why = unknown;
         let vmcoreinfo = |memory: &Memory| {
             let inside = inside.as_ref()?.as_ref().ok()?;
-            let read = inside.vmcoreinfo(memory);
+            let read = inside.inside.vmcoreinfo(memory);
             read.map_err(|error| why = Some(error.to_string())).ok()
         };
         let written = self.whole_with(process, vmcoreinfo, write);
