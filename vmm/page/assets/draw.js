@@ -145,7 +145,7 @@ function drawRow(pixels, width, height, ratio, view, section, row, y) {
   const line = upper * width;
   const colour = COLOURS[view.colour].of;
   let at = space.runAt(from);
-  const wrongs = section.findings.filter((place) => place.start < to && from < place.end);
+  const wrongs = errorIn(section, from, to);
   const entry = { attributes: 0, number: 0, start: 0 };
   for (let page = from; page < to; page++) {
     while (at + 1 < runs.count && runs.start[at + 1] <= page) at++;
@@ -158,7 +158,7 @@ function drawRow(pixels, width, height, ratio, view, section, row, y) {
       entry.start = runs.start[at] + place * pages;
       found = entry;
     }
-    const wrong = wrongs.length > 0 && wrongs.some((place) => place.error && place.start <= page && page < place.end);
+    const wrong = wrongs && errorIn(section, page, page + 1);
     const paint = colour(view, page, found, section, wrong);
     const value = view.passes(found, wrong) ? paint.full : paint.faint;
     const x = layout.x(page - row * layout.rowPages);
@@ -192,7 +192,7 @@ function drawOver(context, view, item, top, height, width) {
     context.font = WORDS;
     context.fillText(section.name.slice(0, 120), x, y + 20);
     x += context.measureText(section.name.slice(0, 120)).width + (section.name ? 14 : 0);
-    context.fillStyle = section.findings.some((place) => place.error) ? ink.finding.css : ink.muted;
+    context.fillStyle = section.wrong.length ? ink.finding.css : ink.muted;
     context.fillText(summary(space, section), x, y + 20);
     return;
   }
@@ -227,7 +227,7 @@ function outline(context, view, section, row, y) {
     const end = start + space.blockPages;
     if (end <= section.start || start >= section.end) continue;
     const known = space.blockRow(section, Math.max(start, section.start));
-    const wrong = section.findings.some((it) => it.error && it.start < end && start < it.end);
+    const wrong = errorIn(section, start, end);
     const state = known ? data.block_states[known.state].mark : '';
     const broken = wrong || state === '!';
     // What could be folded is legal: a hint where there is room for it.

@@ -23,6 +23,7 @@ class Layout {
     this.height = 0;
     for (const section of shown) this.add(section);
     this.height += PAD;
+    this.cells = this.items.reduce((sum, item) => sum + (item.kind === 'rows' ? item.height : 0), 0);
   }
 
   put(kind, height, more) {
@@ -122,14 +123,14 @@ class Layout {
   }
 }
 
-// With the largest cells with which all that is mapped is seen at once, or nearly. Many pages do not fit by far, and are
+// With the largest cells with which all that is mapped could be seen at once, were there no words between. Many pages do not fit by far, and are
 // laid out once.
 function fittingLayout(space, width, height, shown) {
   let fitting = new Layout(space, width, ZOOMS[0], shown);
   for (let at = 1; at <= ZOOMS.indexOf(16); at++) {
-    if (fitting.height > height) break;
+    if (fitting.cells > height) break;
     const layout = new Layout(space, width, ZOOMS[at], shown);
-    if (layout.height > height * 1.5 || layout.x(layout.rowPages - 1) > width) break;
+    if (layout.cells > height || layout.x(layout.rowPages - 1) > width) break;
     fitting = layout;
   }
   return fitting;

@@ -10,17 +10,25 @@ let view = null;
 let drawing = 0;
 let playing = 0;
 
+// The page that an address in hexadecimal is in; null where a text is none.
+function asPage(text, space = view && view.space) {
+  const words = text.trim().toLowerCase();
+  if (!space || !/^(0x)?[0-9a-f]{6,16}$/.test(words)) return null;
+  const va = BigInt(words.startsWith('0x') ? words : '0x' + words);
+  return va < space.first ? null : Number((va - space.first) / BigInt(space.pageSize));
+}
+
 function shownSections(space) {
   const { vmas, findings, text } = state.filters;
   const step = data.steps[state.step];
   const about = space.raw.pid === undefined ? [] : step.about;
   const words = text.trim().toLowerCase();
-  const address = /^(0x)?[0-9a-f]{6,16}$/.test(words) ? BigInt(words.startsWith('0x') ? words : '0x' + words) : null;
+  const page = asPage(words, space);
   return space.sections.filter((section) => {
-    const wrong = section.findings.some((place) => place.error);
+    const wrong = section.wrong.length > 0;
     if (findings && !wrong) return false;
     if (words) {
-      const inside = address !== null && space.va(section.start) <= address && address < space.va(section.end);
+      const inside = page !== null && section.start <= page && page < section.end;
       const named = (section.name + ' ' + section.permissions + ' ' + space.vaText(section.start)).toLowerCase().includes(words);
       return inside || named;
     }
@@ -253,10 +261,20 @@ function listen() {
   on('last', 'click', () => flip(data.steps.length - 1));
   on('play', 'click', () => play(!playing));
   on('slider', 'input', (event) => flip(Number(event.target.value)));
-  on('colour', 'change', (event) => { state.colour = event.target.value; refresh(middle()); remember(); });
+  on('colour', 'change', (event) => {
+    state.colour = event.target.value;
+    // What was switched off in the legend could not be switched on in another one.
+    state.filters.hidden.clear();
+    refresh(middle());
+    remember();
+  });
   on('vmas', 'change', (event) => { state.filters.vmas = event.target.value; refresh(); });
   on('only-findings', 'change', (event) => { state.filters.findings = event.target.checked; refresh(); });
-  on('text', 'input', (event) => { state.filters.text = event.target.value; refresh(); });
+  on('text', 'input', (event) => {
+    state.filters.text = event.target.value;
+    const page = asPage(event.target.value);
+    refresh(page === null ? null : { page, at: 80 });
+  });
   on('zoom', 'input', (event) => zoomTo(ZOOMS[Number(event.target.value)]));
   on('in', 'click', () => zoomBy(1));
   on('out', 'click', () => zoomBy(-1));

@@ -30,7 +30,7 @@ const TABLES = {
             wrong: Boolean(wrong),
             cells: [
               view.space.vaText(start), row.end - row.start, data.block_states[row.state].text,
-              data.patterns[row.pattern], row.reason < 0 ? '' : data.reasons[row.reason], wrong,
+              data.patterns[row.pattern], view.space.reason(row), wrong,
             ],
           };
         }
@@ -71,7 +71,7 @@ const TABLES = {
       for (const section of view.shown) {
         yield {
           page: section.start,
-          wrong: section.findings.some((place) => place.error),
+          wrong: section.wrong.length > 0,
           cells: [
             view.space.vaText(section.start), view.space.vaText(section.end),
             bytesText((section.end - section.start) * view.space.pageSize), section.permissions, section.name,
@@ -83,10 +83,6 @@ const TABLES = {
     },
   },
 };
-
-function errorIn(section, start, end) {
-  return section.findings.some((place) => place.error && place.start < end && start < place.end);
-}
 
 // Fills the table with the rows from `first` on; says whether there are more.
 function fillTable(table, kind, view, first, go) {
@@ -144,7 +140,7 @@ function describe(view, page, section) {
     const start = Math.floor(page / space.blockPages) * space.blockPages;
     const place = data.patterns[row.pattern];
     lines.push(['block', `${space.vaText(start)}  ${data.block_states[row.state].text}`]);
-    if (row.reason >= 0) lines.push(['reason', data.reasons[row.reason]]);
+    if (space.reason(row)) lines.push(['reason', space.reason(row)]);
     const caret = '\n' + ' '.repeat(page % space.blockPages) + '^';
     lines.push(['pages', place + (place.length > 64 ? '' : caret)]);
   }

@@ -81,6 +81,7 @@ class Space {
         if (section.start < place.end && place.start < section.end) section.findings.push(place);
       }
     }
+    for (const section of this.sections) section.wrong = merged(section.findings.filter((place) => place.error));
   }
 
   // The run that holds a page or is the last before it.
@@ -121,8 +122,16 @@ class Space {
     return at >= 0 && block < section.blocks[at].end ? section.blocks[at] : null;
   }
 
+  // Why a block is as it is; why it is not folded is no matter where it is broken.
+  reason(row) {
+    return row.reason < 0 || data.block_states[row.state].mark === '!' ? '' : data.reasons[row.reason];
+  }
+
   findingsAt(page) {
-    return this.findings.filter((finding) => finding.start <= page && page < finding.end);
+    const all = this.findings.filter((finding) => finding.start <= page && page < finding.end);
+    const errors = all.filter((finding) => finding.error);
+    // What is legal is no matter where something is wrong; and a remark may be of many blocks, and no word on this one.
+    return errors.length ? errors : all.filter((finding) => finding.end - finding.start <= this.blockPages);
   }
 
   va(page) {
@@ -132,6 +141,23 @@ class Space {
   vaText(page) {
     return '0x' + this.va(page).toString(16).padStart(12, '0');
   }
+}
+
+// Ranges without what they have in common, of ranges by their start.
+function merged(places) {
+  const ranges = [];
+  for (const { start, end } of places) {
+    const last = ranges[ranges.length - 1];
+    if (last && start <= last[1]) last[1] = Math.max(last[1], end);
+    else ranges.push([start, end]);
+  }
+  return ranges;
+}
+
+// Whether a rule is broken in a range.
+function errorIn(section, start, end) {
+  const at = lastUpTo(section.wrong.length, end - 1, (place) => section.wrong[place][0]);
+  return at >= 0 && section.wrong[at][1] > start;
 }
 
 // The raw word of an entry, put together again.
