@@ -89,7 +89,7 @@ def test_tasks(own: Guest) -> None:
 @pytest.mark.parametrize("words", [["attach", "SOCKET", "check"], ["check", "--guest", "SOCKET"]], ids=" ".join)
 def test_check(own: Guest, tmp_path: Path, words: list[str]) -> None:
     """Both halves are judged, no error is found, and what was left out is named."""
-    files = {name: tmp_path / f"report.{name}" for name in ("json", "junit", "ktap")}
+    files = {name: tmp_path / f"report.{name}" for name in ("json", "junit", "ktap", "html")}
     options = [word for name, path in files.items() for word in (f"--{name}", path)]
     before = own.state()
     options += ["--pid", str(own.pid)]
@@ -106,6 +106,10 @@ def test_check(own: Guest, tmp_path: Path, words: list[str]) -> None:
     assert process["entries"]["pages"] >= 4 * LAYOUT.cont_pages
     assert not list(ElementTree.fromstring(files["junit"].read_text()).iter("error"))
     assert "not ok" not in files["ktap"].read_text()
+    (shown,) = json.loads(files["html"].read_text().split('id="data">')[1].split("</script>")[0])["steps"]
+    names = [(space.get("pid"), bool(space["words"])) for space in shown["spaces"]]
+    assert names == [(own.pid, True), (None, True)]
+    assert shown["spaces"][0]["entries"] >= process["entries"]["pages"]
 
 
 def test_kernel_half_is_what_the_kernel_says(own: Guest) -> None:

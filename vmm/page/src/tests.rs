@@ -17,6 +17,7 @@ struct Tables {
     tables: TableBuilder,
     regime: Regime,
     folios: Vec<Folio>,
+    room: usize,
 }
 
 impl Tables {
@@ -27,6 +28,7 @@ impl Tables {
             tables,
             regime,
             folios: Vec::new(),
+            room: usize::MAX,
         }
     }
 
@@ -57,7 +59,7 @@ impl Tables {
             ..Step::default()
         };
         more(&mut step);
-        let mut pages = Pages::default();
+        let mut pages = Pages::limited(self.room);
         let folios = |frame: u64| {
             self.folios
                 .iter()
@@ -260,6 +262,25 @@ fn noise_is_left_out_and_counted() {
     assert_eq!(space["entries"].as_u64(), Some(4096));
     assert_eq!(space["left_out"].as_u64(), Some(6000 - 4096));
     assert_eq!(entries(&data).len(), 4096);
+}
+
+#[test]
+fn what_has_no_room_is_left_out_and_counted() {
+    let mut process = Tables::new(Layout::new(Granule::K4, Half::Lower, 48));
+    for at in 0..1000 {
+        let pa = VA + (at * 0x9e37_79b9 % 4096) * 0x1000;
+        process
+            .tables
+            .map_page(VA + at * 0x1000, pa, Attributes::default(), false);
+    }
+    process.room = 500;
+    let data = data(&process.page("p", "", |_| ()));
+    let space = &data["steps"][0]["spaces"][0];
+    let (kept, left) = (space["entries"].as_u64(), space["left_out"].as_u64());
+    assert_eq!(kept.unwrap() + left.unwrap(), 1000);
+    assert!((100..400).contains(&kept.unwrap()), "{kept:?}");
+    assert!(numbers(&space["words"]).len() < 500);
+    assert_eq!(entries(&data).len() as u64, kept.unwrap());
 }
 
 #[test]

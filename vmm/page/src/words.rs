@@ -14,12 +14,19 @@ use crate::pack::Packed;
 const MOST: usize = 64 << 20;
 
 /// The words of a run's checkpoints, as a page keeps them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pages {
     pub(crate) dictionary: Dictionary,
     pub(crate) folio_kinds: FolioKinds,
     spaces: BTreeMap<(usize, Half, u64), Words>,
     bytes: usize,
+    most: usize,
+}
+
+impl Default for Pages {
+    fn default() -> Pages {
+        Pages::limited(MOST)
+    }
 }
 
 /// The words of one address space.
@@ -43,6 +50,17 @@ pub(crate) struct Words {
 }
 
 impl Pages {
+    /// None yet, and at most so many bytes of them, but for the end of a run.
+    pub(crate) fn limited(most: usize) -> Pages {
+        Pages {
+            dictionary: Dictionary::default(),
+            folio_kinds: FolioKinds::default(),
+            spaces: BTreeMap::new(),
+            bytes: 0,
+            most,
+        }
+    }
+
     /// Gathers the words of one address space of the checkpoint that becomes `step` of the report. `linux`: the
     /// kernel's release is one whose software bits are known. `folios`: of those behind the entries, where they are known.
     pub fn gather<M: PhysMemory + ?Sized>(
@@ -57,7 +75,7 @@ impl Pages {
             regime,
             dictionary: &mut self.dictionary,
             splitters: Level::ALL.map(|level| Splitter::new(regime, level, linux)),
-            room: MOST.saturating_sub(self.bytes),
+            room: self.most.saturating_sub(self.bytes),
             words: Words {
                 first: regime.first.0,
                 granule: regime.granule.bytes(),
