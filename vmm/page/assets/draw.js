@@ -166,7 +166,8 @@ function drawRow(pixels, width, height, ratio, view, section, row, y) {
     const joined = found && data.attributes[found.attributes].pages > 1;
     const right = x + cell - (cell >= 4 && !joined ? 1 : 0) + (joined ? layout.gap : 0);
     const [start, end] = [Math.round(x * ratio), Math.min(width, Math.round(right * ratio))];
-    if (start < end) pixels.fill(value, line + start, line + end);
+    if (end - start === 1) pixels[line + start] = value;
+    else if (start < end) pixels.fill(value, line + start, line + end);
   }
   for (let next = upper + 1; next < lower; next++) pixels.copyWithin(next * width, line, line + width);
 }
