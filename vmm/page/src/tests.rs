@@ -243,7 +243,11 @@ fn names_are_text_wherever_they_stand() {
         &step["spaces"][0]["name"],
         &step["spaces"][0]["vmas"][0]["name"],
         &step["spaces"][0]["findings"][0]["message"],
-        &step["spaces"][0]["notes"][0],
+        step["spaces"][0]["notes"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap(),
     ] {
         assert_eq!(told.as_str(), Some(hostile));
     }
