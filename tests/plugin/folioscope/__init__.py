@@ -6,7 +6,7 @@ from .expect import Expectation
 from .guest import Guest
 from .layout import LAYOUTS, Layout
 from .locate import CommandNotFound
-from .model import Entry, Finding, Hello, Mismatch, Program, Record, Touched, Verified
+from .model import Entry, Finding, Hello, Mismatch, Page, Program, Record, Space, Touched, Verified
 from .process import Held, Process
 from .view import View
 
@@ -24,10 +24,12 @@ __all__ = [
     "Hello",
     "Layout",
     "Mismatch",
+    "Page",
     "Process",
     "Program",
     "Record",
     "Session",
+    "Space",
     "Touched",
     "Verified",
     "View",

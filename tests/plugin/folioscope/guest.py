@@ -10,7 +10,7 @@ from typing import Any
 from .area import Area
 from .client import CommandFailed, Session
 from .layout import LAYOUTS
-from .model import Hello, Program, bytes_of, number
+from .model import Hello, Page, Program, Space, bytes_of, number
 from .process import Held, Process
 from .view import View
 from .voice import Heard
@@ -95,6 +95,14 @@ class Guest:
     def words(self, address: int, count: int) -> list[int]:
         """64-bit words of the guest's physical memory, from outside."""
         return [number(word) for word in self.call("words", address=hex(address), count=count)["words"]]
+
+    def page(self, pfn: int) -> Page:
+        """A page and its folio, as the kernel's own structures have them at this instant."""
+        return Page.read(self.call("page", pfn=pfn))
+
+    def space(self, pid: int) -> Space:
+        """What the kernel counts of a process's address space at this instant, and where."""
+        return Space.read(self.call("space", pid=pid))
 
     @property
     def has_policies(self) -> bool:

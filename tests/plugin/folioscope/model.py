@@ -214,6 +214,71 @@ class Verified(Fields):
         return cls(raw["words"], raw["wrong"], first)
 
 
+@dataclass(frozen=True, slots=True)
+class Page(Fields):
+    """A page and its folio, as ``struct page`` and ``struct folio`` have them. Counts are 0 for none."""
+
+    pfn: int
+    #: The page frame number of the folio's first page, and the folio's pages as a power of two.
+    head: int
+    order: int
+    #: The folio's references.
+    refcount: int
+    #: Entries of level 3 on this very page; None where the kernel does not count so.
+    mapcount: int | None
+    #: Blocks that map the whole folio.
+    entire: int
+    #: Entries and blocks on any part of it; None for a single page.
+    large: int | None
+    #: "anonymous", "ksm", "file", "movable" or "unowned".
+    kind: str
+    mapping: int
+    #: Pages from the start of the file, or of the numbering of an anonymous VMA, of the folio's first page.
+    index: int
+    exclusive: bool
+    swapbacked: bool
+    swapcache: bool
+    hugetlb: bool
+    poisoned: bool
+    #: The names of what is set in the page's flags, and in its folio's.
+    flags: tuple[str, ...]
+    folio_flags: tuple[str, ...]
+    #: The physical addresses of the page's ``struct page``, and of that of the folio's first page.
+    at: int
+    head_at: int
+
+    @classmethod
+    def read(cls, raw: Raw) -> Page:
+        """From the session's answer."""
+        page = raw["page"]
+        own = plain(cls, page, "flags", "folio_flags", "at", "head_at")
+        return cls(
+            **own,
+            flags=tuple(raw["flags"]),
+            folio_flags=tuple(raw["folio_flags"]),
+            at=number(raw["at"]),
+            head_at=number(raw["head_at"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Space(Fields):
+    """An address space: what the kernel counts as mapped, in pages."""
+
+    mm: int
+    table: int
+    #: "file", "anonymous", "swapped" and "shmem".
+    rss: dict[str, int] | None
+    #: The physical addresses of the shared parts of these counters, in this order.
+    rss_at: tuple[int, ...]
+
+    @classmethod
+    def read(cls, raw: Raw) -> Space:
+        """From the session's answer."""
+        at = tuple(number(word) for word in raw["rss_at"])
+        return cls(number(raw["mm"]), number(raw["table"]), raw["rss"], at)
+
+
 def text_of(content: Raw) -> str:
     """A text of the guest; what is not UTF-8 is replaced."""
     return bytes_of(content).decode(errors="replace")

@@ -1,6 +1,7 @@
 //! What a page needs of each checkpoint besides the verdict, gathered only where a page was asked for.
 
-use join::{kernel_half, Facts, Look, Subject};
+use join::{kernel_half, with_folios, Facts, Look, Subject};
+use linux::folio::Kind;
 use linux::release::Release;
 use page::Pages;
 use snapshot::Snapshot;
@@ -29,14 +30,11 @@ impl Picture {
         let Some(pages) = &mut self.0 else { return };
         let snapshot = &look.capture.snapshot;
         let linux = software_bits_are_known(snapshot);
-        if let Ok(subject) = Subject::find(snapshot, None) {
-            pages.gather(step, &snapshot.memory, &subject.regime, linux, None);
-        }
-        for companion in &look.capture.companions {
-            if let Ok(regime) = Regime::new(&companion.cpu.system, Half::Lower) {
-                pages.gather(step, &snapshot.memory, &regime, linux, None);
-            }
-        }
+        let subject = Subject::find(snapshot, None).map(|subject| subject.regime);
+        let others = look.capture.companions.iter();
+        let others = others.filter_map(|it| Regime::new(&it.cpu.system, Half::Lower).ok());
+        let regimes: Vec<Regime> = subject.into_iter().chain(others).collect();
+        gather(pages, step, snapshot, &regimes, linux);
     }
 
     /// The kernel half of a snapshot.
@@ -54,12 +52,37 @@ impl Picture {
         self.kernel(step, snapshot);
         let Some(pages) = &mut self.0 else { return };
         let linux = software_bits_are_known(snapshot);
-        for process in &snapshot.notes.processes {
-            if let Ok(subject) = Subject::of(snapshot, process) {
-                pages.gather(step, &snapshot.memory, &subject.regime, linux, None);
-            }
-        }
+        let processes = snapshot.notes.processes.iter();
+        let subjects = processes.filter_map(|process| Subject::of(snapshot, process).ok());
+        let regimes: Vec<Regime> = subjects.map(|subject| subject.regime).collect();
+        gather(pages, step, snapshot, &regimes, linux);
     }
+}
+
+/// The entries of processes, and the folios behind them where those are known.
+fn gather(pages: &mut Pages, step: usize, snapshot: &Snapshot, regimes: &[Regime], linux: bool) {
+    with_folios(snapshot, |folios| {
+        let folio = |pfn| {
+            let found = folios?.page(pfn).ok()?;
+            let text = match (found.kind, found.swapbacked) {
+                (Kind::Anonymous, _) => "anonymous",
+                (Kind::Ksm, _) => "KSM",
+                (Kind::File, true) => "shmem",
+                (Kind::File, false) => "file",
+                (Kind::Movable, _) => "movable",
+                (Kind::Unowned, _) => "of no mapping",
+            };
+            Some(page::Folio {
+                head: found.head,
+                order: found.order,
+                text: text.to_owned(),
+            })
+        };
+        let known: Option<&page::Folios<'_>> = folios.is_some().then_some(&folio);
+        for regime in regimes {
+            pages.gather(step, &snapshot.memory, regime, linux, known);
+        }
+    });
 }
 
 /// Linear map and image, where they are known.

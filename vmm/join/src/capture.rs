@@ -8,9 +8,10 @@ use std::time::Duration;
 use snapshot::{Cpu, Memory, RangeSet, Recording, Region, Snapshot};
 use stage1::{Half, PhysMemory, Regime, Visitor};
 
+use crate::inside::Inside;
 use crate::kernel::rodata_full;
 use crate::orders::touch_orders;
-use crate::{kernel_half, Error, Facts, Work};
+use crate::{kernel_half, Error, Facts, Gathered, Work};
 
 /// What was taken, and how long the guest stood still for it.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub struct Seen<'a> {
     pub companions: &'a [Companion],
     /// What the kernel's symbols say.
     pub facts: Facts,
+    /// What its structures look like, where they are wanted and known.
+    pub structures: Result<&'a Inside, &'a str>,
 }
 
 /// How much of the guest a capture holds.
@@ -97,19 +100,43 @@ pub fn user_pages<M: PhysMemory + ?Sized>(memory: &M, cpu: &Cpu) -> RangeSet {
     recording.into_ranges()
 }
 
-/// Everything that will be asked of a copy with the process at its checkpoint, and with its companions.
-#[must_use]
+/// Everything that will be asked of a copy with the process at its checkpoint, and with its companions; and what was
+/// read of the kernel's structures.
 pub fn pages_seen<M: PhysMemory + ?Sized>(
     memory: &M,
     cpus: &[Cpu],
     seen: &Seen<'_>,
     extent: Extent,
-) -> RangeSet {
+) -> (RangeSet, Result<Gathered, String>) {
     let mut all = pages(memory, cpus, Some(seen.root), seen.facts, extent);
     for companion in seen.companions {
         extend(&mut all, &user_pages(memory, &companion.cpu));
     }
-    all
+    let gathered = seen.structures.map_err(str::to_owned).and_then(|inside| {
+        let recording = Recording::new(memory);
+        let processes = std::iter::once(seen.root).chain(seen.companions.iter().map(|it| &it.cpu));
+        let gathered = gather(inside, &recording, cpus, processes);
+        extend(&mut all, &recording.into_ranges());
+        gathered
+    });
+    (all, gathered)
+}
+
+/// What is asked of the kernel's structures for the processes that these CPUs ran.
+///
+/// # Errors
+/// Why nothing is known of them.
+pub fn gather<'c, M: PhysMemory + ?Sized>(
+    inside: &Inside,
+    memory: &M,
+    cpus: &[Cpu],
+    processes: impl Iterator<Item = &'c Cpu>,
+) -> Result<Gathered, String> {
+    let halves = processes.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
+    let halves: Vec<Regime> = halves.collect();
+    let tables: Vec<u64> = halves.iter().map(|half| half.root.0).collect();
+    let lower = halves.first().ok_or("no process showed its tables")?;
+    Gathered::gather(inside, memory, cpus, (lower, &tables))
 }
 
 /// The tables of every CPU, both halves, and the order records.

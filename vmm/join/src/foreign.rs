@@ -17,9 +17,11 @@ use stage1::{Half, Regime};
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, View};
 
-use crate::inside::{see, Seen, Unseen, Whole};
+use crate::inside::{see, Inside, Seen, Unseen, Whole};
 use crate::unattended::{processes, Stops};
-use crate::{kernel_half, pages, user_pages, Capture, Error, Extent, Facts, Work};
+use crate::{
+    gather, kernel_half, pages, user_pages, Capture, Error, Extent, Facts, Gathered, Work,
+};
 
 /// How often the guest is stopped to read its tasks.
 const LOOKS: u32 = 100;
@@ -36,7 +38,7 @@ pub struct Foreign {
     attached: Attached,
     symbols: Option<Symbols>,
     /// What the kernel's memory says of its symbols and types, or why it says nothing; once it was looked for.
-    kernel: Option<Result<Kernel, String>>,
+    inside: Option<Result<Inside, String>>,
     /// `uname -r`, once it was seen.
     release: Option<String>,
     /// How often the guest was stopped, and for how long at most.
@@ -54,7 +56,7 @@ impl Foreign {
         Ok(Self {
             attached: Attached::to(socket).map_err(refused)?,
             symbols,
-            kernel: None,
+            inside: None,
             release: None,
             stops: (0, Duration::ZERO),
         })
@@ -67,19 +69,12 @@ impl Foreign {
     }
 
     /// Looks for the kernel's symbols and types in its memory: what is there does not change while it runs.
-    fn find_kernel(&mut self, first: &Capture) {
-        let cpus = &first.snapshot.cpus;
-        // In user mode VBAR_EL1 may be that of KPTI's trampoline.
-        let vbar = |cpu: &Cpu| cpu.system.vbar_el1.filter(|_| cpu.el() == 1);
-        let (Some(upper), Some(vbar)) = (kernel_half(cpus), cpus.iter().find_map(vbar)) else {
-            return;
-        };
+    fn find_inside(&mut self, first: &Capture) {
         let memory = banner::Both {
             tables: &first.snapshot.memory,
             data: &self.attached.memory(),
         };
-        let found = Kernel::find(&memory, &upper, vbar);
-        self.kernel = Some(found.map_err(|error| error.to_string()));
+        self.inside = Inside::look(&memory, &first.snapshot.cpus);
     }
 
     /// What the kernel's memory says of its symbols and types, or why it says nothing.
@@ -87,8 +82,9 @@ impl Foreign {
     /// # Errors
     /// Why not.
     pub fn kernel(&self) -> Result<&Kernel, String> {
-        match &self.kernel {
-            Some(found) => found.as_ref().map_err(Clone::clone),
+        match &self.inside {
+            Some(Ok(found)) => Ok(&found.kernel),
+            Some(Err(why)) => Err(why.clone()),
             None => Err(UNSEEN.into()),
         }
     }
@@ -102,8 +98,8 @@ impl Foreign {
         let mut why = String::new();
         for _ in 0..LOOKS {
             self.instant()?;
-            let kernel = match &self.kernel {
-                Some(Ok(kernel)) => kernel,
+            let kernel = match &self.inside {
+                Some(Ok(inside)) => &inside.kernel,
                 Some(Err(never)) => return Err(not_read(never)),
                 None => {
                     "every CPU was in user mode, where VBAR_EL1 may be the trampoline's"
@@ -154,7 +150,7 @@ impl Foreign {
     ) -> Result<(Option<String>, Duration), E> {
         for _ in 0..LOOKS {
             self.instant()?;
-            if self.kernel.is_some() || !self.attached.ran() {
+            if self.inside.is_some() || !self.attached.ran() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -178,8 +174,9 @@ impl Foreign {
             let _ = look.end().map_err(refused)?;
             std::thread::sleep(Duration::from_millis(2));
         };
-        let kernel = match &self.kernel {
-            Some(found) => found.as_ref().map_err(Clone::clone),
+        let kernel = match &self.inside {
+            Some(Ok(inside)) => Ok(&inside.kernel),
+            Some(Err(why)) => Err(why.clone()),
             None => Err(UNSEEN.into()),
         };
         let own = kernel.as_ref().ok().map(|kernel| &kernel.symbols);
@@ -208,7 +205,8 @@ impl Foreign {
 
     fn look(&mut self) -> Result<Capture, Error> {
         let look = self.attached.look().map_err(refused)?;
-        let kernel = self.kernel.as_ref().and_then(|kernel| kernel.as_ref().ok());
+        let inside = self.inside.as_ref().and_then(|inside| inside.as_ref().ok());
+        let kernel = inside.map(|inside| &inside.kernel);
         let own = kernel.map(|kernel| &kernel.symbols);
         let facts = Facts::new(self.symbols.as_ref().or(own), &look.cpus);
         let memory = look.memory();
@@ -223,6 +221,15 @@ impl Foreign {
         if let (Some(kernel), Some(upper)) = (kernel, &upper) {
             known::name(kernel, View { memory, upper }, &look.cpus, &mut processes);
         }
+        let gathered = match &self.inside {
+            Some(Ok(inside)) => {
+                let cpus = processes.iter().filter_map(|process| process.cpu);
+                let cpus = cpus.filter_map(|index| look.cpus.get(index));
+                gather(inside, memory, &look.cpus, cpus)
+            }
+            Some(Err(why)) => Err(why.clone()),
+            None => Err(UNSEEN.into()),
+        };
         let work = Work::of(memory, &look.cpus, look.ran_ns.clone());
         let (cpus, memory, stopped) = look.end().map_err(refused)?;
         self.stops = (self.stops.0 + 1, self.stops.1.max(stopped));
@@ -233,6 +240,7 @@ impl Foreign {
         }
         let mut notes = self.notes(&cpus, processes);
         facts.keep(&mut notes);
+        Gathered::keep(&gathered, &mut notes);
         Ok(Capture {
             snapshot: Snapshot {
                 cpus,
@@ -281,10 +289,10 @@ impl Foreign {
 
 impl Stops for Foreign {
     fn instant(&mut self) -> Result<Capture, Error> {
-        if self.kernel.is_none() {
+        if self.inside.is_none() {
             // What is found then serves every instant.
             let first = self.look()?;
-            self.find_kernel(&first);
+            self.find_inside(&first);
         }
         self.look()
     }

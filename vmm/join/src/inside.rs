@@ -9,7 +9,7 @@ use stage1::{Half, PhysMemory, Regime};
 use structures::tasks::{self, Process};
 use structures::vmas::Layout;
 use structures::vmcoreinfo::VmCoreInfo;
-use structures::{Kernel, StructureError, View};
+use structures::{pages, spaces, Kernel, StructureError, View};
 use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
 use verdict::{judge, Hex, ProcessInput};
 
@@ -24,6 +24,8 @@ pub struct Inside {
     pub kernel: Kernel,
     /// Its half of the address space.
     pub upper: Regime,
+    /// What its pages and its address spaces look like.
+    pub layouts: Result<(pages::Layout, spaces::Layout), StructureError>,
 }
 
 /// A guest that stands still, whole.
@@ -65,7 +67,25 @@ impl Inside {
         let upper = kernel_half(cpus).ok_or(NotInside::NotNow)?;
         let vbar = vectors(cpus).next().ok_or(NotInside::NotNow)?;
         let kernel = Kernel::find(memory, &upper, vbar)?;
-        Ok(Self { kernel, upper })
+        let view = View {
+            memory,
+            upper: &upper,
+        };
+        let layouts = pages::Layout::new(&kernel, view)
+            .and_then(|pages| Ok((pages, spaces::Layout::new(&kernel, view)?)));
+        Ok(Self {
+            kernel,
+            upper,
+            layouts,
+        })
+    }
+
+    /// The same, to be kept: `None` where another instant may show it, else why it is not known.
+    pub fn look<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu]) -> Option<Result<Self, String>> {
+        match Self::find(memory, cpus) {
+            Err(NotInside::NotNow) => None,
+            found => Some(found.map_err(|error| error.to_string())),
+        }
     }
 
     /// The kernel's memory at this instant.
@@ -231,6 +251,7 @@ impl Space {
             expectations: &[],
             release: release.and_then(Release::parse),
             contpte: self.contpte,
+            structures: Err("a list of VMAs asks of no folio"),
         };
         let verdict = judge(memory, &input);
         let mut maps = Maps::new(

@@ -23,6 +23,7 @@ mod again;
 mod capture;
 mod error;
 mod facts;
+mod gathered;
 mod hung;
 mod kernel;
 mod look;
@@ -38,10 +39,11 @@ pub mod unattended;
 
 pub use again::{copy_again, ReadAgain};
 pub use capture::{
-    copy, pages, pages_of_all, pages_seen, user_pages, Capture, Companion, Extent, Seen,
+    copy, gather, pages, pages_of_all, pages_seen, user_pages, Capture, Companion, Extent, Seen,
 };
 pub use error::Error;
 pub use facts::{slide, Facts};
+pub use gathered::{with_folios, Gathered};
 pub use hung::Hung;
 pub use kernel::{in_trampoline, judge_kernel_half, kernel_half};
 pub use look::{judge_process, step, Look};

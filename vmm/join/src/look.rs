@@ -1,17 +1,18 @@
 //! Processes of one instant, judged.
 
 use linux::order::OrderRecord;
-use snapshot::Snapshot;
+use snapshot::{Memory, Snapshot};
 use stage1::{Half, Regime};
 use verdict::{
     judge, judge_sharing, Expectation, KernelVerdict, NotJudged, Process, ProcessInput,
     ProcessVerdict, Step,
 };
 
+use crate::gathered::{count, folios, structures, Read};
 use crate::settle::{settle, Judged, Verdict};
 use crate::{
-    came, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error, ReadAgain, Sight,
-    Subject,
+    came, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error, Gathered,
+    ReadAgain, Sight, Subject,
 };
 
 /// Of a snapshot that nobody has looked at more than once.
@@ -44,7 +45,11 @@ impl Look {
     /// Where the process's tables are not proved to be its own.
     pub fn of(capture: Capture, expectations: &[Expectation]) -> Result<Self, Error> {
         let subject = Subject::find(&capture.snapshot, None)?;
-        let (verdict, orders) = judge_process(&capture.snapshot, None, expectations)?;
+        let gathered = Gathered::of(&capture.snapshot);
+        let upper = kernel_half(&capture.snapshot.cpus);
+        let folios = folios(&capture.snapshot.memory, upper.as_ref(), &gathered);
+        let (verdict, orders) =
+            judge_one(&capture.snapshot, None, expectations, &gathered, &folios)?;
         let (mut regimes, mut verdicts) = (vec![subject.regime], vec![verdict]);
         for companion in &capture.companions {
             let regime = Regime::new(&companion.cpu.system, Half::Lower)?;
@@ -60,11 +65,19 @@ impl Look {
                 expectations: &[],
                 release: subject.release,
                 contpte: subject.contpte,
+                structures: structures(&gathered, &folios, &regime),
             };
             verdicts.push(judge(&capture.snapshot.memory, &input));
             regimes.push(regime);
         }
         judge_sharing(&capture.snapshot.memory, &regimes, &mut verdicts);
+        count(
+            &capture.snapshot,
+            &regimes,
+            &gathered,
+            &folios,
+            &mut verdicts,
+        );
         let verdict = verdicts.remove(0);
         let kernel = capture.extent.kernel;
         let kernel = kernel.then(|| judge_kernel_half(&capture.snapshot));
@@ -136,6 +149,28 @@ pub fn judge_process(
     pid: Option<u32>,
     expectations: &[Expectation],
 ) -> Result<(ProcessVerdict, Vec<OrderRecord>), Error> {
+    let gathered = Gathered::of(snapshot);
+    let upper = kernel_half(&snapshot.cpus);
+    let folios = folios(&snapshot.memory, upper.as_ref(), &gathered);
+    let (mut verdict, orders) = judge_one(snapshot, pid, expectations, &gathered, &folios)?;
+    let regime = Subject::find(snapshot, pid)?.regime;
+    count(
+        snapshot,
+        &[regime],
+        &gathered,
+        &folios,
+        std::slice::from_mut(&mut verdict),
+    );
+    Ok((verdict, orders))
+}
+
+fn judge_one(
+    snapshot: &Snapshot,
+    pid: Option<u32>,
+    expectations: &[Expectation],
+    gathered: &Result<Gathered, String>,
+    folios: &Result<Read<'_, Memory>, String>,
+) -> Result<(ProcessVerdict, Vec<OrderRecord>), Error> {
     let subject = Subject::find(snapshot, pid)?;
     let process = Process {
         pid: subject.process.pid,
@@ -151,6 +186,7 @@ pub fn judge_process(
             expectations,
             release: subject.release,
             contpte: subject.contpte,
+            structures: structures(gathered, folios, &subject.regime),
         },
     );
     let (all, came) = (snapshot.cpus.len(), came(&snapshot.cpus));

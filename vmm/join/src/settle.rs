@@ -37,6 +37,8 @@ pub struct Fault {
     pub table: u64,
     /// The raw words of the whole group; for what was not listed, how much that is.
     pub words: Vec<Hex>,
+    /// What was found, where it hangs on more than the words: what is counted has to be the same from look to look.
+    pub said: String,
 }
 
 /// One of the judged.
@@ -197,6 +199,10 @@ impl Fault {
             va: Some(finding.va.0),
             table: finding.table.0,
             words: finding.words.clone(),
+            said: match finding.rule {
+                RuleId::L9 => finding.message.clone(),
+                _ => String::new(),
+            },
         })
     }
 
@@ -208,6 +214,7 @@ impl Fault {
             rule,
             va: None,
             table: 0,
+            said: String::new(),
             words: vec![Hex(count)],
         }
     }

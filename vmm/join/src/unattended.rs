@@ -7,13 +7,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use snapshot::{Cpu, Process as Captured, Snapshot};
+use snapshot::{Cpu, Memory, Process as Captured, Snapshot};
 use stage1::{Half, Regime};
 use verdict::{judge, KernelVerdict, NotJudged, Process, ProcessInput, ProcessVerdict, Step};
 
 use crate::foreign::known;
+use crate::gathered::{count, folios, structures, Read};
 use crate::settle::{self, Judged};
-use crate::{judge_kernel_half, kernel_half, Capture, Error, Sight, Subject};
+use crate::{judge_kernel_half, kernel_half, Capture, Error, Gathered, Sight, Subject};
 
 /// How often the guest is stopped to find a process in user mode.
 const LOOKS: u32 = 100;
@@ -28,7 +29,7 @@ const IN_USER_MODE: &str = "in_user_mode";
 const IN_KERNEL: &str = "in_kernel";
 
 /// What needs more than the tables.
-const NEED_VMAS: &str = "L1, L3, L4, L5, L6, L8, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and no agent of the guest gives them";
+const NEED_VMAS: &str = "L1 to L9, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and no agent of the guest gives them";
 /// What needs more than tables and VMAs.
 const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and no agent of the guest tells";
 
@@ -122,7 +123,7 @@ struct Look {
 enum Verdict {
     /// The kernel half, and its first table.
     Kernel(KernelVerdict, u64),
-    Process(ProcessVerdict),
+    Process(Box<ProcessVerdict>),
 }
 
 impl Judged for Look {
@@ -220,12 +221,18 @@ pub fn is_unattended(snapshot: &Snapshot) -> bool {
 fn verdicts(snapshot: &Snapshot) -> Vec<Verdict> {
     let kernel = judge_kernel_half(snapshot).ok().filter(shows_something);
     let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
+    let gathered = Gathered::of(snapshot);
+    let upper = kernel_half(&snapshot.cpus);
+    let folios = folios(&snapshot.memory, upper.as_ref(), &gathered);
     let processes = snapshot.notes.processes.iter();
-    let processes = processes.filter_map(|process| process_of(snapshot, process).ok());
+    let processes =
+        processes.filter_map(|process| process_of(snapshot, process, &gathered, &folios).ok());
+    let (mut processes, regimes): (Vec<_>, Vec<_>) = processes.unzip();
+    count(snapshot, &regimes, &gathered, &folios, &mut processes);
     let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, root));
     kernel
         .into_iter()
-        .chain(processes.map(Verdict::Process))
+        .chain(processes.into_iter().map(Box::new).map(Verdict::Process))
         .collect()
 }
 
@@ -242,7 +249,12 @@ fn shows_any(verdict: &ProcessVerdict) -> bool {
         || !verdict.findings.is_empty()
 }
 
-fn process_of(snapshot: &Snapshot, process: &Captured) -> Result<ProcessVerdict, Error> {
+fn process_of(
+    snapshot: &Snapshot,
+    process: &Captured,
+    gathered: &Result<Gathered, String>,
+    folios: &Result<Read<'_, Memory>, String>,
+) -> Result<(ProcessVerdict, Regime), Error> {
     let subject = Subject::of(snapshot, process)?;
     let input = ProcessInput {
         process: &Process {
@@ -256,6 +268,7 @@ fn process_of(snapshot: &Snapshot, process: &Captured) -> Result<ProcessVerdict,
         // Linux's rules on user memory begin with the VMAs.
         release: subject.release.filter(|_| !subject.vmas.is_empty()),
         contpte: subject.contpte,
+        structures: structures(gathered, folios, &subject.regime),
     };
     let mut verdict = judge(&snapshot.memory, &input);
     // The kernel has an empty table in TTBR0_EL1 while it needs none.
@@ -271,7 +284,7 @@ fn process_of(snapshot: &Snapshot, process: &Captured) -> Result<ProcessVerdict,
     } else {
         verdict.notes.push(NEED_MORE.into());
     }
-    Ok(verdict)
+    Ok((verdict, subject.regime))
 }
 
 /// The verdict on a snapshot, as far as several looks bear it out.
@@ -309,7 +322,7 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
                 sight.hold_process(&mut verdict);
                 verdict.not_judged.retain(untold);
                 verdict.notes.insert(0, counted(&verdict));
-                step.processes.push(verdict);
+                step.processes.push(*verdict);
             }
             Verdict::Process(_) => (),
         }
@@ -322,8 +335,10 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
         };
         step.not_judged.push(NotJudged { reason });
     }
+    let unknown = Err("they were asked for already".to_owned());
     for process in &snapshot.notes.processes {
-        if let Err(error) = process_of(snapshot, process) {
+        let unread = Err("they were asked for already".to_owned());
+        if let Err(error) = process_of(snapshot, process, &unknown, &unread) {
             let reason = format!("process {} {}: {error}", process.pid, process.name);
             step.not_judged.push(NotJudged { reason });
         }

@@ -43,6 +43,7 @@ impl Tables {
         let verdict = judge(
             self.tables.memory(),
             &ProcessInput {
+                structures: Err("it is made up"),
                 process: &process,
                 regime: &self.regime,
                 vmas: &parse_maps(&maps).unwrap(),

@@ -2,13 +2,15 @@
 //!
 //! [`Kernel`] knows where things are (the kernel's symbol table, [`linux::kallsyms`]) and what they look like (its
 //! BTF, [`types`]); both lie in guest memory. From it come all tasks ([`tasks`]) and the VMAs of each address space
-//! ([`vmas`]), in the words of `/proc/PID/smaps`, and what the kernel says
-//! of itself for readers of its dumps ([`vmcoreinfo`]). No offset of any structure is written here: what a kernel does not
+//! ([`vmas`]), in the words of `/proc/PID/smaps`, all address spaces with their counters ([`spaces`]), each page
+//! with its folio ([`pages`]), and what the kernel says of itself for readers of its dumps ([`vmcoreinfo`]). No offset of any structure is written here: what a kernel does not
 //! have is [`StructureError::Missing`], named, and never guessed.
 
 mod error;
 mod kernel;
 pub mod maple;
+pub mod pages;
+pub mod spaces;
 pub mod tasks;
 pub mod types;
 pub mod vmas;

@@ -22,28 +22,40 @@ pub struct Process {
     pub started_ns: u64,
     /// The ids of its threads, the leader's first.
     pub threads: Vec<u32>,
-    /// The address of its `struct mm_struct`; none for a thread of the kernel, nor for a process that has ended.
+    /// The address of its `struct mm_struct`, of whichever of its threads has one; none for a thread of the kernel, nor
+    /// for a process that has ended.
     pub mm: Option<u64>,
+    /// Where it has none: the one that it last ran with, or borrowed (`active_mm`). While a process ends that may still
+    /// be its own.
+    pub last_mm: Option<u64>,
     /// The physical address of its first table (`mm->pgd`).
     pub table: Option<PhysicalAddress>,
 }
 
-struct Layout {
+/// What this kernel's tasks look like.
+#[derive(Debug)]
+pub struct Layout {
     tasks: Member,
     pid: Member,
     tgid: Member,
     comm: Member,
     started: Member,
     mm: Member,
+    active_mm: Member,
     signal: Member,
     thread_head: Member,
     thread_node: Member,
     next: Member,
     pgd: Member,
+    init_task: u64,
 }
 
 impl Layout {
-    fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
+    /// As this kernel has it.
+    ///
+    /// # Errors
+    /// What it does not have.
+    pub fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
         let task = |path| kernel.types.member("task_struct", path);
         Ok(Layout {
             tasks: task("tasks")?,
@@ -52,12 +64,30 @@ impl Layout {
             comm: task("comm")?,
             started: task("start_boottime")?,
             mm: task("mm")?,
+            active_mm: task("active_mm")?,
             signal: task("signal")?,
             thread_head: kernel.types.member("signal_struct", "thread_head")?,
             thread_node: task("thread_node")?,
             next: kernel.types.member("list_head", "next")?,
             pgd: kernel.types.member("mm_struct", "pgd")?,
+            init_task: kernel.variable("init_task")?,
         })
+    }
+
+    /// All processes at one instant, as the kernel lists them; the idle task is not among them.
+    ///
+    /// # Errors
+    /// Where the list cannot be followed to its end.
+    pub fn processes<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Vec<Process>, StructureError> {
+        let head = self.init_task + self.tasks.offset;
+        let nodes = list(view, "the list of tasks", head, self.next)?;
+        nodes
+            .into_iter()
+            .map(|node| process(self, view, node.wrapping_sub(self.tasks.offset)))
+            .collect()
     }
 }
 
@@ -69,13 +99,7 @@ pub fn processes<M: PhysMemory + ?Sized>(
     kernel: &Kernel,
     view: View<'_, M>,
 ) -> Result<Vec<Process>, StructureError> {
-    let layout = Layout::new(kernel)?;
-    let head = kernel.variable("init_task")? + layout.tasks.offset;
-    let nodes = list(view, "the list of tasks", head, layout.next)?;
-    nodes
-        .into_iter()
-        .map(|node| process(&layout, view, node - layout.tasks.offset))
-        .collect()
+    Layout::new(kernel)?.processes(view)
 }
 
 fn process<M: PhysMemory + ?Sized>(
@@ -87,14 +111,26 @@ fn process<M: PhysMemory + ?Sized>(
     let signal = view.number(what, task, layout.signal)?;
     let head = signal.wrapping_add(layout.thread_head.offset);
     let threads = list(view, "a process's list of threads", head, layout.next)?;
-    let threads = threads
-        .into_iter()
-        .map(|node| view.number(what, node - layout.thread_node.offset, layout.pid));
+    let threads = threads.into_iter();
+    let threads: Vec<u64> = threads
+        .map(|node| node.wrapping_sub(layout.thread_node.offset))
+        .collect();
+    // The leader may have ended before its threads.
+    let (mut mm, mut last_mm) = (None, None);
+    for &thread in std::iter::once(&task).chain(&threads) {
+        let own = view.number(what, thread, layout.mm)?;
+        if own != 0 {
+            mm = Some(own);
+            break;
+        }
+        let active = view.number(what, thread, layout.active_mm)?;
+        last_mm = last_mm.or((active != 0).then_some(active));
+    }
+    let threads = threads.into_iter();
+    let threads = threads.map(|thread| view.number(what, thread, layout.pid));
     let threads: Vec<u32> = threads
         .map(|pid| pid.map(|pid| pid as u32))
         .collect::<Result<_, _>>()?;
-    let mm = view.number(what, task, layout.mm)?;
-    let mm = (mm != 0).then_some(mm);
     let table = mm.map(|mm| {
         let pgd = view.number("an address space", mm, layout.pgd)?;
         match lookup(view.memory, view.upper, VirtualAddress(pgd)) {
@@ -114,6 +150,7 @@ fn process<M: PhysMemory + ?Sized>(
         started_ns: view.number(what, task, layout.started)?,
         threads,
         mm,
+        last_mm: last_mm.filter(|_| mm.is_none()),
         table: table.transpose()?,
     })
 }

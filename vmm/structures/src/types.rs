@@ -163,4 +163,20 @@ impl Types {
             })
             .ok_or_else(|| StructureError::Missing(format!("{name} in enum {enumeration}")))
     }
+
+    /// All enumerators of a named enumeration, in its order; none where the kernel has no such.
+    pub fn enumerators(&self, enumeration: &str) -> Vec<(String, u64)> {
+        let name = |member: &dyn BtfType| self.0.resolve_name(member).unwrap_or_default();
+        let found = self.0.resolve_types_by_name(enumeration);
+        let found = found.unwrap_or_default();
+        let lists = found.iter().map(|found| match found {
+            Type::Enum(it) => {
+                let members = it.members.iter();
+                members.map(|it| (name(it), u64::from(it.val()))).collect()
+            }
+            Type::Enum64(it) => it.members.iter().map(|it| (name(it), it.val())).collect(),
+            _ => Vec::new(),
+        });
+        lists.into_iter().flatten().collect()
+    }
 }

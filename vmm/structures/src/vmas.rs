@@ -1,5 +1,6 @@
 //! The VMAs of an address space, in the words of `/proc/PID/smaps`.
 
+use linux::folio::Numbering;
 use linux::vma::{Permissions, Vma};
 use stage1::PhysMemory;
 
@@ -59,6 +60,8 @@ pub struct Layout {
     vm_end: Member,
     vm_flags: Member,
     vm_pgoff: Member,
+    /// The number of the first page for anonymous folios, its low and its high half: from 7.3 on.
+    anon_pgoff: Option<(Member, Member)>,
     vm_file: Member,
     vm_ops: Member,
     vm_private_data: Member,
@@ -110,6 +113,9 @@ impl Layout {
             vm_end: vma("vm_end")?,
             vm_flags: vma("vm_flags")?,
             vm_pgoff: vma("vm_pgoff")?,
+            anon_pgoff: vma("__vm_anon_pgoff_lo")
+                .ok()
+                .zip(vma("__vm_anon_pgoff_hi").ok()),
             vm_file: vma("vm_file")?,
             vm_ops: vma("vm_ops")?,
             vm_private_data: vma("vm_private_data")?,
@@ -148,6 +154,35 @@ impl Layout {
             .into_iter()
             .map(|entry| self.vma(view, mm, entry))
             .collect()
+    }
+
+    /// Which number the pages of each VMA have, by address; as [`Layout::vmas`] otherwise.
+    ///
+    /// # Errors
+    /// As [`Layout::vmas`].
+    pub fn numbering<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        mm: u64,
+    ) -> Result<Vec<Numbering>, StructureError> {
+        let tree = mm.wrapping_add(self.mm_mt.offset);
+        let entries = self.tree.entries(view, tree)?;
+        let numbering = |entry: maple::Entry| {
+            let read = |member| view.number("a VMA", entry.value, member);
+            let file = read(self.vm_pgoff)?;
+            let anonymous = match self.anon_pgoff {
+                Some((low, high)) => read(high)? << 32 | read(low)?,
+                None => file,
+            };
+            let (start, end) = (read(self.vm_start)?, read(self.vm_end)?);
+            Ok(Numbering {
+                start,
+                end,
+                file,
+                anonymous,
+            })
+        };
+        entries.into_iter().map(numbering).collect()
     }
 
     fn vma<M: PhysMemory + ?Sized>(

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stage1::Level;
 
+use crate::folios::Folios;
 use crate::group::{field_names, Group};
 use crate::orders::Newest;
 use crate::{Hex, RuleId};
@@ -62,10 +63,17 @@ pub enum Reason {
         /// Its order.
         order: u8,
     },
+    /// The folio of the block's first page ends within the block.
+    FolioBoundary {
+        /// The page of the block at which the next folio begins.
+        page: u32,
+        /// The order of the one before.
+        order: u8,
+    },
     /// The kernel is built without `CONFIG_ARM64_CONTPTE`.
     NoContpte,
     /// All match. Linux folds when it maps a whole aligned block at once, or when the last page of
-    /// a block is mapped last; or the pages are of several folios that happen to be consecutive.
+    /// a block is mapped last; or, where folios are not known, the pages are of several that happen to be consecutive.
     FilledOtherwise,
 }
 
@@ -102,6 +110,9 @@ impl Reason {
             Reason::Misaligned => "output addresses are not aligned to the block".into(),
             Reason::Differs { fields } => format!("{fields} differ"),
             Reason::SmallFolio { order } => format!("the order record says order {order}"),
+            Reason::FolioBoundary { page, order } => {
+                format!("a folio of order {order} ends before page {page}")
+            }
             Reason::NoContpte => "the kernel has no CONTPTE".into(),
             Reason::FilledOtherwise => "all match; not mapped at once, nor last page last".into(),
         }
@@ -132,6 +143,7 @@ pub(crate) struct Context<'a> {
     pub inside: bool,
     pub orders: Option<&'a Newest<'a>>,
     pub contpte: Option<bool>,
+    pub folios: Option<&'a dyn Folios>,
 }
 
 /// Classifies a level-3 group of which at least one word is not 0; `members` are the places that
@@ -190,6 +202,12 @@ pub(crate) fn classify(
     if context.contpte == Some(false) {
         return no(Reason::NoContpte);
     }
+    if let Some(folio) = context.folios.and_then(|folios| first_folio(group, folios)) {
+        return match folio {
+            Ok(()) => (BlockState::Eligible, Some(Reason::FilledOtherwise)),
+            Err(boundary) => no(boundary),
+        };
+    }
     let record = context.orders.and_then(|orders| orders.at(group.va));
     if let Some(order) = record.and_then(|record| record.chosen) {
         if 1usize << order < group.words.len() {
@@ -197,6 +215,23 @@ pub(crate) fn classify(
         }
     }
     (BlockState::Eligible, Some(Reason::FilledOtherwise))
+}
+
+/// Whether one folio covers a block whose entries are valid, consecutive and aligned; `None` where that is not known.
+fn first_folio(group: &Group<'_>, folios: &dyn Folios) -> Option<Result<(), Reason>> {
+    let pfn = group.output(group.words[0]) / group.step();
+    let page = folios.page(pfn).ok()?;
+    let end = page.head + page.pages();
+    let members = group.words.len() as u64;
+    let boundary = Reason::FolioBoundary {
+        page: (end - pfn) as u32,
+        order: page.order,
+    };
+    Some(
+        (end - pfn < members)
+            .then_some(boundary)
+            .map_or(Ok(()), Err),
+    )
 }
 
 /// Adds a row, or lengthens the last one where it goes on in the same way.

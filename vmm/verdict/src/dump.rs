@@ -189,6 +189,7 @@ impl<F, W: Write> Dumper<'_, F, W> {
         let vma = self.vmas.get(next);
         let inside = vma.is_some_and(|vma| vma.start <= group.va && group.end() <= vma.end);
         let context = Context {
+            folios: None,
             inside,
             orders: None,
             contpte: None,

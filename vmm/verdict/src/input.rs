@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stage1::Regime;
 
+use crate::folios::Structures;
 use crate::Process;
 
 /// One process at one instant. All of it must have been taken while the process stood still.
@@ -28,6 +29,8 @@ pub struct ProcessInput<'a> {
     pub release: Option<Release>,
     /// Whether the kernel folds at all (`CONFIG_ARM64_CONTPTE`); `None` if that is not known.
     pub contpte: Option<bool>,
+    /// What the kernel's own structures say, or why nothing is known of them.
+    pub structures: Result<Structures<'a>, &'a str>,
 }
 
 /// Something that whoever drove the workload knows to be so, of a range of addresses.

@@ -39,6 +39,14 @@ pub fn judge<M: PhysMemory + ?Sized>(memory: &M, input: &ProcessInput<'_>) -> Pr
                 .and_then(|release| rules::untried(release, false)),
         );
     }
+    if linux {
+        seen.folios();
+        if let Err(why) = input.structures {
+            notes.push(format!(
+                "L2, L7, L9 and what L8 says of folios were not judged: {why}"
+            ));
+        }
+    }
     if let Some(orders) = input
         .orders
         .filter(|orders| orders.lost + orders.being_written > 0)
@@ -120,19 +128,26 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
     fn table(&mut self, table: &Table<'m>) -> Descend {
         self.checker.table(table);
         let size = self.input.regime.entry_size(table.level);
-        for violation in self.violations.borrow_mut().drain(..) {
-            let rule = violation.rule.into();
-            let end = violation.va.0 + size * violation.words.len() as u64;
-            let range = (violation.va.0, end);
-            let process = Some(self.input.process);
-            self.seen
-                .error(rule, range, finding_of(violation, process, size));
-        }
         let window = self
             .input
             .regime
             .contiguous_entries(table.level)
             .unwrap_or(16);
+        let group_bytes = size * window as u64;
+        self.seen.of_table.clear();
+        for violation in self.violations.borrow_mut().drain(..) {
+            let rule = violation.rule.into();
+            let end = violation.va.0 + size * violation.words.len() as u64;
+            let range = (violation.va.0, end);
+            let mut group = range.0 - range.0 % group_bytes;
+            while group < end {
+                self.seen.of_table.insert(group);
+                group += group_bytes;
+            }
+            let process = Some(self.input.process);
+            self.seen
+                .error(rule, range, finding_of(violation, process, size));
+        }
         for start in (0..table.words.len()).step_by(window) {
             let end = (start + window).min(table.words.len());
             let group = Group {

@@ -11,6 +11,7 @@
 mod blocks;
 mod cause;
 mod finding;
+mod folios;
 mod group;
 mod input;
 mod judge;
@@ -33,11 +34,13 @@ pub mod voice;
 
 pub use blocks::{BlockRow, BlockState, Reason};
 pub use finding::{Finding, Hex, NotJudged, Place, Process, Severity};
+pub use folios::{Folios, Structures};
 pub use input::{Expectation, Expected, ProcessInput};
 pub use judge::judge;
 pub use kernel::{judge_kernel, KernelLayout, KernelVerdict, LinearBit, Region};
 pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
 pub use rules::l8_sharing::judge_sharing;
+pub use rules::l9_counts::{judge_counts, Everyone};
 pub use rules::{contents_differ, RuleId};
 pub use tally::{EntryCounts, ProcessVerdict, VmaVerdict};
 

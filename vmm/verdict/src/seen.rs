@@ -1,6 +1,6 @@
 //! What has been seen of one process while its tables are walked: rows of blocks, counts, findings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use linux::pte::Pte;
@@ -9,6 +9,7 @@ use stage1::Level;
 
 use crate::blocks::{self, BlockRow, BlockState, Context, Reason};
 use crate::finding::Findings;
+use crate::folios::FoliosSeen;
 use crate::group::Group;
 use crate::marks::Marks;
 use crate::orders::Newest;
@@ -28,11 +29,14 @@ pub(crate) struct Seen<'a> {
     members: usize,
     findings: Findings,
     broken: Vec<(RuleId, Range<u64>)>,
+    /// Of the table at hand: the first addresses of groups in which the architecture's rules have found something.
+    pub of_table: BTreeSet<u64>,
     not_judged: Vec<NotJudged>,
     not_judged_more: u64,
     entries: EntryCounts,
     mappings: Vec<Mapping>,
     vmas: Vec<VmaSeen>,
+    folios: FoliosSeen,
 }
 
 #[derive(Default)]
@@ -42,6 +46,7 @@ struct VmaSeen {
     contiguous: u64,
     largest_run: u64,
     orders: BTreeMap<i8, u64>,
+    folios: BTreeMap<u8, u64>,
 }
 
 /// Reasons that are listed one by one.
@@ -58,11 +63,13 @@ impl<'a> Seen<'a> {
             members,
             findings: Findings::new(),
             broken: Vec::new(),
+            of_table: BTreeSet::new(),
             not_judged: Vec::new(),
             not_judged_more: 0,
             entries: EntryCounts::default(),
             mappings: Vec::new(),
             vmas: input.vmas.iter().map(|_| VmaSeen::default()).collect(),
+            folios: FoliosSeen::default(),
         }
     }
 
@@ -123,9 +130,56 @@ impl<'a> Seen<'a> {
             |va| vma_at(vmas, va).map(|at| &vmas[at]),
             &mut report,
         );
+        let sound = broken.is_empty() && !self.of_table.contains(&group.va);
         for (rule, message) in broken {
             self.broken(rule, group, group.va..group.end(), message);
         }
+        self.folios_of(group, sound);
+    }
+
+    /// The folios behind a group's entries, VMA by VMA.
+    fn folios_of(&mut self, group: &Group<'_>, sound: bool) {
+        let input = self.input;
+        if input.structures.is_err() {
+            return;
+        }
+        let mut broken = Vec::new();
+        let mut next = input.vmas.partition_point(|vma| vma.end <= group.va);
+        while let Some(vma) = input.vmas.get(next).filter(|vma| vma.start < group.end()) {
+            let place = |va: u64| (va.saturating_sub(group.va)).div_ceil(group.step()) as usize;
+            let members = place(vma.start)..place(vma.end).min(group.words.len());
+            let mut report = |rule, at, message| broken.push((rule, at, message));
+            let part = (members, vma);
+            let orders = self.folios.group(input, group, part, sound, &mut report);
+            for (order, bytes) in orders {
+                *self.vmas[next].folios.entry(order).or_default() += bytes;
+            }
+            next += 1;
+        }
+        for (rule, at, message) in broken {
+            self.broken(rule, group, at, message);
+        }
+    }
+
+    /// What is said of all folios of the process, once all were seen.
+    pub fn folios(&mut self) {
+        let mut all = Vec::new();
+        let entries = (self.entries.swapped, self.entries.moving);
+        let mut report = |rule, message| all.push((rule, message));
+        let any_broken = !self.broken.is_empty();
+        let unread = self
+            .folios
+            .finish(self.input, entries, any_broken, &mut report);
+        for (rule, message) in all {
+            let process = Some(self.input.process.clone());
+            let finding = Finding {
+                process,
+                ..Finding::new(rule, message)
+            };
+            self.error(rule, (0, 0), finding);
+        }
+        self.not_judged
+            .extend(unread.map(|reason| NotJudged { reason }));
     }
 
     /// The places of a group that belong to VMA `index`.
@@ -168,6 +222,7 @@ impl<'a> Seen<'a> {
             inside,
             orders: Some(self.newest),
             contpte: self.input.contpte,
+            folios: self.input.structures.ok().map(|it| it.folios),
         };
         let (state, reason) = blocks::classify(group, members.clone(), &context);
         let character = |(at, &word): (usize, &u64)| {
@@ -260,6 +315,7 @@ impl<'a> Seen<'a> {
             unsettled: 0,
             notes,
             entries: self.entries,
+            folios: self.folios.orders,
             vmas,
             root: Hex(self.input.regime.root.0),
             mappings: self.mappings,
@@ -282,6 +338,7 @@ impl<'a> Seen<'a> {
             blocks: BTreeMap::new(),
             rows,
             orders: seen.orders,
+            folios: seen.folios,
         };
         verdict.recount();
         verdict

@@ -1,6 +1,7 @@
 //! What was seen in one process: counts, blocks, findings.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use linux::pte::{Kind, Pte, SwapKind};
 use linux::release::Release;
@@ -8,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cause::{self, Cause};
+use crate::marks::Marks;
 use crate::rules::l8_sharing::Mapping;
 use crate::{BlockRow, BlockState, Finding, Hex, NotJudged, Process, RuleId};
 
@@ -57,6 +59,8 @@ pub struct VmaVerdict {
     pub blocks: BTreeMap<BlockState, u64>,
     /// The blocks in order.
     pub rows: Vec<BlockRow>,
+    /// Bytes that entries map, by the order of the folios behind them; empty where those are not known.
+    pub folios: BTreeMap<u8, u64>,
     /// Order choices that the kernel recorded for this VMA, by chosen order; `-1` is none.
     pub orders: BTreeMap<i8, u64>,
 }
@@ -83,6 +87,8 @@ pub struct ProcessVerdict {
     pub notes: Vec<String>,
     /// Entries.
     pub entries: EntryCounts,
+    /// Bytes that entries map, by the order of the folios behind them; empty where those are not known.
+    pub folios: BTreeMap<u8, u64>,
     /// By VMA.
     pub vmas: Vec<VmaVerdict>,
     /// Physical address of the first table: tells address spaces apart.
@@ -141,6 +147,16 @@ impl ProcessVerdict {
     /// Makes findings of one cause one.
     pub fn gather(&mut self) {
         cause::gather(&mut self.findings, &mut self.dropped, &mut self.beyond);
+    }
+
+    /// Marks rows in which rules turned out to be broken after the process itself was judged.
+    pub(crate) fn mark(&mut self, broken: Vec<(RuleId, Range<u64>)>) {
+        let marks = Marks::new(broken);
+        for vma in &mut self.vmas {
+            if marks.mark(&mut vma.rows, vma.start.0..vma.end.0, self.block_size) {
+                vma.recount();
+            }
+        }
     }
 
     /// Blocks by state, over all VMAs.

@@ -2,6 +2,7 @@
 //! just that rule, and nothing on the "never assert" list is an error.
 
 mod findings;
+mod folios;
 mod growth;
 pub(crate) mod guest;
 mod kernel_half;

@@ -11,6 +11,7 @@ use verdict::voice::Spoken;
 use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 
 use super::failure::Failure;
+use super::structures::{PageAnswer, SpaceAnswer};
 use crate::guest::Guest;
 use crate::rows::{rows, Row};
 use crate::stage::{Area, Played};
@@ -114,6 +115,8 @@ pub enum Done {
     Tour(TourAnswer),
     Pairs(Pairs),
     Words(WordsAnswer),
+    Page(PageAnswer),
+    Space(SpaceAnswer),
     KernelHalf(KernelHalf),
     Full(Full),
     Kept(Kept),

@@ -21,6 +21,7 @@ mod keep;
 mod line;
 mod obey;
 mod request;
+mod structures;
 mod translate;
 mod word;
 

@@ -14,6 +14,7 @@ use super::keep::bundle;
 use super::request::{
     Call, Judge, JudgeKernel, LookAt, RawPoke, Save, SaveFull, Snapshot, Structures, Tour, Words,
 };
+use super::structures::{page, space};
 use super::translate::translate;
 use crate::boot;
 use crate::guest::{Guest, Poke};
@@ -38,6 +39,8 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::Translate(p) => translate(guest, &p).map(Done::Pairs),
         Call::Poke(p) => poke(guest, &p.pokes).map(|()| NOTHING),
         Call::Words(p) => words(guest, &p).map(Done::Words),
+        Call::Page(p) => page(guest, &p).map(Done::Page),
+        Call::Space(p) => space(guest, &p).map(Done::Space),
         Call::KernelHalf(p) => kernel_half(guest, &p).map(Done::KernelHalf),
         Call::Snapshot(p) => snapshot(guest, &p).map(Done::Kept),
         Call::Save(p) => save(guest, p).map(Done::Kept),

@@ -59,6 +59,10 @@ pub enum Call {
     Poke(Pokes),
     /// Words of guest memory.
     Words(Words),
+    /// A page and its folio, as the kernel has them: a page.
+    Page(OfPage),
+    /// What the kernel counts of a process's address space, and where: a space.
+    Space(OfSpace),
     /// The entries of the kernel's half of the tables and what the rules say of them, while this process is held.
     KernelHalf(JudgeKernel),
     /// Takes a process through a checkpoint into a file, with the kernel half and the order records: the file's path.
@@ -217,6 +221,22 @@ pub struct Words {
     pub count: usize,
 }
 
+/// Parameters of [`Call::Page`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OfPage {
+    /// Its page frame number.
+    pub pfn: u64,
+}
+
+/// Parameters of [`Call::Space`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OfSpace {
+    /// The process, by the guest's pid.
+    pub pid: u32,
+}
+
 /// Parameters of [`Call::Snapshot`].
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -328,7 +348,7 @@ impl Request {
 }
 
 /// The methods' names, for errors: what serde says of a wrong one names Rust's parts.
-const METHODS: [&str; 20] = [
+const METHODS: [&str; 22] = [
     "command",
     "look",
     "judge",
@@ -340,6 +360,8 @@ const METHODS: [&str; 20] = [
     "translate",
     "poke",
     "words",
+    "page",
+    "space",
     "kernel_half",
     "snapshot",
     "save",

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use join::{Capture, Companion, Extent, Facts, Seen, Work};
+use join::{Capture, Companion, Extent, Facts, Gathered, Seen, Work};
 use machine::{MachineError, Paused, Status};
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::{Checkpoint, Cpu, Memory, Notes, Process, Snapshot};
 use stage1::PhysMemory;
 
+use super::whole::Found;
 use super::{unexpected, Guest, Poke};
 use crate::Error;
 
@@ -16,6 +17,12 @@ const NONCE_REGISTER: u8 = 19;
 pub(super) const PID_REGISTER: usize = 20;
 /// How often a machine is stopped again because an interrupt had taken the CPU out of the wait loop.
 const ATTEMPTS: u32 = 400;
+
+/// Where the kernel's structures were never found.
+const NOT_SHOWN: &str = "no CPU showed the kernel's tables when the guest was stopped";
+
+/// A copy of memory, and what was read of the kernel's structures.
+pub(super) type Copied = (Memory, Result<Gathered, String>);
 
 impl Guest {
     /// Lets a process wait in user mode at its known instruction.
@@ -117,12 +124,12 @@ impl Guest {
             for poke in pokes {
                 paused.write(poke.address, &poke.word.to_le_bytes())?;
             }
-            let pages = join::pages_seen(&paused.memory, &paused.cpus, seen, extent);
+            let (pages, gathered) = join::pages_seen(&paused.memory, &paused.cpus, seen, extent);
             let copy = join::copy(&paused.memory, &pages);
             for (poke, word) in pokes.iter().zip(before).rev() {
                 paused.write(poke.address, &word.to_le_bytes())?;
             }
-            Ok(copy?)
+            Ok((copy?, gathered))
         })
     }
 
@@ -133,7 +140,7 @@ impl Guest {
         process: ProcessId,
         others: &[ProcessId],
         extent: Extent,
-        copy: impl FnOnce(&mut Paused<'_>, &Seen<'_>, &Notes) -> Result<Memory, Error>,
+        copy: impl FnOnce(&mut Paused<'_>, &Seen<'_>, &Notes) -> Result<Copied, Error>,
     ) -> Result<Capture, Error> {
         let Some(held) = self.held.get(&process).cloned() else {
             return Err(Error::Input(format!(
@@ -162,10 +169,19 @@ impl Guest {
                 contpte: self.contpte,
                 ..Facts::new(self.kernel.symbols.as_ref(), &paused.cpus)
             };
+            // While no CPU shows the kernel it is looked for again.
+            if self.inside.is_none() {
+                self.inside = Found::look(&paused.memory, &paused.cpus);
+            }
             let seen = Seen {
                 root: &root,
                 companions: &companions,
                 facts,
+                structures: match &self.inside {
+                    Some(Ok(found)) => Ok(&found.inside),
+                    Some(Err(why)) => Err(why),
+                    None => Err(NOT_SHOWN),
+                },
             };
             let ran_ns = paused.ran_ns();
             let work = Work::of(&paused.memory, &paused.cpus, ran_ns);
@@ -177,6 +193,8 @@ impl Guest {
             let memory = copy(&mut paused, &seen, &notes);
             let cpus = paused.cpus.clone();
             let stopped = paused.resume()?;
+            let (memory, gathered) = memory?;
+            Gathered::keep(&gathered, &mut notes);
             self.roots.insert(process, root);
             return Ok(Capture {
                 companions,
@@ -184,7 +202,7 @@ impl Guest {
                 extent,
                 snapshot: Snapshot {
                     cpus,
-                    memory: memory?,
+                    memory,
                     notes,
                 },
                 stopped,

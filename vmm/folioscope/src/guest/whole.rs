@@ -5,7 +5,8 @@ use std::time::Duration;
 use join::inside::{see, shows_kernel, Inside, NotInside, Whole};
 use join::{Extent, Facts};
 use protocol::ProcessId;
-use snapshot::{Memory, RangeSet, Recording, Snapshot};
+use snapshot::{Cpu, Memory, RangeSet, Recording, Snapshot};
+use structures::View;
 
 use super::Guest;
 use crate::Error;
@@ -19,8 +20,18 @@ const WHILE: Duration = Duration::from_millis(2);
 /// What was found, and the pages that it was found in.
 #[derive(Debug)]
 pub struct Found {
-    inside: Inside,
+    pub(super) inside: Inside,
     pages: RangeSet,
+}
+
+impl Found {
+    /// Looks for it: `None` where another instant may show it, else why it is not known.
+    pub(super) fn look(memory: &Memory, cpus: &[Cpu]) -> Option<Result<Self, String>> {
+        let recording = Recording::new(memory);
+        let found = Inside::look(&recording, cpus)?;
+        let pages = recording.into_ranges();
+        Some(found.map(|inside| Self { inside, pages }))
+    }
 }
 
 impl Guest {
@@ -34,18 +45,12 @@ impl Guest {
                 break;
             }
             let paused = self.link.machine.pause()?;
-            let recording = Recording::new(&paused.memory);
-            let found = Inside::find(&recording, &paused.cpus);
-            let pages = recording.into_ranges();
+            let found = Found::look(&paused.memory, &paused.cpus);
             paused.resume()?;
-            self.inside = match found {
-                Ok(inside) => Some(Ok(Found { inside, pages })),
-                Err(NotInside::Never(why)) => Some(Err(why.to_string())),
-                Err(NotInside::NotNow) => {
-                    std::thread::sleep(WHILE);
-                    None
-                }
-            };
+            if found.is_none() {
+                std::thread::sleep(WHILE);
+            }
+            self.inside = found;
         }
         let found = self.inside.as_ref();
         let found = found.map(|found| found.as_ref().map_err(Clone::clone));
@@ -98,6 +103,29 @@ impl Guest {
         }
     }
 
+    /// Asks something of the kernel's structures while the guest stands still.
+    ///
+    /// # Errors
+    /// Where they are not known, or `ask` fails.
+    pub fn with_structures<T>(
+        &mut self,
+        ask: impl FnOnce(&Inside, View<'_, Memory>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.find_inside()?;
+        let inside = self.inside.take();
+        let paused = self.link.machine.pause();
+        let answer = paused.map_err(Error::from).and_then(|paused| {
+            let answer = match &inside {
+                Some(Ok(Found { inside, .. })) => ask(inside, inside.view(&paused.memory)),
+                _ => Err(Error::Input(NotInside::NotNow.to_string())),
+            };
+            paused.resume()?;
+            answer
+        });
+        self.inside = inside;
+        answer
+    }
+
     /// Stops the guest, while `process` waits at its checkpoint if there is one, and has `write` read whatever it likes of
     /// it; gives why the kernel's own description (VMCOREINFO) is not known, if so.
     ///
@@ -139,7 +167,7 @@ impl Guest {
                     notes,
                     vmcoreinfo: info.as_ref().map(|info| info.text.as_str()),
                 })?;
-                Ok(none())
+                Ok((none(), Err("all of its memory was read".into())))
             });
             return written.map(drop);
         }

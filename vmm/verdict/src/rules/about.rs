@@ -25,6 +25,7 @@ impl Need {
             Need::Records => "order records",
             Need::Expectations => "expectations",
             Need::Processes => "all processes (the half on sharing)",
+            Need::Folios => "the kernel's struct page (BTF)",
             Need::Layout => "the kernel's layout (vmlinux, rodata=)",
             Need::Console => "the console alone",
         }

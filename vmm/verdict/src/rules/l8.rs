@@ -12,13 +12,14 @@ pub(super) const RULE: Rule = Rule {
     title: "entries keep to their VMA, and writable private pages to one mapping",
     asserts: "Present entries only inside VMAs; entries that EL0 may write only where the VMA allows it (special and \
               devmap entries excepted: their driver chose the protection); a page that is writable in private memory \
-              is mapped nowhere else (special, devmap, pfnmap and hugetlb excepted), as far as processes were given.",
+              is mapped nowhere else (special, devmap, pfnmap and hugetlb excepted), as far as processes were given; by its \
+              folio it is anonymous, and exclusive to one mapping.",
     tier: Tier::Linux,
     sources: &[
         "mm/memory.c, unmap_page_range(), maybe_mkwrite()",
         "include/linux/page-flags.h, PageAnonExclusive()",
     ],
-    needs: &[Need::Vmas, Need::Processes],
+    needs: &[Need::Vmas, Need::Processes, Need::Folios],
     releases: Releases::WIDELY,
     known: &[],
     synthetic: &[
@@ -26,12 +27,14 @@ pub(super) const RULE: Rule = Rule {
         "l8_writable_where_the_vma_is_not",
         "a_page_that_one_may_write_and_the_other_maps",
         "one_process_that_maps_a_writable_page_twice",
+        "l8_a_writable_page_that_is_not_exclusive",
     ],
     live: &[
         "test_l8_outside_every_vma",
         "test_l8_outside_by_unmapping",
         "test_l8_writable_in_readonly_area",
         "test_l8_page_written_by_two",
+        "test_l8_page_that_is_not_exclusive",
     ],
 };
 

@@ -9,7 +9,6 @@ use stage1::{PhysMemory, Regime};
 use super::{group_at, remark};
 use crate::cause::cause;
 use crate::finding::KEPT_PER_CAUSE;
-use crate::marks::Marks;
 use crate::{Finding, Hex, ProcessVerdict, RuleId};
 
 /// Consecutive pages, mapped consecutively.
@@ -132,12 +131,7 @@ pub fn judge_sharing<M: PhysMemory + ?Sized>(
         }
     }
     for (verdict, broken) in verdicts.iter_mut().zip(broken) {
-        let marks = Marks::new(broken);
-        for vma in &mut verdict.vmas {
-            if marks.mark(&mut vma.rows, vma.start.0..vma.end.0, verdict.block_size) {
-                vma.recount();
-            }
-        }
+        verdict.mark(broken);
     }
 }
 

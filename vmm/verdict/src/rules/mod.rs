@@ -16,18 +16,25 @@ pub(crate) mod k1;
 pub(crate) mod k2;
 mod l1;
 mod l11;
+mod l2;
 mod l3;
 mod l4;
 mod l5;
 mod l6;
+mod l7;
 pub(crate) mod l8;
+mod l8_exclusive;
 pub(crate) mod l8_sharing;
+pub(crate) mod l9;
+pub(crate) mod l9_counts;
 mod v1;
 mod w1;
 
 use std::ops::Range;
 
+use linux::folio::Numbering;
 use linux::pte::bits;
+use linux::vma::Vma;
 
 pub use about::{markdown, text};
 pub(crate) use about::{remark, untried};
@@ -36,6 +43,7 @@ pub(crate) use expect::{check as check_expected, group_at};
 pub(crate) use expected::Ranges;
 pub use id::RuleId;
 
+use crate::folios::Mapped;
 use crate::group::Group;
 use linux::release::Release;
 
@@ -84,6 +92,8 @@ pub enum Need {
     Records,
     Expectations,
     Processes,
+    /// The kernel's own `struct page` of what is mapped.
+    Folios,
     Layout,
     /// The guest's console, and no table.
     Console,
@@ -138,7 +148,7 @@ impl Releases {
 }
 
 /// All, in order.
-pub const RULES: [&Rule; 25] = [
+pub const RULES: [&Rule; 28] = [
     &architecture::A1,
     &architecture::A2,
     &architecture::A3,
@@ -149,11 +159,14 @@ pub const RULES: [&Rule; 25] = [
     &architecture::A8,
     &w1::RULE,
     &l1::RULE,
+    &l2::RULE,
     &l3::RULE,
     &l4::RULE,
     &l5::RULE,
     &l6::RULE,
+    &l7::RULE,
     &l8::RULE,
+    &l9::RULE,
     &l11::RULE,
     &c1::RULE,
     &c2::RULE,
@@ -188,6 +201,28 @@ pub(crate) fn user_group(group: &Group<'_>, hugetlb: Option<bool>, report: &mut 
         l1::check(group, report);
         l3::check(group, report);
         l5::equal(group, report);
+    }
+}
+
+/// Linux's rules on one entry and the folio behind it. An entry that maps what is free is of no other rule.
+pub(crate) fn folio(
+    mapped: &Mapped<'_>,
+    vma: &Vma,
+    numbering: Option<&Numbering>,
+    report: &mut Report<'_>,
+) {
+    if let Some(message) = l9::check(mapped) {
+        report(RuleId::L9, message);
+        return;
+    }
+    if let Some(message) = l2::check(mapped) {
+        report(RuleId::L2, message);
+        return;
+    }
+    if let Some(message) = l7::check(mapped, vma, numbering) {
+        report(RuleId::L7, message);
+    } else if let Some(message) = l8_exclusive::check(mapped, vma) {
+        report(RuleId::L8, message);
     }
 }
 

@@ -8,6 +8,7 @@ use stage1::{Granule, Half, Regime};
 
 use crate::{
     judge, Expectation, Expected, Process, ProcessInput, ProcessVerdict, RuleId, Severity,
+    Structures,
 };
 
 /// Bit 7 of a descriptor and others, written down a second time from pgtable-prot.h.
@@ -46,6 +47,8 @@ pub struct Guest {
     pub expectations: Vec<Expectation>,
     pub process: Process,
     pub release: Option<Release>,
+    /// What the kernel says of its pages; none where nothing is known.
+    pub kernel: Option<super::folios::Kernel>,
     /// Pages of a block.
     pub members: u64,
     pub page: u64,
@@ -78,6 +81,7 @@ impl Guest {
                 name: "made-up".into(),
             },
             release: Release::parse("6.12.117"),
+            kernel: None,
             members,
             page,
             block,
@@ -158,6 +162,15 @@ impl Guest {
         Regime::new(&self.tables.registers(), Half::Lower).unwrap()
     }
 
+    fn structures(&self) -> Result<Structures<'_>, &str> {
+        let kernel = self.kernel.as_ref().ok_or("it is made up")?;
+        Ok(Structures {
+            folios: kernel,
+            numbering: Some(&kernel.numbering),
+            rss: kernel.rss,
+        })
+    }
+
     pub fn judge(&self) -> ProcessVerdict {
         let regime = self.regime();
         judge(
@@ -170,6 +183,7 @@ impl Guest {
                 expectations: &self.expectations,
                 release: self.release,
                 contpte: Some(true),
+                structures: self.structures(),
             },
         )
     }

@@ -277,7 +277,8 @@ fn the_text_ends_with_the_verdict() {
     text::write(&mut out, &report(), &TextOptions::default()).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(
-        text.starts_with("ok forward: 64K # first\nERROR forward: second\n"),
+        text.starts_with("ok forward: 64K # first\n  note: L2, L7, L9")
+            && text.contains("\nERROR forward: second\n"),
         "{text}"
     );
     assert!(

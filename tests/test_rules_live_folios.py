@@ -1,0 +1,230 @@
+"""Each rule that asks the kernel's own structures broken on a running guest, by their words changed from outside.
+
+As in test_rules_live.py a break is in guest memory for the time of one capture. Where a member lies in ``struct page``
+is written down here a second time, from include/linux/mm_types.h of 6.12; the rig has it from the kernel's BTF.
+"""
+
+from __future__ import annotations
+
+import pytest
+from folioscope import Area, Guest, Layout, Page, Process, View
+from folioscope.model import bytes_of
+
+from test_rules_live import broken, errors, words_of
+
+#: Bytes from the start of a struct page of 6.12.
+FLAGS, COMPOUND_HEAD, INDEX, MAPCOUNT = 0, 8, 32, 48
+#: The other half of the word of MAPCOUNT.
+REFCOUNT_SHIFT = 32
+#: ``PG_anon_exclusive`` of 6.12 is ``PG_owner_2``.
+ANON_EXCLUSIVE = 1 << 11
+#: ``MM_ANONPAGES``.
+ANONYMOUS = 1
+#: ``PTE_SPECIAL``.
+SPECIAL = 1 << 56
+
+
+def page_of(guest: Guest, view: View, va: int, layout: Layout) -> Page:
+    """The page behind an address."""
+    entry = view.entry(va)
+    assert entry and entry.output_address is not None
+    return guest.page(entry.output_address // layout.page)
+
+
+def word(guest: Guest, address: int) -> int:
+    """One word of the guest."""
+    return guest.words(address, 1)[0]
+
+
+def test_pages_are_what_the_guest_says(guest: Guest, folded: Area, paged: Area, layout: Layout) -> None:
+    """Folios by our reading and by what the process did: order, kind, number, counts, who has it for itself."""
+    for area, order in ((folded, layout.cont_order), (paged, 0)):
+        with area.process.hold() as held:
+            view = held.judge()
+            pages = [page_of(guest, view, area.address + at * layout.page, layout) for at in range(layout.cont_pages)]
+        assert {page.order for page in pages} == {order}
+        assert {page.kind for page in pages} == {"anonymous"}
+        assert {page.exclusive for page in pages} == {True}
+        assert {page.mapcount for page in pages} == {1}
+        assert {page.large for page in pages} == {layout.cont_pages if order else None}
+        numbers = [page.index + page.pfn - page.head for page in pages]
+        assert numbers == [area.address // layout.page + at for at in range(layout.cont_pages)]
+        assert all("swapbacked" in page.folio_flags for page in pages)
+
+
+#: Bits of /proc/kpageflags (Documentation/admin-guide/mm/pagemap.rst), and what they are here. KPF_KSM is left out:
+#: 6.12 sets it for every anonymous page, as stable_page_flags() asks for either of the two bits of PAGE_MAPPING_KSM.
+KPAGEFLAGS = {
+    "anonymous": 1 << 12,
+    "swapbacked": 1 << 14,
+    "head": 1 << 15,
+    "tail": 1 << 16,
+    "hugetlb": 1 << 17,
+    "poisoned": 1 << 19,
+}
+
+
+def of_pfn(guest: Guest, path: str, pfn: int) -> int:
+    """A page's word in /proc/kpageflags or /proc/kpagecount."""
+    found = guest.command("read_file", path=path, offset=8 * pfn, max=8)
+    return int.from_bytes(bytes_of(found["file"]["content"]), "little")
+
+
+def test_pages_by_the_kernels_own_files(guest: Guest, process: Process, layout: Layout) -> None:
+    """Flags and counts of every kind of page that a process has, by /proc/kpageflags and /proc/kpagecount."""
+    folded, paged, shared = (
+        process.blocks(1),
+        process.blocks(1, hint="nohugepage"),
+        process.blocks(1, flags=["shared"]),
+    )
+    for area in (folded, paged, shared):
+        area.write()
+    seen: dict[str, int] = {}
+    with process.hold() as held:
+        view = held.judge()
+        for entry in view.entries:
+            if entry.level != 3 or entry.output_address is None or entry.word & SPECIAL:
+                continue
+            page = guest.page(entry.output_address // layout.page)
+            assert page.mapcount is not None
+            flags = of_pfn(guest, "/proc/kpageflags", page.pfn)
+            ours = {
+                "anonymous": page.kind in ("anonymous", "ksm"),
+                "swapbacked": page.swapbacked,
+                "head": page.order > 0 and page.pfn == page.head,
+                "tail": page.pfn != page.head,
+                "hugetlb": page.hugetlb,
+                "poisoned": page.poisoned,
+            }
+            assert {name: bool(flags & bit) for name, bit in KPAGEFLAGS.items()} == ours, page
+            counted = of_pfn(guest, "/proc/kpagecount", page.pfn)
+            # What reads the file for us is a process of the same program, which maps its pages meanwhile.
+            own = any(area.address <= entry.va < area.address + area.length for area in (folded, paged, shared))
+            assert counted == page.mapcount if own else counted > 0, page
+            kind = f"{page.kind}, order {page.order}"
+            seen[kind] = seen.get(kind, 0) + 1
+    # The guest's programs are on a tmpfs; the vDSO is in no file.
+    wanted = {f"anonymous, order {layout.cont_order}", "anonymous, order 0", "file, order 0", "unowned, order 0"}
+    assert wanted <= seen.keys(), seen
+
+
+def test_l2_folio_cut_short(guest: Guest, folded: Area, layout: Layout) -> None:
+    """The folio of a contiguous group is said to be of half its order: its second half is of no folio."""
+    va = folded.address
+    with folded.process.hold() as held:
+        second = page_of(guest, held.judge(), va + layout.page, layout)
+        assert second.order == layout.cont_order and second.pfn == second.head + 1
+        flags = word(guest, second.at + FLAGS)
+        assert flags & 0xFF == layout.cont_order
+        assert broken(held, [(second.at + FLAGS, flags - 1)]) == [("L2", va)]
+
+
+def test_l2_head_that_leads_nowhere(guest: Guest, folded: Area, layout: Layout) -> None:
+    """The compound_head of one page of a folio leads to what is no page's."""
+    va = folded.address + 3 * layout.page
+    with folded.process.hold() as held:
+        page = page_of(guest, held.judge(), va, layout)
+        for head in (1, word(guest, page.at + COMPOUND_HEAD) + 8, 0xDEAD_BEEF_DEAD_BEEF):
+            assert broken(held, [(page.at + COMPOUND_HEAD, head)]) == [("L2", va)]
+
+
+def test_l7_page_of_another_place(guest: Guest, paged: Area, layout: Layout) -> None:
+    """A page has the number of the one behind it; and two entries of equal words exchange their pages."""
+    va = paged.address + 2 * layout.page
+    with paged.process.hold() as held:
+        view = held.judge()
+        page = page_of(guest, view, va, layout)
+        index = word(guest, page.at + INDEX)
+        assert broken(held, [(page.at + INDEX, index + 1)]) == [("L7", va)]
+        words, places = words_of(view, paged.address, layout)
+        pokes = [(places[4], words[6]), (places[6], words[4])]
+        # Both are of one group, which is told of once.
+        assert broken(held, pokes) == [("L7", paged.address + 4 * layout.page)]
+
+
+@pytest.mark.parametrize("flags", [["shared"], []], ids=["shared", "private"])
+def test_l7_page_of_a_file(guest: Guest, process: Process, layout: Layout, flags: list[str]) -> None:
+    """The same of shmem's pages; anonymous memory that maps one is told of as well."""
+    area = process.blocks(1, flags=["shared"])
+    area.write()
+    other = process.blocks(1, hint="nohugepage", flags=flags)
+    other.write()
+    with process.hold() as held:
+        view = held.judge()
+        words, _ = words_of(view, area.address, layout)
+        _, places = words_of(view, other.address, layout)
+        # One number on: were it the same, another shared area's page would have the right one.
+        va = other.address + 5 * layout.page
+        # In private memory it is writable and mapped elsewhere as well.
+        rules = ["L7"] if flags else ["L7", "L8"]
+        assert broken(held, [(places[5], words[6] & ~(1 << 52))]) == [(rule, va) for rule in rules]
+
+
+def test_l8_page_that_is_not_exclusive(guest: Guest, paged: Area, layout: Layout) -> None:
+    """A page that may be written, and is not its process's own."""
+    va = paged.address + 7 * layout.page
+    with paged.process.hold() as held:
+        page = page_of(guest, held.judge(), va, layout)
+        flags = word(guest, page.at + FLAGS)
+        assert page.exclusive and flags & ANON_EXCLUSIVE
+        assert broken(held, [(page.at + FLAGS, flags & ~ANON_EXCLUSIVE)]) == [("L8", va)]
+
+
+def test_l9_page_that_is_free(guest: Guest, paged: Area, layout: Layout) -> None:
+    """No references; the buddy allocator's type; and, of a page that was given back, the entry put back."""
+    va = paged.address + layout.page
+    with paged.process.hold() as held:
+        view = held.judge()
+        page = page_of(guest, view, va, layout)
+        counts = word(guest, page.at + MAPCOUNT)
+        assert counts >> REFCOUNT_SHIFT == page.refcount > 0
+        assert broken(held, [(page.at + MAPCOUNT, counts & 0xFFFF_FFFF)]) == [("L9", va)]
+        buddy = counts & ~0xFFFF_FFFF | 0xF000_0000
+        assert broken(held, [(page.at + MAPCOUNT, buddy)]) == [("L9", va)]
+        words, places = words_of(view, paged.address, layout)
+    paged.madvise("dontneed", 1, 1)
+    with paged.process.hold() as held:
+        assert broken(held, [(places[1], words[1])]) == [("L9", va)]
+
+
+def test_l9_mapcount(guest: Guest, paged: Area, folded: Area, layout: Layout) -> None:
+    """A count without an entry and an entry without a count, of a page and of a folio's sum."""
+    va = paged.address + 3 * layout.page
+    with paged.process.hold() as held:
+        page = page_of(guest, held.judge(), va, layout)
+        counts = word(guest, page.at + MAPCOUNT)
+        assert counts & 0xFFFF_FFFF == 0
+        assert broken(held, [(page.at + MAPCOUNT, counts + 1)]) == [("L9", va)]
+        assert broken(held, [(page.at + MAPCOUNT, counts | 0xFFFF_FFFF)]) == [("L9", va)]
+    with folded.process.hold() as held:
+        second = page_of(guest, held.judge(), folded.address + layout.page, layout)
+        # _large_mapcount, in the second struct page.
+        sums = word(guest, second.at + 16)
+        assert sums & 0xFFFF_FFFF == layout.cont_pages - 1
+        for wrong in (sums - 1, sums + 1):
+            assert broken(held, [(second.at + 16, wrong)]) == [("L9", folded.address)]
+
+
+def test_l9_two_processes(guest: Guest, paged: Area, layout: Layout) -> None:
+    """What a child maps too is counted twice, and both are right; one count less is not."""
+    va = paged.address + 3 * layout.page
+    child = paged.process.fork()
+    child.look()
+    with paged.process.hold() as held:
+        view = held.judge()
+        assert errors(view) == []
+        page = page_of(guest, view, va, layout)
+        assert (page.mapcount, page.exclusive) == (2, False)
+        counts = word(guest, page.at + MAPCOUNT)
+        assert broken(held, [(page.at + MAPCOUNT, counts - 1)]) == [("L9", va)]
+
+
+def test_l9_rss(guest: Guest, paged: Area) -> None:
+    """A counter of the process is one off, in each direction."""
+    with paged.process.hold() as held:
+        space = guest.space(paged.process.pid)
+        assert space.rss and space.rss["anonymous"] > 0
+        at = space.rss_at[ANONYMOUS]
+        count = word(guest, at)
+        for wrong in (count + 1, count - 1):
+            assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L9", 0)]

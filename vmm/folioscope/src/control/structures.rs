@@ -1,0 +1,97 @@
+//! The methods `page` and `space`: the kernel's own structures at one instant, and where they lie.
+
+use join::inside::Inside;
+use linux::folio::{Page, Rss};
+use schemars::JsonSchema;
+use serde::Serialize;
+use stage1::{lookup, Lookup, VirtualAddress};
+use structures::pages::Pages;
+use structures::View;
+use verdict::Hex;
+
+use super::request::{OfPage, OfSpace};
+use crate::guest::Guest;
+use crate::Error;
+
+/// The answer of `page`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct PageAnswer {
+    /// The page and its folio.
+    pub page: Page,
+    /// The names of what is set in the page's flags; those of a bit that has several are joined by a bar.
+    pub flags: Vec<String>,
+    /// The same of its folio's.
+    pub folio_flags: Vec<String>,
+    /// The physical address of its `struct page`.
+    pub at: Hex,
+    /// The physical address of the `struct page` of its folio's first page.
+    pub head_at: Hex,
+}
+
+/// The answer of `space`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SpaceAnswer {
+    /// The address of its `struct mm_struct`.
+    pub mm: Hex,
+    /// The physical address of its first table.
+    pub table: Hex,
+    /// What the kernel counts as mapped.
+    pub rss: Option<Rss>,
+    /// The physical addresses of these counters' shared parts, in the order file, anonymous, swapped, shmem.
+    pub rss_at: Vec<Hex>,
+}
+
+type Layouts = (structures::pages::Layout, structures::spaces::Layout);
+
+/// A page by its page frame number.
+pub(super) fn page(guest: &mut Guest, p: &OfPage) -> Result<PageAnswer, Error> {
+    guest.with_structures(|inside, view| {
+        let (layout, _) = layouts(inside)?;
+        let page = Pages::new(layout, view).page(p.pfn);
+        let page = page.map_err(|why| Error::Input(why.why().to_owned()))?;
+        let names = |flags| layout.names_of(flags).into_iter().map(str::to_owned);
+        Ok(PageAnswer {
+            flags: names(page.flags).collect(),
+            folio_flags: names(page.folio_flags).collect(),
+            at: physical(view, layout.address(page.pfn))?,
+            head_at: physical(view, layout.address(page.head))?,
+            page,
+        })
+    })
+}
+
+/// The address space of a process.
+pub(super) fn space(guest: &mut Guest, p: &OfSpace) -> Result<SpaceAnswer, Error> {
+    guest.with_structures(|inside, view| {
+        let (_, layout) = layouts(inside)?;
+        let wrong = |error: structures::StructureError| Error::Input(error.to_string());
+        let all = layout.spaces(view, &[]).map_err(wrong)?;
+        let space = all
+            .iter()
+            .find(|space| space.pid == p.pid)
+            .ok_or_else(|| Error::Input(format!("no process {} has an address space", p.pid)))?;
+        let counted = layout.spaces(view, &[space.table]).map_err(wrong)?;
+        let counted = counted.into_iter().find(|it| it.mm == space.mm);
+        let at = (0..4).filter_map(|index| layout.counter(space.mm, index));
+        Ok(SpaceAnswer {
+            mm: Hex(space.mm),
+            table: Hex(space.table),
+            rss: counted.and_then(|it| it.rss),
+            rss_at: at.map(|va| physical(view, va)).collect::<Result<_, _>>()?,
+        })
+    })
+}
+
+fn layouts(inside: &Inside) -> Result<&Layouts, Error> {
+    let layouts = inside.layouts.as_ref();
+    layouts.map_err(|error| Error::Input(error.to_string()))
+}
+
+fn physical(view: View<'_, snapshot::Memory>, va: u64) -> Result<Hex, Error> {
+    match lookup(view.memory, view.upper, VirtualAddress(va)) {
+        Lookup::Mapped { pa, .. } => Ok(Hex(pa.0)),
+        other => Err(Error::Input(format!(
+            "0x{va:016x} of the kernel is not mapped: {other:?}"
+        ))),
+    }
+}

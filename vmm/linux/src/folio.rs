@@ -1,0 +1,169 @@
+//! A page and its folio, as the kernel keeps them: `struct page` and `struct folio` (include/linux/mm_types.h), read.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What the memory of a folio is, by the low bits of its `mapping` (`FOLIO_MAPPING_ANON`, include/linux/page-flags.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Private memory of processes.
+    Anonymous,
+    /// Anonymous memory that KSM has merged: one page for many places.
+    Ksm,
+    /// A file's page cache, shmem's too.
+    File,
+    /// A driver's own, which it can move.
+    Movable,
+    /// No mapping: the kernel's own memory, or a file's that was truncated.
+    Unowned,
+}
+
+impl Kind {
+    /// From the low two bits.
+    #[must_use]
+    pub fn of(mapping: u64) -> Kind {
+        match mapping & 3 {
+            1 => Kind::Anonymous,
+            3 => Kind::Ksm,
+            2 => Kind::Movable,
+            _ if mapping == 0 => Kind::Unowned,
+            _ => Kind::File,
+        }
+    }
+
+    /// `folio_test_anon()`, which KSM's pages are for as well.
+    #[must_use]
+    pub fn anonymous(self) -> bool {
+        matches!(self, Kind::Anonymous | Kind::Ksm)
+    }
+}
+
+/// What a page is that no process may have mapped, by its `page_type` (`enum pagetype`) or its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Type {
+    /// Free, in the buddy allocator.
+    Buddy,
+    /// A page table.
+    Table,
+    /// Of the slab allocator.
+    Slab,
+    /// Of another type: its number.
+    Other(u8),
+}
+
+/// One page, and the folio that it is of.
+///
+/// Counts are as people count: 0 is none, where the kernel keeps -1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Page {
+    /// Its page frame number.
+    pub pfn: u64,
+    /// The page frame number of its folio's first page; its own where it is no part of a larger one.
+    pub head: u64,
+    /// The folio has 2 to the power of this pages.
+    pub order: u8,
+    /// The page's own `flags`.
+    pub flags: u64,
+    /// Its folio's `flags`.
+    pub folio_flags: u64,
+    /// `_refcount` of the folio.
+    pub refcount: i64,
+    /// Entries of level 3 that map this very page (`_mapcount`); `None` where the kernel does not count so
+    /// (`CONFIG_NO_PAGE_MAPCOUNT`, hugetlb).
+    pub mapcount: Option<i64>,
+    /// Blocks that map the whole folio (`_entire_mapcount`); 0 for a single page.
+    pub entire: i64,
+    /// Entries and blocks that map any part of it (`_large_mapcount`); `None` for a single page.
+    pub large: Option<i64>,
+    /// Where the page's type says that no process may map it, what it is.
+    pub kind_of_page: Option<Type>,
+    /// Of hugetlb.
+    pub hugetlb: bool,
+    /// What the folio's memory is.
+    pub kind: Kind,
+    /// The folio's `mapping` without its low bits: the address of a `struct anon_vma` or `struct address_space`.
+    pub mapping: u64,
+    /// The folio's `index`: pages from the start of its file, or of the numbering that an anonymous VMA has.
+    pub index: u64,
+    /// Whether one mapping has this page for itself (`PageAnonExclusive()`).
+    pub exclusive: bool,
+    /// Of shmem or anonymous (`PG_swapbacked`).
+    pub swapbacked: bool,
+    /// In the swap cache, so that `private` is its slot and not its own.
+    pub swapcache: bool,
+    /// Broken memory (`PG_hwpoison`).
+    pub poisoned: bool,
+}
+
+impl Page {
+    /// Pages of the folio.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        1 << self.order
+    }
+
+    /// Its place in the folio, in pages.
+    #[must_use]
+    pub fn subpage(&self) -> u64 {
+        self.pfn - self.head
+    }
+
+    /// Its `index`, were it a folio of its own.
+    #[must_use]
+    pub fn index_of_page(&self) -> u64 {
+        self.index.wrapping_add(self.subpage())
+    }
+
+    /// How often any part of the folio is mapped (`folio_mapcount()`), where that is counted.
+    #[must_use]
+    pub fn folio_mapcount(&self) -> Option<i64> {
+        self.large.or(self.mapcount)
+    }
+}
+
+/// Which counter of its `struct mm_struct` a mapped page is in (`mm_counter()`, include/linux/mm.h).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Rss {
+    /// `MM_FILEPAGES`, in pages, as are all.
+    pub file: i64,
+    /// `MM_ANONPAGES`.
+    pub anonymous: i64,
+    /// `MM_SWAPENTS`: swapped out.
+    pub swapped: i64,
+    /// `MM_SHMEMPAGES`.
+    pub shmem: i64,
+}
+
+/// The numbering of one VMA's pages: which `index` belongs at which address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbering {
+    /// First address of the VMA.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// The number of its first page for folios of its file (`vm_pgoff`).
+    pub file: u64,
+    /// The same for anonymous folios; another one from 7.3 on.
+    pub anonymous: u64,
+}
+
+/// A page that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoPage {
+    /// There is no `struct page` for it: no memory of the guest's, or nothing of it was copied.
+    Unreadable(String),
+    /// There is one, and it makes no sense.
+    Wild(String),
+}
+
+impl NoPage {
+    /// Why not.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        match self {
+            NoPage::Unreadable(why) | NoPage::Wild(why) => why,
+        }
+    }
+}
