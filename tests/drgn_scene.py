@@ -87,6 +87,8 @@ def furnish(process: Process) -> int:
     whole.write()
     whole.poke(0, [MARK])
     process.blocks(1, hint="nohugepage").write()
+    # Folios of several orders.
+    process.map(2 * layout.block, offset=3 * layout.page).write()
     holes = process.blocks(4)
     for page in range(0, holes.pages, layout.cont_pages + 3):
         holes.write(page, 1)
@@ -138,9 +140,15 @@ def btf_of(guest: Guest) -> bytes:
 def by_btf(program: Any, btf: bytes, place: Path) -> None:
     """Gives drgn the types of the kernel's BTF, the symbols of its kallsyms, and the variables that are asked for."""
     (place / "vmlinux.btf").write_bytes(btf)
-    header = subprocess.run(
-        ["pahole", "-F", "btf", "--compile", place / "vmlinux.btf"], check=True, capture_output=True, text=True
-    ).stdout
+
+    def pahole(*words: str) -> str:
+        said = subprocess.run(
+            ["pahole", "-F", "btf", *words, place / "vmlinux.btf"], check=True, capture_output=True, text=True
+        )
+        return said.stdout
+
+    # No structure has a member of that enumeration.
+    header = pahole("--compile") + pahole("-C", "pageflags")
     # pahole 1.24 cannot write a pointer to a volatile function.
     header = re.sub(r"volatile \w+ \(\)\(.*\) +\* (\w+);", r"void * \1;", header)
     (place / "types.c").write_text(header)
@@ -152,6 +160,9 @@ def by_btf(program: Any, btf: bytes, place: Path) -> None:
 
     def variable(prog: Any, name: str, *_: object) -> Any:
         kind = VARIABLES.get(name)
+        if name == "vmemmap":
+            found = re.search(rb"^SYMBOL\(vmemmap\)=([0-9a-f]+)$", prog["VMCOREINFO"].string_(), re.M)
+            return drgn.Object(prog, "struct page *", value=int(found[1], 16)) if found else None
         if name == FUNCTION:
             kind = prog.function_type(prog.type("char *"), [drgn.TypeParameter(prog.type("struct vm_area_struct *"))])
         return drgn.Object(prog, kind, address=prog.symbol(name).address) if kind else None
@@ -209,6 +220,34 @@ def name_of(vma: Any) -> str:
     return text
 
 
+def page_of(program: Any, pfn: int) -> dict[str, Any]:
+    """A page and its folio as drgn has them, in the words of our listing; None is what we say nothing of."""
+    page = mm.pfn_to_page(program, pfn)
+    head = mm.compound_head(page)
+    folio, order = drgn.cast("struct folio *", head), mm.compound_order(head).value_()
+    # What is no folio has another meaning in these words (`enum pagetype`).
+    typed = head._mapcount.counter.value_() < -1
+    return {
+        "pfn": pfn,
+        "head": mm.page_to_pfn(head).value_(),
+        "order": order,
+        "flags": flags_of(page),
+        "folio_flags": flags_of(head),
+        "refcount": head._refcount.counter.value_(),
+        "mapcount": None if typed else page._mapcount.counter.value_() + 1,
+        "entire": folio._entire_mapcount.counter.value_() + 1 if order and not typed else None,
+        "large": folio._large_mapcount.counter.value_() + 1 if order and not typed else None,
+        "mapping": folio.mapping.value_() & ~3,
+        "index": folio.index.value_(),
+    }
+
+
+def flags_of(page: Any) -> int:
+    """A number, since 6.18 in a structure of its own (memdesc_flags_t)."""
+    flags = page.flags
+    return int((flags.f if flags.type_.kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.TYPEDEF) else flags).value_())
+
+
 def our_vma(vma: dict[str, Any]) -> dict[str, Any]:
     """The same of our listing."""
     return {
@@ -222,4 +261,4 @@ def our_vma(vma: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["MARK", "Scene", "cpumask", "mm", "our_vma", "phys", "pid", "scene_of", "task_of", "vma_of"]
+__all__ = ["MARK", "Scene", "cpumask", "mm", "our_vma", "page_of", "phys", "pid", "scene_of", "task_of", "vma_of"]

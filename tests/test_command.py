@@ -217,6 +217,29 @@ def test_ps_and_maps(held: Held, core: Path, place: Path) -> None:
         assert expected in folioscope(*words).sentence()
 
 
+def test_page(held: Held, core: Path, place: Path) -> None:
+    """A page of a folded block, in words and by the schema: its folio, its counts, and the process that maps it."""
+    full, pid = place / "pages.core", held.source[-1]
+    folioscope("save", "--full", *held.source, full).ok()
+    row = folded(full)[LAYOUT.cont_pages + 1]
+    pfn = (row["word"] & ((1 << 48) - 1)) >> 12
+    said = listed("page", f"{pfn:#x}-{pfn + 2:#x}", full)
+    assert [frame["pfn"] for frame in said["pages"]] == [pfn, pfn + 1] and said["page_size"] == LAYOUT.page
+    for at, frame in enumerate(said["pages"]):
+        page, (place_,) = frame["page"], frame["mapped"]
+        assert (page["order"], page["head"], page["mapcount"]) == (LAYOUT.cont_order, pfn - 1, 1)
+        assert (place_["pid"], place_["name"], int(place_["va"], 16)) == (
+            int(pid),
+            "four",
+            row["va"] + at * LAYOUT.page,
+        )
+    text = folioscope("page", f"{pfn:#x}", full).ok()
+    assert f"order 4 (64K), page 1 of it, from page frame {pfn - 1:#x}: anonymous" in text
+    assert f"mapped   at {row['va']:#014x} in four ({pid}) by level 3 entry {row['word']:#018x}" in text
+    assert "is no memory of the guest's" in folioscope("page", "1", full).ok()
+    assert "saved with --full" in folioscope("page", "0x40000", core).sentence()
+
+
 def test_live_is_as_saved(held: Held, core: Path) -> None:
     """The same process, untouched: what is read live is what was saved, entry by entry and in the verdict."""
     assert folioscope("dump", *held.source).ok() == folioscope("dump", core).ok()

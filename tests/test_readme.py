@@ -216,6 +216,7 @@ def test_looking_around(shell: Shell) -> None:
         assert "guest memory" in shell.run("out/folioscope save saved.core", **this("save"))
         full = {"save --full full.core": f"save --guest {found[1]} --full full.core"}
         assert "all 1024 MiB of guest memory" in shell.run("out/folioscope save --full full.core", **full)
+    assert "page frame 0x41200 " in shell.run("out/folioscope page 0x41200 full.core")
     said = shell.run("out/folioscope explain 0xfffff780a000 saved.core")
     assert "order 4  would start before the VMA" in said
 

@@ -33,6 +33,7 @@ mod subject;
 mod work;
 
 pub mod foreign;
+pub mod frames;
 pub mod inside;
 pub mod settle;
 pub mod unattended;

@@ -23,6 +23,7 @@ mod seen;
 mod tally;
 
 pub mod dump;
+pub mod frames;
 pub mod junit;
 pub mod ktap;
 pub mod listing;

@@ -20,6 +20,7 @@ mod explain;
 mod image;
 mod maps;
 mod output;
+mod page;
 mod ps;
 mod rules;
 mod run;
@@ -69,6 +70,7 @@ enum Command {
     Save(save::Save),
     Ps(ps::Ps),
     Maps(maps::Maps),
+    Page(page::Page),
     Image(image::Image),
     /// Print the JSON schema of reports, of the lines of a session, or of a listing
     #[command(after_help = "Example: folioscope schema > folioscope.schema.json")]
@@ -113,6 +115,8 @@ enum SchemaOf {
     Ps,
     /// What `maps --format json` writes.
     Maps,
+    /// What `page --format json` writes.
+    Page,
 }
 
 /// Runs the command line.
@@ -155,6 +159,7 @@ fn run(command: Command) -> Outcome {
         Command::Save(save) => save.run(),
         Command::Ps(ps) => ps.run(),
         Command::Maps(maps) => maps.run(),
+        Command::Page(page) => page.run(),
         Command::Rules(rules) => rules.run(),
         Command::Image(image) => image.run(),
         Command::Schema { of } => {
@@ -163,6 +168,7 @@ fn run(command: Command) -> Outcome {
                 SchemaOf::Session => control::schema(),
                 SchemaOf::Ps => verdict::listing::tasks_schema(),
                 SchemaOf::Maps => verdict::listing::maps_schema(),
+                SchemaOf::Page => verdict::frames::frames_schema(),
             };
             output::line(format_args!("{schema:#}")).map(|()| EXIT_OK)
         }

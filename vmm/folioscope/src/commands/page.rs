@@ -1,0 +1,92 @@
+//! `folioscope page`: a page, its folio, and who maps it.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use join::frames::frames;
+use join::inside::Inside;
+use snapshot::read_core;
+
+use super::{output, Outcome};
+use crate::inside::ListingFormat;
+use crate::{Error, EXIT_OK};
+
+/// Most pages that are listed at once.
+const MOST: u64 = 1 << 20;
+
+/// Show a page and its folio, as the kernel keeps them, and which processes map it, from a core of all RAM
+#[derive(Args, Debug)]
+#[command(after_help = "Example: folioscope page 0x41200,0x41210-0x41220 full.core")]
+pub struct Page {
+    /// Page frame numbers and ranges of them (FIRST-END, END exclusive), with commas between; 0x for hexadecimal
+    #[arg(value_name = "PFNS", value_parser = parse)]
+    pfns: Pfns,
+    /// A core of all RAM (`folioscope save --full`)
+    #[arg(value_name = "CORE")]
+    core: PathBuf,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text")]
+    format: ListingFormat,
+}
+
+#[derive(Clone, Debug)]
+struct Pfns(Vec<u64>);
+
+fn parse(text: &str) -> Result<Pfns, String> {
+    let number = |text: &str| {
+        let found = match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        found
+            .map_err(|_| format!("expected a page frame number such as 0x41200 and found {text:?}"))
+    };
+    let mut pfns = Vec::new();
+    for part in text.split(',') {
+        let (first, end) = match part.split_once('-') {
+            Some((first, end)) => (number(first)?, number(end)?),
+            None => (number(part)?, number(part)?.saturating_add(1)),
+        };
+        if first >= end || end - first + pfns.len() as u64 > MOST {
+            return Err(format!("expected 1 to {MOST} pages and found {text:?}"));
+        }
+        pfns.extend(first..end);
+    }
+    Ok(Pfns(pfns))
+}
+
+impl Page {
+    pub fn run(self) -> Outcome {
+        let snapshot = read_core(&self.core)?;
+        let not_read = |why: &dyn std::fmt::Display| {
+            Error::Input(format!(
+                "the kernel's structures were not read: {why} (they are in a core that was saved with --full)"
+            ))
+        };
+        let memory = &snapshot.memory;
+        let inside = Inside::find(memory, &snapshot.cpus).map_err(|why| not_read(&why))?;
+        let found = frames(&inside, memory, &snapshot.cpus, &self.pfns.0);
+        let found = found.map_err(|why| not_read(&why))?;
+        match self.format {
+            ListingFormat::Json => output::line(format_args!("{:#}", serde_json::json!(found)))?,
+            ListingFormat::Text => found
+                .write(&mut io::stdout().lock())
+                .map_err(Error::io(output::STDOUT))?,
+        }
+        Ok(EXIT_OK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_ranges_are_read() {
+        assert_eq!(parse("0x10,7,0x20-0x22").unwrap().0, [0x10, 7, 0x20, 0x21]);
+        for wrong in ["", "x", "2-2", "3-1", "0-0xffffffffffffffff", "1,"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
