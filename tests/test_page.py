@@ -160,6 +160,23 @@ def test_each_page_has_its_colour(tour: Run, chromium: Browser) -> None:
     assert len({colour for *_, colour in seen}) == len(seen) == 8
 
 
+def test_folios_are_shown(tour: Run, chromium: Browser) -> None:
+    """Blocks that were faulted in as one have a folio of their size, of which each page is at its place; a page that
+    was copied on write after a fork has one of its own."""
+    number = tour.step("fork", "child-wrote")
+    chromium.open(tour.page, f"#step={number}&colour=order")
+    pages = tour.pages(number)
+    copied = [va for va, character in pages.items() if character == "-"]
+    for (va, character), cell in zip(pages.items(), chromium.cells(list(pages)), strict=True):
+        assert cell == chromium.colour("order-0" if va in copied else "order-4"), f"{va:#x} {character}"
+    assert len(copied) == 1
+    shared = copied[0] + 3 * 4096
+    assert chromium.hover(shared)["folio"].startswith(
+        f"order 4 (64K), page {shared % 0x10000 // 4096} of 16; anonymous"
+    )
+    assert chromium.hover(copied[0])["folio"].startswith("order 0 (4K), page 0 of 1; anonymous")
+
+
 def test_checkpoints_are_flipped(tour: Run, chromium: Browser) -> None:
     """By keys, buttons, dots and slider; the picture goes along."""
     chromium.open(tour.page)

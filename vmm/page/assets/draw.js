@@ -250,8 +250,10 @@ function summary(space, section) {
   if (section.vma) {
     parts.push(section.mapped ? `${bytesText(section.mapped)} mapped` : 'nothing mapped');
     if (section.contiguous) parts.push(`${bytesText(section.contiguous)} contiguous`);
+    const folios = Object.entries(section.folios || {}).reverse();
+    if (folios.length) parts.push('folios ' + folios.map(([order, bytes]) => `${order}: ${bytesText(bytes)}`).join(', '));
     const orders = Object.entries(section.orders).filter(([order]) => order !== '-1');
-    if (orders.length) parts.push('orders ' + orders.reverse().map(([order, count]) => `${order}×${count}`).join(' '));
+    if (orders.length) parts.push('orders chosen ' + orders.reverse().map(([order, count]) => `${order}×${count}`).join(' '));
   }
   const errors = new Set(section.findings.filter((place) => place.error).map((place) => place.rule));
   if (errors.size) parts.push('BROKEN: ' + [...errors].join(' '));

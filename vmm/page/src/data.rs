@@ -94,6 +94,8 @@ struct VmaData<'r> {
     contiguous: u64,
     largest_run: u64,
     orders: &'r BTreeMap<i8, u64>,
+    /// Bytes mapped, by order of the folios.
+    folios: &'r BTreeMap<u8, u64>,
     /// How many of the rows of blocks are its own.
     rows: usize,
 }
@@ -264,6 +266,7 @@ impl Builder {
             contiguous: vma.contiguous,
             largest_run: vma.largest_run,
             orders: &vma.orders,
+            folios: &vma.folios,
             rows: vma.rows.len(),
         });
         let errors = |(rule, _): &(&RuleId, &u64)| **rule != RuleId::Eligible;
