@@ -101,7 +101,7 @@ impl Save {
             }
         );
         if let Some(why) = saved.without_vmcoreinfo {
-            say!("drgn and crash will not know it for a kernel's: it has no VMCOREINFO, because {why}");
+            say!("drgn will not know it for a kernel's: it has no VMCOREINFO, because {why}");
         }
         Ok(EXIT_OK)
     }

@@ -297,7 +297,7 @@ pub struct Full {
     pub cpus: usize,
     /// The process that waited meanwhile, by its pid.
     pub pid: Option<u32>,
-    /// Why the kernel's own description (VMCOREINFO) is not in the file, without which drgn and crash take it for no kernel's;
+    /// Why the kernel's own description (VMCOREINFO) is not in the file, without which drgn takes it for no kernel's;
     /// null where it is.
     pub without_vmcoreinfo: Option<String>,
 }
