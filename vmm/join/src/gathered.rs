@@ -154,9 +154,16 @@ pub(crate) fn count(
         return;
     }
     let tables = gathered.tables();
+    let locked = gathered.spaces.iter().find(|space| space.is_locked);
+    let incomplete = locked.map(|space| {
+        format!(
+            "somebody held the mmap_lock of process {} ({}), as a fork does, whose entries are counted before the child is in any list",
+            space.pid, space.name
+        )
+    });
     let everyone = Everyone {
         tables: &tables,
-        incomplete: None,
+        incomplete: incomplete.as_deref(),
     };
     judge_counts(&snapshot.memory, regimes, everyone, folios, verdicts);
 }

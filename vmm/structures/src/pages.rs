@@ -8,8 +8,7 @@ use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, VirtualAddress};
 
 use crate::kernel::View;
 use crate::types::{Member, Types};
-use crate::vmcoreinfo::VmCoreInfo;
-use crate::{Kernel, StructureError};
+use crate::{vmcoreinfo, Kernel, StructureError};
 
 /// What this kernel's pages look like, and where they are. It does not change while the kernel runs, and a snapshot
 /// keeps it: with it and the kernel's tables pages are read without the kernel's symbols and types.
@@ -94,7 +93,7 @@ impl Layout {
     ) -> Result<Layout, StructureError> {
         let types = &kernel.types;
         let size = types.size("page")?;
-        let (vmemmap, start, end) = bounds(kernel, view, size)?;
+        let (vmemmap, start, end) = vmcoreinfo::vmemmap(kernel, view, size)?;
         let page = |name| types.member("page", name).map(Field::from);
         let folio = |name| types.member("folio", name).map(Field::from);
         let bit = |name| Ok(1u64 << (types.enumerator("pageflags", name)? & 63));
@@ -154,33 +153,6 @@ impl Layout {
         let set = self.names.iter().filter(|(bit, _)| flags >> bit & 1 == 1);
         set.map(|(_, name)| name.as_str()).collect()
     }
-}
-
-/// Where the array of pages is (`vmemmap`, arch/arm64/include/asm/pgtable.h): `VMEMMAP_START` less the pages below the
-/// first one of the linear map. Both are in VMCOREINFO.
-fn bounds<M: PhysMemory + ?Sized>(
-    kernel: &Kernel,
-    view: View<'_, M>,
-    size: u64,
-) -> Result<(u64, u64, u64), StructureError> {
-    let info = VmCoreInfo::read(kernel, view)?;
-    let number = |name: &str| {
-        let found = info.number(name);
-        found.ok_or_else(|| StructureError::Missing(format!("NUMBER({name}) in its VMCOREINFO")))
-    };
-    let start = number("VMEMMAP_START")? as u64;
-    let end = number("VMEMMAP_END")? as u64;
-    // Signed: a kernel for 52 bits on a CPU with 48 has it below 0.
-    let first = number("PHYS_OFFSET")? / view.upper.granule.bytes() as i64;
-    let vmemmap = start.wrapping_sub((first as u64).wrapping_mul(size));
-    if start >= end || size < 32 {
-        return Err(StructureError::Inconsistent {
-            what: "VMCOREINFO",
-            va: start,
-            why: format!("its array of pages ends at 0x{end:x}, and a page has {size} bytes"),
-        });
-    }
-    Ok((vmemmap, start, end))
 }
 
 fn names(types: &Types) -> Vec<(u8, String)> {

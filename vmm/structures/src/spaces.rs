@@ -22,6 +22,10 @@ pub struct Space {
     pub name: String,
     /// The physical address of its first table.
     pub table: u64,
+    /// Whether anybody held its `mmap_lock`: its VMAs and its counters may just be changed, and a fork's entries are counted
+    /// before the child is in any list.
+    #[serde(default)]
+    pub is_locked: bool,
     /// What the kernel counts as mapped, where it was asked for and can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss: Option<Rss>,
@@ -128,14 +132,15 @@ impl Layout {
                 })
             }
         };
-        let asked = asked.contains(&table);
-        let counters = self.counters.as_ref().filter(|_| asked);
-        let free = asked && self.vmas.is_locked(view, mm) == Ok(false);
+        let is_locked = self.vmas.is_locked(view, mm)?;
+        let free = asked.contains(&table) && !is_locked;
+        let counters = self.counters.as_ref().filter(|_| free);
         Ok(Space {
             mm,
             pid: process.tgid,
             name: process.name.clone(),
             table,
+            is_locked,
             rss: counters.and_then(|counters| counters.read(view, mm).ok()),
             numbering: free.then(|| self.vmas.numbering(view, mm).ok()).flatten(),
         })

@@ -93,6 +93,33 @@ impl VmCoreInfo {
     }
 }
 
+/// Where the array of pages is (`vmemmap`, arch/arm64/include/asm/pgtable.h): `VMEMMAP_START` less the pages below the
+/// first one of the linear map. Gives the address of page frame 0's `struct page`, and the array's bounds.
+pub(crate) fn vmemmap<M: PhysMemory + ?Sized>(
+    kernel: &Kernel,
+    view: View<'_, M>,
+    size: u64,
+) -> Result<(u64, u64, u64), StructureError> {
+    let info = VmCoreInfo::read(kernel, view)?;
+    let number = |name: &str| {
+        let found = info.number(name);
+        found.ok_or_else(|| StructureError::Missing(format!("NUMBER({name}) in its VMCOREINFO")))
+    };
+    let start = number("VMEMMAP_START")? as u64;
+    let end = number("VMEMMAP_END")? as u64;
+    // Signed: a kernel for 52 bits on a CPU with 48 has it below 0.
+    let first = number("PHYS_OFFSET")? / view.upper.granule.bytes() as i64;
+    let vmemmap = start.wrapping_sub((first as u64).wrapping_mul(size));
+    if start >= end || size < 32 {
+        return Err(StructureError::Inconsistent {
+            what: "VMCOREINFO",
+            va: start,
+            why: format!("its array of pages ends at 0x{end:x}, and a page has {size} bytes"),
+        });
+    }
+    Ok((vmemmap, start, end))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
