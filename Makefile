@@ -66,7 +66,7 @@ test: ## set up and run every test: lint, Rust, pytest on real guests
 test-long: ## the tests that take too long for `make test`
 	@$(SETUP)/inputs.sh test
 	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh --carrier 4k 16k 64k
+	@$(SETUP)/build.sh --carrier --mutants 4k 16k 64k
 	@$(SETUP)/pytest.sh -m long $(PYTEST)
 	@$(SETUP)/test_arm64.sh
 

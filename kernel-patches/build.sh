@@ -6,11 +6,12 @@ set -euo pipefail
 
 usage() {
 	cat <<'USAGE'
-usage: build.sh --granule 4k|16k|64k [--source DIR] [--out DIR]
+usage: build.sh --granule 4k|16k|64k [--source DIR | --with DIR] [--out DIR]
        build.sh --check-source DIR
 
 Builds the pinned kernel with the patches of series, or with --source a kernel
 tree of yours as it stands (out of tree, nothing is patched or written there).
+With --with the patches of DIR/series go on top of the pinned kernel's.
 The last line on stdout is the directory that holds Image, vmlinux, config and
 release. With --out they are copied to DIR too, and DIR is printed.
 With --check-source it only says whether DIR can be built from.
@@ -30,7 +31,7 @@ readonly script_version=1
 readonly default_objects=1400
 readonly need_mib=4096
 
-granule='' check='' source_dir='' out_dir='' work='' job='' log=''
+granule='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
 started=$SECONDS
 
 # say TEXT: one line of progress, which the next one overwrites on a terminal.
@@ -63,11 +64,12 @@ elapsed() {
 cleanup() {
 	local status=$?
 	trap - EXIT INT TERM HUP
-	if [ -n "$job" ]; then
+	local group
+	for group in $watcher $job; do
 		# The whole group: make alone would leave its compilers behind.
-		kill -- "-$job" 2>/dev/null || true
-		wait "$job" 2>/dev/null || true
-	fi
+		kill -- "-$group" 2>/dev/null || true
+		wait "$group" 2>/dev/null || true
+	done
 	if [ -n "$work" ]; then
 		rm -rf "$work"
 	fi
@@ -79,11 +81,12 @@ trap 'exit 143' TERM HUP
 
 while [ $# -gt 0 ]; do
 	case $1 in
-	--granule | --source | --out)
+	--granule | --source | --with | --out)
 		[ $# -ge 2 ] || die 2 "$1 wants a value (--help shows how)"
 		case $1 in
 		--granule) granule=$2 ;;
 		--source) source_dir=$2 ;;
+		--with) with=$2 ;;
 		--out) out_dir=$2 ;;
 		esac
 		shift 2
@@ -194,9 +197,16 @@ tree_hash() {
 patches=()
 if [ -z "$source_dir" ]; then
 	mapfile -t patches < <(series)
+	if [ -n "$with" ]; then
+		[ -r "$with/series" ] || die 2 "--with $with has no file series, which names its patches"
+		with=$(cd "$with" && pwd)
+		mapfile -t -O ${#patches[@]} patches < <(names_in "$with" | sed "s|^|$with/|")
+	fi
 	for p in ${patches[@]+"${patches[@]}"}; do
-		[ -r "$here/$p" ] || die 2 "series names $p, which is not there"
+		[ -r "$(patch_file "$p")" ] || die 2 "series names $p, which is not there"
 	done
+elif [ -n "$with" ]; then
+	die 2 "--source $source_dir is built as it stands: --with is for the pinned kernel"
 fi
 
 source_hash() {
@@ -213,7 +223,7 @@ key=$(
 		"${cross}ld" --version | head -1
 		pahole --version
 		cat "$here/config/base.config" "$here/config/$granule.config"
-		for p in ${patches[@]+"${patches[@]}"}; do cat "$here/$p"; done
+		for p in ${patches[@]+"${patches[@]}"}; do cat "$(patch_file "$p")"; done
 	} | hash_of
 )
 key=${key:0:20}
@@ -261,6 +271,8 @@ if ! mkdir -p "$(dirname "$log")" || ! : >"$log"; then
 fi
 
 work=$(mktemp -d "$cache/kernels/.$granule-$key.XXXXXX")
+# As compilers see it, where kernels/ is a link to somewhere else: ccache would know none of its objects again.
+work=$(cd "$work" && pwd -P)
 mkdir "$work/obj" "$work/out"
 estimate=$cache/objects-$granule
 
@@ -341,28 +353,37 @@ expected=$default_objects
 count() {
 	grep -cE '^  (CC|AS|HOSTCC|AR) ' "$log" || true
 }
-# In a group of its own: a child of a script would ignore Ctrl-C.
+# shown PID: says how far its build is, until it ends or we do.
+shown() {
+	local next=$SECONDS done_now
+	while kill -0 "$1" 2>/dev/null && kill -0 $$ 2>/dev/null; do
+		if [ "$SECONDS" -ge "$next" ]; then
+			[ -t 2 ] || next=$((SECONDS + 30))
+			done_now=$(count)
+			if grep -qE '^  (LD|BTF) .*vmlinux' <(tail -20 "$log"); then
+				say "linking, $(elapsed) elapsed"
+			else
+				[ "$done_now" -le "$expected" ] || expected=$done_now
+				say "compiling $done_now of about $expected objects, $(elapsed) elapsed"
+			fi
+		fi
+		sleep 1
+	done
+}
+# Each in a group of its own: a child of a script would ignore Ctrl-C. What is shown is another process's: bash drops a
+# Ctrl-C that comes while it waits for a short program, but not in `wait`.
 set -m
 make "${make_args[@]}" -j"$(nproc)" Image >>"$log" 2>&1 </dev/null 9>&- &
 job=$!
+shown "$job" </dev/null 9>&- &
+watcher=$!
 set +m
-next=$SECONDS
-while kill -0 "$job" 2>/dev/null; do
-	if [ "$SECONDS" -ge "$next" ]; then
-		[ -t 2 ] || next=$((SECONDS + 30))
-		done_now=$(count)
-		if grep -qE '^  (LD|BTF) .*vmlinux' <(tail -20 "$log"); then
-			say "linking, $(elapsed) elapsed"
-		else
-			[ "$done_now" -le "$expected" ] || expected=$done_now
-			say "compiling $done_now of about $expected objects, $(elapsed) elapsed"
-		fi
-	fi
-	sleep 1
-done
 status=0
 wait "$job" || status=$?
 job=''
+kill -- "-$watcher" 2>/dev/null || true
+wait "$watcher" || true
+watcher=''
 [ "$status" -eq 0 ] || fail "the build failed"
 
 for f in arch/arm64/boot/Image vmlinux .config include/config/kernel.release; do

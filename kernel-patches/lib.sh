@@ -24,16 +24,27 @@ tarball_hash() {
 	cat "$memo"
 }
 
-# The names in series, one a line.
+# names_in DIRECTORY: the names in its series, one a line.
+names_in() {
+	grep -vE '^[[:space:]]*(#|$)' "$1/series" || true
+}
 series() {
-	grep -vE '^[[:space:]]*(#|$)' "$here/series" || true
+	names_in "$here"
+}
+
+# patch_file NAME: where a patch is: here, unless it is a path.
+patch_file() {
+	case $1 in
+	/*) printf '%s\n' "$1" ;;
+	*) printf '%s\n' "$here/$1" ;;
+	esac
 }
 
 # apply_patch NAME TREE: strictly. Offsets are welcome, they are what a point
 # release does; fuzz is not, it means that lines which the patch relies on have
 # changed and somebody should look.
 apply_patch() {
-	patch -d "$2" -p1 --fuzz=0 --forward --batch --no-backup-if-mismatch <"$here/$1"
+	patch -d "$2" -p1 --fuzz=0 --forward --batch --no-backup-if-mismatch <"$(patch_file "$1")"
 }
 
 # rejects TREE: the hunks that were refused.

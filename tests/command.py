@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMAND = Path(os.environ.get("FOLIOSCOPE") or ROOT / "out" / "folioscope")
 OUT = locate.output(ROOT)
 
+# How many times slower than a real one this host is: an emulated one says so.
+SLOWER = float(os.environ.get("FOLIOSCOPE_TEST_SLOWER") or 1)
 # What a guest needs at most until it is up, on a host that has other things to do.
 BOOT_SECONDS = 90.0
 # How long a QEMU may be there after the command has gone.
@@ -42,11 +44,14 @@ def marked(mark: str) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and that live; a thread may end while they are read."""
+    """The processes that a process has started and that live. Not every kernel lists them (CONFIG_PROC_CHILDREN)."""
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            found += map(int, (task / "children").read_text().split())
+            # Behind the name, which may have anything in it: the state, and whose child it is.
+            state, parent, *_ = stat.read_text().rpartition(")")[2].split()
+            if int(parent) == pid and state != "Z":
+                found.append(int(stat.parent.name))
     return found
 
 
@@ -60,7 +65,7 @@ def program(pid: int) -> str:
 
 def wait_until(what: Any, seconds: float) -> bool:
     """Whether ``what()`` comes true in time."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLOWER
     while not what():
         if time.monotonic() > end:
             return False
@@ -143,7 +148,7 @@ class Running:
 
     def end(self, seconds: float) -> Ended:
         """Waits for its end and takes its words."""
-        out, err = self.child.communicate(timeout=seconds)
+        out, err = self.child.communicate(timeout=seconds * SLOWER)
         took = time.monotonic() - self.started
         self.nothing_left()
         return Ended(self.arguments, self.child.returncode, out or "", err, took)

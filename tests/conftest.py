@@ -11,7 +11,7 @@ from folioscope.rig import Rig, Wanted
 
 from skips import Skips
 
-pytest_plugins = ["folioscope.plugin"]
+pytest_plugins = ["folioscope.plugin", "held_guest", "own_qemu"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,13 +28,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs QEMU has a mark, so that a host without it can leave it out: our own monitor alone does not."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What needs QEMU has a mark, so that a host without it can leave it out: our own monitor alone does not.
+
+    An emulated host is slow, so of the machines that are carried each has one granule in `make test`: the first without
+    VHE, the last with. The others are long, unless the user names the machine."""
     for item in items:
         only = item.get_closest_marker("only_machine")
-        machine = dimensions.of(item).get("machine") or (only.args[0] if only else "kvm")
+        has = dimensions.of(item)
+        machine = has.get("machine") or (only.args[0] if only else "kvm")
         if machine != "kvm":
             item.add_marker("qemu")
+        asked = config.getoption("--machine") != "auto"
+        if machine == "kvm-in-tcg" and not asked and has.get("granule") not in (None, dimensions.granules(config)[-1]):
+            item.add_marker("long")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from command import MARK, ROOT, children, marked, program, wait_until
+from command import MARK, ROOT, SLOWER, children, marked, program, wait_until
 
 
 class Host:
@@ -51,7 +51,7 @@ class Host:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=seconds * SLOWER,
             check=False,
         )
 
@@ -95,7 +95,7 @@ class Host:
 def read(terminal: int, until: str, seconds: float = 30.0) -> str:
     """What is shown on a terminal, up to some words."""
     text = b""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLOWER
     while until.encode() not in text:
         assert time.monotonic() < end, f"expected {until!r} on the terminal and found {text.decode(errors='replace')!r}"
         if select.select([terminal], [], [], 0.1)[0]:

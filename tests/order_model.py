@@ -17,6 +17,9 @@ VMA_START = "crosses-start"
 VMA_END = "crosses-end"
 PTE_OVERLAP = "overlap"
 ALLOCATION = "allocation-failed"
+NOHUGEPAGE = "nohugepage"
+SIZE_NEVER = "size-never"
+POLICY = "policy"
 
 
 @dataclass
@@ -31,6 +34,8 @@ class Model:
     populated: set[int] = field(default_factory=set)
     # Under sysfs: the orders that are enabled; the preferred one where nothing is said.
     enabled: tuple[int, ...] | None = None
+    # The order of a PMD: under sysfs each order below it has its control, and so its reason.
+    pmd: int = 0
 
     def why_not(self, page: int, order: int) -> str | None:
         """What speaks against an order before anything is allocated."""
@@ -78,15 +83,17 @@ class Model:
         """Writes to pages in order: (page, chosen order, reason by order) of each that faults, as the record has it.
 
         An order between the one that was chosen and the highest that the policy would have liked, of which nothing
-        else is known, was not on offer.
+        else is known, was not on offer: its size is not enabled, or the policy does not go that way.
         """
+        sysfs = self.policy == "sysfs"
         found = []
         for page in pages:
             if page in self.populated:
                 continue
             chosen, reasons = self.fault(page)
-            highest = max(self.candidates(), default=0)
-            reasons |= {order: NOT_ALLOWED for order in range(chosen + 1, highest) if order not in reasons}
+            highest = self.pmd if sysfs else max(self.candidates(), default=0)
+            for order in range(chosen + 1, highest):
+                reasons.setdefault(order, NOT_ALLOWED if order == 1 else SIZE_NEVER if sysfs else POLICY)
             found.append((page, chosen, reasons))
         return found
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from folioscope.layout import LAYOUTS
 
 from command import BOOT_SECONDS, ROOT, Ended, folioscope, wait_until
@@ -101,6 +102,33 @@ class Qemu:
         return ended
 
 
+class Foreign(Qemu):
+    """One whose init is the test's own: there is no agent, its RAM is a memfd, its console a file."""
+
+    def __init__(
+        self,
+        place: Path,
+        kernel: Path,
+        initramfs: Path,
+        *words: str,
+        cpus: int,
+        memory: str,
+        devices: tuple[str, ...] = (),
+    ) -> None:
+        self.console = place / "console.log"
+        super().__init__(
+            place,
+            *("-M", "virt,memory-backend=ram", "-cpu", "max", "-smp", str(cpus), "-m", memory),
+            *("-object", f"memory-backend-memfd,id=ram,size={memory},share=on", "-serial", f"file:{self.console}"),
+            *("-kernel", str(kernel), "-initrd", str(initramfs), "-append", " ".join(["console=ttyAMA0", *words])),
+            *devices,
+        )
+
+    def said(self) -> str:
+        """What is on its console."""
+        return self.console.read_text(errors="replace") if self.console.exists() else ""
+
+
 class Guest(Qemu):
     """One with our kernel in it."""
 
@@ -186,9 +214,22 @@ def errors(report: dict[str, Any]) -> list[tuple[str, int]]:
     return [(f["rule"], int(f["va"], 16)) for f in findings if f["severity"] == "error"]
 
 
-def checked(own: Guest, place: Path, *words: str) -> tuple[int, dict[str, Any]]:
+def checked(own: Qemu, place: Path, *words: str) -> tuple[int, dict[str, Any]]:
     """Status and report of a check."""
     path = place / "report.json"
     ended = own.attach("check", "--json", path, *words)
     assert path.exists(), ended.err
     return ended.status, json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+    """A guest with a memfd, and a process in user mode."""
+    with Guest(tmp_path_factory.mktemp("own"), "-M", "virt,memory-backend=ram", "-object", MEMFD) as own:
+        spawned = own.command("spawn", name="mine")["spawned"]
+        own.process, own.pid = spawned["process"], spawned["pid"]
+        where = {"isolated": {"offset": 0}}
+        own.area = own.op(own.process, "mmap", length=4 * LAYOUT.block, place=where)["mapped"]["address"]
+        own.op(own.process, "touch", address=own.area, length=4 * LAYOUT.block, access="write", order="forward")
+        own.command("checkpoint", process=own.process, nonce=NONCE, smaps=False)
+        yield own

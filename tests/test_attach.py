@@ -10,13 +10,8 @@ import json
 import os
 import random
 import re
-import signal
-import socket
 import subprocess
-import tempfile
 import threading
-import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -25,24 +20,11 @@ import jsonschema
 import pytest
 from folioscope.model import Entry
 
-from command import BOOT_SECONDS, Running, folioscope, program, wait_until
-from own_qemu import KERNEL, LAYOUT, LEFT_OUT, MEMFD, MEMORY, NONCE, PLANTED, RAM, Guest, Lines, checked, errors
+from command import folioscope
+from own_qemu import KERNEL, LAYOUT, LEFT_OUT, MEMORY, NONCE, PLANTED, RAM, Guest, checked, errors
 from test_kernel_half import at, dumped, seen
 
 pytestmark = pytest.mark.qemu
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
-    """A guest with a memfd, and a process in user mode."""
-    with Guest(tmp_path_factory.mktemp("own"), "-M", "virt,memory-backend=ram", "-object", MEMFD) as own:
-        spawned = own.command("spawn", name="mine")["spawned"]
-        own.process, own.pid = spawned["process"], spawned["pid"]
-        where = {"isolated": {"offset": 0}}
-        own.area = own.op(own.process, "mmap", length=4 * LAYOUT.block, place=where)["mapped"]["address"]
-        own.op(own.process, "touch", address=own.area, length=4 * LAYOUT.block, access="write", order="forward")
-        own.command("checkpoint", process=own.process, nonce=NONCE, smaps=False)
-        yield own
 
 
 # What is seen.
@@ -84,6 +66,16 @@ def test_tasks(own: Guest) -> None:
     cpu = next(line for line in own.attach().ok().splitlines() if f"CONTEXTIDR_EL1 {own.pid}" in line)
     table = int(re.search(r"TTBR0_EL1 (0x\w+)", cpu)[1], 16) & 0xFFFF_FFFF_F000
     assert int(rows[own.pid][3], 16) & ~0xFFF == table
+
+
+def test_kernel_half_by_sizes_and_areas(own: Guest) -> None:
+    """Stacks were asked for by what makes a process; nearly all RAM is in the linear map."""
+    said = own.attach("kernel").ok()
+    assert re.search(r" 16K PTE +vmalloc +kernel_clone\+0x", said), said
+    parts = {
+        part["name"]: part["mapped"] for part in json.loads(own.attach("kernel", "--format", "json").ok())["parts"]
+    }
+    assert sum(parts["linear map"].values()) > 200 << 20, parts
 
 
 @pytest.mark.parametrize("words", [["attach", "SOCKET", "check"], ["check", "--guest", "SOCKET"]], ids=" ".join)
@@ -191,12 +183,23 @@ def test_save_full(own: Guest, tmp_path: Path) -> None:
     assert len(mapped.splitlines()) == 4 * LAYOUT.cont_pages
     # Its head: in its RAM the kernel has such a note of its own.
     assert b"VMCOREINFO\0\0OSRELEASE=" in core.read_bytes()[: 1 << 14]
+    # It is judged as the guest is: every process, with its folios.
+    report = tmp_path / "report.json"
+    folioscope("check", core, "--json", report).ok()
+    (step,) = json.loads(report.read_text())["steps"]
+    judged = {process["process"]["pid"]: process for process in step["processes"]}
+    tasks = json.loads(folioscope("ps", core, "--format", "json").ok())["tasks"]
+    assert set(judged) == {task["pid"] for task in tasks if task["table"]} and len(judged) > 1
+    assert sum(judged[own.pid]["folios"].values()) >= 4 * LAYOUT.block and not any(
+        one["not_judged"] for one in judged.values()
+    )
+    assert all("one instant" in one["notes"][-1] for one in judged.values())
 
 
 def test_explain(own: Guest) -> None:
     """The VMA and the order record, by the kernel's own symbols and by those of a vmlinux."""
     for symbols in ([], ["--vmlinux", KERNEL / "vmlinux"]):
-        said = own.attach("explain", hex(own.area), *symbols).ok()
+        said = own.attach("explain", hex(own.area), "--pid", own.pid, *symbols).ok()
         assert f"{own.area:#x} in process {own.pid} (mine)" in said
         assert f"VMA      {own.area:#x}-{own.area + 4 * LAYOUT.block:#x} rw-p" in said
         assert "chosen   order" in said
@@ -235,6 +238,25 @@ def test_error_in_the_user_half(own: Guest, tmp_path: Path) -> None:
         status, report = checked(own, tmp_path, "--pid", str(own.pid))
     # No VMA is there either.
     assert (status, errors(report)) == (1, [("A7", behind), ("L8", behind)])
+
+
+def test_error_of_a_process_that_no_cpu_runs(own: Guest, tmp_path: Path) -> None:
+    """Its task says where its tables are, and it is judged with all others, whatever the CPUs do."""
+    spawned = own.command("spawn", name="asleep")["spawned"]
+    where = {"isolated": {"offset": 0}}
+    area = own.op(spawned["process"], "mmap", length=LAYOUT.block, place=where)["mapped"]["address"]
+    own.op(spawned["process"], "touch", address=area, length=LAYOUT.block, access="write", order="forward")
+    status, report = checked(own, tmp_path)
+    judged = {process["process"]["name"]: process for process in report["steps"][0]["processes"]}
+    assert status == 0 and {"mine", "asleep", "init"} <= judged.keys()
+    assert judged["asleep"]["entries"]["pages"] > LAYOUT.cont_pages and judged["asleep"]["folios"]
+    pid = str(spawned["pid"])
+    row = next(row for row in own.rows("--pid", pid) if row["va"] == area + LAYOUT.block - LAYOUT.page)
+    with own.planted(row["table"] + 8 * (row["index"] + 1)):
+        for words in ([], ["--pid", pid]):
+            status, report = checked(own, tmp_path, *words)
+            assert (status, errors(report)) == (1, [("A7", area + LAYOUT.block), ("L8", area + LAYOUT.block)])
+    own.op(spawned["process"], "exit", status=0)
 
 
 def test_rules_of_linux_without_an_agent(own: Guest, tmp_path: Path) -> None:
@@ -307,127 +329,3 @@ def test_stopped_stays_stopped(own: Guest, tmp_path: Path) -> None:
         assert own.state()[0] == "paused"
     finally:
         own.ask("cont")
-
-
-# What is in the way.
-
-
-def test_process_that_is_not_there(own: Guest) -> None:
-    """And those that are."""
-    said = own.attach("dump", "--pid", "4711").sentence()
-    assert "expected process 4711 to be in user mode" in said and f"saw only {own.pid}" in said
-
-
-def test_second_client(own: Guest) -> None:
-    """QEMU answers the first one only."""
-    with Lines(own.qmp) as first:
-        first.ask(None)
-        said = folioscope("attach", own.qmp, "check").sentence()
-    assert "one client of a QMP socket at a time" in said and "a second one with -qmp unix:" in said
-
-
-def test_sockets_that_are_none(own: Guest, tmp_path: Path) -> None:
-    """A UART, a file, nothing, and what a QEMU that is gone has left."""
-    assert "nobody greeted" in folioscope("attach", own.agent_socket).sentence()
-    (tmp_path / "file").touch()
-    gone = tmp_path / "gone.sock"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(gone))
-    for path in (tmp_path / "file", tmp_path / "nothing", gone):
-        for words in (["attach", path, "check"], ["check", "--guest", path]):
-            said = folioscope(*words).sentence()
-            assert "cannot connect to" in said and "-qmp unix:PATH" in said
-
-
-def test_two_guests_named(own: Guest, tmp_path: Path) -> None:
-    """attach has its guest already."""
-    for words in (["check", "--guest", own.qmp], ["dump", tmp_path / "x.core"], ["save", "--guest", "x", "x.core"]):
-        assert "expected one guest and found two" in folioscope("attach", own.qmp, *words).sentence()
-
-
-def test_debugger(own: Guest) -> None:
-    """The user's own stub is used while it is free; while a debugger has it, that is said."""
-    with tempfile.TemporaryDirectory() as place:
-        stub = Path(place) / "gdb.sock"
-        own.ask("human-monitor-command", **{"command-line": f"gdbserver unix:{stub},server=on,wait=off"})
-        try:
-            assert f"gdb stub unix:{stub}" in own.attach().ok()
-            assert own.attach("check").status == 0
-            with socket.socket(socket.AF_UNIX) as debugger:
-                debugger.connect(str(stub))
-                assert wait_until(lambda: own.state()[0] == "paused", 5)
-                assert "a debugger is connected to QEMU's gdb stub" in own.attach("check").sentence()
-            # The debugger is gone, and QEMU serves the next one.
-            assert wait_until(lambda: f"disconnected:unix:{stub}" in str(own.ask("query-chardev")), 5)
-        finally:
-            own.ask("human-monitor-command", **{"command-line": "gdbserver none"})
-            own.ask("cont")
-    assert own.attach("check").status == 0
-
-
-@pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
-def test_signals(own: Guest, name: str) -> None:
-    """Whenever it comes, the guest goes on and nothing of ours stays in QEMU."""
-    before, statuses = own.state(), set()
-    for delay in range(0, 60, 4):
-        with Running(["attach", str(own.qmp), "check"]) as running:
-            time.sleep(delay / 1000)
-            running.child.send_signal(getattr(signal, f"SIG{name}"))
-            statuses.add(running.end(BOOT_SECONDS).status)
-        assert own.state() == before
-    assert statuses <= {0, -getattr(signal, f"SIG{name}")}
-    assert -getattr(signal, f"SIG{name}") in statuses
-
-
-@pytest.mark.parametrize("name", ["INT", "HUP"])
-def test_signals_that_are_ignored(own: Guest, name: str) -> None:
-    """Under `nohup`, and in the background of a script, they end nobody: it is judged as ever."""
-    ignoring = ("sh", "-c", f'trap "" {name}; exec "$@"', "sh")
-    for delay in range(0, 60, 12):
-        with Running(["attach", str(own.qmp), "check"], prefix=ignoring) as running:
-            assert wait_until(lambda pid=running.child.pid: program(pid) == "folioscope", 5)
-            time.sleep(delay / 1000)
-            running.child.send_signal(getattr(signal, f"SIG{name}"))
-            ended = running.end(BOOT_SECONDS)
-        assert ended.status == 0, ended.err
-
-
-def test_kill(own: Guest) -> None:
-    """After SIGKILL the guest may stand still, and that is all: the next one cleans up, and says so."""
-    before, told = own.state(), 0
-    for delay in range(5, 40, 3):
-        with Running(["attach", str(own.qmp), "check"]) as running:
-            time.sleep(delay / 1000)
-            running.child.kill()
-            running.end(BOOT_SECONDS)
-        own.ask("cont")
-        told += "one of ours that was killed" in folioscope("attach", own.qmp).ok()
-        assert own.state() == before
-    assert told
-
-
-def test_guest_that_works(own: Guest, tmp_path: Path) -> None:
-    """No false alarm while a process maps, folds, writes and unmaps as fast as it can."""
-    process = own.command("spawn", name="busy")["spawned"]["process"]
-    over = threading.Event()
-
-    def work() -> None:
-        place = {"isolated": {"offset": 0}}
-        while not over.is_set():
-            length = 32 * LAYOUT.block
-            address = own.op(process, "mmap", length=length, place=place)["mapped"]["address"]
-            own.op(process, "madvise", address=address, length=length, advice="hugepage")
-            own.op(process, "touch", address=address, length=length, access="write", order="forward")
-            own.op(process, "munmap", address=address, length=length)
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    try:
-        for _ in range(20):
-            assert checked(own, tmp_path)[0] == 0
-    finally:
-        over.set()
-        worker.join()
-
-
-# Other machines.

@@ -11,7 +11,6 @@ import pty
 import re
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -19,21 +18,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
-from folioscope.layout import LAYOUTS
 
 from command import BOOT_SECONDS, GONE_SECONDS, Running, children, folioscope, wait_until
+from held_guest import LAYOUT, Held, folded, rows
 from test_reports import COLUMNS
 
-LAYOUT = LAYOUTS["4k"]
 CONTIGUOUS = 1 << 52
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory for --out; its path is short, as a Unix socket's has to be."""
-    return tmp_path_factory.mktemp("cli")
 
 
 @pytest.fixture
@@ -59,94 +50,6 @@ def on_terminal(terminal: tuple[int, int], *arguments: Any, **environment: str) 
     return out.decode()
 
 
-# A guest that stays, and what is saved of it.
-
-
-class Held:
-    """A guest that `folioscope boot` holds."""
-
-    def __init__(self, running: Running) -> None:
-        self.running = running
-        self.lines = []
-        assert running.child.stdout is not None
-        for line in running.child.stdout:
-            self.lines.append(line)
-            if line.startswith("end:"):
-                break
-        else:
-            raise AssertionError(f"boot ended: {self.lines} {running.child.stderr.read()}")
-        text = "".join(self.lines)
-        self.socket = re.search(r"--guest (\S+)", text)[1]
-        self.pid = int(re.search(r"^process (\d+)", text, re.MULTILINE)[1])
-        self.source = ["--guest", self.socket, "--pid", str(self.four_blocks())]
-
-    def call(self, method: str, **params: Any) -> Any:
-        """A line to its socket, and the answer."""
-        with socket.socket(socket.AF_UNIX) as stream:
-            stream.settimeout(BOOT_SECONDS)
-            stream.connect(self.socket)
-            stream.sendall(json.dumps({"id": 7, "method": method, "params": params}).encode() + b"\n")
-            lines = stream.makefile()
-            assert "ready" in json.loads(lines.readline())
-            answer = json.loads(lines.readline())
-        assert answer["id"] == 7 and "ok" in answer, answer
-        return answer["ok"]
-
-    def op(self, process: int, name: str, **params: Any) -> Any:
-        """An operation of a process of the guest."""
-        return self.call("command", command={"op": {"process": process, "op": {name: params}}})
-
-    def area(self, name: str, length: int, written: int, offset: int = 0) -> tuple[dict[str, Any], int]:
-        """A process with one hinted area, written from its start, and the area's address."""
-        spawned = self.call("command", command={"spawn": {"name": name}})["spawned"]
-        process, where = spawned["process"], {"isolated": {"offset": offset}}
-        address = self.op(process, "mmap", length=length, place=where)["mapped"]["address"]
-        self.op(process, "madvise", address=address, length=length, advice="hugepage")
-        self.op(process, "touch", address=address, length=written, access="write", order="forward")
-        return spawned, address
-
-    def four_blocks(self) -> int:
-        """The pid of a process that has written four blocks and given one page of the second away."""
-        spawned, address = self.area("four", 4 * LAYOUT.block, 4 * LAYOUT.block)
-        page = address + LAYOUT.block + 3 * LAYOUT.page
-        self.op(spawned["process"], "madvise", address=page, length=LAYOUT.page, advice="dontneed")
-        return spawned["pid"]
-
-
-@pytest.fixture(scope="module")
-def held(place: Path) -> Iterator[Held]:
-    """`folioscope boot`."""
-    with Running(["boot", "--out", str(place), "--memory", "512M"]) as running:
-        held = Held(running)
-        yield held
-        running.child.send_signal(signal.SIGINT)
-        running.child.wait(timeout=GONE_SECONDS)
-        running.nothing_left()
-
-
-@pytest.fixture(scope="module")
-def core(held: Held, place: Path) -> Path:
-    """A snapshot of its process."""
-    path = place / "saved.core"
-    said = folioscope("save", *held.source, path).ok()
-    assert re.fullmatch(rf"{path}: 2 CPUs, \d+ KiB of guest memory, 1 process\(es\)\n", said)
-    return path
-
-
-def rows(text: str) -> list[dict[str, Any]]:
-    """The entries of a dump in JSON, with the numbers as numbers."""
-    found = json.loads(text)
-    for row in found:
-        for name in ("va", "table", "word", "group"):
-            row[name] = int(row[name], 16) if row[name] else None
-    return found
-
-
-def folded(core: Path) -> list[dict[str, Any]]:
-    """The contiguous level-3 entries of a saved process."""
-    return rows(folioscope("dump", core, "--contiguous", "--level", "3", "--format", "json").ok())
-
-
 def test_boot_says_how_to_attach(held: Held) -> None:
     """The lines that it prints work when pasted."""
     assert Path(held.socket).is_socket()
@@ -155,89 +58,6 @@ def test_boot_says_how_to_attach(held: Held) -> None:
     assert "no error found" in folioscope(*arguments).ok()
     processes = held.call("command", command={"processes": {}})["processes"]["processes"]
     assert held.pid in [process["pid"] for process in processes]
-
-
-def test_save_full(held: Held, core: Path, place: Path) -> None:
-    """All RAM, of which what is zero takes no room: the same process has the same entries in it.
-
-    A refusal leaves what was there."""
-    path, pid = place / "full.core", held.source[-1]
-    said = folioscope("save", "--full", *held.source, path).ok()
-    room = r"all 512 MiB of guest memory, of which (\d+) MiB take room"
-    found = re.fullmatch(rf"{path}: 2 CPUs, {room}, process {pid} in user mode\n", said)
-    assert found and 10 < int(found[1]) < 256
-    assert path.stat().st_size > 512 << 20
-    assert folded(path) == folded(core)
-    assert "no error found" in folioscope("check", path).ok()
-    before = path.stat().st_ino
-    folioscope("save", "--full", "--guest", held.socket, "--pid", "99999", path).sentence()
-    assert path.stat().st_ino == before and not list(place.glob(".folioscope-*"))
-
-
-def listed(*words: str | Path) -> Any:
-    """A listing in JSON, as its schema has it."""
-    said = json.loads(folioscope(*words, "--format", "json").ok())
-    jsonschema.Draft202012Validator(json.loads(folioscope("schema", str(words[0])).ok())).validate(said)
-    return said
-
-
-def test_ps_and_maps(held: Held, core: Path, place: Path) -> None:
-    """Live and in a core of all RAM alike: every task, and what a process that does not run has in each VMA."""
-    guest, pid = ["--guest", held.socket], held.source[-1]
-    full = place / "listed.core"
-    folioscope("save", "--full", *held.source, full).ok()
-    tasks = {task["pid"]: task for task in listed("ps", *guest)["tasks"]}
-    assert tasks[1]["name"] == "init" and tasks[1]["threads"][0] == 1 and tasks[2]["mm"] is None
-    assert tasks[int(pid)]["name"] == "four" and tasks[int(pid)]["table"]
-    text = folioscope("ps", *guest).ok()
-    assert re.search(r"^ +2 +1 +\S+ - +\[kthreadd\]$", text, re.M) and re.search(rf"^ +{pid} .* four$", text, re.M)
-    maps = listed("maps", pid, *guest)
-    assert maps["vmas"] == listed("maps", pid, full)["vmas"] and maps["task"] == tasks[int(pid)]
-    (area,) = (vma for vma in maps["vmas"] if "hg" in vma["flags"])
-    assert area["mapped"] == 4 * LAYOUT.block - LAYOUT.page and area["contiguous"] == 3 * LAYOUT.block
-    assert area["blocks"] == {"folded": 3, "partial": 1} and area["permissions"] == "rw-p"
-    smaps = held.call("command", command={"read_file": {"path": f"/proc/{pid}/smaps", "offset": 0}})
-    words = re.findall(r"^VmFlags: (.*?) *$", smaps["file"]["content"]["text"], re.M)
-    assert [" ".join(vma["flags"]) for vma in maps["vmas"]] == words
-    said = folioscope("maps", pid, full).ok()
-    assert (
-        f"four ({pid})" in said
-        and "3 folded" in said
-        and re.search(r"252K of 256K mapped, 192K contiguous \(76%\)", said)
-    )
-    # init, which no CPU need run just now.
-    init = listed("maps", "1", *guest)
-    assert init["task"]["name"] == "init" and sum(vma["mapped"] for vma in init["vmas"]) > 0
-    for words, expected in [
-        (("maps", "2", *guest), "kthreadd) has no memory of its own"),
-        (("maps", "99999", full), "the guest has no process 99999"),
-        (("ps", core), "save it with --full"),
-        (("maps", pid, core), "save it with --full"),
-    ]:
-        assert expected in folioscope(*words).sentence()
-
-
-def test_page(held: Held, core: Path, place: Path) -> None:
-    """A page of a folded block, in words and by the schema: its folio, its counts, and the process that maps it."""
-    full, pid = place / "pages.core", held.source[-1]
-    folioscope("save", "--full", *held.source, full).ok()
-    row = folded(full)[LAYOUT.cont_pages + 1]
-    pfn = (row["word"] & ((1 << 48) - 1)) >> 12
-    said = listed("page", f"{pfn:#x}-{pfn + 2:#x}", full)
-    assert [frame["pfn"] for frame in said["pages"]] == [pfn, pfn + 1] and said["page_size"] == LAYOUT.page
-    for at, frame in enumerate(said["pages"]):
-        page, (place_,) = frame["page"], frame["mapped"]
-        assert (page["order"], page["head"], page["mapcount"]) == (LAYOUT.cont_order, pfn - 1, 1)
-        assert (place_["pid"], place_["name"], int(place_["va"], 16)) == (
-            int(pid),
-            "four",
-            row["va"] + at * LAYOUT.page,
-        )
-    text = folioscope("page", f"{pfn:#x}", full).ok()
-    assert f"order 4 (64K), page 1 of it, from page frame {pfn - 1:#x}: anonymous" in text
-    assert f"mapped   at {row['va']:#014x} in four ({pid}) by level 3 entry {row['word']:#018x}" in text
-    assert "is no memory of the guest's" in folioscope("page", "1", full).ok()
-    assert "saved with --full" in folioscope("page", "0x40000", core).sentence()
 
 
 def test_live_is_as_saved(held: Held, core: Path) -> None:
@@ -398,6 +218,56 @@ def test_explain_a_folded_block(core: Path) -> None:
     assert f"chosen   order {order}: a folio of {LAYOUT.block // 1024} KiB at {row['group']:#x}" in said
     assert re.search(r"mapped +to .* level 3 entry .* Contiguous", said)
     assert "hinted by MADV_HUGEPAGE" in said
+
+
+def test_explain_what_is_behind_it(held: Held, core: Path, place: Path) -> None:
+    """The block, the folio, who else maps it, and whether the record is of it."""
+    row = folded(core)[5]
+    said = folioscope("explain", hex(row["va"]), core).ok()
+    assert re.search(r"^0x\w+ in process \d+ \(four\), started \d+\.\d\d s after boot$", said, re.M), said
+    assert re.search(r"^  flags    rd wr mr mw me ac .*hg", said, re.M), said
+    assert "  block    folded\n" in said
+    pfn = (row["word"] & ((1 << 48) - 1)) >> 12
+    assert f"  folio    order 4 (64K), page 5 of it, from page frame {pfn - 5:#x}: anonymous\n" in said
+    assert "  counts   references 16, mapped: page 1, whole folio 0, any part 16\n" in said
+    assert "  also     mapped nowhere else\n" in said
+    assert "earlier folio" not in said and "  since" not in said
+    # In a core of all RAM the same lies elsewhere.
+    full = place / "explained.core"
+    folioscope("save", "--full", *held.source, full).ok()
+    again = folioscope("explain", hex(row["va"]), full).ok()
+    assert again == said
+    # The hole: a block in part, and a page that the record speaks of and that is gone.
+    block = row["group"] + LAYOUT.block
+    hole = folioscope("explain", hex(block + 3 * LAYOUT.page), core).ok()
+    assert re.search(r"^  block    in part: only 15 pages are present$", hole, re.M), hole
+    assert "  now      nothing: the record speaks of an earlier folio\n" in hole
+    assert "  partly   15 of its 16 pages are mapped\n" in folioscope("explain", hex(block), core).ok()
+
+
+def test_explain_what_has_happened_since(held: Held, place: Path) -> None:
+    """Since the look before, or an earlier snapshot: a child, a copy, and a folio that the record does not speak of."""
+    spawned, address = held.area("since", LAYOUT.block, LAYOUT.block)
+    process = spawned["process"]
+    source = ["--guest", held.socket, "--pid", str(spawned["pid"])]
+    cores = [place / name for name in ("since-1.core", "since-2.core")]
+    folioscope("save", *source, cores[0]).ok()
+    assert (
+        "  since    the look before: nothing has happened here\n" in folioscope("explain", hex(address), *source).ok()
+    )
+    fork = {"process": process, "op": {"fork": {"name": "child"}}}
+    child = held.call("command", command={"op": fork})["spawned"]
+    held.op(process, "touch", address=address, length=LAYOUT.page, access="write", order="forward")
+    said = folioscope("explain", hex(address), *source).ok()
+    assert f"  since    the look before: copy-on-write {address:#x}-{address + LAYOUT.page:#x}  " in said, said
+    assert "  now      order 0: the record speaks of an earlier folio\n" in said
+    beside = folioscope("explain", hex(address + LAYOUT.page), *source).ok()
+    assert f"  also     mapped at {address + LAYOUT.page:#x} in child ({child['pid']})\n" in beside, beside
+    folioscope("save", *source, cores[1]).ok()
+    said = folioscope("explain", hex(address), cores[1], "--since", cores[0]).ok()
+    assert f"  since    {cores[0]}: copy-on-write " in said
+    for each in (child["process"], process):
+        held.call("command", command={"kill": {"process": each}})
 
 
 def test_explain_where_the_vma_ends(ends: tuple[Path, int]) -> None:

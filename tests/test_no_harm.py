@@ -68,7 +68,7 @@ def test_pytest_removes_what_it_marked_and_nothing_else(tmp_path: Path, theirs: 
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["folioscope.plugin"]\n')
     for _ in range(2):
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_one.py"]
-        environment = {**os.environ, "FOLIOSCOPE_OUT": str(tmp_path), "PYTHONPATH": str(ROOT / "tests" / "plugin")}
+        environment = {**os.environ, "FOLIOSCOPE_OUT": str(tmp_path), "PYTHONPATH": f"{ROOT}/tests/plugin:{ROOT}/tests"}
         subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=300)
     assert not dead.exists()
     assert theirs <= files(tmp_path)
@@ -143,6 +143,7 @@ def ours(place: Path, text: str) -> list[str | Path]:
     """A pytest with the conftest of these tests, and one file of tests."""
     (place / "pytest.ini").write_text("[pytest]\n")
     (place / "test_one.py").write_text(text)
+    # Its other plugins are found by PYTHONPATH.
     for name in ("conftest.py", "skips.py", "skips.toml"):
         shutil.copy(ROOT / "tests" / name, place)
     return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", place / "test_one.py"]
@@ -157,7 +158,7 @@ def test_the_suite_s_commands_get_signals_whatever_it_inherits(tmp_path: Path) -
         "    status = subprocess.run(['grep', 'SigIgn', '/proc/self/status'], capture_output=True, text=True).stdout\n"
         "    assert int(status.split()[1], 16) & 3 == 0\n",
     )
-    environment = {**os.environ, "FOLIOSCOPE_OUT": str(tmp_path), "PYTHONPATH": str(ROOT / "tests" / "plugin")}
+    environment = {**os.environ, "FOLIOSCOPE_OUT": str(tmp_path), "PYTHONPATH": f"{ROOT}/tests/plugin:{ROOT}/tests"}
     subprocess.run(nohup(*words), cwd=tmp_path, env=environment, check=True, timeout=300)
 
 
@@ -178,7 +179,7 @@ def test_a_skip_that_is_not_in_the_list_fails_the_run(tmp_path: Path, workers: i
         "@pytest.mark.xfail(reason='known')\n"
         "def test_expected(): assert False\n",
     )
-    environment = {**os.environ, "FOLIOSCOPE_OUT": str(tmp_path), "PYTHONPATH": str(ROOT / "tests" / "plugin")}
+    environment = {**os.environ, "FOLIOSCOPE_OUT": str(tmp_path), "PYTHONPATH": f"{ROOT}/tests/plugin:{ROOT}/tests"}
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
         everything = [*words, "-n", str(workers), *more]

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from command import BOOT_SECONDS, ROOT
+from command import BOOT_SECONDS, ROOT, folioscope
+from held_guest import LAYOUT, Held
 
 COMMAND = re.compile(r"(make|out/|vmm/|qemu-system|pytest|folioscope|guest/|rootfs/)")
 
@@ -89,14 +90,14 @@ class Shell:
             text=True,
         )
 
-    def run(self, line: str, seconds: float = 2 * BOOT_SECONDS, **replaced: str) -> str:
-        """Runs one to its end, which has to be a good one; gives its words."""
+    def run(self, line: str, seconds: float = 2 * BOOT_SECONDS, status: int = 0, **replaced: str) -> str:
+        """Runs one to its end, which has to be of this status; gives its words."""
         with self.start(line, **replaced) as child:
             try:
                 said, _ = child.communicate(timeout=seconds)
             finally:
                 child.kill()
-        assert child.returncode == 0, f"{line}: status {child.returncode}\n{said}"
+        assert child.returncode == status, f"{line}: status {child.returncode}\n{said}"
         return said
 
     @contextlib.contextmanager
@@ -110,6 +111,25 @@ class Shell:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(timeout=10)
                 child.kill()
+
+
+def shown(line: str) -> list[str]:
+    """What the README shows below a command, up to the next one."""
+    text = (ROOT / "README.md").read_text().partition(f"\n$ {line}\n")[2]
+    return re.split(r"^(?:```|\$ .*)$", text, maxsplit=1, flags=re.M)[0].splitlines()
+
+
+def replayed(line: str, said: str) -> None:
+    """Each line that the README shows was said, in that order; numbers may differ, `[...]` stands for any lines."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"\b0x[0-9a-f]+\b|\b[0-9a-f]{8,16}\b|\d+(\.\d+)?", "#", text.rstrip())
+
+    lines = iter(map(plain, said.splitlines()))
+    wanted = [plain(each) for each in shown(line)]
+    assert wanted
+    for each in wanted:
+        assert each == "[...]" or each in lines, f"{line} does not say {each!r} (or not there):\n{said}"
 
 
 def read(child: subprocess.Popen[str], until: str) -> str:
@@ -212,13 +232,41 @@ def test_looking_around(shell: Shell) -> None:
         assert re.search(r"^ +1 +1 .* init$", shell.run("out/folioscope ps", **this("ps")), re.M)
         assert (pid := re.search(r"^process (\d+)", said, re.M))
         maps = {"folioscope maps 42": f"folioscope maps {pid[1]} --guest {found[1]}"}
-        assert "folded" in shell.run("out/folioscope maps 42", **maps)
+        replayed("out/folioscope maps 42", shell.run("out/folioscope maps 42", **maps))
+        kernel = shell.run("out/folioscope kernel", **this("kernel"))
+        assert re.search(r"^linear map +[0-9a-f]{16}-[0-9a-f]{16} +\S+ CONTPMD ", kernel, re.M), kernel
+        assert re.search(r"^[0-9]+ areas of vmalloc, modules and ioremap$", kernel, re.M), kernel
+        watch = {"folioscope watch 42": f"folioscope watch {pid[1]} --guest {found[1]}"}
+        with shell.running("out/folioscope watch 42", "pages are mapped", **watch):
+            pass
         assert "guest memory" in shell.run("out/folioscope save saved.core", **this("save"))
         full = {"save --full full.core": f"save --guest {found[1]} --full full.core"}
         assert "all 1024 MiB of guest memory" in shell.run("out/folioscope save --full full.core", **full)
+    assert "0 not judged" in shell.run("out/folioscope check full.core")
     assert "page frame 0x41200 " in shell.run("out/folioscope page 0x41200 full.core")
+    cores = {"one.core": "saved.core", "other.core": "full.core"}
+    assert "nothing happened to 1 process(es)" in shell.run("out/folioscope diff one.core other.core", **cores)
     said = shell.run("out/folioscope explain 0xfffff780a000 saved.core")
     assert "order 4  would start before the VMA" in said
+    replayed("out/folioscope explain 0xfffff780a000 saved.core", said)
+
+
+def test_from_a_red_line_to_the_reason(shell: Shell, held: Held) -> None:
+    """A block in which one entry has lost the Contiguous bit."""
+    spawned, address = held.area("tour", 2 * LAYOUT.block, 2 * LAYOUT.block)
+    assert address == 0xFFFFF7C00000
+    entries = held.call("look", process=spawned["process"])["entries"]
+    (entry,) = (entry for entry in entries if int(entry["va"], 16) == address + 5 * LAYOUT.page)
+    word = int(entry["word"], 16)
+    held.call("poke", pokes=[{"address": entry["address"], "word": hex(word & ~(1 << 52))}])
+    try:
+        core = ["save", "--guest", held.socket, "--pid", str(spawned["pid"]), shell.place / "broken.core"]
+        folioscope(*core).ok()
+    finally:
+        held.call("poke", pokes=[{"address": entry["address"], "word": hex(word)}])
+    replayed("out/folioscope check broken.core", shell.run("out/folioscope check broken.core", status=1))
+    said = shell.run("out/folioscope explain 0xfffff7c05000 broken.core")
+    replayed("out/folioscope explain 0xfffff7c05000 broken.core", said)
 
 
 @pytest.mark.qemu

@@ -39,7 +39,7 @@ Errors = list[tuple[str, int]]
 class Case:
     """A break of the words of one folded block: by index, the word that is to be there instead.
 
-    ``rules`` are all that must be found, each at the block's own VA.
+    ``rules`` are all that must be found, each at the block's own VA, or at none where it is of all memory.
     """
 
     name: str
@@ -73,8 +73,8 @@ BY_ANY_CPU = [
     Case("A5-global", lambda w, size: {1: w[1] & ~NG}, ("A5",)),
     Case("L1-hole", lambda w, size: {9: 0}, ("L1",)),
     Case("L1-only-one", lambda w, size: {i: 0 for i in range(1, len(w))}, ("L1",)),
-    # A swap entry is not valid; its own bit 52 is offset and says nothing.
-    Case("L1-swapped-out", lambda w, size: {9: 0x1_0000_0000_1004 | CONT}, ("L1",)),
+    # A swap entry is not valid; its own bit 52 is offset and says nothing. Here is no swap that it could lead to.
+    Case("L1-swapped-out", lambda w, size: {9: 0x1_0000_0000_1004 | CONT}, ("L1", "L16")),
     # PROT_NONE is not valid either, so the group is not complete.
     Case("L4-protnone", lambda w, size: {5: w[5] & ~VALID}, ("L1", "L4")),
     Case("L3-special", lambda w, size: every(w, lambda word: word | SPECIAL), ("L3",)),
@@ -152,7 +152,7 @@ def check(area: Area, case: Case, layout: Layout) -> None:
                 words, places = words_of(view, va, layout)
                 pokes = [(places[index], word) for index, word in case.change(words, layout).items()]
                 assert all(words[places.index(place)] != word for place, word in pokes)
-                assert broken(held, pokes) == [(rule, va) for rule in sorted(case.rules)]
+                assert broken(held, pokes) == [(rule, 0 if rule == "L16" else va) for rule in sorted(case.rules)]
                 return
         area = area.process.blocks(2)
         area.write()
@@ -239,8 +239,8 @@ def test_l4_not_in_swap_entries(process: Process, layout: Layout) -> None:
     with process.hold() as held:
         _, places = words_of(held.judge(), area.address, layout)
         empty = places[-1] + 8
-        # It is one that the process's counter of swapped pages does not count.
-        assert broken(held, [(empty, 0x1_0000_0000_1004 | CONT)]) == [("L9", 0)]
+        # It is one that the process's counter of swapped pages does not count, and leads to no swap that there is.
+        assert broken(held, [(empty, 0x1_0000_0000_1004 | CONT)]) == [("L16", 0), ("L9", 0)]
 
 
 def test_l6_one_page(paged: Area, layout: Layout) -> None:

@@ -14,14 +14,16 @@ from test_rules_live import broken, errors, words_of
 
 #: Bytes from the start of a struct page of 6.12.
 FLAGS, COMPOUND_HEAD, INDEX, MAPCOUNT = 0, 8, 32, 48
+#: Where a page is that of a table (``struct ptdesc``).
+TABLE_LOCK = 40
 #: The other half of the word of MAPCOUNT.
 REFCOUNT_SHIFT = 32
 #: ``PG_anon_exclusive`` of 6.12 is ``PG_owner_2``.
 ANON_EXCLUSIVE = 1 << 11
 #: ``MM_ANONPAGES``.
 ANONYMOUS = 1
-#: ``PTE_SPECIAL``.
-SPECIAL = 1 << 56
+#: ``PTE_SPECIAL`` and ``PTE_WRITE``.
+SPECIAL, WRITE = 1 << 56, 1 << 51
 
 
 def page_of(guest: Guest, view: View, va: int, layout: Layout) -> Page:
@@ -142,6 +144,28 @@ def test_l7_page_of_another_place(guest: Guest, paged: Area, layout: Layout) -> 
         assert broken(held, pokes) == [("L7", paged.address + 4 * layout.page)]
 
 
+@pytest.mark.parametrize("hint", ["hugepage", "nohugepage"])
+def test_one_page_of_a_long_run(guest: Guest, process: Process, layout: Layout, hint: str) -> None:
+    """Of many pages that are alike, which are judged together, one is not: at either end, inside, next to a border."""
+    area, members = process.blocks(8, hint=hint), layout.cont_pages
+    area.write()
+    with process.hold() as held:
+        view = held.judge()
+        assert errors(view) == []
+        for at in (0, 1, members - 1, members, 3 * members + 5, 8 * members - 1):
+            va = area.address + at * layout.page
+            page = page_of(guest, view, va, layout)
+            flags, counts = word(guest, page.at + FLAGS), word(guest, page.at + MAPCOUNT)
+            pokes = [(FLAGS, flags & ~ANON_EXCLUSIVE, "L8"), (MAPCOUNT, counts + 1, "L9")]
+            if page.order == 0:
+                index = word(guest, page.at + INDEX)
+                pokes += [(INDEX, index + 1, "L7"), (MAPCOUNT, counts & 0xFFFF_FFFF, "L9")]
+            for member, wrong, rule in pokes:
+                found = errors(held.judge([(page.at + member, wrong)]))
+                assert found == [(rule, va)], (at, member)
+        assert errors(held.judge()) == []
+
+
 @pytest.mark.parametrize("flags", [["shared"], []], ids=["shared", "private"])
 def test_l7_page_of_a_file(guest: Guest, process: Process, layout: Layout, flags: list[str]) -> None:
     """The same of shmem's pages; anonymous memory that maps one is told of as well."""
@@ -168,6 +192,36 @@ def test_l8_page_that_is_not_exclusive(guest: Guest, paged: Area, layout: Layout
         flags = word(guest, page.at + FLAGS)
         assert page.exclusive and flags & ANON_EXCLUSIVE
         assert broken(held, [(page.at + FLAGS, flags & ~ANON_EXCLUSIVE)]) == [("L8", va)]
+
+
+def test_l8_zero_page_that_may_be_written(process: Process, layout: Layout) -> None:
+    """The zero page, mapped for a read, may be written; told of its group."""
+    area = process.blocks(1)
+    area.read()
+    with process.hold() as held:
+        entry = held.judge().entry(area.address + 3 * layout.page)
+        assert entry and entry.word & SPECIAL and not entry.word & WRITE
+        assert broken(held, [(entry.address, entry.word | WRITE)]) == [("L8", area.address)]
+
+
+def test_l8_exclusive_page_of_two(guest: Guest, paged: Area, layout: Layout) -> None:
+    """A page that a child maps too is said to be exclusive still."""
+    va = paged.address + 2 * layout.page
+    paged.process.fork()
+    with paged.process.hold() as held:
+        page = page_of(guest, held.judge(), va, layout)
+        assert page.mapcount == 2 and not page.exclusive
+        assert broken(held, [(page.at + FLAGS, word(guest, page.at + FLAGS) | ANON_EXCLUSIVE)]) == [("L8", va)]
+
+
+def test_l9_fewer_references(guest: Guest, folded: Area, layout: Layout) -> None:
+    """A folio has one reference less than entries map it."""
+    with folded.process.hold() as held:
+        page = page_of(guest, held.judge(), folded.address, layout)
+        counts = word(guest, page.at + MAPCOUNT)
+        assert counts >> REFCOUNT_SHIFT == page.refcount >= layout.cont_pages
+        few = counts & 0xFFFF_FFFF | layout.cont_pages - 1 << REFCOUNT_SHIFT
+        assert broken(held, [(page.at + MAPCOUNT, few)]) == [("L9", folded.address)]
 
 
 def test_l9_page_that_is_free(guest: Guest, paged: Area, layout: Layout) -> None:
@@ -228,3 +282,100 @@ def test_l9_rss(guest: Guest, paged: Area) -> None:
         count = word(guest, at)
         for wrong in (count + 1, count - 1):
             assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L9", 0)]
+
+
+def test_l9_rss_under_the_lock_of_a_table(guest: Guest, paged: Area, layout: Layout) -> None:
+    """The same counter, and the lock of the table is held, as while an entry is being changed: it is not judged."""
+    with paged.process.hold() as held:
+        entry = held.judge().entry(paged.address)
+        assert entry
+        table = guest.page(entry.address // layout.page)
+        at = guest.space(paged.process.pid).rss_at[ANONYMOUS]
+        wrong = (at, word(guest, at) + 1)
+        assert word(guest, table.at + TABLE_LOCK) == 0
+        view = held.judge([wrong, (table.at + TABLE_LOCK, 1)])
+        assert not view.errors
+        assert any("the lock of one of its tables" in said for said in view.not_judged), view.not_judged
+        assert broken(held, [wrong]) == [("L9", 0)]
+
+
+def test_l9_page_tables(guest: Guest, paged: Area, layout: Layout) -> None:
+    """The count of page tables is one table off; before, it counts the one that lies ready for a block, too."""
+    process = paged.process
+    before = guest.space(process.pid).tables_bytes
+    if layout.granule == "4k":
+        area = process.map(layout.pmd)
+        area.write()
+        entry = process.look().entry(area.address)
+        assert entry and entry.level == 2, "this guest has no THP"
+        after = guest.space(process.pid).tables_bytes
+        assert before and after and after > before
+        # Split, it is in use.
+        area.mprotect(["read"], 0, 1)
+        assert guest.space(process.pid).tables_bytes == after
+        assert errors(process.look()) == []
+    with process.hold() as held:
+        at = guest.space(process.pid).tables_bytes_at
+        assert at
+        count = word(guest, at)
+        for wrong in (count + layout.page, count - layout.page):
+            assert broken(held, [(at, wrong)]) == [("L9", 0)]
+
+
+def test_l11_folio_of_another_order(guest: Guest, folded: Area, layout: Layout) -> None:
+    """The folio that was just faulted in is said to be of half its order; its group is then of no folio either."""
+    va = folded.address
+    fresh = {"start": va, "end": va + layout.block, "what": "freshly-faulted"}
+    with folded.process.hold() as held:
+        second = page_of(guest, held.judge(), va + layout.page, layout)
+        flags = word(guest, second.at + FLAGS)
+        pokes = [(second.at + FLAGS, flags - 1)]
+        assert broken(held, pokes, expectations=[fresh]) == [("L11", va), ("L2", va)]
+
+
+def test_l10_hugetlb(guest: Guest, paged: Area, layout: Layout) -> None:
+    """A hugetlb page that is said to be none; one that ordinary memory maps."""
+    size = layout.block >> 10
+    assert guest.hugetlb_pages(size, 2) == 2
+    try:
+        area = paged.process.map_hugetlb(1, size)
+        area.write(0, 1)
+        with paged.process.hold() as held:
+            view = held.judge()
+            page = page_of(guest, view, area.address, layout)
+            assert page.hugetlb and page.order == layout.cont_order
+            kind = word(guest, page.head_at + MAPCOUNT)
+            assert broken(held, [(page.head_at + MAPCOUNT, kind | 0xFFFF_FFFF)]) == [("L10", area.address)]
+            words, _ = words_of(view, area.address, layout)
+            _, places = words_of(view, paged.address, layout)
+            va = paged.address + 5 * layout.page
+            # It is writable there and mapped elsewhere as well.
+            expected = [("L10", va), ("L8", va)]
+            assert broken(held, [(places[5], words[5] & ~(1 << 52))]) == expected
+        area.munmap()
+    finally:
+        guest.hugetlb_pages(size, 0)
+
+
+def test_l9_hugetlb_usage(guest: Guest, process: Process, layout: Layout) -> None:
+    """The process counts a page of hugetlb too many, and one too few; the kernel's own file says what it counts."""
+    size = layout.block >> 10
+    assert guest.hugetlb_pages(size, 2) == 2
+    try:
+        area = process.map_hugetlb(2, size)
+        area.write()
+        with process.hold() as held:
+            space = guest.space(process.pid)
+            assert space.hugetlb == {"pages": 2 * layout.cont_pages, "may_share": False}
+            status = guest.read(f"/proc/{process.pid}/status")
+            assert f"HugetlbPages:\t{2 * size:8} kB" in status
+            at = space.hugetlb_at
+            assert at
+            for wrong in (layout.cont_pages, 2 * layout.cont_pages + 1, (1 << 64) - 1):
+                assert broken(held, [(at, wrong)]) == [("L9", 0)]
+        area.munmap(0, layout.cont_pages)
+        assert errors(process.look()) == []
+        space = guest.space(process.pid)
+        assert space.hugetlb == {"pages": layout.cont_pages, "may_share": False}
+    finally:
+        guest.hugetlb_pages(size, 0)

@@ -91,6 +91,29 @@ def test_compaction(guest: Guest, layout: Layout, policy: str) -> None:
         assert view.pages(block, layout.block) in allowed
 
 
+def test_merged_pages_of_an_ended_process_do_not_count(guest: Guest, layout: Layout) -> None:
+    """KSM counts them until ksmd comes by, and ksmd may be late."""
+    busybox, ksm = "/bin/busybox", "/sys/kernel/mm/ksm"
+    spin = "for _ in 1 2 3 4; do (while :; do :; done) </dev/null >/dev/null 2>&1 & echo $!; done"
+
+    def play() -> None:
+        played = guest.call("tour", name="ksm", policy="variable", seconds=120)
+        views = [View(checkpoint["look"], layout) for checkpoint in played["checkpoints"]]
+        assert len(views) == 2 and not any(view.errors for view in views), [view.errors for view in views]
+
+    ksmd = guest.run(busybox, "pidof", "ksmd").stdout.strip()
+    play()
+    assert [int(guest.read(f"{ksm}/pages_{of}")) for of in ("shared", "sharing")] == [1, 2]
+    assert guest.run(busybox, "renice", "-n", "19", "-p", ksmd).status == 0
+    spinners = guest.run(busybox, "sh", "-c", spin).stdout.split()
+    try:
+        play()
+    finally:
+        assert guest.run(busybox, "kill", "-9", *spinners).status == 0
+        # It was at 5 (mm/ksm.c, ksm_scan_thread()).
+        assert guest.run(busybox, "renice", "-n", "-14", "-p", ksmd).status == 0
+
+
 @pytest.mark.every_machine
 @pytest.mark.parametrize("name,policy", [(name, policy) for name, policy in PLAYS if name in ORDERS])
 def test_orders(guest: Guest, layout: Layout, name: str, policy: str) -> None:

@@ -38,7 +38,8 @@ WRONG = [
     ("free", "freed", 0, 0, 5, RDONLY, {"L6"}),
     ("free", "freed", 0, 3, 5, AF, {"L5"}),
     ("populate", "populated", 0, 0, 1, DIRTY, {"L6"}),
-    ("swap", "out", 0, 0, 1, VALID, {"A7"}),
+    # It leads to no slot in swap any more, and its own is counted all the same.
+    ("swap", "out", 0, 0, 1, VALID, {"A7", "L16"}),
     ("swap", "in", 0, 0, 5, RDONLY, {"L6"}),
     ("migrate", "there", 0, 1, 2, AF, {"L5"}),
     ("compact", "compacted", 0, 0, 1, RDONLY, {"L6"}),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from folioscope import Layout
 
-from order_model import CHOSEN, NOT_ALLOWED, Model
+from order_model import CHOSEN, NOHUGEPAGE, NOT_ALLOWED, Model
 
 # A record: page of the area, chosen order, reason by order.
 Fault = tuple[int, int, dict[int, str]]
@@ -53,9 +53,15 @@ class Orders:
         """Pages per block."""
         return self.layout.cont_pages
 
+    @property
+    def pmd_order(self) -> int:
+        """The order of a PMD: a table's entries, eight bytes each."""
+        return (self.layout.page // 8).bit_length() - 1
+
     def vma(self, first: int, end: int, **more: object) -> Script:
         """A hinted VMA from page ``first`` to ``end``."""
-        return Script(Model(self.policy, self.layout.hinted_order, first, end, **more))  # type: ignore[arg-type]
+        model = Model(self.policy, self.layout.hinted_order, first, end, pmd=self.pmd_order, **more)  # type: ignore[arg-type]
+        return Script(model)
 
     def all_of(self, first: int, end: int) -> list[Fault]:
         """Each page of it written, forward."""
@@ -63,9 +69,10 @@ class Orders:
 
 
 def plain(o: Orders, pages: Iterable[int]) -> list[Fault]:
-    """Faults under MADV_NOHUGEPAGE: what the architecture prefers without a hint is not allowed, nor what is below."""
-    highest = 0 if o.policy in ("sysfs", "baseline") else o.layout.unhinted_order
-    reasons = {0: CHOSEN} | {order: NOT_ALLOWED for order in range(1, highest + 1)}
+    """Faults under MADV_NOHUGEPAGE: what the architecture prefers without a hint is forbidden, and what is below; under
+    sysfs all that have a control."""
+    highest = {"sysfs": o.pmd_order - 1, "baseline": 0}.get(o.policy, o.layout.unhinted_order)
+    reasons = {0: CHOSEN} | {order: NOT_ALLOWED if order == 1 else NOHUGEPAGE for order in range(1, highest + 1)}
     return [(page, 0, reasons) for page in pages]
 
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define THP "/sys/kernel/mm/transparent_hugepage/"
+#define DIR THP "anon_order/"
 #define TRACE "/sys/kernel/tracing/"
 #define FAIL "/sys/kernel/debug/fail_page_alloc/"
 
@@ -142,10 +143,55 @@ static char *area(int advice)
 	return p;
 }
 
-/* Fault @p in by a write; the last event for that address, from "policy=". */
+/* enum anon_order_reason by number, and the mark of an event whose place is not known. */
+static const char * const reason_names[] = {
+	"not_considered", "chosen", "not_allowed", "vma_start", "vma_end", "pmd",
+	"pte_overlap", "alloc_failed", "charge_failed", "raced", "uffd", "nohugepage",
+	"thp_disabled", "size_never", "size_madvise", "top_never", "top_madvise", "policy",
+};
+
+/* What the last event that was asked for says of folio and path. */
+static struct {
+	unsigned long pfn;
+	unsigned int allowed;
+	char path[16], why[16];
+} event;
+
+/*
+ * An event in short: "policy=P preferred=N chosen=N reasons=H:name,...,L:name",
+ * from the highest order down. The rest of it goes to @event.
+ */
+static const char *in_short(const char *line)
+{
+	static char text[512];
+	char policy[16];
+	const char *at = strstr(line, "path="), *reason;
+	int preferred, chosen, n, o, count = 0;
+	unsigned int by_order[16];
+
+	if (!at || sscanf(at, "path=%15s pfn=0x%lx policy=%15s allowed=0x%x preferred=%d chosen=%d why=%15s",
+			  event.path, &event.pfn, policy, &event.allowed, &preferred, &chosen,
+			  event.why) != 7)
+		return "an event of another form";
+	reason = strstr(at, "reasons={");
+	for (reason += reason ? 9 : 0; reason && count < 16; count++) {
+		if (sscanf(reason, "0x%x%n", &by_order[count], &n) != 1 ||
+		    by_order[count] >= sizeof(reason_names) / sizeof(*reason_names))
+			return "an event with other reasons";
+		reason += n + 1;
+	}
+	n = snprintf(text, sizeof(text), "policy=%s preferred=%d chosen=%d reasons=", policy, preferred, chosen);
+	for (o = 15; o >= 0; o--) {
+		if (by_order[o])
+			n += snprintf(text + n, sizeof(text) - n, "%d:%s,", o, reason_names[by_order[o]]);
+	}
+	text[n - 1] = 0;
+	return text;
+}
+
+/* Fault @p in by a write; the last event for that address, in short. */
 static const char *touch(char *p)
 {
-	static char line[512];
 	char wanted[64], *at, *last = NULL;
 	int fd;
 
@@ -163,27 +209,54 @@ static const char *touch(char *p)
 	snprintf(wanted, sizeof(wanted), "address=0x%lx ", (uintptr_t)p & -page);
 	for (at = get(TRACE "trace"); (at = strstr(at, wanted)); at++)
 		last = at;
-	if (!last || !(last = strstr(last, "policy=")))
-		return "no event";
-	snprintf(line, sizeof(line), "%.*s", (int)strcspn(last, "\n"), last);
-	return line;
+	return last ? in_short(last) : "no event";
 }
 
-/* Fault @p and compare order and event; the format gives what follows "policy=". */
+/* The page frame mapped at @p; 0 if there is none. */
+static unsigned long pfn_at(void *p)
+{
+	uint64_t pte = word("/proc/self/pagemap", (uintptr_t)p / page);
+
+	return pte >> 63 ? pte & ((1ULL << 55) - 1) : 0;
+}
+
+/*
+ * Fault @p and compare order, event and page frame; the format gives what follows
+ * "policy=".
+ */
 static void expect(const char *what, char *p, int order, const char *fmt, ...)
 {
 	char wanted[512];
-	const char *event = touch(p);
-	int got = order_at(p);
+	const char *said = touch(p);
+	int got = order_at(p), n = snprintf(wanted, sizeof(wanted), "policy=");
+	unsigned long first = pfn_at((char *)((uintptr_t)p & -(page << order)));
+	int same, right;
 	va_list ap;
-	int n = snprintf(wanted, sizeof(wanted), "policy=");
 
 	va_start(ap, fmt);
 	vsnprintf(wanted + n, sizeof(wanted) - n, fmt, ap);
 	va_end(ap);
-	check(got == order && !strcmp(event, wanted), "%s: order %d, %s", what, got, event);
-	if (got != order || strcmp(event, wanted))
+	same = got == order && !strcmp(said, wanted);
+	/* What was chosen above order 0 was allowed. */
+	right = event.pfn == first && !strcmp(event.path, "anon") && (!order || event.allowed >> order & 1);
+	check(same && right, "%s: order %d, %s", what, got, said);
+	if (!same)
 		printf("# wanted order %d, %s\n", order, wanted);
+	if (!right)
+		printf("# wanted page frame %#lx on path anon, got %#lx on %s, allowed %#x\n",
+		       first, event.pfn, event.path, event.allowed);
+}
+
+/* What is said of each order from the highest below a PMD to @order where its size is "never". */
+static const char *never_down_to(int order)
+{
+	static char text[256];
+	int n = 0, o;
+
+	text[0] = 0;
+	for (o = pmd_order - 1; o >= order; o--)
+		n += snprintf(text + n, sizeof(text) - n, "%d:size_never,", o);
+	return text;
 }
 
 /* "H:first,...,L:chosen": @reason at @from, then "chosen" at @to, the rest between by @mid. */
@@ -192,6 +265,7 @@ static char *reasons(int from, const char *first, int to, const char *mid)
 	static char text[512];
 	int n = 0, o;
 
+	/* Order 1 is no order of THP. */
 	for (o = from; o > to; o--)
 		n += snprintf(text + n, sizeof(text) - n, "%d:%s,", o,
 			      o == 1 ? "not_allowed" : o == from ? first : mid);

@@ -15,6 +15,13 @@
 
 static void knob(void)
 {
+	check(!strcmp(get(DIR "record"), "0\n"), "nothing is recorded at boot");
+	*(volatile char *)area(0) = 1;
+	check(try_write(DIR "record", "2") == EINVAL, "to record is yes or no");
+	put(DIR "record", "1");
+	check(!strcmp(get(DIR "record"), "1\n"), "recording is switched on");
+	check(!strcmp(get(DIR "policy"), "[sysfs] baseline simple variable retry\n"),
+	      "the policy has a file in the directory of all this");
 	check(!strcmp(get(THP "anon_order_policy"), "[sysfs] baseline simple variable retry\n"),
 	      "the policy at boot is sysfs");
 	policy("variable");
@@ -43,7 +50,7 @@ static void fits(void)
 		       "%s preferred=%d chosen=%d reasons=%d:chosen", names[i], unhinted, unhinted, unhinted);
 		expect("MADV_NOHUGEPAGE", area(MADV_NOHUGEPAGE) + block, 0,
 		       "%s preferred=%d chosen=0 reasons=%s", names[i], unhinted,
-		       reasons(unhinted, "not_allowed", 0, "not_allowed"));
+		       reasons(unhinted, "nohugepage", 0, "nohugepage"));
 
 		/* A page already there: the upper half of the block is free. */
 		p = area(MADV_HUGEPAGE);
@@ -53,19 +60,19 @@ static void fits(void)
 		order = i ? lower : 0;
 		expect("beside a page", p + block - page, order,
 		       "%s preferred=%d chosen=%d reasons=%s", names[i], hinted, order,
-		       reasons(hinted, "pte_overlap", order, "not_allowed"));
+		       reasons(hinted, "pte_overlap", order, "policy"));
 		check(order_at(p) == 0 && order_at(p + block) == -1, "and nothing else was touched");
 
 		p = area(MADV_HUGEPAGE) + block;
 		munmap(p - block, block + page);
 		expect("across the start", p + block - page, order,
 		       "%s preferred=%d chosen=%d reasons=%s", names[i], hinted, order,
-		       reasons(hinted, "vma_start", order, "not_allowed"));
+		       reasons(hinted, "vma_start", order, "policy"));
 		p = area(MADV_HUGEPAGE) + block;
 		munmap(p + block - page, block + page);
 		expect("across the end", p, order,
 		       "%s preferred=%d chosen=%d reasons=%s", names[i], hinted, order,
-		       reasons(hinted, "vma_end", order, "not_allowed"));
+		       reasons(hinted, "vma_end", order, "policy"));
 	}
 
 	policy("variable");
@@ -75,7 +82,7 @@ static void fits(void)
 	madvise(p, page << pmd_order, MADV_HUGEPAGE);
 	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	expect("PR_SET_THP_DISABLE", p, 0, "variable preferred=%d chosen=0 reasons=%s", hinted,
-	       reasons(hinted, "not_allowed", 0, "not_allowed"));
+	       reasons(hinted, "thp_disabled", 0, "thp_disabled"));
 	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 
 	/* Only the last pages of the block are free, one fault after the other. */
@@ -95,13 +102,13 @@ static void allocation_fails(void)
 	policy("variable");
 	fail_orders_from(hinted);
 	expect("variable, allocation fails", p, 0, "variable preferred=%d chosen=0 reasons=%s", hinted,
-	       reasons(hinted, "alloc_failed", 0, "not_allowed"));
+	       reasons(hinted, "alloc_failed", 0, "policy"));
 	policy("simple");
 	expect("simple, allocation fails", q, 0, "simple preferred=%d chosen=0 reasons=%s", hinted,
-	       reasons(hinted, "alloc_failed", 0, "not_allowed"));
+	       reasons(hinted, "alloc_failed", 0, "policy"));
 	policy("retry");
 	expect("retry, allocation fails", r, lower, "retry preferred=%d chosen=%d reasons=%s", hinted, lower,
-	       reasons(hinted, "alloc_failed", lower, "not_allowed"));
+	       reasons(hinted, "alloc_failed", lower, "policy"));
 	fail_orders_from(2);
 	expect("retry, all orders fail", area(MADV_HUGEPAGE), 0, "retry preferred=%d chosen=0 reasons=%s",
 	       hinted, reasons(hinted, "alloc_failed", 0, "alloc_failed"));
@@ -152,7 +159,7 @@ static void charge_fails(void)
 	}
 	put(TRACE "events/anon_order/anon_order/enable", "0");
 	check(i == 8, "the child lived through it");
-	snprintf(wanted, sizeof(wanted), "chosen=0 reasons=%d:charge_failed,", hinted);
+	snprintf(wanted, sizeof(wanted), "preferred=%d chosen=0 why=charge_failed ", hinted);
 	at = strstr(get(TRACE "trace"), wanted);
 	seen = at != NULL;
 	check(seen, "the memory cgroup refuses a block: %.*s", at ? (int)strcspn(at, "\n") : 8,
@@ -179,6 +186,24 @@ static void userfault(void)
 	close(fd);
 }
 
+/* Order 4 does what the top-level control says. */
+static void inherited(void)
+{
+	const char *rest = "3:size_never,2:size_never,1:not_allowed,0:chosen";
+
+	size_enabled(4, "inherit");
+	put(THP "enabled", "never");
+	expect("top level never", area(MADV_HUGEPAGE), 0, "sysfs preferred=0 chosen=0 reasons=%s4:top_never,%s",
+	       never_down_to(5), rest);
+	put(THP "enabled", "madvise");
+	expect("top level madvise", area(0), 0, "sysfs preferred=0 chosen=0 reasons=%s4:top_madvise,%s",
+	       never_down_to(5), rest);
+	expect("top level madvise, hinted", area(MADV_HUGEPAGE), 4, "sysfs preferred=4 chosen=4 reasons=%s4:chosen",
+	       never_down_to(5));
+	expect("sysfs, MADV_NOHUGEPAGE", area(MADV_NOHUGEPAGE), 0,
+	       "sysfs preferred=0 chosen=0 reasons=%s", reasons(pmd_order - 1, "nohugepage", 0, "nohugepage"));
+}
+
 static void as_before(void)
 {
 	size_t block = page << 4;
@@ -187,32 +212,37 @@ static void as_before(void)
 	char *p;
 
 	policy("sysfs");
-	expect("sysfs, nothing enabled", area(MADV_HUGEPAGE), 0, "sysfs preferred=0 chosen=0 reasons=0:chosen");
+	expect("sysfs, nothing enabled", area(MADV_HUGEPAGE), 0, "sysfs preferred=0 chosen=0 reasons=%s2:size_never,1:not_allowed,0:chosen",
+	       never_down_to(3));
 	size_enabled(4, "always");
 	size_enabled(2, "madvise");
-	expect("sysfs, order 4 always", area(0), 4, "sysfs preferred=4 chosen=4 reasons=4:chosen");
+	expect("sysfs, order 4 always", area(0), 4, "sysfs preferred=4 chosen=4 reasons=%s4:chosen",
+	       never_down_to(5));
 	p = area(MADV_HUGEPAGE);
 	policy("baseline");
 	touch(p);
 	policy("sysfs");
 	expect("sysfs, next enabled", p + block - page, 2,
-	       "sysfs preferred=4 chosen=2 reasons=4:pte_overlap,3:not_allowed,2:chosen");
+	       "sysfs preferred=4 chosen=2 reasons=%s4:pte_overlap,3:size_never,2:chosen", never_down_to(5));
 	p = area(0);
 	policy("baseline");
 	touch(p);
 	policy("sysfs");
 	expect("sysfs, order 2 not enabled here", p + block - page, 0,
-	       "sysfs preferred=4 chosen=0 reasons=4:pte_overlap,3:not_allowed,2:not_allowed,1:not_allowed,0:chosen");
+	       "sysfs preferred=4 chosen=0 reasons=%s4:pte_overlap,3:size_never,2:size_madvise,1:not_allowed,0:chosen",
+	       never_down_to(5));
 	p = area(MADV_HUGEPAGE);
 	fell = stat_of(4, "anon_fault_fallback");
 	before = stat_of(2, "anon_fault_alloc");
 	fail_orders_from(3);
-	expect("sysfs retries", p, 2, "sysfs preferred=4 chosen=2 reasons=4:alloc_failed,3:not_allowed,2:chosen");
+	expect("sysfs retries", p, 2, "sysfs preferred=4 chosen=2 reasons=%s4:alloc_failed,3:size_never,2:chosen",
+	       never_down_to(5));
 	fail_none();
 	check(stat_of(4, "anon_fault_fallback") == fell + 1 && stat_of(2, "anon_fault_alloc") == before + 1,
 	      "and the statistics count it");
-	size_enabled(4, "never");
 	size_enabled(2, "never");
+	inherited();
+	size_enabled(4, "never");
 
 	policy("variable");
 	before = stat_of(hinted, "anon_fault_alloc");
@@ -247,6 +277,12 @@ static void as_before(void)
 static char *shared;
 static int arrived, left, last = ROUNDS - 1;
 
+/* Whether an event has reason 9 at some order. */
+static int raced(const char *trace)
+{
+	return strstr(trace, "{0x9,") || strstr(trace, ",0x9,");
+}
+
 /*
  * Both threads touch the same block at the same time, again and again. Which
  * round is the last is said before both arrive at it: none waits for one that
@@ -259,7 +295,7 @@ static void *racer(void *first)
 	for (i = 0; i <= __atomic_load_n(&last, __ATOMIC_ACQUIRE); i++) {
 		if (first) {
 			madvise(shared, page << hinted, MADV_DONTNEED);
-			if (i % 1000 == 999 && strstr(get(TRACE "trace"), ":raced"))
+			if (i % 1000 == 999 && raced(get(TRACE "trace")))
 				__atomic_store_n(&last, i, __ATOMIC_RELEASE);
 		}
 		__atomic_add_fetch(&arrived, 1, __ATOMIC_ACQ_REL);
@@ -291,7 +327,7 @@ static void races(void)
 	put(TRACE "events/anon_order/anon_order/enable", "0");
 	put(TRACE "events/anon_order/anon_order/filter", "0");
 	at = strstr(get(TRACE "trace"), "policy=variable");
-	check(at && memmem(at, strcspn(at, "\n"), ":raced", 6), "two threads race: %.*s",
+	check(at && raced(at), "two threads race: %.*s",
 	      at ? (int)strcspn(at, "\n") : 8, at ? at : "no event");
 	check(order_at(shared) == hinted || order_at(shared) == below(hinted) || order_at(shared) == 0,
 	      "and one has won: order %d", order_at(shared));
@@ -303,21 +339,20 @@ static void races(void)
  */
 static void costs(void)
 {
-	static const char * const names[] = {
-		"sysfs", "baseline", "simple", "variable", "retry", "sysfs", "baseline"
-	};
+	static const char * const names[] = { "sysfs", "baseline", "simple", "variable", "retry" };
 	size_t i, j, size = 16UL << 20, n = size / page;
 	struct timespec a, b;
 	char *p;
 
-	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		try_write(THP "anon_order_policy", names[i]);
+	for (i = 0; i < 20; i++) {
+		try_write(THP "anon_order_policy", names[i % 5]);
+		try_write(DIR "record", i % 10 < 5 ? "0" : "1");
 		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		clock_gettime(CLOCK_MONOTONIC, &a);
 		for (j = 0; j < n; j++)
 			p[j * page] = 1;
 		clock_gettime(CLOCK_MONOTONIC, &b);
-		printf("# %s: %ld ns per page\n", names[i],
+		printf("# %s, record %zu: %ld ns per page\n", names[i % 5], i % 10 / 5,
 		       ((b.tv_sec - a.tv_sec) * 1000000000L + b.tv_nsec - a.tv_nsec) / (long)n);
 		munmap(p, size);
 	}

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 MAGIC = int.from_bytes(b"fao_ring", "little")
-RECORD = struct.Struct("<6Q2IBbbB4s16s")
+RECORD = struct.Struct("<6Q2IBbbB4s16sQIB3s")
 POLICIES = ["sysfs", "baseline", "simple", "variable", "retry"]
 
 
@@ -53,19 +53,23 @@ def check_ring(ring, cpu):
     """Asserts what README.md says of a ring; the number of records and of policies seen."""
     magic, record_size, nr_records, written = struct.unpack_from("<QIIQ", ring)
     assert magic == MAGIC, f"CPU {cpu}: magic {magic:#x}"
-    assert (record_size, nr_records) == (RECORD.size, 256) == (80, 256), f"CPU {cpu}: {record_size}, {nr_records}"
+    assert (record_size, nr_records) == (RECORD.size, 256) == (96, 256), f"CPU {cpu}: {record_size}, {nr_records}"
     seen = set()
     for number in range(max(1, written - 255), written + 1):
-        fields = RECORD.unpack_from(ring, 24 + 80 * ((number - 1) % 256))
-        seq, time, address, start, end, mm, tgid, tid, policy, preferred, chosen, flags, pad, reason = fields
+        fields = RECORD.unpack_from(ring, 24 + 96 * ((number - 1) % 256))
+        seq, time, address, start, end, mm, tgid, tid, policy, preferred, chosen, flags, pad, reason = fields[:14]
+        pfn, allowed, path, pad2 = fields[14:]
         where = f"CPU {cpu}, record {number}: {fields}"
         assert seq == number and time and mm >> 48 and tgid and tid, where
         assert start <= address < end and policy < len(POLICIES) and flags < 4 and pad == bytes(4), where
         assert -1 <= chosen <= max(preferred, 0) < 16, where
+        assert path == 0 and pad2 == bytes(3) and (pfn == 2**64 - 1) == (chosen < 0), where
+        assert allowed < 1 << 16 and (chosen <= 0 or allowed >> chosen & 1), where
         assert [o for o in range(16) if reason[o] == 1] == ([chosen] if chosen >= 0 else []), where
-        assert not any(reason[preferred + 1 :]), where
+        # Under sysfs the controls are asked for every order.
+        assert policy == 0 or not any(reason[preferred + 1 :]), where
         assert chosen < 0 or all(reason[chosen : preferred + 1]) and not any(reason[:chosen]), where
-        assert all(r <= 10 for r in reason) and (chosen >= 0 or any(r in (7, 8, 9, 10) for r in reason)), where
+        assert all(r <= 17 for r in reason) and (chosen >= 0 or any(r in (7, 8, 9, 10) for r in reason)), where
         seen.add(POLICIES[policy])
     return written, seen
 
@@ -77,7 +81,7 @@ def main():
     total, seen = 0, set()
     for cpu in range(2):
         offset = int.from_bytes(stub.read(at["__per_cpu_offset"] + 8 * cpu, 8), "little")
-        written, policies = check_ring(stub.read(at["anon_order_rings"] + offset, 24 + 80 * 256), cpu)
+        written, policies = check_ring(stub.read(at["anon_order_rings"] + offset, 24 + 96 * 256), cpu)
         total += written
         seen |= policies
     assert total > 512, total

@@ -6,38 +6,20 @@
 # what they would have left that we need (links, users) is made by hand.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
-
-for tool in apt-get dpkg-deb; do
-    command -v "$tool" >/dev/null || die "$tool is missing: the user land of an arm64 host is made of Debian packages"
-done
-{ dpkg --print-architecture && dpkg --print-foreign-architectures; } | grep -qx arm64 ||
-    die "apt does not know arm64 packages; run 'dpkg --add-architecture arm64 && apt-get update' as root (make run does)"
+. "$(dirname "$0")/arm64_apt.sh"
 
 mapfile -t packages < <("$ROOT/vmm/setup/packages.sh" --list test)
 # Users of the rehearsal: the first is in group kvm.
 USERS=(user:1000)
 
-# A machine that has nothing yet, by this machine's lists.
-state=$(mktemp -d "$CACHE/arm64-host.XXXXXX")
-TEMPORARY+=("$state")
-: >"$state/status"
-mkdir -p "$state/archives/partial"
-arm64_apt() {
-    apt-get -q -y --no-install-recommends -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o Debug::NoLocking=1 \
-        -o APT::Sandbox::User= -o Dir::State::status="$state/status" -o Dir::Cache="$state" -o Dir::Cache::archives="$state/archives" \
-        "$@" '?essential' "${packages[@]}"
-}
-arm64_apt -s install >"$state/plan" || die "apt cannot install these packages for arm64: ${packages[*]}; run 'apt-get update' as root"
-key=$({ sed -n 's/^Inst //p' "$state/plan" | sort && sha256sum <"$0"; } | sha256sum | cut -c1-20)
+arm64_plan '?essential' "${packages[@]}"
+key=$({ arm64_versions && cat "$0" "$ROOT/vmm/setup/arm64_apt.sh"; } | sha256sum | cut -c1-20)
 
 unpack() {
     local root=$1 package name status=$1/var/lib/dpkg/status
     mkdir -p "$root"/usr/{bin,sbin,lib}
     for name in bin sbin lib; do ln -s "usr/$name" "$root/$name"; done
-    for package in "$state"/archives/*.deb; do
-        echo "$package"
-        dpkg-deb --fsys-tarfile "$package" | tar -x --no-same-owner --keep-directory-symlink -C "$root" || return 1
-    done
+    arm64_unpack "$root" || return 1
     mkdir -p "$root"/var/lib/dpkg/{info,updates}
     for package in "$state"/archives/*.deb; do
         dpkg-deb -f "$package" | sed '1a Status: install ok installed'
@@ -66,7 +48,7 @@ wheels() {
         -r "$ROOT/tests/requirements.txt"
 }
 make_root() {
-    step arm64-download "Debian's packages for arm64" arm64_apt --download-only install
+    step arm64-download "Debian's packages for arm64" arm64_download
     step arm64-unpack 'a user land for arm64' unpack "$1/root"
     child "$ROOT/vmm/setup/python.sh" >"$state/python"
     step arm64-wheels "Python's packages for arm64" wheels "$1/root"

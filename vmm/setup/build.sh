@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds what is missing and links it into out/: the command, the guest's initramfs, the kernels.
-# Usage: build.sh [--carrier] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
+# Usage: build.sh [--carrier] [--mutants] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
 # --carrier: what --machine kvm-in-tcg needs besides: the arm64 build of the command, the carrier's initramfs and kernel.
+# --mutants: the pinned kernel with wrong edits, of which one is chosen at boot (tests/mutants).
 # Everything is kept by content in the cache, so that a second checkout or a `git clean` costs nothing.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -31,16 +32,22 @@ build_initramfs() {
     step initramfs 'the initramfs' "$ROOT/rootfs/pack.sh" --agent "$agent/folioscope-agent" --out "$1/initramfs.cpio"
 }
 
-carrier=''
-if [ "${1:-}" = --carrier ]; then
-    carrier=yes
+carrier='' mutants=''
+while :; do
+    case ${1:-} in
+    --carrier) carrier=yes ;;
+    --mutants) mutants=yes ;;
+    *) break ;;
+    esac
     shift
-fi
+done
 
 guest_rust=$(rust_key "$(guest_rustc)")
 sources=(Cargo.toml Cargo.lock guest/protocol)
-# All that the command depends on.
-command_sources=("${sources[@]}" vmm/carrier vmm/folioscope vmm/join vmm/kvm vmm/linux vmm/machine vmm/page vmm/snapshot vmm/stage1 vmm/structures vmm/verdict)
+# All that the command depends on: every crate of vmm/.
+crates=("$ROOT"/vmm/*/Cargo.toml)
+crates=("${crates[@]%/Cargo.toml}")
+command_sources=("${sources[@]}" "${crates[@]#"$ROOT/"}")
 command_content=$(content "${command_sources[@]}")
 arm64_command() { built arm64-command "$command_content-$guest_rust" build_arm64_command; }
 if [ "$(uname -m)" = aarch64 ]; then
@@ -68,6 +75,8 @@ for granule in "$@"; do
     [ -z "${KERNEL:-}" ] || arguments+=(--source "$KERNEL")
     kernel "kernel-$granule" "${arguments[@]}"
 done
+
+[ -z "$mutants" ] || kernel kernel-mutants --granule 4k --with "$ROOT/tests/mutants"
 
 if [ -n "$carrier" ]; then
     # The carrier is ours, whatever kernel the guest has.

@@ -100,26 +100,35 @@ for signal in INT TERM HUP; do
 done
 trap end_running EXIT
 
-# step LOG TITLE COMMAND...: runs a long command, its output into out/logs, and says how long it has run.
+# shown PID LOG TITLE: says how long PID has run, and the last line of its log, until it ends or we do.
+shown() {
+    local last=0 now start=$SECONDS
+    while kill -0 "$1" 2>/dev/null && kill -0 $$ 2>/dev/null; do
+        sleep 0.2
+        now=$((SECONDS - start))
+        if [ -t 2 ]; then
+            printf '\r\033[K%s, %02d:%02d  %s' "$3" $((now / 60)) $((now % 60)) \
+                "$(tail -n 1 "$2" 2>/dev/null | tr -dc '[:print:]' | cut -c1-60)" >&2
+        elif ((now >= last + 30)); then
+            last=$now
+            say "$3, ${now} s: $(tail -n 1 "$2" | tr -dc '[:print:]' | cut -c1-80)"
+        fi
+    done
+    [ -t 2 ] && printf '\r\033[K' >&2
+    return 0
+}
+
+# step LOG TITLE COMMAND...: runs a long command, its output into out/logs, and says how long it has run. What is shown is
+# another process's: bash drops a Ctrl-C that comes while it waits for a short program, but not in `wait`.
 step() {
-    local log=$LOGS/$1.log title=$2 start=$SECONDS pid last=0 rc=0 now
+    local log=$LOGS/$1.log title=$2 start=$SECONDS pid rc=0
     shift 2
     : >"$log"
     begin "$@" >"$log" 2>&1
     pid=$begun
-    while kill -0 "$pid" 2>/dev/null; do
-        sleep 0.2
-        now=$((SECONDS - start))
-        if [ -t 2 ]; then
-            printf '\r\033[K%s, %02d:%02d  %s' "$title" $((now / 60)) $((now % 60)) \
-                "$(tail -n 1 "$log" 2>/dev/null | tr -dc '[:print:]' | cut -c1-60)" >&2
-        elif ((now >= last + 30)); then
-            last=$now
-            say "$title, ${now} s: $(tail -n 1 "$log" | tr -dc '[:print:]' | cut -c1-80)"
-        fi
-    done
-    [ -t 2 ] && printf '\r\033[K' >&2
+    begin shown "$pid" "$log" "$title"
     finish "$pid" || rc=$?
+    finish "$begun"
     if ((rc != 0)); then
         tail -n 20 "$log" >&2
         die "$title failed with status $rc; the whole output is in $log"

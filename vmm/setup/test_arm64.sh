@@ -37,8 +37,9 @@ carried() { "$OUT/folioscope" carrier exec -- sh -euc "$1" sh "${@:2}"; }
 # user GROUPS WORDS: a shell of the user in the checkout. GROUPS is an option of setpriv: --init-groups, or --clear-groups
 # for one who has not joined kvm.
 user() {
-    "$OUT/folioscope" carrier exec -- chroot "$root" /usr/bin/setpriv --reuid user --regid user "$1" /usr/bin/env -i HOME=/home/user \
-        USER=user LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin PIP_NO_INDEX=1 PIP_FIND_LINKS=/usr/share/folioscope-wheels \
+    "$OUT/folioscope" carrier exec -- chroot "$root" /usr/bin/setpriv --reuid user --regid user "$1" \
+        /usr/bin/env -i HOME=/home/user FOLIOSCOPE_TEST_SLOWER=20 USER=user LANG=C.UTF-8 \
+        PATH=/usr/local/bin:/usr/bin:/bin PIP_NO_INDEX=1 PIP_FIND_LINKS=/usr/share/folioscope-wheels \
         /bin/bash -c "cd ~/folioscope && $2" </dev/null
 }
 
@@ -113,7 +114,7 @@ in_home .cache/folioscope/venv <"$built/venv.tar"
 expect build 0 'kernels' user --init-groups 'vmm/setup/build.sh 4k 16k 64k && readlink out/kernel-*'
 start=$SECONDS rc=0
 # A clock that a test looks at goes as fast there as here.
-user --init-groups "vmm/setup/pytest.sh --machine kvm --granule 4k -m 'not long and not qemu and not network and not browser' --guest-deadline 3000 ${*@Q}" \
+user --init-groups "vmm/setup/pytest.sh -n 0 --machine kvm --granule 4k -m 'not long and not qemu and not network and not browser' --guest-deadline 3000 ${*@Q}" \
     2>&1 | tee "$LOGS/arm64-pytest.log" || rc=$?
 # shellcheck disable=SC2016
 carried 'cp -r "$1/bundles" "$1/logs" "$2/" 2>/dev/null || true' "$root/home/user/folioscope/out" "$results" </dev/null

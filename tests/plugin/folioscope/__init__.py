@@ -1,10 +1,12 @@
 """Drive a Folioscope guest from Python: one class per thing that lives (guest, process, area)."""
 
 from .area import Area
+from .changes import Changes, Event, ProcessChanges, State
 from .client import CommandFailed, GuestLost, Session
 from .expect import Expectation
 from .guest import Guest
 from .layout import LAYOUTS, Layout
+from .listing import Folio, KernelMap, Mapping, Task, Vma, VmArea
 from .locate import CommandNotFound
 from .model import Entry, Finding, Hello, Mismatch, Page, Program, Record, Space, Touched, Verified
 from .process import Held, Process
@@ -13,24 +15,34 @@ from .view import View
 __all__ = [
     "LAYOUTS",
     "Area",
+    "Changes",
     "CommandFailed",
     "CommandNotFound",
     "Entry",
+    "Event",
     "Expectation",
     "Finding",
+    "Folio",
     "Guest",
     "GuestLost",
     "Held",
     "Hello",
+    "KernelMap",
     "Layout",
+    "Mapping",
     "Mismatch",
     "Page",
     "Process",
+    "ProcessChanges",
     "Program",
     "Record",
     "Session",
     "Space",
+    "State",
+    "Task",
     "Touched",
     "Verified",
     "View",
+    "VmArea",
+    "Vma",
 ]

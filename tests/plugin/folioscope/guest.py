@@ -10,6 +10,7 @@ from typing import Any
 from .area import Area
 from .client import CommandFailed, Session
 from .layout import LAYOUTS
+from .listing import KernelMap, Task, Vma
 from .model import Hello, Page, Program, Space, bytes_of, number
 from .process import Held, Process
 from .view import View
@@ -103,6 +104,18 @@ class Guest:
     def space(self, pid: int) -> Space:
         """What the kernel counts of a process's address space at this instant, and where."""
         return Space.read(self.call("space", pid=pid))
+
+    def tasks(self) -> list[Task]:
+        """All tasks at this instant, from the kernel's memory: processes, and threads of the kernel."""
+        return [Task.read(task) for task in self.call("tasks")["tasks"]]
+
+    def vmas(self, pid: int) -> list[Vma]:
+        """The VMAs of any process at this instant, from the kernel's memory, and what its tables have in each."""
+        return [Vma.read(vma) for vma in self.call("maps", pid=pid)["vmas"]]
+
+    def kernel_map(self) -> KernelMap:
+        """By what sizes the kernel's own half is mapped, part by part, and each area of vmalloc."""
+        return KernelMap.read(self.call("kernel_map"))
 
     @property
     def has_policies(self) -> bool:

@@ -141,6 +141,12 @@ class Record(Fields):
     userfaultfd: bool
     # By order, 0 to 15: what became of it (`chosen`, `not-allowed`, `crosses-start`, `overlap`, ...).
     reasons: tuple[str, ...]
+    # Which path of the kernel chose it: `anonymous`, `swap-in`, ...
+    path: str
+    # The folio's first page frame, and the orders that were allowed before it was asked where they fit; None without a
+    # folio, and where the kernel does not say.
+    pfn: int | None
+    allowed: tuple[int, ...] | None
 
     @classmethod
     def read(cls, raw: Raw) -> Record:
@@ -150,7 +156,8 @@ class Record(Fields):
             vm_start=number(raw["vm_start"]),
             vm_end=number(raw["vm_end"]),
             reasons=tuple(raw["reasons"]),
-            **plain(cls, raw, "address", "vm_start", "vm_end", "reasons"),
+            allowed=None if raw["allowed"] is None else tuple(raw["allowed"]),
+            **plain(cls, raw, "address", "vm_start", "vm_end", "reasons", "allowed"),
         )
 
 
@@ -215,8 +222,8 @@ class Verified(Fields):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Fields):
-    """A page and its folio, as ``struct page`` and ``struct folio`` have them. Counts are 0 for none."""
+class Frame(Fields):
+    """A page frame and its folio, as ``struct page`` and ``struct folio`` have them. Counts are 0 for none."""
 
     pfn: int
     #: The page frame number of the folio's first page, and the folio's pages as a power of two.
@@ -243,6 +250,12 @@ class Page(Fields):
     #: The names of what is set in the page's flags, and in its folio's.
     flags: tuple[str, ...]
     folio_flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Frame):
+    """A page frame, and where to write to what the kernel has of it."""
+
     #: The physical addresses of the page's ``struct page``, and of that of the folio's first page.
     at: int
     head_at: int
@@ -271,12 +284,21 @@ class Space(Fields):
     rss: dict[str, int] | None
     #: The physical addresses of the shared parts of these counters, in this order.
     rss_at: tuple[int, ...]
+    #: The bytes of page tables that the kernel counts, and where it does.
+    tables_bytes: int | None
+    tables_bytes_at: int | None
+    #: The pages of hugetlb that it counts ("pages", and "may_share" where that says nothing), and where it does.
+    hugetlb: dict[str, Any] | None
+    hugetlb_at: int | None
 
     @classmethod
     def read(cls, raw: Raw) -> Space:
         """From the session's answer."""
         at = tuple(number(word) for word in raw["rss_at"])
-        return cls(number(raw["mm"]), number(raw["table"]), raw["rss"], at)
+        tables_at = raw["tables_bytes_at"] and number(raw["tables_bytes_at"])
+        hugetlb_at = raw["hugetlb_at"] and number(raw["hugetlb_at"])
+        own = (number(raw["mm"]), number(raw["table"]), raw["rss"], at)
+        return cls(*own, raw["tables_bytes"], tables_at, raw["hugetlb"], hugetlb_at)
 
 
 def text_of(content: Raw) -> str:

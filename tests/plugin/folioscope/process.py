@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .area import Area, Protection
 from .client import CommandFailed
 from .expect import Expectation, OrderExpected
+from .listing import Vma
 from .model import Entry
 from .view import View
 
@@ -196,6 +197,10 @@ class Process:
         entries: list[int] = found["pagemap"]["entries"]
         return entries
 
+    def vmas(self) -> list[Vma]:
+        """Its VMAs, from the kernel's memory, and what its tables have in each, by state and folio order."""
+        return self.guest.vmas(self.pid)
+
     # Looks.
 
     def state(self, expectation: Expectation | OrderExpected) -> None:
@@ -223,7 +228,7 @@ class Process:
         mine = [each.json() for each in stated if isinstance(each, Expectation)]
         given = [each.json() if isinstance(each, Expectation) else each for each in params.pop("expectations", [])]
         raw = self.guest.call(method, process=self.id, expectations=[*mine, *given], **params)
-        view = View(raw, self.guest.layout, stated=stated, before=self._newest)
+        view = View(raw, self.guest.layout, stated=stated, before=self._newest, call=self.guest.call)
         self._newest = view.newest()
         return view
 

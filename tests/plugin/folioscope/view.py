@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from .changes import Changes
 from .expect import Expectation, OrderExpected, with_reason
 from .layout import Layout
+from .listing import Folio
 from .model import Again, Entry, Finding, Record, Who
 
 VALID = 1 << 0
@@ -39,9 +41,13 @@ class View:
         *,
         stated: Iterable[Expectation | OrderExpected] = (),
         before: Mapping[int, int] | None = None,
+        call: Callable[..., Any] | None = None,
     ) -> None:
         self.raw = raw
         self.layout = layout
+        self._call = call
+        # The look's number in its session; None for what is not kept there.
+        self.number: int | None = raw.get("number")
         who = raw["verdict"]["process"]
         self.process = Who(who["pid"], who["name"])
         verdicts = [raw["verdict"], *raw.get("companions", [])]
@@ -146,6 +152,30 @@ class View:
         found = [record for record in self.records if record.address & ~(self.layout.page - 1) == page]
         assert found, f"no order record for {address:#x}"
         return found[-1]
+
+    def folio(self, va: int) -> Folio | None:
+        """The page that was mapped at an address, its folio, and who else mapped it; None where nothing was.
+
+        Where folios are not known (a kernel without BTF, a look with ``again=True``) that is a ``CommandFailed``.
+        """
+        if self._call is None or self.number is None:
+            raise ValueError("expected the view of a look, and this is one of a tour's checkpoint, which is not kept")
+        found = self._call("folio", look=self.number, va=va)
+        if "pages" not in found:
+            return None
+        (page,) = found["pages"]
+        if page["page"] is None:
+            raise ValueError(f"the page at {va:#x} is not known: {page['problem']}")
+        return Folio.read(page)
+
+    def diff(self, before: View) -> Changes:
+        """What happened since an earlier look of the same guest, as events: faults, folds, copies on write, ...
+
+        The command keeps the last 16 looks at a guest.
+        """
+        if self._call is None or self.number is None or before.number is None:
+            raise ValueError("expected two views of looks, and one is of a tour's checkpoint, which is not kept")
+        return Changes(self._call("diff", before=before.number, after=self.number), self.process, self.layout)
 
     def newest(self) -> dict[int, int]:
         """By CPU, the number of its last record."""

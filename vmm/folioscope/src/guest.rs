@@ -2,6 +2,7 @@
 
 mod again;
 mod checkpoint;
+mod kept;
 mod rest;
 mod whole;
 
@@ -53,6 +54,8 @@ pub struct Guest {
     voice: Voice,
     /// Where the kernel's structures are, or why that is not known; once it was looked for.
     inside: Option<Result<whole::Found, String>>,
+    /// The last looks.
+    kept: kept::Kept,
 }
 
 /// A word to be in guest memory for the time of one capture.
@@ -114,6 +117,7 @@ impl Guest {
             again: again::Again::default(),
             voice,
             inside: None,
+            kept: kept::Kept::default(),
         };
         guest.contpte = match (
             guest.kernel.contpte(),

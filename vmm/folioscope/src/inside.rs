@@ -4,11 +4,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use join::foreign::Foreign;
-use join::inside::{see, Inside, Seen, Unseen};
-use serde_json::json;
+use join::frames::frames;
+use join::inside::{is_whole, see, Inside, Seen, Unseen};
+use join::kernel_map::kernel_map;
+use join::Moment;
+use serde_json::{json, Value};
 use snapshot::{read_core, Memory, Snapshot};
+use verdict::frames::Frames;
+use verdict::kernel_map::KernelMap;
 
-use crate::source::{ask, is_ours, only_socket};
+use crate::source::{ask, is_ours, only_socket, only_this};
 use crate::Error;
 
 /// Whose structures, and how to print them.
@@ -38,18 +43,21 @@ pub enum ListingFormat {
     Json,
 }
 
+/// Where the kernel's structures are read.
+enum Source {
+    /// In a copy.
+    Kept(Box<Snapshot>),
+    /// In a QEMU of somebody else's, stopped for it.
+    Theirs(Box<Foreign>),
+}
+
 impl InsideOptions {
     /// The guest at `socket`, and no other.
     ///
     /// # Errors
     /// Where another one, or a core, is named as well.
     pub fn attach(&mut self, socket: PathBuf) -> Result<(), Error> {
-        if self.core.is_some() || self.guest.replace(socket).is_some() {
-            return Err(Error::Input(
-                "expected one guest and found two: leave out --guest and the saved snapshot behind attach".into(),
-            ));
-        }
-        Ok(())
+        only_this(socket, &mut self.guest, self.core.as_deref())
     }
 
     /// The tasks, and what there is of a process; with the memory that its tables are in.
@@ -62,49 +70,154 @@ impl InsideOptions {
             let whole = is_whole(&snapshot.memory);
             return in_snapshot(snapshot, pid).map_err(|why| match whole {
                 true => why,
-                false => Error::Input(format!(
-                    "{} holds the tables of the processes that it was taken of, and not the kernel's other structures: save it with --full",
-                    core.display()
-                )),
+                false => not_whole(core),
             });
         }
-        let socket = match &self.guest {
-            Some(socket) => socket.clone(),
-            None => only_socket(&self.out)?,
-        };
-        if !is_ours(&socket) {
-            return Ok(Foreign::new(&socket, None)?.see(pid)?);
+        match self.source(&json!({"pid": pid}))? {
+            Source::Kept(snapshot) => in_snapshot(*snapshot, pid),
+            Source::Theirs(mut guest) => Ok(guest.see(pid)?),
         }
-        // As with a capture: the file needs no name once it is mapped.
-        let core = socket.with_file_name(format!("structures-{}.core", std::process::id()));
-        let taken = take(&socket, &core, pid);
-        let snapshot = taken.and_then(|()| Ok(read_core(&core)?));
-        let _ = std::fs::remove_file(&core);
-        in_snapshot(snapshot?, pid)
+    }
+
+    /// The pages with these page frame numbers, and who maps them.
+    ///
+    /// # Errors
+    /// No guest, several, one that cannot be looked into; a snapshot that does not hold so much.
+    pub fn frames(&self, pfns: &[u64]) -> Result<Frames, Error> {
+        let snapshot = match self.source(&json!({"pfns": pfns}))? {
+            Source::Kept(snapshot) => snapshot,
+            Source::Theirs(mut guest) => return Ok(guest.frames(pfns)?),
+        };
+        let Snapshot { cpus, memory, .. } = &*snapshot;
+        let inside = Inside::find(memory, cpus).map_err(|why| not_read(&why.to_string()))?;
+        frames(&inside, memory, cpus, pfns).map_err(|unseen| unseen_by(&unseen))
+    }
+
+    /// By what sizes the kernel's own half is mapped.
+    ///
+    /// # Errors
+    /// No guest, several, one that cannot be looked into; a snapshot that does not hold so much.
+    pub fn kernel_map(&self) -> Result<KernelMap, Error> {
+        let snapshot = match self.source(&json!({"kernel": true}))? {
+            Source::Kept(snapshot) => snapshot,
+            Source::Theirs(mut guest) => return Ok(guest.kernel_map()?),
+        };
+        let Snapshot { cpus, memory, .. } = &*snapshot;
+        let inside = Inside::find(memory, cpus).map_err(|why| not_read(&why.to_string()))?;
+        Ok(kernel_map(&inside, memory, cpus).0)
+    }
+
+    /// The core, which has to be whole, or what `wanted` asks a guest of ours for; a guest of others' is asked by whoever
+    /// calls.
+    fn source(&self, wanted: &Value) -> Result<Source, Error> {
+        if let Some(core) = &self.core {
+            return whole(core).map(Box::new).map(Source::Kept);
+        }
+        let socket = self.socket()?;
+        match is_ours(&socket) {
+            true => take(&socket, wanted).map(Box::new).map(Source::Kept),
+            false => Ok(Source::Theirs(Box::new(Foreign::new(&socket, None)?))),
+        }
+    }
+
+    /// The guest's.
+    ///
+    /// # Errors
+    /// Where there is none, or several.
+    pub fn socket(&self) -> Result<PathBuf, Error> {
+        match &self.guest {
+            Some(socket) => Ok(socket.clone()),
+            None => only_socket(&self.out),
+        }
     }
 }
 
-fn take(socket: &Path, core: &Path, pid: Option<u32>) -> Result<(), Error> {
-    let path = std::path::absolute(core);
+/// A live guest that is looked at again and again.
+#[derive(Debug)]
+pub enum Watched {
+    /// Held by `folioscope boot`: its socket, and where its kernel's structures are, once that was found.
+    Ours(PathBuf, Option<Box<Inside>>),
+    /// In somebody else's QEMU.
+    Theirs(Box<Foreign>),
+}
+
+impl Watched {
+    /// The one that the options name.
+    ///
+    /// # Errors
+    /// No guest, several, one that cannot be looked into.
+    pub fn new(options: &InsideOptions) -> Result<Self, Error> {
+        let socket = options.socket()?;
+        Ok(match is_ours(&socket) {
+            true => Self::Ours(socket, None),
+            false => Self::Theirs(Box::new(Foreign::new(&socket, None)?)),
+        })
+    }
+
+    /// A process at this moment.
+    ///
+    /// # Errors
+    /// Where the guest or the process is not there any more, or cannot be looked into.
+    pub fn look(&mut self, pid: u32) -> Result<Moment, Error> {
+        let (seen, memory) = match self {
+            Self::Theirs(guest) => guest.see(Some(pid))?,
+            Self::Ours(socket, found) => {
+                let Snapshot { cpus, memory, .. } = take(socket, &json!({"pid": pid}))?;
+                let inside = match found {
+                    Some(inside) => inside,
+                    None => {
+                        let inside = Inside::find(&memory, &cpus);
+                        found.insert(Box::new(inside.map_err(|why| not_read(&why.to_string()))?))
+                    }
+                };
+                let seen = see(inside, inside.view(&memory), &cpus, Some(pid));
+                (seen.map_err(|unseen| unseen_by(&unseen))?, memory)
+            }
+        };
+        let space = seen
+            .space
+            .ok_or_else(|| Error::Input(format!("process {pid} was not read")))?;
+        Ok(Moment::new(space, memory))
+    }
+}
+
+/// What the holder of a guest has read for us, as a snapshot.
+fn take(socket: &Path, wanted: &Value) -> Result<Snapshot, Error> {
+    let core = socket.with_file_name(format!("structures-{}.core", std::process::id()));
+    let path = std::path::absolute(&core);
     let path = path.map_err(Error::io(format!(
         "find the absolute path of {}",
         core.display()
     )))?;
-    ask(socket, "structures", &json!({"path": path, "pid": pid})).map(drop)
+    let mut params = wanted.clone();
+    params["path"] = json!(path);
+    let taken = ask(socket, "structures", &params);
+    let snapshot = taken.and_then(|_| Ok(read_core(&core)?));
+    // As with a capture: the file needs no name once it is mapped.
+    let _ = std::fs::remove_file(&core);
+    snapshot
 }
 
-/// Whether all RAM is there.
-fn is_whole(memory: &Memory) -> bool {
-    let regions = memory.regions().iter();
-    let held: u64 = regions.map(|region| region.range().bytes).sum();
-    let ram: u64 = memory.ram().iter().map(|range| range.bytes).sum();
-    held == ram
+/// A core of all RAM.
+fn whole(core: &Path) -> Result<Snapshot, Error> {
+    let snapshot = read_core(core)?;
+    match is_whole(&snapshot.memory) {
+        true => Ok(snapshot),
+        false => Err(not_whole(core)),
+    }
+}
+
+fn not_whole(core: &Path) -> Error {
+    Error::Input(format!(
+        "{} holds the tables of the processes that it was taken of, and not the kernel's other structures: save it with --full",
+        core.display()
+    ))
 }
 
 fn in_snapshot(snapshot: Snapshot, pid: Option<u32>) -> Result<(Seen, Memory), Error> {
     let Snapshot { cpus, memory, .. } = snapshot;
     let inside = Inside::find(&memory, &cpus).map_err(|why| not_read(&why.to_string()))?;
-    let seen = see(&inside.kernel, inside.view(&memory), &cpus, pid);
+    let seen = see(&inside, inside.view(&memory), &cpus, pid);
     Ok((seen.map_err(|unseen| unseen_by(&unseen))?, memory))
 }
 

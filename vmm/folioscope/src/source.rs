@@ -57,18 +57,27 @@ pub struct Source {
     pub kind: &'static str,
 }
 
+/// Makes `socket` the guest that is looked at, where neither another nor a core is named.
+pub(crate) fn only_this(
+    socket: PathBuf,
+    guest: &mut Option<PathBuf>,
+    core: Option<&Path>,
+) -> Result<(), Error> {
+    if core.is_some() || guest.replace(socket).is_some() {
+        return Err(Error::Input(
+            "expected one guest and found two: leave out --guest and the saved snapshot behind attach".into(),
+        ));
+    }
+    Ok(())
+}
+
 impl SourceOptions {
     /// The guest at `socket`, and no other.
     ///
     /// # Errors
     /// Where another one, or a saved snapshot, is named as well.
     pub fn attach(&mut self, socket: PathBuf) -> Result<(), Error> {
-        if self.core.is_some() || self.guest.replace(socket).is_some() {
-            return Err(Error::Input(
-                "expected one guest and found two: leave out --guest and the saved snapshot behind attach".into(),
-            ));
-        }
-        Ok(())
+        only_this(socket, &mut self.guest, self.core.as_deref())
     }
 
     /// Reads the core, or has the live guest's holder take one.
@@ -77,8 +86,12 @@ impl SourceOptions {
     /// A core that is damaged, no guest, several, or one that cannot be captured.
     pub fn open(&self, need: Need) -> Result<Source, Error> {
         if let Some(core) = &self.core {
+            let mut snapshot = read_core(core)?;
+            if need != Need::Kernel {
+                join::complete(&mut snapshot);
+            }
             return Ok(Source {
-                snapshot: read_core(core)?,
+                snapshot,
                 kind: "snapshot",
             });
         }
@@ -100,6 +113,21 @@ impl SourceOptions {
             _ => "tcg",
         };
         Ok(Source { snapshot, kind })
+    }
+
+    /// The socket of the guest, where `folioscope boot` holds it.
+    ///
+    /// # Errors
+    /// Where there are several guests.
+    pub fn holder(&self) -> Result<Option<PathBuf>, Error> {
+        if self.core.is_some() {
+            return Ok(None);
+        }
+        let socket = match &self.guest {
+            Some(socket) => socket.clone(),
+            None => only_socket(&self.out)?,
+        };
+        Ok(is_ours(&socket).then_some(socket))
     }
 
     fn foreign(&self, socket: &Path, need: Need) -> Result<Source, Error> {

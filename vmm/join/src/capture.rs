@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use snapshot::{Cpu, Memory, RangeSet, Recording, Region, Snapshot};
 use stage1::{Half, PhysMemory, Regime, Visitor};
+use verdict::NotKnown;
 
 use crate::inside::Inside;
 use crate::kernel::rodata_full;
@@ -107,33 +108,40 @@ pub fn pages_seen<M: PhysMemory + ?Sized>(
     cpus: &[Cpu],
     seen: &Seen<'_>,
     extent: Extent,
-) -> (RangeSet, Result<Gathered, String>) {
-    let mut all = pages(memory, cpus, Some(seen.root), seen.facts, extent);
-    for companion in seen.companions {
-        extend(&mut all, &user_pages(memory, &companion.cpu));
+) -> (RangeSet, Result<Gathered, NotKnown>) {
+    let mut all = pages(memory, cpus, None, seen.facts, extent);
+    let companions = seen.companions.iter().map(|companion| &companion.cpu);
+    let processes = || std::iter::once(seen.root).chain(companions.clone());
+    let recording = Recording::new(memory);
+    let inside = seen
+        .structures
+        .map_err(|why| NotKnown::from(why.to_owned()));
+    let lower = |cpu: &Cpu| Regime::new(&cpu.system, Half::Lower).ok();
+    let halves: Vec<Regime> = processes().filter_map(lower).collect();
+    let gathered = inside.and_then(|inside| gather(inside, &recording, cpus, &halves));
+    extend(&mut all, &recording.into_ranges());
+    // What was gathered has walked the tables of all that it knows.
+    let known = |cpu: &&Cpu| {
+        let table = Regime::new(&cpu.system, Half::Lower).map(|lower| lower.root.0);
+        let gathered = gathered.as_ref().ok();
+        table.is_ok_and(|table| gathered.is_some_and(|it| it.space(table).is_some()))
+    };
+    for cpu in processes().filter(|cpu| !known(cpu)) {
+        extend(&mut all, &user_pages(memory, cpu));
     }
-    let gathered = seen.structures.map_err(str::to_owned).and_then(|inside| {
-        let recording = Recording::new(memory);
-        let processes = std::iter::once(seen.root).chain(seen.companions.iter().map(|it| &it.cpu));
-        let gathered = gather(inside, &recording, cpus, processes);
-        extend(&mut all, &recording.into_ranges());
-        gathered
-    });
     (all, gathered)
 }
 
-/// What is asked of the kernel's structures for the processes that these CPUs ran.
+/// What is asked of the kernel's structures for the processes whose halves these are.
 ///
 /// # Errors
 /// Why nothing is known of them.
-pub fn gather<'c, M: PhysMemory + ?Sized>(
+pub fn gather<M: PhysMemory + ?Sized>(
     inside: &Inside,
     memory: &M,
     cpus: &[Cpu],
-    processes: impl Iterator<Item = &'c Cpu>,
-) -> Result<Gathered, String> {
-    let halves = processes.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
-    let halves: Vec<Regime> = halves.collect();
+    halves: &[Regime],
+) -> Result<Gathered, NotKnown> {
     let tables: Vec<u64> = halves.iter().map(|half| half.root.0).collect();
     let lower = halves.first().ok_or("no process showed its tables")?;
     Gathered::gather(inside, memory, cpus, (lower, &tables))

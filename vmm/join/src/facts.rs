@@ -12,6 +12,9 @@ use crate::kernel::vectors;
 pub struct Facts {
     /// `anon_order_rings`, as it runs.
     pub order_rings: Option<u64>,
+    /// `anon_order_recording`, as it runs.
+    #[serde(default)]
+    pub order_recording: Option<u64>,
     /// `__per_cpu_offset`, as it runs.
     pub per_cpu_offset: Option<u64>,
     /// Whether the kernel folds at all (`CONFIG_ARM64_CONTPTE`).
@@ -49,6 +52,7 @@ impl Facts {
         let runs = |name| Some(symbols.address(name)?.wrapping_add(slide?));
         Self {
             order_rings: runs("anon_order_rings"),
+            order_recording: runs("anon_order_recording"),
             per_cpu_offset: runs("__per_cpu_offset"),
             contpte: Some(symbols.has_contpte()),
             image: runs("_text").zip(runs("_end")),
@@ -71,6 +75,11 @@ impl Facts {
             .unwrap_or_default()
     }
 
+    /// Whether a snapshot keeps any.
+    pub(crate) fn are_kept(notes: &Notes) -> bool {
+        notes.extra.contains_key(FACTS)
+    }
+
     /// Keeps them.
     pub fn keep(self, notes: &mut Notes) {
         notes
@@ -81,6 +90,7 @@ impl Facts {
     pub(crate) fn rings(self) -> Option<RingAddresses> {
         Some(RingAddresses {
             rings: self.order_rings?,
+            recording: self.order_recording,
             per_cpu_offset: self.per_cpu_offset?,
         })
     }

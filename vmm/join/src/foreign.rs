@@ -11,17 +11,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use linux::symbols::Symbols;
-use machine::qemu::attach::{Attached, Found};
+use machine::qemu::attach::{Attached, FileMemory, Found};
 use snapshot::{Cpu, Memory, Notes, Process, Snapshot};
 use stage1::{Half, Regime};
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, View};
+use verdict::frames::Frames;
+use verdict::kernel_map::KernelMap;
 
+use crate::capture::walk_all;
+use crate::frames::frames;
 use crate::inside::{see, Inside, Seen, Unseen, Whole};
-use crate::unattended::{processes, Stops};
-use crate::{
-    gather, kernel_half, pages, user_pages, Capture, Error, Extent, Facts, Gathered, Work,
-};
+use crate::kernel_map::kernel_map;
+use crate::unattended::{lower_with, processes, table_of, Stops};
+use crate::{gather, kernel_half, pages, Capture, Error, Extent, Facts, Gathered, Work};
 
 /// How often the guest is stopped to read its tasks.
 const LOOKS: u32 = 100;
@@ -95,11 +98,56 @@ impl Foreign {
     /// # Errors
     /// Where QEMU fails us, the kernel's structures are not to be had, or there is no such process.
     pub fn see(&mut self, pid: Option<u32>) -> Result<(Seen, Memory), Error> {
+        self.ask(|inside, view, cpus| {
+            let seen = see(inside, view, cpus, pid)?;
+            seen.space.iter().for_each(|space| space.touch(view.memory));
+            let locked = seen.is_locked();
+            Ok((seen, locked.then_some("somebody held its mmap_lock")))
+        })
+    }
+
+    /// The pages with these page frame numbers, and who maps them.
+    ///
+    /// # Errors
+    /// Where QEMU fails us, or the kernel's structures are not to be had.
+    pub fn frames(&mut self, pfns: &[u64]) -> Result<Frames, Error> {
+        let found = self.ask(|inside, view, cpus| {
+            let found = frames(inside, view.memory, cpus, pfns)?;
+            Ok((found, None))
+        });
+        found.map(|(found, _)| found)
+    }
+
+    /// By what sizes the kernel's own half is mapped.
+    ///
+    /// # Errors
+    /// Where QEMU fails us, or the kernel's structures are not to be had.
+    pub fn kernel_map(&mut self) -> Result<KernelMap, Error> {
+        let mut left = LOOKS;
+        let found = self.ask(|inside, view, cpus| {
+            left -= 1;
+            let (found, later) = kernel_map(inside, view.memory, cpus);
+            // Without the areas, if need be.
+            Ok((found, later.filter(|_| left > 0)))
+        });
+        found.map(|(found, _)| found)
+    }
+
+    /// Asks something of the kernel's structures at one instant, and at another where the answer says why that may be
+    /// better; with the memory that was read for it.
+    fn ask<T>(
+        &mut self,
+        mut ask: impl FnMut(
+            &Inside,
+            View<'_, FileMemory>,
+            &[Cpu],
+        ) -> Result<(T, Option<&'static str>), Unseen>,
+    ) -> Result<(T, Memory), Error> {
         let mut why = String::new();
         for _ in 0..LOOKS {
             self.instant()?;
-            let kernel = match &self.inside {
-                Some(Ok(inside)) => &inside.kernel,
+            let inside = match &self.inside {
+                Some(Ok(inside)) => inside,
                 Some(Err(never)) => return Err(not_read(never)),
                 None => {
                     "every CPU was in user mode, where VBAR_EL1 may be the trampoline's"
@@ -109,19 +157,13 @@ impl Foreign {
             };
             let look = self.attached.look().map_err(refused)?;
             let upper = kernel_half(&look.cpus);
-            let seen = upper.as_ref().map(|upper| {
-                let memory = look.memory();
-                let seen = see(kernel, View { memory, upper }, &look.cpus, pid)?;
-                seen.space.iter().for_each(|space| space.touch(memory));
-                Ok(seen)
-            });
+            let memory = look.memory();
+            let upper = upper.as_ref();
+            let seen = upper.map(|upper| ask(inside, View { memory, upper }, &look.cpus));
             let (_, memory, _) = look.end().map_err(refused)?;
             match seen {
-                // Somebody is just changing its VMAs.
-                Some(Ok(seen)) if seen.is_locked() && self.attached.ran() => {
-                    "somebody held its mmap_lock".clone_into(&mut why);
-                }
-                Some(Ok(seen)) => {
+                Some(Ok((_, Some(later)))) if self.attached.ran() => later.clone_into(&mut why),
+                Some(Ok((seen, _))) => {
                     let memory = memory.into_memory();
                     let memory = memory.map_err(|error| Error::Input(error.to_string()))?;
                     return Ok((seen, memory));
@@ -184,7 +226,7 @@ impl Foreign {
         let info = match (kernel, &upper) {
             (Ok(kernel), Some(upper)) => {
                 let view = View { memory, upper };
-                known::name(kernel, view, &look.cpus, &mut processes);
+                known::complete(kernel, view, &look.cpus, &mut processes);
                 VmCoreInfo::read(kernel, view).map_err(|error| error.to_string())
             }
             (Err(why), _) => Err(why),
@@ -213,23 +255,32 @@ impl Foreign {
         let extent = Extent { kernel: true };
         let _ = pages(memory, &look.cpus, None, facts, extent);
         let mut processes = processes(&look.cpus, &[]);
-        for process in &processes {
-            let cpu = process.cpu.and_then(|index| look.cpus.get(index));
-            let _ = cpu.map(|cpu| user_pages(memory, cpu));
-        }
         let upper = kernel_half(&look.cpus);
         if let (Some(kernel), Some(upper)) = (kernel, &upper) {
-            known::name(kernel, View { memory, upper }, &look.cpus, &mut processes);
+            let view = View { memory, upper };
+            known::complete(kernel, view, &look.cpus, &mut processes);
         }
-        let gathered = match &self.inside {
-            Some(Ok(inside)) => {
-                let cpus = processes.iter().filter_map(|process| process.cpu);
-                let cpus = cpus.filter_map(|index| look.cpus.get(index));
-                gather(inside, memory, &look.cpus, cpus)
+        let half = |process: &Process| match table_of(process) {
+            Some(table) => lower_with(&look.cpus, table),
+            None => {
+                let cpu = process.cpu.and_then(|index| look.cpus.get(index))?;
+                Regime::new(&cpu.system, Half::Lower).ok()
             }
-            Some(Err(why)) => Err(why.clone()),
+        };
+        let halves: Vec<Regime> = processes.iter().filter_map(half).collect();
+        let gathered = match &self.inside {
+            Some(Ok(inside)) => gather(inside, memory, &look.cpus, &halves),
+            Some(Err(why)) => Err(why.clone().into()),
             None => Err(UNSEEN.into()),
         };
+        // What was gathered has walked the tables of all that it knows.
+        let walked = |half: &&Regime| {
+            let gathered = gathered.as_ref().ok();
+            gathered.is_some_and(|it| it.space(half.root.0).is_some())
+        };
+        for half in halves.iter().filter(|half| !walked(half)) {
+            walk_all(memory, half);
+        }
         let work = Work::of(memory, &look.cpus, look.ran_ns.clone());
         let (cpus, memory, stopped) = look.end().map_err(refused)?;
         self.stops = (self.stops.0 + 1, self.stops.1.max(stopped));

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use snapshot::Cpu;
-use stage1::{Descriptor, Half, Kind, PhysMemory, Regime, Table, Visitor};
-use structures::pages::Pages;
-use structures::tasks;
+use snapshot::{Cpu, Snapshot};
+use stage1::{Descriptor, Kind, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
+use structures::pages::{Layout, Pages};
+use structures::{tasks, View};
 use verdict::frames::{Frame, Frames, Mapped};
 use verdict::listing::LISTING_VERSION;
 use verdict::Hex;
 
-use crate::inside::{Inside, Unseen};
+use crate::inside::{lower_half, Inside, Unseen, NO_LOWER_HALF};
+use crate::{kernel_half, Gathered};
 
 /// The pages with these page frame numbers.
 ///
@@ -25,6 +26,61 @@ pub fn frames<M: PhysMemory + ?Sized>(
 ) -> Result<Frames, Unseen> {
     let view = inside.view(memory);
     let (layout, _) = inside.layouts.as_ref().map_err(Clone::clone)?;
+    let mut owners: Vec<Owner> = Vec::new();
+    for task in tasks::processes(&inside.kernel, view)? {
+        let Some(table) = task.table else { continue };
+        // Processes that share an address space share its tables.
+        if owners.iter().all(|owner| owner.table != table.0) {
+            owners.push(Owner {
+                pid: task.tgid,
+                name: task.name,
+                table: table.0,
+            });
+        }
+    }
+    let mut found = found(layout, view, lower_half(cpus), &owners, pfns);
+    let info = inside.vmcoreinfo(memory).ok();
+    found.kernel = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
+    Ok(found)
+}
+
+/// The same of a snapshot of a process at its checkpoint, which has the pages that the process maps; `lower` is its half.
+///
+/// # Errors
+/// Where it does not hold the kernel's structures.
+pub fn frames_kept(snapshot: &Snapshot, lower: &Regime, pfns: &[u64]) -> Result<Frames, String> {
+    let gathered = Gathered::of(snapshot).map_err(|not_known| not_known.why.to_string())?;
+    let upper = kernel_half(&snapshot.cpus);
+    let upper = upper.ok_or("no CPU showed the kernel's tables")?;
+    let spaces = gathered.spaces.iter().map(|space| Owner {
+        pid: space.pid,
+        name: space.name.clone(),
+        table: space.table,
+    });
+    let owners: Vec<Owner> = spaces.collect();
+    let view = View {
+        memory: &snapshot.memory,
+        upper: &upper,
+    };
+    let mut found = found(&gathered.layout(), view, Some(*lower), &owners, pfns);
+    found.kernel = Some(snapshot.notes.kernel_release.clone());
+    Ok(found)
+}
+
+/// A process, and its first table.
+struct Owner {
+    pid: u32,
+    name: String,
+    table: u64,
+}
+
+fn found<M: PhysMemory + ?Sized>(
+    layout: &Layout,
+    view: View<'_, M>,
+    lower: Option<Regime>,
+    tasks: &[Owner],
+    pfns: &[u64],
+) -> Frames {
     let pages = Pages::new(layout, view);
     let names = |flags| layout.names_of(flags).into_iter().map(str::to_owned);
     let mut found: BTreeMap<u64, Frame> = BTreeMap::new();
@@ -44,54 +100,40 @@ pub fn frames<M: PhysMemory + ?Sized>(
         });
     }
     let mut notes = Vec::new();
-    let regimes = cpus.iter();
-    let mut regimes = regimes.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
-    let lower = regimes.find(|regime| !regime.epd);
-    let mut tables = Vec::new();
-    for task in tasks::processes(&inside.kernel, view)? {
-        let (Some(lower), Some(table)) = (lower, task.table) else {
-            continue;
-        };
-        // Processes that share an address space share its tables.
-        if tables.contains(&table) {
-            continue;
-        }
-        tables.push(table);
+    for task in tasks {
+        let Some(lower) = lower else { break };
         let mut regime = lower;
-        regime.root = table;
+        regime.root = PhysicalAddress(task.table);
         let mut owners = Owners {
             regime: &regime,
-            task: &task,
+            task,
             found: &mut found,
             problems: 0,
         };
-        stage1::walk(memory, &regime, regime.first, regime.last, &mut owners);
+        stage1::walk(view.memory, &regime, regime.first, regime.last, &mut owners);
         if owners.problems > 0 {
             notes.push(format!(
                 "{} tables of process {} ({}) could not be walked: what they map is not known",
-                owners.problems, task.tgid, task.name
+                owners.problems, task.pid, task.name
             ));
         }
     }
     if lower.is_none() {
-        notes.push(
-            "no CPU shows how the lower half is translated, so who maps them is not known".into(),
-        );
+        notes.push(format!("{NO_LOWER_HALF}, so who maps them is not known"));
     }
-    let info = inside.vmcoreinfo(memory).ok();
-    Ok(Frames {
+    Frames {
         schema_version: LISTING_VERSION,
-        kernel: info.and_then(|info| info.value("OSRELEASE").map(str::to_owned)),
-        page_size: inside.upper.granule.bytes(),
+        kernel: None,
+        page_size: view.upper.granule.bytes(),
         pages: found.into_values().collect(),
         notes,
-    })
+    }
 }
 
 /// Looks for the pages in the tables of one process.
 struct Owners<'o> {
     regime: &'o Regime,
-    task: &'o tasks::Process,
+    task: &'o Owner,
     found: &'o mut BTreeMap<u64, Frame>,
     problems: u64,
 }
@@ -110,7 +152,7 @@ impl<'m> Visitor<'m> for Owners<'_> {
             let va = table.va_of(index, self.regime).0;
             for (pfn, frame) in self.found.range_mut(first..first.saturating_add(pages)) {
                 frame.mapped.push(Mapped {
-                    pid: self.task.tgid,
+                    pid: self.task.pid,
                     name: self.task.name.clone(),
                     va: Hex(va + (pfn - first) * page),
                     level: table.level.number(),

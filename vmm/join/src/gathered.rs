@@ -1,5 +1,9 @@
 //! The kernel's own structures at one instant: what a copy has to hold of them, and what a snapshot keeps to read them by.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
+use linux::counted::{Counted, Known, NotRead, Queues};
 use linux::folio::{NoPage, Page};
 use linux::pte::Pte;
 use linux::release::Release;
@@ -8,8 +12,11 @@ use snapshot::{Cpu, Memory, Notes, Snapshot};
 use stage1::{Descend, Level, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
 use structures::pages::{self, Pages};
 use structures::spaces::Space;
+use structures::StructureError;
 use structures::View;
-use verdict::{judge_counts, Everyone, Folios, ProcessVerdict, Structures};
+use verdict::{
+    judge_counted, judge_counts, Everyone, Folios, NotKnown, ProcessVerdict, Structures,
+};
 
 use crate::inside::Inside;
 use crate::kernel_half;
@@ -18,12 +25,18 @@ use crate::kernel_half;
 const NO_KERNEL: &str =
     "no CPU showed the kernel's tables when the guest was stopped (with KPTI a CPU in user mode does not)";
 
-/// What was read at one instant, or why it was not.
+/// What was read at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gathered {
     layout: pages::Layout,
     /// All address spaces.
     pub spaces: Vec<Space>,
+    /// What the kernel counts of all memory; an earlier version did not ask.
+    #[serde(default)]
+    counted: Option<Counted>,
+    /// Free pages that CPUs keep for themselves.
+    #[serde(skip)]
+    kept: Vec<Range<u64>>,
 }
 
 /// The notes' key.
@@ -40,28 +53,39 @@ impl Gathered {
         memory: &M,
         cpus: &[Cpu],
         (lower, tables): (&Regime, &[u64]),
-    ) -> Result<Gathered, String> {
-        let (layout, spaces) = inside.layouts.as_ref().map_err(ToString::to_string)?;
+    ) -> Result<Gathered, NotKnown> {
+        let (layout, spaces) = inside.layouts.as_ref().map_err(not_known)?;
         let upper = kernel_half(cpus).ok_or(NO_KERNEL)?;
         let upper = &upper;
         let view = View { memory, upper };
-        let spaces = spaces
+        let mut spaces = spaces
             .spaces(view, tables)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| not_known(&error))?;
         let mut mapped = Mapped {
             regime: *lower,
             runs: Vec::new(),
+            tables: Vec::new(),
         };
-        for space in &spaces {
+        let pages = Pages::new(layout, view);
+        for space in &mut spaces {
             mapped.regime.root = PhysicalAddress(space.table);
             let (regime, keep) = (mapped.regime, mapped.runs.len());
+            mapped.tables.clear();
             stage1::walk(memory, &regime, regime.first, regime.last, &mut mapped);
             if !tables.contains(&space.table) {
                 mapped.runs.truncate(keep);
+                continue;
+            }
+            let size = regime.granule.bytes();
+            for table in &mapped.tables {
+                match pages.table_is_locked(table / size) {
+                    Some(locked) => space.table_locked |= locked,
+                    // Whether they belong to the entries that were seen is not known.
+                    None => (space.rss, space.tables_bytes, space.hugetlb) = (None, None, None),
+                }
             }
         }
         mapped.runs.sort_unstable();
-        let pages = Pages::new(layout, view);
         let mut next = 0;
         for (first, count) in mapped.runs {
             let end = first + count;
@@ -70,6 +94,8 @@ impl Gathered {
         Ok(Gathered {
             layout: layout.clone(),
             spaces,
+            counted: Some(inside.counted.read(view, &pages)),
+            kept: Vec::new(),
         })
     }
 
@@ -77,16 +103,22 @@ impl Gathered {
     ///
     /// # Errors
     /// Why it was not read.
-    pub fn of(snapshot: &Snapshot) -> Result<Gathered, String> {
+    pub fn of(snapshot: &Snapshot) -> Result<Gathered, NotKnown> {
         let kept = snapshot.notes.extra.get(GATHERED);
         let kept = kept.ok_or("the snapshot does not hold the kernel's structures")?;
-        let kept: Result<Gathered, String> =
-            serde_json::from_value(kept.clone()).map_err(|error| error.to_string())?;
-        kept
+        let kept: Result<Result<Gathered, NotKnown>, _> = serde_json::from_value(kept.clone());
+        let mut kept = kept.map_err(|error| NotKnown::from(error.to_string()))??;
+        kept.kept = kept.counted.as_ref().map_or(Vec::new(), Counted::kept);
+        Ok(kept)
+    }
+
+    /// Whether a snapshot keeps one, or why there is none.
+    pub(crate) fn is_kept(notes: &Notes) -> bool {
+        notes.extra.contains_key(GATHERED)
     }
 
     /// Keeps it, or why there is nothing.
-    pub fn keep(gathered: &Result<Gathered, String>, notes: &mut Notes) {
+    pub fn keep(gathered: &Result<Gathered, NotKnown>, notes: &mut Notes) {
         let value = serde_json::to_value(gathered).unwrap_or_default();
         notes.extra.insert(GATHERED.into(), value);
     }
@@ -97,26 +129,58 @@ impl Gathered {
         self.spaces.iter().map(|space| space.table).collect()
     }
 
-    /// What is known of the process with this first table.
-    fn structures<'g>(&'g self, folios: &'g dyn Folios, table: u64) -> Structures<'g> {
-        let space = self.spaces.iter().find(|space| space.table == table);
-        Structures {
-            folios,
-            numbering: space.and_then(|space| space.numbering.as_deref()),
-            rss: space.and_then(|space| space.rss),
-        }
+    /// What the kernel's pages look like.
+    pub(crate) fn layout(&self) -> pages::Layout {
+        self.layout.clone()
+    }
+
+    /// The address space with this first table.
+    pub(crate) fn space(&self, table: u64) -> Option<&Space> {
+        self.spaces.iter().find(|space| space.table == table)
     }
 }
 
+/// Whether another instant may show more of the kernel's structures than this one: they, or an address space of which
+/// the first table is one of `tables`, were just being changed.
+pub(crate) fn later(gathered: &Result<Gathered, NotKnown>, tables: &[u64]) -> bool {
+    match gathered {
+        Ok(gathered) => {
+            let mut spaces = gathered.spaces.iter();
+            let counted = gathered.counted.as_ref();
+            let changing = |space: &Space| space.lock.is_held() || space.table_locked;
+            spaces.any(|space| changing(space) && tables.contains(&space.table))
+                || counted.is_some_and(Counted::later)
+        }
+        Err(not_known) => not_known.later,
+    }
+}
+
+fn not_known(error: &StructureError) -> NotKnown {
+    NotKnown {
+        why: error.to_string().into(),
+        later: error.may_pass(),
+    }
+}
+
+/// A process that no task has: it is ending, or the list of tasks is not what it was.
+static NO_TASK: NotKnown = NotKnown {
+    why: std::borrow::Cow::Borrowed("no task of the kernel's has its first table"),
+    later: true,
+};
+
 /// The pages of a snapshot, or why they are not known.
-pub(crate) fn folios<'g>(
-    memory: &'g Memory,
+pub(crate) fn folios<'g, M: PhysMemory + ?Sized>(
+    memory: &'g M,
     upper: Option<&'g Regime>,
-    gathered: &'g Result<Gathered, String>,
-) -> Result<Read<'g, Memory>, String> {
+    gathered: &'g Result<Gathered, NotKnown>,
+) -> Result<Read<'g, M>, NotKnown> {
     let gathered = gathered.as_ref().map_err(Clone::clone)?;
     let upper = upper.ok_or(NO_KERNEL)?;
-    Ok(Read(Pages::new(&gathered.layout, View { memory, upper })))
+    let queues = gathered.counted.as_ref().map(|counted| &counted.queues);
+    Ok(Read {
+        pages: Pages::new(&gathered.layout, View { memory, upper }),
+        taken_off: taken_off(queues),
+    })
 }
 
 /// Asks something of the pages of a snapshot, where they are known.
@@ -128,22 +192,36 @@ pub fn with_folios<T>(snapshot: &Snapshot, ask: impl FnOnce(Option<&dyn Folios>)
 }
 
 /// What is known of the process whose half this is, or why nothing is.
-pub(crate) fn structures<'g>(
-    gathered: &'g Result<Gathered, String>,
-    folios: &'g Result<Read<'g, Memory>, String>,
+pub(crate) fn structures<'g, M: PhysMemory + ?Sized + std::fmt::Debug>(
+    gathered: &'g Result<Gathered, NotKnown>,
+    folios: &'g Result<Read<'_, M>, NotKnown>,
     regime: &Regime,
-) -> Result<Structures<'g>, &'g str> {
-    let folios = folios.as_ref().map_err(String::as_str)?;
-    let gathered = gathered.as_ref().map_err(String::as_str)?;
-    Ok(gathered.structures(folios, regime.root.0))
+) -> Result<Structures<'g>, &'g NotKnown> {
+    let folios = folios.as_ref()?;
+    let space = gathered.as_ref()?.space(regime.root.0).ok_or(&NO_TASK)?;
+    Ok(Structures {
+        folios,
+        numbering: space.numbering.as_deref(),
+        table_locked: space.table_locked,
+        rss: space.rss,
+        tables_bytes: space.tables_bytes,
+        hugetlb: space.hugetlb,
+        kept: &gathered.as_ref()?.kept,
+    })
 }
 
-/// Counts the entries of all address spaces, where those are known.
+/// Why counts above their entries are no error of a guest in which nobody waits for us: a child's address space has its
+/// entries, which are counted, some time before the child is in any list, and whoever makes it may be preempted there.
+const FORKS: &str = "a process may be forking, and its child be in no list yet";
+
+/// Counts the entries of all address spaces, where those are known. `forks`: whether a process may be in the middle of
+/// fork().
 pub(crate) fn count(
     snapshot: &Snapshot,
+    forks: bool,
     regimes: &[Regime],
-    gathered: &Result<Gathered, String>,
-    folios: &Result<Read<'_, Memory>, String>,
+    gathered: &Result<Gathered, NotKnown>,
+    folios: &Result<Read<'_, Memory>, NotKnown>,
     verdicts: &mut [ProcessVerdict],
 ) {
     let release = Release::parse(&snapshot.notes.kernel_release);
@@ -154,39 +232,83 @@ pub(crate) fn count(
         return;
     }
     let tables = gathered.tables();
-    let locked = gathered.spaces.iter().find(|space| space.is_locked);
+    let mut unlisted = regimes.iter().map(|regime| regime.root.0);
+    let unlisted = unlisted.find(|table| gathered.space(*table).is_none());
+    let unlisted = unlisted.map(|_| NO_TASK.why.clone().into_owned());
+    let locked = gathered.spaces.iter().find(|space| space.lock.is_held());
     let incomplete = locked.map(|space| {
         format!(
             "somebody held the mmap_lock of process {} ({}), as a fork does, whose entries are counted before the child is in any list",
             space.pid, space.name
         )
     });
+    let incomplete = incomplete.or(unlisted);
+    let incomplete = incomplete.or(forks.then(|| FORKS.to_owned()));
     let everyone = Everyone {
         tables: &tables,
         incomplete: incomplete.as_deref(),
     };
-    judge_counts(&snapshot.memory, regimes, everyone, folios, verdicts);
+    let mapped = judge_counts(&snapshot.memory, regimes, everyone, folios, verdicts);
+    if let Some(counted) = &gathered.counted {
+        let swapped = counted.swap.iter().flat_map(|swap| &swap.spaces);
+        let known = |mm: &&u64| gathered.spaces.iter().any(|space| space.mm == **mm);
+        let unlisted = swapped.filter(|mm| !known(mm)).count();
+        let unlisted = (unlisted > 0).then(|| {
+            format!("{unlisted} address spaces that may have swap entries are of no task: of a fork under way, or at their end")
+        });
+        let mut counted = Cow::Borrowed(counted);
+        // Under that lock an entry and the count of its slot change one after the other.
+        let in_use = counted.swap.iter().any(|swap| !swap.areas.is_empty());
+        if in_use && gathered.spaces.iter().any(|space| space.table_locked) {
+            counted.to_mut().swap = Err(NotRead {
+                why: "somebody held the lock of a page table".into(),
+                later: true,
+            });
+        }
+        judge_counted(&counted, (&mapped, unlisted.as_deref()), folios, verdicts);
+    }
+}
+
+/// Whether a folio that waits to be split may be on no list: who splits folios takes them off theirs before, later kernels one
+/// by one (`deferred_split_scan()` in mm/huge_memory.c), and where the queues cannot be read nobody knows whether somebody does.
+fn taken_off(queues: Option<&Known<Queues>>) -> bool {
+    !matches!(queues, Some(Ok(queues)) if !queues.is_scanned)
 }
 
 /// The pages of a snapshot.
 #[derive(Debug)]
-pub(crate) struct Read<'g, M: ?Sized>(Pages<'g, M>);
+pub(crate) struct Read<'g, M: ?Sized> {
+    pub(crate) pages: Pages<'g, M>,
+    /// Whether nothing can be said of which folios wait to be split.
+    pub(crate) taken_off: bool,
+}
 
 impl<M: PhysMemory + ?Sized + std::fmt::Debug> Folios for Read<'_, M> {
     fn page(&self, pfn: u64) -> Result<Page, NoPage> {
-        self.0.page(pfn)
+        let mut page = self.pages.page(pfn)?;
+        page.split = page.split.filter(|_| !self.taken_off);
+        Ok(page)
+    }
+
+    fn alike(&self, page: &Page, most: u64) -> u64 {
+        self.pages.alike(page, most)
     }
 }
 
-/// What a table maps: first page frame number, and how many follow.
+/// What a table maps: first page frame number, and how many follow; and the tables themselves.
 struct Mapped {
     regime: Regime,
     runs: Vec<(u64, u64)>,
+    /// The physical addresses of all but the first one, which need not be a page of its own and has no lock of its own.
+    tables: Vec<u64>,
 }
 
 impl<'m> Visitor<'m> for Mapped {
     fn table(&mut self, table: &Table<'m>) -> Descend {
         let regime = &self.regime;
+        if table.address != regime.root {
+            self.tables.push(table.address.0);
+        }
         let size = regime.granule.bytes();
         let pages = regime.entry_size(table.level) / size;
         for &word in table.words {
@@ -209,5 +331,27 @@ impl<'m> Visitor<'m> for Mapped {
             }
         }
         Descend::Into
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::counted::{NotRead, Queues};
+
+    use super::taken_off;
+
+    #[test]
+    fn a_folio_is_on_a_list_while_nobody_splits() {
+        let queues = |is_scanned| Queues {
+            is_scanned,
+            ..Queues::default()
+        };
+        assert!(!taken_off(Some(&Ok(queues(false)))));
+        assert!(taken_off(Some(&Ok(queues(true)))));
+        let not_read = NotRead {
+            why: "queued by list_lru".into(),
+            later: false,
+        };
+        assert!(taken_off(Some(&Err(not_read))) && taken_off(None));
     }
 }

@@ -1,21 +1,24 @@
 //! The kernel's own structures at one instant of a guest, all of whose memory is there: a live one that stands still, or a
 //! core of all RAM.
 
+use std::fmt::Debug;
+
 use linux::order::OrderRecords;
 use linux::release::Release;
 use linux::vma::Vma;
-use snapshot::{Cpu, Notes, Ram};
+use snapshot::{Cpu, Memory, Notes, Ram};
 use stage1::{Half, PhysMemory, Regime};
 use structures::tasks::{self, Process};
 use structures::vmas::Layout;
 use structures::vmcoreinfo::VmCoreInfo;
-use structures::{pages, spaces, Kernel, StructureError, View};
+use structures::{counted, pages, spaces, Kernel, Lock, StructureError, View};
 use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
-use verdict::{judge, Hex, ProcessInput};
+use verdict::{judge, Hex, NotKnown, ProcessInput};
 
 use crate::capture::walk_all;
+use crate::gathered::{folios, structures};
 use crate::kernel::vectors;
-use crate::{kernel_half, read_orders, Facts};
+use crate::{kernel_half, read_orders, Facts, Gathered};
 
 /// Where a kernel's variables are, what its types look like, and its own tables: none of it changes while it runs.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub struct Inside {
     pub upper: Regime,
     /// What its pages and its address spaces look like.
     pub layouts: Result<(pages::Layout, spaces::Layout), StructureError>,
+    /// Where it counts all of its memory.
+    pub counted: counted::Layout,
 }
 
 /// A guest that stands still, whole.
@@ -52,6 +57,15 @@ pub enum NotInside {
     Never(#[from] StructureError),
 }
 
+/// Whether a memory holds all RAM of its guest.
+#[must_use]
+pub fn is_whole(memory: &Memory) -> bool {
+    let regions = memory.regions().iter();
+    let held: u64 = regions.map(|region| region.range().bytes).sum();
+    let ram: u64 = memory.ram().iter().map(|range| range.bytes).sum();
+    held == ram
+}
+
 /// Whether [`Inside::find`] has what it begins with.
 #[must_use]
 pub fn shows_kernel(cpus: &[Cpu]) -> bool {
@@ -74,6 +88,7 @@ impl Inside {
         let layouts = pages::Layout::new(&kernel, view)
             .and_then(|pages| Ok((pages, spaces::Layout::new(&kernel, view)?)));
         Ok(Self {
+            counted: counted::Layout::new(&kernel, view),
             kernel,
             upper,
             layouts,
@@ -126,8 +141,11 @@ pub struct Space {
     pub vmas: Vec<Vma>,
     /// The lower half with its own first table: no CPU need run it.
     pub regime: Regime,
-    /// Whether anybody held its `mmap_lock`.
-    pub is_locked: bool,
+    /// Who held its `mmap_lock`.
+    pub lock: Lock,
+    /// What was read of the pages that it maps, and of all address spaces.
+    gathered: Result<Gathered, NotKnown>,
+    upper: Regime,
     orders: Option<OrderRecords>,
     contpte: Option<bool>,
     release: Option<String>,
@@ -145,12 +163,10 @@ pub struct Unseen {
 
 impl From<StructureError> for Unseen {
     fn from(error: StructureError) -> Self {
-        let later = match error {
-            StructureError::Unreadable { .. } | StructureError::Inconsistent { .. } => true,
-            StructureError::NoTypes(_) | StructureError::Missing(_) => false,
-        };
-        let why = error.to_string();
-        Self { why, later }
+        Self {
+            why: error.to_string(),
+            later: error.may_pass(),
+        }
     }
 }
 
@@ -159,15 +175,16 @@ impl From<StructureError> for Unseen {
 /// # Errors
 /// Where there is no such process, or it has no memory of its own; where the structures are not to be had.
 pub fn see<M: PhysMemory + ?Sized>(
-    kernel: &Kernel,
+    inside: &Inside,
     view: View<'_, M>,
     cpus: &[Cpu],
     pid: Option<u32>,
 ) -> Result<Seen, Unseen> {
+    let kernel = &inside.kernel;
     let tasks = tasks::processes(kernel, view)?;
     let info = VmCoreInfo::read(kernel, view).ok();
     let release = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
-    let space = pid.map(|pid| space(kernel, view, cpus, &tasks, pid));
+    let space = pid.map(|pid| space(inside, view, cpus, &tasks, pid));
     let mut space = space.transpose()?;
     if let Some(space) = &mut space {
         space.release.clone_from(&release);
@@ -180,12 +197,13 @@ pub fn see<M: PhysMemory + ?Sized>(
 }
 
 fn space<M: PhysMemory + ?Sized>(
-    kernel: &Kernel,
+    inside: &Inside,
     view: View<'_, M>,
     cpus: &[Cpu],
     tasks: &[Process],
     pid: u32,
 ) -> Result<Space, Unseen> {
+    let kernel = &inside.kernel;
     let never = |why: String| Unseen { why, later: false };
     let task = tasks.iter().find(|task| task.tgid == pid);
     let task = task.ok_or_else(|| {
@@ -204,17 +222,11 @@ fn space<M: PhysMemory + ?Sized>(
             "process {pid} ({name}) has no memory of its own: it is a thread of the kernel, or has ended"
         )));
     };
-    let regimes = cpus.iter();
-    let regimes = regimes.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
-    let regimes: Vec<Regime> = regimes.filter(|regime| !regime.epd).collect();
-    let mut regime = regimes.first().copied().ok_or_else(|| Unseen {
-        why: "no CPU shows how the lower half is translated".into(),
+    let mut regime = lower_half(cpus).ok_or_else(|| Unseen {
+        why: NO_LOWER_HALF.into(),
         later: true,
     })?;
     regime.root = table;
-    // Any CPU may run it: what one of them updates by itself, no entry can be blamed for.
-    regime.ha = regimes.iter().any(|regime| regime.ha);
-    regime.hd = regimes.iter().any(|regime| regime.hd);
     let layout = Layout::new(kernel, view)?;
     let facts = Facts::new(Some(&kernel.symbols), cpus);
     let rings = facts.rings();
@@ -223,11 +235,28 @@ fn space<M: PhysMemory + ?Sized>(
         task: task.clone(),
         vmas: layout.vmas(view, mm)?,
         regime,
-        is_locked: layout.is_locked(view, mm)?,
+        lock: layout.lock(view, mm)?,
+        gathered: Gathered::gather(inside, view.memory, cpus, (&regime, &[table.0])),
+        upper: *view.upper,
         orders,
         contpte: facts.contpte,
         release: None,
     })
+}
+
+/// Why no process's table can be walked.
+pub(crate) const NO_LOWER_HALF: &str = "no CPU shows how the lower half is translated";
+
+/// How the lower half is translated, whosever it is.
+pub(crate) fn lower_half(cpus: &[Cpu]) -> Option<Regime> {
+    let regimes = cpus.iter();
+    let regimes = regimes.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
+    let regimes: Vec<Regime> = regimes.filter(|regime| !regime.epd).collect();
+    let mut regime = regimes.first().copied()?;
+    // Any CPU may run it: what one of them updates by itself, no entry can be blamed for.
+    regime.ha = regimes.iter().any(|regime| regime.ha);
+    regime.hd = regimes.iter().any(|regime| regime.hd);
+    Some(regime)
 }
 
 impl Space {
@@ -236,13 +265,30 @@ impl Space {
         walk_all(memory, &self.regime);
     }
 
+    pub(crate) fn gathered(&self) -> &Result<Gathered, NotKnown> {
+        &self.gathered
+    }
+
+    pub(crate) fn upper(&self) -> Regime {
+        self.upper
+    }
+
+    pub(crate) fn orders(&self) -> Option<&OrderRecords> {
+        self.orders.as_ref()
+    }
+
+    pub(crate) fn release(&self) -> Option<&str> {
+        self.release.as_deref()
+    }
+
     /// Its VMAs, with what its tables have in each.
-    pub fn maps<M: PhysMemory + ?Sized>(&self, memory: &M) -> Maps {
+    pub fn maps<M: PhysMemory + ?Sized + Debug>(&self, memory: &M) -> Maps {
         let process = verdict::Process {
             pid: self.task.tgid,
             name: self.task.name.clone(),
         };
         let release = self.release.as_deref();
+        let folios = folios(memory, Some(&self.upper), &self.gathered);
         let input = ProcessInput {
             process: &process,
             regime: &self.regime,
@@ -251,7 +297,7 @@ impl Space {
             expectations: &[],
             release: release.and_then(Release::parse),
             contpte: self.contpte,
-            structures: Err("a list of VMAs asks of no folio"),
+            structures: structures(&self.gathered, &folios, &self.regime),
         };
         let verdict = judge(memory, &input);
         let mut maps = Maps::new(
@@ -260,7 +306,7 @@ impl Space {
             &self.vmas,
             verdict,
         );
-        if self.is_locked {
+        if self.lock.is_held() {
             maps.notes.push("somebody held its mmap_lock at this instant: VMAs that are being changed need not fit its tables".into());
         }
         maps
@@ -271,7 +317,9 @@ impl Seen {
     /// Whether the VMAs of the process may just be changed.
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        self.space.as_ref().is_some_and(|space| space.is_locked)
+        self.space
+            .as_ref()
+            .is_some_and(|space| space.lock.is_held())
     }
 
     /// For [`Tasks::write`] and JSON.

@@ -1,22 +1,23 @@
 //! Processes of one instant, judged.
 
 use linux::order::OrderRecord;
-use snapshot::{Memory, Snapshot};
+use snapshot::{Memory, Process as Captured, Snapshot};
 use stage1::{Half, Regime};
 use verdict::{
-    judge, judge_sharing, Expectation, KernelVerdict, NotJudged, Process, ProcessInput,
+    judge, judge_sharing, Expectation, KernelVerdict, NotJudged, NotKnown, Process, ProcessInput,
     ProcessVerdict, Step,
 };
 
-use crate::gathered::{count, folios, structures, Read};
+use crate::gathered::{count, folios, later, structures, Read};
 use crate::settle::{settle, Judged, Verdict};
+use crate::unattended::process_of;
 use crate::{
     came, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error, Gathered,
     ReadAgain, Sight, Subject,
 };
 
 /// Of a snapshot that nobody has looked at more than once.
-const ONE_LOOK: &str =
+pub(crate) const ONE_LOOK: &str =
     "it was taken at one instant, at which an update that is under way may look like an error";
 
 /// What was seen of a process at one instant.
@@ -34,6 +35,8 @@ pub struct Look {
     pub orders: Vec<OrderRecord>,
     /// What the looks before this one came to with it.
     pub sight: Sight,
+    /// Whether another instant may show more of the kernel's structures: they were just being changed.
+    later: bool,
     /// Where only tables that were written to were to be read: how many those were.
     pub read_again: Option<ReadAgain>,
 }
@@ -73,11 +76,14 @@ impl Look {
         judge_sharing(&capture.snapshot.memory, &regimes, &mut verdicts);
         count(
             &capture.snapshot,
+            false,
             &regimes,
             &gathered,
             &folios,
             &mut verdicts,
         );
+        let tables: Vec<u64> = regimes.iter().map(|regime| regime.root.0).collect();
+        let later = later(&gathered, &tables);
         let verdict = verdicts.remove(0);
         let kernel = capture.extent.kernel;
         let kernel = kernel.then(|| judge_kernel_half(&capture.snapshot));
@@ -88,6 +94,7 @@ impl Look {
             companions: verdicts,
             orders,
             sight: Sight::default(),
+            later,
             read_again: None,
         })
     }
@@ -132,6 +139,10 @@ impl Judged for Look {
         &self.capture
     }
 
+    fn later(&self) -> bool {
+        self.later
+    }
+
     fn verdicts(&self) -> Vec<Verdict<'_>> {
         let kernel = self.kernel.iter().flatten();
         let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, self.kernel_root()));
@@ -149,27 +160,45 @@ pub fn judge_process(
     pid: Option<u32>,
     expectations: &[Expectation],
 ) -> Result<(ProcessVerdict, Vec<OrderRecord>), Error> {
+    let (mut verdicts, orders) = judge_with(snapshot, pid, expectations, &[])?;
+    Ok((verdicts.remove(0), orders))
+}
+
+/// Judges the process with this pid; without one the only one that a CPU runs, and beside it all that are known by their
+/// tasks.
+fn judge_all(snapshot: &Snapshot, pid: Option<u32>) -> Result<Vec<ProcessVerdict>, Error> {
+    let processes = snapshot.notes.processes.iter();
+    let others = processes.filter(|it| pid.is_none() && unattended::table_of(it).is_some());
+    let others: Vec<&Captured> = others.collect();
+    judge_with(snapshot, pid, &[], &others).map(|(verdicts, _)| verdicts)
+}
+
+fn judge_with(
+    snapshot: &Snapshot,
+    pid: Option<u32>,
+    expectations: &[Expectation],
+    others: &[&Captured],
+) -> Result<(Vec<ProcessVerdict>, Vec<OrderRecord>), Error> {
     let gathered = Gathered::of(snapshot);
     let upper = kernel_half(&snapshot.cpus);
     let folios = folios(&snapshot.memory, upper.as_ref(), &gathered);
-    let (mut verdict, orders) = judge_one(snapshot, pid, expectations, &gathered, &folios)?;
-    let regime = Subject::find(snapshot, pid)?.regime;
-    count(
-        snapshot,
-        &[regime],
-        &gathered,
-        &folios,
-        std::slice::from_mut(&mut verdict),
-    );
-    Ok((verdict, orders))
+    let (verdict, orders) = judge_one(snapshot, pid, expectations, &gathered, &folios)?;
+    let (mut verdicts, mut regimes) = (vec![verdict], vec![Subject::find(snapshot, pid)?.regime]);
+    for other in others {
+        let (verdict, regime) = process_of(snapshot, other, &gathered, &folios)?;
+        verdicts.push(verdict);
+        regimes.push(regime);
+    }
+    count(snapshot, false, &regimes, &gathered, &folios, &mut verdicts);
+    Ok((verdicts, orders))
 }
 
 fn judge_one(
     snapshot: &Snapshot,
     pid: Option<u32>,
     expectations: &[Expectation],
-    gathered: &Result<Gathered, String>,
-    folios: &Result<Read<'_, Memory>, String>,
+    gathered: &Result<Gathered, NotKnown>,
+    folios: &Result<Read<'_, Memory>, NotKnown>,
 ) -> Result<(ProcessVerdict, Vec<OrderRecord>), Error> {
     let subject = Subject::find(snapshot, pid)?;
     let process = Process {
@@ -222,16 +251,21 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     if unattended::is_unattended(snapshot) {
         return unattended::step(snapshot, pid);
     }
-    let (mut verdict, _) = judge_process(snapshot, pid, &[])?;
+    let mut verdicts = judge_all(snapshot, pid)?;
     let sight = Sight::of(&snapshot.notes);
-    match &sight {
-        Some(sight) => sight.hold_process(&mut verdict),
-        None => verdict.notes.push(ONE_LOOK.into()),
+    for verdict in &mut verdicts {
+        match &sight {
+            Some(sight) => sight.hold_process(verdict),
+            None => verdict.notes.push(ONE_LOOK.into()),
+        }
     }
     let mut step = Step {
         workload: "check".into(),
-        step: format!("pid {}", verdict.process.pid),
-        processes: vec![verdict],
+        step: match verdicts.as_slice() {
+            [only] => format!("pid {}", only.process.pid),
+            all => format!("{} processes", all.len()),
+        },
+        processes: verdicts,
         ..Step::default()
     };
     match judge_kernel_half(snapshot) {

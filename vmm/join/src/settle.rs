@@ -56,6 +56,10 @@ pub trait Judged {
     fn capture(&self) -> &Capture;
     /// What the rules say of it.
     fn verdicts(&self) -> Vec<Verdict<'_>>;
+    /// Whether another instant may show what this one does not: it was just being changed.
+    fn later(&self) -> bool {
+        false
+    }
 }
 
 /// What several looks came to.
@@ -116,7 +120,7 @@ pub fn settle<J: Judged, E>(
             ran_on(cpus, (&now.snapshot.cpus, &now.work))
         });
         streaks.add(&now.verdicts(), ran);
-        let under_way = at(&now) > 0 && changes && number < PATIENT;
+        let under_way = (at(&now) > 0 && changes || now.later()) && number < PATIENT;
         if !runs || number == LOOKS || (streaks.settled() && !under_way) {
             return Ok((now, streaks.end(number, runs)));
         }
@@ -200,7 +204,12 @@ impl Fault {
             table: finding.table.0,
             words: finding.words.clone(),
             said: match finding.rule {
-                RuleId::L9 => finding.message.clone(),
+                RuleId::L9
+                | RuleId::L12
+                | RuleId::L13
+                | RuleId::L14
+                | RuleId::L15
+                | RuleId::L16 => finding.message.clone(),
                 _ => String::new(),
             },
         })

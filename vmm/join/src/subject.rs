@@ -27,7 +27,7 @@ pub struct Subject<'s> {
 }
 
 impl<'s> Subject<'s> {
-    /// Finds a process in a snapshot: by pid, or the only one.
+    /// Finds a process in a snapshot: by pid, or the only one, or the only one that a CPU runs.
     ///
     /// # Errors
     /// Where there is none such, or no CPU is proved to run it.
@@ -41,8 +41,12 @@ impl<'s> Subject<'s> {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        let process = match (pid, snapshot.notes.processes.as_slice()) {
+        let on_a_cpu = |process: &&Process| unattended::table_of(process).is_none();
+        let all = &snapshot.notes.processes;
+        let running: Vec<&Process> = all.iter().filter(on_a_cpu).collect();
+        let process = match (pid, all.as_slice()) {
             (None, [only]) => only,
+            (None, [_, ..]) if running.len() == 1 => running[0],
             (None, []) => {
                 return Err(Error::Input(
                     "the snapshot holds no process; take it at a checkpoint".into(),
@@ -72,16 +76,19 @@ impl<'s> Subject<'s> {
     /// # Errors
     /// Where no CPU is proved to run it.
     pub fn of(snapshot: &'s Snapshot, process: &'s Process) -> Result<Self, Error> {
+        let by_its_task = unattended::table_of(process);
+        let by_its_task =
+            by_its_task.and_then(|table| unattended::lower_with(&snapshot.cpus, table));
         let cpu = snapshot
             .root_of(process)
             .or_else(|| unattended::root_of(snapshot, process));
-        let cpu = cpu.ok_or_else(|| {
+        let by_a_cpu = cpu.map(|cpu| Regime::new(&cpu.system, Half::Lower));
+        let mut regime = by_its_task.map(Ok).or(by_a_cpu).ok_or_else(|| {
             Error::Input(format!(
                 "no CPU is proved to run process {} (EL0, inside the wait loop, with the nonce), so its tables are not judged; save the snapshot at a checkpoint",
                 process.pid
             ))
-        })?;
-        let mut regime = Regime::new(&cpu.system, Half::Lower)?;
+        })??;
         // Any CPU may have run the process: what one of them updates by itself, no entry can be blamed for.
         for other in &snapshot.cpus {
             if let Ok(other) = Regime::new(&other.system, Half::Lower) {

@@ -1,32 +1,37 @@
 //! A guest in which no process waits for us: in somebody else's QEMU, or one that hangs.
 //!
-//! Nobody gives a process's VMAs. What is known: a CPU at EL0 has its process's own table in TTBR0_EL1, and a CPU at EL1
+//! Nobody tells of its processes. What is known: a CPU at EL0 has its process's own table in TTBR0_EL1, and a CPU at EL1
 //! the kernel's in TTBR1_EL1. A CPU in the kernel has in TTBR0_EL1 whatever the kernel has put there, so that is not
-//! looked at, unless CONTEXTIDR_EL1 names a process of ours ([`Known`]).
+//! looked at, unless CONTEXTIDR_EL1 names a process of ours ([`Known`]). Where the kernel's own structures can be read, each
+//! task's address space says where its first table is, whatever the CPUs do.
+
+mod stops;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use snapshot::{Cpu, Memory, Process as Captured, Snapshot};
-use stage1::{Half, Regime};
-use verdict::{judge, KernelVerdict, NotJudged, Process, ProcessInput, ProcessVerdict, Step};
+use stage1::{Half, PhysicalAddress, Regime};
+use verdict::{
+    judge, KernelVerdict, NotJudged, NotKnown, Process, ProcessInput, ProcessVerdict, Step,
+};
 
 use crate::foreign::known;
-use crate::gathered::{count, folios, structures, Read};
+use crate::gathered::{count, folios, later, structures, Read};
+use crate::inside::is_whole;
+use crate::look::ONE_LOOK;
 use crate::settle::{self, Judged};
 use crate::{judge_kernel_half, kernel_half, Capture, Error, Gathered, Sight, Subject};
 
-/// How often the guest is stopped to find a process in user mode.
-const LOOKS: u32 = 100;
-
-/// The same where an instant without it is of use too.
-const TRIES: u32 = 8;
+pub use stops::Stops;
 
 /// The mark of a process whose table is known because a CPU was at EL0 with it.
 const IN_USER_MODE: &str = "in_user_mode";
 
 /// The mark of a process whose table is known because a CPU in the kernel had it, for a process that is known.
 const IN_KERNEL: &str = "in_kernel";
+
+/// The mark of a process whose table is known because its task's address space has it: the table's physical address.
+const BY_ITS_TASK: &str = "first_table";
 
 /// What needs more than the tables.
 const NEED_VMAS: &str = "L1 to L9, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and no agent of the guest gives them";
@@ -44,78 +49,13 @@ pub struct Known {
     pub root: Option<u64>,
 }
 
-/// A guest that can be stopped and read, again and again, whoever runs it.
-pub trait Stops {
-    /// Stops the guest, copies the tables of the kernel and of each process that a CPU is proved to run, and lets the
-    /// guest go on.
-    ///
-    /// # Errors
-    /// Where it cannot be stopped or read.
-    fn instant(&mut self) -> Result<Capture, Error>;
-
-    /// Whether the guest goes on between two instants.
-    fn runs(&self) -> bool;
-
-    /// An instant that shows the process with this pid, or any, if one can be had soon: a CPU with work to do may be
-    /// in the kernel just now.
-    ///
-    /// # Errors
-    /// As [`Stops::instant`].
-    fn instant_at_work(&mut self, pid: Option<u32>) -> Result<Capture, Error> {
-        let mut instant = self.instant()?;
-        for _ in 1..TRIES {
-            let at_rest = instant.work.idle.iter().all(|idle| *idle);
-            let mut processes = instant.snapshot.notes.processes.iter();
-            let seen = processes.any(|process| pid.is_none_or(|pid| process.pid == pid));
-            if seen || at_rest || !self.runs() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-            instant = self.instant()?;
-        }
-        Ok(instant)
-    }
-
-    /// An instant with a process in user mode: the one with this pid, or any.
-    ///
-    /// # Errors
-    /// Where none is seen.
-    fn instant_of(&mut self, pid: Option<u32>) -> Result<Capture, Error> {
-        let (mut seen, mut looks) = (Vec::new(), 0);
-        while looks < LOOKS {
-            looks += 1;
-            let mut instant = self.instant()?;
-            let processes = &mut instant.snapshot.notes.processes;
-            seen.extend(processes.iter().map(|process| process.pid));
-            processes.retain(|process| pid.is_none_or(|pid| process.pid == pid));
-            if !processes.is_empty() {
-                return Ok(instant);
-            }
-            if !self.runs() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        seen.sort_unstable();
-        seen.dedup();
-        let seen: Vec<String> = seen.iter().map(u32::to_string).collect();
-        let seen = match seen.is_empty() {
-            true => "none at all".to_owned(),
-            false => format!("only {}", seen.join(", ")),
-        };
-        let wanted = pid.map_or("a process".into(), |pid| format!("process {pid}"));
-        Err(Error::Input(format!(
-            "expected {wanted} to be in user mode on some CPU, so that its table is known, and in {looks} looks saw {seen}; \
-             it has to run, and the kernel to say who runs (CONFIG_PID_IN_CONTEXTIDR)"
-        )))
-    }
-}
-
 /// What was seen at one instant, judged.
 #[derive(Debug)]
 struct Look {
     capture: Capture,
     verdicts: Vec<Verdict>,
+    /// Whether another instant may show more of the kernel's structures.
+    later: bool,
 }
 
 /// One of the judged.
@@ -129,6 +69,10 @@ enum Verdict {
 impl Judged for Look {
     fn capture(&self) -> &Capture {
         &self.capture
+    }
+
+    fn later(&self) -> bool {
+        self.later
     }
 
     fn verdicts(&self) -> Vec<settle::Verdict<'_>> {
@@ -156,8 +100,12 @@ pub fn settle(guest: &mut dyn Stops, pid: Option<u32>) -> Result<Snapshot, Error
         };
         let processes = &mut capture.snapshot.notes.processes;
         processes.retain(|process| pid.is_none_or(|pid| process.pid == pid));
-        let verdicts = verdicts(&capture.snapshot);
-        Ok::<_, Error>(Look { capture, verdicts })
+        let (verdicts, later) = verdicts(&capture.snapshot);
+        Ok::<_, Error>(Look {
+            capture,
+            verdicts,
+            later,
+        })
     })?;
     let mut snapshot = last.capture.snapshot;
     Sight::new(&settled, false).keep(&mut snapshot.notes);
@@ -211,14 +159,49 @@ pub fn root_of<'s>(snapshot: &'s Snapshot, process: &Captured) -> Option<&'s Cpu
     cpus.find(|cpu| Some(cpu.index) == process.cpu && cpu.el() == level)
 }
 
+/// A process that no CPU runs, with its first table.
+#[must_use]
+pub fn by_its_task(pid: u32, name: &str, table: PhysicalAddress) -> Captured {
+    Captured {
+        pid,
+        name: name.to_owned(),
+        extra: [(BY_ITS_TASK.to_owned(), table.0.into())].into(),
+        ..Captured::default()
+    }
+}
+
+/// The first table of a process, where its task's address space has told.
+#[must_use]
+pub fn table_of(process: &Captured) -> Option<PhysicalAddress> {
+    let table = process.extra.get(BY_ITS_TASK)?.as_u64()?;
+    Some(PhysicalAddress(table))
+}
+
+/// The lower half with this first table, as these CPUs translate it: they are alike.
+#[must_use]
+pub fn lower_with(cpus: &[Cpu], table: PhysicalAddress) -> Option<Regime> {
+    let halves = cpus.iter();
+    let mut halves = halves.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
+    let half = halves.find(|half| !half.epd)?;
+    Some(Regime {
+        root: table,
+        ..half
+    })
+}
+
 /// Whether a snapshot was taken of a guest in which no process waits for us.
 #[must_use]
 pub fn is_unattended(snapshot: &Snapshot) -> bool {
-    Sight::of(&snapshot.notes).is_some_and(|sight| !sight.checkpoint)
+    let mut processes = snapshot.notes.processes.iter();
+    match Sight::of(&snapshot.notes) {
+        Some(sight) => !sight.checkpoint,
+        None => is_whole(&snapshot.memory) && processes.all(|it| it.checkpoint.is_none()),
+    }
 }
 
-/// The kernel half and each process, as far as they can be judged, with all that looks wrong.
-fn verdicts(snapshot: &Snapshot) -> Vec<Verdict> {
+/// The kernel half and each process, as far as they can be judged, with all that looks wrong; and whether another instant
+/// may show more of the kernel's structures.
+fn verdicts(snapshot: &Snapshot) -> (Vec<Verdict>, bool) {
     let kernel = judge_kernel_half(snapshot).ok().filter(shows_something);
     let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
     let gathered = Gathered::of(snapshot);
@@ -228,12 +211,12 @@ fn verdicts(snapshot: &Snapshot) -> Vec<Verdict> {
     let processes =
         processes.filter_map(|process| process_of(snapshot, process, &gathered, &folios).ok());
     let (mut processes, regimes): (Vec<_>, Vec<_>) = processes.unzip();
-    count(snapshot, &regimes, &gathered, &folios, &mut processes);
+    count(snapshot, true, &regimes, &gathered, &folios, &mut processes);
+    let tables: Vec<u64> = regimes.iter().map(|regime| regime.root.0).collect();
+    let later = later(&gathered, &tables);
     let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, root));
-    kernel
-        .into_iter()
-        .chain(processes.into_iter().map(Box::new).map(Verdict::Process))
-        .collect()
+    let processes = processes.into_iter().map(Box::new).map(Verdict::Process);
+    (kernel.into_iter().chain(processes).collect(), later)
 }
 
 /// While the kernel changes its own first table it has an empty one in TTBR1_EL1.
@@ -249,11 +232,11 @@ fn shows_any(verdict: &ProcessVerdict) -> bool {
         || !verdict.findings.is_empty()
 }
 
-fn process_of(
+pub(crate) fn process_of(
     snapshot: &Snapshot,
     process: &Captured,
-    gathered: &Result<Gathered, String>,
-    folios: &Result<Read<'_, Memory>, String>,
+    gathered: &Result<Gathered, NotKnown>,
+    folios: &Result<Read<'_, Memory>, NotKnown>,
 ) -> Result<(ProcessVerdict, Regime), Error> {
     let subject = Subject::of(snapshot, process)?;
     let input = ProcessInput {
@@ -292,7 +275,9 @@ fn process_of(
 /// # Errors
 /// Where it holds no process `pid`.
 pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
-    let sight = Sight::of(&snapshot.notes).unwrap_or_default();
+    let kept = Sight::of(&snapshot.notes);
+    let one_look = kept.is_none();
+    let sight = kept.unwrap_or_default();
     if let Some(pid) = pid {
         let mut processes = snapshot.notes.processes.iter();
         if !processes.any(|process| process.pid == pid) {
@@ -309,7 +294,7 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     // It is told once, of the step.
     let told = sight.reasons();
     let untold = |reason: &NotJudged| !told.contains(reason);
-    let judged = verdicts(snapshot);
+    let (judged, _) = verdicts(snapshot);
     for verdict in judged {
         match verdict {
             Verdict::Kernel(mut verdict, root) => {
@@ -322,6 +307,7 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
                 sight.hold_process(&mut verdict);
                 verdict.not_judged.retain(untold);
                 verdict.notes.insert(0, counted(&verdict));
+                verdict.notes.extend(one_look.then(|| ONE_LOOK.into()));
                 step.processes.push(*verdict);
             }
             Verdict::Process(_) => (),
@@ -335,9 +321,10 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
         };
         step.not_judged.push(NotJudged { reason });
     }
-    let unknown = Err("they were asked for already".to_owned());
+    // Of the kernel's structures nothing is asked a second time.
+    let asked = NotKnown::never("they were asked for already");
+    let (unknown, unread) = (Err(asked.clone()), Err(asked));
     for process in &snapshot.notes.processes {
-        let unread = Err("they were asked for already".to_owned());
         if let Err(error) = process_of(snapshot, process, &unknown, &unread) {
             let reason = format!("process {} {}: {error}", process.pid, process.name);
             step.not_judged.push(NotJudged { reason });
@@ -378,11 +365,17 @@ fn counted(verdict: &ProcessVerdict) -> String {
 fn not_seen(snapshot: &Snapshot) -> String {
     let processes = snapshot.notes.processes.iter();
     let seen = processes
+        .clone()
         .filter(|process| process.extra.contains_key(IN_USER_MODE))
         .count();
     let user = snapshot.cpus.iter().filter(|cpu| cpu.el() == 0).count();
     let kernel = snapshot.cpus.len() - user;
+    let by_task = processes.filter(|it| table_of(it).is_some()).count();
+    let others = match by_task {
+        0 => String::new(),
+        count => format!(", and {count} by their tasks"),
+    };
     format!(
-        "user halves: {seen} judged, of {user} CPU(s) in user mode; {kernel} CPU(s) were in the kernel, where TTBR0_EL1 may be anybody's"
+        "user halves: {seen} judged, of {user} CPU(s) in user mode{others}; {kernel} CPU(s) were in the kernel, where TTBR0_EL1 may be anybody's"
     )
 }

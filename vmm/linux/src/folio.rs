@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What the memory of a folio is, by the low bits of its `mapping` (`FOLIO_MAPPING_ANON`, include/linux/page-flags.h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Private memory of processes.
@@ -93,8 +93,22 @@ pub struct Page {
     pub swapbacked: bool,
     /// In the swap cache, so that `private` is its slot and not its own.
     pub swapcache: bool,
+    /// The slot of this very page, where the folio is in the swap cache and the kernel tells: the number of its area, and
+    /// its own.
+    pub slot: Option<(u8, u64)>,
+    /// What is known of an anonymous folio of four pages and more, and of its being split; no kernel before 6.12 says it.
+    pub split: Option<Split>,
     /// Broken memory (`PG_hwpoison`).
     pub poisoned: bool,
+}
+
+/// Whether a folio is to be split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Split {
+    /// Some of it is mapped no longer (`PG_partially_mapped`).
+    pub partially_mapped: bool,
+    /// It is on a list of those that wait (`_deferred_list`).
+    pub queued: bool,
 }
 
 impl Page {
@@ -102,6 +116,12 @@ impl Page {
     #[must_use]
     pub fn pages(&self) -> u64 {
         1 << self.order
+    }
+
+    /// In the page cache of shmem.
+    #[must_use]
+    pub fn shmem(&self) -> bool {
+        self.kind == Kind::File && self.swapbacked && !self.hugetlb
     }
 
     /// Its place in the folio, in pages.
@@ -114,6 +134,24 @@ impl Page {
     #[must_use]
     pub fn index_of_page(&self) -> u64 {
         self.index.wrapping_add(self.subpage())
+    }
+
+    /// The page `n` page frames behind this one, if it is like it: of the same folio, or, behind a folio of one page,
+    /// another such folio with the index that follows.
+    #[must_use]
+    pub fn nth_behind(&self, n: u64) -> Page {
+        let pfn = self.pfn.wrapping_add(n);
+        let (head, index) = match self.order {
+            0 => (pfn, self.index.wrapping_add(n)),
+            _ => (self.head, self.index),
+        };
+        Page {
+            pfn,
+            head,
+            index,
+            slot: self.slot.map(|(area, slot)| (area, slot.wrapping_add(n))),
+            ..*self
+        }
     }
 
     /// How often any part of the folio is mapped (`folio_mapcount()`), where that is counted.
@@ -134,6 +172,17 @@ pub struct Rss {
     pub swapped: i64,
     /// `MM_SHMEMPAGES`.
     pub shmem: i64,
+}
+
+/// What a process counts of hugetlb, which is in none of the counters of [`Rss`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HugetlbUsage {
+    /// `mm->hugetlb_usage`, in pages of the kernel's size.
+    pub pages: i64,
+    /// Whether the process ever had so much memory that a VMA of it may have shared tables with another process
+    /// (`want_pmd_share()`, mm/hugetlb.c). What lies in such tables is counted of whoever faulted it in, and when they are
+    /// given up (`huge_pmd_unshare()`) nobody counts down.
+    pub may_share: bool,
 }
 
 /// The numbering of one VMA's pages: which `index` belongs at which address.

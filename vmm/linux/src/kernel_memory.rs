@@ -17,19 +17,28 @@ pub fn read<M: PhysMemory + ?Sized>(
     while done < buffer.len() {
         let at = va.wrapping_add(done as u64);
         let count = (page - at % page).min((buffer.len() - done) as u64) as usize;
-        let pa = match lookup(memory, regime, VirtualAddress(at)) {
-            Lookup::Mapped { pa, .. } => pa.0,
-            Lookup::Problem(problem) => return Err(problem.to_string()),
-            Lookup::OutsideRegime => return Err(format!("0x{at:016x} is not in this half")),
-            Lookup::NotMapped { .. } | Lookup::BeyondOutputSize { .. } => {
-                return Err(format!("0x{at:016x} is not mapped"))
-            }
-        };
+        let pa = physical(memory, regime, at)?.0;
         copy(memory, pa, &mut buffer[done..done + count])
             .ok_or_else(|| format!("0x{at:016x} is at physical 0x{pa:x}, which cannot be read"))?;
         done += count;
     }
     Ok(())
+}
+
+/// Where a virtual address is. The error says why it is nowhere.
+pub fn physical<M: PhysMemory + ?Sized>(
+    memory: &M,
+    regime: &Regime,
+    va: u64,
+) -> Result<PhysicalAddress, String> {
+    match lookup(memory, regime, VirtualAddress(va)) {
+        Lookup::Mapped { pa, .. } => Ok(pa),
+        Lookup::Problem(problem) => Err(problem.to_string()),
+        Lookup::OutsideRegime => Err(format!("0x{va:016x} is not in this half")),
+        Lookup::NotMapped { .. } | Lookup::BeyondOutputSize { .. } => {
+            Err(format!("0x{va:016x} is not mapped"))
+        }
+    }
 }
 
 /// Copies bytes that lie in one page, whatever their alignment.

@@ -47,6 +47,36 @@ pub struct OrderRecord {
     pub userfaultfd: bool,
     /// By order: what became of it.
     pub reasons: [Reason; ORDERS],
+    /// Which path of the kernel chose it.
+    pub path: Path,
+    /// The first page frame of the folio that was mapped; `None` without a folio, and where the kernel does not say it.
+    pub pfn: Option<u64>,
+    /// The orders that VMA, process, policy and controls allowed before it was asked where they fit; `None` where the
+    /// kernel does not say it.
+    pub allowed: Option<Vec<u8>>,
+}
+
+/// Where the order of a folio is chosen, by its number in the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Path {
+    /// A first write to anonymous memory. Kernels whose records name no path record nothing else.
+    #[default]
+    Anonymous,
+    /// A write to the zero page.
+    ZeroPage,
+    /// Copy on write.
+    Copy,
+    /// A write to an exclusive folio, which is made writable.
+    Reuse,
+    /// A fault on shmem that found no folio.
+    Shmem,
+    /// The mapping of a file's folio.
+    FinishFault,
+    /// A folio of ramfs.
+    Ramfs,
+    /// A swap-in past the swap cache.
+    SwapIn,
 }
 
 /// `anon_order` policies of the patch, by their number in the record.
@@ -69,7 +99,8 @@ pub enum Reason {
     NotConsidered,
     /// This is the one.
     Chosen,
-    /// Neither the policy nor sysfs allows it.
+    /// THP has no such order, or what forbids it has no reason of its own. Kernels whose records name no path say this of all
+    /// that neither the policy nor sysfs allows.
     NotAllowed,
     /// The naturally aligned range would start before the VMA.
     CrossesStart,
@@ -87,6 +118,20 @@ pub enum Reason {
     Raced,
     /// userfaultfd forces order 0.
     Userfaultfd,
+    /// The VMA has `MADV_NOHUGEPAGE`.
+    Nohugepage,
+    /// The process has `PR_SET_THP_DISABLE`.
+    ThpDisabled,
+    /// The control of its size says `never`.
+    SizeNever,
+    /// The control of its size says `madvise`, and the VMA is not hinted.
+    SizeMadvise,
+    /// The control of its size says `inherit`, and the top-level one `never`.
+    TopNever,
+    /// The control of its size says `inherit`, the top-level one `madvise`, and the VMA is not hinted.
+    TopMadvise,
+    /// It is allowed, and the policy leaves it out.
+    Policy,
 }
 
 /// The rings of all CPUs, merged.
@@ -113,6 +158,9 @@ pub enum OrderError {
         /// What the reader said.
         why: String,
     },
+    /// The kernel can keep records, and does not.
+    #[error("the guest's kernel keeps no order records: write 1 to /sys/kernel/mm/transparent_hugepage/anon_order/record in the guest before the faults that you ask about")]
+    Off,
     /// A value that the patch never writes.
     #[error("order records of CPU {cpu}: {field} is {value:#x}, {expected} expected: the kernel and this program do not agree on the record's layout")]
     Unexpected {
@@ -137,9 +185,21 @@ pub struct RingAddresses {
     pub rings: u64,
     /// `__per_cpu_offset`, the array.
     pub per_cpu_offset: u64,
+    /// `anon_order_recording`, the static key that switches them on; `None` on a kernel that always keeps them.
+    pub recording: Option<u64>,
 }
 
 impl RingAddresses {
+    /// Whether the kernel keeps records: `key.enabled.counter` is what `struct static_key_false` begins with.
+    fn is_on(&self, read: &mut KernelReader<'_>) -> Result<bool, OrderError> {
+        let Some(va) = self.recording else {
+            return Ok(true);
+        };
+        let mut enabled = [0; 4];
+        read(va, &mut enabled).map_err(|why| OrderError::Unreadable { cpu: 0, va, why })?;
+        Ok(i32::from_le_bytes(enabled) > 0)
+    }
+
     /// The ring of one CPU.
     fn ring(&self, read: &mut KernelReader<'_>, cpu: u32) -> Result<u64, OrderError> {
         let va = self.per_cpu_offset.wrapping_add(8 * u64::from(cpu));
@@ -151,11 +211,18 @@ impl RingAddresses {
 
 impl OrderRecords {
     /// Reads the rings of `cpus` CPUs.
+    ///
+    /// # Errors
+    /// Where a ring is not as the patch writes it, and where nothing is recorded now: of what was recorded before that, later
+    /// faults without a record may have made something else.
     pub fn read(
         read: &mut KernelReader<'_>,
         at: RingAddresses,
         cpus: u32,
     ) -> Result<OrderRecords, OrderError> {
+        if !at.is_on(read)? {
+            return Err(OrderError::Off);
+        }
         let mut all = OrderRecords::default();
         for cpu in 0..cpus {
             let ring = at.ring(read, cpu)?;
@@ -176,6 +243,7 @@ impl OrderRecords {
         at: RingAddresses,
         cpus: u32,
     ) -> Result<(), OrderError> {
+        at.is_on(read)?;
         for cpu in 0..cpus {
             let ring = at.ring(read, cpu)?;
             touch_ring(read, ring, cpu)?;
@@ -193,8 +261,12 @@ impl OrderRecords {
 }
 
 impl OrderRecord {
-    /// The range of the folio that was mapped: start and length in bytes. `None` without a folio.
+    /// The range of the folio that was mapped: start and length in bytes. `None` without a folio, and where its place does
+    /// not follow from its size: only anonymous ones are naturally aligned in virtual addresses.
     pub fn folio(&self, page_size: u64) -> Option<(u64, u64)> {
+        if !matches!(self.path, Path::Anonymous | Path::SwapIn) {
+            return None;
+        }
         let size = page_size << self.chosen?;
         Some((self.address & !(size - 1), size))
     }
@@ -232,9 +304,29 @@ impl OrderRecord {
             format!(": {}", rejected.join(", "))
         };
         format!(
-            "policy {}, {preferred}, {chosen}{rejected}",
+            "{}policy {}, {preferred}, {chosen}{rejected}",
+            match self.path {
+                Path::Anonymous => String::new(),
+                path => format!("{}, ", path.words()),
+            },
             self.policy.name()
         )
+    }
+}
+
+impl Path {
+    /// In words, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Path::Anonymous => "a first write to anonymous memory",
+            Path::ZeroPage => "a write to the zero page",
+            Path::Copy => "copy on write",
+            Path::Reuse => "a write to an exclusive folio",
+            Path::Shmem => "shared memory",
+            Path::FinishFault => "the mapping of a file's folio",
+            Path::Ramfs => "ramfs",
+            Path::SwapIn => "swap-in",
+        }
     }
 }
 
@@ -265,6 +357,15 @@ impl Reason {
             Reason::ChargeFailed => "was refused by the memory cgroup",
             Reason::Raced => "lost a race with another thread",
             Reason::Userfaultfd => "is ruled out by userfaultfd",
+            Reason::Nohugepage => "is forbidden by MADV_NOHUGEPAGE",
+            Reason::ThpDisabled => "is forbidden by PR_SET_THP_DISABLE",
+            Reason::SizeNever => "is switched off for its size",
+            Reason::SizeMadvise => "needs MADV_HUGEPAGE, by the control of its size",
+            Reason::TopNever => "is switched off by the top-level control, which its size inherits",
+            Reason::TopMadvise => {
+                "needs MADV_HUGEPAGE, by the top-level control, which its size inherits"
+            }
+            Reason::Policy => "is left out by the policy",
         })
     }
 }

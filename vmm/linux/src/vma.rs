@@ -27,8 +27,41 @@ pub struct Vma {
     pub inode: u64,
     /// The last column, empty where there is none.
     pub name: String,
-    /// `VmFlags` of smaps, as two-letter words; `None` where only maps was read.
-    pub flags: Option<Vec<String>>,
+    /// `VmFlags` of smaps; `None` where only maps was read.
+    pub flags: Option<VmFlags>,
+}
+
+/// `VmFlags` of smaps: two-letter words. What each entry is asked about is found once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmFlags {
+    words: Vec<String>,
+    hugetlb: bool,
+    pfn_mapped: bool,
+}
+
+impl VmFlags {
+    /// Of these words, in the kernel's order.
+    pub fn new<'w>(words: impl IntoIterator<Item = &'w str>) -> VmFlags {
+        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let any = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
+        VmFlags {
+            hugetlb: any(&["ht"]),
+            pfn_mapped: any(&["pf", "mm", "io"]),
+            words,
+        }
+    }
+
+    /// The words.
+    #[must_use]
+    pub fn words(&self) -> &[String] {
+        &self.words
+    }
+}
+
+impl Serialize for VmFlags {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.words.serialize(serializer)
+    }
 }
 
 /// The second column of `maps`.
@@ -113,16 +146,11 @@ impl Vma {
         (self.start..self.end).contains(&address)
     }
 
-    fn flag(&self, name: &str) -> Option<bool> {
-        let flags = self.flags.as_ref()?;
-        Some(flags.iter().any(|flag| flag == name))
-    }
-
     /// Whether it holds hugetlb pages: `ht` of VmFlags where those are known. Without them only
     /// memory that has no file, or a name that only hugetlb gives, is certain; else `None`.
     pub fn hugetlb(&self) -> Option<bool> {
-        if let Some(known) = self.flag("ht") {
-            return Some(known);
+        if let Some(flags) = &self.flags {
+            return Some(flags.hugetlb);
         }
         if self.name.starts_with("/anon_hugepage") {
             Some(true)
@@ -147,7 +175,7 @@ impl Vma {
         ];
         if self.hugetlb() == Some(true) {
             Backing::Hugetlb
-        } else if special.contains(&self.name.as_str()) {
+        } else if self.name.starts_with('[') && special.contains(&self.name.as_str()) {
             Backing::Special
         } else if self.permissions.shared && self.name.starts_with("/dev/zero") {
             Backing::Shmem
@@ -161,7 +189,7 @@ impl Vma {
     /// Whether pages of it may be mapped straight from page frame numbers, without a folio (`pf`,
     /// `mm` or `io` of VmFlags); `None` without VmFlags.
     pub fn pfn_mapped(&self) -> Option<bool> {
-        Some(self.flag("pf")? || self.flag("mm")? || self.flag("io")?)
+        self.flags.as_ref().map(|flags| flags.pfn_mapped)
     }
 }
 
@@ -183,7 +211,7 @@ impl fmt::Display for Vma {
         }
         f.write_str("\n")?;
         match &self.flags {
-            Some(flags) => writeln!(f, "VmFlags: {}", flags.join(" ")),
+            Some(flags) => writeln!(f, "VmFlags: {}", flags.words.join(" ")),
             None => Ok(()),
         }
     }
@@ -209,7 +237,7 @@ pub fn parse_smaps(text: &str) -> Result<Vec<Vma>, MapsError> {
             let Some(vma) = vmas.last_mut() else {
                 return Err(error(index + 1, "a VMA before its VmFlags", line));
             };
-            vma.flags = Some(line.split_whitespace().skip(1).map(str::to_owned).collect());
+            vma.flags = Some(VmFlags::new(line.split_whitespace().skip(1)));
         }
     }
     Ok(vmas)

@@ -30,3 +30,14 @@ pub enum StructureError {
         why: String,
     },
 }
+
+impl StructureError {
+    /// Whether another instant may show what this one did not: it may just have been changed.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreadable { .. } | Self::Inconsistent { .. } => true,
+            Self::NoTypes(_) | Self::Missing(_) => false,
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use linux::kallsyms::{self, KallsymsError};
 use linux::symbols::Symbols;
-use stage1::{PhysMemory, Regime};
+use stage1::{PhysMemory, PhysicalAddress, Regime};
 
 use crate::types::{Member, Types};
 use crate::StructureError;
@@ -108,7 +108,44 @@ impl<M: PhysMemory + ?Sized> View<'_, M> {
         Ok(u64::from_le_bytes(whole))
     }
 
-    /// Text that ends at a NUL or after `limit` bytes. What is not UTF-8 is replaced.
+    /// Where a virtual address of the kernel is.
+    ///
+    /// # Errors
+    /// Where it is not mapped.
+    pub fn physical(&self, what: &'static str, va: u64) -> Result<PhysicalAddress, StructureError> {
+        let found = linux::kernel_memory::physical(self.memory, self.upper, va);
+        found.map_err(|why| StructureError::Unreadable { what, va, why })
+    }
+
+    /// The nodes of a list (`struct list_head`) behind its `head`; `next` is that structure's member.
+    ///
+    /// # Errors
+    /// As [`View::bytes`], and where it does not come back to its head after `most` of them.
+    pub fn list(
+        &self,
+        what: &'static str,
+        (head, next): (u64, Member),
+        most: usize,
+    ) -> Result<Vec<u64>, StructureError> {
+        let mut nodes = Vec::new();
+        let mut at = self.number(what, head, next)?;
+        while at != head {
+            if nodes.len() == most || at == 0 {
+                let count = nodes.len();
+                return Err(StructureError::Inconsistent {
+                    what,
+                    va: head,
+                    why: format!("it does not come back to its head after {count} nodes"),
+                });
+            }
+            nodes.push(at);
+            at = self.number(what, at, next)?;
+        }
+        Ok(nodes)
+    }
+
+    /// Text that ends at a NUL or after `limit` bytes. What is not UTF-8 is replaced; control characters, which a terminal
+    /// would obey, are written as the kernel writes them in /proc: `\\` and three octal digits.
     ///
     /// # Errors
     /// As [`View::bytes`].
@@ -125,6 +162,28 @@ impl<M: PhysMemory + ?Sized> View<'_, M> {
                 break;
             }
         }
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        Ok(escaped(&String::from_utf8_lossy(&text)))
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let mut said = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => said.push_str(&format!("\\{:03o}", u32::from(character))),
+            false => said.push(character),
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn no_terminal_obeys_a_name() {
+        assert_eq!(escaped("kworker/u8:1-ünïx"), "kworker/u8:1-ünïx");
+        assert_eq!(escaped("\u{1b}[31m\n"), "\\033[31m\\012");
     }
 }

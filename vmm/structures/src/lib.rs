@@ -2,19 +2,25 @@
 //!
 //! [`Kernel`] knows where things are (the kernel's symbol table, [`linux::kallsyms`]) and what they look like (its
 //! BTF, [`types`]); both lie in guest memory. From it come all tasks ([`tasks`]) and the VMAs of each address space
-//! ([`vmas`]), in the words of `/proc/PID/smaps`, all address spaces with their counters ([`spaces`]), each page
-//! with its folio ([`pages`]), and what the kernel says of itself for readers of its dumps ([`vmcoreinfo`]). No offset of any structure is written here: what a kernel does not
-//! have is [`StructureError::Missing`], named, and never guessed.
+//! ([`vmas`]), in the words of `/proc/PID/smaps`, all address spaces with their counters ([`spaces`]), each page with its
+//! folio ([`pages`]), what the kernel counts of all memory ([`counted`]), the areas of vmalloc ([`vmap`]), and what it says of itself for readers of its
+//! dumps ([`vmcoreinfo`]). No offset of any structure is written here: what a kernel does not have is
+//! [`StructureError::Missing`], named, and never guessed.
 
+pub mod counted;
 mod error;
 mod kernel;
+mod lock;
 pub mod maple;
 pub mod pages;
+mod per_cpu;
 pub mod spaces;
 pub mod tasks;
 pub mod types;
+pub mod vmap;
 pub mod vmas;
 pub mod vmcoreinfo;
 
 pub use error::StructureError;
 pub use kernel::{Kernel, View};
+pub use lock::Lock;

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use linux::folio::{Numbering, Rss};
+use linux::folio::{HugetlbUsage, Numbering, Rss};
 use serde::{Deserialize, Serialize};
-use stage1::{lookup, Lookup, PhysMemory, VirtualAddress};
+use stage1::{Level, PhysMemory};
 
 use crate::kernel::View;
+use crate::lock::Lock;
+use crate::per_cpu::{word, PerCpu};
 use crate::tasks::{self, Process};
 use crate::types::Member;
 use crate::{vmas, Kernel, StructureError};
@@ -20,15 +22,28 @@ pub struct Space {
     pub pid: u32,
     /// That one's name.
     pub name: String,
+    /// When that one's leader was started, in nanoseconds since boot; snapshots of an earlier version do not say.
+    #[serde(default)]
+    pub started_ns: Option<u64>,
     /// The physical address of its first table.
     pub table: u64,
-    /// Whether anybody held its `mmap_lock`: its VMAs and its counters may just be changed, and a fork's entries are counted
-    /// before the child is in any list.
+    /// Who held its `mmap_lock`: its VMAs and its counters may just be changed, and a fork's entries are counted before the
+    /// child is in any list.
     #[serde(default)]
-    pub is_locked: bool,
+    pub lock: Lock,
+    /// Somebody held the lock of one of its tables: an entry and what counts it may just be changed, as by migration, which
+    /// needs no `mmap_lock`. Where it was asked for.
+    #[serde(default)]
+    pub table_locked: bool,
     /// What the kernel counts as mapped, where it was asked for and can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss: Option<Rss>,
+    /// Bytes of page tables that the kernel counts (`pgtables_bytes`), where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables_bytes: Option<i64>,
+    /// What the kernel counts of hugetlb, where it was asked for and the kernel has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hugetlb: Option<HugetlbUsage>,
     /// The numbering of its VMAs' pages, where it was asked for and can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbering: Option<Vec<Numbering>>,
@@ -41,7 +56,17 @@ pub struct Layout {
     tasks: tasks::Layout,
     pgd: Member,
     counters: Option<Counters>,
+    tables_bytes: Option<Member>,
+    hugetlb: Option<Hugetlb>,
     init_mm: u64,
+}
+
+/// What an address space counts of hugetlb, and how many pages it has, now and at most.
+#[derive(Clone, Copy, Debug)]
+struct Hugetlb {
+    usage: Member,
+    pages: Member,
+    most: Member,
 }
 
 /// `mm->rss_stat`, an array of `struct percpu_counter`.
@@ -51,12 +76,9 @@ struct Counters {
     size: u64,
     count: Member,
     of_cpus: Member,
-    per_cpu_offset: u64,
-    cpus: u64,
+    cpus: PerCpu,
 }
 
-/// More CPUs than arm64 can have (`NR_CPUS` is at most 4096).
-const MOST_CPUS: u64 = 4096;
 /// `MM_FILEPAGES`, `MM_ANONPAGES`, `MM_SWAPENTS`, `MM_SHMEMPAGES`: an enumeration without a name
 /// (include/linux/mm_types_task.h).
 const COUNTERS: usize = 4;
@@ -75,6 +97,8 @@ impl Layout {
             tasks: tasks::Layout::new(kernel)?,
             pgd: kernel.types.member("mm_struct", "pgd")?,
             counters: Counters::new(kernel, view).ok(),
+            tables_bytes: kernel.types.member("mm_struct", "pgtables_bytes").ok(),
+            hugetlb: Hugetlb::new(kernel).ok(),
             init_mm: kernel.variable("init_mm")?,
         })
     }
@@ -114,6 +138,18 @@ impl Layout {
         Some(mm + counters.array.offset + index * counters.size + counters.count.offset)
     }
 
+    /// Where the kernel counts the bytes of page tables of the address space at `mm`.
+    #[must_use]
+    pub fn tables_bytes(&self, mm: u64) -> Option<u64> {
+        Some(mm.wrapping_add(self.tables_bytes?.offset))
+    }
+
+    /// Where the kernel counts the hugetlb pages of the address space at `mm`.
+    #[must_use]
+    pub fn hugetlb(&self, mm: u64) -> Option<u64> {
+        Some(mm.wrapping_add(self.hugetlb?.usage.offset))
+    }
+
     fn space<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
@@ -122,27 +158,52 @@ impl Layout {
         asked: &[u64],
     ) -> Result<Space, StructureError> {
         let pgd = view.number("an address space", mm, self.pgd)?;
-        let table = match lookup(view.memory, view.upper, VirtualAddress(pgd)) {
-            Lookup::Mapped { pa, .. } => pa.0,
-            other => {
-                return Err(StructureError::Unreadable {
-                    what: "an address space's first table",
-                    va: pgd,
-                    why: format!("{other:?}"),
-                })
-            }
-        };
-        let is_locked = self.vmas.is_locked(view, mm)?;
-        let free = asked.contains(&table) && !is_locked;
+        let table = view.physical("an address space's first table", pgd)?.0;
+        let lock = self.vmas.lock(view, mm)?;
+        let free = asked.contains(&table) && !lock.is_held();
         let counters = self.counters.as_ref().filter(|_| free);
+        let hugetlb = self.hugetlb.filter(|_| free);
+        let tables = self.tables_bytes.filter(|_| free);
+        let tables = tables.and_then(|it| view.number("an address space", mm, it).ok());
         Ok(Space {
             mm,
             pid: process.tgid,
             name: process.name.clone(),
+            started_ns: Some(process.started_ns),
             table,
-            is_locked,
+            lock,
+            table_locked: false,
             rss: counters.and_then(|counters| counters.read(view, mm).ok()),
+            tables_bytes: tables.map(|bytes| bytes as i64),
+            hugetlb: hugetlb.and_then(|it| it.read(view, mm).ok()),
             numbering: free.then(|| self.vmas.numbering(view, mm).ok()).flatten(),
+        })
+    }
+}
+
+impl Hugetlb {
+    fn new(kernel: &Kernel) -> Result<Hugetlb, StructureError> {
+        let member = |name| kernel.types.member("mm_struct", name);
+        Ok(Hugetlb {
+            usage: member("hugetlb_usage.counter")?,
+            pages: member("total_vm")?,
+            most: member("hiwater_vm")?,
+        })
+    }
+
+    fn read<M: PhysMemory + ?Sized>(
+        self,
+        view: View<'_, M>,
+        mm: u64,
+    ) -> Result<HugetlbUsage, StructureError> {
+        let number = |member| view.number("an address space", mm, member);
+        // `get_mm_hiwater_vm()`: the second of them is brought up to date only when it would be too low.
+        let pages = number(self.pages)?.max(number(self.most)?);
+        // Tables are shared that cover an entry of level 1 (`PUD_SIZE`), in a VMA that covers them.
+        let covered = view.upper.entry_size(Level::L1) / view.upper.granule.bytes();
+        Ok(HugetlbUsage {
+            pages: number(self.usage)? as i64,
+            may_share: pages >= covered,
         })
     }
 }
@@ -158,19 +219,12 @@ impl Counters {
         if array.elements != COUNTERS as u64 || array.size != size * array.elements {
             return Err(StructureError::Missing("mm_struct with rss_stat[4]".into()));
         }
-        let whole = Member {
-            offset: 0,
-            size: 4,
-            elements: 1,
-        };
-        let cpus = view.number("nr_cpu_ids", kernel.variable("nr_cpu_ids")?, whole)?;
         Ok(Counters {
             array,
             size,
             count: counter("count")?,
             of_cpus: counter("counters")?,
-            per_cpu_offset: kernel.variable("__per_cpu_offset")?,
-            cpus: cpus.min(MOST_CPUS),
+            cpus: PerCpu::new(kernel, view)?,
         })
     }
 
@@ -181,19 +235,13 @@ impl Counters {
         mm: u64,
     ) -> Result<Rss, StructureError> {
         let what = "an address space's counters";
-        let word = |size| Member {
-            offset: 0,
-            size,
-            elements: 1,
-        };
         let mut sums = [0; COUNTERS];
         for (index, sum) in sums.iter_mut().enumerate() {
-            let counter = mm + self.array.offset + index as u64 * self.size;
+            let counter = mm.wrapping_add(self.array.offset + index as u64 * self.size);
             *sum = view.number(what, counter, self.count)? as i64;
             let of_cpus = view.number(what, counter, self.of_cpus)?;
-            for cpu in 0..self.cpus {
-                let offset = view.number(what, self.per_cpu_offset + 8 * cpu, word(8))?;
-                let own = view.number(what, of_cpus.wrapping_add(offset), word(4))?;
+            for cpu in 0..self.cpus.offsets.len() {
+                let own = view.number(what, self.cpus.address(of_cpus, cpu), word(4))?;
                 *sum += i64::from(own as u32 as i32);
             }
         }

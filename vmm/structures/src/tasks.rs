@@ -1,6 +1,6 @@
 //! All processes and their threads, from `init_task` on.
 
-use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, VirtualAddress};
+use stage1::{PhysMemory, PhysicalAddress};
 
 use crate::kernel::View;
 use crate::types::Member;
@@ -82,8 +82,8 @@ impl Layout {
         &self,
         view: View<'_, M>,
     ) -> Result<Vec<Process>, StructureError> {
-        let head = self.init_task + self.tasks.offset;
-        let nodes = list(view, "the list of tasks", head, self.next)?;
+        let head = self.init_task.wrapping_add(self.tasks.offset);
+        let nodes = view.list("the list of tasks", (head, self.next), MOST)?;
         nodes
             .into_iter()
             .map(|node| process(self, view, node.wrapping_sub(self.tasks.offset)))
@@ -110,7 +110,7 @@ fn process<M: PhysMemory + ?Sized>(
     let what = "a task";
     let signal = view.number(what, task, layout.signal)?;
     let head = signal.wrapping_add(layout.thread_head.offset);
-    let threads = list(view, "a process's list of threads", head, layout.next)?;
+    let threads = view.list("a process's list of threads", (head, layout.next), MOST)?;
     let threads = threads.into_iter();
     let threads: Vec<u64> = threads
         .map(|node| node.wrapping_sub(layout.thread_node.offset))
@@ -133,14 +133,7 @@ fn process<M: PhysMemory + ?Sized>(
         .collect::<Result<_, _>>()?;
     let table = mm.map(|mm| {
         let pgd = view.number("an address space", mm, layout.pgd)?;
-        match lookup(view.memory, view.upper, VirtualAddress(pgd)) {
-            Lookup::Mapped { pa, .. } => Ok(pa),
-            other => Err(StructureError::Unreadable {
-                what: "a process's first table",
-                va: pgd,
-                why: format!("{other:?}"),
-            }),
-        }
+        view.physical("a process's first table", pgd)
     });
     let comm = task.wrapping_add(layout.comm.offset);
     Ok(Process {
@@ -153,28 +146,4 @@ fn process<M: PhysMemory + ?Sized>(
         last_mm: last_mm.filter(|_| mm.is_none()),
         table: table.transpose()?,
     })
-}
-
-/// The nodes of a list of the kernel's (`struct list_head`) behind its head.
-fn list<M: PhysMemory + ?Sized>(
-    view: View<'_, M>,
-    what: &'static str,
-    head: u64,
-    next: Member,
-) -> Result<Vec<u64>, StructureError> {
-    let mut nodes = Vec::new();
-    let mut at = view.number(what, head, next)?;
-    while at != head {
-        if nodes.len() == MOST || at == 0 {
-            let why = format!(
-                "it does not come back to its head after {} nodes",
-                nodes.len()
-            );
-            let va = head;
-            return Err(StructureError::Inconsistent { what, va, why });
-        }
-        nodes.push(at);
-        at = view.number(what, at, next)?;
-    }
-    Ok(nodes)
 }

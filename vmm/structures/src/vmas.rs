@@ -1,10 +1,11 @@
 //! The VMAs of an address space, in the words of `/proc/PID/smaps`.
 
 use linux::folio::Numbering;
-use linux::vma::{Permissions, Vma};
+use linux::vma::{Permissions, VmFlags, Vma};
 use stage1::PhysMemory;
 
 use crate::kernel::View;
+use crate::lock::Lock;
 use crate::maple;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
@@ -126,17 +127,17 @@ impl Layout {
         })
     }
 
-    /// Whether anybody holds the address space's lock (`mmap_lock`), to read or to write: its VMAs are then perhaps not
-    /// those of its tables, since munmap() takes the VMAs away first, and may sleep before the pages follow.
+    /// Who holds the address space's lock: if anybody does, its VMAs are perhaps not those of its tables.
     ///
     /// # Errors
     /// Where it cannot be read.
-    pub fn is_locked<M: PhysMemory + ?Sized>(
+    pub fn lock<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
         mm: u64,
-    ) -> Result<bool, StructureError> {
-        Ok(view.number("an address space's lock", mm, self.lock)? != 0)
+    ) -> Result<Lock, StructureError> {
+        let count = view.number("an address space's lock", mm, self.lock)?;
+        Ok(Lock::of(count))
     }
 
     /// The VMAs of the address space whose `struct mm_struct` is at `mm`, by address.
@@ -224,13 +225,12 @@ impl Layout {
             device: (0, 0),
             inode: 0,
             name: String::new(),
-            flags: Some(
+            flags: Some(VmFlags::new(
                 self.flags
                     .iter()
                     .filter(|(bit, _)| bits & bit != 0)
-                    .map(|(_, name)| (*name).to_owned())
-                    .collect(),
-            ),
+                    .map(|(_, name)| name.as_ref()),
+            )),
         };
         if file != 0 {
             vma.offset = read(self.vm_pgoff)? * view.upper.granule.bytes();
@@ -351,7 +351,7 @@ fn flags<M: PhysMemory + ?Sized>(
     let name = kernel.types.member("trace_print_flags", "name")?;
     let mut found = Vec::new();
     for at in 0..64 {
-        let entry = start + at * size;
+        let entry = start.wrapping_add(at * size);
         let pointer = view.number(what, entry, name)?;
         if pointer == 0 {
             return Ok(found);

@@ -98,6 +98,19 @@ pub struct BlockRow {
     pub rules: Vec<RuleId>,
 }
 
+impl BlockRow {
+    /// What became of it and why, for people.
+    pub fn text(&self) -> String {
+        let rules: Vec<String> = self.rules.iter().map(ToString::to_string).collect();
+        let name = crate::map::state_name(self.state);
+        match (&self.reason, rules.is_empty()) {
+            (_, false) => format!("{name}: {}", rules.join(" ")),
+            (Some(reason), true) => format!("{name}: {}", reason.text()),
+            (None, true) => name.to_owned(),
+        }
+    }
+}
+
 impl Reason {
     /// For people, as the end of a sentence.
     pub fn text(&self) -> String {
@@ -155,9 +168,11 @@ pub(crate) fn classify(
 ) -> (BlockState, Option<Reason>) {
     debug_assert_eq!(group.level, Level::L3);
     let words = &group.words[members];
-    let count = |of: fn(Pte) -> bool| words.iter().filter(|&&word| of(Pte(word))).count();
-    let valid = count(Pte::valid);
-    let contiguous = count(Pte::valid_cont);
+    fn among(words: &[u64], of: impl Fn(Pte) -> bool) -> usize {
+        words.iter().filter(|&&word| of(Pte(word))).count()
+    }
+    let valid = among(words, Pte::valid);
+    let contiguous = among(words, Pte::valid_cont);
     if valid == words.len() && contiguous == valid {
         // Also where the block goes on in the next VMA: it stays folded after a VMA split.
         return (BlockState::Folded, None);
@@ -166,13 +181,13 @@ pub(crate) fn classify(
         return (BlockState::Empty, None);
     }
     if valid == 0 {
-        let accessible = count(Pte::present_invalid) == 0;
+        let accessible = among(words, Pte::present_invalid) == 0;
         return if accessible {
             (BlockState::Away, None)
-        } else if count(Pte::present_invalid) == words.len() && context.inside {
+        } else if among(words, Pte::present_invalid) == words.len() && context.inside {
             (BlockState::NotEligible, Some(Reason::NotAccessible))
         } else {
-            let present = count(Pte::present) as u32;
+            let present = among(words, Pte::present) as u32;
             (BlockState::Partial, Some(Reason::Holes { present }))
         };
     }
@@ -184,7 +199,7 @@ pub(crate) fn classify(
     if !context.inside {
         return no(Reason::CrossesVma);
     }
-    if count(Pte::special) > 0 {
+    if among(words, Pte::special) > 0 {
         return no(Reason::Special);
     }
     if !group.consecutive() {
@@ -234,17 +249,18 @@ fn first_folio(group: &Group<'_>, folios: &dyn Folios) -> Option<Result<(), Reas
     )
 }
 
-/// Adds a row, or lengthens the last one where it goes on in the same way.
-pub(crate) fn push(rows: &mut Vec<BlockRow>, row: BlockRow) {
+/// Adds a row, or lengthens the last one where it goes on in the same way and gives it back.
+pub(crate) fn push(rows: &mut Vec<BlockRow>, row: BlockRow) -> Option<BlockRow> {
     if let Some(last) = rows.last_mut() {
         let same = last.state == row.state && last.reason == row.reason && last.pages == row.pages;
         if same && last.end == row.va && last.rules == row.rules {
             last.end = row.end;
             last.blocks += row.blocks;
-            return;
+            return Some(row);
         }
     }
     rows.push(row);
+    None
 }
 
 /// Sorts rows and fills what lies between them with empty blocks of `size` bytes; `start..end` is

@@ -174,14 +174,12 @@ impl<'m, F: FnMut(Violation), W: Write> Visitor<'m> for Dumper<'_, F, W> {
 
 impl<F, W: Write> Dumper<'_, F, W> {
     fn group(&mut self, table: &Table<'_>, whole: Range<usize>, shown: Range<usize>) {
-        let group = Group {
-            regime: self.regime,
-            level: table.level,
-            va: table.va_of(whole.start, self.regime).0,
-            table: table.address.0,
-            index: whole.start,
-            words: &table.words[whole.clone()],
-        };
+        let group = Group::new(
+            (self.regime, table.level),
+            table.va_of(whole.start, self.regime).0,
+            (table.address.0, whole.start),
+            &table.words[whole.clone()],
+        );
         if self.options.findings && !self.broken(&group, &whole) {
             return;
         }

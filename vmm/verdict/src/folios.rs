@@ -1,14 +1,21 @@
 //! The folio behind each entry: what is asked of it, and what was seen of a process's.
 
+mod whole;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use linux::folio::{Kind, NoPage, Numbering, Page, Rss};
+use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss};
 use linux::pte::Pte;
 use linux::vma::{Backing, Vma};
+use serde::{Deserialize, Serialize};
+use stage1::{Level, Regime, Table};
 
 use crate::group::Group;
+use crate::mapped::Orders;
+pub(crate) use crate::mapped::{of_frames, Mapped};
 use crate::rules::{self, RuleId};
 use crate::ProcessInput;
 
@@ -19,6 +26,13 @@ pub trait Folios: fmt::Debug {
     /// # Errors
     /// Where it has none, or that makes no sense.
     fn page(&self, pfn: u64) -> Result<Page, NoPage>;
+
+    /// How many of the `most` pages behind `page`, which was asked for, are known to be like it: each is what
+    /// [`Page::nth_behind`] says, but for `flags` and `folio_flags`, of which no rule asks. With 0 each page is asked for.
+    fn alike(&self, page: &Page, most: u64) -> u64 {
+        let _ = (page, most);
+        0
+    }
 }
 
 /// What the kernel's own structures say of a process, at the instant of its tables.
@@ -28,8 +42,50 @@ pub struct Structures<'a> {
     pub folios: &'a dyn Folios,
     /// The numbering of its VMAs' pages, by address; `None` while somebody was changing them.
     pub numbering: Option<&'a [Numbering]>,
-    /// What the kernel counts as mapped.
+    /// Somebody held the lock of one of its tables: an entry and what counts it may just be changed.
+    pub table_locked: bool,
+    /// What the kernel counts as mapped; `None` while somebody was changing it, or where that cannot be read.
     pub rss: Option<Rss>,
+    /// Bytes of page tables that it counts; `None` as with `rss`.
+    pub tables_bytes: Option<i64>,
+    /// What it counts of hugetlb; `None` as with `rss`, and where the kernel has none.
+    pub hugetlb: Option<HugetlbUsage>,
+    /// Free pages that CPUs keep for themselves: ranges of page frame numbers, in order.
+    pub kept: &'a [Range<u64>],
+}
+
+/// Why nothing is known of the kernel's structures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotKnown {
+    /// Why.
+    pub why: Cow<'static, str>,
+    /// Whether another instant may show them: what was read was just being changed.
+    pub later: bool,
+}
+
+impl NotKnown {
+    /// They are not to be had.
+    pub const fn never(why: &'static str) -> NotKnown {
+        NotKnown {
+            why: Cow::Borrowed(why),
+            later: false,
+        }
+    }
+}
+
+impl From<String> for NotKnown {
+    fn from(why: String) -> NotKnown {
+        NotKnown {
+            why: why.into(),
+            later: false,
+        }
+    }
+}
+
+impl From<&'static str> for NotKnown {
+    fn from(why: &'static str) -> NotKnown {
+        NotKnown::never(why)
+    }
 }
 
 /// What was seen of a process's folios.
@@ -39,42 +95,59 @@ pub(crate) struct FoliosSeen {
     pub orders: BTreeMap<u8, u64>,
     /// What its counters should say, of what they count.
     counted: Rss,
-    /// Why the counters cannot be compared.
-    uncounted: Option<String>,
+    /// Pages that its entries map of hugetlb, which those do not count.
+    hugetlb: i64,
+    /// What its count of page tables should say.
+    pub tables: Tables,
+    /// A VMA with entries is not among those whose numbering is known.
+    unnumbered: bool,
+    /// Pages of large folios that the kernel may not count one by one.
+    not_one_by_one: u64,
+    /// Page frames that are folios of one page, mapped once by their own count, and not in the swap cache: anonymous ones,
+    /// those of shmem, and others.
+    pub once: [Vec<Range<u64>>; 3],
+    /// Page frames of which CPUs keep none: those around the last that was asked for.
+    not_kept: Range<u64>,
     /// Entries whose page could not be read, and why the first could not.
     unread: u64,
     first: Option<String>,
 }
 
-/// One entry that maps memory, with its page.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mapped<'g> {
-    pub group: &'g Group<'g>,
-    /// Its place in the group.
-    pub at: usize,
-    pub pte: Pte,
-    /// Page frame number of its first page.
-    pub pfn: u64,
-    /// Pages that it maps.
-    pub pages: u64,
-    /// The first of them.
-    pub page: Page,
+/// A process's tables, as the kernel counts them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tables {
+    /// Those that were walked, of levels 1 to 3 and without the first one.
+    pub walked: u64,
+    /// Those that lie ready for when a block of anonymous memory is split.
+    pub ready: u64,
+    /// Blocks of which it is not known whether one lies ready, and tables that could not be read.
+    pub unsure: u64,
 }
 
-impl Mapped<'_> {
-    pub fn va(&self) -> u64 {
-        self.group.va_of(self.at)
+impl Tables {
+    /// One that was walked.
+    pub fn table(&mut self, table: &Table<'_>, regime: &Regime) {
+        let counted = table.level >= Level::L1 && table.address != regime.root;
+        self.walked += u64::from(counted);
     }
 
-    /// Memory of a driver's, or the huge zero page: in no mapping, and mapped without being counted.
-    pub fn uncounted(&self) -> bool {
-        self.pages > 1 && self.page.kind == Kind::Unowned && !self.page.hugetlb
+    /// `pgtable_trans_huge_deposit()`, which on arm64 only anonymous memory has (`arch_needs_pgtable_deposit()`); `page` is
+    /// that of a block in `vma`, where the block is not special.
+    fn block(&mut self, vma: &Vma, page: Option<&Page>) {
+        let hugetlb = vma.hugetlb() == Some(true) || page.is_some_and(|page| page.hugetlb);
+        if hugetlb || of_frames(vma) {
+            return;
+        }
+        match page
+            .map(|page| page.kind)
+            .filter(|kind| *kind != Kind::Unowned)
+        {
+            Some(kind) => self.ready += u64::from(kind.anonymous()),
+            // The huge zero page, where no file (DAX) can have put it.
+            None if vma.backing() == Backing::Anonymous => self.ready += 1,
+            None => self.unsure += 1,
+        }
     }
-}
-
-/// Whether entries of this VMA may map page frames as a driver likes, or the kernel's own.
-pub(crate) fn of_frames(vma: &Vma) -> bool {
-    vma.pfn_mapped() == Some(true) || vma.backing() == Backing::Special
 }
 
 impl FoliosSeen {
@@ -87,8 +160,8 @@ impl FoliosSeen {
         (members, vma): (Range<usize>, &Vma),
         sound: bool,
         report: &mut dyn FnMut(RuleId, Range<u64>, String),
-    ) -> BTreeMap<u8, u64> {
-        let mut orders = BTreeMap::new();
+    ) -> Orders {
+        let mut orders = Orders::default();
         let Ok(structures) = input.structures else {
             return orders;
         };
@@ -97,6 +170,7 @@ impl FoliosSeen {
             let at = all.partition_point(|it| it.end <= vma.start);
             all.get(at).filter(|it| it.start <= vma.start)
         });
+        self.unnumbered |= structures.numbering.is_some() && numbering.is_none();
         let mut broken: Vec<RuleId> = Vec::new();
         let mut once = |rule, range: Range<u64>, message| {
             if !broken.contains(&rule) {
@@ -104,8 +178,19 @@ impl FoliosSeen {
                 report(rule, range, message);
             }
         };
-        for (at, pte) in group.present().filter(|(at, _)| members.contains(at)) {
+        let mut next = members.start;
+        while next < members.end {
+            let at = next;
+            next += 1;
+            let pte = Pte(group.words[at]);
+            if !group.is_present(pte) {
+                continue;
+            }
+            let block = group.level == Level::L2;
             if pte.special() || pte.devmap() {
+                if block {
+                    self.tables.block(vma, None);
+                }
                 continue;
             }
             let pfn = group.output(pte.0) / page_size;
@@ -123,21 +208,58 @@ impl FoliosSeen {
                 pte,
                 pfn,
                 pages,
-                page,
+                page: &page,
+                kept: self.kept(structures.kept, pfn),
             };
-            *orders.entry(page.order).or_default() += group.step();
-            self.count(&mapped, vma);
-            if !sound {
-                continue;
+            let mut silent = true;
+            if sound {
+                let end = mapped.va() + group.step();
+                let mut told = |rule, message| {
+                    silent = false;
+                    once(rule, mapped.va()..end, message);
+                };
+                rules::folio(&mapped, vma, numbering, &mut told);
             }
-            let end = mapped.va() + group.step();
-            let mut told = |rule, message| once(rule, mapped.va()..end, message);
-            rules::folio(&mapped, vma, numbering, &mut told);
+            if silent {
+                next += mapped.alike(members.end, structures.folios);
+            }
+            let entries = (next - at) as u64;
+            orders.add(page.order, group.step() * entries);
+            if page.order == 0 && page.mapcount == Some(1) && page.slot.is_none() {
+                let end = pfn + entries;
+                let of_kind = match (page.kind.anonymous(), page.shmem()) {
+                    (true, _) => &mut self.once[0],
+                    (_, true) => &mut self.once[1],
+                    _ => &mut self.once[2],
+                };
+                match of_kind.last_mut().filter(|once| once.end == pfn) {
+                    Some(once) => once.end = end,
+                    None => of_kind.push(pfn..end),
+                }
+            }
+            let single = page.mapcount.is_none() && !page.hugetlb && page.kind_of_page.is_none();
+            self.not_one_by_one += if single { entries } else { 0 };
+            self.count(&mapped, entries, vma);
+            if block {
+                self.tables.block(vma, Some(&page));
+            }
         }
-        for (order, bytes) in &orders {
-            *self.orders.entry(*order).or_default() += bytes;
-        }
+        orders.add_to(&mut self.orders);
         orders
+    }
+
+    /// The first page frame from `pfn` on that is in one of these ranges.
+    fn kept(&mut self, kept: &[Range<u64>], pfn: u64) -> u64 {
+        if !self.not_kept.contains(&pfn) {
+            let next = kept.partition_point(|range| range.end <= pfn);
+            let start = next.checked_sub(1).map_or(0, |before| kept[before].end);
+            let end = kept.get(next).map_or(u64::MAX, |range| range.start);
+            if end <= pfn {
+                return pfn;
+            }
+            self.not_kept = start..end;
+        }
+        self.not_kept.end
     }
 
     fn no_page(
@@ -148,7 +270,6 @@ impl FoliosSeen {
         sound: bool,
         report: &mut dyn FnMut(RuleId, Range<u64>, String),
     ) {
-        self.uncounted = Some("not every page that it maps could be read".into());
         match why {
             NoPage::Wild(why) if sound => {
                 let va = group.va_of(at);
@@ -164,9 +285,14 @@ impl FoliosSeen {
         }
     }
 
-    /// `mm_counter()`: what the kernel counts of an entry.
-    fn count(&mut self, mapped: &Mapped<'_>, vma: &Vma) {
-        if mapped.page.hugetlb || mapped.uncounted() || vma.hugetlb() == Some(true) {
+    /// `mm_counter()`: what the kernel counts of so many entries like this one.
+    fn count(&mut self, mapped: &Mapped<'_>, entries: u64, vma: &Vma) {
+        let pages = (mapped.pages * entries) as i64;
+        if mapped.page.hugetlb {
+            self.hugetlb += pages;
+            return;
+        }
+        if mapped.uncounted() || vma.hugetlb() == Some(true) {
             return;
         }
         let counter = match (mapped.page.kind.anonymous(), mapped.page.swapbacked) {
@@ -174,34 +300,6 @@ impl FoliosSeen {
             (false, true) => &mut self.counted.shmem,
             (false, false) => &mut self.counted.file,
         };
-        *counter += mapped.pages as i64;
-    }
-
-    /// What is said of the process as a whole: what could not be read, and whether its counters are right. `swapped`
-    /// entries lead to swap, `moving` ones to pages that are on their way.
-    pub fn finish(
-        &mut self,
-        input: &ProcessInput<'_>,
-        (swapped, moving): (u64, u64),
-        any_broken: bool,
-        report: &mut dyn FnMut(RuleId, String),
-    ) -> Option<String> {
-        let structures = input.structures.ok()?;
-        let unread = (self.unread > 0).then(|| {
-            let first = self.first.as_deref().unwrap_or_default();
-            format!(
-                "L2, L7 and L9 were not judged for {} entries whose page could not be read: {first}",
-                self.unread
-            )
-        });
-        // An entry that is wrong is told of by its own rule.
-        if any_broken || moving > 0 || self.uncounted.is_some() {
-            return unread;
-        }
-        self.counted.swapped = swapped as i64;
-        if let Some(rss) = structures.rss {
-            rules::l9::rss(rss, self.counted, report);
-        }
-        unread
+        *counter += pages;
     }
 }

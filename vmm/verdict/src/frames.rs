@@ -84,7 +84,11 @@ impl Frames {
         Ok(())
     }
 
-    fn describe(&self, out: &mut impl Write, frame: &Frame, page: &Page) -> io::Result<()> {
+    /// Writes what is known of one of them and its folio, without who maps it.
+    ///
+    /// # Errors
+    /// As `out`.
+    pub fn describe(&self, out: &mut impl Write, frame: &Frame, page: &Page) -> io::Result<()> {
         let kind = match (page.kind_of_page, page.hugetlb, page.kind) {
             (Some(Type::Buddy), ..) => "free",
             (Some(Type::Table), ..) => "a page table",

@@ -17,6 +17,10 @@ pub(crate) struct Group<'a> {
     /// Index of the first member.
     pub index: usize,
     pub words: &'a [u64],
+    /// All members are one [`Group::run`].
+    is_run: bool,
+    /// Each member is looked at by itself.
+    plainly: bool,
 }
 
 /// Fields that members may differ in, by name. AF, AP\[2\] and the dirty bit are not among them.
@@ -41,6 +45,55 @@ const NAMED_SOFTWARE: [(u64, &str); 3] = [
 ];
 
 impl<'a> Group<'a> {
+    /// The group of these words, of which `index` is the place of the first in the table at `table`, and `va` what it maps.
+    pub fn new(
+        (regime, level): (&'a Regime, Level),
+        va: u64,
+        (table, index): (u64, usize),
+        words: &'a [u64],
+    ) -> Group<'a> {
+        let mut group = Group {
+            regime,
+            level,
+            va,
+            table,
+            index,
+            words,
+            is_run: false,
+            plainly: false,
+        };
+        group.is_run = group.is_one_run();
+        group
+    }
+
+    /// The same, in which no members are alike.
+    pub fn plainly(self) -> Group<'a> {
+        let (is_run, plainly) = (false, true);
+        Group {
+            is_run,
+            plainly,
+            ..self
+        }
+    }
+
+    /// Whether it is pages that differ in nothing but output address, which goes up by a page each: without a branch on
+    /// any word.
+    fn is_one_run(&self) -> bool {
+        let (Some(&first), step) = (self.words.first(), self.step()) else {
+            return false;
+        };
+        let address = self.regime.level(self.level).leaf_address;
+        let last = (first & address).saturating_add((self.words.len() as u64 - 1) * step);
+        if self.level != Level::L3 || !self.is_leaf(first) || last & !address != 0 {
+            return false;
+        }
+        let all = self.words.iter().enumerate();
+        let wrong = all.fold(0, |wrong, (n, word)| {
+            wrong | (word ^ (first + n as u64 * step))
+        });
+        wrong == 0
+    }
+
     /// Bytes that one member maps.
     pub fn step(&self) -> u64 {
         self.regime.entry_size(self.level)
@@ -69,6 +122,45 @@ impl<'a> Group<'a> {
         self.level != Level::L3 && word & 3 == 3
     }
 
+    /// Whether an entry is present for Linux, valid for the CPU or not.
+    pub fn is_present(&self, pte: Pte) -> bool {
+        self.is_leaf(pte.0) || pte.present_invalid()
+    }
+
+    /// How many members from `at` on, before the `until`th, are pages and equal the first in all but output address. At
+    /// least one, whatever it is.
+    pub fn alike(&self, at: usize, until: usize) -> usize {
+        let (words, first) = (&self.words[at..until.max(at + 1)], self.words[at]);
+        if self.is_run {
+            return words.len();
+        }
+        if self.plainly || self.level != Level::L3 || !self.is_leaf(first) {
+            return 1;
+        }
+        let same = !self.address_bits();
+        let other = words.iter().position(|word| (word ^ first) & same != 0);
+        other.unwrap_or(words.len())
+    }
+
+    /// The same of those whose output addresses go up by a page each as well.
+    pub fn run(&self, at: usize, until: usize) -> usize {
+        let (words, first) = (&self.words[at..until.max(at + 1)], self.words[at]);
+        if self.is_run {
+            return words.len();
+        }
+        if self.plainly || self.level != Level::L3 || !self.is_leaf(first) {
+            return 1;
+        }
+        // Where more bits hold address (LPA, LPA2), a run ends where they change.
+        let address = self.regime.level(self.level).leaf_address;
+        let (start, step) = (first & address, self.step());
+        let goes_on = |(n, word): (usize, &u64)| {
+            (word ^ first) & !address == 0 && word & address == start.wrapping_add(n as u64 * step)
+        };
+        let mut all = words.iter().enumerate();
+        all.position(|each| !goes_on(each)).unwrap_or(words.len())
+    }
+
     /// Pages and blocks with their place in the group.
     pub fn leaves(&self) -> impl Iterator<Item = (usize, Pte)> + use<'a, '_> {
         let leaf = |&(_, &word): &(usize, &u64)| self.is_leaf(word);
@@ -78,8 +170,7 @@ impl<'a> Group<'a> {
 
     /// Entries that are present for Linux, valid for the CPU or not, with their place.
     pub fn present(&self) -> impl Iterator<Item = (usize, Pte)> + use<'a, '_> {
-        let present =
-            |&(_, &word): &(usize, &u64)| self.is_leaf(word) || Pte(word).present_invalid();
+        let present = |&(_, &word): &(usize, &u64)| self.is_present(Pte(word));
         let all = self.words.iter().enumerate().filter(present);
         all.map(|(at, &word)| (at, Pte(word)))
     }
@@ -125,6 +216,9 @@ impl<'a> Group<'a> {
 
     /// Whether the leaves' output addresses are as far apart as they are.
     pub fn consecutive(&self) -> bool {
+        if self.is_run {
+            return true;
+        }
         let mut bases = self
             .leaves()
             .map(|(at, pte)| self.output(pte.0).wrapping_sub(at as u64 * self.step()));

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stage1::Regime;
 
-use crate::folios::Structures;
+use crate::folios::{NotKnown, Structures};
 use crate::Process;
 
 /// One process at one instant. All of it must have been taken while the process stood still.
@@ -30,7 +30,7 @@ pub struct ProcessInput<'a> {
     /// Whether the kernel folds at all (`CONFIG_ARM64_CONTPTE`); `None` if that is not known.
     pub contpte: Option<bool>,
     /// What the kernel's own structures say, or why nothing is known of them.
-    pub structures: Result<Structures<'a>, &'a str>,
+    pub structures: Result<Structures<'a>, &'a NotKnown>,
 }
 
 /// Something that whoever drove the workload knows to be so, of a range of addresses.

@@ -17,6 +17,23 @@ use crate::{Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId};
 /// A table that is wrong is a finding, and one that cannot be read is listed as not judged; what
 /// can be judged is judged all the same.
 pub fn judge<M: PhysMemory + ?Sized>(memory: &M, input: &ProcessInput<'_>) -> ProcessVerdict {
+    judge_all(memory, input, false)
+}
+
+/// [`judge`] entry by entry, never a run of alike ones at once: what [`judge`] says is held against this.
+#[doc(hidden)]
+pub fn judge_plainly<M: PhysMemory + ?Sized>(
+    memory: &M,
+    input: &ProcessInput<'_>,
+) -> ProcessVerdict {
+    judge_all(memory, input, true)
+}
+
+fn judge_all<M: PhysMemory + ?Sized>(
+    memory: &M,
+    input: &ProcessInput<'_>,
+    plainly: bool,
+) -> ProcessVerdict {
     let regime = input.regime;
     let violations = RefCell::new(Vec::new());
     let mut notes = Vec::new();
@@ -28,6 +45,7 @@ pub fn judge<M: PhysMemory + ?Sized>(memory: &M, input: &ProcessInput<'_>) -> Pr
         violations: &violations,
         linux,
         seen: Seen::new(input, &newest),
+        plainly,
     };
     walk(memory, regime, regime.first, regime.last, &mut judge);
     let mut seen = judge.seen;
@@ -40,12 +58,7 @@ pub fn judge<M: PhysMemory + ?Sized>(memory: &M, input: &ProcessInput<'_>) -> Pr
         );
     }
     if linux {
-        seen.folios();
-        if let Err(why) = input.structures {
-            notes.push(format!(
-                "L2, L7, L9 and what L8 says of folios were not judged: {why}"
-            ));
-        }
+        notes.extend(seen.folios());
     }
     if let Some(orders) = input
         .orders
@@ -122,11 +135,13 @@ struct Judge<'a, F> {
     violations: &'a RefCell<Vec<Violation>>,
     linux: bool,
     seen: Seen<'a>,
+    plainly: bool,
 }
 
 impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
     fn table(&mut self, table: &Table<'m>) -> Descend {
         self.checker.table(table);
+        self.seen.folios.tables.table(table, self.input.regime);
         let size = self.input.regime.entry_size(table.level);
         let window = self
             .input
@@ -150,13 +165,15 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
         }
         for start in (0..table.words.len()).step_by(window) {
             let end = (start + window).min(table.words.len());
-            let group = Group {
-                regime: self.input.regime,
-                level: table.level,
-                va: table.va_of(start, self.input.regime).0,
-                table: table.address.0,
-                index: start,
-                words: &table.words[start..end],
+            let group = Group::new(
+                (self.input.regime, table.level),
+                table.va_of(start, self.input.regime).0,
+                (table.address.0, start),
+                &table.words[start..end],
+            );
+            let group = match self.plainly {
+                true => group.plainly(),
+                false => group,
             };
             if group
                 .words
@@ -175,7 +192,10 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
                 let range = (problem.va.0, problem.va.0);
                 self.seen.error(RuleId::W1, range, finding);
             }
-            Err(reason) => self.seen.not_judged(reason.reason),
+            Err(reason) => {
+                self.seen.folios.tables.unsure += 1;
+                self.seen.not_judged(reason.reason);
+            }
         }
     }
 }

@@ -249,14 +249,12 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
         let window = self.regime.contiguous_entries(table.level).unwrap_or(16);
         for start in (0..table.words.len()).step_by(window) {
             let end = (start + window).min(table.words.len());
-            let group = Group {
-                regime: self.regime,
-                level: table.level,
-                va: table.va_of(start, self.regime).0,
-                table: table.address.0,
-                index: start,
-                words: &table.words[start..end],
-            };
+            let group = Group::new(
+                (self.regime, table.level),
+                table.va_of(start, self.regime).0,
+                (table.address.0, start),
+                &table.words[start..end],
+            );
             if group.words.iter().any(|&word| group.is_leaf(word)) {
                 self.group(&group);
             }
@@ -295,7 +293,7 @@ impl<F> Judge<'_, F> {
 }
 
 /// Linux's name of what one leaf maps.
-fn size_name(level: i8, contiguous: bool) -> &'static str {
+pub(crate) fn size_name(level: i8, contiguous: bool) -> &'static str {
     match (level, contiguous) {
         (3, false) => "PTE",
         (3, true) => "CONTPTE",

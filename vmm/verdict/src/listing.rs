@@ -92,7 +92,10 @@ impl Maps {
                 offset: vma.offset,
                 device: vma.device,
                 inode: vma.inode,
-                flags: vma.flags.clone().unwrap_or_default(),
+                flags: vma
+                    .flags
+                    .as_ref()
+                    .map_or_else(Vec::new, |flags| flags.words().to_vec()),
             })
         });
         Maps {
@@ -183,6 +186,12 @@ impl VmaMap {
                 map::bytes(map.contiguous),
                 map.contiguous * 100 / map.mapped.max(1)
             ));
+        }
+        if !map.folios.is_empty() {
+            let folios = map.folios.iter().rev();
+            let folios =
+                folios.map(|(order, size)| format!("{} of order {order}", map::bytes(*size)));
+            facts.push(format!("folios {}", folios.collect::<Vec<_>>().join(" + ")));
         }
         if !map.orders.is_empty() {
             facts.push(format!("orders {}", map::orders(&map.orders)));

@@ -1,5 +1,7 @@
 //! Which of a process's order records decided what an address maps to.
 
+use std::collections::BTreeMap;
+
 use linux::order::{OrderRecord, OrderRecords};
 use rangemap::RangeMap;
 
@@ -8,6 +10,7 @@ use rangemap::RangeMap;
 pub(crate) struct Newest<'a> {
     records: Vec<&'a OrderRecord>,
     at: RangeMap<u64, usize>,
+    complete_since: u64,
 }
 
 impl<'a> Newest<'a> {
@@ -24,7 +27,11 @@ impl<'a> Newest<'a> {
                 at.insert(start..start.saturating_add(size), index);
             }
         }
-        Newest { records, at }
+        Newest {
+            records,
+            at,
+            complete_since: complete_since(all),
+        }
     }
 
     /// All of the process, oldest first.
@@ -36,4 +43,21 @@ impl<'a> Newest<'a> {
     pub fn at(&self, address: u64) -> Option<&'a OrderRecord> {
         self.at.get(&address).map(|&index| self.records[index])
     }
+
+    /// Whether no record is lost that is newer than `record`: then the newest of a place is the last word on it.
+    pub fn is_followed(&self, record: &OrderRecord) -> bool {
+        record.time_ns >= self.complete_since
+    }
+}
+
+/// The kernel's clock from which on every CPU's records are all there: each overwrites its own, at its own pace.
+fn complete_since(all: &[OrderRecord]) -> u64 {
+    let mut oldest: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for record in all {
+        let this = (record.seq, record.time_ns);
+        let kept = oldest.entry(record.cpu).or_insert(this);
+        *kept = this.min(*kept);
+    }
+    let overwritten = oldest.values().filter(|(seq, _)| *seq > 1);
+    overwritten.map(|&(_, time)| time).max().unwrap_or(0)
 }

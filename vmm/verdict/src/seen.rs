@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use linux::order::Path;
 use linux::pte::Pte;
 use linux::vma::{Backing, Vma};
 use stage1::Level;
 
-use crate::blocks::{self, BlockRow, BlockState, Context, Reason};
+use crate::blocks::{self, BlockRow, BlockState, Reason};
 use crate::finding::Findings;
 use crate::folios::FoliosSeen;
 use crate::group::Group;
@@ -20,6 +21,8 @@ use crate::{
     EntryCounts, Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId, Severity,
     VmaVerdict,
 };
+
+mod rows;
 
 /// What has been seen so far.
 pub(crate) struct Seen<'a> {
@@ -36,7 +39,9 @@ pub(crate) struct Seen<'a> {
     entries: EntryCounts,
     mappings: Vec<Mapping>,
     vmas: Vec<VmaSeen>,
-    folios: FoliosSeen,
+    /// Room for the text of a block, most of which look like the one before.
+    pages: String,
+    pub folios: FoliosSeen,
 }
 
 #[derive(Default)]
@@ -69,6 +74,7 @@ impl<'a> Seen<'a> {
             entries: EntryCounts::default(),
             mappings: Vec::new(),
             vmas: input.vmas.iter().map(|_| VmaSeen::default()).collect(),
+            pages: String::new(),
             folios: FoliosSeen::default(),
         }
     }
@@ -99,13 +105,16 @@ impl<'a> Seen<'a> {
             };
             let until = ((edge - group.va).div_ceil(group.step()) as usize).min(group.words.len());
             let until = until.max(at + 1);
-            for (place, &word) in group.words[at..until].iter().enumerate() {
-                let (pte, leaf) = (Pte(word), group.is_leaf(word));
-                if group.is_table(word) {
-                    continue;
+            let mut place = at;
+            while place < until {
+                let (word, count) = (group.words[place], group.alike(place, until));
+                if !group.is_table(word) {
+                    let (pte, leaf) = (Pte(word), group.is_leaf(word));
+                    let level = group.level.number();
+                    self.entries.add(level, (pte, leaf), count as u64);
+                    misplaced.see((place, count), pte, leaf, vma);
                 }
-                self.entries.add(group.level.number(), pte, leaf);
-                misplaced.see(at + place, pte, leaf, vma);
+                place += count;
             }
             if vma.is_some() {
                 self.part(group, at..until, next, inside);
@@ -151,9 +160,7 @@ impl<'a> Seen<'a> {
             let mut report = |rule, at, message| broken.push((rule, at, message));
             let part = (members, vma);
             let orders = self.folios.group(input, group, part, sound, &mut report);
-            for (order, bytes) in orders {
-                *self.vmas[next].folios.entry(order).or_default() += bytes;
-            }
+            orders.add_to(&mut self.vmas[next].folios);
             next += 1;
         }
         for (rule, at, message) in broken {
@@ -161,25 +168,23 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// What is said of all folios of the process, once all were seen.
-    pub fn folios(&mut self) {
-        let mut all = Vec::new();
+    /// What is said of all folios of the process, once all were seen; gives notes on what was left out.
+    pub fn folios(&mut self) -> Vec<String> {
         let entries = (self.entries.swapped, self.entries.moving);
-        let mut report = |rule, message| all.push((rule, message));
         let any_broken = !self.broken.is_empty();
-        let unread = self
-            .folios
-            .finish(self.input, entries, any_broken, &mut report);
-        for (rule, message) in all {
+        let whole = self.folios.finish(self.input, entries, any_broken);
+        for message in whole.broken {
             let process = Some(self.input.process.clone());
             let finding = Finding {
                 process,
-                ..Finding::new(rule, message)
+                ..Finding::new(RuleId::L9, message)
             };
-            self.error(rule, (0, 0), finding);
+            self.error(RuleId::L9, (0, 0), finding);
         }
+        let reasons = whole.not_judged.into_iter();
         self.not_judged
-            .extend(unread.map(|reason| NotJudged { reason }));
+            .extend(reasons.map(|reason| NotJudged { reason }));
+        whole.notes
     }
 
     /// The places of a group that belong to VMA `index`.
@@ -189,19 +194,23 @@ impl<'a> Seen<'a> {
         let hugetlb = vma.hugetlb();
         let mut mapped = 0;
         let mut contiguous = 0;
-        for at in members.clone() {
-            let pte = Pte(group.words[at]);
+        let mut next = members.start;
+        while next < members.end {
+            let (at, pte) = (next, Pte(group.words[next]));
+            let count = group.run(at, members.end);
+            next += count;
             if !group.is_leaf(pte.0) {
                 continue;
             }
-            mapped += group.step();
-            contiguous += if pte.valid_cont() { group.step() } else { 0 };
+            let bytes = count as u64 * group.step();
+            mapped += bytes;
+            contiguous += if pte.valid_cont() { bytes } else { 0 };
             let folio = !frames && !pte.special() && !pte.devmap();
             let private = hugetlb == Some(false) && !vma.permissions.shared;
             let new = Mapping {
                 pa: group.output(pte.0),
                 va: group.va_of(at),
-                bytes: group.step(),
+                bytes,
                 exclusive: folio && private && pte.write(),
                 folio,
                 vma: index as u32,
@@ -217,72 +226,14 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn pages(&mut self, group: &Group<'_>, members: Range<usize>, index: usize, inside: bool) {
-        let context = Context {
-            inside,
-            orders: Some(self.newest),
-            contpte: self.input.contpte,
-            folios: self.input.structures.ok().map(|it| it.folios),
-        };
-        let (state, reason) = blocks::classify(group, members.clone(), &context);
-        let character = |(at, &word): (usize, &u64)| {
-            if members.contains(&at) {
-                blocks::page_character(Pte(word), group.is_leaf(word))
-            } else {
-                ' '
-            }
-        };
-        let row = BlockRow {
-            va: Hex(group.va),
-            end: Hex(group.end()),
-            blocks: 1,
-            state,
-            reason,
-            pages: group.words.iter().enumerate().map(character).collect(),
-            rules: Vec::new(),
-        };
-        blocks::push(&mut self.vmas[index].rows, row);
-    }
-
-    /// Blocks, and entries above level 3 that are not present.
-    fn upper(&mut self, group: &Group<'_>, members: Range<usize>, index: usize) {
-        let vma = &self.input.vmas[index];
-        let end = vma.end.next_multiple_of(self.block);
-        for at in members {
-            let (pte, leaf) = (Pte(group.words[at]), group.is_leaf(group.words[at]));
-            if pte.none() || group.is_table(pte.0) {
-                continue;
-            }
-            let va = group.va_of(at).max(vma.start / self.block * self.block);
-            let end = (group.va_of(at) + group.step()).min(end);
-            let (state, reason, page) = match (leaf, pte.valid_cont()) {
-                (true, true) => (BlockState::ContiguousBlock, None, '='),
-                (true, false) => (BlockState::Block, None, '#'),
-                (false, _) if pte.present_invalid() => {
-                    (BlockState::NotEligible, Some(Reason::NotAccessible), 'n')
-                }
-                (false, _) => (BlockState::Away, None, blocks::page_character(pte, leaf)),
-            };
-            let row = BlockRow {
-                va: Hex(va),
-                end: Hex(end),
-                blocks: (end - va) / self.block,
-                state,
-                reason,
-                pages: page.to_string().repeat(self.members),
-                rules: Vec::new(),
-            };
-            blocks::push(&mut self.vmas[index].rows, row);
-        }
-    }
-
     pub fn finish(mut self, notes: Vec<String>) -> ProcessVerdict {
         let mut seen = std::mem::take(&mut self.vmas);
         for mapping in &self.mappings {
             let run = &mut seen[mapping.vma as usize].largest_run;
             *run = (*run).max(l8_sharing::largest_run(mapping));
         }
-        for record in self.newest.records() {
+        let records = self.newest.records().iter();
+        for record in records.filter(|record| record.path == Path::Anonymous) {
             if let Some(at) = vma_at(self.input.vmas, record.address) {
                 let chosen = record.chosen.map_or(-1, |order| order as i8);
                 *seen[at].orders.entry(chosen).or_default() += 1;
@@ -319,14 +270,16 @@ impl<'a> Seen<'a> {
             vmas,
             root: Hex(self.input.regime.root.0),
             mappings: self.mappings,
+            once: self.folios.once,
             release: self.input.release,
         }
     }
 
     fn vma(&mut self, vma: &Vma, seen: VmaSeen, marks: &Marks) -> VmaVerdict {
         let mut rows = blocks::complete(seen.rows, (vma.start, vma.end), self.block, self.members);
-        self.eligible(&rows);
         marks.mark(&mut rows, vma.start..vma.end, self.block);
+        // A block in which a rule is broken is no remark.
+        self.eligible(&rows);
         let mut verdict = VmaVerdict {
             start: Hex(vma.start),
             end: Hex(vma.end),

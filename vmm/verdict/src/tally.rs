@@ -97,6 +97,10 @@ pub struct ProcessVerdict {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) mappings: Vec<Mapping>,
+    /// Page frames that it maps and that are folios of one page, mapped once by their own count: anonymous ones, those of
+    /// shmem, and others.
+    #[serde(skip)]
+    pub(crate) once: [Vec<Range<u64>>; 3],
     /// Findings that are not listed, by cause.
     #[serde(skip)]
     #[schemars(skip)]
@@ -108,26 +112,26 @@ pub struct ProcessVerdict {
 }
 
 impl EntryCounts {
-    /// Counts a word that is not a table descriptor.
-    pub(crate) fn add(&mut self, level: i8, pte: Pte, leaf: bool) {
+    /// Counts so many words of one kind that are not table descriptors.
+    pub(crate) fn add(&mut self, level: i8, (pte, leaf): (Pte, bool), count: u64) {
         match pte.kind() {
             Kind::None => {}
-            Kind::Valid if !leaf => self.other += 1,
+            Kind::Valid if !leaf => self.other += count,
             Kind::Valid => {
-                self.special += u64::from(pte.special());
-                let contiguous = u64::from(pte.valid_cont());
+                self.special += if pte.special() { count } else { 0 };
+                let contiguous = if pte.valid_cont() { count } else { 0 };
                 if level == 3 {
-                    self.pages += 1;
+                    self.pages += count;
                     self.contiguous_pages += contiguous;
                 } else {
-                    *self.blocks.entry(level).or_default() += 1;
+                    *self.blocks.entry(level).or_default() += count;
                     *self.contiguous_blocks.entry(level).or_default() += contiguous;
                 }
             }
-            Kind::ProtNone | Kind::PresentInvalid => self.present_invalid += 1,
-            Kind::Swap(entry) if entry.kind() == SwapKind::Swapped => self.swapped += 1,
-            Kind::Swap(entry) if entry.kind() == SwapKind::Special => self.moving += 1,
-            Kind::Swap(_) => self.other += 1,
+            Kind::ProtNone | Kind::PresentInvalid => self.present_invalid += count,
+            Kind::Swap(entry) if entry.kind() == SwapKind::Swapped => self.swapped += count,
+            Kind::Swap(entry) if entry.kind() == SwapKind::Special => self.moving += count,
+            Kind::Swap(_) => self.other += count,
         }
     }
 }

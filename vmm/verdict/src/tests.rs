@@ -1,14 +1,18 @@
 //! The rules on made-up tables: a good one passes, one that is broken in just one way is caught by
 //! just that rule, and nothing on the "never assert" list is an error.
 
+mod counted;
 mod findings;
 mod folios;
 mod growth;
 pub(crate) mod guest;
+mod hugetlb;
 mod kernel_half;
 mod legal;
 mod noise;
+mod page_tables;
 mod reports;
+mod runs;
 mod states;
 mod voice;
 mod writers;

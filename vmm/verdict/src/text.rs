@@ -1,5 +1,6 @@
 //! The report for people.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
@@ -66,8 +67,12 @@ pub fn write_step(out: &mut impl Write, step: &Step, options: &TextOptions) -> i
     for not_judged in step.all_not_judged() {
         writeln!(out, "  not judged: {}", not_judged.reason)?;
     }
+    // What is true of several processes is told once.
+    let mut told = BTreeSet::new();
     for note in step.processes.iter().flat_map(|process| &process.notes) {
-        writeln!(out, "  note: {note}")?;
+        if told.insert(note) {
+            writeln!(out, "  note: {note}")?;
+        }
     }
     for process in &step.processes {
         if options.maps || process.errors() > 0 {

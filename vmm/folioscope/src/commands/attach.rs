@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use join::foreign::Foreign;
 use join::kernel_half;
+use join::unattended::table_of;
 use join::unattended::Stops as _;
 use serde_json::json;
 
 use super::output::say;
-use super::{check, dump, explain, maps, ps, save, Outcome};
+use super::{check, dump, explain, kernel, maps, page, ps, save, watch, Outcome};
 use crate::source::{ask, is_ours};
 use crate::{Error, EXIT_OK};
 
@@ -36,6 +37,9 @@ enum What {
     Save(save::Save),
     Ps(ps::Ps),
     Maps(maps::Maps),
+    Page(page::Page),
+    Kernel(kernel::Kernel),
+    Watch(watch::Watch),
 }
 
 impl Attach {
@@ -70,6 +74,18 @@ impl Attach {
             Some(What::Maps(mut maps)) => {
                 maps.inside.attach(socket)?;
                 maps.run()
+            }
+            Some(What::Page(mut page)) => {
+                page.inside.attach(socket)?;
+                page.run()
+            }
+            Some(What::Kernel(mut kernel)) => {
+                kernel.inside.attach(socket)?;
+                kernel.run()
+            }
+            Some(What::Watch(mut watch)) => {
+                watch.inside.attach(socket)?;
+                watch.run()
             }
         }
     }
@@ -151,11 +167,16 @@ fn found(socket: &Path) -> Outcome {
         Some(_) => "the kernel half",
         None => "no kernel half, as no CPU shows it now",
     };
-    let processes: Vec<String> = notes
+    let (others, running): (Vec<_>, Vec<_>) = notes
         .processes
         .iter()
-        .map(|process| format!("process {} {}", process.pid, process.name))
-        .collect();
+        .partition(|process| table_of(process).is_some());
+    let running = running.iter();
+    let named = running.map(|process| format!("process {} {}", process.pid, process.name));
+    let mut processes: Vec<String> = named.collect();
+    if !others.is_empty() {
+        processes.push(format!("{} that no CPU runs now", others.len()));
+    }
     let processes = match processes.is_empty() {
         true => "no process, as no CPU is in user mode now".to_owned(),
         false => processes.join(", "),

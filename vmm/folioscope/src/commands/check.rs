@@ -27,11 +27,13 @@ impl Check {
         let mut report = about(snapshot, source.kind);
         let mut picture = self.report.picture();
         picture.snapshot(report.steps.len(), snapshot);
-        report.push(join::step(snapshot, self.source.pid)?);
+        let step = join::step(snapshot, self.source.pid)?;
+        let several = step.processes.len() > 1;
+        report.push(step);
         if self.report.format == ReportFormat::Text {
             let mut text = self.report.text();
-            // A map is drawn by VMA.
-            text.maps &= !is_unattended(snapshot);
+            // A map is drawn by VMA, and of one process.
+            text.maps &= !is_unattended(snapshot) && !several;
             verdict::text::write(&mut io::stdout().lock(), &report, &text)
                 .map_err(Error::io("write to standard output"))?;
         }

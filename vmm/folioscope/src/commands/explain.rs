@@ -1,16 +1,28 @@
 //! `folioscope explain`: why an address is mapped as it is.
 
-use clap::Args;
-use join::Subject;
-use stage1::{Lookup, VirtualAddress};
+use std::io;
+use std::path::PathBuf;
 
-use super::output::say;
+use clap::Args;
+use join::changed::{diff, Instant};
+use join::{may_be_of, Place, Subject};
+use linux::order::OrderRecord;
+use linux::vma::Vma;
+use serde_json::{json, Value};
+use snapshot::{read_core, Snapshot};
+use stage1::{Lookup, VirtualAddress};
+use verdict::frames::Mapped;
+
+use super::output::{self, say};
 use super::Outcome;
 use crate::options::parse_address;
-use crate::source::{Need, Source, SourceOptions};
-use crate::{EXIT_NOT_JUDGED, EXIT_OK};
+use crate::source::{ask, Need, Source, SourceOptions};
+use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
-/// Say why an address got the order it has: VMA, preferred order, each order rejected and why, what is mapped
+/// Other places of a page that are listed.
+const OTHERS: usize = 8;
+
+/// Say why an address is mapped as it is: VMA, block, folio and who else maps it, each order rejected and why
 #[derive(Args, Debug)]
 #[command(after_help = "Example: folioscope explain 0xfffff7c05000 saved.core")]
 pub struct Explain {
@@ -19,28 +31,29 @@ pub struct Explain {
     va: u64,
     #[command(flatten)]
     pub source: SourceOptions,
+    /// An earlier snapshot: say what has happened here since. Of a guest that `folioscope boot` holds it is the look before
+    #[arg(long, value_name = "CORE")]
+    since: Option<PathBuf>,
 }
 
 impl Explain {
     pub fn run(self) -> Outcome {
         let Source { snapshot, .. } = self.source.open(Need::Process)?;
         let subject = Subject::find(&snapshot, self.source.pid)?;
-        let (va, page) = (self.va, snapshot.notes.page_size.max(4096));
+        let (va, page) = (self.va, subject.regime.granule.bytes());
+        let place = Place::of(&snapshot, &subject, va)?;
+        let started = place.started_ns.map_or(String::new(), |ns| {
+            format!(", started {:.2} s after boot", ns as f64 / 1e9)
+        });
         say!(
-            "{:#x} in process {} ({})",
+            "{:#x} in process {} ({}){started}",
             va,
             subject.process.pid,
             subject.process.name
         );
         let vma = subject.vmas.iter().find(|vma| vma.contains(va));
         match vma {
-            Some(vma) => say!(
-                "  VMA      {:#x}-{:#x} {} {}",
-                vma.start,
-                vma.end,
-                vma.permissions.text(),
-                vma.name
-            ),
+            Some(vma) => say_vma(vma, va)?,
             None if subject.process.maps.is_empty() => {
                 say!("  VMA      not known: there is no agent in this guest to give it");
             }
@@ -68,10 +81,18 @@ impl Explain {
             Lookup::OutsideRegime => say!("  mapped   no: the address is not in this half"),
             Lookup::Problem(problem) => say!("  mapped   cannot be said: {problem}"),
         }
+        if let Some(block) = &place.block {
+            say!("  block    {}", block.text());
+        }
+        for finding in &place.findings {
+            say!("  wrong    {}: {}", finding.rule, finding.message);
+        }
+        say_folio(&place, subject.process.pid, va & !(page - 1))?;
         let orders = match &subject.orders {
             Ok(orders) => orders,
             Err(why) => {
                 say!("  order    not judged: {why}");
+                self.say_history(&snapshot, subject.process.pid)?;
                 return Ok(EXIT_NOT_JUDGED);
             }
         };
@@ -93,6 +114,17 @@ impl Explain {
                     record.vm_start,
                     record.vm_end
                 );
+                if let Some(allowed) = &record.allowed {
+                    let pfn = record
+                        .pfn
+                        .map_or(String::new(), |pfn| format!(", page frame {pfn:#x}"));
+                    say!("  path     {}{pfn}", record.path.words());
+                    let allowed: Vec<_> = allowed.iter().map(u8::to_string).collect();
+                    match allowed.join(", ") {
+                        none if none.is_empty() => say!("  allowed  no order above 0"),
+                        orders => say!("  allowed  order {orders}"),
+                    }
+                }
                 say!(
                     "  policy   {}, preferred order {preferred}",
                     record.policy.name()
@@ -110,6 +142,7 @@ impl Explain {
                     ),
                     None => say!("  chosen   none: the fault ended without a folio"),
                 }
+                say_which(&place, record, va, page)?;
             }
             None if orders.lost > 0 => say!(
                 "  order    no record of this address; {} older records were overwritten",
@@ -119,6 +152,140 @@ impl Explain {
                 say!("  order    no record of this address: no anonymous write fault brought it in")
             }
         }
+        self.say_history(&snapshot, subject.process.pid)?;
         Ok(EXIT_OK)
     }
+
+    /// What has happened here since an earlier instant, where there is one.
+    fn say_history(&self, snapshot: &Snapshot, pid: u32) -> Result<(), Error> {
+        let (before, found) = match (&self.since, self.source.holder()?) {
+            (Some(core), _) => {
+                let earlier = read_core(core)?;
+                let found = diff(Instant::from(&earlier), Instant::from(snapshot), Some(pid))?;
+                (format!("{}", core.display()), json!(found))
+            }
+            (None, Some(socket)) => {
+                let found = ask(&socket, "changes", &json!({"pid": pid}))?;
+                ("the look before".to_owned(), found)
+            }
+            (None, None) => return Ok(()),
+        };
+        let number = |value: &Value| {
+            let text = value.as_str().unwrap_or_default().trim_start_matches("0x");
+            u64::from_str_radix(text, 16).unwrap_or(0)
+        };
+        // A holder that has looked at it once only says nothing.
+        if found.get("processes").is_none() {
+            return Ok(());
+        }
+        let mut told = false;
+        let processes = found["processes"].as_array().into_iter().flatten();
+        for event in processes.flat_map(|it| it["events"].as_array().into_iter().flatten()) {
+            let (first, end) = (number(&event["va"]), number(&event["end"]));
+            if !(first..end).contains(&self.va) {
+                continue;
+            }
+            told = true;
+            let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+            let line = format!("{} {first:#x}-{end:#x}  {}", text("kind"), text("detail"));
+            say!("  since    {before}: {}", line.trim_end());
+        }
+        let notes = found["notes"].as_array().into_iter().flatten();
+        for note in notes.filter_map(Value::as_str) {
+            say!("  since    {before}: {note}");
+        }
+        if !told {
+            say!("  since    {before}: nothing has happened here");
+        }
+        Ok(())
+    }
+}
+
+fn say_vma(vma: &Vma, va: u64) -> Result<(), Error> {
+    let line = format!(
+        "{:#x}-{:#x} {} {}",
+        vma.start,
+        vma.end,
+        vma.permissions.text(),
+        vma.name
+    );
+    say!("  VMA      {}", line.trim_end());
+    if let Some(flags) = &vma.flags {
+        say!("  flags    {}", flags.words().join(" "));
+    }
+    if vma.inode != 0 {
+        let (major, minor) = vma.device;
+        say!(
+            "  file     inode {} of device {major:02x}:{minor:02x}, at offset {:#x}",
+            vma.inode,
+            vma.offset + (va - vma.start)
+        );
+    }
+    Ok(())
+}
+
+/// The folio behind the entry, and who else maps this page.
+fn say_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
+    let frames = match &place.frame {
+        None => return Ok(()),
+        Some(Err(why)) => {
+            say!("  folio    not known: {why}");
+            return Ok(());
+        }
+        Some(Ok(frames)) => frames,
+    };
+    let Some(frame) = frames.pages.first() else {
+        return Ok(());
+    };
+    let Some(page) = &frame.page else {
+        let why = frame.problem.as_deref().unwrap_or("it was not read");
+        say!("  folio    not known: {why}");
+        return Ok(());
+    };
+    frames
+        .describe(&mut io::stdout().lock(), frame, page)
+        .map_err(Error::io(output::STDOUT))?;
+    // Of a folio that is mapped in part, its whole counts less.
+    if let Some(mapped) = page
+        .large
+        .filter(|it| page.entire == 0 && (1..1 << page.order).contains(it))
+    {
+        say!(
+            "  partly   {mapped} of its {} pages are mapped",
+            page.pages()
+        );
+    }
+    let other = |it: &&Mapped| (it.pid, it.va.0) != (pid, va);
+    let others: Vec<&Mapped> = frame.mapped.iter().filter(other).collect();
+    for it in others.iter().take(OTHERS) {
+        say!(
+            "  also     mapped at {:#x} in {} ({})",
+            it.va.0,
+            it.name,
+            it.pid
+        );
+    }
+    match others.len().checked_sub(OTHERS + 1) {
+        Some(more) => say!("  also     mapped in {} more places", more + 1),
+        None if others.is_empty() => say!("  also     mapped nowhere else"),
+        None => {}
+    }
+    Ok(())
+}
+
+/// Whether the record speaks of the folio that is there.
+fn say_which(place: &Place, record: &OrderRecord, va: u64, size: u64) -> Result<(), Error> {
+    match (&place.frame, place.page().and_then(|frame| frame.page)) {
+        (None, _) if record.chosen.is_some() => {
+            say!("  now      nothing: the record speaks of an earlier folio");
+        }
+        (_, Some(page)) if !may_be_of(record, &page, va, size) => {
+            say!(
+                "  now      order {}: the record speaks of an earlier folio",
+                page.order
+            );
+        }
+        _ => {}
+    }
+    Ok(())
 }

@@ -15,9 +15,11 @@ mod boot;
 mod carried;
 mod carrier;
 mod check;
+mod diff;
 mod dump;
 mod explain;
 mod image;
+mod kernel;
 mod maps;
 mod output;
 mod page;
@@ -27,6 +29,7 @@ mod run;
 mod save;
 mod session;
 mod terminal;
+mod watch;
 
 /// Reads an arm64 guest's page tables from outside, and judges them.
 #[derive(Debug, Parser)]
@@ -71,6 +74,9 @@ enum Command {
     Ps(ps::Ps),
     Maps(maps::Maps),
     Page(page::Page),
+    Kernel(kernel::Kernel),
+    Diff(diff::Diff),
+    Watch(watch::Watch),
     Image(image::Image),
     /// Print the JSON schema of reports, of the lines of a session, or of a listing
     #[command(after_help = "Example: folioscope schema > folioscope.schema.json")]
@@ -117,6 +123,10 @@ enum SchemaOf {
     Maps,
     /// What `page --format json` writes.
     Page,
+    /// What `kernel --format json` writes.
+    Kernel,
+    /// What `diff --format json` writes.
+    Diff,
 }
 
 /// Runs the command line.
@@ -160,6 +170,9 @@ fn run(command: Command) -> Outcome {
         Command::Ps(ps) => ps.run(),
         Command::Maps(maps) => maps.run(),
         Command::Page(page) => page.run(),
+        Command::Kernel(kernel) => kernel.run(),
+        Command::Diff(diff) => diff.run(),
+        Command::Watch(watch) => watch.run(),
         Command::Rules(rules) => rules.run(),
         Command::Image(image) => image.run(),
         Command::Schema { of } => {
@@ -169,6 +182,8 @@ fn run(command: Command) -> Outcome {
                 SchemaOf::Ps => verdict::listing::tasks_schema(),
                 SchemaOf::Maps => verdict::listing::maps_schema(),
                 SchemaOf::Page => verdict::frames::frames_schema(),
+                SchemaOf::Kernel => verdict::kernel_map::kernel_map_schema(),
+                SchemaOf::Diff => changes::schema(),
             };
             output::line(format_args!("{schema:#}")).map(|()| EXIT_OK)
         }

@@ -1,33 +1,25 @@
 //! `folioscope page`: a page, its folio, and who maps it.
 
 use std::io;
-use std::path::PathBuf;
 
 use clap::Args;
-use join::frames::frames;
-use join::inside::Inside;
-use snapshot::read_core;
 
 use super::{output, Outcome};
-use crate::inside::ListingFormat;
+use crate::inside::{InsideOptions, ListingFormat};
 use crate::{Error, EXIT_OK};
 
 /// Most pages that are listed at once.
 const MOST: u64 = 1 << 20;
 
-/// Show a page and its folio, as the kernel keeps them, and which processes map it, from a core of all RAM
+/// Show a page and its folio, as the kernel keeps them, and which processes map it, live or from a core of all RAM
 #[derive(Args, Debug)]
 #[command(after_help = "Example: folioscope page 0x41200,0x41210-0x41220 full.core")]
 pub struct Page {
     /// Page frame numbers and ranges of them (FIRST-END, END exclusive), with commas between; 0x for hexadecimal
     #[arg(value_name = "PFNS", value_parser = parse)]
     pfns: Pfns,
-    /// A core of all RAM (`folioscope save --full`)
-    #[arg(value_name = "CORE")]
-    core: PathBuf,
-    /// How to print it
-    #[arg(long, value_enum, default_value = "text")]
-    format: ListingFormat,
+    #[command(flatten)]
+    pub inside: InsideOptions,
 }
 
 #[derive(Clone, Debug)]
@@ -58,17 +50,8 @@ fn parse(text: &str) -> Result<Pfns, String> {
 
 impl Page {
     pub fn run(self) -> Outcome {
-        let snapshot = read_core(&self.core)?;
-        let not_read = |why: &dyn std::fmt::Display| {
-            Error::Input(format!(
-                "the kernel's structures were not read: {why} (they are in a core that was saved with --full)"
-            ))
-        };
-        let memory = &snapshot.memory;
-        let inside = Inside::find(memory, &snapshot.cpus).map_err(|why| not_read(&why))?;
-        let found = frames(&inside, memory, &snapshot.cpus, &self.pfns.0);
-        let found = found.map_err(|why| not_read(&why))?;
-        match self.format {
+        let found = self.inside.frames(&self.pfns.0)?;
+        match self.inside.format {
             ListingFormat::Json => output::line(format_args!("{:#}", serde_json::json!(found)))?,
             ListingFormat::Text => found
                 .write(&mut io::stdout().lock())

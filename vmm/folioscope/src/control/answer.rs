@@ -2,16 +2,20 @@
 
 use std::path::PathBuf;
 
-use join::{Look, ReadAgain, Subject};
+use changes::Diff;
+use join::{Capture, Look, ReadAgain, Subject};
 use linux::order::OrderRecord;
 use protocol::{Hello, Outcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use verdict::frames::Frames;
+use verdict::kernel_map::KernelMap;
+use verdict::listing::{Maps, Tasks};
 use verdict::voice::Spoken;
 use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 
 use super::failure::Failure;
-use super::structures::{PageAnswer, SpaceAnswer};
+use super::structures::{CountedAnswer, PageAnswer, SpaceAnswer};
 use crate::guest::Guest;
 use crate::rows::{rows, Row};
 use crate::stage::{Area, Played};
@@ -112,11 +116,17 @@ pub enum Came {
 #[allow(missing_docs)] // each says what it is itself
 pub enum Done {
     Look(Box<LookAnswer>),
+    Diff(Box<Diff>),
+    Frames(Box<Frames>),
+    Tasks(Box<Tasks>),
+    Maps(Box<Maps>),
+    KernelMap(Box<KernelMap>),
     Tour(TourAnswer),
     Pairs(Pairs),
     Words(WordsAnswer),
     Page(PageAnswer),
     Space(SpaceAnswer),
+    Counted(CountedAnswer),
     KernelHalf(KernelHalf),
     Full(Full),
     Kept(Kept),
@@ -146,6 +156,9 @@ pub struct LookAnswer {
     /// Where only tables that were written to were to be read: what came of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub again: Option<Again>,
+    /// Its number, for `diff`; the last 16 looks are kept. None where it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
 }
 
 /// A look at what was written to since the one before.
@@ -181,21 +194,23 @@ impl From<&ReadAgain> for Again {
 }
 
 impl LookAnswer {
-    /// Of a look.
+    /// Of a look, and what it has copied.
     #[must_use]
-    pub fn of(seen: Look) -> Self {
+    pub fn of(seen: Look) -> (Self, Capture) {
         let snapshot = &seen.capture.snapshot;
         let entries = Subject::find(snapshot, None)
             .map(|subject| rows(&snapshot.memory, &subject.regime))
             .unwrap_or_default();
-        Self {
+        let answer = Self {
             entries,
             stopped_us: u64::try_from(seen.capture.stopped.as_micros()).unwrap_or(u64::MAX),
             again: seen.read_again.as_ref().map(Again::from),
             verdict: seen.verdict,
             companions: seen.companions,
             records: seen.orders,
-        }
+            number: None,
+        };
+        (answer, seen.capture)
     }
 }
 
@@ -229,7 +244,7 @@ impl TourAnswer {
         let checkpoints = played.seen.into_iter().map(|seen| CheckpointAnswer {
             label: seen.label,
             areas: seen.areas,
-            look: LookAnswer::of(seen.look),
+            look: LookAnswer::of(seen.look).0,
         });
         Ok(Self {
             left_out: played.left_out,

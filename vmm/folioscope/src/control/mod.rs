@@ -19,6 +19,7 @@ mod clients;
 mod failure;
 mod keep;
 mod line;
+mod looks;
 mod obey;
 mod request;
 mod structures;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use join::{Extent, ReadAgain};
+use join::{Extent, Look, ReadAgain};
 use protocol::{Command, ProcessId};
 use stage1::{PhysMemory, PhysicalAddress};
 use verdict::Hex;
@@ -11,10 +11,11 @@ use super::answer::{
     Done, Empty, Full, Kept, KernelHalf, LookAnswer, MachineAnswer, TourAnswer, WordsAnswer,
 };
 use super::keep::bundle;
+use super::looks::{changes, compare, folio};
 use super::request::{
     Call, Judge, JudgeKernel, LookAt, RawPoke, Save, SaveFull, Snapshot, Structures, Tour, Words,
 };
-use super::structures::{page, space};
+use super::structures::{counted, kernel_map, maps, page, space, tasks};
 use super::translate::translate;
 use crate::boot;
 use crate::guest::{Guest, Poke};
@@ -31,6 +32,12 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::Command(passed) => guest.command(passed.command, deadline).map(Done::Agent),
         Call::Look(at) => look_at(guest, &at),
         Call::Judge(at) => judge(guest, &at),
+        Call::Diff(of) => compare(guest, &of),
+        Call::Changes(of) => changes(guest, &of),
+        Call::Folio(of) => folio(guest, &of),
+        Call::Tasks(_) => tasks(guest),
+        Call::Maps(of) => maps(guest, &of),
+        Call::KernelMap(_) => kernel_map(guest),
         Call::Hold(of) => guest.hold(of.process).map(|()| NOTHING),
         Call::Release(of) => guest.release(of.process).map(|()| NOTHING),
         Call::FailAllocations(p) => fail_allocations(guest, p.process, p.order).map(|()| NOTHING),
@@ -40,6 +47,7 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::Poke(p) => poke(guest, &p.pokes).map(|()| NOTHING),
         Call::Words(p) => words(guest, &p).map(Done::Words),
         Call::Page(p) => page(guest, &p).map(Done::Page),
+        Call::Counted(_) => counted(guest).map(Done::Counted),
         Call::Space(p) => space(guest, &p).map(Done::Space),
         Call::KernelHalf(p) => kernel_half(guest, &p).map(Done::KernelHalf),
         Call::Snapshot(p) => snapshot(guest, &p).map(Done::Kept),
@@ -62,7 +70,14 @@ fn look_at(guest: &mut Guest, at: &LookAt) -> Result<Done, Error> {
     } else {
         look(guest, at.process, &at.expectations)?
     };
-    Ok(Done::Look(Box::new(LookAnswer::of(seen))))
+    Ok(kept(guest, seen))
+}
+
+/// The answer, with a number by which it may be compared.
+fn kept(guest: &mut Guest, seen: Look) -> Done {
+    let (mut answer, capture) = LookAnswer::of(seen);
+    answer.number = Some(guest.keep_look(capture));
+    Done::Look(Box::new(answer))
 }
 
 fn judge(guest: &mut Guest, at: &Judge) -> Result<Done, Error> {
@@ -83,7 +98,7 @@ fn judge(guest: &mut Guest, at: &Judge) -> Result<Done, Error> {
             "words were written from outside (pokes), which no machine records",
         ));
     }
-    Ok(Done::Look(Box::new(LookAnswer::of(seen))))
+    Ok(kept(guest, seen))
 }
 
 fn play(guest: &mut Guest, tour: Tour) -> Result<TourAnswer, Error> {
@@ -185,6 +200,7 @@ fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
     };
     let seen = look_whole(guest, only, &[], Extent { kernel: true })?;
     boot::save(&seen.capture.snapshot, &p.path)?;
+    guest.keep_look(seen.capture);
     Ok(Kept {
         path: p.path.clone(),
     })
@@ -227,7 +243,7 @@ fn save_full(guest: &mut Guest, p: SaveFull) -> Result<Full, Error> {
 }
 
 fn structures(guest: &mut Guest, p: Structures) -> Result<Kept, Error> {
-    let snapshot = guest.structures(p.pid)?;
+    let snapshot = guest.structures(p.pid, &p.pfns, p.kernel)?;
     boot::save(&snapshot, &p.path)?;
     Ok(Kept { path: p.path })
 }

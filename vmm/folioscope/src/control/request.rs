@@ -9,6 +9,7 @@ use serde_json::{json, Value};
 use stage1::PhysicalAddress;
 use verdict::Expectation;
 
+use self::methods::METHODS;
 use super::word::Word;
 use crate::guest::Poke;
 use crate::stage::Spoil;
@@ -43,6 +44,18 @@ pub enum Call {
     Look(LookAt),
     /// Reads and judges a process that is held: a look.
     Judge(Judge),
+    /// What happened between two looks, as events: a diff.
+    Diff(OfLooks),
+    /// What happened to a process between the last two looks at it: a diff; nothing where there was no other.
+    Changes(OfSpace),
+    /// A page that a process maps, as a look has found it: pages.
+    Folio(OfPlace),
+    /// All tasks, from the kernel's memory: tasks.
+    Tasks(Nothing),
+    /// The VMAs of any process, from the kernel's memory, and what its tables have in each: maps.
+    Maps(OfSpace),
+    /// By what sizes the kernel's own half is mapped, and the areas of vmalloc, from its memory: a kernel map.
+    KernelMap(Nothing),
     /// Lets a process wait in user mode, for as long as this client stays.
     Hold(OfProcess),
     /// Lets it go on.
@@ -63,6 +76,8 @@ pub enum Call {
     Page(OfPage),
     /// What the kernel counts of a process's address space, and where: a space.
     Space(OfSpace),
+    /// What the kernel counts of all its memory, and where: counted.
+    Counted(Nothing),
     /// The entries of the kernel's half of the tables and what the rules say of them, while this process is held.
     KernelHalf(JudgeKernel),
     /// Takes a process through a checkpoint into a file, with the kernel half and the order records: the file's path.
@@ -134,6 +149,29 @@ pub struct Judge {
     /// Words that are in guest memory only while it stands still to be read.
     #[serde(default)]
     pub pokes: Vec<RawPoke>,
+}
+
+/// Parameters of [`Call::Diff`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OfLooks {
+    /// The number of the earlier look.
+    pub before: u64,
+    /// The number of the later one.
+    pub after: u64,
+    /// The process, by the guest's pid; all that both show when left out.
+    #[serde(default)]
+    pub pid: Option<u32>,
+}
+
+/// Parameters of [`Call::Folio`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OfPlace {
+    /// The number of the look.
+    pub look: u64,
+    /// The virtual address, of the process that was looked at.
+    pub va: u64,
 }
 
 /// Parameters of [`Call::KernelHalf`].
@@ -281,9 +319,15 @@ pub struct SaveFull {
 pub struct Structures {
     /// The file, as the command's own working directory has it.
     pub path: PathBuf,
-    /// Any process of the guest, whose VMAs and tables are wanted as well.
+    /// Any process of the guest, whose VMAs, tables and pages are wanted as well.
     #[serde(default)]
     pub pid: Option<u32>,
+    /// Page frame numbers of pages that are wanted as well, with the tables of all that may map them.
+    #[serde(default)]
+    pub pfns: Vec<u64>,
+    /// Whether the kernel's own tables, and the areas of vmalloc, are wanted as well.
+    #[serde(default)]
+    pub kernel: bool,
 }
 
 /// Parameters of [`Call::Bundle`].
@@ -347,31 +391,6 @@ impl Request {
     }
 }
 
-/// The methods' names, for errors: what serde says of a wrong one names Rust's parts.
-const METHODS: [&str; 22] = [
-    "command",
-    "look",
-    "judge",
-    "hold",
-    "release",
-    "fail_allocations",
-    "allow_allocations",
-    "tour",
-    "translate",
-    "poke",
-    "words",
-    "page",
-    "space",
-    "kernel_half",
-    "snapshot",
-    "save",
-    "save_full",
-    "structures",
-    "bundle",
-    "machine",
-    "voice",
-    "quit",
-];
-
+mod methods;
 #[cfg(test)]
 mod tests;

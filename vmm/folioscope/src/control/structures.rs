@@ -1,14 +1,15 @@
-//! The methods `page` and `space`: the kernel's own structures at one instant, and where they lie.
+//! The methods `page`, `space`, `tasks`, `maps` and `kernel_map`: the kernel's own structures at one instant, and where they lie.
 
 use join::inside::Inside;
-use linux::folio::{Page, Rss};
+use linux::counted::Counted;
+use linux::folio::{HugetlbUsage, Page, Rss};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stage1::{lookup, Lookup, VirtualAddress};
 use structures::pages::Pages;
 use structures::View;
 use verdict::Hex;
 
+use super::answer::Done;
 use super::request::{OfPage, OfSpace};
 use crate::guest::Guest;
 use crate::Error;
@@ -39,6 +40,21 @@ pub struct SpaceAnswer {
     pub rss: Option<Rss>,
     /// The physical addresses of these counters' shared parts, in the order file, anonymous, swapped, shmem.
     pub rss_at: Vec<Hex>,
+    /// The bytes of page tables that the kernel counts.
+    pub tables_bytes: Option<i64>,
+    /// The physical address of this count.
+    pub tables_bytes_at: Option<Hex>,
+    /// The pages of hugetlb that the kernel counts.
+    pub hugetlb: Option<HugetlbUsage>,
+    /// The physical address of this count.
+    pub hugetlb_at: Option<Hex>,
+}
+
+/// The answer of `counted`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CountedAnswer {
+    /// What the kernel counts of all memory; where each counter is (`at`) is a physical address.
+    pub counted: Counted,
 }
 
 type Layouts = (structures::pages::Layout, structures::spaces::Layout);
@@ -72,14 +88,53 @@ pub(super) fn space(guest: &mut Guest, p: &OfSpace) -> Result<SpaceAnswer, Error
             .ok_or_else(|| Error::Input(format!("no process {} has an address space", p.pid)))?;
         let counted = layout.spaces(view, &[space.table]).map_err(wrong)?;
         let counted = counted.into_iter().find(|it| it.mm == space.mm);
+        let tables_at = layout.tables_bytes(space.mm);
+        let hugetlb_at = layout.hugetlb(space.mm);
         let at = (0..4).filter_map(|index| layout.counter(space.mm, index));
         Ok(SpaceAnswer {
             mm: Hex(space.mm),
             table: Hex(space.table),
-            rss: counted.and_then(|it| it.rss),
+            rss: counted.as_ref().and_then(|it| it.rss),
             rss_at: at.map(|va| physical(view, va)).collect::<Result<_, _>>()?,
+            tables_bytes: counted.as_ref().and_then(|it| it.tables_bytes),
+            tables_bytes_at: tables_at.map(|va| physical(view, va)).transpose()?,
+            hugetlb: counted.and_then(|it| it.hugetlb),
+            hugetlb_at: hugetlb_at.map(|va| physical(view, va)).transpose()?,
         })
     })
+}
+
+/// What the kernel counts of all memory.
+pub(super) fn counted(guest: &mut Guest) -> Result<CountedAnswer, Error> {
+    guest.with_structures(|inside, view| {
+        let (layout, _) = layouts(inside)?;
+        let mut counted = inside.counted.read(view, &Pages::new(layout, view));
+        for at in counted.places_mut() {
+            *at = physical(view, *at)?.0;
+        }
+        Ok(CountedAnswer { counted })
+    })
+}
+
+/// All tasks.
+pub(super) fn tasks(guest: &mut Guest) -> Result<Done, Error> {
+    let (seen, _) = guest.see(None)?;
+    Ok(Done::Tasks(Box::new(seen.listing())))
+}
+
+/// The address space of any process.
+pub(super) fn maps(guest: &mut Guest, of: &OfSpace) -> Result<Done, Error> {
+    let (seen, memory) = guest.see(Some(of.pid))?;
+    let space = seen
+        .space
+        .ok_or_else(|| Error::Input(format!("no process {} has an address space", of.pid)))?;
+    Ok(Done::Maps(Box::new(space.maps(&memory))))
+}
+
+/// The kernel's own half.
+pub(super) fn kernel_map(guest: &mut Guest) -> Result<Done, Error> {
+    let map = guest.kernel_map()?;
+    Ok(Done::KernelMap(Box::new(map)))
 }
 
 fn layouts(inside: &Inside) -> Result<&Layouts, Error> {
@@ -88,10 +143,7 @@ fn layouts(inside: &Inside) -> Result<&Layouts, Error> {
 }
 
 fn physical(view: View<'_, snapshot::Memory>, va: u64) -> Result<Hex, Error> {
-    match lookup(view.memory, view.upper, VirtualAddress(va)) {
-        Lookup::Mapped { pa, .. } => Ok(Hex(pa.0)),
-        other => Err(Error::Input(format!(
-            "0x{va:016x} of the kernel is not mapped: {other:?}"
-        ))),
-    }
+    let found = view.physical("the kernel's memory", va);
+    let found = found.map_err(|error| Error::Input(error.to_string()))?;
+    Ok(Hex(found.0))
 }

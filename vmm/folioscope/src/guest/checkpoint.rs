@@ -7,6 +7,7 @@ use machine::{MachineError, Paused, Status};
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::{Checkpoint, Cpu, Memory, Notes, Process, Snapshot};
 use stage1::PhysMemory;
+use verdict::NotKnown;
 
 use super::whole::Found;
 use super::{unexpected, Guest, Poke};
@@ -22,7 +23,7 @@ const ATTEMPTS: u32 = 400;
 const NOT_SHOWN: &str = "no CPU showed the kernel's tables when the guest was stopped";
 
 /// A copy of memory, and what was read of the kernel's structures.
-pub(super) type Copied = (Memory, Result<Gathered, String>);
+pub(super) type Copied = (Memory, Result<Gathered, NotKnown>);
 
 impl Guest {
     /// Lets a process wait in user mode at its known instruction.

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use join::inside::{see, shows_kernel, Inside, NotInside, Whole};
+use join::frames::frames;
+use join::inside::{see, shows_kernel, Inside, NotInside, Seen, Whole};
+use join::kernel_map::kernel_map;
 use join::{Extent, Facts};
 use protocol::ProcessId;
 use snapshot::{Cpu, Memory, RangeSet, Recording, Snapshot};
 use structures::View;
+use verdict::kernel_map::KernelMap;
 
 use super::Guest;
 use crate::Error;
@@ -59,11 +62,17 @@ impl Guest {
     }
 
     /// What [`see`] reads, of one instant: of the tasks, and of the process with this pid, which need not be one of ours,
-    /// with its tables.
+    /// with its tables and the pages that it maps; of the pages with these page frame numbers; and of the kernel's own half,
+    /// if that is asked for.
     ///
     /// # Errors
     /// Where the kernel has no such data, or no such process.
-    pub fn structures(&mut self, pid: Option<u32>) -> Result<Snapshot, Error> {
+    pub fn structures(
+        &mut self,
+        pid: Option<u32>,
+        pfns: &[u64],
+        kernel: bool,
+    ) -> Result<Snapshot, Error> {
         self.find_inside()?;
         let notes = self.notes(Vec::new());
         let Some(Ok(Found { inside, pages })) = &self.inside else {
@@ -76,9 +85,17 @@ impl Guest {
             left -= 1;
             let paused = self.link.machine.pause()?;
             let recording = Recording::new(&paused.memory);
-            let seen = see(&inside.kernel, inside.view(&recording), &paused.cpus, pid);
+            let seen = see(inside, inside.view(&recording), &paused.cpus, pid);
             let space = seen.as_ref().ok().and_then(|seen| seen.space.as_ref());
             space.into_iter().for_each(|space| space.touch(&recording));
+            if !pfns.is_empty() {
+                // If that fails it does so again in the copy.
+                let _ = frames(inside, &recording, &paused.cpus, pfns);
+            }
+            let later = kernel
+                .then(|| kernel_map(inside, &recording, &paused.cpus).1)
+                .flatten()
+                .is_some();
             // What it is found by is asked of the copy again.
             let mut all = recording.into_ranges();
             pages.iter().for_each(|range| all.insert(range));
@@ -88,7 +105,7 @@ impl Guest {
             let cpus = paused.cpus.clone();
             paused.resume()?;
             match seen {
-                Ok(seen) if left == 0 || shows && !seen.is_locked() => {
+                Ok(seen) if left == 0 || shows && !later && !seen.is_locked() => {
                     return Ok(Snapshot {
                         cpus,
                         memory: copy?,
@@ -101,6 +118,28 @@ impl Guest {
                 _ => std::thread::sleep(WHILE),
             }
         }
+    }
+
+    /// What [`Guest::structures`] has read, with the memory that it was read from.
+    ///
+    /// # Errors
+    /// As [`Guest::structures`].
+    pub fn see(&mut self, pid: Option<u32>) -> Result<(Seen, Memory), Error> {
+        let Snapshot { cpus, memory, .. } = self.structures(pid, &[], false)?;
+        let found = self.find_inside()?;
+        let seen = see(&found.inside, found.inside.view(&memory), &cpus, pid);
+        let seen = seen.map_err(|unseen| Error::Input(unseen.why))?;
+        Ok((seen, memory))
+    }
+
+    /// By what sizes the kernel's own half is mapped.
+    ///
+    /// # Errors
+    /// As [`Guest::structures`].
+    pub fn kernel_map(&mut self) -> Result<KernelMap, Error> {
+        let Snapshot { cpus, memory, .. } = self.structures(None, &[], true)?;
+        let found = self.find_inside()?;
+        Ok(kernel_map(&found.inside, &memory, &cpus).0)
     }
 
     /// Asks something of the kernel's structures while the guest stands still.

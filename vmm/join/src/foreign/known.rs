@@ -1,37 +1,65 @@
 //! What the kernel's own structures say of the processes that CPUs run: their names, and their VMAs.
 
+use std::collections::BTreeSet;
+
 use snapshot::{Cpu, Process};
 use stage1::{Half, PhysMemory, PhysicalAddress, Regime};
 use structures::tasks::{self, processes};
 use structures::vmas::Layout;
-use structures::{Kernel, StructureError, View};
+use structures::{Kernel, View};
+
+use crate::unattended::by_its_task;
 
 /// The mark of why the VMAs of a process are not known.
 const WHY_NOT: &str = "vmas_not_known";
 
-/// Names each process by its task, and gives it its VMAs, in the words of smaps; what cannot be read, or is being
-/// changed, is not there, and the process says why.
-pub fn name<M: PhysMemory + ?Sized>(
+/// Names each process by its task, gives it its VMAs, in the words of smaps, and adds the processes that no CPU is in user
+/// mode with; all in order of their pids. What cannot be read, or is being changed, is not there, and the process says
+/// why. Where two share their tables, as after vfork(), both are meant by the first.
+pub fn complete<M: PhysMemory + ?Sized>(
     kernel: &Kernel,
     view: View<'_, M>,
     cpus: &[Cpu],
-    found: &mut [Process],
+    found: &mut Vec<Process>,
 ) {
     let read = processes(kernel, view).and_then(|tasks| Ok((tasks, Layout::new(kernel, view)?)));
-    for process in found {
-        let known = match &read {
-            Ok((tasks, layout)) => task_of(process, cpus, tasks).and_then(|task| {
-                process.pid = task.tgid;
-                process.name.clone_from(&task.name);
-                maps(layout, view, task).map_err(|error| error.to_string())
-            }),
-            Err(error) => Err(error.to_string()),
-        };
-        match known {
-            Ok(maps) => process.maps = maps,
-            Err(why) => drop(process.extra.insert(WHY_NOT.into(), why.into())),
+    let read = read.map_err(|error| error.to_string());
+    let mut roots = BTreeSet::new();
+    for process in &mut *found {
+        roots.extend(root(process, cpus));
+        let known = read.as_ref().map_err(Clone::clone);
+        let known = known.and_then(|(tasks, layout)| {
+            let task = task_of(process, cpus, tasks)?;
+            process.pid = task.tgid;
+            process.name.clone_from(&task.name);
+            maps(layout, view, task)
+        });
+        tell(process, known);
+    }
+    if let Ok((tasks, layout)) = &read {
+        for task in tasks {
+            let Some(table) = task.table.filter(|table| roots.insert(*table)) else {
+                continue;
+            };
+            let mut process = by_its_task(task.tgid, &task.name, table);
+            tell(&mut process, maps(layout, view, task));
+            found.push(process);
         }
     }
+    found.sort_by_key(|process| process.pid);
+}
+
+fn tell(process: &mut Process, maps: Result<String, String>) {
+    match maps {
+        Ok(maps) => process.maps = maps,
+        Err(why) => drop(process.extra.insert(WHY_NOT.into(), why.into())),
+    }
+}
+
+/// What is in TTBR0_EL1 of the CPU that runs a process.
+fn root(process: &Process, cpus: &[Cpu]) -> Option<PhysicalAddress> {
+    let cpu = cpus.iter().find(|cpu| Some(cpu.index) == process.cpu)?;
+    Some(Regime::new(&cpu.system, Half::Lower).ok()?.root)
 }
 
 /// Why the VMAs of a process are not known.
@@ -45,8 +73,7 @@ fn task_of<'t>(
     cpus: &[Cpu],
     tasks: &'t [tasks::Process],
 ) -> Result<&'t tasks::Process, String> {
-    let cpu = cpus.iter().find(|cpu| Some(cpu.index) == process.cpu);
-    let root = cpu.and_then(|cpu| Some(Regime::new(&cpu.system, Half::Lower).ok()?.root));
+    let root = root(process, cpus);
     let has = |task: &&tasks::Process| task.table.is_some() && task.table == root;
     let mut found = tasks.iter().filter(has);
     match (found.next(), found.next()) {
@@ -67,17 +94,12 @@ fn maps<M: PhysMemory + ?Sized>(
     layout: &Layout,
     view: View<'_, M>,
     task: &tasks::Process,
-) -> Result<String, StructureError> {
-    let mm = task
-        .mm
-        .ok_or_else(|| StructureError::Missing("address space of its own".into()))?;
-    if layout.is_locked(view, mm)? {
-        return Err(StructureError::Inconsistent {
-            what: "an address space",
-            va: mm,
-            why: "somebody holds its mmap_lock, and may be changing its VMAs".into(),
-        });
+) -> Result<String, String> {
+    let mm = task.mm.ok_or("it has no address space of its own")?;
+    let lock = layout.lock(view, mm);
+    if lock.map_err(|error| error.to_string())?.is_held() {
+        return Err("somebody holds its mmap_lock, and may be changing its VMAs".into());
     }
-    let vmas = layout.vmas(view, mm)?;
+    let vmas = layout.vmas(view, mm).map_err(|error| error.to_string())?;
     Ok(vmas.iter().map(ToString::to_string).collect())
 }

@@ -30,6 +30,7 @@ fn process(findings: Vec<Finding>, moving: u64) -> ProcessVerdict {
         48,
     ));
     let regime = stage1::Regime::new(&tables.registers(), stage1::Half::Lower).unwrap();
+    let made_up = verdict::NotKnown::never("it is made up");
     let input = verdict::ProcessInput {
         process: &Process {
             pid: 42,
@@ -40,7 +41,7 @@ fn process(findings: Vec<Finding>, moving: u64) -> ProcessVerdict {
         orders: None,
         expectations: &[],
         release: None,
-        structures: Err("it is made up"),
+        structures: Err(&made_up),
         contpte: None,
     };
     let mut verdict = verdict::judge(tables.memory(), &input);
@@ -53,9 +54,14 @@ fn process(findings: Vec<Finding>, moving: u64) -> ProcessVerdict {
 struct Made {
     capture: Capture,
     process: ProcessVerdict,
+    later: bool,
 }
 
 impl Judged for Made {
+    fn later(&self) -> bool {
+        self.later
+    }
+
     fn capture(&self) -> &Capture {
         &self.capture
     }
@@ -84,6 +90,7 @@ fn made(pc: u64, process: ProcessVerdict) -> Made {
             extent: Extent::default(),
         },
         process,
+        later: false,
     }
 }
 
@@ -225,4 +232,19 @@ fn what_is_not_sure_is_told_once_by_rule() {
     let mut notes = snapshot::Notes::default();
     sight.keep(&mut notes);
     assert_eq!(Sight::of(&notes), Some(sight));
+}
+
+#[test]
+fn what_was_being_changed_is_looked_at_again() {
+    let looks = |until: u32| {
+        let look = |number| {
+            let made = made(0x1000 * u64::from(number), process(vec![], 0));
+            let later = number < until;
+            Ok::<_, ()>(Made { later, ..made })
+        };
+        settle(true, look).unwrap().1.looks
+    };
+    assert_eq!(looks(4), 4);
+    // Not for ever: the verdict says what it lacks.
+    assert_eq!(looks(u32::MAX), PATIENT);
 }

@@ -1,6 +1,6 @@
 //! One CPU's ring of order records, from bytes.
 
-use super::{KernelReader, OrderError, OrderRecord, OrderRecords, Policy, Reason, ORDERS};
+use super::{KernelReader, OrderError, OrderRecord, OrderRecords, Path, Policy, Reason, ORDERS};
 
 /// "fao_ring" as bytes, the ring's first word.
 pub const MAGIC: u64 = 0x676e_6972_5f6f_6166;
@@ -9,9 +9,43 @@ pub const MAX_RECORDS: u64 = 1 << 20;
 
 /// `struct anon_order_ring` up to `records[]`: magic, record_size, nr_records, next.
 const HEADER: usize = 24;
-/// `sizeof(struct anon_order_record)`: eight-byte words, two u32, four bytes, four of padding,
-/// and a reason per order.
-const RECORD: usize = 64 + ORDERS;
+/// `sizeof(struct anon_order_record)` as it first was: eight-byte words, two u32, four bytes, four of padding, and a reason
+/// per order.
+const FIRST: usize = 64 + ORDERS;
+/// As it is since it names the page frame, the allowed orders and the path behind that.
+const RECORD: usize = FIRST + 16;
+/// Reasons and paths by number. The first records know the first eleven reasons.
+const FIRST_REASONS: usize = 11;
+const REASONS: [Reason; 18] = [
+    Reason::NotConsidered,
+    Reason::Chosen,
+    Reason::NotAllowed,
+    Reason::CrossesStart,
+    Reason::CrossesEnd,
+    Reason::CrossesPmd,
+    Reason::Overlap,
+    Reason::AllocationFailed,
+    Reason::ChargeFailed,
+    Reason::Raced,
+    Reason::Userfaultfd,
+    Reason::Nohugepage,
+    Reason::ThpDisabled,
+    Reason::SizeNever,
+    Reason::SizeMadvise,
+    Reason::TopNever,
+    Reason::TopMadvise,
+    Reason::Policy,
+];
+const PATHS: [Path; 8] = [
+    Path::Anonymous,
+    Path::ZeroPage,
+    Path::Copy,
+    Path::Reuse,
+    Path::Shmem,
+    Path::FinishFault,
+    Path::Ramfs,
+    Path::SwapIn,
+];
 /// Behind every user address that any arm64 kernel has.
 const USER_END: u64 = 1 << 56;
 /// The smallest page that any kernel has.
@@ -70,19 +104,6 @@ impl Cursor<'_> {
             Policy::Variable,
             Policy::Retry,
         ];
-        let reasons = [
-            Reason::NotConsidered,
-            Reason::Chosen,
-            Reason::NotAllowed,
-            Reason::CrossesStart,
-            Reason::CrossesEnd,
-            Reason::CrossesPmd,
-            Reason::Overlap,
-            Reason::AllocationFailed,
-            Reason::ChargeFailed,
-            Reason::Raced,
-            Reason::Userfaultfd,
-        ];
         let byte = |at: usize| u64::from(self.bytes[at]);
         let Some(&policy) = policies.get(byte(56) as usize) else {
             return self.unexpected("policy", byte(56), "0 to 4");
@@ -94,11 +115,16 @@ impl Cursor<'_> {
         let mut by_order = [Reason::NotConsidered; ORDERS];
         for (order, slot) in by_order.iter_mut().enumerate() {
             let value = byte(64 + order);
-            match reasons.get(value as usize) {
+            let (known, expected) = match self.is_first() {
+                true => (&REASONS[..FIRST_REASONS], "0 to 10"),
+                false => (&REASONS[..], "0 to 17"),
+            };
+            match known.get(value as usize) {
                 Some(&reason) => *slot = reason,
-                None => return self.unexpected("reason", value, "0 to 10"),
+                None => return self.unexpected("reason", value, expected),
             }
         }
+        let Behind { path, pfn, allowed } = self.behind()?;
         let record = OrderRecord {
             seq: self.u64(0),
             cpu: self.cpu,
@@ -115,6 +141,9 @@ impl Cursor<'_> {
             hinted: flags & 1 != 0,
             userfaultfd: flags & 2 != 0,
             reasons: by_order,
+            path,
+            pfn,
+            allowed,
         };
         if record.vm_end > USER_END {
             return self.unexpected("vm_end", record.vm_end, "an address below 2^56");
@@ -130,12 +159,62 @@ impl Cursor<'_> {
             let value = chosen.first().map_or(u64::MAX, |&order| order as u64);
             return self.unexpected("order whose reason is `chosen`", value, "the chosen order");
         }
+        if !self.is_first() && record.pfn.is_some() != record.chosen.is_some() {
+            let value = self.u64(FIRST);
+            return self.unexpected(
+                "pfn",
+                value,
+                "a page frame where an order was chosen, else -1",
+            );
+        }
+        if let (Some(pfn), Some(order)) = (record.pfn, record.chosen) {
+            if pfn % (1 << order) != 0 {
+                return self.unexpected("pfn", pfn, "a multiple of the folio's pages");
+            }
+        }
         Ok(record)
     }
+
+    /// Whether the record is of a kernel that has no more than the first fields.
+    fn is_first(&self) -> bool {
+        self.bytes.len() == FIRST
+    }
+
+    /// What came behind the first fields.
+    fn behind(&self) -> Result<Behind, OrderError> {
+        if self.is_first() {
+            return Ok(Behind::default());
+        }
+        let number = u64::from(self.bytes[FIRST + 12]);
+        let Some(&path) = PATHS.get(number as usize) else {
+            return self.unexpected("path", number, "0 to 7");
+        };
+        let pfn = Some(self.u64(FIRST)).filter(|&pfn| pfn != u64::MAX);
+        let allowed = self.u32(FIRST + 8);
+        if allowed >> ORDERS != 0 {
+            return self.unexpected("allowed", allowed.into(), "orders 0 to 15");
+        }
+        let allowed = (0..ORDERS as u8).filter(|order| allowed >> order & 1 != 0);
+        Ok(Behind {
+            path,
+            pfn,
+            allowed: Some(allowed.collect()),
+        })
+    }
+}
+
+/// What came behind the first fields of a record.
+#[derive(Default)]
+struct Behind {
+    path: Path,
+    pfn: Option<u64>,
+    allowed: Option<Vec<u8>>,
 }
 
 /// What a ring's header says.
 struct Header {
+    /// Bytes of a record.
+    record: usize,
     slots: u64,
     /// Counts the records that were ever begun; the slot is its remainder.
     next: u64,
@@ -149,15 +228,20 @@ impl Header {
         if header.u64(0) != MAGIC {
             return header.unexpected("magic", header.u64(0), "0x676e69725f6f6166");
         }
-        if header.u32(8) as usize != RECORD {
-            return header.unexpected("record_size", header.u32(8).into(), "80");
+        let record = header.u32(8) as usize;
+        if ![FIRST, RECORD].contains(&record) {
+            return header.unexpected("record_size", header.u32(8).into(), "80 or 96");
         }
         let slots = u64::from(header.u32(12));
         if slots == 0 || slots > MAX_RECORDS {
             return header.unexpected("nr_records", slots, "1 to 1048576");
         }
         let next = header.u64(16);
-        Ok(Self { slots, next })
+        Ok(Self {
+            record,
+            slots,
+            next,
+        })
     }
 
     /// Records that were written, or are being written.
@@ -171,7 +255,7 @@ pub fn touch_ring(read: &mut KernelReader<'_>, ring: u64, cpu: u32) -> Result<()
     let header = Header::read(read, ring, cpu)?;
     let end = ring
         .wrapping_add(HEADER as u64)
-        .wrapping_add(header.used() * RECORD as u64);
+        .wrapping_add(header.used() * header.record as u64);
     let mut va = (ring | (PAGE - 1)).wrapping_add(1);
     while va < end {
         read(va, &mut [0]).map_err(|why| OrderError::Unreadable { cpu, va, why })?;
@@ -188,6 +272,7 @@ pub fn decode_ring(
 ) -> Result<OrderRecords, OrderError> {
     let header = Header::read(read, ring, cpu)?;
     let (slots, next, used) = (header.slots, header.next, header.used());
+    let record = header.record;
     let mut fetch = |va: u64, bytes: &mut [u8]| {
         read(va, bytes).map_err(|why| OrderError::Unreadable { cpu, va, why })
     };
@@ -195,15 +280,15 @@ pub fn decode_ring(
         lost: next.saturating_sub(slots),
         ..OrderRecords::default()
     };
-    let mut bytes = vec![0; CHUNK * RECORD];
+    let mut bytes = vec![0; CHUNK * record];
     let mut done = 0;
     while done < used {
         let count = (used - done).min(CHUNK as u64) as usize;
         let va = ring
             .wrapping_add(HEADER as u64)
-            .wrapping_add(done * RECORD as u64);
-        fetch(va, &mut bytes[..count * RECORD])?;
-        for (index, bytes) in bytes[..count * RECORD].chunks_exact(RECORD).enumerate() {
+            .wrapping_add(done * record as u64);
+        fetch(va, &mut bytes[..count * record])?;
+        for (index, bytes) in bytes[..count * record].chunks_exact(record).enumerate() {
             let cursor = Cursor { cpu, bytes };
             let seq = cursor.u64(0);
             if seq == 0 {

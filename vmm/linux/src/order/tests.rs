@@ -57,6 +57,7 @@ fn read(ring: &[u8]) -> Result<OrderRecords, OrderError> {
     let at = RingAddresses {
         rings: RING,
         per_cpu_offset: OFFSETS,
+        recording: None,
     };
     OrderRecords::read(&mut reader, at, 1)
 }
@@ -134,6 +135,86 @@ fn nothing_unexpected_is_guessed_at() {
     assert!(matches!(read(&cut), Err(OrderError::Unreadable { .. })));
 }
 
+/// A ring of one record with what came behind the first fields.
+fn behind(reason: u8, pfn: u64, allowed: u32, path: u8) -> Vec<u8> {
+    let mut bytes = record(1, 0x40_5000, 0, 4, 2);
+    bytes[64 + 4] = reason;
+    bytes.extend(pfn.to_le_bytes());
+    bytes.extend(allowed.to_le_bytes());
+    bytes.extend([path, 0, 0, 0]);
+    let mut ring = ring(4, 1, &[]);
+    ring.truncate(24);
+    ring[8] = 96;
+    ring.extend(bytes);
+    ring.resize(24 + 4 * 96, 0);
+    ring
+}
+
+#[test]
+fn what_came_behind_the_first_fields_is_read() {
+    for (number, reason) in [
+        (11, Reason::Nohugepage),
+        (12, Reason::ThpDisabled),
+        (13, Reason::SizeNever),
+        (14, Reason::SizeMadvise),
+        (15, Reason::TopNever),
+        (16, Reason::TopMadvise),
+        (17, Reason::Policy),
+    ] {
+        let all = read(&behind(number, 0x4_5678, 0b1_0100, 7)).unwrap();
+        let record = &all.records[0];
+        assert_eq!(record.reasons[4], reason);
+        assert_eq!((record.pfn, record.path), (Some(0x4_5678), Path::SwapIn));
+        assert_eq!(record.allowed.as_deref(), Some(&[2, 4][..]));
+    }
+    let all = read(&behind(13, 8, 4, 0)).unwrap();
+    assert_eq!(
+        all.records[0].sentence(),
+        "policy sysfs, order 4 was preferred, order 2 was mapped: order 9 is not allowed, order 4 is switched off for its size"
+    );
+    // Where shmem has put a folio does not follow from its size.
+    assert_eq!(
+        read(&behind(13, 8, 4, 4)).unwrap().records[0].folio(4096),
+        None
+    );
+    let field = |bytes: Vec<u8>| match read(&bytes).unwrap_err() {
+        OrderError::Unexpected { field, .. } => field,
+        other => panic!("{other}"),
+    };
+    assert_eq!(field(behind(18, 8, 4, 0)), "reason");
+    assert_eq!(field(behind(13, 8, 4, 8)), "path");
+    assert_eq!(field(behind(13, 8, 1 << 16, 0)), "allowed");
+    assert_eq!(field(behind(13, u64::MAX, 4, 0)), "pfn");
+    // A folio begins at a multiple of its size: the one of order 2 not at frame 9.
+    assert_eq!(field(behind(13, 9, 4, 0)), "pfn");
+}
+
+#[test]
+fn records_that_are_switched_off_are_not_missing_ones() {
+    let read = |key: i32, ring: &[u8]| {
+        let mut reader = |va: u64, buffer: &mut [u8]| {
+            match va {
+                0x8000 => buffer.copy_from_slice(&key.to_le_bytes()),
+                OFFSETS => buffer.fill(0),
+                _ => buffer.copy_from_slice(&ring[(va - RING) as usize..][..buffer.len()]),
+            }
+            Ok(())
+        };
+        let at = RingAddresses {
+            rings: RING,
+            per_cpu_offset: OFFSETS,
+            recording: Some(0x8000),
+        };
+        OrderRecords::read(&mut reader, at, 1)
+    };
+    let (none, one) = (ring(4, 0, &[]), behind(13, 8, 4, 0));
+    assert_eq!(read(0, &none), Err(OrderError::Off));
+    assert!(read(1, &none).unwrap().records.is_empty());
+    assert_eq!(read(1, &one).unwrap().records.len(), 1);
+    // Somebody has switched them off since: no newer fault has a record, so that the newest one need not be true.
+    assert_eq!(read(0, &one), Err(OrderError::Off));
+}
+
 #[test]
 fn just_the_pages_of_the_records_are_touched() {
     let pages = |next: u64, start: u64, whole: bool| {
@@ -156,6 +237,7 @@ fn just_the_pages_of_the_records_are_touched() {
         let at = RingAddresses {
             rings: RING,
             per_cpu_offset: OFFSETS,
+            recording: None,
         };
         if whole {
             OrderRecords::read(&mut reader, at, 1).unwrap();

@@ -26,6 +26,7 @@ impl Need {
             Need::Expectations => "expectations",
             Need::Processes => "all processes (the half on sharing)",
             Need::Folios => "the kernel's struct page (BTF)",
+            Need::Counted => "the kernel's own counters and lists (BTF, kallsyms)",
             Need::Layout => "the kernel's layout (vmlinux, rodata=)",
             Need::Console => "the console alone",
         }
@@ -120,7 +121,8 @@ pub(crate) fn untried(release: Release, kernel_half: bool) -> Option<String> {
     let mut by_newest: BTreeMap<Release, Vec<RuleId>> = BTreeMap::new();
     // These two look at no table.
     let on_tables = |rule: &&&Rule| !matches!(rule.id, RuleId::F1 | RuleId::V1);
-    let rules = RULES.iter().filter(on_tables);
+    let holds = |rule: &&&Rule| rule.releases.until.is_none_or(|until| release < until);
+    let rules = RULES.iter().filter(on_tables).filter(holds);
     for rule in rules.filter(|rule| rule.tier == Tier::Linux) {
         if rule.needs.contains(&Need::Layout) == kernel_half {
             if let Some(newest) = rule.releases.newer(release) {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use linux::order::Path;
 use linux::release::Release;
 use stage1::{lookup, Level, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
 
@@ -33,14 +34,12 @@ pub(crate) fn group_at<'m, M: PhysMemory + ?Sized>(
         .words(at, count)
         .ok_or_else(|| format!("the table at {} cannot be read", entry.table))?;
     let before = (entry.index - start) as u64 * regime.entry_size(level);
-    Ok(Group {
-        regime,
-        level,
-        va: entry.va.0.wrapping_sub(before),
-        table: entry.table.0,
-        index: start,
+    Ok(Group::new(
+        (regime, level),
+        entry.va.0.wrapping_sub(before),
+        (entry.table.0, start),
         words,
-    })
+    ))
 }
 
 /// Looks at one group, at the part of it that is in question.
@@ -165,17 +164,28 @@ fn fresh_folios<M: PhysMemory + ?Sized>(
 ) {
     let page = input.regime.granule.bytes();
     for &record in newest.records() {
-        let Some((start, size)) = record.folio(page) else {
+        // What another path brings in need not be as a first write would have it.
+        let Some((start, size)) = record
+            .folio(page)
+            .filter(|_| record.path == Path::Anonymous)
+        else {
             continue;
         };
         let last = newest
             .at(record.address)
             .is_some_and(|last| std::ptr::eq(last, record));
-        if !last || !fresh.contain(&(start..start.saturating_add(size))) {
+        if !last
+            || !newest.is_followed(record)
+            || !fresh.contain(&(start..start.saturating_add(size)))
+        {
             continue;
         }
         match l11::whole(memory, input.regime, record, (start, size)) {
             Ok(None) => {
+                if let Some((group, message)) = l11::folio(memory, input, record, start) {
+                    told.broken(RuleId::L11, &group, start..start + size, message);
+                    continue;
+                }
                 if size >= block && input.contpte != Some(false) {
                     for va in (start..start + size).step_by(block as usize) {
                         match group_at(memory, input.regime, va) {

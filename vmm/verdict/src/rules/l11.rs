@@ -1,24 +1,35 @@
 //! L11: a folio that was just faulted in is whole and aligned.
 
 use linux::order::OrderRecord;
+use linux::pte::Pte;
 use stage1::{PhysMemory, Regime};
 
 use super::{group_at, Need, Releases, Rule, RuleId, Tier};
 use crate::group::Group;
+use crate::ProcessInput;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L11,
     title: "a fresh anonymous folio is whole and naturally aligned",
     asserts: "A folio that was just faulted in is mapped whole, consecutive, and aligned to its size in virtual and \
               physical address. Only where an order record names the folio and the checkpoint calls the range \
-              `freshly-faulted`: mremap, partial unmapping, copy on write and migration break it legally later.",
+              `freshly-faulted`; where the kernel's own pages are known that folio is the one: anonymous, of the recorded \
+              order, and its first page is mapped first; where the record of a large folio names a page frame whose folio still \
+              is that place's, it is that one. A larger one is left alone: khugepaged may have made it meanwhile. Records older \
+              than one that was overwritten are left alone. \
+              Folios that no record names are not judged: mremap, partial unmapping, copy on write and migration break them legally \
+              later.",
     tier: Tier::Linux,
     sources: &["mm/memory.c, alloc_anon_folio(), do_anonymous_page()"],
     needs: &[Need::Records, Need::Expectations],
     releases: Releases::PINNED,
     known: &[],
-    synthetic: &["l11_a_fresh_folio_that_is_torn_or_misaligned"],
-    live: &["test_l11_fresh_folio"],
+    synthetic: &[
+        "l11_a_fresh_folio_that_is_torn_or_misaligned",
+        "l11_a_fresh_folio_of_another_order",
+        "l11_a_folio_that_the_record_does_not_name",
+    ],
+    live: &["test_l11_fresh_folio", "test_l11_folio_of_another_order"],
 };
 
 /// On one folio: the group and the sentence where it is broken.
@@ -57,6 +68,56 @@ pub(super) fn whole<'m, M: PhysMemory + ?Sized>(
         va += page;
     }
     Ok(None)
+}
+
+/// On one folio that is mapped whole: the group and the sentence where it is not the one that the record names.
+pub(super) fn folio<'m, M: PhysMemory + ?Sized>(
+    memory: &'m M,
+    input: &ProcessInput<'m>,
+    record: &OrderRecord,
+    start: u64,
+) -> Option<(Group<'m>, String)> {
+    let structures = input.structures.ok()?;
+    let group = group_at(memory, input.regime, start).ok()?;
+    let at = ((start - group.va) / group.step()) as usize;
+    let word = group.words[at];
+    // The zero page, which KSM and the split of a folio may put in place of one that is all zeroes.
+    if Pte(word).special() {
+        return None;
+    }
+    let first = group.output(word) + (start - group.va_of(at));
+    let pfn = first / input.regime.granule.bytes();
+    // What cannot be read, and what leads nowhere, is told of at its entry.
+    let page = structures.folios.page(pfn).ok()?;
+    let (order, anonymous) = (record.chosen.unwrap_or(0), page.kind.anonymous());
+    // The folio of the record, where it has not been freed since: then it is this place's, and no other can be. Not so of a
+    // single page: copy on write makes another of the same place and leaves no record, and the first may live on in a child.
+    let recorded = record.pfn.filter(|&recorded| recorded != pfn && order > 0);
+    let recorded = recorded.and_then(|recorded| structures.folios.page(recorded).ok());
+    if let Some(kept) = recorded.filter(|kept| {
+        kept.kind.anonymous()
+            && (kept.head, kept.order) == (kept.pfn, order)
+            && (kept.mapping, kept.index) == (page.mapping, page.index_of_page())
+    }) {
+        let message = format!(
+            "the record says page frame 0x{:x} at VA 0x{start:016x}, which is still an anonymous folio of that place, and page frame \
+             0x{pfn:x} is mapped there: nothing but the folio that was faulted in may be",
+            kept.pfn
+        );
+        return Some((group, message));
+    }
+    let same = page.order == order && page.head == pfn;
+    // collapse_huge_page() leaves no record.
+    let larger = page.order > order;
+    (!anonymous || !(same || larger)).then(|| {
+        let message = format!(
+            "the record says order {order} at VA 0x{start:016x}, and page frame 0x{pfn:x} there is of a folio of order {} from 0x{:x} that is {}: it must be the first of an anonymous folio of order {order}",
+            page.order,
+            page.head,
+            if anonymous { "anonymous" } else { "not anonymous" }
+        );
+        (group, message)
+    })
 }
 
 #[cfg(test)]

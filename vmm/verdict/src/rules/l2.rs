@@ -7,7 +7,8 @@ pub(super) const RULE: Rule = Rule {
     id: RuleId::L2,
     title: "one folio covers a contiguous group",
     asserts: "Every page of a contiguous group is of the same folio, which is naturally aligned in physical memory: folios that merely \
-              lie next to each other are never folded. A page's compound_head leads to the first page of a folio that holds it.",
+              lie next to each other are never folded. What an entry maps has a struct page, whose compound_head \
+              leads to the first page of a folio that holds it.",
     tier: Tier::Linux,
     sources: &[
         "arch/arm64/mm/contpte.c, __contpte_try_fold(): \"the folio must cover the range\"",

@@ -1,6 +1,7 @@
-//! The half of L8 that asks the folio: what a process may write in private memory is its own.
+//! The half of L8 that asks the folio: what a process may write in private memory is its own, and what is its own is nobody
+//! else's.
 
-use linux::folio::Kind;
+use linux::folio::{Kind, Page};
 use linux::vma::Vma;
 
 use crate::folios::{of_frames, Mapped};
@@ -24,4 +25,22 @@ pub(super) fn check(mapped: &Mapped<'_>, vma: &Vma) -> Option<String> {
         mapped.va(),
         mapped.pfn
     ))
+}
+
+/// On one page, and how many entries and blocks of all address spaces map it: what is exclusive is mapped once. While a
+/// block is being split its pages are mapped in both ways.
+pub(super) fn once(page: Page, entries: u64, blocks: u64) -> Option<String> {
+    let most = entries.max(blocks);
+    (page.kind == Kind::Anonymous && page.exclusive && most > 1).then(|| {
+        format!("is exclusive to one mapping (PageAnonExclusive), and {most} entries map it: what is shared must not be exclusive")
+    })
+}
+
+/// On one page in the swap cache, and how many entries lead to its slot: those of another mapping would bring the same
+/// page back. Whoever brings an exclusive one back gives its own entry up first (`do_swap_page()`), and whoever takes
+/// an entry to swap takes exclusiveness away first (`try_to_unmap_one()`), each under the lock of the table.
+pub(super) fn slot(page: Page, entries: u64) -> Option<String> {
+    (page.kind == Kind::Anonymous && page.exclusive && entries > 0).then(|| {
+        format!("is exclusive to one mapping (PageAnonExclusive), and {entries} entries lead to its slot in swap: what is shared must not be exclusive")
+    })
 }

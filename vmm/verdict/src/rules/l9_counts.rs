@@ -1,18 +1,17 @@
 //! The half of L9 that counts: the entries of all address spaces against the counts of the pages that they map.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use linux::folio::{NoPage, Page};
+use linux::folio::{Kind, NoPage, Page};
 use linux::pte::Pte;
-use stage1::{
-    walk, Descend, Level, PhysMemory, PhysicalAddress, Regime, Table, Visitor, WalkProblem,
-};
+use stage1::{Level, PhysMemory, Regime};
 
-use super::{group_at, remark, Ranges};
+use super::l16::Swapped;
+use super::l9_entries::{Cover, Entries};
+use super::{group_at, l8_exclusive, remark, Ranges};
 use crate::finding::{Finding, Findings, Hex};
 use crate::folios::Folios;
-use crate::group::Group;
 use crate::{NotJudged, ProcessVerdict, RuleId, Severity};
 
 /// All address spaces of the guest.
@@ -24,8 +23,25 @@ pub struct Everyone<'a> {
     pub incomplete: Option<&'a str>,
 }
 
+/// What the judged processes map, each page once, without hugetlb's and without what another rule has told of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllMapped {
+    /// Anonymous folios by their order; single pages that are mapped once are not among them.
+    pub folios: BTreeMap<u8, i64>,
+    /// Anonymous pages.
+    pub anonymous: i64,
+    /// Those of folios that blocks map.
+    pub blocks: i64,
+    /// Pages of shmem.
+    pub shmem: i64,
+    /// Entries of all address spaces that lead to swap, in order.
+    pub swapped: Vec<Swapped>,
+    /// Why some of their tables could not be walked, if so.
+    pub unwalked: Option<String>,
+}
+
 /// Holds the counts of every page that one of the judged processes maps to the entries of all address spaces. The
-/// findings go to the first process that maps it.
+/// findings go to the first process that maps it. Gives what they map.
 ///
 /// All must be of one instant. `regimes` are those of the verdicts, in the same order. A page that an entry maps in which
 /// another rule is broken is left alone.
@@ -35,9 +51,10 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
     everyone: Everyone<'_>,
     folios: &dyn Folios,
     verdicts: &mut [ProcessVerdict],
-) {
+) -> AllMapped {
+    let mut mapped = AllMapped::default();
     let Some(regime) = regimes.first() else {
-        return;
+        return mapped;
     };
     let entries = Entries::of(memory, regime, everyone.tables);
     let incomplete = everyone
@@ -45,8 +62,9 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
         .map(str::to_owned)
         .or(entries.problem.clone());
     let page_size = regime.granule.bytes();
-    let mut judged = Judged::new(verdicts, regimes, page_size);
-    let mut found: Vec<(usize, u64, String)> = Vec::new();
+    let mut judged = Judged::new(verdicts, regimes, page_size, &entries);
+    (mapped.anonymous, mapped.shmem) = judged.well_of;
+    let mut found: Vec<(RuleId, usize, u64, String)> = Vec::new();
     let (mut unread, mut uncounted, mut wild) = (0u64, 0u64, 0u64);
     let mut last_folio = None;
     while let Some((pfn, va, owner)) = judged.next() {
@@ -65,7 +83,9 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
                 continue;
             }
         };
+        mapped.add(page, last_folio != Some(page.head), &entries);
         let mut says = Vec::new();
+        let uncounted_before = uncounted;
         compare(
             &entries,
             page,
@@ -79,21 +99,39 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
                 }
             },
         );
+        if last_folio != Some(page.head) {
+            says.extend(references(&entries, page));
+        }
         last_folio = Some(page.head);
         if !says.is_empty() {
             let message = format!(
-                "page frame 0x{pfn:x}, of the folio of order {} at 0x{:x}, is mapped at VA 0x{va:016x}, and its counts are not its entries in the {} address spaces: {}",
+                "page frame 0x{pfn:x}, of the folio of order {} at 0x{:x}, is mapped at VA 0x{va:016x}, and its counts are not its entries in all address spaces: {}",
                 page.order,
                 page.head,
-                everyone.tables.len(),
                 says.join("; ")
             );
-            found.push((owner, va, message));
+            found.push((RuleId::L9, owner, va, message));
+            continue;
+        }
+        let here = pfn..pfn + 1;
+        let (single, blocks) = (entries.pages.within(&here), entries.blocks.within(&here));
+        let once = l8_exclusive::once(page, single, blocks);
+        let slot = || l8_exclusive::slot(page, entries.swapped(page.slot?));
+        if let Some(why) = once.or_else(slot) {
+            let message = format!("page frame 0x{pfn:x}, mapped at VA 0x{va:016x}, {why}");
+            found.push((RuleId::L8, owner, va, message));
+        } else if page.order > 0 && page.slot.is_none() && uncounted == uncounted_before {
+            // All is well with it, and so with those of its folio that are counted alike and mapped as often.
+            let same = |cover: &Cover| cover.changes_behind(pfn) - pfn - 1;
+            let most = same(&entries.pages).min(same(&entries.blocks));
+            let alike = folios.alike(&page, most.min(judged.rest()));
+            mapped.pages(page, alike);
+            judged.next += alike;
         }
     }
     tell(memory, regimes, verdicts, found);
     let Some(first) = verdicts.first_mut() else {
-        return;
+        return mapped;
     };
     if unread > 0 {
         let reason =
@@ -105,6 +143,31 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
         let reason = format!("{uncounted} counts of pages are above their entries, and L9 was not judged for them: {why}");
         first.not_judged.push(NotJudged { reason });
     }
+    mapped.swapped = entries.swapped;
+    mapped.unwalked = entries.problem;
+    mapped
+}
+
+impl AllMapped {
+    /// A page that was not there before, nor, where it is the `first`, any of its folio.
+    fn add(&mut self, page: Page, first: bool, entries: &Entries) {
+        self.pages(page, 1);
+        if first && page.kind.anonymous() && !page.hugetlb {
+            *self.folios.entry(page.order).or_default() += 1;
+            let folio = page.head..page.head + page.pages();
+            let by_block = page.order > 0 && entries.block_maps(&folio) > 0;
+            self.blocks += i64::from(by_block) * page.pages() as i64;
+        }
+    }
+
+    /// So many pages like this one.
+    fn pages(&mut self, page: Page, count: u64) {
+        if page.kind.anonymous() && !page.hugetlb {
+            self.anonymous += count as i64;
+        } else if page.shmem() {
+            self.shmem += count as i64;
+        }
+    }
 }
 
 /// Pages that make no sense, of which the first are told of: after so many nothing is counted any more.
@@ -115,7 +178,7 @@ fn compare(entries: &Entries, page: Page, first: bool, mut differ: impl FnMut(&s
     let folio = page.head..page.head + page.pages();
     // The huge zero page, and what a driver maps by blocks, is not counted.
     let blocks = entries.blocks.within(&folio);
-    if page.kind == linux::folio::Kind::Unowned && blocks > 0 && !page.hugetlb {
+    if page.kind == Kind::Unowned && blocks > 0 && !page.hugetlb {
         return;
     }
     if let Some(counted) = page.mapcount {
@@ -138,25 +201,48 @@ fn compare(entries: &Entries, page: Page, first: bool, mut differ: impl FnMut(&s
     differ("entire mapcount", page.entire, whole as i64);
 }
 
+/// Each entry has a reference of its folio, which is taken before it is set and given back after it is cleared. Of what
+/// has no mapping it is not known who counts it.
+fn references(entries: &Entries, page: Page) -> Option<String> {
+    let counted = page.hugetlb || page.kind.anonymous() || page.kind == Kind::File;
+    // Told of at its entry.
+    if !counted || page.refcount <= 0 {
+        return None;
+    }
+    let folio = page.head..page.head + page.pages();
+    let pages = entries.pages.within(&folio);
+    let all = if page.hugetlb {
+        (pages + entries.blocks.within(&folio)) / page.pages()
+    } else {
+        pages + entries.block_maps(&folio)
+    };
+    (page.refcount < all as i64).then(|| {
+        format!(
+            "references of the folio {}, entries {all}, each of which has to have one",
+            page.refcount
+        )
+    })
+}
+
 /// The findings, with the words of their groups.
 fn tell<M: PhysMemory + ?Sized>(
     memory: &M,
     regimes: &[Regime],
     verdicts: &mut [ProcessVerdict],
-    found: Vec<(usize, u64, String)>,
+    found: Vec<(RuleId, usize, u64, String)>,
 ) {
     let mut broken = vec![Vec::new(); verdicts.len()];
     let mut lists: Vec<Findings> = verdicts.iter().map(|_| Findings::new()).collect();
-    for (owner, va, message) in found {
+    for (rule, owner, va, message) in found {
         let verdict = &mut verdicts[owner];
         // Walked a moment ago, so it can be read again.
         let Ok(group) = group_at(memory, &regimes[owner], va) else {
             continue;
         };
-        let remarks = remark(RuleId::L9, &message, verdict.release);
-        let finding = group.finding(RuleId::L9, Some(&verdict.process), message);
+        let remarks = remark(rule, &message, verdict.release);
+        let finding = group.finding(rule, Some(&verdict.process), message);
         let end = va + verdict.page_size;
-        broken[owner].push((RuleId::L9, va..end));
+        broken[owner].push((rule, va..end));
         lists[owner].add(Finding {
             va: Hex(va),
             end: Hex(end),
@@ -182,15 +268,26 @@ struct Judged {
     runs: Vec<(u64, u64, u64, usize)>,
     /// Page frame numbers of those in which another rule is broken.
     broken: Ranges,
+    /// Page frames that are folios of one page, and mapped once by their own count and by the entries: all is well with
+    /// them. In order; none overlap.
+    well: Vec<Range<u64>>,
+    well_at: usize,
+    /// How many of these are anonymous, and of shmem.
+    well_of: (i64, i64),
     at: usize,
     next: u64,
     page_size: u64,
 }
 
 impl Judged {
-    fn new(verdicts: &[ProcessVerdict], regimes: &[Regime], page_size: u64) -> Judged {
+    fn new(
+        verdicts: &[ProcessVerdict],
+        regimes: &[Regime],
+        page_size: u64,
+        entries: &Entries,
+    ) -> Judged {
         let mut roots = BTreeSet::new();
-        let (mut runs, mut broken) = (Vec::new(), Vec::new());
+        let (mut runs, mut broken, mut once) = (Vec::new(), Vec::new(), [const { Vec::new() }; 3]);
         for (owner, verdict) in verdicts.iter().enumerate() {
             if !roots.insert(verdict.root.0) {
                 continue;
@@ -199,19 +296,41 @@ impl Judged {
                 let pfn = mapping.pa / page_size;
                 runs.push((pfn, mapping.va, mapping.bytes / page_size, owner));
             }
+            for (all, own) in once.iter_mut().zip(&verdict.once) {
+                all.extend_from_slice(own);
+            }
             let wrong = verdict.findings.iter();
             let wrong = wrong.filter(|finding| finding.severity == Severity::Error);
             broken.extend(wrong.flat_map(|finding| frames(&regimes[owner], finding)));
         }
         runs.sort_unstable();
         let broken = Ranges::new(broken);
+        let wells = once.map(|once| {
+            let mut well = entries.pages.once_within(once);
+            well.retain(|range| entries.blocks.within(range) == 0);
+            well
+        });
+        let count = |well: &[Range<u64>]| well.iter().map(|it| (it.end - it.start) as i64).sum();
+        let [anonymous, shmem, _] = &wells;
+        let well_of = (count(anonymous), count(shmem));
+        let mut well = wells.concat();
+        well.sort_unstable_by_key(|range| range.start);
         Judged {
             runs,
             broken,
+            well,
+            well_at: 0,
+            well_of,
             at: 0,
             next: 0,
             page_size,
         }
+    }
+
+    /// How many pages follow in the run at hand.
+    fn rest(&self) -> u64 {
+        let run = self.runs.get(self.at);
+        run.map_or(0, |(first, _, pages, _)| first + pages - self.next)
     }
 
     fn next(&mut self) -> Option<(u64, u64, usize)> {
@@ -220,6 +339,17 @@ impl Judged {
             let pfn = self.next.max(first);
             if pfn >= first + pages {
                 self.at += 1;
+                continue;
+            }
+            while self
+                .well
+                .get(self.well_at)
+                .is_some_and(|well| well.end <= pfn)
+            {
+                self.well_at += 1;
+            }
+            if let Some(well) = self.well.get(self.well_at).filter(|well| well.start <= pfn) {
+                self.next = well.end;
                 continue;
             }
             self.next = pfn + 1;
@@ -241,132 +371,4 @@ fn frames<'f>(regime: &'f Regime, finding: &'f Finding) -> impl Iterator<Item = 
         let pfn = regime.output_address(level, word.0).0 / size;
         Some(pfn..pfn + regime.entry_size(level) / size)
     })
-}
-
-/// All entries that map folios, by page frame number.
-#[derive(Debug, Default)]
-struct Entries {
-    pages: Cover,
-    blocks: Cover,
-    /// Each block: its first page frame number.
-    starts: Vec<u64>,
-    problem: Option<String>,
-}
-
-/// How often each page frame is covered: ranges that do not overlap, with their count and the sum of all before them.
-#[derive(Debug, Default)]
-struct Cover(Vec<(Range<u64>, u64, u64)>);
-
-impl Cover {
-    fn new(runs: Vec<Range<u64>>) -> Cover {
-        let mut edges: Vec<(u64, i64)> = Vec::with_capacity(2 * runs.len());
-        for run in runs {
-            edges.push((run.start, 1));
-            edges.push((run.end, -1));
-        }
-        edges.sort_unstable();
-        let (mut depth, mut from, mut sum) = (0i64, 0, 0);
-        let mut cover = Vec::new();
-        for (at, step) in edges {
-            if at > from && depth > 0 {
-                cover.push((from..at, depth as u64, sum));
-                sum += (at - from) * depth as u64;
-            }
-            from = at;
-            depth += step;
-        }
-        Cover(cover)
-    }
-
-    /// Entries on the pages below `pfn`.
-    fn below(&self, pfn: u64) -> u64 {
-        let at = self.0.partition_point(|(range, ..)| range.start < pfn);
-        at.checked_sub(1).map_or(0, |at| {
-            let (range, count, before) = &self.0[at];
-            before + (pfn.min(range.end) - range.start) * count
-        })
-    }
-
-    /// Entries on the pages of a range.
-    fn within(&self, range: &Range<u64>) -> u64 {
-        self.below(range.end) - self.below(range.start)
-    }
-}
-
-impl Entries {
-    fn of<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime, tables: &[u64]) -> Entries {
-        let mut collect = Collect {
-            regime: *regime,
-            pages: Vec::new(),
-            blocks: Vec::new(),
-            problem: None,
-        };
-        for &table in tables {
-            let regime = Regime {
-                root: PhysicalAddress(table),
-                ..*regime
-            };
-            collect.regime = regime;
-            walk(memory, &regime, regime.first, regime.last, &mut collect);
-        }
-        let mut starts: Vec<u64> = collect.blocks.iter().map(|range| range.start).collect();
-        starts.sort_unstable();
-        Entries {
-            pages: Cover::new(collect.pages),
-            blocks: Cover::new(collect.blocks),
-            starts,
-            problem: collect.problem,
-        }
-    }
-
-    /// Blocks that begin in a folio.
-    fn block_maps(&self, folio: &Range<u64>) -> u64 {
-        let below = |pfn| self.starts.partition_point(|start| *start < pfn);
-        (below(folio.end) - below(folio.start)) as u64
-    }
-}
-
-struct Collect {
-    regime: Regime,
-    pages: Vec<Range<u64>>,
-    blocks: Vec<Range<u64>>,
-    problem: Option<String>,
-}
-
-impl<'m> Visitor<'m> for Collect {
-    fn table(&mut self, table: &Table<'m>) -> Descend {
-        let regime = &self.regime;
-        let group = Group {
-            regime,
-            level: table.level,
-            va: table.va_of(0, regime).0,
-            table: table.address.0,
-            index: 0,
-            words: table.words,
-        };
-        let size = regime.granule.bytes();
-        let (last, pages) = (table.level == Level::L3, group.step() / size);
-        for (_, pte) in group.present().filter(|(_, pte)| counted(*pte)) {
-            let pfn = group.output(pte.0) / size;
-            let list = if last {
-                &mut self.pages
-            } else {
-                &mut self.blocks
-            };
-            match list.last_mut().filter(|range| last && range.end == pfn) {
-                Some(range) => range.end += pages,
-                None => list.push(pfn..pfn + pages),
-            }
-        }
-        Descend::Into
-    }
-
-    fn problem(&mut self, problem: &WalkProblem) {
-        self.problem.get_or_insert_with(|| problem.to_string());
-    }
-}
-
-/// Whether the kernel counts an entry at all.
-fn counted(pte: Pte) -> bool {
-    !pte.special() && !pte.devmap()
 }

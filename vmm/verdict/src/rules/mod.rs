@@ -7,6 +7,7 @@ mod architecture;
 mod c1;
 mod c2;
 mod c3;
+pub(crate) mod counted;
 mod expect;
 mod expected;
 mod f1;
@@ -15,7 +16,13 @@ mod information;
 pub(crate) mod k1;
 pub(crate) mod k2;
 mod l1;
+mod l10;
 mod l11;
+pub(crate) mod l12;
+pub(crate) mod l13;
+pub(crate) mod l14;
+pub(crate) mod l15;
+pub(crate) mod l16;
 mod l2;
 mod l3;
 mod l4;
@@ -27,6 +34,7 @@ mod l8_exclusive;
 pub(crate) mod l8_sharing;
 pub(crate) mod l9;
 pub(crate) mod l9_counts;
+mod l9_entries;
 mod v1;
 mod w1;
 
@@ -94,6 +102,8 @@ pub enum Need {
     Processes,
     /// The kernel's own `struct page` of what is mapped.
     Folios,
+    /// The kernel's own counters and lists of all memory.
+    Counted,
     Layout,
     /// The guest's console, and no table.
     Console,
@@ -121,9 +131,12 @@ pub struct Known {
     pub mended: &'static [Release],
 }
 
+const V6_12: Release = Release::new(6, 12, 0);
 const V6_12_117: Release = Release::new(6, 12, 117);
 const V6_18_15: Release = Release::new(6, 18, 15);
+const V7_0: Release = Release::new(7, 0, 0);
 const V7_2_12: Release = Release::new(7, 2, 12);
+const V7_3: Release = Release::new(7, 3, 0);
 const V7_3_4: Release = Release::new(7, 3, 4);
 
 impl Releases {
@@ -148,7 +161,7 @@ impl Releases {
 }
 
 /// All, in order.
-pub const RULES: [&Rule; 28] = [
+pub const RULES: [&Rule; 34] = [
     &architecture::A1,
     &architecture::A2,
     &architecture::A3,
@@ -167,7 +180,13 @@ pub const RULES: [&Rule; 28] = [
     &l7::RULE,
     &l8::RULE,
     &l9::RULE,
+    &l10::RULE,
     &l11::RULE,
+    &l12::RULE,
+    &l13::RULE,
+    &l14::RULE,
+    &l15::RULE,
+    &l16::RULE,
     &c1::RULE,
     &c2::RULE,
     &c3::RULE,
@@ -213,6 +232,13 @@ pub(crate) fn folio(
 ) {
     if let Some(message) = l9::check(mapped) {
         report(RuleId::L9, message);
+        return;
+    }
+    if let Some(message) = l13::check(mapped) {
+        report(RuleId::L13, message);
+    }
+    if let Some(message) = l10::check(mapped, vma) {
+        report(RuleId::L10, message);
         return;
     }
     if let Some(message) = l2::check(mapped) {

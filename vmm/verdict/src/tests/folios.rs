@@ -1,14 +1,18 @@
 //! Rules that ask the folio behind an entry, on made-up folios.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use linux::folio::{Kind, NoPage, Numbering, Page, Rss, Type};
+use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss, Type};
 use linux::vma::parse_smaps;
 use stage1::testing::{Layout, TableBuilder};
 use stage1::{Granule, Half};
 
 use super::guest::*;
 use crate::{judge_counts, Everyone, Folios, ProcessVerdict, RuleId, Severity};
+
+mod entries;
 
 /// A kernel that knows the folios that a test gives it.
 #[derive(Debug, Default)]
@@ -17,6 +21,17 @@ pub struct Kernel {
     pub wild: BTreeMap<u64, String>,
     pub numbering: Vec<Numbering>,
     pub rss: Option<Rss>,
+    pub tables_bytes: Option<i64>,
+    pub hugetlb: Option<HugetlbUsage>,
+    pub kept: Vec<Range<u64>>,
+    /// Somebody holds the lock of a table.
+    pub table_locked: bool,
+    /// Somebody holds the mmap_lock.
+    pub changing: bool,
+    /// It does not tell which pages are alike.
+    pub one_by_one: bool,
+    /// How many pages it has told to be alike.
+    pub runs: Cell<u64>,
 }
 
 impl Folios for Kernel {
@@ -27,11 +42,19 @@ impl Folios for Kernel {
             _ => Err(NoPage::Unreadable(format!("no page frame 0x{pfn:x}"))),
         }
     }
+
+    fn alike(&self, page: &Page, most: u64) -> u64 {
+        let behind = (1..=most).map(|n| (page.nth_behind(n), self.page(page.pfn + n)));
+        let alike = behind.take_while(|(expected, found)| found.as_ref() == Ok(expected));
+        let alike = if self.one_by_one { 0 } else { alike.count() };
+        self.runs.set(self.runs.get() + alike as u64);
+        alike as u64
+    }
 }
 
 impl Kernel {
     /// An anonymous folio, mapped once and whole, whose first page has this number.
-    fn folio(&mut self, head: u64, order: u8, index: u64) {
+    pub fn folio(&mut self, head: u64, order: u8, index: u64) {
         let pages = 1i64 << order;
         for pfn in head..head + pages as u64 {
             let page = Page {
@@ -52,19 +75,21 @@ impl Kernel {
                 exclusive: true,
                 swapbacked: true,
                 swapcache: false,
+                slot: None,
+                split: None,
                 poisoned: false,
             };
             self.pages.insert(pfn, page);
         }
     }
 
-    fn change(&mut self, pfn: u64, change: impl FnOnce(&mut Page)) {
+    pub fn change(&mut self, pfn: u64, change: impl FnOnce(&mut Page)) {
         change(self.pages.get_mut(&pfn).unwrap());
     }
 }
 
 /// The first block folded, the second of single pages, each with its folios; all that the kernel says is right.
-fn good(mut guest: Guest) -> Guest {
+pub fn good(mut guest: Guest) -> Guest {
     let (page, members) = (guest.page, guest.members);
     let end = VA + 4 * guest.block;
     let smaps = format!("{VA:x}-{end:x} rw-p 00000000 00:00 0 \nVmFlags: rd wr mr mw me ac \n");
@@ -89,22 +114,25 @@ fn good(mut guest: Guest) -> Guest {
         anonymous,
         ..Rss::default()
     });
+    // Levels 1 to 3 without the first one, which is of level 1 with 64K.
+    let levels = if page == 0x1_0000 { 2 } else { 3 };
+    kernel.tables_bytes = Some(levels * page as i64);
     guest.kernel = Some(kernel);
     guest.assert_legal();
     guest
 }
 
 impl Guest {
-    fn kernel(&mut self) -> &mut Kernel {
+    pub fn kernel(&mut self) -> &mut Kernel {
         self.kernel.as_mut().unwrap()
     }
 
-    fn first(&self) -> u64 {
+    pub fn first(&self) -> u64 {
         PA / self.page
     }
 
     /// The verdict with all counts held to the entries of this process.
-    fn counted(&self, incomplete: Option<&str>) -> ProcessVerdict {
+    pub fn counted(&self, incomplete: Option<&str>) -> ProcessVerdict {
         let mut verdicts = [self.judge()];
         let regime = self.regime();
         let tables = [regime.root.0];
@@ -125,7 +153,7 @@ impl Guest {
     }
 }
 
-fn errors(verdict: &ProcessVerdict) -> Vec<RuleId> {
+pub fn errors(verdict: &ProcessVerdict) -> Vec<RuleId> {
     let findings = verdict.findings.iter();
     let errors = findings.filter(|finding| finding.severity == Severity::Error);
     errors.map(|finding| finding.rule).collect()
@@ -181,6 +209,30 @@ fn what_cannot_be_read_is_not_judged() {
 }
 
 #[test]
+fn what_is_left_out_is_noted() {
+    let mut guest = good(Guest::new());
+    assert!(guest.judge().notes.is_empty(), "{:?}", guest.judge().notes);
+    // Pages on their way, counts that a kernel may not keep, VMAs without VmFlags.
+    guest.change(20, |_| 27 << 6 | 5 << 12);
+    let pfn = guest.first();
+    guest.kernel().change(pfn, |page| page.mapcount = None);
+    for vma in &mut guest.vmas {
+        vma.flags = None;
+    }
+    let notes = guest.judge().notes;
+    for part in [
+        "1 of its entries",
+        "for 1 entries of large folios",
+        "VmFlags",
+    ] {
+        assert!(
+            notes.iter().any(|note| note.contains(part)),
+            "{part}: {notes:?}"
+        );
+    }
+}
+
+#[test]
 fn l7_a_page_of_another_place() {
     for guest in Guest::all() {
         let mut guest = good(guest);
@@ -197,7 +249,13 @@ fn l7_a_page_of_another_place() {
     guest.kernel().numbering[0].anonymous += 16;
     assert!(guest.errors().iter().all(|rule| *rule == RuleId::L7));
     guest.kernel().numbering.clear();
-    guest.assert_legal();
+    let verdict = guest.judge();
+    assert_eq!(errors(&verdict), []);
+    assert!(
+        verdict.not_judged[0].reason.starts_with("L7"),
+        "{:?}",
+        verdict.not_judged
+    );
 }
 
 #[test]
@@ -245,6 +303,13 @@ fn l9_counters_of_a_process() {
     assert_eq!(guest.errors(), [RuleId::L9]);
     let message = &guest.judge().findings[0].message;
     assert!(message.contains("anonymous 31, entries 32"), "{message}");
+    // As migration does between clearing an entry and setting the one that says so.
+    guest.kernel().table_locked = true;
+    let verdict = guest.judge();
+    assert_eq!(errors(&verdict), []);
+    let said = &verdict.not_judged[0].reason;
+    assert!(said.contains("the lock of one of its tables"), "{said}");
+    guest.kernel().table_locked = false;
     // What is swapped out counts as well, and a page on its way as nothing that is known.
     guest.change(20, |_| 2 << 6);
     guest.kernel().rss = Some(Rss {
@@ -288,13 +353,20 @@ fn l9_a_count_without_an_entry_needs_all_processes() {
     let verdict = guest.counted(Some("one was not read"));
     assert_eq!(errors(&verdict), []);
     assert!(verdict.not_judged[0].reason.contains("one was not read"));
-    // Somebody else has it.
+    // Somebody else has it, too.
+    guest.change(guest.members, |word| word & !WRITE | RDONLY);
+    guest.kernel().change(pfn, |page| {
+        (page.refcount, page.exclusive) = (2, false);
+    });
     let mut other = Guest::new();
     other.tables = TableBuilder::at(Layout::new(Granule::K4, Half::Lower, 48), 0x9000_0000);
     let pa = PA + guest.block;
     other.tables.map_page(VA, pa, read_only(), false);
     let (regime, theirs) = (guest.regime(), other.regime().root.0);
     let mut verdicts = [guest.judge()];
+    guest.kernel().change(pfn, |page| page.mapcount = Some(1));
+    let once = guest.judge();
+    guest.kernel().change(pfn, |page| page.mapcount = Some(2));
     let mut memory = guest.tables.into_memory();
     memory.merge(other.tables.into_memory());
     let tables = [regime.root.0, theirs];
@@ -305,4 +377,14 @@ fn l9_a_count_without_an_entry_needs_all_processes() {
     let kernel = guest.kernel.as_ref().unwrap();
     judge_counts(&memory, &[regime], everyone, kernel, &mut verdicts);
     assert_eq!(errors(&verdicts[0]), []);
+    // Nobody counted that.
+    guest
+        .kernel
+        .as_mut()
+        .unwrap()
+        .change(pfn, |page| page.mapcount = Some(1));
+    let mut verdicts = [once];
+    let kernel = guest.kernel.as_ref().unwrap();
+    judge_counts(&memory, &[regime], everyone, kernel, &mut verdicts);
+    assert_eq!(errors(&verdicts[0]), [RuleId::L9]);
 }

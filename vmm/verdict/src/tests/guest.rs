@@ -1,14 +1,14 @@
 //! A made-up process: tables by `stage1::testing`, VMAs by the text of `/proc/PID/maps`.
 
-use linux::order::{OrderRecord, OrderRecords, Policy, Reason, ORDERS};
+use linux::order::{OrderRecord, OrderRecords, Path, Policy, Reason, ORDERS};
 use linux::release::Release;
 use linux::vma::{parse_maps, parse_smaps, Vma};
-use stage1::testing::{Attributes, Layout, TableBuilder};
+use stage1::testing::{Attributes, Layout, SparseMemory, TableBuilder};
 use stage1::{Granule, Half, Regime};
 
 use crate::{
-    judge, Expectation, Expected, Process, ProcessInput, ProcessVerdict, RuleId, Severity,
-    Structures,
+    judge, judge_plainly, Expectation, Expected, NotKnown, Process, ProcessInput, ProcessVerdict,
+    RuleId, Severity, Structures,
 };
 
 /// Bit 7 of a descriptor and others, written down a second time from pgtable-prot.h.
@@ -39,6 +39,9 @@ pub fn read_only() -> Attributes {
 pub fn prot_none(pa: u64) -> u64 {
     pa | 1 << 54 | 1 << 53 | 1 << 11 | 1 << 10 | 0b11 << 8 | RDONLY | 0b10
 }
+
+/// A guest without a kernel says nothing of folios.
+static MADE_UP: NotKnown = NotKnown::never("it is made up");
 
 pub struct Guest {
     pub tables: TableBuilder,
@@ -155,6 +158,9 @@ impl Guest {
             hinted: false,
             userfaultfd: false,
             reasons,
+            path: Path::Anonymous,
+            pfn: None,
+            allowed: None,
         });
     }
 
@@ -162,16 +168,32 @@ impl Guest {
         Regime::new(&self.tables.registers(), Half::Lower).unwrap()
     }
 
-    fn structures(&self) -> Result<Structures<'_>, &str> {
-        let kernel = self.kernel.as_ref().ok_or("it is made up")?;
+    fn structures(&self) -> Result<Structures<'_>, &NotKnown> {
+        let kernel = self.kernel.as_ref().ok_or(&MADE_UP)?;
         Ok(Structures {
             folios: kernel,
-            numbering: Some(&kernel.numbering),
+            numbering: (!kernel.changing).then_some(&kernel.numbering[..]),
+            table_locked: kernel.table_locked,
             rss: kernel.rss,
+            tables_bytes: kernel.tables_bytes,
+            hugetlb: kernel.hugetlb,
+            kept: &kernel.kept,
         })
     }
 
     pub fn judge(&self) -> ProcessVerdict {
+        self.judged(judge)
+    }
+
+    /// Entry by entry.
+    pub fn judge_plainly(&self) -> ProcessVerdict {
+        self.judged(judge_plainly)
+    }
+
+    fn judged(
+        &self,
+        judge: impl Fn(&SparseMemory, &ProcessInput<'_>) -> ProcessVerdict,
+    ) -> ProcessVerdict {
         let regime = self.regime();
         judge(
             self.tables.memory(),

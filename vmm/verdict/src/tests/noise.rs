@@ -9,10 +9,10 @@ use stage1::testing::{Layout, TableBuilder};
 use stage1::{Granule, Half, Regime};
 
 /// xorshift64*.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -20,7 +20,7 @@ impl Random {
     }
 
     /// A word that is often a leaf, often near others, and sometimes anything.
-    fn word(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         let word = self.next();
         match word % 8 {
             0 => 0,

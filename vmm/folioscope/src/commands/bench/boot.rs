@@ -48,14 +48,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
         "bare": theirs.detail(),
         "ratio_of_bests": ours.best() / theirs.best(),
     });
-    let row = |name: &str, value, unit, target, method: String| Row {
-        name: name.into(),
-        value,
-        unit,
-        target,
-        method,
-        detail: detail.clone(),
-    };
+    let row = Row::of(&detail);
     Ok(vec![
         row(
             "start to agent ready, to bare QEMU",

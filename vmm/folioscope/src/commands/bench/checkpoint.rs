@@ -70,7 +70,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
             _ => Target::AtMost(20.0),
         },
         method: format!(
-            "median of {ROUNDS} with 1 GiB by 4K pages; best {:.1}, worst {:.1}",
+            "median of {ROUNDS} with 1 GiB by 4K pages and their folios; best {:.1}, worst {:.1}",
             stopped.best() * 1e3,
             stopped.worst() * 1e3
         ),

@@ -48,14 +48,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
 
     let times = Times::new(times);
     let detail = json!({"ready": times.detail(), "exits": reasons, "bare_exit_us": bare * 1e6});
-    let row = |name: &str, value, unit, method: String| Row {
-        name: name.into(),
-        value,
-        unit,
-        target: Target::None,
-        method,
-        detail: detail.clone(),
-    };
+    let row = Row::of(&detail);
     let listed: Vec<String> = reasons
         .iter()
         .filter(|(_, count)| *count > 0)
@@ -67,16 +60,18 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
             "start to agent ready, on KVM",
             times.median(),
             "s",
+            Target::None,
             format!(
                 "exec of folioscope session to its ready line, 1 CPU, median of {ROUNDS}; best {:.2} s",
                 times.best()
             ),
         ),
-        row("  exits until ready", until_ready as f64, "", listed.join(", ")),
+        row("  exits until ready", until_ready as f64, "", Target::None, listed.join(", ")),
         row(
             "  a bare exit",
             bare * 1e6,
             "us",
+            Target::None,
             format!(
                 "a store to nothing, for {} s; exits are {:.0} % of the time to ready",
                 BARE.as_secs(),

@@ -9,6 +9,7 @@ mod boot;
 mod checkpoint;
 mod dump;
 mod exits;
+mod folios;
 mod judge;
 mod kvmtool;
 mod row;
@@ -31,7 +32,7 @@ use crate::options::{GuestOptions, MachineName};
 use crate::{Error, EXIT_OK};
 use row::Row;
 
-/// Measure walk, rules, boot, checkpoint, dump and tour; print a table with the targets
+/// Measure walk, rules, boot, checkpoint, folios, dump and tour; print a table with the targets
 #[derive(Args, Debug)]
 #[command(after_help = "Example: folioscope bench --only walk,checkpoint --json out/bench.json")]
 pub struct Bench {
@@ -54,6 +55,7 @@ enum Part {
     Judge,
     Boot,
     Checkpoint,
+    Folios,
     Dump,
     Tour,
 }
@@ -74,6 +76,7 @@ impl Bench {
                 Part::Boot if on_kvm => self.on_kvm(&progress),
                 Part::Boot => boot::measure(&self.guest, &progress),
                 Part::Checkpoint => checkpoint::measure(&self.guest, &progress),
+                Part::Folios => folios::measure(&self.guest, &progress),
                 Part::Dump => dump::measure(&self.guest, &progress),
                 Part::Tour => tour::measure(&self.guest, &progress),
             };

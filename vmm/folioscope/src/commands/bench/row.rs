@@ -35,6 +35,18 @@ pub struct Row {
 }
 
 impl Row {
+    /// What makes rows that have the same behind them: name, value, unit, target, method.
+    pub fn of(detail: &Value) -> impl Fn(&str, f64, &'static str, Target, String) -> Row + use<'_> {
+        move |name, value, unit, target, method| Row {
+            name: name.into(),
+            value,
+            unit,
+            target,
+            method,
+            detail: detail.clone(),
+        }
+    }
+
     fn reached(&self) -> Option<bool> {
         match self.target {
             Target::AtMost(most) => Some(self.value <= most),

@@ -1,0 +1,150 @@
+"""What happened between two looks, as events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from .layout import Layout
+from .model import Fields, Raw, Who, number, plain
+
+Kind = Literal[
+    "map",
+    "unmap",
+    "protection",
+    "flags",
+    "split",
+    "collapse",
+    "fault",
+    "zap",
+    "move",
+    "copy-on-write",
+    "migrate",
+    "merge",
+    "replace",
+    "swap-out",
+    "swap-in",
+    "fold",
+    "unfold",
+    "deny",
+    "allow",
+    "write-protect",
+    "write-unprotect",
+    "dirty",
+    "clean",
+    "young",
+    "old",
+    "mark",
+    "unmark",
+    "attributes",
+]
+
+
+class Range(Protocol):
+    """Anything with an address and a length: an ``Area``."""
+
+    @property
+    def address(self) -> int:
+        """The first address."""
+
+    @property
+    def length(self) -> int:
+        """The bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class State(Fields):
+    """An entry at one instant."""
+
+    # Its lookup level, and the raw word.
+    level: int
+    word: int
+    # The page frame number; None where it maps none.
+    pfn: int | None
+    # Whether it is valid and has the Contiguous bit.
+    contiguous: bool
+    # The order of its folio, where that is known.
+    order: int | None
+
+    @classmethod
+    def read(cls, raw: Raw) -> State:
+        """From JSON."""
+        return cls(word=number(raw["word"]), **plain(cls, raw, "word"))
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Fields):
+    """One thing that happened to neighbouring pages alike."""
+
+    kind: Kind
+    # The first address, and the first one behind it.
+    va: int
+    end: int
+    # Pages that it happened to.
+    pages: int
+    # What more is known, for people.
+    detail: str
+    # The first entry as it was and as it is; None where there was none, and for what happened to a VMA.
+    before: State | None
+    after: State | None
+
+    @classmethod
+    def read(cls, raw: Raw) -> Event:
+        """From JSON."""
+        before, after = (None if raw[side] is None else State.read(raw[side]) for side in ("before", "after"))
+        own = plain(cls, raw, "va", "end", "before", "after")
+        return cls(va=number(raw["va"]), end=number(raw["end"]), before=before, after=after, **own)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessChanges(Fields):
+    """What happened to one process."""
+
+    process: Who
+    # When it was started, in nanoseconds since boot; None where that is not known.
+    started_ns: int | None
+    # Whether it was there both times.
+    lives: Literal["both", "started", "ended"]
+    # By address.
+    events: tuple[Event, ...]
+    # What is not known, and why.
+    notes: tuple[str, ...]
+
+
+class Changes:
+    """What happened between two looks.
+
+    ``events`` are of the process that was looked at, ``processes`` are all to which something happened that is known.
+    """
+
+    def __init__(self, raw: Mapping[str, Any], process: Who, layout: Layout) -> None:
+        self.raw = raw
+        self.layout = layout
+        self.processes = tuple(
+            ProcessChanges(
+                process=Who(each["pid"], each["name"]),
+                started_ns=each["started_ns"],
+                lives=each["lives"],
+                events=tuple(map(Event.read, each["events"])),
+                notes=tuple(each["notes"]),
+            )
+            for each in raw["processes"]
+        )
+        # What was left out or is not known, in one sentence each.
+        self.notes: tuple[str, ...] = tuple(raw["notes"])
+        self.events = self.of(process.pid)
+
+    def of(self, pid: int) -> tuple[Event, ...]:
+        """What happened to the process with this pid, if anything."""
+        return next((each.events for each in self.processes if each.process.pid == pid), ())
+
+    def told(self, area: Range, pid: int | None = None) -> list[str]:
+        """The events in an area, as ``fold 0-16``: what happened, first page and the page behind the last."""
+        first, end, page = area.address, area.address + area.length, self.layout.page
+        events = self.events if pid is None else self.of(pid)
+        return [
+            f"{event.kind} {(event.va - first) // page}-{(event.end - first) // page}"
+            for event in events
+            if event.va < end and event.end > first
+        ]

@@ -1,0 +1,257 @@
+"""Each rule on what the kernel counts of all memory broken on a running guest: counters and lists changed from outside.
+
+Where a member lies is written down here a second time, from include/linux/mm_types.h and mmzone.h of 6.12; the rig
+has it from the kernel's BTF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from folioscope import Area, Guest, Layout, Process
+
+from test_rules_live import broken, errors, words_of
+from test_rules_live_folios import ANON_EXCLUSIVE, FLAGS, MAPCOUNT, REFCOUNT_SHIFT, page_of, word
+
+#: Bytes of a struct page.
+PAGE = 64
+#: ``PG_partially_mapped`` is ``PG_reclaim`` of a folio's second page.
+PARTIALLY_MAPPED = 1 << 16
+SWAP = "/dev/ram0"
+#: No page, and no address of the kernel's.
+NOWHERE = 0xDEAD_BEEF_DEAD_BEE8
+#: What a counter is wrong by: the guest goes on between our reading it and the look.
+FAR = 1000
+
+
+def counted(guest: Guest) -> dict[str, Any]:
+    """What the kernel counts of all memory; each part is known here."""
+    found: dict[str, Any] = guest.call("counted")["counted"]
+    return {name: part["Ok"] for name, part in found.items()}
+
+
+def zones(guest: Guest) -> list[dict[str, Any]]:
+    """The zones with memory; nobody holds a lock while the guest does nothing."""
+    for _ in range(8):
+        found: list[dict[str, Any]] = counted(guest)["zones"]
+        if all("Ok" in part for zone in found for part in (zone["areas"], *zone["cpus"])):
+            return found
+    raise AssertionError("somebody held a lock of a zone's at each of 8 stops")
+
+
+def size_of(guest: Guest, order: int) -> dict[str, Any]:
+    """The counters of one order."""
+    return next(size for size in counted(guest)["sizes"] if size["order"] == order)
+
+
+@pytest.fixture
+def split(folded: Area) -> Area:
+    """Two folded blocks, of the first of which a page was given back: its folio waits to be split."""
+    folded.madvise("dontneed", 0, 1)
+    return folded
+
+
+def test_counters_are_the_kernels_own(guest: Guest, split: Area, layout: Layout) -> None:
+    """Ours against /sys/kernel/mm/transparent_hugepage/hugepages-*/stats, and free pages against /proc/buddyinfo."""
+    size = size_of(guest, layout.cont_order)
+    assert size["anonymous"] >= 2 and size["partial"] >= 1
+    folder = f"/sys/kernel/mm/transparent_hugepage/hugepages-{layout.block >> 10}kB/stats"
+    for name, ours in (("nr_anon", size["anonymous"]), ("nr_anon_partially_mapped", size["partial"])):
+        assert int(guest.read(f"{folder}/{name}")) == ours
+    lines = guest.read("/proc/buddyinfo").splitlines()
+    theirs = [(line.split()[3], len(line.split()) - 4) for line in lines]
+    assert theirs == [(zone["name"], len(zone["areas"]["Ok"])) for zone in zones(guest)]
+    assert split.process.look().errors == []
+
+
+def test_l12_counters(guest: Guest, split: Area, layout: Layout) -> None:
+    """Fewer folios of a size are counted than the process maps; one more, and one less, waits than is queued."""
+    with split.process.hold() as held:
+        size = size_of(guest, layout.cont_order)
+        anonymous, partial = size["at"]
+        now = word(guest, anonymous)
+        for wrong in (now - size["anonymous"], now - FAR):
+            assert broken(held, [(anonymous, wrong & (1 << 64) - 1)]) == [("L12", 0)]
+        now = word(guest, partial)
+        for wrong in (now + 1, now - 1):
+            assert broken(held, [(partial, wrong & (1 << 64) - 1)]) == [("L12", 0)]
+
+
+def test_l13_queue(guest: Guest, split: Area, layout: Layout) -> None:
+    """A queue's length is one off; its list leads nowhere; a folio on it leads to itself, as if on none."""
+    with split.process.hold() as held:
+        queues = counted(guest)["queues"]
+        assert not queues["is_scanned"]
+        queue = next(queue for queue in queues["queues"] if queue["folios"])
+        assert queue["length"] == len(queue["folios"])
+        length = queue["at"]
+        for wrong in (queue["length"] + 1, queue["length"] - 1):
+            assert broken(held, [(length, wrong)]) == [("L13", 0)]
+        # split_queue lies before split_queue_len, and its first word is `next`.
+        first = word(guest, length - 16)
+        for wrong in (NOWHERE, first + PAGE):
+            assert broken(held, [(length - 16, wrong)]) == [("L13", 0)]
+        node = guest.page(queue["folios"][0]).head_at + 2 * PAGE + 16
+        assert broken(held, [(node, first)]) == [("L13", 0), ("L13", split.address + layout.page)]
+
+
+def test_l13_folio_on_no_list(guest: Guest, split: Area, layout: Layout) -> None:
+    """A folio is marked as partially mapped that nobody has queued."""
+    va = split.address + layout.block
+    with split.process.hold() as held:
+        second = page_of(guest, held.judge(), va + layout.page, layout)
+        assert second.pfn == second.head + 1
+        flags = word(guest, second.at + FLAGS)
+        assert not flags & PARTIALLY_MAPPED
+        assert broken(held, [(second.at + FLAGS, flags | PARTIALLY_MAPPED)]) == [("L13", va)]
+
+
+def test_l14_free_lists(guest: Guest, paged: Area) -> None:
+    """nr_free of a list is off; a list leads nowhere."""
+    with paged.process.hold() as held:
+        for zone in zones(guest):
+            areas = [area for area in zone["areas"]["Ok"] if area["listed"]]
+            assert areas
+            assert all(area["counted"] == area["listed"] for area in areas)
+            free = areas[-1]["at"]
+            assert broken(held, [(free, word(guest, free) + FAR)]) == [("L14", 0)]
+            # The last list's `next` and `prev` lie before nr_free.
+            assert broken(held, [(free - 16, NOWHERE)]) == [("L14", 0)]
+
+
+def test_l14_lists_of_cpus(guest: Guest, paged: Area) -> None:
+    """What a CPU keeps for itself is miscounted; a page of it has references."""
+    with paged.process.hold() as held:
+        for _ in range(8):
+            cpus = [cpu["Ok"] for zone in zones(guest) for cpu in zone["cpus"]]
+            assert all(cpu["counted"] == cpu["listed"] for cpu in cpus)
+            cpu = max(cpus, key=lambda cpu: len(cpu["blocks"]))
+            # An int behind the lock, which is free.
+            assert cpu["at"] % 8 == 4
+            wrong = cpu["counted"] + FAR << 32
+            assert broken(held, [(cpu["at"] - 4, wrong)]) == [("L14", 0)]
+            pfn, _ = cpu["blocks"][-1]
+            page = guest.page(pfn)
+            counts = word(guest, page.at + MAPCOUNT)
+            if counts >> REFCOUNT_SHIFT == 0:
+                # What is on no list any more gives nothing.
+                found = broken(held, [(page.at + MAPCOUNT, counts | 1 << REFCOUNT_SHIFT)])
+                if found == [("L14", 0)]:
+                    return
+                assert not found
+        raise AssertionError("no page stayed on its CPU's list")
+
+
+def test_memory_is_counted_as_the_kernel_does(guest: Guest, process: Process, layout: Layout) -> None:
+    """Ours against /proc/vmstat, which leaves out what CPUs have not added yet; and free pages against their lists."""
+    area = process.blocks(8, flags=["shared"])
+    area.write()
+    lines = guest.read("/proc/vmstat").splitlines()
+    theirs = {name: int(count) for name, count in (line.split() for line in lines)}
+    ours = counted(guest)["memory"]
+    # Each CPU keeps up to 125 of each counter; programs of the guest's come and go besides.
+    near = 125 * ours["cpus"] * len(guest.read("/sys/devices/system/node/online")) + 128
+    assert abs(theirs["nr_anon_pages"] - ours["anonymous"]) <= near
+    assert theirs["nr_anon_transparent_hugepages"] == ours["blocks"]
+    assert abs(theirs["nr_shmem"] - ours["shmem"]) <= near
+    assert ours["shmem"] >= 8 * layout.cont_pages
+    for zone in zones(guest):
+        listed = sum(part["listed"] << part["order"] for part in zone["areas"]["Ok"])
+        assert zone["free"] == listed > 0
+    assert errors(process.look()) == []
+
+
+def test_l15_mapped(guest: Guest, paged: Area) -> None:
+    """Less is counted than the process maps: of anonymous memory, of what blocks map, of shmem."""
+    area = paged.process.blocks(1, flags=["shared"])
+    area.write()
+    with paged.process.hold() as held:
+        memory = counted(guest)["memory"]
+        for name, at in zip(("anonymous", "blocks", "shmem"), memory["at"], strict=True):
+            wrong = word(guest, at) - memory[name] - FAR
+            assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)]
+
+
+def test_l15_free_pages(guest: Guest, paged: Area) -> None:
+    """A zone counts more free pages than are on its lists, and fewer."""
+    with paged.process.hold() as held:
+        for zone in zones(guest):
+            at = zone["free_at"]
+            for wrong in (word(guest, at) + FAR, word(guest, at) - FAR):
+                assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)]
+
+
+@pytest.fixture
+def swapped(guest: Guest, process: Process) -> Iterator[Area]:
+    """A block of which parent and child have each page in swap."""
+    guest.swap_on(SWAP)
+    area = process.blocks(1)
+    area.write(salt=1)
+    area.swap_out()
+    child = process.fork()
+    yield area
+    child.kill()
+    area.munmap()
+    guest.swap_off(SWAP)
+
+
+def test_l16_swap_slots(guest: Guest, swapped: Area, layout: Layout) -> None:
+    """A slot is counted once too often, once too rarely, and not at all; and as the kernel's own file has it."""
+    with swapped.process.hold() as held:
+        assert errors(held.judge()) == []
+        (area,) = counted(guest)["swap"]["areas"]
+        used = next(line for line in guest.read("/proc/swaps").splitlines() if line.startswith(SWAP))
+        # The kernel counts those as well that CPUs keep to give them out again.
+        assert int(used.split()[3]) << 10 >= layout.block
+        runs = [run for run in area["counted"] if run["count"]]
+        assert sum(run["slots"] for run in runs) == layout.cont_pages
+        assert {run["count"] for run in runs} == {2}
+        # The first that is counted may be the area's header, which is no slot.
+        at = area["at"] + runs[0]["first"] - area["counted"][0]["first"]
+        assert at // layout.page == area["at"] // layout.page
+        shift = at % 8 * 8
+        now = word(guest, at - at % 8)
+        assert now >> shift & 0xBF == 2
+        for count in (3, 1, 0):
+            wrong = now & ~(0xBF << shift) | count << shift
+            assert broken(held, [(at - at % 8, wrong)]) == [("L16", 0)]
+
+
+def test_l8_exclusive_page_in_swap(guest: Guest, swapped: Area, layout: Layout) -> None:
+    """A page that was brought back is called exclusive, and the child still has its slot."""
+    va = swapped.address + 3 * layout.page
+    swapped.read(3, 1)
+    with swapped.process.hold() as held:
+        view = held.judge()
+        assert errors(view) == []
+        page = page_of(guest, view, va, layout)
+        assert page.swapcache and not page.exclusive
+        flags = word(guest, page.at + FLAGS)
+        assert broken(held, [(page.at + FLAGS, flags | ANON_EXCLUSIVE)]) == [("L8", va)]
+
+
+def test_l9_page_that_a_cpu_keeps(guest: Guest, paged: Area, layout: Layout) -> None:
+    """An entry maps a page that a CPU has on its list of free ones, whatever its references say."""
+    va = paged.address + 5 * layout.page
+    with paged.process.hold() as held:
+        view = held.judge()
+        assert errors(view) == []
+        entry, pages = words_of(view, va, layout, 1), layout.page
+        (entry_word,), (place,) = entry
+        old = page_of(guest, view, va, layout).pfn
+        for _ in range(8):
+            cpus = [cpu["Ok"] for zone in zones(guest) for cpu in zone["cpus"]]
+            pfn, _ = max(cpus, key=lambda cpu: len(cpu["blocks"]))["blocks"][-1]
+            page = guest.page(pfn)
+            counts = word(guest, page.at + MAPCOUNT)
+            other = entry_word + (pfn - old) * pages
+            # With a reference nothing but the list says that it is free.
+            pokes = [(place, other), (page.at + MAPCOUNT, counts & 0xFFFF_FFFF | 1 << REFCOUNT_SHIFT)]
+            found = held.judge(pokes)
+            if ("L14", 0) in errors(found):
+                assert errors(found) == [("L14", 0), ("L9", va)]
+                assert any("a CPU's list of free pages" in finding.message for finding in found.errors)
+                return
+        raise AssertionError("no page stayed on its CPU's list")

@@ -1,0 +1,209 @@
+//! What is said of two instants.
+
+use linux::folio::Page;
+use schemars::{schema_for, JsonSchema};
+use serde::Serialize;
+use verdict::Hex;
+
+use crate::view::Entry;
+
+/// The version of [`Diff`]. It goes up when a field changes its meaning or goes away; new fields and kinds do not count.
+pub const DIFF_VERSION: u32 = 1;
+
+/// What happened between two instants of a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(title = "Diff")]
+pub struct Diff {
+    /// [`DIFF_VERSION`].
+    pub schema_version: u32,
+    /// The kernel's release; null where it is not known.
+    pub kernel: Option<String>,
+    /// Bytes per page.
+    pub page_size: u64,
+    /// Processes to which something happened, by pid.
+    pub processes: Vec<ProcessDiff>,
+    /// How many others were looked at on both sides.
+    pub unchanged: u64,
+    /// What was left out or is not known, and why.
+    pub notes: Vec<String>,
+}
+
+/// What happened to one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ProcessDiff {
+    /// Its id in the initial PID namespace.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// When it was started, in nanoseconds since boot; null where that is not known.
+    pub started_ns: Option<u64>,
+    /// Whether it was there both times. Of a process that was not, no more is said.
+    pub lives: Lives,
+    /// By address.
+    pub events: Vec<Event>,
+    /// What was left out or is not known, and why.
+    pub notes: Vec<String>,
+}
+
+/// When a process was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lives {
+    /// Both times.
+    Both,
+    /// It is there only now.
+    Started,
+    /// It was there only before.
+    Ended,
+}
+
+/// One thing that happened to neighbouring pages alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Event {
+    /// What.
+    pub kind: Kind,
+    /// The first address.
+    pub va: Hex,
+    /// The first address behind it.
+    pub end: Hex,
+    /// Pages that it happened to.
+    pub pages: u64,
+    /// What more is known of it, for people; empty where that is nothing.
+    pub detail: String,
+    /// The first entry as it was; null where there was none, and for what happened to a VMA.
+    pub before: Option<State>,
+    /// The first entry as it is.
+    pub after: Option<State>,
+}
+
+/// An entry at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct State {
+    /// Its lookup level.
+    pub level: i8,
+    /// The raw word.
+    pub word: Hex,
+    /// The page frame number; null where it maps none.
+    pub pfn: Option<u64>,
+    /// Whether it is valid and has the Contiguous bit.
+    pub contiguous: bool,
+    /// The order of its folio, where that is known.
+    pub order: Option<u8>,
+}
+
+impl State {
+    pub(crate) fn of(entry: &Entry, page: Option<&Page>) -> State {
+        State {
+            level: entry.level,
+            word: Hex(entry.word),
+            pfn: entry.present().then_some(entry.frame),
+            contiguous: entry.pte().valid_cont(),
+            order: page.map(|page| page.order),
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A VMA is here now, and was not, or another one was.
+    Map,
+    /// A VMA was here, and is not, or another one is. Its pages are gone with it.
+    Unmap,
+    /// What the VMA allows (`rwx`) changed.
+    Protection,
+    /// Other flags of the VMA changed, as smaps names them.
+    Flags,
+    /// Blocks became pages, or a folio was split; the memory is the same.
+    Split,
+    /// Pages became a block.
+    Collapse,
+    /// A page is mapped, and nothing was.
+    Fault,
+    /// The entry is gone, and its VMA is not: by madvise(), by truncation, or because a file's page was reclaimed.
+    Zap,
+    /// A page that was elsewhere in this process is here now (`mremap()`).
+    Move,
+    /// A writer got a page of its own; what was mapped before belongs to others as well, or to a file.
+    CopyOnWrite,
+    /// The same memory in another frame.
+    Migrate,
+    /// KSM gave it a page that is shared with others of the same content.
+    Merge,
+    /// Another folio is here; what for is left open.
+    Replace,
+    /// The page is in a swap area.
+    SwapOut,
+    /// It is back.
+    SwapIn,
+    /// The entry has become contiguous.
+    Fold,
+    /// It is no more.
+    Unfold,
+    /// The CPU may no longer use the page: PROT_NONE, or a hint for NUMA.
+    Deny,
+    /// It may again.
+    Allow,
+    /// The entry is no longer writable.
+    WriteProtect,
+    /// It is writable.
+    WriteUnprotect,
+    /// It has been written to, by what software or hardware notes in the entry.
+    Dirty,
+    /// It is clean again.
+    Clean,
+    /// It has been accessed.
+    Young,
+    /// Its access flag is clear again.
+    Old,
+    /// The entry holds a mark in place of a page: a migration under way, broken memory, a device's page, userfaultfd's.
+    Mark,
+    /// The mark is gone.
+    Unmark,
+    /// Other bits of the entry changed.
+    Attributes,
+}
+
+impl Kind {
+    /// As JSON has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Map => "map",
+            Kind::Unmap => "unmap",
+            Kind::Protection => "protection",
+            Kind::Flags => "flags",
+            Kind::Split => "split",
+            Kind::Collapse => "collapse",
+            Kind::Fault => "fault",
+            Kind::Zap => "zap",
+            Kind::Move => "move",
+            Kind::CopyOnWrite => "copy-on-write",
+            Kind::Migrate => "migrate",
+            Kind::Merge => "merge",
+            Kind::Replace => "replace",
+            Kind::SwapOut => "swap-out",
+            Kind::SwapIn => "swap-in",
+            Kind::Fold => "fold",
+            Kind::Unfold => "unfold",
+            Kind::Deny => "deny",
+            Kind::Allow => "allow",
+            Kind::WriteProtect => "write-protect",
+            Kind::WriteUnprotect => "write-unprotect",
+            Kind::Dirty => "dirty",
+            Kind::Clean => "clean",
+            Kind::Young => "young",
+            Kind::Old => "old",
+            Kind::Mark => "mark",
+            Kind::Unmark => "unmark",
+            Kind::Attributes => "attributes",
+        }
+    }
+}
+
+/// The JSON schema of [`Diff`].
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schema_for!(Diff).to_value()
+}

@@ -1,0 +1,382 @@
+//! One process at two instants, place by place.
+
+use std::collections::HashMap;
+
+use linux::pte::{Kind as Entered, SwapKind};
+use linux::vma::Vma;
+use verdict::Hex;
+
+use crate::bits::entry_bits;
+use crate::event::{Event, Kind, State};
+use crate::frames::{other_frame, same_frame, Both};
+use crate::sides::Sides;
+use crate::view::{Entry, Space, View};
+use crate::why::{As, Why};
+
+/// Neighbouring pages to which the same happened.
+#[derive(Debug)]
+struct Range {
+    kind: Kind,
+    why: Why,
+    va: u64,
+    end: u64,
+    pages: u64,
+    before: Option<State>,
+    after: Option<State>,
+}
+
+impl Range {
+    fn event(self) -> Event {
+        Event {
+            kind: self.kind,
+            va: Hex(self.va),
+            end: Hex(self.end),
+            pages: self.pages,
+            detail: self.why.text(),
+            before: self.before,
+            after: self.after,
+        }
+    }
+}
+
+/// What happened at each place of a process, and what went with its VMA: addresses, and pages there. `vmas` are those that it
+/// has now, where they are known.
+pub(crate) fn places(
+    sides: Sides<'_, '_>,
+    (earlier, now): (&Space, &Space),
+    vmas: Option<&[Vma]>,
+) -> (Vec<Event>, Vec<(u64, u64)>) {
+    let mut compare = Compare {
+        page_size: sides.after.page_size,
+        places: None,
+        was: &earlier.entries,
+        is: &now.entries,
+        vmas,
+        events: Vec::new(),
+        open: HashMap::new(),
+        unmapped: Vec::new(),
+        sides,
+    };
+    compare.run();
+    let events = compare.events.into_iter().map(Range::event);
+    (events.collect(), compare.unmapped)
+}
+
+struct Compare<'d, 'v> {
+    page_size: u64,
+    was: &'d [Entry],
+    is: &'d [Entry],
+    vmas: Option<&'d [Vma]>,
+    /// Where each page was, by page frame number; made when it is first asked for.
+    places: Option<Vec<(u64, u64)>>,
+    events: Vec<Range>,
+    /// The last range of each kind.
+    open: HashMap<(Kind, Why), usize>,
+    /// Addresses whose VMA is gone, and pages that were there.
+    unmapped: Vec<(u64, u64)>,
+    sides: Sides<'d, 'v>,
+}
+
+impl Compare<'_, '_> {
+    fn run(&mut self) {
+        let (was, is) = (self.was, self.is);
+        let (mut i, mut j) = (0, 0);
+        loop {
+            match (was.get(i), is.get(j)) {
+                (None, None) => break,
+                (Some(before), Some(after))
+                    if before.va == after.va && before.size == after.size =>
+                {
+                    self.place(Some(before), Some(after));
+                    (i, j) = (i + 1, j + 1);
+                }
+                (Some(before), Some(after))
+                    if before.va < after.end() && after.va < before.end() =>
+                {
+                    if before.size > after.size {
+                        let parts = within(&is[j..], before.end());
+                        self.split(before, &is[j..j + parts]);
+                        (i, j) = (i + 1, j + parts);
+                    } else {
+                        let parts = within(&was[i..], after.end());
+                        self.collapsed(&was[i..i + parts], after);
+                        (i, j) = (i + parts, j + 1);
+                    }
+                }
+                (Some(before), after) if after.is_none_or(|after| before.va < after.va) => {
+                    self.place(Some(before), None);
+                    i += 1;
+                }
+                (_, after) => {
+                    self.place(None, after);
+                    j += 1;
+                }
+            }
+        }
+    }
+
+    /// A block, and what there is in its place.
+    fn split(&mut self, block: &Entry, parts: &[Entry]) {
+        let present = block.present() && parts.iter().any(Entry::present);
+        if present {
+            let why = Why::Block(block.level);
+            self.say((Kind::Split, why), Some(block), parts.first(), block.size);
+        }
+        let mut at = block.va;
+        for part in parts {
+            let (start, end) = (part.va.max(block.va), part.end().min(block.end()));
+            if at < start {
+                let gone = block.piece(at, start - at, self.page_size);
+                self.place(Some(&gone), None);
+            }
+            let piece = block.piece(start, end - start, self.page_size);
+            self.place(Some(&piece), Some(part));
+            at = end;
+        }
+        if at < block.end() {
+            let gone = block.piece(at, block.end() - at, self.page_size);
+            self.place(Some(&gone), None);
+        }
+    }
+
+    /// A block, and what there was in its place.
+    fn collapsed(&mut self, parts: &[Entry], block: &Entry) {
+        let page = self.page_size;
+        let (mut mapped, mut same) = (0, 0);
+        for part in parts.iter().filter(|part| part.present()) {
+            let pages = part.size / page;
+            mapped += pages;
+            let there = block.frame + (part.va.wrapping_sub(block.va)) / page;
+            same += if there == part.frame { pages } else { 0 };
+        }
+        let why = Why::Collapsed(mapped, block.size / page, same);
+        match block.present() {
+            true => self.say(
+                (Kind::Collapse, why),
+                parts.first(),
+                Some(block),
+                block.size,
+            ),
+            false => {
+                for part in parts {
+                    let now = block.piece(part.va.max(block.va), part.size, page);
+                    self.place(Some(part), Some(&now));
+                }
+            }
+        }
+    }
+
+    /// One place, at which there was or is an entry.
+    fn place(&mut self, before: Option<&Entry>, after: Option<&Entry>) {
+        let kind = |entry: Option<&Entry>| entry.map_or(Entered::None, kind);
+        let mark = |swap: linux::pte::SwapEntry| match swap.kind() {
+            SwapKind::Swapped => None,
+            SwapKind::Marker => Some(Why::Marker),
+            SwapKind::Special => Some(Why::Special),
+        };
+        match (kind(before), kind(after)) {
+            (Entered::None, Entered::None) => {}
+            (Entered::None, Entered::Swap(swap)) => {
+                let (what, why) = match mark(swap) {
+                    Some(why) => (Kind::Mark, why),
+                    None => (Kind::SwapOut, Why::SwappedUnseen),
+                };
+                self.tell((what, why), before, after);
+            }
+            (Entered::None, _) => self.came(after),
+            (Entered::Swap(swap), Entered::None) => match mark(swap) {
+                _ if self.vma_is_gone(before) => {}
+                Some(why) => self.tell((Kind::Unmark, why), before, after),
+                None => self.tell((Kind::Zap, Why::Swapped), before, after),
+            },
+            (_, Entered::None) => self.went(before),
+            (Entered::Swap(one), Entered::Swap(other)) => match (mark(one), mark(other)) {
+                (one, other) if one == other && (one.is_some() || same_slot(before, after)) => {}
+                (_, Some(why)) => self.tell((Kind::Mark, why), before, after),
+                (_, None) => self.tell((Kind::SwapOut, Why::SwappedUnseen), before, after),
+            },
+            (Entered::Swap(swap), _) => {
+                let as_now = self.as_of(after, false);
+                match mark(swap) {
+                    Some(why) => self.tell((Kind::Unmark, why), before, after),
+                    None => self.tell((Kind::SwapIn, as_now), before, after),
+                }
+            }
+            (_, Entered::Swap(swap)) => {
+                let as_before = self.as_of(before, true);
+                match mark(swap) {
+                    Some(why) => self.tell((Kind::Mark, why), before, after),
+                    None => self.tell((Kind::SwapOut, as_before), before, after),
+                }
+            }
+            _ => {
+                if let (Some(before), Some(after)) = (before, after) {
+                    self.both(before, after);
+                }
+            }
+        }
+    }
+
+    /// A page is here, and nothing was.
+    fn came(&mut self, after: Option<&Entry>) {
+        let Some(entry) = after else { return };
+        let Why::As(what) = self.as_of(after, false) else {
+            return;
+        };
+        match self.was_elsewhere(entry) {
+            Some(from) => {
+                let why = Why::From(what, from.wrapping_sub(entry.va));
+                self.tell((Kind::Move, why), None, after);
+            }
+            None => self.tell((Kind::Fault, Why::As(what)), None, after),
+        }
+    }
+
+    /// A page was here, and nothing is.
+    fn went(&mut self, before: Option<&Entry>) {
+        if !self.vma_is_gone(before) {
+            let why = self.as_of(before, true);
+            self.tell((Kind::Zap, why), before, None);
+        }
+    }
+
+    /// What goes with its VMA is said of the VMA.
+    fn vma_is_gone(&mut self, before: Option<&Entry>) -> bool {
+        let (Some(entry), Some(vmas)) = (before, self.vmas) else {
+            return false;
+        };
+        let at = vmas.partition_point(|vma| vma.end <= entry.va);
+        let gone = vmas.get(at).is_none_or(|vma| vma.start >= entry.end());
+        if gone && entry.present() {
+            self.unmapped.push((entry.va, entry.size / self.page_size));
+        }
+        gone
+    }
+
+    /// Where a page that is here now was before, if it was elsewhere in this process, and is there no more.
+    fn was_elsewhere(&mut self, entry: &Entry) -> Option<u64> {
+        if !entry.has_folio() {
+            return None;
+        }
+        let (was, is, page) = (self.was, self.is, self.page_size);
+        let places = self.places.get_or_insert_with(|| {
+            let mut places = Vec::new();
+            for entry in was.iter().filter(|entry| entry.has_folio()) {
+                let pages = 0..entry.size / page;
+                places.extend(pages.map(|at| (entry.frame + at, entry.va + at * page)));
+            }
+            places.sort_unstable();
+            places
+        });
+        let first = places.partition_point(|(pfn, _)| *pfn < entry.frame);
+        let here = places[first..].iter();
+        let mut here = here.take_while(|(pfn, _)| *pfn == entry.frame);
+        let gone = |va: &u64| {
+            let at = is.partition_point(|entry| entry.end() <= *va);
+            let now = is.get(at).filter(|now| now.va <= *va && now.present());
+            now.is_none_or(|now| now.frame + (va - now.va) / page != entry.frame)
+        };
+        let va = here.find(|(_, va)| gone(va)).map(|(_, va)| *va)?;
+        // A frame that is of another folio now came by a fault; so it may have where that is not known.
+        let (old, new) = (self.folio_at(va)?, self.sides.after.page(entry)?);
+        let moved = old.kind == new.kind && old.index_of_page() == new.index_of_page();
+        (moved && self.sides.faulted(entry.va).is_none()).then_some(va)
+    }
+
+    fn folio_at(&self, va: u64) -> Option<linux::folio::Page> {
+        let at = self.was.partition_point(|entry| entry.end() <= va);
+        let entry = self.was.get(at)?;
+        let piece = entry.piece(va, self.page_size, self.page_size);
+        self.sides.before.page(&piece)
+    }
+
+    fn as_of(&self, entry: Option<&Entry>, before: bool) -> Why {
+        let view = if before {
+            self.sides.before
+        } else {
+            self.sides.after
+        };
+        entry.map_or(Why::Nothing, |entry| {
+            Why::As(As::of(entry, view.page(entry).as_ref()))
+        })
+    }
+
+    /// A page is here both times.
+    fn both(&mut self, before: &Entry, after: &Entry) {
+        let sides = &self.sides;
+        let both = Both {
+            before,
+            after,
+            old: sides.before.page(before),
+            new: sides.after.page(after),
+        };
+        let folio = |entry: &Entry| entry.has_folio();
+        let (one, event) = if before.frame == after.frame && folio(before) == folio(after) {
+            let event = folio(after).then(|| same_frame(sides, both)).flatten();
+            let one = event.is_none_or(|(kind, _)| kind == Kind::Split);
+            (one, event)
+        } else {
+            let event = other_frame(sides, both);
+            (event.0 == Kind::Migrate, Some(event))
+        };
+        let tell = |this: &mut Self, what| this.tell(what, Some(before), Some(after));
+        if let Some(event) = event {
+            tell(self, event);
+        }
+        entry_bits((before, after), one, &mut |what| tell(self, what));
+    }
+
+    fn tell(&mut self, what: (Kind, Why), before: Option<&Entry>, after: Option<&Entry>) {
+        let size = after.or(before).map_or(0, |entry| entry.size);
+        self.say(what, before, after, size);
+    }
+
+    fn say(&mut self, what: (Kind, Why), before: Option<&Entry>, after: Option<&Entry>, size: u64) {
+        let (kind, why) = what;
+        // A block and its first piece begin at one address.
+        let whole = matches!(kind, Kind::Collapse);
+        let va = match (before, after) {
+            (_, Some(after)) if whole => after.va,
+            (Some(before), _) => before.va,
+            (None, after) => after.map_or(0, |after| after.va),
+        };
+        let pages = size / self.page_size;
+        let last = self.open.get(&what).map(|at| &mut self.events[*at]);
+        if let Some(last) = last.filter(|last| last.end == va) {
+            last.end += size;
+            last.pages += pages;
+            return;
+        }
+        let state = |view: &View<'_>, entry: &Entry| State::of(entry, view.page(entry).as_ref());
+        self.open.insert(what, self.events.len());
+        self.events.push(Range {
+            kind,
+            why,
+            va,
+            end: va + size,
+            pages,
+            before: before.map(|entry| state(self.sides.before, entry)),
+            after: after.map(|entry| state(self.sides.after, entry)),
+        });
+    }
+}
+
+/// How many entries begin before `end`.
+fn within(entries: &[Entry], end: u64) -> usize {
+    entries.iter().take_while(|entry| entry.va < end).count()
+}
+
+fn kind(entry: &Entry) -> Entered {
+    match entry.present() {
+        true => Entered::Valid,
+        false => entry.pte().kind(),
+    }
+}
+
+fn same_slot(before: Option<&Entry>, after: Option<&Entry>) -> bool {
+    let slot = |entry: Option<&Entry>| match entry.map(|entry| entry.pte().kind()) {
+        Some(Entered::Swap(swap)) => Some((swap.swap_type, swap.offset)),
+        _ => None,
+    };
+    slot(before) == slot(after)
+}

@@ -1,0 +1,7 @@
+//! Every event on made-up views, and what may be taken for it and is not.
+
+mod events;
+mod moved;
+mod scene;
+mod vmas;
+mod whole;

@@ -1,0 +1,173 @@
+//! What more is known of an event. It is compared for every page, and put into words once per range.
+
+use linux::folio::{Kind as Memory, Page};
+
+use crate::view::Entry;
+
+/// What more is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Why {
+    Nothing,
+    /// What is, or was, mapped.
+    As(As),
+    /// The same, and how far away the page was: what is added to its address there.
+    From(As, u64),
+    Swapped,
+    SwappedUnseen,
+    Marker,
+    Special,
+    Block(i8),
+    FolioSplit(u8, u8),
+    /// Pages that were mapped, of how many, of which how many in the same place.
+    Collapsed(u64, u64, u64),
+    ZeroPageWritten,
+    KsmWritten,
+    FileWritten,
+    StillElsewhere,
+    Forked,
+    SameFolio(u8),
+    SameFileFolio,
+    FaultedAgain(u8),
+    SameFrame,
+    FolioGrew(u8, u8),
+    ZeroPage,
+    NoFolios,
+    NotProved(Doubt),
+    Userfaultfd,
+    Bits(u64),
+}
+
+/// Why it is not told what became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Doubt {
+    /// No record tells whether it was faulted in again.
+    NoRecord,
+    /// Nobody maps the old frame, which was shared.
+    OwnerGone,
+    /// Who maps the old frame is not known.
+    NotEverybody,
+    /// Somebody has the frame that was this one's own.
+    Elsewhere,
+    /// It is of another mapping or index.
+    Other,
+    /// It is of another order.
+    Order(u8, u8),
+}
+
+/// A page as it is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct As {
+    memory: Option<(Memory, bool, bool)>,
+    order: u8,
+    level: i8,
+    contiguous: bool,
+    zero: bool,
+}
+
+impl As {
+    pub fn of(entry: &Entry, page: Option<&Page>) -> As {
+        let memory = page.map(|page| (page.kind, page.swapbacked, page.hugetlb));
+        As {
+            memory,
+            order: page.map_or(0, |page| page.order),
+            level: entry.level,
+            contiguous: entry.pte().valid_cont(),
+            zero: entry.pte().special(),
+        }
+    }
+
+    fn text(self) -> String {
+        let mut words = Vec::new();
+        let memory = match self.memory {
+            Some((_, _, true)) => "hugetlb",
+            Some((Memory::Anonymous, ..)) => "anonymous",
+            Some((Memory::Ksm, ..)) => "KSM",
+            Some((Memory::File, true, _)) => "shmem",
+            Some((Memory::File, ..)) => "file",
+            Some((Memory::Movable, ..)) => "a driver's",
+            Some((Memory::Unowned, ..)) => "of no mapping",
+            None if self.zero => "zero page or another special one",
+            None => "",
+        };
+        if !memory.is_empty() {
+            words.push(memory.to_owned());
+        }
+        if self.memory.is_some() {
+            words.push(format!("order {}", self.order));
+        }
+        if self.level != 3 {
+            words.push(format!("by a block of level {}", self.level));
+        }
+        if self.contiguous {
+            words.push("contiguous".into());
+        }
+        words.join(", ")
+    }
+}
+
+const NAMED: [(u64, &str); 14] = [
+    (0b111 << 2, "AttrIndx"),
+    (1 << 5, "NS"),
+    (1 << 6, "AP[1]"),
+    (1 << 7, "AP[2]"),
+    (0b11 << 8, "SH"),
+    (1 << 11, "nG"),
+    (1 << 50, "GP"),
+    (1 << 52, "Contiguous"),
+    (1 << 53, "PXN"),
+    (1 << 54, "UXN"),
+    (1 << 56, "SPECIAL"),
+    (1 << 57, "DEVMAP"),
+    (0b1111 << 59, "PBHA"),
+    (1 << 63, "bit 63"),
+];
+
+impl Why {
+    pub fn text(self) -> String {
+        match self {
+            Why::Nothing => String::new(),
+            Why::As(what) => what.text(),
+            Why::From(what, _) => what.text(),
+            Why::Swapped => "from swap".into(),
+            Why::SwappedUnseen => "it was mapped in between, or has another slot".into(),
+            Why::Marker => "a marker: userfaultfd's, a guard, or broken memory".into(),
+            Why::Special => "a migration under way, broken memory or a device's page".into(),
+            Why::Block(level) => format!("a block of level {level}, to pages"),
+            Why::FolioSplit(from, to) => format!("folio of order {from}, to order {to}"),
+            Why::Collapsed(mapped, of, same) => format!(
+                "{mapped} of {of} pages were mapped, {same} of them by the same frames"
+            ),
+            Why::ZeroPageWritten => "the zero page was written to".into(),
+            Why::KsmWritten => "of a page that KSM had merged".into(),
+            Why::FileWritten => "of a file's page".into(),
+            Why::StillElsewhere => "the page before is still mapped elsewhere".into(),
+            Why::Forked => "the page before has been shared since, as by a fork, and is still mapped elsewhere".into(),
+            Why::SameFolio(0) => "mapping and index are the same, and nobody maps the frame before; at order 0, being swapped out and in looks alike".into(),
+            Why::SameFolio(_) => "mapping, index and order are the same, no fault brought it in, and nobody maps the frame before".into(),
+            Why::SameFileFolio => "file, index and order are the same, and nobody maps the frame before; dropped and read in again looks alike".into(),
+            Why::FaultedAgain(order) => {
+                format!("taken away and faulted in again with order {order}, by the kernel's record")
+            }
+            Why::SameFrame => "the same frame, and another folio".into(),
+            Why::FolioGrew(from, to) => {
+                format!("the same frame, and a folio of order {to} where order {from} was")
+            }
+            Why::ZeroPage => "by the zero page or another special one".into(),
+            Why::NoFolios => "by another frame; the folios are not known".into(),
+            Why::NotProved(doubt) => match doubt {
+                Doubt::NoRecord => "by a folio of the same mapping and index: migrated, or gone and faulted in again (the kernel's record does not tell)".into(),
+                Doubt::OwnerGone => "the page before was shared, and nobody maps it now: copied on write, or gone and faulted in again".into(),
+                Doubt::NotEverybody => "by another frame; who else maps the one before is not known".into(),
+                Doubt::Elsewhere => "by another frame; the one before was this process's own, and is mapped elsewhere now".into(),
+                Doubt::Other => "by a folio of another mapping or index".into(),
+                Doubt::Order(from, to) => format!("by a folio of order {to} where order {from} was: collapsed, split and moved, or gone and faulted in again"),
+            },
+            Why::Userfaultfd => "by userfaultfd".into(),
+            Why::Bits(bits) => {
+                let names = NAMED.iter().filter(|(mask, _)| bits & mask != 0);
+                let names: Vec<&str> = names.map(|(_, name)| *name).collect();
+                names.join(" ")
+            }
+        }
+    }
+}

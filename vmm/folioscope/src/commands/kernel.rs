@@ -1,0 +1,30 @@
+//! `folioscope kernel`: by what sizes the kernel's own half is mapped.
+
+use std::io;
+
+use clap::Args;
+
+use super::{output, Outcome};
+use crate::inside::{InsideOptions, ListingFormat};
+use crate::{Error, EXIT_OK};
+
+/// Show by what sizes the kernel's own half is mapped, part by part, and each area of vmalloc with who asked for it
+#[derive(Args, Debug)]
+#[command(after_help = "Example: folioscope kernel full.core")]
+pub struct Kernel {
+    #[command(flatten)]
+    pub inside: InsideOptions,
+}
+
+impl Kernel {
+    pub fn run(self) -> Outcome {
+        let map = self.inside.kernel_map()?;
+        match self.inside.format {
+            ListingFormat::Json => output::line(format_args!("{:#}", serde_json::json!(map)))?,
+            ListingFormat::Text => map
+                .write(&mut io::stdout().lock())
+                .map_err(Error::io(output::STDOUT))?,
+        }
+        Ok(EXIT_OK)
+    }
+}

@@ -1,0 +1,79 @@
+//! A process of a live guest, looked at again and again.
+
+use changes::{entries, Diff, Space};
+use snapshot::Memory;
+use verdict::listing::Maps;
+
+use crate::changed::{compare, mapped, who, Ground, LOCKED, NO_RECORD};
+use crate::{inside, Error};
+
+/// A process of a live guest at one instant, as [`crate::inside::see`] has seen it.
+#[derive(Debug)]
+pub struct Moment {
+    space: inside::Space,
+    memory: Memory,
+}
+
+impl Moment {
+    /// With the memory that was read for it.
+    #[must_use]
+    pub fn new(space: inside::Space, memory: Memory) -> Self {
+        Self { space, memory }
+    }
+
+    /// Its VMAs, and what its tables have in each.
+    #[must_use]
+    pub fn maps(&self) -> Maps {
+        self.space.maps(&self.memory)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.space.task.name
+    }
+
+    /// Whose moment it is: its pid, and when it was started.
+    #[must_use]
+    pub fn who(&self) -> (u32, u64) {
+        (self.space.task.tgid, self.space.task.started_ns)
+    }
+
+    /// What has happened to it since an earlier moment.
+    ///
+    /// # Errors
+    /// Where entries of this kernel are laid out differently.
+    pub fn since(&self, before: &Moment) -> Result<Diff, Error> {
+        let (earlier, now) = (before.ground()?, self.ground()?);
+        let (before, now) = ((&before.memory, earlier), (&self.memory, now));
+        Ok(compare(before, now, None))
+    }
+
+    fn ground(&self) -> Result<Ground, Error> {
+        let space = &self.space;
+        let (entries, problems) = entries(&self.memory, &space.regime);
+        let gathered = space.gathered();
+        let ground = Ground {
+            upper: Some(space.upper()),
+            layout: match gathered {
+                Ok(gathered) => Ok(gathered.layout()),
+                Err(not_known) => Err(not_known.why.to_string()),
+            },
+            spaces: vec![Space {
+                who: who(&space.task),
+                entries,
+                problems,
+                vmas: match space.lock.is_held() {
+                    true => Err(LOCKED.into()),
+                    false => Ok(space.vmas.clone()),
+                },
+            }],
+            listed: None,
+            mapped: mapped(&self.memory, gathered, space.regime),
+            records: space.orders().cloned().ok_or(NO_RECORD.into()),
+            release: space.release().map(str::to_owned),
+            page_size: space.regime.granule.bytes(),
+        };
+        ground.of_this_layout()
+    }
+}

@@ -1,0 +1,51 @@
+//! A core of all RAM: its processes and the kernel's structures are read from it, whoever has saved it.
+
+use snapshot::{Process, Snapshot};
+use verdict::NotKnown;
+
+use crate::foreign::known;
+use crate::inside::{is_whole, lower_half, Inside, NO_LOWER_HALF};
+use crate::unattended::processes;
+use crate::{Facts, Gathered, Subject};
+
+/// Adds to a snapshot of all RAM what one that was taken of a live guest keeps: all processes with their VMAs, and the
+/// kernel's structures, or why they are not known. Of a process at a checkpoint its agent's word stays. Nothing changes in
+/// any other snapshot.
+pub fn complete(snapshot: &mut Snapshot) {
+    if !is_whole(&snapshot.memory) || Gathered::is_kept(&snapshot.notes) {
+        return;
+    }
+    let found = gather(snapshot);
+    Gathered::keep(&found, &mut snapshot.notes);
+}
+
+fn gather(snapshot: &mut Snapshot) -> Result<Gathered, NotKnown> {
+    let (memory, cpus) = (&snapshot.memory, &snapshot.cpus);
+    let inside = Inside::find(memory, cpus).map_err(|why| why.to_string())?;
+    let lower = lower_half(cpus).ok_or(NO_LOWER_HALF)?;
+    let notes = &mut snapshot.notes;
+    if notes.kernel_release.is_empty() {
+        let info = inside.vmcoreinfo(memory).ok();
+        let release = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
+        notes.kernel_release = release.unwrap_or_default();
+    }
+    if !Facts::are_kept(notes) {
+        Facts::new(Some(&inside.kernel.symbols), cpus).keep(notes);
+    }
+    let mut attended = std::mem::take(&mut notes.processes);
+    attended.retain(|process| process.checkpoint.is_some());
+    // Beside one at a checkpoint all are known by their tasks, also those that a CPU is in user mode with.
+    let mut others = match attended.is_empty() {
+        true => processes(cpus, &[]),
+        false => Vec::new(),
+    };
+    known::complete(&inside.kernel, inside.view(memory), cpus, &mut others);
+    let is_other = |other: &Process| attended.iter().all(|process| process.pid != other.pid);
+    others.retain(is_other);
+    attended.append(&mut others);
+    snapshot.notes.processes = attended;
+    let subjects = snapshot.notes.processes.iter();
+    let subjects = subjects.filter_map(|process| Subject::of(snapshot, process).ok());
+    let tables: Vec<u64> = subjects.map(|subject| subject.regime.root.0).collect();
+    Gathered::gather(&inside, memory, cpus, (&lower, &tables))
+}

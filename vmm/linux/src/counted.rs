@@ -1,0 +1,239 @@
+//! What a kernel counts of all its memory, and what it keeps on lists, as they were at one instant.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Counters and lists of the whole kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Counted {
+    /// The counters of large anonymous folios, by order (`mthp_stats`).
+    pub sizes: Known<Vec<Size>>,
+    /// Large folios that wait to be split (`struct deferred_split`).
+    pub queues: Known<Queues>,
+    /// Free memory, zone by zone.
+    pub zones: Known<Vec<Zone>>,
+    /// What is mapped of all memory; an earlier version did not ask.
+    #[serde(default = "not_asked_memory")]
+    pub memory: Known<Memory>,
+    /// Swap; an earlier version did not ask.
+    #[serde(default = "not_asked_swap")]
+    pub swap: Known<Swap>,
+}
+
+fn not_asked_memory() -> Known<Memory> {
+    Err(not_asked("counters of memory"))
+}
+
+fn not_asked_swap() -> Known<Swap> {
+    Err(not_asked("swap areas"))
+}
+
+fn not_asked(what: &str) -> NotRead {
+    NotRead {
+        why: format!("the snapshot does not hold the kernel's {what}"),
+        later: false,
+    }
+}
+
+/// All swap areas.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Swap {
+    /// Each that is in use.
+    pub areas: Vec<SwapArea>,
+    /// The address spaces (`struct mm_struct`) that may have swap entries: `mmlist`, by which swapoff() finds them.
+    pub spaces: Vec<u64>,
+}
+
+/// One swap area.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SwapArea {
+    /// Its number, the type of the swap entries that lead to it.
+    pub number: u8,
+    /// How many slots it has, those included that are none.
+    pub slots: u64,
+    /// Where the first slot that is counted has its count (`swap_map`, a byte for each).
+    pub at: u64,
+    /// The slots that are counted, in order, in runs; all others are free, or in the swap cache alone.
+    pub counted: Vec<Slots>,
+}
+
+/// Slots that are counted alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Slots {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub slots: u64,
+    /// How many entries are said to lead to each; `None` where that is not known: shmem's, bad ones, and counts that go on
+    /// elsewhere.
+    pub count: Option<u8>,
+}
+
+/// Counters of `enum node_stat_item` over all nodes and CPUs, in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Memory {
+    /// `NR_ANON_MAPPED`: anonymous memory that is mapped, without hugetlb's.
+    pub anonymous: i64,
+    /// `NR_ANON_THPS`: what is of folios that blocks map.
+    pub blocks: i64,
+    /// `NR_SHMEM`: the page cache of shmem.
+    pub shmem: i64,
+    /// The address of each, of the first node.
+    pub at: [u64; 3],
+    /// How many CPUs keep a part of them to themselves.
+    pub cpus: u64,
+}
+
+/// What was read, or why it was not.
+pub type Known<T> = Result<T, NotRead>;
+
+/// Why something was not read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NotRead {
+    /// Why.
+    pub why: String,
+    /// Whether another instant may show it: somebody was just changing it.
+    pub later: bool,
+}
+
+/// The sums over all CPUs for folios of one order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Size {
+    /// The order.
+    pub order: u8,
+    /// `MTHP_STAT_NR_ANON`: anonymous folios.
+    pub anonymous: i64,
+    /// `MTHP_STAT_NR_ANON_PARTIALLY_MAPPED`: those of them that are mapped in part, and wait to be split.
+    pub partial: i64,
+    /// The address of each, of the first CPU.
+    pub at: [u64; 2],
+}
+
+/// All queues of folios that wait to be split.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Queues {
+    /// Each.
+    pub queues: Vec<Queue>,
+    /// Whether somebody may have taken folios off a queue to split them, which the queue goes on counting.
+    pub is_scanned: bool,
+}
+
+/// One queue: a node's or a memory cgroup's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Queue {
+    /// Whose, in words.
+    pub whose: String,
+    /// `split_queue_len`.
+    pub length: i64,
+    /// Where that is.
+    pub at: u64,
+    /// The folios on the list, by the page frame number of their first page.
+    pub folios: Vec<u64>,
+    /// Where the list cannot be followed: why.
+    pub problem: Option<String>,
+}
+
+/// One zone of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Zone {
+    /// Its node's number.
+    pub node: u64,
+    /// Its name: `DMA`, `Normal`, ...
+    pub name: String,
+    /// Its lists of free blocks, by order; why not, where somebody held the zone's lock.
+    pub areas: Known<Vec<Area>>,
+    /// Pages that are counted as free (`NR_FREE_PAGES`), over all CPUs; `None` where the kernel counts others than those on
+    /// the lists.
+    #[serde(default)]
+    pub free: Option<i64>,
+    /// Where that is.
+    #[serde(default)]
+    pub free_at: u64,
+    /// What each CPU keeps for itself.
+    pub cpus: Vec<Known<CpuPages>>,
+}
+
+/// The free blocks of one order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Area {
+    /// The order.
+    pub order: u8,
+    /// `nr_free`.
+    pub counted: i64,
+    /// Where that is.
+    pub at: u64,
+    /// Blocks on the lists.
+    pub listed: i64,
+    /// Those of them that are isolated (`MIGRATE_ISOLATE`), and so not counted as free memory.
+    #[serde(default)]
+    pub isolated: i64,
+    /// The first that must not be there, or where the lists cannot be followed.
+    pub problem: Option<String>,
+}
+
+/// The free pages that one CPU keeps for itself (`struct per_cpu_pages`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuPages {
+    /// The CPU.
+    pub cpu: u64,
+    /// `count`, in pages.
+    pub counted: i64,
+    /// Where that is.
+    pub at: u64,
+    /// Pages on its lists.
+    pub listed: i64,
+    /// The blocks on them: page frame number and order.
+    pub blocks: Vec<(u64, u8)>,
+    /// The first that must not be there, or where the lists cannot be followed.
+    pub problem: Option<String>,
+}
+
+impl Counted {
+    /// All addresses of counters.
+    pub fn places_mut(&mut self) -> Vec<&mut u64> {
+        let sizes = self.sizes.iter_mut().flatten();
+        let mut places: Vec<&mut u64> = sizes.flat_map(|size| &mut size.at).collect();
+        let queues = self.queues.iter_mut().flat_map(|all| &mut all.queues);
+        places.extend(queues.map(|queue| &mut queue.at));
+        places.extend(self.memory.iter_mut().flat_map(|memory| &mut memory.at));
+        let areas = self.swap.iter_mut().flat_map(|swap| &mut swap.areas);
+        places.extend(areas.map(|area| &mut area.at));
+        for zone in self.zones.iter_mut().flatten() {
+            places.extend(zone.free.is_some().then_some(&mut zone.free_at));
+            let areas = zone.areas.iter_mut().flatten();
+            places.extend(areas.map(|area| &mut area.at));
+            let cpus = zone.cpus.iter_mut().flatten();
+            places.extend(cpus.map(|cpu| &mut cpu.at));
+        }
+        places
+    }
+
+    /// Whether another instant may show more.
+    #[must_use]
+    pub fn later(&self) -> bool {
+        let later = |why: Option<&NotRead>| why.is_some_and(|why| why.later);
+        let zones = self.zones.as_deref().unwrap_or_default();
+        later(self.sizes.as_ref().err())
+            || later(self.queues.as_ref().err())
+            || later(self.zones.as_ref().err())
+            || later(self.memory.as_ref().err())
+            || later(self.swap.as_ref().err())
+            || zones.iter().any(|zone| {
+                let mut cpus = zone.cpus.iter();
+                later(zone.areas.as_ref().err()) || cpus.any(|cpu| later(cpu.as_ref().err()))
+            })
+    }
+
+    /// The pages that CPUs keep for themselves, which are free: ranges of page frame numbers, in order.
+    #[must_use]
+    pub fn kept(&self) -> Vec<std::ops::Range<u64>> {
+        let zones = self.zones.iter().flatten();
+        let cpus = zones.flat_map(|zone| zone.cpus.iter().flatten());
+        let blocks = cpus.flat_map(|cpu| &cpu.blocks);
+        let mut kept: Vec<_> = blocks
+            .map(|(pfn, order)| *pfn..pfn + (1 << order))
+            .collect();
+        kept.sort_unstable_by_key(|range| range.start);
+        kept
+    }
+}

@@ -1,0 +1,120 @@
+//! What a kernel counts of all its memory, and the lists that this must agree with: read at one instant.
+
+mod memory;
+mod queues;
+mod sizes;
+mod swap;
+mod zones;
+
+use linux::counted::{Counted, Known, NotRead};
+use stage1::PhysMemory;
+
+use crate::kernel::View;
+use crate::pages::Pages;
+use crate::per_cpu::word;
+use crate::types::Member;
+use crate::{Kernel, StructureError};
+
+/// What this kernel's counters and lists look like; each part by itself, as a kernel may have one and not another.
+#[derive(Debug)]
+pub struct Layout {
+    sizes: Result<sizes::Layout, StructureError>,
+    queues: Result<queues::Layout, StructureError>,
+    zones: Result<zones::Layout, StructureError>,
+    memory: Result<memory::Layout, StructureError>,
+    swap: Result<swap::Layout, StructureError>,
+}
+
+/// More NUMA nodes than any kernel has (`MAX_NUMNODES` is at most 1024).
+const MOST_NODES: u64 = 1024;
+
+impl Layout {
+    /// As this kernel has it.
+    pub fn new<M: PhysMemory + ?Sized>(kernel: &Kernel, view: View<'_, M>) -> Layout {
+        Layout {
+            sizes: sizes::Layout::new(kernel, view),
+            queues: queues::Layout::new(kernel, view),
+            zones: zones::Layout::new(kernel, view),
+            memory: memory::Layout::new(kernel, view),
+            swap: swap::Layout::new(kernel),
+        }
+    }
+
+    /// Reads all of it.
+    pub fn read<M: PhysMemory + ?Sized>(&self, view: View<'_, M>, pages: &Pages<'_, M>) -> Counted {
+        Counted {
+            sizes: known(&self.sizes, |layout| layout.read(view)),
+            queues: known(&self.queues, |layout| layout.read(view, pages)),
+            zones: known(&self.zones, |layout| layout.read(view, pages)),
+            memory: known(&self.memory, |layout| layout.read(view)),
+            swap: known(&self.swap, |layout| layout.read(view)),
+        }
+    }
+}
+
+fn known<L, T>(
+    layout: &Result<L, StructureError>,
+    read: impl FnOnce(&L) -> Result<T, StructureError>,
+) -> Known<T> {
+    let layout = layout.as_ref().map_err(not_read)?;
+    read(layout).map_err(|error| not_read(&error))
+}
+
+fn not_read(error: &StructureError) -> NotRead {
+    NotRead {
+        why: error.to_string(),
+        later: error.may_pass(),
+    }
+}
+
+/// A lock of the kernel's: 0 in memory while nobody holds it or waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lock(Member);
+
+impl Lock {
+    /// `spinlock_t`, where it spins (not with `CONFIG_PREEMPT_RT`).
+    pub(crate) fn new(kernel: &Kernel) -> Result<Lock, StructureError> {
+        let value = kernel
+            .types
+            .member("spinlock", "rlock.raw_lock.val.counter")?;
+        Ok(Lock(value))
+    }
+
+    pub(crate) fn is_held<M: PhysMemory + ?Sized>(
+        self,
+        view: View<'_, M>,
+        va: u64,
+    ) -> Result<bool, StructureError> {
+        Ok(view.number("a lock", va, self.0)? != 0)
+    }
+}
+
+/// The addresses of all nodes' `struct pglist_data`, with their numbers.
+fn nodes<M: PhysMemory + ?Sized>(
+    kernel: &Kernel,
+    view: View<'_, M>,
+) -> Result<Vec<(u64, u64)>, StructureError> {
+    let Ok(array) = kernel.variable("node_data") else {
+        // Without CONFIG_NUMA there is one.
+        return Ok(vec![(0, kernel.variable("contig_page_data")?)]);
+    };
+    let count = match kernel.variable("nr_node_ids") {
+        Ok(count) => view.number("nr_node_ids", count, word(4))?,
+        Err(_) => 1,
+    };
+    let mut nodes = Vec::new();
+    for node in 0..count.min(MOST_NODES) {
+        let data = view.number("node_data", array.wrapping_add(8 * node), word(8))?;
+        if data != 0 {
+            nodes.push((node, data));
+        }
+    }
+    match nodes.is_empty() {
+        false => Ok(nodes),
+        true => Err(StructureError::Inconsistent {
+            what: "node_data",
+            va: array,
+            why: "no node has memory".into(),
+        }),
+    }
+}

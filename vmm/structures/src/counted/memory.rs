@@ -1,0 +1,124 @@
+//! The kernel's counters of memory: `vm_stat` of nodes and zones, and what each CPU has not added to them yet.
+
+use linux::counted::Memory;
+use stage1::PhysMemory;
+
+use super::nodes;
+use crate::kernel::View;
+use crate::per_cpu::{word, PerCpu};
+use crate::types::Member;
+use crate::{Kernel, StructureError};
+
+/// Where they are.
+#[derive(Debug)]
+pub(super) struct Layout {
+    nodes: Vec<(u64, u64)>,
+    counters: Counters,
+    anonymous: u64,
+    blocks: u64,
+    shmem: u64,
+    cpus: PerCpu,
+}
+
+/// One structure's counters: an array of its own, and one of bytes for each CPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counters {
+    what: &'static str,
+    array: Member,
+    of_cpus: Member,
+    differences: Member,
+}
+
+/// Bytes of one counter, an `atomic_long_t`.
+const COUNTER: u64 = 8;
+
+impl Counters {
+    /// Those of `outer`, whose CPUs have a structure `inner` with `differences`.
+    pub(super) fn new(
+        kernel: &Kernel,
+        (outer, of_cpus): (&'static str, &str),
+        (inner, differences): (&str, &str),
+    ) -> Result<Counters, StructureError> {
+        let counters = Counters {
+            what: outer,
+            array: kernel.types.member(outer, "vm_stat")?,
+            of_cpus: kernel.types.member(outer, of_cpus)?,
+            differences: kernel.types.member(inner, differences)?,
+        };
+        let (array, bytes) = (counters.array, counters.differences);
+        let alike = array.elements == bytes.elements && bytes.size == bytes.elements;
+        if !alike || array.size != COUNTER * array.elements {
+            return Err(StructureError::Missing(format!(
+                "struct {outer} with vm_stat[] as long as struct {inner} with {differences}[] of bytes"
+            )));
+        }
+        Ok(counters)
+    }
+
+    /// Where counter `item` of the structure at `at` is, without the CPUs' part.
+    pub(super) fn address(self, at: u64, item: u64) -> u64 {
+        at.wrapping_add(self.array.offset + COUNTER * item)
+    }
+
+    /// `zone_page_state_snapshot()`, and not cut off at 0.
+    pub(super) fn read<M: PhysMemory + ?Sized>(
+        self,
+        view: View<'_, M>,
+        at: u64,
+        item: u64,
+        cpus: &PerCpu,
+    ) -> Result<i64, StructureError> {
+        let counter = self.address(at, item);
+        let mut sum = view.number(self.what, counter, word(COUNTER))? as i64;
+        let of_cpus = view.number(self.what, at, self.of_cpus)?;
+        for cpu in 0..cpus.offsets.len() {
+            let own = cpus
+                .address(of_cpus, cpu)
+                .wrapping_add(self.differences.offset + item);
+            let own = view.number(self.what, own, word(1))?;
+            sum = sum.wrapping_add(i64::from(own as u8 as i8));
+        }
+        Ok(sum)
+    }
+}
+
+impl Layout {
+    pub(super) fn new<M: PhysMemory + ?Sized>(
+        kernel: &Kernel,
+        view: View<'_, M>,
+    ) -> Result<Layout, StructureError> {
+        let item = |name| kernel.types.enumerator("node_stat_item", name);
+        let inner = ("per_cpu_nodestat", "vm_node_stat_diff");
+        Ok(Layout {
+            nodes: nodes(kernel, view)?,
+            counters: Counters::new(kernel, ("pglist_data", "per_cpu_nodestats"), inner)?,
+            anonymous: item("NR_ANON_MAPPED")?,
+            blocks: item("NR_ANON_THPS")?,
+            shmem: item("NR_SHMEM")?,
+            cpus: PerCpu::new(kernel, view)?,
+        })
+    }
+
+    /// Over all nodes: collapse_file() puts on one node what it goes on counting on another.
+    pub(super) fn read<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Memory, StructureError> {
+        let items = [self.anonymous, self.blocks, self.shmem];
+        let mut sums = [0i64; 3];
+        for (_, node) in &self.nodes {
+            for (sum, item) in sums.iter_mut().zip(items) {
+                *sum = sum.wrapping_add(self.counters.read(view, *node, item, &self.cpus)?);
+            }
+        }
+        let first = self.nodes.first().map_or(0, |(_, node)| *node);
+        let [anonymous, blocks, shmem] = sums;
+        Ok(Memory {
+            anonymous,
+            blocks,
+            shmem,
+            at: items.map(|item| self.counters.address(first, item)),
+            cpus: self.cpus.offsets.len() as u64,
+        })
+    }
+}

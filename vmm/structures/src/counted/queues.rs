@@ -1,0 +1,179 @@
+//! Large folios that wait to be split: `struct deferred_split` of each node and of each memory cgroup.
+
+use linux::counted::{Queue, Queues};
+use stage1::PhysMemory;
+
+use super::{nodes, Lock};
+use crate::kernel::View;
+use crate::pages::Pages;
+use crate::per_cpu::word;
+use crate::types::Member;
+use crate::{Kernel, StructureError};
+
+/// Where they are.
+#[derive(Debug)]
+pub(super) struct Layout {
+    lock: Lock,
+    lock_of: Member,
+    list: Member,
+    length: Member,
+    of_node: Member,
+    nodes: Vec<(u64, u64)>,
+    cgroups: Option<Cgroups>,
+    shrinker: Option<(u64, Member)>,
+}
+
+/// The tree of memory cgroups.
+#[derive(Debug)]
+struct Cgroups {
+    root: u64,
+    queue: Member,
+    css: Member,
+    id: Member,
+    children: Member,
+    sibling: Member,
+    next: Member,
+}
+
+/// More cgroups than anybody has; `MEM_CGROUP_ID_MAX`.
+const MOST_CGROUPS: usize = 1 << 16;
+/// More folios than all memory has, of the smallest order that can wait.
+const MOST_FOLIOS: u64 = 1 << 24;
+
+impl Layout {
+    pub(super) fn new<M: PhysMemory + ?Sized>(
+        kernel: &Kernel,
+        view: View<'_, M>,
+    ) -> Result<Layout, StructureError> {
+        let types = &kernel.types;
+        let queue = |name| types.member("deferred_split", name);
+        let shrinker = kernel.variable("deferred_split_shrinker").ok();
+        Ok(Layout {
+            lock: Lock::new(kernel)?,
+            lock_of: queue("split_queue_lock")?,
+            list: queue("split_queue")?,
+            length: queue("split_queue_len")?,
+            of_node: types.member("pglist_data", "deferred_split_queue")?,
+            nodes: nodes(kernel, view)?,
+            cgroups: Cgroups::new(kernel)?,
+            shrinker: shrinker.zip(types.member("shrinker", "refcount.refs.counter").ok()),
+        })
+    }
+
+    pub(super) fn read<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        pages: &Pages<'_, M>,
+    ) -> Result<Queues, StructureError> {
+        let mut all = Queues {
+            is_scanned: self.is_scanned(view)?,
+            ..Queues::default()
+        };
+        for (node, data) in &self.nodes {
+            let whose = format!("node {node}");
+            let at = data.wrapping_add(self.of_node.offset);
+            all.queues.push(self.queue(view, pages, at, whose)?);
+        }
+        if let Some(cgroups) = &self.cgroups {
+            for (at, id) in cgroups.all(view)? {
+                let whose = format!("the memory cgroup with id {id}");
+                all.queues.push(self.queue(view, pages, at, whose)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether anybody has the shrinker that splits folios: it takes them off their queue, which goes on counting them.
+    fn is_scanned<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<bool, StructureError> {
+        let Some((variable, references)) = self.shrinker else {
+            return Ok(true);
+        };
+        let what = "the shrinker of folios that wait to be split";
+        let shrinker = view.number(what, variable, word(8))?;
+        // One reference for being registered.
+        Ok(shrinker == 0 || view.number(what, shrinker, references)? != 1)
+    }
+
+    fn queue<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        pages: &Pages<'_, M>,
+        at: u64,
+        whose: String,
+    ) -> Result<Queue, StructureError> {
+        let what = "a queue of folios that wait to be split";
+        if self
+            .lock
+            .is_held(view, at.wrapping_add(self.lock_of.offset))?
+        {
+            return Err(StructureError::Inconsistent {
+                what,
+                va: at,
+                why: "somebody held its lock".into(),
+            });
+        }
+        let head = at.wrapping_add(self.list.offset);
+        let first = view.number(what, head, word(8))?;
+        let mut folios = Vec::new();
+        let followed = pages.follow_deferred((head, first), MOST_FOLIOS, &mut folios);
+        Ok(Queue {
+            whose,
+            length: view.number(what, at, self.length)? as i64,
+            at: at.wrapping_add(self.length.offset),
+            folios,
+            problem: followed.err(),
+        })
+    }
+}
+
+impl Cgroups {
+    fn new(kernel: &Kernel) -> Result<Option<Cgroups>, StructureError> {
+        let types = &kernel.types;
+        // Without CONFIG_MEMCG there are none.
+        let Ok(root) = kernel.variable("root_mem_cgroup") else {
+            return Ok(None);
+        };
+        let state = |name| types.member("cgroup_subsys_state", name);
+        Ok(Some(Cgroups {
+            root,
+            queue: types.member("mem_cgroup", "deferred_split_queue")?,
+            css: types.member("mem_cgroup", "css")?,
+            id: state("id")?,
+            children: state("children")?,
+            sibling: state("sibling")?,
+            next: types.member("list_head", "next")?,
+        }))
+    }
+
+    /// The address of each one's queue, with its id.
+    fn all<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Vec<(u64, u64)>, StructureError> {
+        let what = "the tree of memory cgroups";
+        let root = view.number(what, self.root, word(8))?;
+        let mut found = Vec::new();
+        let mut left = match root {
+            0 => Vec::new(),
+            root => vec![root.wrapping_add(self.css.offset)],
+        };
+        while let Some(state) = left.pop() {
+            let cgroup = state.wrapping_sub(self.css.offset);
+            let queue = cgroup.wrapping_add(self.queue.offset);
+            found.push((queue, view.number(what, state, self.id)?));
+            let head = state.wrapping_add(self.children.offset);
+            // All together: a child may lead back to where it came from.
+            let most = MOST_CGROUPS.saturating_sub(left.len() + found.len());
+            let children = view.list(what, (head, self.next), most)?;
+            left.extend(
+                children
+                    .iter()
+                    .map(|node| node.wrapping_sub(self.sibling.offset)),
+            );
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,208 @@
+//! Slots of swap areas, and how often each is counted: `swap_map`, a byte for each.
+
+use linux::counted::{Slots, Swap, SwapArea};
+use stage1::PhysMemory;
+
+use super::Lock;
+use crate::kernel::View;
+use crate::per_cpu::word;
+use crate::types::Member;
+use crate::{Kernel, StructureError};
+
+/// Where they are.
+#[derive(Debug)]
+pub(super) struct Layout {
+    lock: Lock,
+    /// `swap_lock` and `mmlist_lock`.
+    locks: [u64; 2],
+    areas: u64,
+    count: u64,
+    map: Member,
+    slots: Member,
+    init_mm: u64,
+    list: Member,
+    next: Member,
+    /// What is not 0 while somebody hibernates, who takes slots that no entry leads to.
+    hibernates: Vec<(u64, Member)>,
+}
+
+/// `MAX_SWAPFILES` is no more, whatever is configured.
+const MOST_AREAS: u64 = 32;
+/// 64 GiB of 4K pages: what is larger is not read, as the guest stands still meanwhile.
+const MOST_SLOTS: u64 = 1 << 24;
+/// Runs of slots that are counted alike.
+const MOST_RUNS: usize = 1 << 18;
+/// More address spaces than anybody has.
+const MOST_SPACES: usize = 1 << 22;
+/// `SWAP_HAS_CACHE` (include/linux/swap.h): in the swap cache, or about to be given back. It counts nothing.
+const CACHED: u8 = 0x40;
+/// `COUNT_CONTINUED`: the count goes on elsewhere. `SWAP_MAP_SHMEM` has this bit as well: shmem's own, in no page table.
+const CONTINUED: u8 = 0x80;
+/// `SWAP_MAP_BAD`: no slot.
+const BAD: u8 = 0x3f;
+const WHAT: &str = "a swap area";
+
+impl Layout {
+    pub(super) fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
+        // What the bytes of a map mean no type tells. It is the above where slots of shmem, and of the swap cache, are
+        // marked by these functions; both went with 7.0's swap tables.
+        for marks in ["swap_shmem_alloc", "swapcache_prepare"] {
+            kernel.variable(marks)?;
+        }
+        let area = |name| kernel.types.member("swap_info_struct", name);
+        let hibernates = [
+            ("swsusp_extents", "rb_root", "rb_node"),
+            ("system_transition_mutex", "mutex", "owner.counter"),
+        ];
+        let hibernates = hibernates
+            .into_iter()
+            .filter_map(|(variable, kind, member)| {
+                let variable = kernel.variable(variable).ok()?;
+                Some((variable, kernel.types.member(kind, member).ok()?))
+            });
+        Ok(Layout {
+            lock: Lock::new(kernel)?,
+            locks: [
+                kernel.variable("swap_lock")?,
+                kernel.variable("mmlist_lock")?,
+            ],
+            areas: kernel.variable("swap_info")?,
+            count: kernel.variable("nr_swapfiles")?,
+            map: area("swap_map")?,
+            slots: area("max")?,
+            init_mm: kernel.variable("init_mm")?,
+            list: kernel.types.member("mm_struct", "mmlist")?,
+            next: kernel.types.member("list_head", "next")?,
+            hibernates: hibernates.collect(),
+        })
+    }
+
+    pub(super) fn read<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Swap, StructureError> {
+        let busy = |va, why: &str| StructureError::Inconsistent {
+            what: WHAT,
+            va,
+            why: why.into(),
+        };
+        for lock in self.locks {
+            if self.lock.is_held(view, lock)? {
+                return Err(busy(lock, "somebody held swap_lock or mmlist_lock"));
+            }
+        }
+        for (variable, member) in &self.hibernates {
+            if view.number(WHAT, *variable, *member)? != 0 {
+                return Err(busy(
+                    *variable,
+                    "somebody hibernated, who takes slots himself",
+                ));
+            }
+        }
+        let mut areas = Vec::new();
+        for number in 0..view.number(WHAT, self.count, word(4))?.min(MOST_AREAS) {
+            let at = view.number(WHAT, self.areas.wrapping_add(8 * number), word(8))?;
+            let map = view.number(WHAT, at, self.map)?;
+            let slots = view.number(WHAT, at, self.slots)?;
+            // One that is used no more.
+            if map == 0 || slots == 0 {
+                continue;
+            }
+            if slots > MOST_SLOTS {
+                let why = format!(
+                    "swap area {number} has {slots} slots; no more than {MOST_SLOTS} are read"
+                );
+                return Err(StructureError::Missing(why));
+            }
+            let counts = view.bytes(WHAT, map, slots)?;
+            let counted = runs(&counts);
+            if counted.len() > MOST_RUNS {
+                return Err(StructureError::Missing(format!(
+                    "swap area {number} with its slots in no more than {MOST_RUNS} runs that are counted alike"
+                )));
+            }
+            let first = counted.first().map_or(0, |run| run.first);
+            areas.push(SwapArea {
+                number: number as u8,
+                slots,
+                at: map.wrapping_add(first),
+                counted,
+            });
+        }
+        Ok(Swap {
+            areas,
+            spaces: self.spaces(view)?,
+        })
+    }
+
+    /// The address spaces that swapoff() looks through: all that may have swap entries.
+    fn spaces<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Vec<u64>, StructureError> {
+        let what = "the list of address spaces with swap entries";
+        let head = self.init_mm.wrapping_add(self.list.offset);
+        let spaces = view.list(what, (head, self.next), MOST_SPACES)?.into_iter();
+        Ok(spaces
+            .map(|node| node.wrapping_sub(self.list.offset))
+            .collect())
+    }
+}
+
+/// Slots that are counted at all, in runs.
+fn runs(counts: &[u8]) -> Vec<Slots> {
+    let mut runs: Vec<Slots> = Vec::new();
+    for (slot, byte) in counts.iter().enumerate() {
+        let count = match byte & !CACHED {
+            0 => continue,
+            byte if byte & CONTINUED != 0 || byte == BAD => None,
+            byte => Some(byte),
+        };
+        let slot = slot as u64;
+        match runs.last_mut() {
+            Some(run) if run.first + run.slots == slot && run.count == count => run.slots += 1,
+            _ => runs.push(Slots {
+                first: slot,
+                slots: 1,
+                count,
+            }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_slots() {
+        let run = |first, slots, count| Slots {
+            first,
+            slots,
+            count,
+        };
+        // The header, three in use of which one is cached, one cached alone, one twice, shmem's, one that goes on.
+        let counts = [
+            BAD,
+            1,
+            1 | CACHED,
+            1,
+            CACHED,
+            0,
+            2,
+            0xbf,
+            0xbf | CACHED,
+            0x80 | 3,
+            0x3e,
+        ];
+        let expected = [
+            run(0, 1, None),
+            run(1, 3, Some(1)),
+            run(6, 1, Some(2)),
+            run(7, 3, None),
+            run(10, 1, Some(0x3e)),
+        ];
+        assert_eq!(runs(&counts), expected);
+    }
+}

@@ -1,0 +1,89 @@
+//! What the kernel counts of all memory, held to what there is: rules L12 to L16.
+
+use linux::counted::{Counted, Known, NotRead};
+
+use super::l9_counts::AllMapped;
+use super::{l12, l13, l14, l15, l16, remark};
+use crate::finding::Finding;
+use crate::folios::Folios;
+use crate::{NotJudged, ProcessVerdict, RuleId};
+
+/// Holds the kernel's counters and lists to its pages; `mapped` is what is mapped. All
+/// must be of one instant. `unlisted` says why an address space with swap entries may not be among those that were walked. What is found is of no process, and goes to the first verdict.
+pub fn judge_counted(
+    counted: &Counted,
+    (mapped, unlisted): (&AllMapped, Option<&str>),
+    folios: &dyn Folios,
+    verdicts: &mut [ProcessVerdict],
+) {
+    let Some(first) = verdicts.first_mut() else {
+        return;
+    };
+    let mut told = |rule, found: Vec<String>| {
+        for message in found {
+            first.findings.push(Finding {
+                remarks: remark(rule, &message, first.release),
+                ..Finding::new(rule, message)
+            });
+        }
+    };
+    let queues = counted.queues.as_ref().ok();
+    let mut not_judged = Vec::new();
+    let (mut free, mut unjudged) = (Vec::new(), Vec::new());
+    if let Ok(sizes) = &counted.sizes {
+        told(
+            RuleId::L12,
+            l12::check(sizes, &mapped.folios, queues, folios),
+        );
+    }
+    if let Some(queues) = queues {
+        told(RuleId::L13, l13::queues(queues, folios));
+    }
+    if let Ok(zones) = &counted.zones {
+        l14::check(zones, &mut free, &mut unjudged);
+    }
+    told(RuleId::L14, free);
+    if let Ok(memory) = &counted.memory {
+        told(RuleId::L15, l15::mapped(memory, mapped));
+    }
+    if let Ok(zones) = &counted.zones {
+        told(RuleId::L15, l15::free(zones));
+    }
+    if let Ok(swap) = &counted.swap {
+        let incomplete = unlisted.or(mapped.unwalked.as_deref());
+        let (wrong, reason) = l16::check(swap, &mapped.swapped, incomplete);
+        told(RuleId::L16, wrong);
+        not_judged.extend(reason.map(|reason| NotJudged { reason }));
+    }
+    why_not(first, "L12", &counted.sizes);
+    why_not(
+        first,
+        "L13, and what L12 says of partially mapped folios,",
+        &counted.queues,
+    );
+    why_not(
+        first,
+        "L14, and what L15 says of free pages,",
+        &counted.zones,
+    );
+    why_not(first, "What L15 says of mapped memory", &counted.memory);
+    why_not(first, "L16", &counted.swap);
+    first.not_judged.extend(not_judged);
+    let reasons = unjudged.into_iter();
+    first.not_judged.extend(reasons.map(|why| NotJudged {
+        reason: format!(
+            "L14 was not judged {why}; nor was, of a zone, what L15 says of its free pages"
+        ),
+    }));
+}
+
+fn why_not<T>(verdict: &mut ProcessVerdict, rule: &str, known: &Known<T>) {
+    let Err(NotRead { why, later }) = known else {
+        return;
+    };
+    let reason = format!("{rule} was not judged: {why}");
+    match later {
+        true => verdict.not_judged.push(NotJudged { reason }),
+        false => verdict.notes.push(reason),
+    }
+}

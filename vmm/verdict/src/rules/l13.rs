@@ -1,0 +1,81 @@
+//! L13: the queues of folios that wait to be split.
+
+use linux::counted::{Queue, Queues};
+
+use super::{Need, Releases, Rule, RuleId, Tier};
+use crate::folios::{Folios, Mapped};
+
+pub(super) const RULE: Rule = Rule {
+    id: RuleId::L13,
+    title: "what waits to be split is queued, counted, and a large anonymous folio",
+    asserts: "Every folio on a node's or a memory cgroup's deferred split queue is anonymous, of order 2 or more, and listed by its \
+              first page; the list comes back to its head; the queue's length is the number of its folios (while somebody splits \
+              folios, which he has taken off the list before: no less). A mapped folio that is marked as partially mapped is on a \
+              list, while nobody splits folios. Not judged where a queue's lock is held, nor on kernels that queue by list_lru (7.3).",
+    tier: Tier::Linux,
+    sources: &["mm/huge_memory.c, deferred_split_folio(), __folio_unqueue_deferred_split(), deferred_split_scan()"],
+    needs: &[Need::Folios, Need::Counted],
+    releases: Releases {
+        since: Some(super::V6_12),
+        until: Some(super::V7_3),
+        tried: &[super::V6_12_117, super::V6_18_15],
+    },
+    known: &[],
+    synthetic: &["l13_queues", "l13_partially_mapped_and_on_no_list"],
+    live: &["test_l13_queue", "test_l13_folio_on_no_list"],
+};
+
+/// The sentence of each queue that is wrong.
+pub(super) fn queues(all: &Queues, folios: &dyn Folios) -> Vec<String> {
+    let queues = all.queues.iter();
+    queues
+        .filter_map(|queue| {
+            let wrong = wrong(queue, all.is_scanned, folios)?;
+            let whose = &queue.whose;
+            Some(format!(
+                "the queue of folios that wait to be split, of {whose}, {wrong}"
+            ))
+        })
+        .collect()
+}
+
+fn wrong(queue: &Queue, is_scanned: bool, folios: &dyn Folios) -> Option<String> {
+    if let Some(why) = &queue.problem {
+        return Some(format!("cannot be followed: {why}"));
+    }
+    for pfn in &queue.folios {
+        let page = match folios.page(*pfn) {
+            Ok(page) => page,
+            Err(why) => return Some(format!("has page frame 0x{pfn:x}: {}", why.why())),
+        };
+        let what = match () {
+            () if page.head != *pfn => "which is not the first of its folio",
+            () if page.order < 2 => "which is of no folio that can be on it (order 2 or more)",
+            () if !page.kind.anonymous() => "which is not anonymous",
+            () => continue,
+        };
+        return Some(format!("has page frame 0x{pfn:x}, {what}"));
+    }
+    let (length, listed) = (queue.length, queue.folios.len() as i64);
+    let differs = if is_scanned {
+        length < listed
+    } else {
+        length != listed
+    };
+    differs.then(|| format!("is said to have {length} folios and has {listed}"))
+}
+
+/// On one entry: the sentence where its folio should wait and is on no list.
+pub(super) fn check(mapped: &Mapped<'_>) -> Option<String> {
+    let page = mapped.page;
+    let split = page.split?;
+    (split.partially_mapped && !split.queued).then(|| {
+        format!(
+            "VA 0x{:016x} maps page frame 0x{:x} of the folio of order {} at 0x{:x}, which is marked as partially mapped and is on no list of those that wait to be split",
+            mapped.va(),
+            mapped.pfn,
+            page.order,
+            page.head
+        )
+    })
+}

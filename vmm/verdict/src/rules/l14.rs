@@ -1,0 +1,69 @@
+//! L14: free memory is on the lists that count it.
+
+use linux::counted::{Area, CpuPages, Zone};
+
+use super::{Need, Releases, Rule, RuleId, Tier};
+
+pub(super) const RULE: Rule = Rule {
+    id: RuleId::L14,
+    title: "lists of free pages are as long as counted, and hold free pages only",
+    asserts: "In each zone: nr_free of each order is the length of its lists, and every block on them is of that zone, naturally \
+              aligned, and the buddy allocator's, of that order. What each CPU keeps for itself (per_cpu_pages): count is the sum of \
+              its lists in pages, and no block on them is the buddy allocator's or has references. Each list comes back to its \
+              head, forwards and backwards. Not judged where a zone's or a CPU's lock is held.",
+    tier: Tier::Linux,
+    sources: &[
+        "mm/page_alloc.c, __add_to_free_list(), __del_page_from_free_list(), free_unref_page_commit(), order_to_pindex()",
+    ],
+    needs: &[Need::Counted],
+    releases: Releases::WIDELY,
+    known: &[],
+    synthetic: &["l14_free_lists"],
+    live: &["test_l14_free_lists", "test_l14_lists_of_cpus"],
+};
+
+/// The sentence of each list that is wrong, and why others were not judged.
+pub(super) fn check(zones: &[Zone], wrong: &mut Vec<String>, not_judged: &mut Vec<String>) {
+    for zone in zones {
+        let whose = format!("zone {} of node {}", zone.name, zone.node);
+        match &zone.areas {
+            Ok(areas) => wrong.extend(areas.iter().filter_map(|it| area(it, &whose))),
+            Err(why) => not_judged.push(format!("of {whose}, {}", why.why)),
+        }
+        for cpu in &zone.cpus {
+            match cpu {
+                Ok(pages) => wrong.extend(kept(pages, &whose)),
+                Err(why) => not_judged.push(format!("of {whose}, {}", why.why)),
+            }
+        }
+    }
+}
+
+fn area(area: &Area, whose: &str) -> Option<String> {
+    let Area {
+        order,
+        counted,
+        listed,
+        ..
+    } = area;
+    let list = format!("the list of free blocks of order {order} of {whose}");
+    if let Some(why) = &area.problem {
+        return Some(format!("{list} is wrong: {why}"));
+    }
+    (counted != listed)
+        .then(|| format!("{list} has {listed} blocks, and {counted} are counted (nr_free)"))
+}
+
+fn kept(pages: &CpuPages, whose: &str) -> Option<String> {
+    let CpuPages {
+        cpu,
+        counted,
+        listed,
+        ..
+    } = pages;
+    let list = format!("the list of free pages of CPU {cpu} in {whose}");
+    if let Some(why) = &pages.problem {
+        return Some(format!("{list} is wrong: {why}"));
+    }
+    (counted != listed).then(|| format!("{list} has {listed} pages, and {counted} are counted"))
+}

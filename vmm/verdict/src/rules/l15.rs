@@ -1,0 +1,79 @@
+//! L15: the kernel's counters of memory are no less than what there is.
+
+use linux::counted::{Area, Memory, Zone};
+
+use super::{Need, Releases, Rule, RuleId, Tier};
+use crate::rules::l9_counts::AllMapped;
+
+pub(super) const RULE: Rule = Rule {
+    id: RuleId::L15,
+    title: "the kernel's counters of memory agree with it",
+    asserts: "In pages, over all nodes and CPUs: NR_ANON_MAPPED is no less than the anonymous pages that the judged processes map, \
+              NR_ANON_THPS than those of folios that blocks map, NR_SHMEM than the pages of shmem. More is not asserted: \
+              others map as well, and a file's pages need not be mapped. hugetlb's are in none. In each zone \
+              NR_FREE_PAGES is the sum of its lists of free blocks, without those that are isolated; not judged where the zone's \
+              lock is held. What differs by no more than 128 pages for each CPU is left alone: a thread that folds a \
+              CPU's part of a counter may be preempted between taking it and adding it.",
+    tier: Tier::Linux,
+    sources: &[
+        "mm/rmap.c, __folio_mod_stat(); mm/shmem.c, shmem_update_stats(); mm/page_alloc.c, account_freepages()",
+        "mm/vmstat.c, __mod_node_page_state(), refresh_cpu_vm_stats()",
+    ],
+    needs: &[Need::Vmas, Need::Folios, Need::Counted],
+    releases: Releases::WIDELY,
+    known: &[],
+    synthetic: &["l15_less_counted_than_mapped", "l15_free_pages"],
+    live: &["test_l15_mapped", "test_l15_free_pages"],
+};
+
+/// What one CPU keeps of a counter is a signed byte, and its fold takes it out before it adds it
+/// (`refresh_cpu_vm_stats()`, `cpu_vm_stats_fold()`). All that count what is mapped or free hold a spinlock meanwhile.
+const FOLDED: i64 = 128;
+
+/// The sentence of each counter of mapped memory that is wrong.
+pub(super) fn mapped(memory: &Memory, mapped: &AllMapped) -> Vec<String> {
+    let open = FOLDED * memory.cpus as i64;
+    let pairs = [
+        (
+            "anonymous memory that is mapped (NR_ANON_MAPPED)",
+            memory.anonymous,
+            mapped.anonymous,
+        ),
+        (
+            "anonymous memory that blocks map (NR_ANON_THPS)",
+            memory.blocks,
+            mapped.blocks,
+        ),
+        ("shmem (NR_SHMEM)", memory.shmem, mapped.shmem),
+    ];
+    let wrong = pairs
+        .into_iter()
+        .filter(|(_, counted, least)| *counted < least - open);
+    wrong
+        .map(|(what, counted, least)| {
+            format!("the kernel counts {counted} pages of {what}, and the judged processes map {least}: it must count these at least")
+        })
+        .collect()
+}
+
+/// The sentence of each zone whose free pages are not as many as counted; `cpus` keep a part of the count.
+pub(super) fn free(zones: &[Zone]) -> Vec<String> {
+    zones.iter().filter_map(zone).collect()
+}
+
+fn zone(zone: &Zone) -> Option<String> {
+    let (areas, counted) = (zone.areas.as_ref().ok()?, zone.free?);
+    // Lists that are wrong are told of by L14.
+    if areas.iter().any(|area| area.problem.is_some()) {
+        return None;
+    }
+    let pages = |area: &Area| (area.listed - area.isolated) << area.order;
+    let listed: i64 = areas.iter().map(pages).sum();
+    let open = FOLDED * zone.cpus.len() as i64;
+    (counted.abs_diff(listed) > open.unsigned_abs()).then(|| {
+        format!(
+            "zone {} of node {} counts {counted} free pages (NR_FREE_PAGES), and {listed} are on its lists: they must be equal, but for {open} that its CPUs may be adding",
+            zone.name, zone.node
+        )
+    })
+}

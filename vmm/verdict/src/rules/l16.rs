@@ -1,0 +1,111 @@
+//! L16: what is counted of a slot in swap are the entries that lead to it.
+
+use linux::counted::{Swap, SwapArea};
+
+use super::{Need, Releases, Rule, RuleId, Tier};
+
+pub(super) const RULE: Rule = Rule {
+    id: RuleId::L16,
+    title: "a slot in swap is counted as often as entries lead to it",
+    asserts: "Each swap entry of any address space leads to a slot that there is, and a slot's count (swap_map) is the number of \
+              entries that lead to it, its being in the swap cache apart. Not judged: slots of shmem, bad ones, those whose count goes on \
+              elsewhere (more than 62 entries); counts above the entries where not every address space that may have swap \
+              entries (mmlist, which swapoff() goes by) could be walked; and while somebody hibernates. Not on kernels whose swap \
+              tables count otherwise (7.0).",
+    tier: Tier::Linux,
+    sources: &["mm/swapfile.c, __swap_duplicate(), __swap_entry_free_locked(), try_to_unuse(); mm/memory.c, do_swap_page(), zap_pte_range(), copy_nonpresent_pte(); mm/rmap.c, try_to_unmap_one()"],
+    needs: &[Need::Counted],
+    releases: Releases {
+        since: Some(super::V6_12),
+        until: Some(super::V7_0),
+        // Debian's kernels have no swap device that needs no module.
+        tried: &[super::V6_12_117],
+    },
+    known: &[],
+    synthetic: &["l16_slots_and_entries", "l16_what_is_not_known"],
+    live: &["test_l16_swap_slots"],
+};
+
+/// Entries that lead to one slot: the number of its area, the slot, and how many.
+pub type Swapped = (u8, u64, u64);
+
+/// What is wrong of one area: how many slots, and the first.
+#[derive(Default)]
+struct Wrong {
+    slots: u64,
+    first: Option<(u64, u64, u64)>,
+}
+
+impl Wrong {
+    fn add(&mut self, slot: u64, count: u64, entries: u64) {
+        self.slots += 1;
+        self.first.get_or_insert((slot, count, entries));
+    }
+
+    fn text(&self, area: u8) -> Option<String> {
+        let (slot, count, entries) = self.first?;
+        let more = match self.slots {
+            1 => String::new(),
+            slots => format!("; it is so with {} slots more", slots - 1),
+        };
+        Some(format!(
+            "slot {slot} of swap area {area} is counted {count} times (swap_map), and {entries} entries of all address spaces lead to it: they must be equal{more}"
+        ))
+    }
+}
+
+/// The sentences where slots and entries, sorted, do not agree, and why some were not judged: `incomplete` says why
+/// address spaces may be missing.
+pub(super) fn check(
+    swap: &Swap,
+    swapped: &[Swapped],
+    incomplete: Option<&str>,
+) -> (Vec<String>, Option<String>) {
+    let (mut wrong, mut uncounted) = (Vec::new(), 0);
+    for entries in swapped.chunk_by(|a, b| a.0 == b.0) {
+        let (number, slot, _) = entries[0];
+        if !swap.areas.iter().any(|area| area.number == number) {
+            wrong.push(format!(
+                "an entry leads to slot {slot} of swap area {number}, which there is not"
+            ));
+        }
+    }
+    for area in &swap.areas {
+        let of_area = swapped.iter().filter(|(number, ..)| *number == area.number);
+        let (more, fewer) = compare(area, of_area);
+        // Entries that nobody counted are wrong whoever else there is.
+        wrong.extend(more.text(area.number));
+        match incomplete {
+            Some(_) => uncounted += fewer.slots,
+            None => wrong.extend(fewer.text(area.number)),
+        }
+    }
+    let not_judged = incomplete.filter(|_| uncounted > 0);
+    let not_judged = not_judged
+        .map(|why| format!("{uncounted} slots are counted more often than entries lead to them, and L16 was not judged for them: {why}"));
+    (wrong, not_judged)
+}
+
+/// The slots with more entries than are counted, and with fewer.
+fn compare<'s>(area: &SwapArea, entries: impl Iterator<Item = &'s Swapped>) -> (Wrong, Wrong) {
+    let (mut more, mut fewer) = (Wrong::default(), Wrong::default());
+    let mut entries = entries.map(|(_, slot, count)| (*slot, *count)).peekable();
+    for run in &area.counted {
+        while let Some((slot, count)) = entries.next_if(|(slot, _)| *slot < run.first) {
+            more.add(slot, 0, count);
+        }
+        for slot in run.first..run.first + run.slots {
+            let found = entries.next_if(|(at, _)| *at == slot);
+            let found = found.map_or(0, |(_, count)| count);
+            match run.count.map(u64::from) {
+                Some(count) if found > count => more.add(slot, count, found),
+                Some(count) if found < count => fewer.add(slot, count, found),
+                _ => {}
+            }
+        }
+    }
+    for (slot, count) in entries {
+        more.add(slot, 0, count);
+    }
+    (more, fewer)
+}

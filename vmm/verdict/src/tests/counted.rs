@@ -1,0 +1,339 @@
+//! Rules on what the kernel counts of all memory, on made-up counters and lists.
+
+use std::collections::BTreeMap;
+
+use linux::counted::{Area, Counted, CpuPages, Memory, NotRead, Queue, Queues, Size, Swap, Zone};
+use linux::folio::{Kind, Split};
+
+use super::folios::{errors, good, Kernel};
+use super::guest::*;
+use crate::{judge_counted, AllMapped, ProcessVerdict, RuleId};
+
+mod swap;
+
+/// Orders 1 to 9, a queue without folios, a zone with a block of order 3 and a page that a CPU keeps.
+fn counted() -> Counted {
+    let sizes = (1..10).map(|order| Size {
+        order,
+        anonymous: 0,
+        partial: 0,
+        at: [0; 2],
+    });
+    let areas = (0..11).map(|order| Area {
+        order,
+        counted: i64::from(order == 3),
+        at: 0,
+        listed: i64::from(order == 3),
+        isolated: 0,
+        problem: None,
+    });
+    Counted {
+        sizes: Ok(sizes.collect()),
+        queues: Ok(Queues {
+            queues: vec![Queue {
+                whose: "node 0".into(),
+                length: 0,
+                at: 0,
+                folios: Vec::new(),
+                problem: None,
+            }],
+            is_scanned: false,
+        }),
+        zones: Ok(vec![Zone {
+            node: 0,
+            name: "Normal".into(),
+            areas: Ok(areas.collect()),
+            free: Some(8),
+            free_at: 0,
+            cpus: vec![Ok(CpuPages {
+                cpu: 0,
+                counted: 1,
+                at: 0,
+                listed: 1,
+                blocks: vec![(0x1234, 0)],
+                problem: None,
+            })],
+        }]),
+        memory: Ok(Memory {
+            anonymous: 1000,
+            blocks: 512,
+            shmem: 300,
+            at: [0; 3],
+            cpus: 1,
+        }),
+        swap: Ok(Swap::default()),
+    }
+}
+
+/// The good guest's kernel: one anonymous folio of order 4 and 16 of a page are mapped.
+fn judged(counted: &Counted, kernel: &Kernel) -> ProcessVerdict {
+    judged_with(counted, kernel, &[], None)
+}
+
+/// The same, with entries that lead to swap.
+fn judged_with(
+    counted: &Counted,
+    kernel: &Kernel,
+    swapped: &[(u8, u64, u64)],
+    unlisted: Option<&str>,
+) -> ProcessVerdict {
+    let mut verdicts = [good(Guest::new()).judge()];
+    let mapped = AllMapped {
+        folios: BTreeMap::from([(0, 16), (4, 1)]),
+        anonymous: 1000,
+        blocks: 512,
+        shmem: 300,
+        swapped: swapped.to_vec(),
+        unwalked: None,
+    };
+    judge_counted(counted, (&mapped, unlisted), kernel, &mut verdicts);
+    let [verdict] = verdicts;
+    verdict
+}
+
+fn size(counted: &mut Counted, order: u8) -> &mut Size {
+    let sizes = counted.sizes.as_mut().unwrap();
+    sizes.iter_mut().find(|size| size.order == order).unwrap()
+}
+
+/// A folio of order 4 on the queue that is partially mapped, and all that counts it.
+fn queued() -> (Counted, Kernel) {
+    let (mut counted, mut kernel) = (counted(), Kernel::default());
+    kernel.folio(0x1000, 4, 0);
+    kernel.change(0x1000, |page| {
+        page.split = Some(Split {
+            partially_mapped: true,
+            queued: true,
+        });
+    });
+    *size(&mut counted, 4) = Size {
+        anonymous: 1,
+        partial: 1,
+        ..*size(&mut counted, 4)
+    };
+    let queue = &mut counted.queues.as_mut().unwrap().queues[0];
+    queue.length = 1;
+    queue.folios = vec![0x1000];
+    assert_eq!(errors(&judged(&counted, &kernel)), []);
+    (counted, kernel)
+}
+
+#[test]
+fn l12_fewer_counted_than_mapped() {
+    let (mut counted, kernel) = (counted(), Kernel::default());
+    let verdict = judged(&counted, &kernel);
+    assert_eq!(errors(&verdict), [RuleId::L12]);
+    assert!(verdict.findings[0].message.contains("order 4"));
+    assert_eq!(verdict.findings[0].process, None);
+    // As many, and more: what others map is counted as well. Single pages are not.
+    for more in [1, 2, 1000] {
+        size(&mut counted, 4).anonymous = more;
+        assert_eq!(errors(&judged(&counted, &kernel)), []);
+    }
+    size(&mut counted, 5).anonymous = -1;
+    assert_eq!(errors(&judged(&counted, &kernel)), [RuleId::L12]);
+}
+
+#[test]
+fn l12_partially_mapped_and_queued() {
+    let (mut counted, kernel) = queued();
+    for wrong in [0, 2, -1] {
+        size(&mut counted, 4).partial = wrong;
+        let verdict = judged(&counted, &kernel);
+        assert_eq!(errors(&verdict), [RuleId::L12], "{wrong}");
+    }
+    // Somebody may have taken the others off the queue; but there is no count below none.
+    counted.queues.as_mut().unwrap().is_scanned = true;
+    for (count, errors_of) in [(0, 0), (2, 0), (-1, 1)] {
+        size(&mut counted, 4).partial = count;
+        assert_eq!(errors(&judged(&counted, &kernel)).len(), errors_of);
+    }
+}
+
+#[test]
+fn l13_queues() {
+    let (good, _) = queued();
+    let wrong = |change: &dyn Fn(&mut Queues, &mut Kernel)| {
+        let (mut counted, mut kernel) = (good.clone(), queued().1);
+        change(counted.queues.as_mut().unwrap(), &mut kernel);
+        let mut found = errors(&judged(&counted, &kernel));
+        // A folio that is not there is not counted either.
+        found.retain(|rule| *rule != RuleId::L12);
+        found
+    };
+    assert_eq!(wrong(&|_, _| ()), []);
+    assert_eq!(wrong(&|all, _| all.queues[0].length = 2), [RuleId::L13]);
+    assert_eq!(wrong(&|all, _| all.queues[0].length = 0), [RuleId::L13]);
+    assert_eq!(
+        wrong(&|all, _| all.queues[0].folios = vec![0x1001]),
+        [RuleId::L13]
+    );
+    assert_eq!(
+        wrong(&|all, _| all.queues[0].folios = vec![0x9999]),
+        [RuleId::L13]
+    );
+    let looped = |all: &mut Queues, _: &mut Kernel| all.queues[0].problem = Some("it loops".into());
+    assert_eq!(wrong(&looped), [RuleId::L13]);
+    let change =
+        |change: fn(&mut linux::folio::Page)| wrong(&|_, kernel| kernel.change(0x1000, change));
+    assert_eq!(change(|page| page.kind = Kind::File), [RuleId::L13]);
+    assert_eq!(change(|page| page.order = 1), [RuleId::L13]);
+    // While somebody splits folios the queue counts what he has taken off it.
+    let scanned = |length| {
+        wrong(&|all, _| {
+            all.is_scanned = true;
+            all.queues[0].length = length;
+        })
+    };
+    assert_eq!((scanned(2), scanned(0)), (vec![], vec![RuleId::L13]));
+}
+
+#[test]
+fn l13_partially_mapped_and_on_no_list() {
+    for (partially_mapped, queued) in [(false, false), (false, true), (true, true), (true, false)] {
+        let mut guest = good(Guest::new());
+        let pfn = guest.first();
+        for pfn in pfn..pfn + guest.members {
+            guest.kernel().change(pfn, |page| {
+                page.split = Some(Split {
+                    partially_mapped,
+                    queued,
+                });
+            });
+        }
+        let wrong = partially_mapped && !queued;
+        let expected = if wrong { vec![RuleId::L13] } else { vec![] };
+        assert_eq!(guest.errors(), expected);
+    }
+}
+
+#[test]
+fn l14_free_lists() {
+    let (good, kernel) = queued();
+    let wrong = |change: &dyn Fn(&mut Zone)| {
+        let mut counted = good.clone();
+        change(&mut counted.zones.as_mut().unwrap()[0]);
+        judged(&counted, &kernel)
+    };
+    let problem = || Some("page frame 0x5 is on it and is no free block".to_owned());
+    for change in [
+        &(|zone: &mut Zone| zone.areas.as_mut().unwrap()[3].counted = 2) as &dyn Fn(&mut Zone),
+        &|zone| zone.areas.as_mut().unwrap()[3].listed = 0,
+        &|zone| zone.areas.as_mut().unwrap()[0].problem = problem(),
+        &|zone| zone.cpus[0].as_mut().unwrap().counted = 0,
+        &|zone| zone.cpus[0].as_mut().unwrap().listed = 2,
+        &|zone| zone.cpus[0].as_mut().unwrap().problem = problem(),
+    ] {
+        assert_eq!(errors(&wrong(change)), [RuleId::L14]);
+    }
+    // What was just being changed, or is not to be had, is said.
+    let held = |later| NotRead {
+        why: "somebody held the lock".into(),
+        later,
+    };
+    let verdict = wrong(&|zone| zone.cpus[0] = Err(held(true)));
+    assert_eq!(errors(&verdict), []);
+    let reason = &verdict.not_judged[0].reason;
+    assert!(reason.starts_with("L14 was not judged"), "{reason}");
+    let mut counted = good.clone();
+    counted.zones = Err(held(false));
+    let notes = judged(&counted, &kernel).notes;
+    assert!(
+        notes.iter().any(|note| note.starts_with("L14")),
+        "{notes:?}"
+    );
+}
+
+/// What is left alone: a thread may be preempted while it folds a CPU's part of a counter.
+const OPEN: i64 = 128;
+
+#[test]
+fn l15_less_counted_than_mapped() {
+    let (good, kernel) = queued();
+    let wrong = |change: &dyn Fn(&mut Memory)| {
+        let mut counted = good.clone();
+        change(counted.memory.as_mut().unwrap());
+        judged(&counted, &kernel)
+    };
+    type Change = fn(&mut Memory, i64);
+    let each: [(Change, &str); 3] = [
+        (|memory, by| memory.anonymous = 1000 + by, "NR_ANON_MAPPED"),
+        (|memory, by| memory.blocks = 512 + by, "NR_ANON_THPS"),
+        (|memory, by| memory.shmem = 300 + by, "NR_SHMEM"),
+    ];
+    for (change, name) in each {
+        for right in [-OPEN, 0, 5000] {
+            assert_eq!(errors(&wrong(&|memory| change(memory, right))), []);
+        }
+        for few in [-OPEN - 1, -5000] {
+            let verdict = wrong(&|memory| change(memory, few));
+            assert_eq!(errors(&verdict), [RuleId::L15], "{name} {few}");
+            let message = &verdict.findings[0].message;
+            assert!(message.contains(name), "{message}");
+        }
+    }
+    // Each CPU may be folding.
+    let two = wrong(&|memory| (memory.cpus, memory.blocks) = (2, 512 - 2 * OPEN));
+    assert_eq!(errors(&two), []);
+    let mut counted = good.clone();
+    let why = "it has none".to_owned();
+    counted.memory = Err(NotRead { why, later: false });
+    let notes = judged(&counted, &kernel).notes;
+    let said = |note: &String| note.starts_with("What L15 says of mapped memory");
+    assert!(notes.iter().any(said), "{notes:?}");
+}
+
+#[test]
+fn l15_free_pages() {
+    let (good, kernel) = queued();
+    let wrong = |change: &dyn Fn(&mut Zone)| {
+        let mut counted = good.clone();
+        change(&mut counted.zones.as_mut().unwrap()[0]);
+        errors(&judged(&counted, &kernel))
+    };
+    for (free, errors) in [
+        (8 - OPEN, 0),
+        (8 + OPEN, 0),
+        (8 - OPEN - 1, 1),
+        (9 + OPEN, 1),
+    ] {
+        let found = wrong(&|zone| zone.free = Some(free));
+        assert_eq!(found, vec![RuleId::L15; errors], "{free}");
+    }
+    // What is isolated is on the lists and not counted.
+    let isolated = |count| {
+        wrong(&|zone| {
+            let area = &mut zone.areas.as_mut().unwrap()[10];
+            (area.counted, area.listed, area.isolated) = (1, 1, count);
+        })
+    };
+    assert_eq!(isolated(1), []);
+    assert_eq!(isolated(0), [RuleId::L15]);
+    // Where a list is wrong, the zone's lock held, or others counted as well, nothing can be said of the sum.
+    let broken = wrong(&|zone| {
+        zone.free = Some(5000);
+        zone.areas.as_mut().unwrap()[3].problem = Some("it loops".into());
+    });
+    assert_eq!(broken, [RuleId::L14]);
+    assert_eq!(wrong(&|zone| zone.free = None), []);
+    let held = wrong(&|zone| {
+        zone.free = Some(5000);
+        let why = "somebody held the lock".into();
+        zone.areas = Err(NotRead { why, later: true });
+    });
+    assert_eq!(held, []);
+}
+
+#[test]
+fn l9_a_page_that_a_cpu_keeps() {
+    let mut guest = good(Guest::new());
+    let pfn = guest.first() + guest.members;
+    guest.kernel().kept = vec![0x10..0x20, pfn + 2..pfn + 4];
+    let verdict = guest.judge();
+    assert_eq!(errors(&verdict), [RuleId::L9]);
+    let finding = &verdict.findings[0];
+    assert!(finding.message.contains("a CPU's list of free pages"));
+    assert_eq!(finding.va.0, VA + guest.block + 2 * guest.page);
+    guest.kernel().kept = vec![pfn - 100..pfn - 50, pfn + 16..pfn + 20];
+    guest.assert_legal();
+}

@@ -1,0 +1,79 @@
+//! The half of L9 that holds a process's bytes of page tables to its tables.
+
+use linux::folio::{Kind, Numbering, Rss};
+use linux::vma::parse_smaps;
+
+use super::folios::{errors, good};
+use super::guest::*;
+use crate::RuleId;
+
+#[test]
+fn l9_bytes_of_page_tables() {
+    for guest in Guest::all() {
+        let mut guest = good(guest);
+        let (page, right) = (guest.page as i64, guest.kernel().tables_bytes.unwrap());
+        for wrong in [right + page, right - page, right + 8, 0, i64::MIN] {
+            guest.kernel().tables_bytes = Some(wrong);
+            let verdict = guest.judge();
+            assert_eq!(errors(&verdict), [RuleId::L9], "{wrong}");
+            let message = &verdict.findings[0].message;
+            assert!(message.contains("pgtables_bytes"), "{message}");
+        }
+    }
+}
+
+/// The good guest with a block of 2 MiB of this kind behind it, in a VMA of its own: bytes of page tables that break no
+/// rule, in tables beyond those of the good guest.
+fn right_with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> Vec<i64> {
+    let mut guest = good(Guest::new());
+    let (va, pa) = (VA + (2 << 20), PA + (2 << 20));
+    let end = va + (2 << 20);
+    let more = parse_smaps(&format!("{va:x}-{end:x} {line}\n")).unwrap();
+    guest.vmas.extend(more);
+    guest.kernel().numbering.push(Numbering {
+        start: va,
+        end,
+        file: 0,
+        anonymous: va >> 12,
+    });
+    guest.tables.map(va, pa, 2, written(), false);
+    guest.tables.change(va, 2, word);
+    let (anonymous, shmem) = match kind {
+        Kind::Anonymous => (512, 0),
+        Kind::File => (0, 512),
+        _ => (0, 0),
+    };
+    let index = if shmem > 0 { 0 } else { va >> 12 };
+    guest.kernel().folio(pa >> 12, 9, index);
+    guest.kernel().change(pa >> 12, |page| page.kind = kind);
+    guest.kernel().rss = Some(Rss {
+        anonymous: 32 + anonymous,
+        shmem,
+        ..Rss::default()
+    });
+    let good = guest.kernel().tables_bytes.unwrap();
+    let beyond = (-1..4).filter(|beyond| {
+        guest.kernel().tables_bytes = Some(good + beyond * 4096);
+        let found = errors(&guest.judge());
+        assert!(found.iter().all(|rule| *rule == RuleId::L9), "{found:?}");
+        found.is_empty()
+    });
+    beyond.collect()
+}
+
+#[test]
+fn l9_blocks_of_anonymous_memory_have_a_table_ready() {
+    let private = "rw-p 00000000 00:00 0 \nVmFlags: rd wr mr mw me ac ";
+    let shared = "rw-s 00000000 00:01 5 /f\nVmFlags: rd wr sh mr mw me ms ";
+    let same = |word| word;
+    assert_eq!(right_with_block(Kind::Anonymous, private, same), [1]);
+    assert_eq!(right_with_block(Kind::File, shared, same), [0]);
+    // The huge zero page, which later kernels make special.
+    let zero = |word: u64| (word | 1 << 7) & !(1 << 51 | 1 << 55);
+    assert_eq!(right_with_block(Kind::Unowned, private, zero), [1]);
+    let special = |word| zero(word) | 1 << 56;
+    assert_eq!(right_with_block(Kind::Unowned, private, special), [1]);
+    // In a file it may be DAX's, and nothing is said.
+    let all = [-1, 0, 1, 2, 3];
+    assert_eq!(right_with_block(Kind::Unowned, shared, special), all);
+}
