@@ -257,8 +257,9 @@ def test_ksm(guest: Guest, process: Process, steps: Steps) -> None:
         guest.write(f"{KSM}/run", "1")
         # Of this process alone: what others had merged is counted in sysfs until ksmd comes by.
         merged = f"/proc/{process.pid}/ksm_merging_pages"
+        counters = ("full_scans", "pages_scanned", "pages_shared", "pages_sharing")
         assert wait_until(lambda: guest.read(merged).strip() == "2", KSM_SECONDS), {
-            name: guest.read(f"{KSM}/{name}") for name in ("full_scans", "pages_scanned", "pages_shared", "pages_sharing")
+            name: guest.read(f"{KSM}/{name}") for name in counters
         }
         guest.write(f"{KSM}/run", "0")
         told = steps.next().told(area)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+from folioscope import Program
 
 from command import folioscope
 from held_guest import LAYOUT, Held, folded
@@ -33,6 +34,27 @@ def test_save_full(held: Held, core: Path, place: Path) -> None:
     before = path.stat().st_ino
     folioscope("save", "--full", "--guest", held.socket, "--pid", "99999", path).sentence()
     assert path.stat().st_ino == before and not list(place.glob(".folioscope-*"))
+
+
+def test_save_full_while_others_fork(held: Held, place: Path) -> None:
+    """An instant is waited for at which nobody changes an address space: what is counted then has its entries.
+
+    A process that forks all the time, and children that end or exec, are in the middle of that in one instant of five.
+    """
+
+    def run(*argv: str) -> Program:
+        return Program.read(held.call("command", command={"run": {"argv": ["/bin/busybox", *argv]}})["program"])
+
+    path, full = place / "forks.core", ["save", "--full", *held.source]
+    forks = "(while :; do (:); /bin/busybox true; done) </dev/null >/dev/null 2>&1 & echo $!"
+    forker = run("sh", "-c", forks).stdout.strip()
+    try:
+        for _ in range(12):
+            folioscope(*full, path).ok()
+            said = folioscope("check", path).ok()
+            assert "no error found" in said and "0 not judged" in said, said
+    finally:
+        assert run("kill", "-9", forker).status == 0
 
 
 def listed(*words: str | Path) -> Any:

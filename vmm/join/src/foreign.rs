@@ -180,8 +180,8 @@ impl Foreign {
         Err(not_read(&why))
     }
 
-    /// Stops the guest, at an instant that shows the process with this pid, or any if one can be had soon, and has `write` read whatever it likes
-    /// of it; gives why the kernel's own description (VMCOREINFO) is not known, if so, and for how long the guest was stopped.
+    /// Stops the guest, at an instant that shows the process with this pid, or, if one can be had soon, any, while nobody
+    /// changes an address space, and has `write` read whatever it likes of it; gives why the kernel's own description (VMCOREINFO) is not known, if so, and for how long the guest was stopped.
     ///
     /// # Errors
     /// Where QEMU fails us, where the process is not seen, and as `write`.
@@ -205,7 +205,12 @@ impl Foreign {
             let mut seen = processes.iter();
             let seen = seen.any(|process| pid.is_none_or(|pid| process.pid == pid));
             left -= 1;
-            if seen || left == 0 {
+            // A certain process may be rare enough.
+            let quiet = match &self.inside {
+                Some(Ok(inside)) if pid.is_none() => inside.is_quiet(look.memory(), &look.cpus),
+                _ => true,
+            };
+            if seen && quiet || left == 0 {
                 if let (Some(pid), false) = (pid, seen) {
                     look.end().map_err(refused)?;
                     let why = format!("expected process {pid} to be in user mode on some CPU, and did not see it in {LOOKS} looks; leave out --pid");

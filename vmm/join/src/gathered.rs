@@ -12,6 +12,8 @@ use snapshot::{Cpu, Memory, Notes, Snapshot};
 use stage1::{Descend, Level, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
 use structures::pages::{self, Pages};
 use structures::spaces::Space;
+use structures::tasks::Process;
+use structures::unlisted::Doing;
 use structures::StructureError;
 use structures::View;
 use verdict::{
@@ -34,6 +36,9 @@ pub struct Gathered {
     /// What the kernel counts of all memory; an earlier version did not ask.
     #[serde(default)]
     counted: Option<Counted>,
+    /// Why entries may be counted of an address space that no task has, if somebody was seen at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unlisted: Option<String>,
     /// Free pages that CPUs keep for themselves.
     #[serde(skip)]
     kept: Vec<Range<u64>>,
@@ -58,8 +63,9 @@ impl Gathered {
         let upper = kernel_half(cpus).ok_or(NO_KERNEL)?;
         let upper = &upper;
         let view = View { memory, upper };
+        let processes = spaces.processes(view).map_err(|error| not_known(&error))?;
         let mut spaces = spaces
-            .spaces(view, tables)
+            .spaces_of(view, &processes, tables)
             .map_err(|error| not_known(&error))?;
         let mut mapped = Mapped {
             regime: *lower,
@@ -85,6 +91,7 @@ impl Gathered {
                 }
             }
         }
+        let unlisted = not_listed(&inside.unlisted(memory, cpus, &processes), &mut spaces);
         mapped.runs.sort_unstable();
         let mut next = 0;
         for (first, count) in mapped.runs {
@@ -95,6 +102,7 @@ impl Gathered {
             layout: layout.clone(),
             spaces,
             counted: Some(inside.counted.read(view, &pages)),
+            unlisted,
             kept: Vec::new(),
         })
     }
@@ -129,6 +137,15 @@ impl Gathered {
         self.spaces.iter().map(|space| space.table).collect()
     }
 
+    /// Whether nothing was just being changed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let counted = self.counted.as_ref();
+        let still = |space: &Space| !space.lock.is_held() && !space.table_locked;
+        self.unlisted.is_none()
+            && self.spaces.iter().all(still)
+            && !counted.is_some_and(Counted::later)
+    }
+
     /// What the kernel's pages look like.
     pub(crate) fn layout(&self) -> pages::Layout {
         self.layout.clone()
@@ -153,6 +170,31 @@ pub(crate) fn later(gathered: &Result<Gathered, NotKnown>, tables: &[u64]) -> bo
         }
         Err(not_known) => not_known.later,
     }
+}
+
+/// Why entries may be counted of an address space that no task has, if somebody is at it. What exec() counts is not held
+/// against the entries of the process.
+fn not_listed(doing: &[(&Process, Doing)], spaces: &mut [Space]) -> Option<String> {
+    let execs = doing.iter().filter(|(_, doing)| *doing == Doing::Exec);
+    for (process, _) in execs {
+        let of = spaces.iter_mut().filter(|it| it.pid == process.tgid);
+        of.for_each(|space| space.rss = None);
+    }
+    doing.iter().find_map(|(process, doing)| {
+        let said = match doing {
+            Doing::Fork => {
+                "was forking, and a child's entries are counted before it is in any list"
+            }
+            Doing::End => {
+                "was taking an address space down, which need not be of any task any more"
+            }
+            Doing::Exec => return None,
+        };
+        Some(format!(
+            "process {} ({}) {said}",
+            process.tgid, process.name
+        ))
+    })
 }
 
 fn not_known(error: &StructureError) -> NotKnown {
@@ -243,6 +285,14 @@ pub(crate) fn count(
         )
     });
     let incomplete = incomplete.or(unlisted);
+    let incomplete = incomplete.or_else(|| gathered.unlisted.clone());
+    let table = gathered.spaces.iter().find(|space| space.table_locked);
+    let incomplete = incomplete.or(table.map(|space| {
+        format!(
+            "somebody held the lock of a table of process {} ({}), and an entry and its count change one after the other",
+            space.pid, space.name
+        )
+    }));
     let incomplete = incomplete.or(forks.then(|| FORKS.to_owned()));
     let everyone = Everyone {
         tables: &tables,

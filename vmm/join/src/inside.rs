@@ -9,6 +9,7 @@ use linux::vma::Vma;
 use snapshot::{Cpu, Memory, Notes, Ram};
 use stage1::{Half, PhysMemory, Regime};
 use structures::tasks::{self, Process};
+use structures::unlisted::{self, Doing, InKernel};
 use structures::vmas::Layout;
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{counted, pages, spaces, Kernel, Lock, StructureError, View};
@@ -31,6 +32,8 @@ pub struct Inside {
     pub layouts: Result<(pages::Layout, spaces::Layout), StructureError>,
     /// Where it counts all of its memory.
     pub counted: counted::Layout,
+    /// How to see who makes or ends an address space that no task has.
+    pub unlisted: Result<unlisted::Layout, StructureError>,
 }
 
 /// A guest that stands still, whole.
@@ -89,6 +92,7 @@ impl Inside {
             .and_then(|pages| Ok((pages, spaces::Layout::new(&kernel, view)?)));
         Ok(Self {
             counted: counted::Layout::new(&kernel, view),
+            unlisted: unlisted::Layout::new(&kernel),
             kernel,
             upper,
             layouts,
@@ -118,6 +122,51 @@ impl Inside {
         memory: &M,
     ) -> Result<VmCoreInfo, StructureError> {
         VmCoreInfo::read(&self.kernel, self.view(memory))
+    }
+
+    /// Whether nobody changes any address space, nor makes or ends one, as far as that is known: what is read then has
+    /// entries, VMAs and counts that agree.
+    pub fn is_quiet<M: PhysMemory + ?Sized>(&self, memory: &M, cpus: &[Cpu]) -> bool {
+        let Ok((_, layout)) = &self.layouts else {
+            return true;
+        };
+        let (lower, spaces) = (lower_half(cpus), layout.spaces(self.view(memory), &[]));
+        let (Some(lower), Ok(spaces)) = (lower, spaces) else {
+            return false;
+        };
+        let tables: Vec<u64> = spaces.iter().map(|space| space.table).collect();
+        match Gathered::gather(self, memory, cpus, (&lower, &tables)) {
+            Ok(gathered) => gathered.is_quiet(),
+            Err(error) => !error.later,
+        }
+    }
+
+    /// Which of these processes are in the middle of what no lock tells of, as far as that is known.
+    pub(crate) fn unlisted<'p, M: PhysMemory + ?Sized>(
+        &self,
+        memory: &M,
+        cpus: &[Cpu],
+        processes: &'p [Process],
+    ) -> Vec<(&'p Process, Doing)> {
+        let in_kernel = |cpu: &Cpu| {
+            let general = &cpu.general;
+            let registers = |task| InKernel {
+                task,
+                fp: general.x[29],
+                lr: general.x[30],
+                pc: general.pc,
+            };
+            match cpu.el() {
+                0 => Some(None),
+                _ => general.sp_el0.map(|task| Some(registers(task))),
+            }
+        };
+        let cpus: Option<Vec<_>> = cpus.iter().map(in_kernel).collect();
+        let Some((unlisted, cpus)) = self.unlisted.as_ref().ok().zip(cpus) else {
+            return Vec::new();
+        };
+        let found = unlisted.find(self.view(memory), processes, &cpus);
+        found.unwrap_or_default()
     }
 }
 

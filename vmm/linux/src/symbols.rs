@@ -207,6 +207,13 @@ impl Symbols {
         })
     }
 
+    /// From a symbol to the next one that lies elsewhere.
+    pub fn range(&self, name: &str) -> Option<std::ops::Range<u64>> {
+        let start = self.address(name)?;
+        let after = self.by_address.partition_point(|&(at, _)| at <= start);
+        Some(start..self.by_address.get(after)?.0)
+    }
+
     /// The symbol at or before a linked address, and the distance to it in bytes.
     pub fn name(&self, address: u64) -> Option<(&str, u64)> {
         let after = self.by_address.partition_point(|&(at, _)| at <= address);

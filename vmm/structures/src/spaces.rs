@@ -103,6 +103,17 @@ impl Layout {
         })
     }
 
+    /// All processes.
+    ///
+    /// # Errors
+    /// Where the list of tasks cannot be followed.
+    pub fn processes<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Vec<Process>, StructureError> {
+        self.tasks.processes(view)
+    }
+
     /// All address spaces. Counters and numbering are read of those whose first table `asked` names, as far as they
     /// can be: nobody may hold the address space's lock.
     ///
@@ -113,14 +124,26 @@ impl Layout {
         view: View<'_, M>,
         asked: &[u64],
     ) -> Result<Vec<Space>, StructureError> {
-        let processes = self.tasks.processes(view)?;
+        self.spaces_of(view, &self.processes(view)?, asked)
+    }
+
+    /// The same, of all processes at this instant.
+    ///
+    /// # Errors
+    /// Where an address space is not one.
+    pub fn spaces_of<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        processes: &[Process],
+        asked: &[u64],
+    ) -> Result<Vec<Space>, StructureError> {
         let mut seen = BTreeSet::from([self.init_mm]);
         let mut spaces = Vec::new();
         let own = |process: &Process| process.mm;
         // A process that ends has given its address space up, and the kernel may still be taking it down.
         let last = |process: &Process| process.last_mm;
         for of in [own as fn(&Process) -> Option<u64>, last] {
-            for process in &processes {
+            for process in processes {
                 let Some(mm) = of(process).filter(|mm| seen.insert(*mm)) else {
                     continue;
                 };

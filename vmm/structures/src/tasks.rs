@@ -22,6 +22,8 @@ pub struct Process {
     pub started_ns: u64,
     /// The ids of its threads, the leader's first.
     pub threads: Vec<u32>,
+    /// The addresses of their `struct task_struct`, in the same order.
+    pub tasks: Vec<u64>,
     /// The address of its `struct mm_struct`, of whichever of its threads has one; none for a thread of the kernel, nor
     /// for a process that has ended.
     pub mm: Option<u64>,
@@ -126,8 +128,10 @@ fn process<M: PhysMemory + ?Sized>(
         let active = view.number(what, thread, layout.active_mm)?;
         last_mm = last_mm.or((active != 0).then_some(active));
     }
-    let threads = threads.into_iter();
-    let threads = threads.map(|thread| view.number(what, thread, layout.pid));
+    let tasks = threads;
+    let threads = tasks
+        .iter()
+        .map(|thread| view.number(what, *thread, layout.pid));
     let threads: Vec<u32> = threads
         .map(|pid| pid.map(|pid| pid as u32))
         .collect::<Result<_, _>>()?;
@@ -142,6 +146,7 @@ fn process<M: PhysMemory + ?Sized>(
         name: view.text(what, comm, layout.comm.size)?,
         started_ns: view.number(what, task, layout.started)?,
         threads,
+        tasks,
         mm,
         last_mm: last_mm.filter(|_| mm.is_none()),
         table: table.transpose()?,

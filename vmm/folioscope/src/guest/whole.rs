@@ -8,6 +8,7 @@ use join::kernel_map::kernel_map;
 use join::{Extent, Facts};
 use protocol::ProcessId;
 use snapshot::{Cpu, Memory, RangeSet, Recording, Snapshot};
+use structures::vmcoreinfo::VmCoreInfo;
 use structures::View;
 use verdict::kernel_map::KernelMap;
 
@@ -165,8 +166,9 @@ impl Guest {
         answer
     }
 
-    /// Stops the guest, while `process` waits at its checkpoint if there is one, and has `write` read whatever it likes of
-    /// it; gives why the kernel's own description (VMCOREINFO) is not known, if so.
+    /// Stops the guest, while `process` waits at its checkpoint if there is one, at an instant at which nobody changes an
+    /// address space if one can be had soon, and has `write` read whatever it likes of it; gives why the kernel's own
+    /// description (VMCOREINFO) is not known, if so.
     ///
     /// # Errors
     /// As [`Guest::capture`], and as `write`.
@@ -179,33 +181,49 @@ impl Guest {
         // It may be needed by what reads the guest while it is stopped, which has the guest for itself.
         let inside = self.inside.take();
         let mut why = unknown;
-        let vmcoreinfo = |memory: &Memory| {
-            let inside = inside.as_ref()?.as_ref().ok()?;
-            let read = inside.inside.vmcoreinfo(memory);
-            read.map_err(|error| why = Some(error.to_string())).ok()
-        };
-        let written = self.whole_with(process, vmcoreinfo, write);
+        let known = inside.as_ref().and_then(|found| found.as_ref().ok());
+        let known = known.map(|found| &found.inside);
+        let (mut write, mut written) = (Some(write), Ok(()));
+        for left in (0..LOOKS).rev() {
+            let describe = |memory: &Memory, cpus: &[Cpu]| match known {
+                Some(inside) if left > 0 && !inside.is_quiet(memory, cpus) => None,
+                Some(inside) => {
+                    let read = inside.vmcoreinfo(memory);
+                    Some(read.map_err(|error| why = Some(error.to_string())).ok())
+                }
+                None => Some(None),
+            };
+            written = self.whole_with(process, describe, |whole| {
+                write.take().map_or(Ok(()), |write| write(whole))
+            });
+            if write.is_none() || written.is_err() {
+                break;
+            }
+            std::thread::sleep(WHILE);
+        }
         self.inside = inside;
         written.map(|()| why)
     }
 
+    /// `describe` gives the kernel's own description, if it is known, or nothing where another instant is to be taken.
     fn whole_with(
         &mut self,
         process: Option<ProcessId>,
-        vmcoreinfo: impl FnOnce(&Memory) -> Option<structures::vmcoreinfo::VmCoreInfo>,
+        describe: impl FnOnce(&Memory, &[Cpu]) -> Option<Option<VmCoreInfo>>,
         write: impl FnOnce(&Whole<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let none = || Memory::new(Vec::new(), Vec::new()).expect("no regions cannot be wrong");
         if let Some(process) = process {
             let extent = Extent::default();
             let written = self.stop_and_copy(process, &[], extent, |paused, _, notes| {
-                let info = vmcoreinfo(&paused.memory);
-                write(&Whole {
-                    cpus: &paused.cpus,
-                    ram: &paused.memory,
-                    notes,
-                    vmcoreinfo: info.as_ref().map(|info| info.text.as_str()),
-                })?;
+                if let Some(info) = describe(&paused.memory, &paused.cpus) {
+                    write(&Whole {
+                        cpus: &paused.cpus,
+                        ram: &paused.memory,
+                        notes,
+                        vmcoreinfo: info.as_ref().map(|info| info.text.as_str()),
+                    })?;
+                }
                 Ok((none(), Err("all of its memory was read".into())))
             });
             return written.map(drop);
@@ -217,14 +235,16 @@ impl Guest {
             ..Facts::new(self.kernel.symbols.as_ref(), &paused.cpus)
         };
         facts.keep(&mut notes);
-        let info = vmcoreinfo(&paused.memory);
-        let written = write(&Whole {
-            cpus: &paused.cpus,
-            ram: &paused.memory,
-            notes: &notes,
-            vmcoreinfo: info.as_ref().map(|info| info.text.as_str()),
+        let info = describe(&paused.memory, &paused.cpus);
+        let written = info.map(|info| {
+            write(&Whole {
+                cpus: &paused.cpus,
+                ram: &paused.memory,
+                notes: &notes,
+                vmcoreinfo: info.as_ref().map(|info| info.text.as_str()),
+            })
         });
         paused.resume()?;
-        written
+        written.unwrap_or(Ok(()))
     }
 }

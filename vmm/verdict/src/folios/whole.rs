@@ -85,7 +85,7 @@ impl FoliosSeen {
             Some(rss) => whole.broken.extend(rules::l9::rss(rss, self.counted)),
             // Where its VMAs are known nobody was changing it.
             None if structures.numbering.is_some() => {
-                let said = "the process's RSS was not judged (L9): its counters could not be read";
+                let said = "the process's RSS was not judged (L9): its counters could not be read, or exec() was counting its arguments";
                 whole.notes.push(said.into());
             }
             None => whole.not_judged.push(

@@ -13,11 +13,12 @@ pub(super) const RULE: Rule = Rule {
               entries. A page's entries over all address spaces are as many as its mapcount says, and so are a folio's: of single pages, \
               of blocks, and of both together (hugetlb: of whole folios; per page not where the kernel may have \
               CONFIG_NO_PAGE_MAPCOUNT). More counts than entries are an error only where every address space could be \
-              walked, and where no process can be in the middle of fork(). A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables: \
+              walked, nobody holds the lock of a table, and no process can be in the middle of fork() or is seen to take an address \
+              space down. A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables: \
               those of levels 1 to 3 without the first one, and one more for each block of anonymous memory (hugetlb's and DAX's \
               have none). Its hugetlb_usage is the hugetlb pages that its entries map; not judged where the process was ever so large \
               that it may have shared page tables. None of these where somebody holds its mmap_lock or the lock of one of its tables, \
-              or an entry is of a page on its way.",
+              or an entry is of a page on its way; not its RSS where it is seen in exec(), which counts its arguments first.",
     tier: Tier::Linux,
     sources: &[
         "mm/rmap.c, __folio_add_rmap(), __folio_remove_rmap()",

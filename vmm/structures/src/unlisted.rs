@@ -1,0 +1,163 @@
+//! Who is in the middle of what no lock tells of: of making an address space that no task has yet, of ending one that none
+//! has any more, of exec(). It is on its kernel stack, which is read frame by frame.
+
+use std::ops::Range;
+
+use stage1::PhysMemory;
+
+use crate::kernel::View;
+use crate::tasks::Process;
+use crate::types::Member;
+use crate::{Kernel, StructureError};
+
+/// More frames than a kernel stack has room for.
+const MOST_FRAMES: usize = 1 << 10;
+
+/// Functions that do so in what they call, and that every kernel has: `copy_process()` adds the child to the list at its end
+/// (kernel/fork.c), `exit_mmap()` is given what nobody has any more (mm/mmap.c).
+const FUNCTIONS: [(&str, Doing); 2] = [("copy_process", Doing::Fork), ("exit_mmap", Doing::End)];
+/// Those that a compiler may have made part of others. The callers of the first two, as a function that was interrupted before
+/// its first instructions has left no frame; and `acct_arg_size()`'s, which counts the pages of arguments as the caller's own
+/// (fs/exec.c).
+const MORE: [(&str, Doing); 4] = [
+    ("kernel_clone", Doing::Fork),
+    ("__mmput", Doing::End),
+    ("mmput", Doing::End),
+    ("do_execveat_common", Doing::Exec),
+];
+/// Behind a `kernel_clone()` that has done all that, in the parent of a `vfork()`.
+const WAITING: &str = "wait_for_vfork_done";
+
+/// What somebody is in the middle of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// fork(): the child's entries are counted before it is in any list.
+    Fork,
+    /// An address space is taken down, which need not be of any task any more.
+    End,
+    /// exec(): pages of arguments are counted as the process's own before they are.
+    Exec,
+}
+
+/// What this kernel's tasks look like.
+#[derive(Debug)]
+pub struct Layout {
+    on_cpu: Member,
+    fp: Member,
+    pc: Member,
+    functions: Vec<(Range<u64>, Doing)>,
+    waiting: Option<Range<u64>>,
+}
+
+/// The registers of a CPU that is in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InKernel {
+    /// The address of its task's `struct task_struct` (SP_EL0); something else on the way into the kernel.
+    pub task: u64,
+    /// The frame pointer, X29.
+    pub fp: u64,
+    /// The link register, X30.
+    pub lr: u64,
+    /// The program counter.
+    pub pc: u64,
+}
+
+impl Layout {
+    /// As this kernel has it.
+    ///
+    /// # Errors
+    /// What it does not have.
+    pub fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
+        let task = |path| kernel.types.member("task_struct", path);
+        let range = |name| {
+            let range = kernel.symbols.range(name);
+            range.ok_or_else(|| StructureError::Missing(format!("function {name}")))
+        };
+        let functions = FUNCTIONS
+            .iter()
+            .map(|&(name, doing)| Ok((range(name)?, doing)));
+        let mut functions: Vec<_> = functions.collect::<Result<_, _>>()?;
+        functions.extend(
+            MORE.iter()
+                .filter_map(|&(name, doing)| Some((kernel.symbols.range(name)?, doing))),
+        );
+        Ok(Layout {
+            on_cpu: task("on_cpu")?,
+            fp: task("thread.cpu_context.fp")?,
+            pc: task("thread.cpu_context.pc")?,
+            functions,
+            waiting: kernel.symbols.range(WAITING),
+        })
+    }
+
+    /// Who is in the middle of what. `cpus`: each CPU's registers, if it is in the kernel.
+    ///
+    /// # Errors
+    /// Where a task cannot be read.
+    pub fn find<'p, M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        processes: &'p [Process],
+        cpus: &[Option<InKernel>],
+    ) -> Result<Vec<(&'p Process, Doing)>, StructureError> {
+        let at = |task: &u64| cpus.iter().flatten().find(|cpu| cpu.task == *task);
+        let all = || processes.iter().flat_map(|process| &process.tasks);
+        let elsewhere = cpus.len() - all().filter_map(at).count();
+        let running = |task: u64| Ok(view.number("a task", task, self.on_cpu)? != 0);
+        let mut in_user_mode = 0;
+        for task in all().filter(|task| at(task).is_none()) {
+            in_user_mode += usize::from(running(*task)?);
+        }
+        let mut found = Vec::new();
+        for process in processes {
+            for task in &process.tasks {
+                let doing = match at(task) {
+                    Some(cpu) => self.doing(view, cpu.fp, [cpu.pc, cpu.lr]),
+                    // On the other CPUs, none of which is in the kernel for it; unless one is being switched.
+                    None if running(*task)? && in_user_mode <= elsewhere => None,
+                    None => {
+                        let fp = view.number("a task", *task, self.fp)?;
+                        let pc = view.number("a task", *task, self.pc)?;
+                        self.doing(view, fp, [pc, pc])
+                    }
+                };
+                found.extend(doing.map(|doing| (process, doing)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// What a stack says whose newest frame record is at `fp`: pairs of the next one and a return address (AAPCS64 6.4.6).
+    fn doing<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        mut fp: u64,
+        newest: [u64; 2],
+    ) -> Option<Doing> {
+        let mut found = None;
+        let mut look = |address: u64| {
+            // Without a signature (FEAT_PAuth).
+            let address = address | view.upper.first.0;
+            let within = |range: &&(Range<u64>, Doing)| range.0.contains(&address);
+            found = found.or(self.functions.iter().find(within).map(|(_, doing)| *doing));
+            self.waiting
+                .as_ref()
+                .is_some_and(|it| it.contains(&address))
+        };
+        if newest.into_iter().any(&mut look) {
+            return None;
+        }
+        for _ in 0..MOST_FRAMES {
+            let Ok(record) = view.bytes("a kernel stack", fp, 16) else {
+                break;
+            };
+            let word =
+                |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| record[at + byte]));
+            if look(word(8)) {
+                return None;
+            }
+            fp = word(0);
+        }
+        found
+    }
+}
