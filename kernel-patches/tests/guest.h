@@ -11,6 +11,8 @@
 
 #define THP "/sys/kernel/mm/transparent_hugepage/"
 #define DIR THP "anon_order/"
+#define COUNTS "/sys/kernel/debug/anon_order_counts"
+#define BLOCKS "/sys/kernel/debug/contpte_events"
 #define TRACE "/sys/kernel/tracing/"
 #define FAIL "/sys/kernel/debug/fail_page_alloc/"
 

@@ -17,6 +17,7 @@ static void knob(void)
 {
 	check(!strcmp(get(DIR "record"), "0\n"), "nothing is recorded at boot");
 	*(volatile char *)area(0) = 1;
+	check(!*get(COUNTS), "nor counted");
 	check(try_write(DIR "record", "2") == EINVAL, "to record is yes or no");
 	put(DIR "record", "1");
 	check(!strcmp(get(DIR "record"), "1\n"), "recording is switched on");
@@ -30,6 +31,135 @@ static void knob(void)
 	check(try_write(THP "anon_order_policy", "adaptive") == EINVAL, "an unknown policy is refused");
 	check(!strcmp(get(THP "anon_order_policy"), "sysfs baseline simple [variable] retry\n"),
 	      "and leaves the one in force");
+}
+
+/* How often a decision was made, by the kernel's own table. */
+static long count_of(const char *decision)
+{
+	size_t n = strlen(decision);
+	char *at = get(COUNTS);
+
+	for (; *at; at += strcspn(at, "\n") + 1) {
+		if (!strncmp(at, decision, n) && at[n] == ' ')
+			return atol(at + n);
+	}
+	return 0;
+}
+
+/* More faults than a ring has records, and each of them counted once. */
+static void counted(void)
+{
+	char raised[64], failed_one[64], refused[64];
+	size_t block = page << hinted, pages = 1000, i;
+	long before, after;
+	char *p;
+
+	snprintf(raised, sizeof(raised), "variable anon %d chosen", hinted);
+	snprintf(failed_one, sizeof(failed_one), "retry anon %d alloc_failed", below(hinted));
+	snprintf(refused, sizeof(refused), "simple anon 0 vma_start");
+
+	policy("baseline");
+	/* What it takes to read them is faulted in now. */
+	count_of("baseline anon 0 chosen");
+	before = count_of("baseline anon 0 chosen");
+	p = area(0);
+	for (i = 0; i < pages; i++)
+		p[i * page] = 1;
+	after = count_of("baseline anon 0 chosen");
+	check(after - before == (long)pages, "%zu single pages are counted: %ld", pages, after - before);
+
+	policy("variable");
+	p = area(MADV_HUGEPAGE);
+	before = count_of(raised);
+	p[0] = p[block] = p[block + page] = 1;
+	check(count_of(raised) - before == 2, "so are two blocks, once each");
+
+	policy("retry");
+	p = area(MADV_HUGEPAGE);
+	before = count_of(failed_one);
+	fail_orders_from(hinted);
+	touch(p);
+	fail_none();
+	check(count_of(failed_one) - before == 1, "and what was allocated instead of one: %s", failed_one);
+
+	policy("simple");
+	p = area(MADV_HUGEPAGE) + block;
+	munmap(p - block, block + page);
+	before = count_of(refused);
+	touch(p + page);
+	check(count_of(refused) - before == 1, "and what did not fit: %s", refused);
+
+	put(DIR "record", "0");
+	before = count_of(refused);
+	p[2 * page] = 1;
+	check(before > 0 && count_of(refused) == before, "what is not recorded is not counted");
+	put(DIR "record", "1");
+	check(!count_of(refused), "and to record anew is to count anew");
+}
+
+/* How often something was done with a contiguous block. */
+static long blocks(const char *what)
+{
+	size_t n = strlen(what);
+	char *at = get(BLOCKS);
+
+	for (; *at; at += strcspn(at, "\n") + 1) {
+		if (!strncmp(at, what, n) && at[n] == ' ')
+			return atol(at + n);
+	}
+	return -1;
+}
+
+/* That @times of it came of what was done since there were @before. */
+static void came(const char *what, long before, long times)
+{
+	long now = blocks(what);
+
+	check(now - before == times, "%s: %ld times, wanted %ld", what, now - before, times);
+}
+
+/* What becomes of contiguous blocks; hinted folios fill one each. */
+static void contiguous(void)
+{
+	size_t block = page << hinted;
+	char *p = area(MADV_HUGEPAGE), *q = area(MADV_HUGEPAGE);
+	long set, fold, unfold, hole, attrs, part;
+
+	check(!strcmp(get(DIR "contpte"), "0\n"), "blocks are not counted at boot");
+	put(DIR "contpte", "1");
+	policy("baseline");
+	touch(q);
+	policy("variable");
+	set = blocks("set");
+	part = blocks("refused_part");
+	p[0] = p[block] = p[2 * block] = 1;
+	came("set", set, 3);
+	q[block - page] = 1;
+	came("refused_part", part, 1);
+
+	unfold = blocks("unfold");
+	madvise(p + page, page, MADV_DONTNEED);
+	came("unfold", unfold, 1);
+	/* Whatever of zap_pte_range() and its caller is inlined. */
+	check(strstr(get(BLOCKS), " zap_") || strstr(get(BLOCKS), " unmap_page_range+"),
+	      "and who wanted it is named");
+	hole = blocks("refused_hole");
+	mprotect(p, block, PROT_READ);
+	came("refused_hole", hole, 1);
+
+	attrs = blocks("refused_attrs");
+	mprotect(p + 2 * block - page, page, PROT_READ);
+	came("unfold", unfold, 2);
+	came("refused_attrs", attrs, 1);
+	fold = blocks("fold");
+	mprotect(p + 2 * block - page, page, PROT_READ | PROT_WRITE);
+	came("fold", fold, 1);
+
+	put(DIR "contpte", "0");
+	munmap(p + 2 * block, page);
+	came("unfold", unfold, 2);
+	put(DIR "contpte", "1");
+	check(!blocks("unfold") && !strstr(get(BLOCKS), "cpu"), "to count anew is to begin at 0");
 }
 
 static void fits(void)
@@ -381,6 +511,8 @@ int main(void)
 		reboot(RB_POWER_OFF);
 	}
 	knob();
+	counted();
+	contiguous();
 	fits();
 	allocation_fails();
 	userfault();

@@ -4,6 +4,7 @@
 Usage: ring.py VMLINUX GDB_SOCKET
 """
 
+import math
 import os
 import socket
 import struct
@@ -12,6 +13,9 @@ import sys
 
 MAGIC = int.from_bytes(b"fao_ring", "little")
 RECORD = struct.Struct("<6Q2IBbbB4s16sQIB3s")
+COUNTS_MAGIC = int.from_bytes(b"ao_count", "little")
+# Policies, paths, orders and none, reasons.
+COUNTS = (5, 8, 17, 18)
 POLICIES = ["sysfs", "baseline", "simple", "variable", "retry"]
 
 
@@ -74,18 +78,29 @@ def check_ring(ring, cpu):
     return written, seen
 
 
+def check_counts(counts, cpu, written):
+    """Asserts what README.md says of the counts of a CPU that has written so many records; how many are not 0."""
+    magic, *dimensions = struct.unpack_from("<Q4H", counts)
+    assert (magic, *dimensions) == (COUNTS_MAGIC, *COUNTS), f"CPU {cpu}: magic {magic:#x}, {dimensions}"
+    cells = struct.unpack_from(f"<{math.prod(COUNTS)}Q", counts, 16)
+    assert sum(cells) == written, f"CPU {cpu}: {sum(cells)} counted, {written} records"
+    return sum(map(bool, cells))
+
+
 def main():
     vmlinux, path = sys.argv[1:]
     at = symbols(vmlinux)
     stub = Stub(path)
-    total, seen = 0, set()
+    total, decisions, seen = 0, 0, set()
     for cpu in range(2):
         offset = int.from_bytes(stub.read(at["__per_cpu_offset"] + 8 * cpu, 8), "little")
         written, policies = check_ring(stub.read(at["anon_order_rings"] + offset, 24 + 96 * 256), cpu)
+        size = 16 + 8 * math.prod(COUNTS)
+        decisions += check_counts(stub.read(at["anon_order_counts"] + offset, size), cpu, written)
         total += written
         seen |= policies
-    assert total > 512, total
-    print(f"# rings: {total} records written, policies among the last: {' '.join(sorted(seen))}")
+    assert total > 512 and decisions > 2, (total, decisions)
+    print(f"# rings: {total} records written, {decisions} decisions counted, policies among the last: {' '.join(sorted(seen))}")
 
 
 main()

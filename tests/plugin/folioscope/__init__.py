@@ -3,6 +3,7 @@
 from .area import Area
 from .changes import Changes, Event, ProcessChanges, State
 from .client import CommandFailed, GuestLost, Session
+from .counts import Counts, Decision
 from .expect import Expectation
 from .guest import Guest
 from .layout import LAYOUTS, Layout
@@ -18,6 +19,8 @@ __all__ = [
     "Changes",
     "CommandFailed",
     "CommandNotFound",
+    "Counts",
+    "Decision",
     "Entry",
     "Event",
     "Expectation",

@@ -9,6 +9,7 @@ from typing import Any
 
 from .area import Area
 from .client import CommandFailed, Session
+from .counts import Counts
 from .layout import LAYOUTS
 from .listing import KernelMap, Task, Vma
 from .model import Hello, Page, Program, Space, bytes_of, number
@@ -116,6 +117,14 @@ class Guest:
     def kernel_map(self) -> KernelMap:
         """By what sizes the kernel's own half is mapped, part by part, and each area of vmalloc."""
         return KernelMap.read(self.call("kernel_map"))
+
+    def counts(self) -> Counts:
+        """How often each order was decided on, and what became of contiguous blocks, as the patched kernel counts it.
+
+        Orders are counted while ``anon_order/record`` is 1, which is so from the start; blocks while
+        ``anon_order/contpte`` is.
+        """
+        return Counts.read(self.call("counts"))
 
     @property
     def has_policies(self) -> bool:

@@ -15,7 +15,7 @@ use verdict::voice::Spoken;
 use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 
 use super::failure::Failure;
-use super::structures::{CountedAnswer, PageAnswer, SpaceAnswer};
+use super::structures::{CountedAnswer, CountsAnswer, PageAnswer, SpaceAnswer};
 use crate::guest::Guest;
 use crate::rows::{rows, Row};
 use crate::stage::{Area, Played};
@@ -121,6 +121,7 @@ pub enum Done {
     Tasks(Box<Tasks>),
     Maps(Box<Maps>),
     KernelMap(Box<KernelMap>),
+    Counts(CountsAnswer),
     Tour(TourAnswer),
     Pairs(Pairs),
     Words(WordsAnswer),

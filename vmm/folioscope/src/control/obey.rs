@@ -15,7 +15,7 @@ use super::looks::{changes, compare, folio};
 use super::request::{
     Call, Judge, JudgeKernel, LookAt, RawPoke, Save, SaveFull, Snapshot, Structures, Tour, Words,
 };
-use super::structures::{counted, kernel_map, maps, page, space, tasks};
+use super::structures::{counted, counts, kernel_map, maps, page, space, tasks};
 use super::translate::translate;
 use crate::boot;
 use crate::guest::{Guest, Poke};
@@ -38,6 +38,7 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::Tasks(_) => tasks(guest),
         Call::Maps(of) => maps(guest, &of),
         Call::KernelMap(_) => kernel_map(guest),
+        Call::Counts(_) => counts(guest).map(Done::Counts),
         Call::Hold(of) => guest.hold(of.process).map(|()| NOTHING),
         Call::Release(of) => guest.release(of.process).map(|()| NOTHING),
         Call::FailAllocations(p) => fail_allocations(guest, p.process, p.order).map(|()| NOTHING),

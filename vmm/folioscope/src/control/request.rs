@@ -56,6 +56,8 @@ pub enum Call {
     Maps(OfSpace),
     /// By what sizes the kernel's own half is mapped, and the areas of vmalloc, from its memory: a kernel map.
     KernelMap(Nothing),
+    /// How often each order was decided on, and what became of contiguous blocks, as the patched kernel counts it: counts.
+    Counts(Nothing),
     /// Lets a process wait in user mode, for as long as this client stays.
     Hold(OfProcess),
     /// Lets it go on.

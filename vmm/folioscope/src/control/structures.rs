@@ -1,8 +1,12 @@
-//! The methods `page`, `space`, `tasks`, `maps` and `kernel_map`: the kernel's own structures at one instant, and where they lie.
+//! The methods `page`, `space`, `tasks`, `maps`, `kernel_map` and `counts`: the kernel's own structures at one instant, and where they lie.
+
+use std::collections::BTreeMap;
 
 use join::inside::Inside;
+use linux::contpte::Event;
 use linux::counted::Counted;
 use linux::folio::{HugetlbUsage, Page, Rss};
+use linux::order::counts::Decision;
 use schemars::JsonSchema;
 use serde::Serialize;
 use structures::pages::Pages;
@@ -55,6 +59,46 @@ pub struct SpaceAnswer {
 pub struct CountedAnswer {
     /// What the kernel counts of all memory; where each counter is (`at`) is a physical address.
     pub counted: Counted,
+}
+
+/// The answer of `counts`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CountsAnswer {
+    /// The decisions about the orders of folios; null where the kernel does not count them.
+    pub orders: Option<OrdersCounted>,
+    /// What became of contiguous blocks of user memory; null likewise.
+    pub contpte: Option<ContpteCounted>,
+    /// What was not read, and why.
+    pub notes: Vec<String>,
+}
+
+/// The decisions about the orders of folios.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct OrdersCounted {
+    /// Whether they are counted now (`anon_order/record`).
+    pub on: bool,
+    /// Those that were made since they last began to be.
+    pub decisions: Vec<Decision>,
+}
+
+/// What became of contiguous blocks of user memory.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ContpteCounted {
+    /// Whether it is counted now (`anon_order/contpte`).
+    pub on: bool,
+    /// How often, by what was done, since it last began to be.
+    pub events: BTreeMap<Event, u64>,
+    /// Of the unfolds, who wanted them.
+    pub unfolds: Vec<Unfolds>,
+}
+
+/// Unfolds that one place of the kernel wanted.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Unfolds {
+    /// The function that changed an entry, with the distance from its start; null for all that the kernel had no room for.
+    pub caller: Option<String>,
+    /// How many.
+    pub count: u64,
 }
 
 type Layouts = (structures::pages::Layout, structures::spaces::Layout);
@@ -113,6 +157,47 @@ pub(super) fn counted(guest: &mut Guest) -> Result<CountedAnswer, Error> {
             *at = physical(view, *at)?.0;
         }
         Ok(CountedAnswer { counted })
+    })
+}
+
+/// What the patched kernel counts of its decisions.
+pub(super) fn counts(guest: &mut Guest) -> Result<CountsAnswer, Error> {
+    guest.with_structures(|inside, view| {
+        let (kernel, mut notes) = (&inside.kernel, Vec::new());
+        let mut note = |error: structures::StructureError| notes.push(error.to_string());
+        let orders = structures::counts::orders(kernel, view);
+        let contpte = structures::counts::contpte(kernel, view);
+        Ok(CountsAnswer {
+            orders: orders.map_err(&mut note).ok().map(|of| OrdersCounted {
+                on: of.on,
+                decisions: of.counted,
+            }),
+            contpte: contpte.map_err(&mut note).ok().map(|of| {
+                let named = |(caller, count): (u64, u64)| Unfolds {
+                    caller: Some(match kernel.symbols.name(caller) {
+                        Some((name, distance)) => format!("{name}+{distance:#x}"),
+                        None => format!("{caller:#x}"),
+                    }),
+                    count,
+                };
+                let others = (of.counted.others > 0).then_some(Unfolds {
+                    caller: None,
+                    count: of.counted.others,
+                });
+                ContpteCounted {
+                    on: of.on,
+                    events: of.counted.events.into_iter().collect(),
+                    unfolds: of
+                        .counted
+                        .unfolds
+                        .into_iter()
+                        .map(named)
+                        .chain(others)
+                        .collect(),
+                }
+            }),
+            notes,
+        })
     })
 }
 

@@ -16,7 +16,7 @@ const FIRST: usize = 64 + ORDERS;
 const RECORD: usize = FIRST + 16;
 /// Reasons and paths by number. The first records know the first eleven reasons.
 const FIRST_REASONS: usize = 11;
-const REASONS: [Reason; 18] = [
+pub(super) const REASONS: [Reason; 18] = [
     Reason::NotConsidered,
     Reason::Chosen,
     Reason::NotAllowed,
@@ -36,7 +36,7 @@ const REASONS: [Reason; 18] = [
     Reason::TopMadvise,
     Reason::Policy,
 ];
-const PATHS: [Path; 8] = [
+pub(super) const PATHS: [Path; 8] = [
     Path::Anonymous,
     Path::ZeroPage,
     Path::Copy,
@@ -45,6 +45,14 @@ const PATHS: [Path; 8] = [
     Path::FinishFault,
     Path::Ramfs,
     Path::SwapIn,
+];
+/// Policies by number.
+pub(super) const POLICIES: [Policy; 5] = [
+    Policy::Sysfs,
+    Policy::Baseline,
+    Policy::Simple,
+    Policy::Variable,
+    Policy::Retry,
 ];
 /// Behind every user address that any arm64 kernel has.
 const USER_END: u64 = 1 << 56;
@@ -97,15 +105,8 @@ impl Cursor<'_> {
     }
 
     fn record(&self) -> Result<OrderRecord, OrderError> {
-        let policies = [
-            Policy::Sysfs,
-            Policy::Baseline,
-            Policy::Simple,
-            Policy::Variable,
-            Policy::Retry,
-        ];
         let byte = |at: usize| u64::from(self.bytes[at]);
-        let Some(&policy) = policies.get(byte(56) as usize) else {
+        let Some(&policy) = POLICIES.get(byte(56) as usize) else {
             return self.unexpected("policy", byte(56), "0 to 4");
         };
         let flags = byte(59);

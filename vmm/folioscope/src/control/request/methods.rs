@@ -1,7 +1,7 @@
 //! The methods by name.
 
 /// The methods' names, for errors: what serde says of a wrong one names Rust's parts.
-pub(super) const METHODS: [&str; 29] = [
+pub(super) const METHODS: [&str; 30] = [
     "command",
     "look",
     "judge",
@@ -11,6 +11,7 @@ pub(super) const METHODS: [&str; 29] = [
     "tasks",
     "maps",
     "kernel_map",
+    "counts",
     "hold",
     "release",
     "fail_allocations",
