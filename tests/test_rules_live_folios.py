@@ -259,6 +259,23 @@ def test_l9_mapcount(guest: Guest, paged: Area, folded: Area, layout: Layout) ->
             assert broken(held, [(second.at + 16, wrong)]) == [("L9", folded.address)]
 
 
+def test_l9_mapcount_while_others_fork(guest: Guest, paged: Area, layout: Layout) -> None:
+    """What is under way elsewhere hides no count without an entry, and is taken for none."""
+    va = paged.address + 3 * layout.page
+    forks = "(while :; do (:); /bin/busybox true; done) </dev/null >/dev/null 2>&1 & echo $!"
+    forker = guest.run("/bin/busybox", "sh", "-c", forks).stdout.strip()
+    try:
+        with paged.process.hold() as held:
+            page = page_of(guest, held.judge(), va, layout)
+            counts = word(guest, page.at + MAPCOUNT)
+            for _ in range(8):
+                view = held.judge()
+                assert not view.errors and not view.not_judged, (view.errors, view.not_judged)
+                assert broken(held, [(page.at + MAPCOUNT, counts + 1)]) == [("L9", va)]
+    finally:
+        assert guest.run("/bin/busybox", "kill", "-9", forker).status == 0
+
+
 def test_l9_two_processes(guest: Guest, paged: Area, layout: Layout) -> None:
     """What a child maps too is counted twice, and both are right; one count less is not."""
     va = paged.address + 3 * layout.page

@@ -181,7 +181,8 @@ impl Foreign {
     }
 
     /// Stops the guest, at an instant that shows the process with this pid, or, if one can be had soon, any, while nobody
-    /// changes an address space, and has `write` read whatever it likes of it; gives why the kernel's own description (VMCOREINFO) is not known, if so, and for how long the guest was stopped.
+    /// changes an address space, and has `write` read whatever it likes of it; gives why the kernel's own description
+    /// (VMCOREINFO) is not known, if so, and for how long the guest was stopped.
     ///
     /// # Errors
     /// Where QEMU fails us, where the process is not seen, and as `write`.

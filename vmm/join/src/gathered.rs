@@ -257,7 +257,7 @@ pub(crate) fn structures<'g, M: PhysMemory + ?Sized + std::fmt::Debug>(
 const FORKS: &str = "a process may be forking, and its child be in no list yet";
 
 /// Counts the entries of all address spaces, where those are known. `forks`: whether a process may be in the middle of
-/// fork().
+/// fork(). Gives whether another instant may show more: something that was just being changed left counts not judged.
 pub(crate) fn count(
     snapshot: &Snapshot,
     forks: bool,
@@ -265,13 +265,13 @@ pub(crate) fn count(
     gathered: &Result<Gathered, NotKnown>,
     folios: &Result<Read<'_, Memory>, NotKnown>,
     verdicts: &mut [ProcessVerdict],
-) {
+) -> bool {
     let release = Release::parse(&snapshot.notes.kernel_release);
     let (Ok(gathered), Ok(folios)) = (gathered, folios) else {
-        return;
+        return false;
     };
     if !release.is_some_and(Release::has_this_layout) {
-        return;
+        return false;
     }
     let tables = gathered.tables();
     let mut unlisted = regimes.iter().map(|regime| regime.root.0);
@@ -293,6 +293,7 @@ pub(crate) fn count(
             space.pid, space.name
         )
     }));
+    let passes = incomplete.is_some();
     let incomplete = incomplete.or(forks.then(|| FORKS.to_owned()));
     let everyone = Everyone {
         tables: &tables,
@@ -317,6 +318,7 @@ pub(crate) fn count(
         }
         judge_counted(&counted, (&mapped, unlisted.as_deref()), folios, verdicts);
     }
+    passes && mapped.uncounted > 0
 }
 
 /// Whether a folio that waits to be split may be on no list: who splits folios takes them off theirs before, later kernels one

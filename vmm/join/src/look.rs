@@ -37,6 +37,8 @@ pub struct Look {
     pub sight: Sight,
     /// Whether another instant may show more of the kernel's structures: they were just being changed.
     later: bool,
+    /// See [`Judged::uncounted`].
+    uncounted: bool,
     /// Where only tables that were written to were to be read: how many those were.
     pub read_again: Option<ReadAgain>,
 }
@@ -74,7 +76,7 @@ impl Look {
             regimes.push(regime);
         }
         judge_sharing(&capture.snapshot.memory, &regimes, &mut verdicts);
-        count(
+        let uncounted = count(
             &capture.snapshot,
             false,
             &regimes,
@@ -95,6 +97,7 @@ impl Look {
             orders,
             sight: Sight::default(),
             later,
+            uncounted,
             read_again: None,
         })
     }
@@ -141,6 +144,10 @@ impl Judged for Look {
 
     fn later(&self) -> bool {
         self.later
+    }
+
+    fn uncounted(&self) -> bool {
+        self.uncounted
     }
 
     fn verdicts(&self) -> Vec<Verdict<'_>> {

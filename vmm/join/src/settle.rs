@@ -60,6 +60,11 @@ pub trait Judged {
     fn later(&self) -> bool {
         false
     }
+    /// Whether counts were found above their entries that only this instant leaves open (L9): what was just being changed may
+    /// have the rest. Nothing is said of them, also where they are wrong.
+    fn uncounted(&self) -> bool {
+        false
+    }
 }
 
 /// What several looks came to.
@@ -119,8 +124,9 @@ pub fn settle<J: Judged, E>(
             let cpus = (&before.snapshot.cpus[..], &before.work);
             ran_on(cpus, (&now.snapshot.cpus, &now.work))
         });
-        streaks.add(&now.verdicts(), ran);
+        streaks.add(&now.verdicts(), (ran, now.uncounted()));
         let under_way = (at(&now) > 0 && changes || now.later()) && number < PATIENT;
+        let under_way = under_way || now.uncounted();
         if !runs || number == LOOKS || (streaks.settled() && !under_way) {
             return Ok((now, streaks.end(number, runs)));
         }
@@ -139,14 +145,16 @@ struct Streaks {
 }
 
 impl Streaks {
-    /// Adds a look; `ran` says whether every CPU has run on since the one before.
-    fn add(&mut self, verdicts: &[Verdict<'_>], ran: bool) {
+    /// Adds a look; `ran` says whether every CPU has run on since the one before, `uncounted` whether it left counts open.
+    fn add(&mut self, verdicts: &[Verdict<'_>], (ran, uncounted): (bool, bool)) {
         let faults: BTreeSet<Fault> = verdicts.iter().flat_map(Verdict::faults).collect();
         self.here = verdicts.iter().map(Verdict::owner).collect();
-        // What is gone where it was has been an update.
+        // What is gone where it was has been an update; but a count that was not judged is not gone.
         let here = &self.here;
-        self.of
-            .retain(|fault, _| !here.contains(&fault.owner) || faults.contains(fault));
+        let open = |fault: &Fault| uncounted && fault.rule == RuleId::L9;
+        self.of.retain(|fault, _| {
+            !here.contains(&fault.owner) || faults.contains(fault) || open(fault)
+        });
         for fault in faults {
             let streak = self.of.entry(fault).or_insert(u32::from(!ran));
             *streak += u32::from(ran);

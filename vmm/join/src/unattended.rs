@@ -56,6 +56,7 @@ struct Look {
     verdicts: Vec<Verdict>,
     /// Whether another instant may show more of the kernel's structures.
     later: bool,
+    uncounted: bool,
 }
 
 /// One of the judged.
@@ -73,6 +74,10 @@ impl Judged for Look {
 
     fn later(&self) -> bool {
         self.later
+    }
+
+    fn uncounted(&self) -> bool {
+        self.uncounted
     }
 
     fn verdicts(&self) -> Vec<settle::Verdict<'_>> {
@@ -100,11 +105,12 @@ pub fn settle(guest: &mut dyn Stops, pid: Option<u32>) -> Result<Snapshot, Error
         };
         let processes = &mut capture.snapshot.notes.processes;
         processes.retain(|process| pid.is_none_or(|pid| process.pid == pid));
-        let (verdicts, later) = verdicts(&capture.snapshot);
+        let (verdicts, later, uncounted) = verdicts(&capture.snapshot);
         Ok::<_, Error>(Look {
             capture,
             verdicts,
             later,
+            uncounted,
         })
     })?;
     let mut snapshot = last.capture.snapshot;
@@ -199,9 +205,9 @@ pub fn is_unattended(snapshot: &Snapshot) -> bool {
     }
 }
 
-/// The kernel half and each process, as far as they can be judged, with all that looks wrong; and whether another instant
-/// may show more of the kernel's structures.
-fn verdicts(snapshot: &Snapshot) -> (Vec<Verdict>, bool) {
+/// The kernel half and each process, as far as they can be judged, with all that looks wrong; whether another instant
+/// may show more of the kernel's structures, and whether it alone leaves counts open.
+fn verdicts(snapshot: &Snapshot) -> (Vec<Verdict>, bool, bool) {
     let kernel = judge_kernel_half(snapshot).ok().filter(shows_something);
     let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
     let gathered = Gathered::of(snapshot);
@@ -211,12 +217,13 @@ fn verdicts(snapshot: &Snapshot) -> (Vec<Verdict>, bool) {
     let processes =
         processes.filter_map(|process| process_of(snapshot, process, &gathered, &folios).ok());
     let (mut processes, regimes): (Vec<_>, Vec<_>) = processes.unzip();
-    count(snapshot, true, &regimes, &gathered, &folios, &mut processes);
+    let uncounted = count(snapshot, true, &regimes, &gathered, &folios, &mut processes);
     let tables: Vec<u64> = regimes.iter().map(|regime| regime.root.0).collect();
     let later = later(&gathered, &tables);
     let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, root));
     let processes = processes.into_iter().map(Box::new).map(Verdict::Process);
-    (kernel.into_iter().chain(processes).collect(), later)
+    let all = kernel.into_iter().chain(processes).collect();
+    (all, later, uncounted)
 }
 
 /// While the kernel changes its own first table it has an empty one in TTBR1_EL1.
@@ -294,7 +301,7 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     // It is told once, of the step.
     let told = sight.reasons();
     let untold = |reason: &NotJudged| !told.contains(reason);
-    let (judged, _) = verdicts(snapshot);
+    let (judged, ..) = verdicts(snapshot);
     for verdict in judged {
         match verdict {
             Verdict::Kernel(mut verdict, root) => {

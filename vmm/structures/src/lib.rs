@@ -3,9 +3,9 @@
 //! [`Kernel`] knows where things are (the kernel's symbol table, [`linux::kallsyms`]) and what they look like (its
 //! BTF, [`types`]); both lie in guest memory. From it come all tasks ([`tasks`]) and the VMAs of each address space
 //! ([`vmas`]), in the words of `/proc/PID/smaps`, all address spaces with their counters ([`spaces`]), each page with its
-//! folio ([`pages`]), what the kernel counts of all memory ([`counted`]) and of
-//! its decisions ([`counts`]), the areas of vmalloc ([`vmap`]), who makes or ends an address space that no task has ([`unlisted`]), and what it says of itself for readers of its
-//! dumps ([`vmcoreinfo`]). No offset of any structure is written here: what a kernel does not have is
+//! folio ([`pages`]), what the kernel counts of all memory ([`counted`]) and of its decisions ([`counts`]), the areas of
+//! vmalloc ([`vmap`]), who is in the middle of what no lock tells of ([`unlisted`]), and what it says of itself for readers
+//! of its dumps ([`vmcoreinfo`]). No offset of any structure is written here: what a kernel does not have is
 //! [`StructureError::Missing`], named, and never guessed.
 
 pub mod counted;

@@ -55,11 +55,16 @@ struct Made {
     capture: Capture,
     process: ProcessVerdict,
     later: bool,
+    uncounted: bool,
 }
 
 impl Judged for Made {
     fn later(&self) -> bool {
         self.later
+    }
+
+    fn uncounted(&self) -> bool {
+        self.uncounted
     }
 
     fn capture(&self) -> &Capture {
@@ -91,6 +96,7 @@ fn made(pc: u64, process: ProcessVerdict) -> Made {
         },
         process,
         later: false,
+        uncounted: false,
     }
 }
 
@@ -247,4 +253,34 @@ fn what_was_being_changed_is_looked_at_again() {
     assert_eq!(looks(4), 4);
     // Not for ever: the verdict says what it lacks.
     assert_eq!(looks(u32::MAX), PATIENT);
+}
+
+#[test]
+fn counts_that_a_look_leaves_open_are_looked_at_again() {
+    let counted = |va| Finding {
+        rule: RuleId::L9,
+        ..finding(va, &BROKEN)
+    };
+    let looks = |open: fn(u32) -> bool, wrong: bool| {
+        let (last, settled) = settle(true, |number| {
+            let findings = (wrong && !open(number)).then(|| counted(0x1000));
+            Ok::<_, ()>(Made {
+                uncounted: open(number),
+                ..made(
+                    0x1000 * u64::from(number),
+                    process(findings.into_iter().collect(), 0),
+                )
+            })
+        })
+        .unwrap();
+        (last.process, settled)
+    };
+    // It is no proof that they are right, so the other looks count, and the last is none of these.
+    let every_other = looks(|number| number % 2 == 0, true);
+    assert_eq!(every_other.1.looks, 2 * AGREEING - 1);
+    assert_eq!(held(every_other), (vec![0x1000], 0, 0));
+    // Where nothing is wrong one that shows so is enough, whatever it took.
+    let late = looks(|number| number < PATIENT + 4, false);
+    assert_eq!((late.1.looks, held(late)), (PATIENT + 4, (vec![], 0, 0)));
+    assert_eq!(looks(|_| true, false).1.looks, LOOKS);
 }

@@ -38,6 +38,8 @@ pub struct AllMapped {
     pub swapped: Vec<Swapped>,
     /// Why some of their tables could not be walked, if so.
     pub unwalked: Option<String>,
+    /// Counts above their entries that were not judged, as there may be entries of others ([`Everyone::incomplete`]).
+    pub uncounted: u64,
 }
 
 /// Holds the counts of every page that one of the judged processes maps to the entries of all address spaces. The
@@ -145,6 +147,7 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
     }
     mapped.swapped = entries.swapped;
     mapped.unwalked = entries.problem;
+    mapped.uncounted = uncounted;
     mapped
 }
 

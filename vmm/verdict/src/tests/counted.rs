@@ -85,6 +85,7 @@ fn judged_with(
         shmem: 300,
         swapped: swapped.to_vec(),
         unwalked: None,
+        uncounted: 0,
     };
     judge_counted(counted, (&mapped, unlisted), kernel, &mut verdicts);
     let [verdict] = verdicts;
