@@ -11,8 +11,9 @@ APPEND ?=
 POLICY ?=
 BUILDROOT ?=
 PYTEST ?=
+DEBUG ?=
 
-export KERNEL VMLINUX MACHINE GRANULE BUILDROOT
+export KERNEL VMLINUX MACHINE GRANULE BUILDROOT DEBUG
 
 SETUP := vmm/setup
 # What is built for: a kernel image that the user names needs no build.
@@ -27,7 +28,7 @@ options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long test-arm64 lint bench fuzz boot build rootfs clean
+.PHONY: help run test test-long test-arm64 series lint bench fuzz boot build rootfs clean
 
 help: ## list the targets and variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +38,7 @@ help: ## list the targets and variables
 	@echo '  GRANULE=    4k 16k 64k [$(GRANULE)]     MACHINE=    auto tcg kvm kvm-in-tcg [$(MACHINE)]'
 	@echo '  CPU=        max cortex-a72 neoverse-n1 ...   MEM=  1G    SMP=  2'
 	@echo '  POLICY=     sysfs baseline simple variable retry   APPEND=  more kernel command line'
+	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"'
 
 # Each begins with a look at what the user said, before anything is installed.
@@ -66,7 +68,7 @@ test: ## set up and run every test: lint, Rust, pytest on real guests
 test-long: ## the tests that take too long for `make test`
 	@$(SETUP)/inputs.sh test
 	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh --carrier --mutants 4k 16k 64k
+	@$(SETUP)/build.sh --carrier --mutants --debug 4k 16k 64k
 	@$(SETUP)/pytest.sh -m long $(PYTEST)
 	@$(SETUP)/test_arm64.sh
 
@@ -75,6 +77,12 @@ test-arm64: ## rehearse an arm64 host with KVM: make run and pytest as its user,
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/build.sh --carrier 4k 16k 64k
 	@$(SETUP)/test_arm64.sh $(PYTEST)
+
+series: ## build the series patch by patch, and play the tour on each kernel; goes on where it stopped
+	@$(SETUP)/inputs.sh series
+	@$(SETUP)/packages.sh run
+	@$(SETUP)/build.sh
+	@kernel-patches/series.sh --granule $(GRANULE) --off out/folioscope
 
 lint: ## rustfmt, clippy, ruff, mypy, shellcheck, checkpatch
 	@$(SETUP)/packages.sh test

@@ -6,12 +6,13 @@ set -euo pipefail
 
 usage() {
 	cat <<'USAGE'
-usage: build.sh --granule 4k|16k|64k [--source DIR | --with DIR] [--out DIR]
+usage: build.sh --granule 4k|16k|64k [--source DIR | --with DIR] [--debug] [--out DIR]
        build.sh --check-source DIR
 
 Builds the pinned kernel with the patches of series, or with --source a kernel
 tree of yours as it stands (out of tree, nothing is patched or written there).
 With --with the patches of DIR/series go on top of the pinned kernel's.
+With --debug the kernel checks itself too: config/debug.config.
 The last line on stdout is the directory that holds Image, vmlinux, config and
 release. With --out they are copied to DIR too, and DIR is printed.
 With --check-source it only says whether DIR can be built from.
@@ -31,7 +32,7 @@ readonly script_version=1
 readonly default_objects=1400
 readonly need_mib=4096
 
-granule='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
+granule='' debug='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
 started=$SECONDS
 
 # say TEXT: one line of progress, which the next one overwrites on a terminal.
@@ -90,6 +91,10 @@ while [ $# -gt 0 ]; do
 		--out) out_dir=$2 ;;
 		esac
 		shift 2
+		;;
+	--debug)
+		debug=yes
+		shift
 		;;
 	--check-source)
 		[ $# -ge 2 ] || die 2 "$1 wants a value (--help shows how)"
@@ -209,6 +214,9 @@ elif [ -n "$with" ]; then
 	die 2 "--source $source_dir is built as it stands: --with is for the pinned kernel"
 fi
 
+fragments=("$here/config/base.config" "$here/config/$granule.config")
+[ -z "$debug" ] || fragments+=("$here/config/debug.config")
+
 source_hash() {
 	if [ -n "$source_dir" ]; then tree_hash; else tarball_hash; fi
 }
@@ -222,7 +230,7 @@ key=$(
 		"${cross}gcc" --version | head -1 | sed 's/+deb[0-9]*u[0-9]*)/)/'
 		"${cross}ld" --version | head -1
 		pahole --version
-		cat "$here/config/base.config" "$here/config/$granule.config"
+		cat "${fragments[@]}"
 		for p in ${patches[@]+"${patches[@]}"}; do cat "$(patch_file "$p")"; done
 	} | hash_of
 )
@@ -326,7 +334,7 @@ unset KCONFIG_CONFIG KCONFIG_ALLCONFIG KBUILD_OUTPUT MAKEFLAGS MFLAGS MAKELEVEL 
 # --- the configuration -------------------------------------------------------
 
 say configuring
-cat "$here/config/base.config" "$here/config/$granule.config" >"$work/fragments"
+cat "${fragments[@]}" >"$work/fragments"
 KCONFIG_ALLCONFIG=$work/fragments make "${make_args[@]}" allnoconfig >>"$log" 2>&1 || fail "could not configure"
 
 # unset_options FILE: which of the options that FILE wants the configuration lacks.

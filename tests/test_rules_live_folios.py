@@ -184,6 +184,46 @@ def test_l7_page_of_a_file(guest: Guest, process: Process, layout: Layout, flags
         assert broken(held, [(places[5], words[6] & ~(1 << 52))]) == [(rule, va) for rule in rules]
 
 
+def test_l7_page_of_another_file(guest: Guest, process: Process, layout: Layout) -> None:
+    """Two files of shmem: a page with the right number, and of the other one."""
+    areas = [process.blocks(1, hint="nohugepage", flags=["shared"]) for _ in range(2)]
+    for area in areas:
+        area.write()
+    with process.hold() as held:
+        view = held.judge()
+        (words, _), (_, places) = (words_of(view, area.address, layout) for area in areas)
+        va = areas[1].address + 5 * layout.page
+        assert broken(held, [(places[5], words[5])]) == [("L7", va)]
+
+
+def physical(process: Process, va: int) -> int:
+    """Where an address of the kernel's half is."""
+    for entry in process.kernel_half():
+        size = process.guest.layout.page << (3 - entry.level) * (process.guest.layout.page.bit_length() - 4)
+        if entry.output_address is not None and entry.va <= va < entry.va + size:
+            return entry.output_address + va - entry.va
+    raise AssertionError(f"0x{va:x} is not mapped")
+
+
+def test_l7_page_behind_the_end(guest: Guest, process: Process, layout: Layout) -> None:
+    """A file of shmem becomes smaller, and its pages stay; while somebody holds its lock that is what truncation does."""
+    pages = layout.cont_pages + 3
+    area = process.map(pages * layout.page, flags=["shared"], hint="nohugepage")
+    area.write()
+    with process.hold() as held:
+        view = held.judge()
+        mapping = page_of(guest, view, area.address, layout).mapping
+        inode = guest.words(physical(process, mapping), 1)[0]
+        words = guest.words(at := physical(process, inode), 48)
+        (size,) = [at + 8 * i for i, word in enumerate(words) if word == pages * layout.page]
+        for left in (pages - 1, 2, 1):
+            # The first one of each group is told of.
+            found = broken(held, [(size, left * layout.page - 1)])
+            assert found[0] == ("L7", area.address + left * layout.page), left
+            assert {rule for rule, _ in found} == {"L7"}
+        assert errors(held.judge([(size, (pages + 1) * layout.page)])) == []
+
+
 def test_l8_page_that_is_not_exclusive(guest: Guest, paged: Area, layout: Layout) -> None:
     """A page that may be written, and is not its process's own."""
     va = paged.address + 7 * layout.page

@@ -8,6 +8,8 @@ if [ $# -lt 1 ] || [ ! -f "$1/Image" ] || [ ! -f "$1/vmlinux" ]; then
 	exit 2
 fi
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source-path=SCRIPTDIR source=guest.sh
+. "$here/guest.sh"
 kernel=$1
 shift
 [ $# -gt 0 ] || set -- max
@@ -21,9 +23,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-mkdir -p "$work"/root/{dev,proc,sys}
-"${CROSS_COMPILE-aarch64-linux-gnu-}gcc" -static -O1 -Wall -Wextra -pthread "$here/init.c" -o "$work/root/init"
-(cd "$work/root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/initrd"
+initrd "$work"
 
 status=0
 for cpu in "$@"; do

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds what is missing and links it into out/: the command, the guest's initramfs, the kernels.
-# Usage: build.sh [--carrier] [--mutants] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
+# Usage: build.sh [--carrier] [--mutants] [--debug] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
 # --carrier: what --machine kvm-in-tcg needs besides: the arm64 build of the command, the carrier's initramfs and kernel.
 # --mutants: the pinned kernel with wrong edits, of which one is chosen at boot (tests/mutants).
+# --debug: the pinned kernel with its own checks, beside the others. DEBUG=1 in the environment: those of the granules have them.
 # Everything is kept by content in the cache, so that a second checkout or a `git clean` costs nothing.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -32,11 +33,12 @@ build_initramfs() {
     step initramfs 'the initramfs' "$ROOT/rootfs/pack.sh" --agent "$agent/folioscope-agent" --out "$1/initramfs.cpio"
 }
 
-carrier='' mutants=''
+carrier='' mutants='' debug=''
 while :; do
     case ${1:-} in
     --carrier) carrier=yes ;;
     --mutants) mutants=yes ;;
+    --debug) debug=yes ;;
     *) break ;;
     esac
     shift
@@ -73,9 +75,11 @@ kernel() {
 for granule in "$@"; do
     arguments=(--granule "$granule")
     [ -z "${KERNEL:-}" ] || arguments+=(--source "$KERNEL")
+    [ "${DEBUG:-}" != 1 ] || arguments+=(--debug)
     kernel "kernel-$granule" "${arguments[@]}"
 done
 
+[ -z "$debug" ] || kernel kernel-debug --granule 4k --debug
 [ -z "$mutants" ] || kernel kernel-mutants --granule 4k --with "$ROOT/tests/mutants"
 
 if [ -n "$carrier" ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Refuses what a user said that cannot be meant, before anything is installed or built: a sentence, and status 2.
-# Usage: inputs.sh run|build|boot|test|bench|rootfs   (reads GRANULE, MACHINE, KERNEL, VMLINUX, BUILDROOT)
+# Usage: inputs.sh run|build|boot|test|series|bench|rootfs   (reads GRANULE, MACHINE, KERNEL, VMLINUX, BUILDROOT, DEBUG)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -77,9 +77,16 @@ if [ -n "${KERNEL:-}" ]; then
             "no image; see what an image does by make run KERNEL=$KERNEL, or by tests of your own: pytest --guest-kernel $KERNEL"
         say "testing on kernels built from $KERNEL; tests of what its patches bring fail where it does not have them"
         ;;
+    series) say 'make series builds the pinned source: KERNEL= is not used' ;;
     rootfs) say 'make rootfs needs no kernel: KERNEL= is not used' ;;
     esac
 fi
+# Others use a variable of this name too, for other things.
+case ${DEBUG:-} in
+'' | 0) ;;
+1) [ ! -f "${KERNEL:-}" ] || die "DEBUG=1 is for kernels that are built, and $KERNEL is built already; give a source tree by KERNEL=, or none" ;;
+*) say "DEBUG=$DEBUG is not 1: kernels are built without their own checks" ;;
+esac
 if [ -n "${VMLINUX:-}" ]; then
     [ -f "$VMLINUX" ] || die "expected the kernel's vmlinux at $VMLINUX and found no file there; check VMLINUX="
     [ "$(bytes "$VMLINUX" 0 4)" = 7f454c46 ] || die "$VMLINUX is no ELF file, so no vmlinux: it lies beside .config where the kernel was built"

@@ -88,8 +88,10 @@ fn gather(pages: &mut Pages, step: usize, snapshot: &Snapshot, regimes: &[Regime
 /// Linear map and image, where they are known.
 fn regions(snapshot: &Snapshot, upper: &Regime) -> Vec<(String, u64, u64)> {
     let release = Release::parse(&snapshot.notes.kernel_release);
-    let image = Facts::of(snapshot).image.map(|(start, end)| start..end);
-    let layout = KernelLayout::new(upper, release, image, None);
+    let facts = Facts::of(snapshot);
+    let image = facts.image.map(|(start, end)| start..end);
+    let layout = KernelLayout::new(upper, release, image, None)
+        .map(|layout| layout.with_shadow(upper, facts.kasan_scale));
     let known = layout.map(|layout| layout.known()).unwrap_or_default();
     known
         .into_iter()

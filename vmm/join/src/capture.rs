@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use snapshot::{Cpu, Memory, RangeSet, Recording, Region, Snapshot};
-use stage1::{Half, PhysMemory, Regime, Visitor};
+use stage1::{Descend, Half, PhysMemory, Regime, Shown, Table, Visitor};
 use verdict::NotKnown;
 
 use crate::inside::Inside;
@@ -62,8 +62,18 @@ pub struct Extent {
     pub kernel: bool,
 }
 
-struct Nothing;
-impl Visitor<'_> for Nothing {}
+/// Goes into each table once: KASAN's shadow leads to few from everywhere.
+#[derive(Default)]
+struct Once(Shown);
+
+impl<'m> Visitor<'m> for Once {
+    fn table(&mut self, table: &Table<'m>) -> Descend {
+        match self.0.again(table) {
+            true => Descend::Skip,
+            false => Descend::Into,
+        }
+    }
+}
 
 /// Reads, through `memory`, everything that will be asked of the copy, and says which pages that was.
 ///
@@ -178,7 +188,13 @@ fn walk_lower<M: PhysMemory + ?Sized>(memory: &M, cpu: &Cpu) {
 
 /// Reads all tables.
 pub(crate) fn walk_all<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) {
-    stage1::walk(memory, regime, regime.first, regime.last, &mut Nothing);
+    stage1::walk(
+        memory,
+        regime,
+        regime.first,
+        regime.last,
+        &mut Once::default(),
+    );
 }
 
 /// Copies `pages` of `memory`; the copy knows the machine's RAM as well, so that what was not copied is

@@ -21,6 +21,9 @@ pub struct Facts {
     pub contpte: Option<bool>,
     /// `_text` to `_end`, as they run.
     pub image: Option<(u64, u64)>,
+    /// The scale of KASAN's shadow, where the kernel has one ([`Symbols::kasan_scale`]).
+    #[serde(default)]
+    pub kasan_scale: Option<u8>,
     /// The variable `rodata_full` (arch/arm64/mm/pageattr.c), as it runs.
     pub rodata_full: Option<u64>,
     /// Whether the kernel has nothing else that may keep the linear map in pages: the other terms of
@@ -56,6 +59,7 @@ impl Facts {
             per_cpu_offset: runs("__per_cpu_offset"),
             contpte: Some(symbols.has_contpte()),
             image: runs("_text").zip(runs("_end")),
+            kasan_scale: symbols.kasan_scale(),
             rodata_full: runs("rodata_full"),
             rodata_alone: symbols.has_variables()
                 && ["_debug_pagealloc_enabled", "__kfence_pool", "rsi_present"]

@@ -66,7 +66,8 @@ pub fn judge_kernel_half(snapshot: &Snapshot) -> Result<KernelVerdict, Error> {
     let release = Release::parse(&snapshot.notes.kernel_release);
     let image = facts.image.map(|(start, end)| start..end);
     let rodata_full = rodata_full(&snapshot.memory, &upper, facts);
-    let layout = KernelLayout::new(&upper, release, image, rodata_full);
+    let layout = KernelLayout::new(&upper, release, image, rodata_full)
+        .map(|layout| layout.with_shadow(&upper, facts.kasan_scale));
     // ID_AA64MMFR2_EL1.BBM of each CPU: the kernel uses it where all have it.
     let bbm = snapshot
         .cpus

@@ -33,9 +33,10 @@ pub fn kernel_map<M: PhysMemory + ?Sized>(
     let (view, mut notes) = (inside.view(memory), Vec::new());
     let info = inside.vmcoreinfo(memory);
     let release = info.as_ref().ok().and_then(|info| info.value("OSRELEASE"));
-    let image = Facts::new(Some(&inside.kernel.symbols), cpus).image;
+    let facts = Facts::new(Some(&inside.kernel.symbols), cpus);
+    let image = facts.image;
     let image = image.map(|(start, end)| start..end);
-    let known = known(inside, image.clone(), info.as_ref().ok(), release);
+    let known = known(inside, facts, info.as_ref().ok(), release);
     if let Err(why) = &info {
         notes.push(format!(
             "modules, vmalloc and vmemmap are among the others: {why}"
@@ -76,15 +77,17 @@ pub fn kernel_map<M: PhysMemory + ?Sized>(
 /// Where the parts are. The image lies within the range of vmalloc, so it comes first.
 fn known<'n>(
     inside: &Inside,
-    image: Option<Range<u64>>,
+    facts: Facts,
     info: Option<&VmCoreInfo>,
     release: Option<&str>,
 ) -> Vec<(&'n str, Range<u64>)> {
     let mut known = Vec::new();
-    known.extend(image.map(|image| ("kernel image", image)));
+    known.extend(facts.image.map(|(start, end)| ("kernel image", start..end)));
     let release = release.and_then(Release::parse);
     if let Some(layout) = KernelLayout::new(&inside.upper, release, None, None) {
+        let layout = layout.with_shadow(&inside.upper, facts.kasan_scale);
         known.push(("linear map", layout.linear));
+        known.extend(layout.shadow.map(|shadow| ("KASAN's shadow", shadow)));
     }
     // arch_crash_save_vmcoreinfo(), arch/arm64/kernel/vmcore_info.c.
     let ranges = [

@@ -196,6 +196,19 @@ pub struct Numbering {
     pub file: u64,
     /// The same for anonymous folios; another one from 7.3 on.
     pub anonymous: u64,
+    /// The file that it maps, where that is a regular one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<MappedFile>,
+}
+
+/// A regular file that a VMA maps (include/linux/fs.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappedFile {
+    /// The address of its `struct address_space`, which its folios have as their `mapping`.
+    pub mapping: u64,
+    /// How many pages its size fills, the last one perhaps in part; `None` while somebody held its lock (`i_rwsem`) to write
+    /// to it, and of a file system that others can change as well.
+    pub pages: Option<u64>,
 }
 
 /// A page that could not be read.

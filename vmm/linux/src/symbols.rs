@@ -252,6 +252,14 @@ impl Symbols {
             .find(|slide| slide % (64 << 10) == 0)
     }
 
+    /// How many bytes a byte of KASAN's shadow is for, as a power of two, where the kernel has a shadow
+    /// (`KASAN_SHADOW_SCALE_SHIFT`, arch/arm64/Makefile): with memory tagging it has none.
+    pub fn kasan_scale(&self) -> Option<u8> {
+        self.address("kasan_early_shadow_page")?;
+        let by_tags = self.address("__hwasan_tag_memory").is_some();
+        Some(if by_tags { 4 } else { 3 })
+    }
+
     /// Whether the kernel was built with `CONFIG_ARM64_CONTPTE`.
     pub fn has_contpte(&self) -> bool {
         self.address("contpte_set_ptes").is_some()

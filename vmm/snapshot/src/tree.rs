@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use stage1::{
-    tables_below, Descend, Level, Overlays, PhysMemory, PhysicalAddress, Regime, Table, Visitor,
-    DEFAULT_BUDGET,
+    tables_below, Descend, Level, Overlays, PhysMemory, PhysicalAddress, Regime, Shown, Table,
+    Visitor, DEFAULT_BUDGET,
 };
 
 use crate::{Range, RangeSet, ReadAgain};
@@ -215,10 +215,15 @@ fn walked_as(regime: &Regime) -> Regime {
 #[derive(Default)]
 struct Visited {
     tables: HashSet<Range>,
+    shown: Shown,
 }
 
 impl<'m> Visitor<'m> for Visited {
     fn table(&mut self, table: &Table<'m>) -> Descend {
+        // KASAN's shadow leads to few tables from everywhere.
+        if self.shown.again(table) {
+            return Descend::Skip;
+        }
         let bytes = table.words.len() as u64 * 8;
         self.tables.extend(Range::new(table.address, bytes));
         Descend::Into

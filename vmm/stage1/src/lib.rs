@@ -38,5 +38,5 @@ pub use regime::Regime;
 pub use registers::SystemRegisters;
 pub use rules::{check, check_plainly, check_within, ArchRule, CheckSummary, Checker, Violation};
 pub use walk::{
-    tables_below, walk, walk_within, Descend, Table, Visitor, WalkSummary, DEFAULT_BUDGET,
+    tables_below, walk, walk_within, Descend, Shown, Table, Visitor, WalkSummary, DEFAULT_BUDGET,
 };

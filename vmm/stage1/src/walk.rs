@@ -1,5 +1,6 @@
 //! The walk: every table of a VA range, in VA order, on a stack of at most five.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::geometry::TYPE;
@@ -47,6 +48,18 @@ pub enum Descend {
     Into,
     /// Leave this table.
     Skip,
+}
+
+/// The tables that were shown whole, each at its level: nothing below one that comes again is new but its addresses.
+#[derive(Clone, Debug, Default)]
+pub struct Shown(HashSet<(Level, PhysicalAddress)>);
+
+impl Shown {
+    /// Whether this one was shown before.
+    pub fn again(&mut self, table: &Table<'_>) -> bool {
+        let whole = table.range == (0..table.words.len());
+        whole && !self.0.insert((table.level, table.address))
+    }
 }
 
 /// Who looks on. Every method does nothing unless it is defined.

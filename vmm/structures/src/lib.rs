@@ -16,6 +16,7 @@ mod lock;
 pub mod maple;
 pub mod pages;
 mod per_cpu;
+mod sizes;
 pub mod spaces;
 pub mod tasks;
 pub mod types;

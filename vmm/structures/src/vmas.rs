@@ -7,6 +7,7 @@ use stage1::PhysMemory;
 use crate::kernel::View;
 use crate::lock::Lock;
 use crate::maple;
+use crate::sizes::Sizes;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
 
@@ -69,6 +70,7 @@ pub struct Layout {
     mapping_name: Member,
     special_ops: Option<u64>,
     files: Files,
+    sizes: Option<Sizes>,
     /// Bits of `vm_flags`, and what smaps calls them.
     flags: Vec<(u64, &'static str)>,
 }
@@ -123,6 +125,7 @@ impl Layout {
             mapping_name: kernel.types.member("vm_special_mapping", "name")?,
             special_ops: kernel.symbols.address("special_mapping_vmops"),
             files: Files::new(kernel)?,
+            sizes: Sizes::new(&kernel.types).ok(),
             flags: flags(kernel, view)?,
         })
     }
@@ -176,11 +179,16 @@ impl Layout {
                 None => file,
             };
             let (start, end) = (read(self.vm_start)?, read(self.vm_end)?);
+            let of = match (read(self.vm_file)?, &self.sizes) {
+                (0, _) | (_, None) => None,
+                (of, Some(sizes)) => sizes.of(view, of)?,
+            };
             Ok(Numbering {
                 start,
                 end,
                 file,
                 anonymous,
+                of,
             })
         };
         entries.into_iter().map(numbering).collect()

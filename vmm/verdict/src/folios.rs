@@ -221,7 +221,8 @@ impl FoliosSeen {
                 rules::folio(&mapped, vma, numbering, &mut told);
             }
             if silent {
-                next += mapped.alike(members.end, structures.folios);
+                let until = at + rules::alike(&mapped, numbering, members.end - at);
+                next += mapped.alike(until, structures.folios);
             }
             let entries = (next - at) as u64;
             orders.add(page.order, group.step() * entries);

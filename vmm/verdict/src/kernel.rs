@@ -9,7 +9,7 @@ use linux::release::Release;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stage1::{
-    lookup, walk, Checker, Descend, Granule, Lookup, PhysMemory, Regime, Table, Violation,
+    lookup, walk, Checker, Descend, Granule, Lookup, PhysMemory, Regime, Shown, Table, Violation,
     VirtualAddress, Visitor, WalkProblem,
 };
 
@@ -25,6 +25,9 @@ use crate::{Finding, Hex, NotJudged, RuleId};
 pub struct KernelLayout {
     /// The linear map of all RAM.
     pub linear: Range<u64>,
+    /// The shadow of all of the half that KASAN writes to, where the kernel has it: behind the linear map. Its tables are shared
+    /// where nothing is shadowed, and no rule of Linux's asks for more than that they are tables.
+    pub shadow: Option<Range<u64>>,
     /// The kernel image, `_text` to `_end` at their runtime addresses; `None` without a vmlinux
     /// that matches. What lies outside linear map and image is judged only if this is known,
     /// because the image lies in the middle of it.
@@ -80,6 +83,7 @@ impl KernelLayout {
         };
         Some(KernelLayout {
             linear: regime.first.0..end,
+            shadow: None,
             image,
             linear_bit,
             vmalloc_plain: release < Release::new(6, 16, 0),
@@ -101,9 +105,29 @@ impl KernelLayout {
         self
     }
 
+    /// The same for a kernel with KASAN, which has a byte for 2 to the power of `scale` bytes of the half (3, by tags 4): the
+    /// linear map ends where the shadow begins (`PAGE_END` and `KASAN_SHADOW_START`, asm/memory.h).
+    #[must_use]
+    pub fn with_shadow(mut self, regime: &Regime, scale: Option<u8>) -> Self {
+        if let Some(scale) = scale {
+            let end = self.linear.end;
+            let start = end.wrapping_sub(1 << (regime.va_bits - u32::from(scale)));
+            self.linear.end = start;
+            self.shadow = Some(start..end);
+        }
+        self
+    }
+
     pub(crate) fn region(&self, va: u64) -> Region {
         if self.linear.contains(&va) {
             return Region::Linear;
+        }
+        if self
+            .shadow
+            .as_ref()
+            .is_some_and(|shadow| shadow.contains(&va))
+        {
+            return Region::Shadow;
         }
         match &self.image {
             Some(image) if image.contains(&va) => Region::Image,
@@ -122,6 +146,8 @@ const SPLITS_BY_BBML2: Release = Release::new(6, 18, 0);
 pub enum Region {
     /// The linear map.
     Linear,
+    /// KASAN's shadow.
+    Shadow,
     /// The kernel image.
     Image,
     /// vmalloc, modules, vmemmap, fixmap.
@@ -144,7 +170,7 @@ pub struct KernelVerdict {
     /// What was left out on purpose, and why.
     pub notes: Vec<String>,
     /// Bytes that are mapped, by region and by Linux's name of the size (PTE, CONTPTE, PMD,
-    /// CONTPMD, PUD, CONTPUD, P4D).
+    /// CONTPMD, PUD, CONTPUD, P4D). What tables of KASAN's shadow map that several entries lead to counts once.
     pub mapped: BTreeMap<Region, BTreeMap<String, u64>>,
     /// Findings that are not listed, by cause.
     #[serde(skip)]
@@ -178,6 +204,7 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
         image: layout.and_then(|layout| physical_image(memory, regime, layout)),
         checker: Checker::new(regime, |violation| violations.borrow_mut().push(violation)),
         violations: &violations,
+        shown: Shown::default(),
         findings: Findings::new(),
         verdict: KernelVerdict::default(),
     };
@@ -235,12 +262,18 @@ struct Judge<'a, F> {
     image: Option<Range<u64>>,
     checker: Checker<'a, F>,
     violations: &'a RefCell<Vec<Violation>>,
+    /// Tables of KASAN's shadow.
+    shown: Shown,
     findings: Findings,
     verdict: KernelVerdict,
 }
 
 impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
     fn table(&mut self, table: &Table<'m>) -> Descend {
+        let region = self.layout.map(|layout| layout.region(table.va.0));
+        if region == Some(Region::Shadow) && self.shown.again(table) {
+            return Descend::Skip;
+        }
         self.checker.table(table);
         let size = self.regime.entry_size(table.level);
         for violation in self.violations.borrow_mut().drain(..) {
@@ -310,6 +343,7 @@ impl std::fmt::Display for Region {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Region::Linear => "linear map",
+            Region::Shadow => "KASAN's shadow",
             Region::Image => "kernel image",
             Region::Rest => "vmalloc and others",
             Region::Unknown => "kernel",
@@ -324,6 +358,8 @@ impl KernelLayout {
         let linear = (Region::Linear, Hex(self.linear.start), Hex(self.linear.end));
         let image = self.image.as_ref();
         let image = image.map(|image| (Region::Image, Hex(image.start), Hex(image.end)));
-        std::iter::once(linear).chain(image).collect()
+        let shadow = self.shadow.as_ref();
+        let shadow = shadow.map(|it| (Region::Shadow, Hex(it.start), Hex(it.end)));
+        std::iter::once(linear).chain(shadow).chain(image).collect()
     }
 }

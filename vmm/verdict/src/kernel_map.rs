@@ -8,7 +8,8 @@ use linux::pte::Pte;
 use schemars::{schema_for, JsonSchema};
 use serde::Serialize;
 use stage1::{
-    walk, Descriptor, Kind, PhysMemory, Regime, Table, VirtualAddress, Visitor, WalkSummary,
+    walk, Descend, Descriptor, Kind, PhysMemory, Regime, Shown, Table, VirtualAddress, Visitor,
+    WalkSummary,
 };
 
 use crate::kernel::size_name;
@@ -37,7 +38,7 @@ pub struct KernelMap {
 /// A part of the kernel's half.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Part {
-    /// What it is: `linear map`, `kernel image`, `modules`, `vmalloc`, `vmemmap`, `others`.
+    /// What it is: `linear map`, `KASAN's shadow`, `kernel image`, `modules`, `vmalloc`, `vmemmap`, `others`.
     pub name: String,
     /// Its addresses, the end exclusive; null for what is left.
     pub range: Option<(Hex, Hex)>,
@@ -127,6 +128,7 @@ struct Found<'r, P> {
     /// Whose an address is.
     place: P,
     sizes: Vec<Bytes>,
+    shown: Shown,
 }
 
 impl<'r, P: Fn(u64) -> Option<usize>> Found<'r, P> {
@@ -136,11 +138,20 @@ impl<'r, P: Fn(u64) -> Option<usize>> Found<'r, P> {
             regime,
             place,
             sizes,
+            shown: Shown::default(),
         }
     }
 }
 
 impl<'m, P: Fn(u64) -> Option<usize>> Visitor<'m> for Found<'_, P> {
+    /// What a table maps counts once: KASAN's shadow leads to few from everywhere.
+    fn table(&mut self, table: &Table<'m>) -> Descend {
+        match self.shown.again(table) {
+            true => Descend::Skip,
+            false => Descend::Into,
+        }
+    }
+
     fn entries(&mut self, table: &Table<'m>, range: Range<usize>) {
         let step = self.regime.entry_size(table.level);
         for index in range {

@@ -223,6 +223,11 @@ pub(crate) fn user_group(group: &Group<'_>, hugetlb: Option<bool>, report: &mut 
     }
 }
 
+/// How many entries from this one on, at most `most`, are alike to rules that ask where in its VMA an entry is.
+pub(crate) fn alike(mapped: &Mapped<'_>, numbering: Option<&Numbering>, most: usize) -> usize {
+    l7::alike(mapped, numbering, most)
+}
+
 /// Linux's rules on one entry and the folio behind it. An entry that maps what is free is of no other rule.
 pub(crate) fn folio(
     mapped: &Mapped<'_>,

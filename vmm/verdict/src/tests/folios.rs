@@ -13,6 +13,7 @@ use super::guest::*;
 use crate::{judge_counts, Everyone, Folios, ProcessVerdict, RuleId, Severity};
 
 mod entries;
+mod files;
 
 /// A kernel that knows the folios that a test gives it.
 #[derive(Debug, Default)]
@@ -108,6 +109,7 @@ pub fn good(mut guest: Guest) -> Guest {
         end,
         file,
         anonymous: number,
+        of: None,
     }];
     let anonymous = 2 * members as i64;
     kernel.rss = Some(Rss {

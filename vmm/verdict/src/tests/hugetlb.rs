@@ -33,6 +33,7 @@ fn hugetlb(flags: &str) -> Guest {
         end,
         file: 0,
         anonymous: 0,
+        of: None,
     }];
     kernel.rss = Some(Rss::default());
     kernel.tables_bytes = Some(3 * 4096);

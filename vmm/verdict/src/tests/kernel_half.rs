@@ -180,6 +180,47 @@ fn k1_each_run_of_the_linear_map() {
     assert_eq!(of(&vmalloc), []);
 }
 
+/// With KASAN the end of what is the linear map elsewhere is its shadow, whose pages lie as they come, and whose tables are
+/// few where nothing is shadowed.
+#[test]
+fn kasan_s_shadow_is_no_linear_map() {
+    const SHADOW: u64 = 0xffff_6000_0000_0000;
+    let mut tables = kernel();
+    tables.map_page(IMAGE, PA, rw(), false);
+    let mut shared = 0;
+    for page in 0..16 {
+        let (va, pa) = (SHADOW + page * 4096, PA + 0x1000_0000 + page * 4096);
+        tables.map_page(va, pa, rw(), false);
+    }
+    tables.change(SHADOW, 1, |word| {
+        shared = word;
+        word
+    });
+    for gib in 1..512 {
+        tables.map_page(SHADOW + (gib << 30), PA, rw(), false);
+        tables.change(SHADOW + (gib << 30), 1, |_| shared);
+    }
+    let regime = Regime::new(&tables.registers(), Half::Upper).unwrap();
+    let image = Some(IMAGE..IMAGE + 0x200_0000);
+    let layout = KernelLayout::new(&regime, Release::parse("6.12"), image, Some(false)).unwrap();
+    let judged = |layout: &KernelLayout| judge_kernel(tables.memory(), &regime, Some(layout));
+    assert!(judged(&layout)
+        .findings
+        .iter()
+        .all(|it| it.rule == RuleId::K1));
+    assert_eq!(judged(&layout).errors(), 512);
+    for (scale, first) in [(3, SHADOW), (4, 0xffff_7000_0000_0000)] {
+        let layout = layout.clone().with_shadow(&regime, Some(scale));
+        assert_eq!(layout.linear, LINEAR..first);
+        assert_eq!(layout.shadow, Some(first..0xffff_8000_0000_0000));
+    }
+    let verdict = judged(&layout.clone().with_shadow(&regime, Some(3)));
+    assert_eq!(verdict.findings, []);
+    assert_eq!(verdict.mapped[&Region::Shadow]["PTE"], 16 * 4096);
+    assert!(!verdict.mapped.contains_key(&Region::Linear));
+    assert_eq!(layout.clone().with_shadow(&regime, None), layout);
+}
+
 #[test]
 fn contiguous_where_linux_makes_it_so_is_legal() {
     let mut tables = kernel();

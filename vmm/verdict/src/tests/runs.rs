@@ -244,6 +244,7 @@ fn scene(random: &mut Random, guest: &mut Guest) {
             end: to,
             file,
             anonymous,
+            of: None,
         });
         at = start;
         while at < end {
