@@ -206,7 +206,7 @@ def physical(process: Process, va: int) -> int:
 
 
 def test_l7_page_behind_the_end(guest: Guest, process: Process, layout: Layout) -> None:
-    """A file of shmem becomes smaller, and its pages stay; while somebody holds its lock that is what truncation does."""
+    """A file of shmem becomes smaller, and its pages stay."""
     pages = layout.cont_pages + 3
     area = process.map(pages * layout.page, flags=["shared"], hint="nohugepage")
     area.write()
