@@ -182,10 +182,26 @@ pub struct CpuPages {
     pub at: u64,
     /// Pages on its lists.
     pub listed: i64,
+    /// The same order by order (`order_count`); empty on kernels that do not count so.
+    #[serde(default)]
+    pub orders: Vec<CpuOrder>,
     /// The blocks on them: page frame number and order.
     pub blocks: Vec<(u64, u8)>,
     /// The first that must not be there, or where the lists cannot be followed.
     pub problem: Option<String>,
+}
+
+/// The free pages of one order that one CPU keeps for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuOrder {
+    /// The order.
+    pub order: u8,
+    /// `order_count`, in pages.
+    pub counted: i64,
+    /// Where that is.
+    pub at: u64,
+    /// Pages on the lists of this order.
+    pub listed: i64,
 }
 
 impl Counted {
@@ -203,7 +219,10 @@ impl Counted {
             let areas = zone.areas.iter_mut().flatten();
             places.extend(areas.map(|area| &mut area.at));
             let cpus = zone.cpus.iter_mut().flatten();
-            places.extend(cpus.map(|cpu| &mut cpu.at));
+            for cpu in cpus {
+                places.push(&mut cpu.at);
+                places.extend(cpu.orders.iter_mut().map(|order| &mut order.at));
+            }
         }
         places
     }

@@ -1,5 +1,6 @@
 //! What a kernel counts of all its memory, and the lists that this must agree with: read at one instant.
 
+mod cpu_orders;
 mod memory;
 mod queues;
 mod sizes;

@@ -3,6 +3,7 @@
 use linux::counted::{Area, CpuPages, Known, NotRead, Zone};
 use stage1::PhysMemory;
 
+use super::cpu_orders::CpuOrders;
 use super::memory::Counters;
 use super::{nodes, not_read, Lock};
 use crate::kernel::View;
@@ -28,8 +29,7 @@ pub(super) struct Layout {
     cpu_lock: Member,
     cpu_count: Member,
     cpu_lists: Member,
-    types: u64,
-    huge: u8,
+    cpu_orders: CpuOrders,
     cpus: PerCpu,
     /// The list of isolated blocks, where there is one.
     isolated: Option<u64>,
@@ -37,9 +37,6 @@ pub(super) struct Layout {
     counters: Option<(Counters, u64)>,
 }
 
-/// The order of folios that a table of level 2 maps is the last that CPUs keep; before it come orders 0 to this
-/// (`PAGE_ALLOC_COSTLY_ORDER`).
-const COSTLY: u64 = 3;
 /// Bytes of a `struct list_head`.
 const LIST: u64 = 16;
 const WHAT: &str = "a zone";
@@ -69,7 +66,7 @@ impl Layout {
             (0..of_node.elements)
                 .map(move |at| (node, data.wrapping_add(of_node.offset + at * size)))
         });
-        let layout = Layout {
+        Ok(Layout {
             lock: Lock::new(kernel)?,
             zones: zones.collect(),
             lock_of: zone("lock")?,
@@ -84,24 +81,11 @@ impl Layout {
             cpu_lock: pages("lock")?,
             cpu_count: pages("count")?,
             cpu_lists: pages("lists")?,
-            types: types.enumerator("migratetype", "MIGRATE_PCPTYPES")?,
-            huge: view.upper.granule.bytes().ilog2() as u8 - 3,
+            cpu_orders: CpuOrders::new(types, view.upper)?,
             cpus: PerCpu::new(kernel, view)?,
             isolated: types.enumerator("migratetype", "MIGRATE_ISOLATE").ok(),
             counters: counters(kernel),
-        };
-        // `order_to_pindex()`: with transparent huge pages one or two lists more.
-        let more = layout
-            .cpu_lists
-            .elements
-            .checked_sub((COSTLY + 1) * layout.types);
-        if layout.types == 0 || more.is_none_or(|more| more > 2) {
-            return Err(StructureError::Missing(format!(
-                "per_cpu_pages with lists of orders 0 to {COSTLY} and of huge pages (it has {})",
-                layout.cpu_lists.elements
-            )));
-        }
-        Ok(layout)
+        })
     }
 
     pub(super) fn read<M: PhysMemory + ?Sized>(
@@ -196,6 +180,7 @@ impl Layout {
             counted: 0,
             at: at.wrapping_add(self.cpu_count.offset),
             listed: 0,
+            orders: self.cpu_orders.counted(view, at)?,
             blocks: Vec::new(),
             problem: None,
         };
@@ -203,10 +188,7 @@ impl Layout {
         let count = view.number(what, at, self.cpu_count);
         pages.counted = i64::from(count.map_err(|error| not_read(&error))? as u32 as i32);
         for list in 0..self.cpu_lists.elements {
-            let order = match list / self.types {
-                order if order <= COSTLY => order as u8,
-                _ => self.huge,
-            };
+            let order = self.cpu_orders.of(list);
             let head = at.wrapping_add(self.cpu_lists.offset + LIST * list);
             let first = view.number(what, head, word(8));
             let first = first.map_err(|error| not_read(&error))?;
@@ -214,7 +196,11 @@ impl Layout {
             if let Err(why) = free.kept((head, first), order, &mut blocks) {
                 pages.problem.get_or_insert(why);
             }
-            pages.listed += (blocks.len() as i64) << order;
+            let listed = (blocks.len() as i64) << order;
+            pages.listed += listed;
+            if let Some(of) = pages.orders.iter_mut().find(|of| of.order == order) {
+                of.listed += listed;
+            }
             pages.blocks.extend(blocks);
         }
         Ok(pages)

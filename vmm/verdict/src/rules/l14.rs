@@ -9,8 +9,9 @@ pub(super) const RULE: Rule = Rule {
     title: "lists of free pages are as long as counted, and hold free pages only",
     asserts: "In each zone: nr_free of each order is the length of its lists, and every block on them is of that zone, naturally \
               aligned, and the buddy allocator's, of that order. What each CPU keeps for itself (per_cpu_pages): count is the sum of \
-              its lists in pages, and no block on them is the buddy allocator's or has references. Each list comes back to its \
-              head, forwards and backwards. Not judged where a zone's or a CPU's lock is held.",
+              its lists in pages, order_count (where the kernel has it) that of each order's, and no block on them is the buddy \
+              allocator's or has references. Each list comes back to its head, forwards and backwards. Not judged where a zone's \
+              or a CPU's lock is held.",
     tier: Tier::Linux,
     sources: &[
         "mm/page_alloc.c, __add_to_free_list(), __del_page_from_free_list(), free_unref_page_commit(), order_to_pindex()",
@@ -19,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
     releases: Releases::WIDELY,
     known: &[],
     synthetic: &["l14_free_lists"],
-    live: &["test_l14_free_lists", "test_l14_lists_of_cpus"],
+    live: &["test_l14_free_lists", "test_l14_lists_of_cpus", "test_l14_orders_of_cpus"],
 };
 
 /// The sentence of each list that is wrong, and why others were not judged.
@@ -32,7 +33,7 @@ pub(super) fn check(zones: &[Zone], wrong: &mut Vec<String>, not_judged: &mut Ve
         }
         for cpu in &zone.cpus {
             match cpu {
-                Ok(pages) => wrong.extend(kept(pages, &whose)),
+                Ok(pages) => kept(pages, &whose, wrong),
                 Err(why) => not_judged.push(format!("of {whose}, {}", why.why)),
             }
         }
@@ -54,7 +55,7 @@ fn area(area: &Area, whose: &str) -> Option<String> {
         .then(|| format!("{list} has {listed} blocks, and {counted} are counted (nr_free)"))
 }
 
-fn kept(pages: &CpuPages, whose: &str) -> Option<String> {
+fn kept(pages: &CpuPages, whose: &str, wrong: &mut Vec<String>) {
     let CpuPages {
         cpu,
         counted,
@@ -63,7 +64,23 @@ fn kept(pages: &CpuPages, whose: &str) -> Option<String> {
     } = pages;
     let list = format!("the list of free pages of CPU {cpu} in {whose}");
     if let Some(why) = &pages.problem {
-        return Some(format!("{list} is wrong: {why}"));
+        wrong.push(format!("{list} is wrong: {why}"));
+        return;
     }
-    (counted != listed).then(|| format!("{list} has {listed} pages, and {counted} are counted"))
+    if counted != listed {
+        wrong.push(format!(
+            "{list} has {listed} pages, and {counted} are counted"
+        ));
+    }
+    let orders = pages
+        .orders
+        .iter()
+        .filter(|of| of.counted != of.listed)
+        .map(|of| {
+            format!(
+                "{list} has {} pages of order {}, and {} are counted (order_count)",
+                of.listed, of.order, of.counted
+            )
+        });
+    wrong.extend(orders);
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use linux::counted::{Area, Counted, CpuPages, Memory, NotRead, Queue, Queues, Size, Swap, Zone};
+use linux::counted::{
+    Area, Counted, CpuOrder, CpuPages, Memory, NotRead, Queue, Queues, Size, Swap, Zone,
+};
 use linux::folio::{Kind, Split};
 
 use super::folios::{errors, good, Kernel};
@@ -11,7 +13,17 @@ use crate::{judge_counted, AllMapped, ProcessVerdict, RuleId};
 
 mod swap;
 
-/// Orders 1 to 9, a queue without folios, a zone with a block of order 3 and a page that a CPU keeps.
+/// Pages of an order that a CPU keeps, as counted.
+fn cpu_order(order: u8, pages: i64) -> CpuOrder {
+    CpuOrder {
+        order,
+        counted: pages,
+        at: 0,
+        listed: pages,
+    }
+}
+
+/// Orders 1 to 9, a queue without folios, a zone with a block of order 3, a page and a block of 16 that a CPU keeps.
 fn counted() -> Counted {
     let sizes = (1..10).map(|order| Size {
         order,
@@ -47,10 +59,11 @@ fn counted() -> Counted {
             free_at: 0,
             cpus: vec![Ok(CpuPages {
                 cpu: 0,
-                counted: 1,
+                counted: 17,
                 at: 0,
-                listed: 1,
-                blocks: vec![(0x1234, 0)],
+                listed: 17,
+                orders: vec![cpu_order(0, 1), cpu_order(4, 16)],
+                blocks: vec![(0x1234, 0), (0x1240, 4)],
                 problem: None,
             })],
         }]),
@@ -223,6 +236,9 @@ fn l14_free_lists() {
         &|zone| zone.areas.as_mut().unwrap()[0].problem = problem(),
         &|zone| zone.cpus[0].as_mut().unwrap().counted = 0,
         &|zone| zone.cpus[0].as_mut().unwrap().listed = 2,
+        // A page of order 4 that order 3 was charged with: the sum is right.
+        &|zone| zone.cpus[0].as_mut().unwrap().orders[1].counted = 0,
+        &|zone| zone.cpus[0].as_mut().unwrap().orders[0].listed = 17,
         &|zone| zone.cpus[0].as_mut().unwrap().problem = problem(),
     ] {
         assert_eq!(errors(&wrong(change)), [RuleId::L14]);
