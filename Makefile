@@ -37,7 +37,7 @@ help: ## list the targets and variables
 	@echo '              an Image or a distribution vmlinuz         VMLINUX=    its vmlinux'
 	@echo '  GRANULE=    4k 16k 64k [$(GRANULE)]     MACHINE=    auto tcg kvm kvm-in-tcg [$(MACHINE)]'
 	@echo '  CPU=        max cortex-a72 neoverse-n1 ...   MEM=  1G    SMP=  2'
-	@echo '  POLICY=     sysfs baseline simple variable retry   APPEND=  more kernel command line'
+	@echo '  POLICY=     sysfs baseline simple variable retry adaptive   APPEND=  more kernel command line'
 	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"'
 

@@ -270,7 +270,11 @@ def test_option_makes_no_sense(tmp_path: Path, option: str, value: Any, words: l
 
 def test_policy_that_is_not_there(run: Callable[..., Ended]) -> None:
     """It is the kernel that knows its policies."""
-    told(run("--policy", "generous", seconds=BOOT_SECONDS), 'no order policy "generous"', "simple, variable and retry")
+    told(
+        run("--policy", "generous", seconds=BOOT_SECONDS),
+        'no order policy "generous"',
+        "it has sysfs, baseline, simple, variable",
+    )
 
 
 # Guests that misbehave. The kernel starts a shell with a script of ours; a double quote cannot be in it.

@@ -59,7 +59,7 @@ class Case:
     @property
     def lower(self) -> bool:
         """Whether the policy takes a smaller folio where a block does not fit."""
-        return self.policy in ("variable", "retry")
+        return self.policy in ("variable", "retry", "adaptive")
 
     def first(self, of: int, state: str = "Wy") -> Runs:
         """A block of which one page, number ``of``, was written."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from folioscope import Layout
 
+from adaptive_model import Adaptive
 from order_model import CHOSEN, NOHUGEPAGE, NOT_ALLOWED, Model
 
 # A record: page of the area, chosen order, reason by order.
@@ -17,7 +18,7 @@ Fault = tuple[int, int, dict[int, str]]
 class Script:
     """The faults in one VMA of an area. Pages count from the block that the area starts in."""
 
-    model: Model
+    model: Model | Adaptive
     found: list[Fault] = field(default_factory=list)
 
     def write(self, pages: Iterable[int]) -> Script:
@@ -60,6 +61,8 @@ class Orders:
 
     def vma(self, first: int, end: int, **more: object) -> Script:
         """A hinted VMA from page ``first`` to ``end``."""
+        if self.policy == "adaptive":
+            return Script(Adaptive(self.layout.hinted_order, first, end, hinted=True))
         model = Model(self.policy, self.layout.hinted_order, first, end, pmd=self.pmd_order, **more)  # type: ignore[arg-type]
         return Script(model)
 

@@ -150,6 +150,7 @@ static const char * const reason_names[] = {
 	"not_considered", "chosen", "not_allowed", "vma_start", "vma_end", "pmd",
 	"pte_overlap", "alloc_failed", "charge_failed", "raced", "uffd", "nohugepage",
 	"thp_disabled", "size_never", "size_madvise", "top_never", "top_madvise", "policy",
+	"within_size", "misaligned", "swap_entries",
 };
 
 /* What the last event that was asked for says of folio and path. */

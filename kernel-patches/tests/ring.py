@@ -15,8 +15,10 @@ MAGIC = int.from_bytes(b"fao_ring", "little")
 RECORD = struct.Struct("<6Q2IBbbB4s16sQIB3s")
 COUNTS_MAGIC = int.from_bytes(b"ao_count", "little")
 # Policies, paths, orders and none, reasons.
-COUNTS = (5, 8, 17, 18)
-POLICIES = ["sysfs", "baseline", "simple", "variable", "retry"]
+COUNTS = (6, 8, 17, 21)
+POLICIES = ["sysfs", "baseline", "simple", "variable", "retry", "adaptive"]
+# First writes, shmem, swap-in.
+PATHS = {0, 4, 7}
 
 
 class Stub:
@@ -67,13 +69,13 @@ def check_ring(ring, cpu):
         assert seq == number and time and mm >> 48 and tgid and tid, where
         assert start <= address < end and policy < len(POLICIES) and flags < 4 and pad == bytes(4), where
         assert -1 <= chosen <= max(preferred, 0) < 16, where
-        assert path == 0 and pad2 == bytes(3) and (pfn == 2**64 - 1) == (chosen < 0), where
+        assert path in PATHS and (path == 0 or policy == 0) and pad2 == bytes(3) and (pfn == 2**64 - 1) == (chosen < 0), where
         assert allowed < 1 << 16 and (chosen <= 0 or allowed >> chosen & 1), where
         assert [o for o in range(16) if reason[o] == 1] == ([chosen] if chosen >= 0 else []), where
         # Under sysfs the controls are asked for every order.
         assert policy == 0 or not any(reason[preferred + 1 :]), where
         assert chosen < 0 or all(reason[chosen : preferred + 1]) and not any(reason[:chosen]), where
-        assert all(r <= 17 for r in reason) and (chosen >= 0 or any(r in (7, 8, 9, 10) for r in reason)), where
+        assert all(r <= 20 for r in reason) and (chosen >= 0 or any(r in (7, 8, 9, 10) for r in reason)), where
         seen.add(POLICIES[policy])
     return written, seen
 

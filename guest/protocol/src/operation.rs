@@ -240,7 +240,7 @@ pub enum Operation {
         /// Goes into the pattern.
         #[serde(default)]
         salt: u64,
-        /// The bytes per `pwrite(2)`, a multiple of 8 up to 64 KiB; 64 KiB when left out.
+        /// The bytes per `pwrite(2)`, a multiple of 8 up to 4 MiB; 64 KiB when left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         chunk: Option<u64>,
     },

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use linux::order::Path;
+
 use crate::view::View;
 
 /// Both instants of one process.
@@ -35,6 +37,10 @@ impl<'d, 'v> Sides<'d, 'v> {
             let new = now.records.iter();
             let new = new.filter(|record| record.tgid == pid && record.seq > seen(&record.cpu));
             faults.extend(new.filter_map(|record| {
+                // What of a file's folio was there before, and how much was mapped of it, the record does not say.
+                if record.path == Path::Shmem {
+                    return None;
+                }
                 let (start, size) = record.folio(after.page_size)?;
                 Some((start, start + size, record.chosen?))
             }));

@@ -3,6 +3,7 @@
 mod again;
 mod checkpoint;
 mod kept;
+mod policy;
 mod rest;
 mod whole;
 
@@ -336,24 +337,6 @@ impl Guest {
             Err(Error::Guest { .. }) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Selects the order policy of anonymous faults.
-    ///
-    /// # Errors
-    /// Where the kernel has no policies, or not this one.
-    pub fn set_policy(&mut self, policy: &str) -> Result<(), Error> {
-        if self.hello.anon_order_policy.is_none() {
-            return Err(Error::Input(format!(
-                "kernel {} has no order policies (they come with kernel-patches/), so --policy {policy} cannot be had; leave POLICY out",
-                self.hello.kernel_release
-            )));
-        }
-        const KNOB: &str = "/sys/kernel/mm/transparent_hugepage/anon_order_policy";
-        self.write_file(KNOB, policy, None).map_err(|error| match error {
-            Error::Guest { .. } => Error::Input(format!("the kernel has no order policy {policy:?}; it has sysfs, baseline, simple, variable and retry")),
-            other => other,
-        })
     }
 
     /// Stops the guest wherever it is and copies every CPU's tables: what is left of a guest that hangs.

@@ -104,7 +104,7 @@ pub struct GuestOptions {
         allow_hyphen_values = true
     )]
     pub append: String,
-    /// Order policy of anonymous faults: sysfs, baseline, simple, variable or retry
+    /// Order policy of anonymous faults: sysfs, baseline, simple, variable, retry or adaptive
     /// [default: variable where the kernel has policies, else what it does by itself]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,

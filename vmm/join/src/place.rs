@@ -1,7 +1,7 @@
 //! One address of a process: what is known of it beside its entry and its VMA.
 
 use linux::folio::Page;
-use linux::order::OrderRecord;
+use linux::order::{OrderRecord, Path};
 use snapshot::Snapshot;
 use stage1::{lookup, Lookup, VirtualAddress};
 use structures::tasks;
@@ -95,8 +95,8 @@ fn page(snapshot: &Snapshot, subject: &Subject<'_>, pfn: u64) -> Result<Frames, 
     found.map_err(|why| why.why)
 }
 
-/// Whether the folio at `va` may be the one that a record speaks of: an anonymous one of that order at that place, and
-/// where the record names the page frame, at that one.
+/// Whether the folio at `va` may be the one that a record speaks of: one of that order at that place, anonymous or a file's as
+/// the record's path has it, and where the record names the page frame, at that one.
 #[must_use]
 pub fn may_be_of(record: &OrderRecord, page: &Page, va: u64, page_size: u64) -> bool {
     let start = (va / page_size)
@@ -104,5 +104,6 @@ pub fn may_be_of(record: &OrderRecord, page: &Page, va: u64, page_size: u64) -> 
         .map(|first| first * page_size);
     let folio = record.folio(page_size).map(|(start, _)| start);
     let is_there = record.pfn.is_none_or(|pfn| pfn == page.head);
-    page.kind.anonymous() && record.chosen == Some(page.order) && start == folio && is_there
+    let is_kind = page.kind.anonymous() != (record.path == Path::Shmem);
+    is_kind && record.chosen == Some(page.order) && start == folio && is_there
 }

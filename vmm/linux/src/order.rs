@@ -36,7 +36,8 @@ pub struct OrderRecord {
     pub tgid: u32,
     /// Thread id, likewise.
     pub tid: u32,
-    /// The policy in force.
+    /// The policy that chose: the one in force, or `sysfs` where controls choose under every policy (shmem, swap-in, folios of a
+    /// PMD's size).
     pub policy: Policy,
     /// The order that the architecture prefers for this VMA; `None` where the policy asks for none.
     pub preferred: Option<u8>,
@@ -90,6 +91,7 @@ pub enum Policy {
     Simple,
     Variable,
     Retry,
+    Adaptive,
 }
 
 /// What became of one order.
@@ -133,6 +135,12 @@ pub enum Reason {
     TopMadvise,
     /// It is allowed, and the policy leaves it out.
     Policy,
+    /// The control of its size says `within_size`, and the folio would reach beyond the end of the file.
+    WithinSize,
+    /// The range in the file or in the swap area is not aligned as it is in the VMA.
+    Misaligned,
+    /// The range is not swapped out in one piece.
+    SwapEntries,
 }
 
 /// The rings of all CPUs, merged.
@@ -262,10 +270,11 @@ impl OrderRecords {
 }
 
 impl OrderRecord {
-    /// The range of the folio that was mapped: start and length in bytes. `None` without a folio, and where its place does
-    /// not follow from its size: only anonymous ones are naturally aligned in virtual addresses.
+    /// The range of the folio: start and length in bytes. `None` without a folio, and where its place does not follow from its
+    /// size: anonymous ones are naturally aligned in virtual addresses, and large ones of shmem, which a fault allocates only
+    /// where file and VMA are aligned alike. How much of those the fault has mapped is another matter.
     pub fn folio(&self, page_size: u64) -> Option<(u64, u64)> {
-        if !matches!(self.path, Path::Anonymous | Path::SwapIn) {
+        if !matches!(self.path, Path::Anonymous | Path::Shmem | Path::SwapIn) {
             return None;
         }
         let size = page_size << self.chosen?;
@@ -340,6 +349,7 @@ impl Policy {
             Policy::Simple => "simple",
             Policy::Variable => "variable",
             Policy::Retry => "retry",
+            Policy::Adaptive => "adaptive",
         }
     }
 }
@@ -367,6 +377,9 @@ impl Reason {
                 "needs MADV_HUGEPAGE, by the top-level control, which its size inherits"
             }
             Reason::Policy => "is left out by the policy",
+            Reason::WithinSize => "would reach beyond the end of the file",
+            Reason::Misaligned => "is aligned otherwise in the file or the swap area",
+            Reason::SwapEntries => "is not swapped out in one piece",
         })
     }
 }

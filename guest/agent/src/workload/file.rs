@@ -9,8 +9,11 @@ use protocol::{pattern, Failure, Operation, Outcome};
 
 use crate::sys;
 
-/// The largest piece of one read or write.
+/// The piece of one read or write where no other is asked for.
 const PIECE: u64 = 64 << 10;
+
+/// The largest piece of a write: two contiguous blocks of any granule.
+const MOST: u64 = 4 << 20;
 
 pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
     match op {
@@ -53,9 +56,9 @@ fn resize(file: &File, path: &str, length: u64) -> Result<Outcome, Failure> {
 }
 
 fn write(path: &str, offset: u64, length: u64, salt: u64, chunk: u64) -> Result<Outcome, Failure> {
-    if [offset, length, chunk].iter().any(|n| n % 8 != 0) || chunk == 0 || chunk > PIECE {
+    if [offset, length, chunk].iter().any(|n| n % 8 != 0) || chunk == 0 || chunk > MOST {
         return Err(Failure::bad(format!(
-            "offset, length and chunk must be multiples of 8, the chunk from 8 to {PIECE}"
+            "offset, length and chunk must be multiples of 8, the chunk from 8 to {MOST}"
         )));
     }
     let end = offset

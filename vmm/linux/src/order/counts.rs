@@ -98,11 +98,11 @@ mod tests {
 
     #[test]
     fn a_cell_is_policy_path_order_reason() {
-        let all = Dimensions::decode(header([5, 8, 17, 18])).unwrap();
-        assert_eq!(all.cells(), 5 * 8 * 17 * 18);
+        let all = Dimensions::decode(header([6, 8, 17, 21])).unwrap();
+        assert_eq!(all.cells(), 6 * 8 * 17 * 21);
         let mut cells = vec![0; all.cells()];
         let at = |policy: usize, path: usize, order: usize, reason: usize| {
-            ((policy * 8 + path) * 17 + order) * 18 + reason
+            ((policy * 8 + path) * 17 + order) * 21 + reason
         };
         cells[at(3, 0, 4, 1)] = 7;
         cells[at(4, 7, 16, 9)] = 1;
@@ -148,15 +148,15 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused() {
         for wrong in [
-            [6, 8, 17, 18],
-            [5, 9, 17, 18],
-            [5, 8, 18, 18],
-            [5, 8, 16, 18],
-            [5, 8, 17, 19],
-            [0, 8, 17, 18],
+            [7, 8, 17, 21],
+            [6, 9, 17, 21],
+            [6, 8, 18, 21],
+            [6, 8, 16, 21],
+            [6, 8, 17, 22],
+            [0, 8, 17, 21],
         ] {
             let said = Dimensions::decode(header(wrong)).unwrap_err();
-            assert!(said.contains("this program knows [5, 8, 17, 18]"), "{said}");
+            assert!(said.contains("this program knows [6, 8, 17, 21]"), "{said}");
         }
         let said = Dimensions::decode([0; 16]).unwrap_err();
         assert!(said.contains("its magic is 0x0"), "{said}");

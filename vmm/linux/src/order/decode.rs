@@ -16,7 +16,7 @@ const FIRST: usize = 64 + ORDERS;
 const RECORD: usize = FIRST + 16;
 /// Reasons and paths by number. The first records know the first eleven reasons.
 const FIRST_REASONS: usize = 11;
-pub(super) const REASONS: [Reason; 18] = [
+pub(super) const REASONS: [Reason; 21] = [
     Reason::NotConsidered,
     Reason::Chosen,
     Reason::NotAllowed,
@@ -35,6 +35,9 @@ pub(super) const REASONS: [Reason; 18] = [
     Reason::TopNever,
     Reason::TopMadvise,
     Reason::Policy,
+    Reason::WithinSize,
+    Reason::Misaligned,
+    Reason::SwapEntries,
 ];
 pub(super) const PATHS: [Path; 8] = [
     Path::Anonymous,
@@ -47,12 +50,13 @@ pub(super) const PATHS: [Path; 8] = [
     Path::SwapIn,
 ];
 /// Policies by number.
-pub(super) const POLICIES: [Policy; 5] = [
+pub(super) const POLICIES: [Policy; 6] = [
     Policy::Sysfs,
     Policy::Baseline,
     Policy::Simple,
     Policy::Variable,
     Policy::Retry,
+    Policy::Adaptive,
 ];
 /// Behind every user address that any arm64 kernel has.
 const USER_END: u64 = 1 << 56;
@@ -107,7 +111,7 @@ impl Cursor<'_> {
     fn record(&self) -> Result<OrderRecord, OrderError> {
         let byte = |at: usize| u64::from(self.bytes[at]);
         let Some(&policy) = POLICIES.get(byte(56) as usize) else {
-            return self.unexpected("policy", byte(56), "0 to 4");
+            return self.unexpected("policy", byte(56), "0 to 5");
         };
         let flags = byte(59);
         if flags & !3 != 0 {
@@ -118,7 +122,7 @@ impl Cursor<'_> {
             let value = byte(64 + order);
             let (known, expected) = match self.is_first() {
                 true => (&REASONS[..FIRST_REASONS], "0 to 10"),
-                false => (&REASONS[..], "0 to 17"),
+                false => (&REASONS[..], "0 to 20"),
             };
             match known.get(value as usize) {
                 Some(&reason) => *slot = reason,

@@ -160,6 +160,9 @@ fn what_came_behind_the_first_fields_is_read() {
         (15, Reason::TopNever),
         (16, Reason::TopMadvise),
         (17, Reason::Policy),
+        (18, Reason::WithinSize),
+        (19, Reason::Misaligned),
+        (20, Reason::SwapEntries),
     ] {
         let all = read(&behind(number, 0x4_5678, 0b1_0100, 7)).unwrap();
         let record = &all.records[0];
@@ -172,16 +175,15 @@ fn what_came_behind_the_first_fields_is_read() {
         all.records[0].sentence(),
         "policy sysfs, order 4 was preferred, order 2 was mapped: order 9 is not allowed, order 4 is switched off for its size"
     );
-    // Where shmem has put a folio does not follow from its size.
-    assert_eq!(
-        read(&behind(13, 8, 4, 4)).unwrap().records[0].folio(4096),
-        None
-    );
+    // Where a large folio of shmem lies follows from its size, and where a copy does not.
+    let folio = |path: u8| read(&behind(13, 8, 4, path)).unwrap().records[0].folio(4096);
+    assert_eq!(folio(4), Some((0x40_4000, 0x4000)));
+    assert_eq!(folio(2), None);
     let field = |bytes: Vec<u8>| match read(&bytes).unwrap_err() {
         OrderError::Unexpected { field, .. } => field,
         other => panic!("{other}"),
     };
-    assert_eq!(field(behind(18, 8, 4, 0)), "reason");
+    assert_eq!(field(behind(21, 8, 4, 0)), "reason");
     assert_eq!(field(behind(13, 8, 4, 8)), "path");
     assert_eq!(field(behind(13, 8, 1 << 16, 0)), "allowed");
     assert_eq!(field(behind(13, u64::MAX, 4, 0)), "pfn");

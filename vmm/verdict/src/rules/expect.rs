@@ -164,13 +164,21 @@ fn fresh_folios<M: PhysMemory + ?Sized>(
 ) {
     let page = input.regime.granule.bytes();
     for &record in newest.records() {
-        // What another path brings in need not be as a first write would have it.
-        let Some((start, size)) = record
-            .folio(page)
-            .filter(|_| record.path == Path::Anonymous)
-        else {
+        // None of a path whose orders are chosen otherwise.
+        let Some((start, size)) = record.folio(page) else {
             continue;
         };
+        if let Some(message) = l11::decision(record, (start, size)) {
+            match group_at(memory, input.regime, record.address) {
+                Ok(group) => told.broken(RuleId::L11, &group, start..start + size, message),
+                Err(why) => told.not_judged(format!("order record of VA 0x{start:016x}: {why}")),
+            }
+            continue;
+        }
+        // What another path brings in need not be mapped as a first write would have it.
+        if record.path != Path::Anonymous {
+            continue;
+        }
         let last = newest
             .at(record.address)
             .is_some_and(|last| std::ptr::eq(last, record));
@@ -189,6 +197,8 @@ fn fresh_folios<M: PhysMemory + ?Sized>(
                 if size >= block && input.contpte != Some(false) {
                     for va in (start..start + size).step_by(block as usize) {
                         match group_at(memory, input.regime, va) {
+                            // A folio of a PMD's size has a block of its own.
+                            Ok(group) if group.level != Level::L3 => {}
                             Ok(group) => {
                                 let because = format!(
                                     "order {} was just faulted in",

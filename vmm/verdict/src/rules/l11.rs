@@ -18,7 +18,8 @@ pub(super) const RULE: Rule = Rule {
               is that place's, it is that one. A larger one is left alone: khugepaged may have made it meanwhile. Records older \
               than one that was overwritten are left alone. \
               Folios that no record names are not judged: mremap, partial unmapping, copy on write and migration break them legally \
-              later.",
+              later. Of each large folio that a first write to anonymous memory, a fault on shmem or a swap-in was given, fresh or \
+              not, the record itself says an order that was allowed there, and a range that lies within the VMA of that time.",
     tier: Tier::Linux,
     sources: &["mm/memory.c, alloc_anon_folio(), do_anonymous_page()"],
     needs: &[Need::Records, Need::Expectations],
@@ -28,9 +29,32 @@ pub(super) const RULE: Rule = Rule {
         "l11_a_fresh_folio_that_is_torn_or_misaligned",
         "l11_a_fresh_folio_of_another_order",
         "l11_a_folio_that_the_record_does_not_name",
+        "l11_a_decision_that_cannot_be",
     ],
     live: &["test_l11_fresh_folio", "test_l11_folio_of_another_order"],
 };
+
+/// On what a record says of a folio and of the place that it was chosen for: the sentence where both cannot be true.
+pub(super) fn decision(record: &OrderRecord, (start, size): (u64, u64)) -> Option<String> {
+    let order = record.chosen.filter(|&order| order > 0)?;
+    let allowed = record.allowed.as_ref()?;
+    let (first, end) = (record.vm_start, record.vm_end);
+    if !allowed.contains(&order) {
+        return Some(format!(
+            "the record says order {order} at VA 0x{start:016x} ({}), and that only {allowed:?} were allowed there: the order of a \
+             large folio must be one of those",
+            record.path.words()
+        ));
+    }
+    let within = start >= first && start.saturating_add(size) <= end;
+    (!within).then(|| {
+        format!(
+            "the record says order {order} at VA 0x{start:016x} ({}), and that the VMA was 0x{first:016x}-0x{end:016x}: all of a large \
+             folio's {size:#x} bytes must lie within it",
+            record.path.words()
+        )
+    })
+}
 
 /// On one folio: the group and the sentence where it is broken.
 pub(super) fn whole<'m, M: PhysMemory + ?Sized>(
@@ -122,8 +146,44 @@ pub(super) fn folio<'m, M: PhysMemory + ?Sized>(
 
 #[cfg(test)]
 mod tests {
+    use linux::order::{OrderRecord, Path};
+
     use crate::tests::guest::*;
     use crate::{Expected, RuleId};
+
+    #[test]
+    fn l11_a_decision_that_cannot_be() {
+        for (path, judged) in [
+            (Path::Anonymous, true),
+            (Path::Shmem, true),
+            (Path::SwapIn, true),
+            (Path::Copy, false),
+        ] {
+            let mut guest = Guest::new();
+            guest.fold(0, written());
+            guest.record(VA + 0x2000, 4);
+            let found = |guest: &mut Guest, change: fn(&mut OrderRecord)| {
+                let before = guest.orders.clone();
+                let record = &mut guest.orders.as_mut().unwrap().records[0];
+                (record.path, record.allowed) = (path, Some(vec![2, 3, 4]));
+                change(record);
+                let errors = guest.errors();
+                guest.orders = before;
+                errors
+            };
+            let wrong = if judged { vec![RuleId::L11] } else { vec![] };
+            assert_eq!(found(&mut guest, |_| ()), []);
+            assert_eq!(found(&mut guest, |it| it.allowed = None), []);
+            assert_eq!(found(&mut guest, |it| it.allowed = Some(vec![2, 3])), wrong);
+            assert_eq!(found(&mut guest, |it| it.vm_start = VA + 0x1000), wrong);
+            assert_eq!(found(&mut guest, |it| it.vm_end = VA + 0xf000), wrong);
+            // A single page is always allowed, and always fits.
+            let single = |it: &mut OrderRecord| {
+                (it.chosen, it.allowed) = (Some(0), Some(vec![]));
+            };
+            assert_eq!(found(&mut guest, single), []);
+        }
+    }
 
     #[test]
     fn l11_a_fresh_folio_that_is_torn_or_misaligned() {
