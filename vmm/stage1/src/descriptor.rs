@@ -54,6 +54,12 @@ impl<'r> Descriptor<'r> {
         }
     }
 
+    /// The regime that it is read by.
+    #[must_use]
+    pub const fn regime(&self) -> &'r Regime {
+        self.regime
+    }
+
     /// Its kind. Bits that have to be 0 and are not do not change it.
     #[must_use]
     pub const fn kind(&self) -> Kind {
