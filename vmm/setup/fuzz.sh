@@ -6,6 +6,6 @@
 command -v cargo-fuzz >/dev/null || die 'cargo-fuzz is missing; install it with: cargo install cargo-fuzz'
 cargo +nightly --version >/dev/null 2>&1 || die 'fuzzing needs a nightly Rust beside the stable one (rustup toolchain nightly)'
 cd "$ROOT/vmm"
-for target in walk devices channel core; do
+for target in walk devices channel core trace; do
     cargo +nightly fuzz run --fuzz-dir fuzz "$target" -- -max_total_time="${1:-60}"
 done

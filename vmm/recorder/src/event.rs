@@ -1,0 +1,136 @@
+//! What happens on a machine, as far as sequences go.
+
+/// Something that a CPU did, in the order in which all of it became visible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Which CPU.
+    pub cpu: u16,
+    /// The address of the instruction; 0 where it was none.
+    pub pc: u64,
+    /// What it did.
+    pub what: What,
+}
+
+/// What a CPU did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Eight aligned bytes of physical memory have this value now.
+    Store {
+        /// Physical address, a multiple of 8.
+        address: u64,
+        /// The value.
+        word: u64,
+    },
+    /// Something was stored there, and nobody knows what the word is now.
+    Unknown {
+        /// Physical address, a multiple of 8.
+        address: u64,
+    },
+    /// What a table holds, read from memory at this instant.
+    Table {
+        /// Physical address of its first descriptor.
+        address: u64,
+        /// Its descriptors.
+        words: Vec<u64>,
+    },
+    /// A table that could not be read.
+    NoTable {
+        /// Physical address of its first descriptor.
+        address: u64,
+    },
+    /// TLB maintenance.
+    Tlbi {
+        /// The instruction, without its register: bits \[31:5\] are those of the opcode.
+        opcode: u32,
+        /// The register's value; 0 where the operation has none.
+        operand: u64,
+    },
+    /// A DSB or ISB.
+    Barrier(Barrier),
+    /// A register that translation depends on has this value now.
+    Register {
+        /// Which.
+        register: Register,
+        /// Its value.
+        value: u64,
+    },
+}
+
+/// A barrier instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Barrier {
+    /// DSB.
+    Dsb {
+        /// How far it reaches.
+        domain: Domain,
+        /// Which accesses it waits for.
+        types: Types,
+    },
+    /// ISB.
+    Isb,
+}
+
+/// A shareability domain of a barrier, least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Domain {
+    /// This CPU.
+    NonShareable,
+    /// All CPUs under one operating system.
+    InnerShareable,
+    /// Beyond them.
+    OuterShareable,
+    /// Everything.
+    System,
+}
+
+/// The accesses that a barrier waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Types {
+    /// Loads.
+    Loads,
+    /// Stores.
+    Stores,
+    /// Both.
+    All,
+}
+
+/// A register of EL1 that translation depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Register {
+    /// SCTLR_EL1.
+    Sctlr,
+    /// TTBR0_EL1.
+    Ttbr0,
+    /// TTBR1_EL1.
+    Ttbr1,
+    /// TCR_EL1.
+    Tcr,
+    /// TCR2_EL1.
+    Tcr2,
+    /// MAIR_EL1.
+    Mair,
+    /// ID_AA64MMFR0_EL1.
+    Mmfr0,
+    /// ID_AA64MMFR1_EL1.
+    Mmfr1,
+    /// ID_AA64MMFR2_EL1.
+    Mmfr2,
+    /// ID_AA64MMFR3_EL1.
+    Mmfr3,
+}
+
+impl Register {
+    /// All of them, by the number that a trace has for them.
+    pub const ALL: [Self; 10] = [
+        Self::Sctlr,
+        Self::Ttbr0,
+        Self::Ttbr1,
+        Self::Tcr,
+        Self::Tcr2,
+        Self::Mair,
+        Self::Mmfr0,
+        Self::Mmfr1,
+        Self::Mmfr2,
+        Self::Mmfr3,
+    ];
+}

@@ -1,0 +1,214 @@
+//! What the judge says.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use stage1::{Cause, Level};
+
+/// A rule on sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// From a valid word to another that needs break-before-make, without the invalid one between.
+    S1,
+    /// No TLBI of the right scope, ASID and VA between.
+    S2,
+    /// A DSB is missing before the TLBI or after it.
+    S3,
+    /// One member of a live contiguous group changed alone.
+    S4,
+    /// The TLBI between has a level hint, a last-level form or a range that leaves the change out.
+    S6,
+}
+
+impl Rule {
+    /// "S1" and so on.
+    #[must_use]
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::S1 => "S1",
+            Self::S2 => "S2",
+            Self::S3 => "S3",
+            Self::S4 => "S4",
+            Self::S6 => "S6",
+        }
+    }
+
+    /// What the rule asks for, as a phrase.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::S1 => "a change that needs break-before-make goes through an invalid word",
+            Self::S2 => "between the old word and the new one a TLBI covers every TLB that may hold the old one",
+            Self::S3 => "a DSB before that TLBI and one after it",
+            Self::S4 => "no member of a live contiguous group is changed alone",
+            Self::S6 => "level hint and range of that TLBI cover what changed",
+        }
+    }
+
+    /// Where the Arm ARM (DDI 0487) says so.
+    #[must_use]
+    pub const fn reference(self) -> &'static str {
+        match self {
+            Self::S1 | Self::S2 => "Arm ARM D8.17.1, break-before-make",
+            Self::S3 => "Arm ARM D8.17.1 and D8.17.5, R_DDMVT",
+            Self::S4 => "Arm ARM D8.7.1, R_QTRPM and R_SKQHL",
+            Self::S6 => "Arm ARM C5.5 and D8.17.5, TTL and the range forms",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+/// An instruction that was part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Which CPU.
+    pub cpu: u16,
+    /// Its address.
+    pub pc: u64,
+    /// Which event of the trace, from 1.
+    pub event: u64,
+}
+
+/// A sequence that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule.
+    pub rule: Rule,
+    /// The store that made it so.
+    pub made: Stored,
+    /// The store that took the old word away; `None` where `made` did.
+    pub broken: Option<Stored>,
+    /// The TLBI that came nearest.
+    pub tlbi: Option<Stored>,
+    /// The first table of the address space.
+    pub root: u64,
+    /// The first VA that the descriptor maps.
+    pub va: u64,
+    /// Its level.
+    pub level: Level,
+    /// Its physical address.
+    pub entry: u64,
+    /// The word that a TLB may still hold.
+    pub old: u64,
+    /// The word that was written.
+    pub new: u64,
+    /// What differs.
+    pub cause: Cause,
+    /// What was missing.
+    pub sentence: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rule,
+            va,
+            level,
+            old,
+            new,
+            made,
+            sentence,
+            ..
+        } = self;
+        write!(
+            f,
+            "{rule} VA {va:#018x} level {level}: {old:#018x} -> {new:#018x} by CPU {} at PC {:#018x}: {sentence}",
+            made.cpu, made.pc
+        )
+    }
+}
+
+/// All findings: those of one rule, place in the code and cause are one with a count.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    kept: Vec<Finding>,
+    counts: HashMap<(Rule, u64, Cause), u64>,
+    most: usize,
+    /// How many there were.
+    pub total: u64,
+}
+
+/// Findings of one cause that are kept.
+const OF_ONE: u64 = 3;
+
+impl Findings {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn push(&mut self, finding: Finding) {
+        self.total += 1;
+        let cause = (finding.rule, finding.made.pc, finding.cause);
+        if self.counts.len() >= self.most && !self.counts.contains_key(&cause) {
+            return;
+        }
+        let count = self.counts.entry(cause).or_insert(0);
+        *count += 1;
+        if *count <= OF_ONE && self.kept.len() < self.most {
+            self.kept.push(finding);
+        }
+    }
+
+    /// The first of each cause, in the order in which they came.
+    #[must_use]
+    pub fn kept(&self) -> &[Finding] {
+        &self.kept
+    }
+
+    /// How often the cause of `finding` was found.
+    #[must_use]
+    pub fn count(&self, finding: &Finding) -> u64 {
+        let cause = (finding.rule, finding.made.pc, finding.cause);
+        self.counts.get(&cause).copied().unwrap_or(0)
+    }
+}
+
+/// What could not be judged, each with how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotJudged {
+    /// Stores to tables that are used at several VAs or in several formats, or whose words were lost.
+    pub ambiguous: u64,
+    /// Tables that were out of step with memory.
+    pub out_of_step: u64,
+    /// Address spaces forgotten, and tables not followed, to stay within the memory limit.
+    pub forgotten: u64,
+    /// Old words forgotten to stay within the limit.
+    pub stale: u64,
+    /// Registers that describe no translation that can be judged.
+    pub registers: u64,
+    /// Changes of address of read-only memory: allowed where the bytes are the same.
+    pub read_only: u64,
+    /// A table that took the place of another without a break: allowed where they map the same.
+    pub tables: u64,
+    /// TLB maintenance before any regime is known.
+    pub tlbi: u64,
+}
+
+impl NotJudged {
+    /// Each with a sentence; those that are 0 are left out.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<String> {
+        [
+            (self.ambiguous, "stores to tables with several VAs or formats, or whose words were lost"),
+            (self.out_of_step, "tables that differ from memory: something wrote to them unseen"),
+            (self.forgotten, "address spaces or tables beyond the limit of memory"),
+            (self.stale, "old words beyond the limit of memory"),
+            (self.registers, "register writes that describe no stage 1 that can be judged"),
+            (self.read_only, "changes of the address of read-only memory, which are allowed where the bytes are the same"),
+            (self.tables, "tables exchanged without a break, which is allowed where they map the same"),
+            (self.tlbi, "TLBIs before any translation was on"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect()
+    }
+}

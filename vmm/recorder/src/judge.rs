@@ -1,0 +1,309 @@
+//! The judge: events in, findings out.
+
+use stage1::{may_be_cached, transition, BbmLevel, Cause, Descriptor, Kind, Need};
+
+use crate::shadow::{Filled, Root, State};
+use crate::stale::{Holder, Stale, Stales};
+use crate::tracker::Limits;
+use crate::{Event, Finding, Findings, NotJudged, Rule, Stored, Tracker, What};
+
+/// Leaves below a table that was taken away which are looked at.
+const MOST_BELOW: usize = 1 << 14;
+
+/// Judges a stream of events.
+#[derive(Debug)]
+pub struct Judge {
+    pub(crate) tracker: Tracker,
+    pub(crate) stales: Stales,
+    pub(crate) findings: Findings,
+    pub(crate) not_judged: NotJudged,
+    pub(crate) bbm: BbmLevel,
+    events: u64,
+    stores: u64,
+    tlbis: u64,
+    barriers: u64,
+    /// The store that a table came with, whose words come next.
+    pub(crate) linked: Option<Stored>,
+}
+
+/// What a judge has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events.
+    pub events: u64,
+    /// Stores to descriptors.
+    pub stores: u64,
+    /// TLBIs.
+    pub tlbis: u64,
+    /// Barriers.
+    pub barriers: u64,
+    /// Findings.
+    pub findings: u64,
+    /// Words that are in memory no more and may still be in a TLB.
+    pub stale: usize,
+    /// Bytes that the shadow of the tables takes.
+    pub table_bytes: usize,
+}
+
+impl Judge {
+    /// One that has seen nothing. `bbm` is how much of FEAT_BBM the kernel makes use of.
+    #[must_use]
+    pub fn new(limits: Limits, bbm: BbmLevel) -> Self {
+        Self {
+            tracker: Tracker::new(limits),
+            stales: Stales::new(limits.stale),
+            findings: Findings::new(limits.findings),
+            not_judged: NotJudged::default(),
+            bbm,
+            events: 0,
+            stores: 0,
+            tlbis: 0,
+            barriers: 0,
+            linked: None,
+        }
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    /// What could not be judged.
+    #[must_use]
+    pub fn not_judged(&self) -> NotJudged {
+        NotJudged {
+            out_of_step: self.tracker.out_of_step,
+            forgotten: self.tracker.forgotten + self.tracker.shadow.refused,
+            stale: self.stales.dropped,
+            registers: self.tracker.no_regime,
+            ..self.not_judged
+        }
+    }
+
+    /// What was seen.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        Summary {
+            events: self.events,
+            stores: self.stores,
+            tlbis: self.tlbis,
+            barriers: self.barriers,
+            findings: self.findings.total,
+            stale: self.stales.len(),
+            table_bytes: self.tracker.table_bytes(),
+        }
+    }
+
+    /// The next table whose words are needed, for a caller that reads memory itself; see [`Tracker::wanted`].
+    pub fn wanted(&mut self) -> Option<(u64, usize)> {
+        self.tracker.wanted()
+    }
+
+    /// Takes an event in.
+    pub fn event(&mut self, event: &Event) {
+        self.events += 1;
+        let by = Stored {
+            cpu: event.cpu,
+            pc: event.pc,
+            event: self.events,
+        };
+        match &event.what {
+            What::Store { address, word } => self.store(*address, *word, by),
+            What::Table { address, words } => {
+                if self.tracker.fill(*address, words) == Filled::First {
+                    self.made_table(*address, self.linked.unwrap_or(by));
+                }
+            }
+            What::Tlbi { opcode, operand } => self.tlbi(*opcode, *operand, by),
+            What::Barrier(barrier) => {
+                self.barriers += 1;
+                self.stales.barrier(event.cpu, *barrier, self.events);
+            }
+            What::Unknown { .. } | What::NoTable { .. } | What::Register { .. } => {
+                self.linked = None;
+                self.tracker.apply_keeping(event);
+            }
+        }
+        for root in std::mem::take(&mut self.tracker.dropped) {
+            self.stales.forget(root);
+        }
+        while self.tracker.wanted().is_some() {}
+    }
+
+    fn tlbi(&mut self, opcode: u32, operand: u64, by: Stored) {
+        self.tlbis += 1;
+        let Some(cover) = self.tracker.cover(by.cpu, opcode, operand) else {
+            self.not_judged.tlbi += 1;
+            return;
+        };
+        let shadow = &self.tracker.shadow;
+        let roots = self.tracker.spaces.keys().copied();
+        self.stales
+            .tlbi(&cover, by, roots, |root| shadow.format(root));
+        self.tracker.invalidated(by.cpu, &cover);
+    }
+
+    fn store(&mut self, address: u64, word: u64, by: Stored) {
+        let Some((base, index)) = self.tracker.shadow.place(address) else {
+            return;
+        };
+        self.stores += 1;
+        let Some(table) = self.tracker.shadow.table(base) else {
+            return;
+        };
+        match table.state {
+            State::Known => (),
+            State::Empty | State::Ambiguous => {
+                self.not_judged.ambiguous += 1;
+                self.tracker.write(base, index, word);
+                return;
+            }
+        }
+        let old = table.words[index];
+        self.linked = Some(by);
+        if old != word {
+            for root in table.roots.clone() {
+                self.changed(root, base, index, word, by);
+            }
+            self.group(base, index, word, by);
+        }
+        self.tracker.write(base, index, word);
+    }
+
+    /// One descriptor of one address space becomes `word`.
+    fn changed(&mut self, root: Root, base: u64, index: usize, word: u64, by: Stored) {
+        let shadow = &self.tracker.shadow;
+        let (Some(table), Some(regime)) = (shadow.table(base), shadow.format(root)) else {
+            return;
+        };
+        let (level, va) = (table.level, shadow.va(root, base, index));
+        let regime = *regime;
+        let old = Descriptor::new(table.words[index], level, &regime);
+        let new = Descriptor::new(word, level, &regime);
+        let holders = self.holders(root, &old, table.since[index]);
+        let entry = base + index as u64 * 8;
+
+        if matches!(new.kind(), Kind::Page | Kind::Block | Kind::Table) {
+            self.made(root, va, entry, &new, by);
+        }
+        let change = transition(&old, &new, self.bbm);
+        if !holders.is_empty() && change.need == Need::BreakBeforeMake {
+            match change.cause {
+                Cause::ReadOnlyOutputAddress => self.not_judged.read_only += 1,
+                Cause::NextTable => self.not_judged.tables += 1,
+                cause => self.findings.push(Finding {
+                    rule: Rule::S1,
+                    made: by,
+                    broken: None,
+                    tlbi: None,
+                    root: root.base(),
+                    va,
+                    level,
+                    entry,
+                    old: old.word,
+                    new: word,
+                    cause,
+                    sentence: format!(
+                        "{}, and no invalid word was written between; CPU {} may hold the old one",
+                        cause.phrase(),
+                        holders[0].cpu
+                    ),
+                }),
+            }
+        }
+        if old.kind() == Kind::Table
+            && (new.kind() != Kind::Table || change.cause == Cause::NextTable)
+        {
+            self.unlinked(root, old.next_table().0, by);
+        }
+        if !holders.is_empty() && change.need >= Need::Tlbi {
+            let stale = Stale {
+                old: old.word,
+                stored: by,
+                holders,
+                miss: None,
+            };
+            self.stales.insert((root, va, level), stale);
+        }
+    }
+
+    /// Which CPUs may hold a descriptor that was written at `since`: those that have walked its address space afterwards.
+    fn holders(&self, root: Root, old: &Descriptor<'_>, since: u64) -> Vec<Holder> {
+        if !may_be_cached(old) {
+            return Vec::new();
+        }
+        let Some(space) = self.tracker.spaces.get(&root) else {
+            return Vec::new();
+        };
+        let upper = old.regime().half == stage1::Half::Upper;
+        let global = upper || old.kind().is_leaf() && !old.ng();
+        let mut holders: Vec<Holder> = Vec::new();
+        for context in &space.contexts {
+            if context.until.is_some_and(|until| until <= since) {
+                continue;
+            }
+            let holder = Holder {
+                cpu: context.cpu,
+                asid: (!global).then_some(context.asid),
+                gone: None,
+            };
+            let same = |other: &Holder| (other.cpu, other.asid) == (holder.cpu, holder.asid);
+            if !holders.iter().any(same) {
+                holders.push(holder);
+            }
+        }
+        holders
+    }
+
+    /// A table is linked no more: what was valid below it may be in TLBs still.
+    fn unlinked(&mut self, root: Root, base: u64, by: Stored) {
+        let mut left = MOST_BELOW;
+        let mut tables = vec![base];
+        while let Some(base) = tables.pop() {
+            let shadow = &self.tracker.shadow;
+            let (Some(table), Some(regime)) = (shadow.table(base), shadow.format(root)) else {
+                continue;
+            };
+            if table.state != State::Known || !table.roots.contains(&root) {
+                self.not_judged.ambiguous += u64::from(table.state == State::Ambiguous);
+                continue;
+            }
+            let (regime, level) = (*regime, table.level);
+            let mut found = Vec::new();
+            for (index, word) in table.words.iter().enumerate() {
+                let old = Descriptor::new(*word, level, &regime);
+                if word & 1 == 0 {
+                    continue;
+                }
+                if old.kind() == Kind::Table {
+                    // Tables are only ever followed downwards.
+                    let next = old.next_table().0;
+                    let below = shadow.table(next).is_some_and(|below| below.level > level);
+                    if below && tables.len() < MOST_BELOW {
+                        tables.push(next);
+                    }
+                }
+                let holders = self.holders(root, &old, table.since[index]);
+                if !holders.is_empty() {
+                    found.push((index, *word, holders));
+                }
+            }
+            for (index, old, holders) in found {
+                if left == 0 {
+                    self.stales.dropped += 1;
+                    continue;
+                }
+                left -= 1;
+                let va = self.tracker.shadow.va(root, base, index);
+                let stale = Stale {
+                    old,
+                    stored: by,
+                    holders,
+                    miss: None,
+                };
+                self.stales.insert((root, va, level), stale);
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Judges *sequences*: what CPUs do to live page tables between one store and the next.
+//!
+//! A snapshot shows states; break-before-make is about the way from one to another. Events go in (stores to table pages,
+//! TLB maintenance, barriers, writes of translation registers), findings come out. Nothing here knows a machine: events
+//! come from a plugin, a trace file or a test alike.
+//!
+//! The order of things is [`Event`] -> [`Tracker`] (which pages are tables, which CPU could cache what) -> [`Judge`]
+//! (rules S1, S2, S3, S4, S6) -> [`Finding`]. [`Recorder`] is what runs beside a machine: it writes a trace that holds all
+//! that the judge needs, and no more.
+//!
+//! A verdict is never a guess: what lost track is counted in [`NotJudged`] and says nothing.
+
+mod cover;
+mod event;
+mod finding;
+mod instruction;
+mod judge;
+mod make;
+mod record;
+mod shadow;
+mod stale;
+pub mod trace;
+mod tracker;
+
+pub use cover::{Cover, Scope};
+pub use event::{Barrier, Domain, Event, Register, Types, What};
+pub use finding::{Finding, Findings, NotJudged, Rule, Stored};
+pub use instruction::Instruction;
+pub use judge::{Judge, Summary};
+pub use record::{ReadTable, Recorder};
+pub use tracker::{Limits, Tracker};

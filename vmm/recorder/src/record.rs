@@ -1,0 +1,83 @@
+//! What runs beside a machine: keeps the events that a judge needs, and writes them down.
+
+use std::io::{self, Write};
+
+use crate::trace::Writer;
+use crate::{Event, Limits, Tracker, What};
+
+/// The memory of the machine, at the instant of the event.
+pub trait ReadTable {
+    /// The `count` words from physical address `address` on; `None` where there is no RAM.
+    fn read(&mut self, address: u64, count: usize) -> Option<Vec<u64>>;
+}
+
+impl<F: FnMut(u64, usize) -> Option<Vec<u64>>> ReadTable for F {
+    fn read(&mut self, address: u64, count: usize) -> Option<Vec<u64>> {
+        self(address, count)
+    }
+}
+
+/// Writes a trace: events as they come, and the words of each table when it becomes one.
+#[derive(Debug)]
+pub struct Recorder<W: Write> {
+    tracker: Tracker,
+    writer: Writer<W>,
+}
+
+impl<W: Write> Recorder<W> {
+    /// Begins a trace.
+    ///
+    /// # Errors
+    /// Where its header cannot be written.
+    pub fn new(out: W, limits: Limits) -> io::Result<Self> {
+        Ok(Self {
+            tracker: Tracker::new(limits),
+            writer: Writer::new(out)?,
+        })
+    }
+
+    /// Whether a store to `address` is to be told. All other events are, always.
+    #[must_use]
+    pub fn watches(&self, address: u64) -> bool {
+        self.tracker.watches(address)
+    }
+
+    /// Something happened; `memory` has what it came to.
+    ///
+    /// # Errors
+    /// Where the trace cannot be written: what was written before stays good.
+    pub fn event(&mut self, event: &Event, memory: &mut impl ReadTable) -> io::Result<()> {
+        self.writer.event(event)?;
+        self.tracker.apply(event);
+        while let Some((address, count)) = self.tracker.wanted() {
+            let what = match memory.read(address, count) {
+                Some(words) => What::Table { address, words },
+                None => What::NoTable { address },
+            };
+            let table = Event {
+                cpu: event.cpu,
+                pc: event.pc,
+                what,
+            };
+            self.writer.event(&table)?;
+            self.tracker.apply(&table);
+        }
+        Ok(())
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// Where its end cannot be written.
+    pub fn finish(self) -> io::Result<W> {
+        self.writer.finish()
+    }
+
+    /// Hands on what is not written yet.
+    ///
+    /// # Errors
+    /// Where that cannot be done.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}

@@ -1,0 +1,61 @@
+//! The trace file: events in a compact form.
+//!
+//! A header of 12 bytes: `FOLIOREC`, then the version as a little-endian 32-bit number. Then records, then an end. Numbers are
+//! LEB128 (7 bits a byte, the lowest first); a *delta* is the difference to the one before, wrapping, zigzag (bit 0 is the
+//! sign), LEB128.
+//!
+//! | record | bytes |
+//! |---|---|
+//! | tag | bits \[3:0\] the kind, bit 4 set if the CPU is that of the record before, bit 5 if the PC is that CPU's last one |
+//! | CPU | number, without bit 4 |
+//! | PC | delta to that CPU's last PC over 4, without bit 5 |
+//! | 0 end | number of records before it |
+//! | 1 store | delta of the address over 8, delta of the word, both to the store before |
+//! | 2 unknown | address over 8 |
+//! | 3 table | address over 8, number of words; then runs: zeros, others, and the others as deltas of words |
+//! | 4 no table | address over 8 |
+//! | 5 TLBI | opcode bits \[18:5\], delta of the operand to the TLBI before |
+//! | 6 barrier | one byte: 0 ISB; else 1 + domain × 3 + types |
+//! | 7 register | one byte: which; delta of its value to the last value of that register |
+//!
+//! A trace without its end is a cut one: what it holds is good up to there. A newer version is refused.
+
+mod number;
+mod read;
+mod write;
+
+pub use read::{Reader, TraceError};
+pub use write::Writer;
+
+/// How a trace begins.
+pub const MAGIC: &[u8; 8] = b"FOLIOREC";
+/// The version that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+/// The most descriptors of a table: of the 64K granule.
+pub const MOST_WORDS: usize = 8192;
+
+pub(crate) const SAME_CPU: u8 = 1 << 4;
+pub(crate) const SAME_PC: u8 = 1 << 5;
+
+/// What a record is written relative to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    pub(crate) cpu: u16,
+    pub(crate) pcs: Vec<u64>,
+    pub(crate) address: u64,
+    pub(crate) word: u64,
+    pub(crate) operand: u64,
+    pub(crate) registers: [u64; 10],
+    pub(crate) records: u64,
+}
+
+impl Before {
+    /// That CPU's last PC.
+    pub(crate) fn pc(&mut self, cpu: u16) -> &mut u64 {
+        let index = usize::from(cpu);
+        if self.pcs.len() <= index {
+            self.pcs.resize(index + 1, 0);
+        }
+        &mut self.pcs[index]
+    }
+}

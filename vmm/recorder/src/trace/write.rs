@@ -1,0 +1,149 @@
+//! Writing a trace.
+
+use std::io::{self, Write};
+
+use super::number::{put, zigzag};
+use super::{Before, MAGIC, SAME_CPU, SAME_PC, VERSION};
+use crate::{Barrier, Event, Register, What};
+
+/// Writes events. Dropped without [`Writer::finish`] it leaves a trace that says that it was cut.
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    out: W,
+    buffer: Vec<u8>,
+    before: Before,
+}
+
+/// Bytes that are kept back.
+const BUFFER: usize = 1 << 16;
+
+impl<W: Write> Writer<W> {
+    /// Writes the header.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        Ok(Self {
+            out,
+            buffer: Vec::with_capacity(BUFFER + 4096),
+            before: Before::default(),
+        })
+    }
+
+    /// Writes an event.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn event(&mut self, event: &Event) -> io::Result<()> {
+        let kind = match event.what {
+            What::Store { .. } => 1,
+            What::Unknown { .. } => 2,
+            What::Table { .. } => 3,
+            What::NoTable { .. } => 4,
+            What::Tlbi { .. } => 5,
+            What::Barrier(_) => 6,
+            What::Register { .. } => 7,
+        };
+        self.head(kind, event.cpu, event.pc);
+        let (out, before) = (&mut self.buffer, &mut self.before);
+        match &event.what {
+            What::Store { address, word } => {
+                let place = address / 8;
+                put(out, zigzag(place.wrapping_sub(before.address)));
+                put(out, zigzag(word.wrapping_sub(before.word)));
+                (before.address, before.word) = (place, *word);
+            }
+            What::Unknown { address } | What::NoTable { address } => put(out, address / 8),
+            What::Table { address, words } => table(out, *address, words),
+            What::Tlbi { opcode, operand } => {
+                put(out, u64::from(opcode >> 5 & 0x3fff));
+                put(out, zigzag(operand.wrapping_sub(before.operand)));
+                before.operand = *operand;
+            }
+            What::Barrier(Barrier::Isb) => out.push(0),
+            What::Barrier(Barrier::Dsb { domain, types }) => {
+                out.push(1 + *domain as u8 * 3 + *types as u8);
+            }
+            What::Register { register, value } => {
+                let which = *register as usize;
+                out.push(which as u8);
+                put(out, zigzag(value.wrapping_sub(before.registers[which])));
+                before.registers[which] = *value;
+            }
+        }
+        self.before.records += 1;
+        if self.buffer.len() >= BUFFER {
+            self.hand_on()?;
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, kind: u8, cpu: u16, pc: u64) {
+        let mut tag = kind;
+        if cpu == self.before.cpu {
+            tag |= SAME_CPU;
+        }
+        self.before.cpu = cpu;
+        let last = std::mem::replace(self.before.pc(cpu), pc / 4);
+        if last == pc / 4 {
+            tag |= SAME_PC;
+        }
+        let out = &mut self.buffer;
+        out.push(tag);
+        if tag & SAME_CPU == 0 {
+            put(out, u64::from(cpu));
+        }
+        if tag & SAME_PC == 0 {
+            put(out, zigzag((pc / 4).wrapping_sub(last)));
+        }
+    }
+
+    fn hand_on(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Hands on what is not written yet.
+    ///
+    /// # Errors
+    /// Where that cannot be done.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.hand_on()?;
+        self.out.flush()
+    }
+
+    /// Writes the end.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn finish(mut self) -> io::Result<W> {
+        let records = self.before.records;
+        self.head(0, 0, 0);
+        put(&mut self.buffer, records);
+        self.flush()?;
+        Ok(self.out)
+    }
+}
+
+fn table(out: &mut Vec<u8>, address: u64, words: &[u64]) {
+    put(out, address / 8);
+    put(out, words.len() as u64);
+    let mut rest = words;
+    let mut last = 0_u64;
+    while !rest.is_empty() {
+        let zeros = rest.iter().take_while(|word| **word == 0).count();
+        let others = rest[zeros..].iter().take_while(|word| **word != 0).count();
+        put(out, zeros as u64);
+        put(out, others as u64);
+        for word in &rest[zeros..zeros + others] {
+            put(out, zigzag(word.wrapping_sub(last)));
+            last = *word;
+        }
+        rest = &rest[zeros + others..];
+    }
+}
+
+const _: () = assert!(Register::ALL.len() == 10);
