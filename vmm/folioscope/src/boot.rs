@@ -60,6 +60,7 @@ fn qemu(
     config.cpu.clone_from(&options.cpu);
     config.memory_bytes = options.memory;
     config.smp = options.smp;
+    config.recording.clone_from(&options.recording);
     // The early console shows a kernel that dies before it has a driver for the UART.
     config.cmdline = command_line("console=ttyAMA0 earlycon=pl011,0x9000000", &options.append);
     Ok(Box::new(Qemu::start(&config)?))

@@ -13,6 +13,7 @@ pub mod look;
 pub mod ops;
 pub mod options;
 pub mod picture;
+pub mod recorded;
 pub mod replace;
 pub mod report;
 pub mod rows;

@@ -117,6 +117,9 @@ pub struct GuestOptions {
     /// Seconds that the guest may take for one command, before it is taken to hang: more where this host is slow
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub deadline: u64,
+    /// Where the recorder's plugin is and its trace goes, if the guest is recorded
+    #[arg(skip)]
+    pub recording: Option<machine::qemu::Recording>,
     /// Where logs and bundles go
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,

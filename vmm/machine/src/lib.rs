@@ -99,6 +99,12 @@ pub trait Machine: Debug + Send {
 
     /// Ends the machine at once. Dropping it does so too.
     fn kill(&mut self);
+
+    /// Ends the machine in an orderly way, for which it may take `patience`: what it writes is written then.
+    fn quit(&mut self, patience: Duration) {
+        let _ = patience;
+        self.kill();
+    }
 }
 
 /// What a machine does.

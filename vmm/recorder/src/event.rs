@@ -26,6 +26,11 @@ pub enum What {
         /// Physical address, a multiple of 8.
         address: u64,
     },
+    /// A store came after a later one to the same place had been told: in which state the word was between is not known.
+    Late {
+        /// Physical address, a multiple of 8.
+        address: u64,
+    },
     /// What a table holds, read from memory at this instant.
     Table {
         /// Physical address of its first descriptor.

@@ -190,6 +190,8 @@ pub struct NotJudged {
     pub tables: u64,
     /// TLB maintenance before any regime is known.
     pub tlbi: u64,
+    /// Stores of two CPUs to one word at the same time, whose order is not known.
+    pub late: u64,
 }
 
 impl NotJudged {
@@ -204,6 +206,7 @@ impl NotJudged {
             (self.registers, "register writes that describe no stage 1 that can be judged"),
             (self.read_only, "changes of the address of read-only memory, which are allowed where the bytes are the same"),
             (self.tables, "tables exchanged without a break, which is allowed where they map the same"),
+            (self.late, "stores of two CPUs to one word at the same time, whose order is not known"),
             (self.tlbi, "TLBIs before any translation was on"),
         ]
         .into_iter()

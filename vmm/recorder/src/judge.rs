@@ -95,11 +95,6 @@ impl Judge {
         }
     }
 
-    /// The next table whose words are needed, for a caller that reads memory itself; see [`Tracker::wanted`].
-    pub fn wanted(&mut self) -> Option<(u64, usize)> {
-        self.tracker.wanted()
-    }
-
     /// Takes an event in.
     pub fn event(&mut self, event: &Event) {
         self.events += 1;
@@ -120,6 +115,7 @@ impl Judge {
                 self.barriers += 1;
                 self.stales.barrier(event.cpu, *barrier, self.events);
             }
+            What::Late { .. } => self.not_judged.late += 1,
             What::Unknown { .. } | What::NoTable { .. } | What::Register { .. } => {
                 self.linked = None;
                 self.tracker.apply_keeping(event);
@@ -128,13 +124,15 @@ impl Judge {
         for root in std::mem::take(&mut self.tracker.dropped) {
             self.stales.forget(root);
         }
+        // The trace has them by itself.
         while self.tracker.wanted().is_some() {}
+        self.tracker.shadow.turned();
     }
 
     fn tlbi(&mut self, opcode: u32, operand: u64, by: Stored) {
         self.tlbis += 1;
         let Some(cover) = self.tracker.cover(by.cpu, opcode, operand) else {
-            self.not_judged.tlbi += 1;
+            self.not_judged.tlbi += u64::from(!self.tracker.spaces.is_empty());
             return;
         };
         let shadow = &self.tracker.shadow;
@@ -149,6 +147,7 @@ impl Judge {
             return;
         };
         self.stores += 1;
+        self.tracker.stores_without_regime(by.cpu);
         let Some(table) = self.tracker.shadow.table(base) else {
             return;
         };

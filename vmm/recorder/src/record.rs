@@ -36,10 +36,40 @@ impl<W: Write> Recorder<W> {
         })
     }
 
+    /// The word at `address`, if it is a descriptor that is known.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        self.tracker.word(address)
+    }
+
     /// Whether a store to `address` is to be told. All other events are, always.
     #[must_use]
     pub fn watches(&self, address: u64) -> bool {
         self.tracker.watches(address)
+    }
+
+    /// The pages of 4K, by their physical address, that are watched since the last question, or are no longer.
+    pub fn turned(&mut self) -> Vec<(u64, bool)> {
+        self.tracker.shadow.turned()
+    }
+
+    /// Writes all tables that are known once more, so that the judge sees whether its shadow is what memory holds.
+    ///
+    /// # Errors
+    /// Where the trace cannot be written.
+    pub fn check(&mut self, memory: &mut impl ReadTable) -> io::Result<()> {
+        for (address, count) in self.tracker.shadow.known() {
+            if let Some(words) = memory.read(address, count) {
+                let table = Event {
+                    cpu: 0,
+                    pc: 0,
+                    what: What::Table { address, words },
+                };
+                self.writer.event(&table)?;
+                self.tracker.apply(&table);
+            }
+        }
+        Ok(())
     }
 
     /// Something happened; `memory` has what it came to.

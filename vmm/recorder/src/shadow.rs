@@ -1,6 +1,6 @@
 //! The shadow of the tables: which pages are tables, of which level, for which VAs, and what they hold.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use stage1::{Descriptor, Half, Kind, Level, Regime};
 
@@ -58,6 +58,12 @@ pub(crate) struct Shadow {
     pub(crate) most: usize,
     /// Tables that were not added for that reason.
     pub(crate) refused: u64,
+    /// The address spaces that a CPU walks.
+    loaded: HashSet<Root>,
+    /// Those that had to make way: a table of theirs is another one's now, so they have ended.
+    evicted: Vec<Root>,
+    /// Pages of 4K that became pages of tables, or ceased to be.
+    turned: Vec<(u64, bool)>,
     /// Tables whose words are needed: address and descriptors.
     wanted: Vec<(u64, usize)>,
 }
@@ -65,6 +71,33 @@ pub(crate) struct Shadow {
 impl Shadow {
     pub(crate) fn watches(&self, address: u64) -> bool {
         self.pages.contains_key(&(address >> 12))
+    }
+
+    pub(crate) fn load(&mut self, root: Root, loaded: bool) {
+        if loaded {
+            self.loaded.insert(root);
+        } else {
+            self.loaded.remove(&root);
+        }
+    }
+
+    pub(crate) fn evicted(&mut self) -> Vec<Root> {
+        std::mem::take(&mut self.evicted)
+    }
+
+    pub(crate) fn turned(&mut self) -> Vec<(u64, bool)> {
+        std::mem::take(&mut self.turned)
+    }
+
+    /// All tables whose words are known: address and descriptors.
+    pub(crate) fn known(&self) -> Vec<(u64, usize)> {
+        let known = self
+            .tables
+            .iter()
+            .filter(|(_, table)| table.state == State::Known);
+        known
+            .map(|(base, table)| (*base, table.words.len()))
+            .collect()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -107,6 +140,7 @@ impl Shadow {
     pub(crate) fn drop_root(&mut self, root: Root) {
         self.detach(root, root.base());
         self.formats.remove(&root);
+        self.loaded.remove(&root);
     }
 
     /// Whether the first table of `root` is known to hold nothing valid.
@@ -122,13 +156,25 @@ impl Shadow {
         let Some(regime) = self.formats.get(&root).copied() else {
             return;
         };
+        let (formats, loaded) = (&self.formats, &self.loaded);
+        let mut ended = Vec::new();
         if let Some(table) = self.tables.get_mut(&base) {
             let alike = table.level == level && table.va == va;
-            let formats = &self.formats;
             let same_format = |other: &Root| formats.get(other) == Some(&regime);
             if !alike || !table.roots.iter().all(same_format) {
-                table.state = State::Ambiguous;
+                let idle = |other: &Root| *other != root && !loaded.contains(other);
+                if table.roots.iter().all(idle) {
+                    ended.clone_from(&table.roots);
+                } else {
+                    table.state = State::Ambiguous;
+                }
             }
+        }
+        for other in ended {
+            self.drop_root(other);
+            self.evicted.push(other);
+        }
+        if let Some(table) = self.tables.get_mut(&base) {
             if table.roots.contains(&root) {
                 return;
             }
@@ -208,10 +254,14 @@ impl Shadow {
             let count = self.pages.entry(page).or_insert(0);
             if more {
                 *count += 1;
+                if *count == 1 {
+                    self.turned.push((page << 12, true));
+                }
             } else if *count > 1 {
                 *count -= 1;
             } else {
                 self.pages.remove(&page);
+                self.turned.push((page << 12, false));
             }
         }
     }

@@ -65,6 +65,8 @@ impl Space {
 #[derive(Clone, Debug, Default)]
 struct Cpu {
     registers: SystemRegisters,
+    /// Its registers describe no translation that can be judged, as they may on the way from one to the next.
+    strange: bool,
     /// What it walks, by half.
     walks: [Option<(Root, u16)>; 2],
     /// The last regime of each half that could be read.
@@ -148,13 +150,14 @@ impl Tracker {
                     self.invalidated(event.cpu, &cover);
                 }
             }
-            What::Barrier(_) => (),
+            What::Barrier(_) | What::Late { .. } => (),
         }
     }
 
     pub(crate) fn write(&mut self, base: u64, index: usize, word: u64) {
         let now = self.now();
         self.shadow.write(base, index, word, now);
+        self.forget_evicted();
         if self.shadow.bytes() > self.limits.table_bytes {
             self.shrink();
         }
@@ -163,6 +166,7 @@ impl Tracker {
     pub(crate) fn fill(&mut self, address: u64, words: &[u64]) -> Filled {
         let now = self.now();
         let filled = self.shadow.fill(address, words, now);
+        self.forget_evicted();
         if filled == Filled::Again && !self.agrees(address, words) {
             self.out_of_step += 1;
             self.shadow.lose(address);
@@ -227,6 +231,22 @@ impl Tracker {
         }
     }
 
+    /// A CPU whose translation is not known stores to a table.
+    pub(crate) fn stores_without_regime(&mut self, cpu: u16) {
+        let strange = self
+            .cpus
+            .get(usize::from(cpu))
+            .is_some_and(|cpu| cpu.strange);
+        self.no_regime += u64::from(strange);
+    }
+
+    /// The word at `address`, if it is a descriptor that is known.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let (base, index) = self.shadow.place(address)?;
+        self.shadow.table(base)?.words.get(index).copied()
+    }
+
     fn register(&mut self, cpu: u16, register: Register, value: u64) {
         let index = usize::from(cpu);
         if index >= MOST_CPUS {
@@ -257,6 +277,7 @@ impl Tracker {
         let index = usize::from(cpu);
         let mut walks = [None; 2];
         let mut upper = 0;
+        self.cpus[index].strange = false;
         for half in [Half::Upper, Half::Lower] {
             let which = half.number() as usize;
             match Regime::new(&self.cpus[index].registers, half) {
@@ -271,7 +292,7 @@ impl Tracker {
                     self.cpus[index].regimes[which] = Some(regime);
                 }
                 Ok(_) | Err(stage1::RegimeError::MmuOff { .. }) => (),
-                Err(_) => self.no_regime += 1,
+                Err(_) => self.cpus[index].strange = true,
             }
         }
         for (which, walk) in walks.into_iter().enumerate() {
@@ -304,6 +325,8 @@ impl Tracker {
         if self.shadow.format(root).is_none() {
             self.shadow.add_root(root, regime);
         }
+        self.forget_evicted();
+        self.shadow.load(root, true);
         let space = self.spaces.entry(root).or_default();
         space.used = now;
         space.set_asid(upper, asid);
@@ -330,9 +353,20 @@ impl Tracker {
             }
         }
         let idle = space.contexts.iter().all(|context| context.until.is_some());
+        if idle {
+            self.shadow.load(root, false);
+        }
         // The process has gone, or it is the table that stands for none: its page may be anything next.
         if idle && self.shadow.is_void(root) {
             self.forget(root);
+        }
+    }
+
+    /// Address spaces that had to make way for another's tables.
+    fn forget_evicted(&mut self) {
+        for root in self.shadow.evicted() {
+            self.spaces.remove(&root);
+            self.dropped.push(root);
         }
     }
 

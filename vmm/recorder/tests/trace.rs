@@ -24,6 +24,7 @@ fn what() -> impl Strategy<Value = What> {
     prop_oneof![
         (address(), any::<u64>()).prop_map(|(address, word)| What::Store { address, word }),
         address().prop_map(|address| What::Unknown { address }),
+        address().prop_map(|address| What::Late { address }),
         (address(), words).prop_map(|(address, words)| What::Table { address, words }),
         address().prop_map(|address| What::NoTable { address }),
         (0_u32..1 << 14, any::<u64>()).prop_map(|(code, operand)| What::Tlbi {

@@ -24,6 +24,7 @@ mod maps;
 mod output;
 mod page;
 mod ps;
+mod record;
 mod rules;
 mod run;
 mod save;
@@ -77,6 +78,7 @@ enum Command {
     Kernel(kernel::Kernel),
     Diff(diff::Diff),
     Watch(watch::Watch),
+    Record(record::Record),
     Image(image::Image),
     /// Print the JSON schema of reports, of the lines of a session, or of a listing
     #[command(after_help = "Example: folioscope schema > folioscope.schema.json")]
@@ -173,6 +175,7 @@ fn run(command: Command) -> Outcome {
         Command::Kernel(kernel) => kernel.run(),
         Command::Diff(diff) => diff.run(),
         Command::Watch(watch) => watch.run(),
+        Command::Record(record) => record.run(),
         Command::Rules(rules) => rules.run(),
         Command::Image(image) => image.run(),
         Command::Schema { of } => {

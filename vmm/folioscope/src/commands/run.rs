@@ -145,23 +145,7 @@ impl Run {
     }
 
     fn chosen(&self) -> Result<Vec<Workload>, Error> {
-        if let Some(unknown) = self.only.iter().find(|name| {
-            !WORKLOADS
-                .iter()
-                .any(|workload| workload.name == name.as_str())
-        }) {
-            let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
-            return Err(Error::Input(format!(
-                "there is no workload {unknown:?} in the tour; it has {}",
-                names.join(", ")
-            )));
-        }
-        Ok(WORKLOADS
-            .into_iter()
-            .filter(|workload| {
-                self.only.is_empty() || self.only.iter().any(|name| name == workload.name)
-            })
-            .collect())
+        chosen(&self.only)
     }
 
     fn about(&self, guest: &Guest, policy: &str, seen: &Seen) -> Report {
@@ -283,13 +267,29 @@ impl Run {
     }
 }
 
+/// The workloads of these names, all where there are none.
+pub(super) fn chosen(only: &[String]) -> Result<Vec<Workload>, Error> {
+    let named = |name: &str| WORKLOADS.iter().any(|workload| workload.name == name);
+    if let Some(unknown) = only.iter().find(|name| !named(name)) {
+        let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
+        return Err(Error::Input(format!(
+            "there is no workload {unknown:?} in the tour; it has {}",
+            names.join(", ")
+        )));
+    }
+    let chosen = |workload: &Workload| {
+        only.is_empty() || only.iter().any(|name| name == workload.name)
+    };
+    Ok(WORKLOADS.into_iter().filter(chosen).collect())
+}
+
 /// A report of a guest that was lost before anything of it was seen.
 fn nothing() -> Report {
     Report::new(verdict::Machine::default(), verdict::Kernel::default())
 }
 
 /// Blocks are what the tour is about, and `variable` is the series' own choice.
-fn default_policy(guest: &Guest) -> &'static str {
+pub(super) fn default_policy(guest: &Guest) -> &'static str {
     if guest.hello().anon_order_policy.is_some() {
         "variable"
     } else {
@@ -318,7 +318,7 @@ fn touching(mut ranges: Vec<(u64, u64)>) -> impl Fn(u64, u64) -> bool {
     }
 }
 
-fn progress(what: &str) {
+pub(super) fn progress(what: &str) {
     if io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what} ...\r");
         let _ = io::stderr().flush();

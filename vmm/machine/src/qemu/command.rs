@@ -2,6 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
 
 use super::Config;
 
@@ -79,9 +81,31 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
     if let Some(initrd) = &config.initrd {
         all.pair("-initrd", initrd);
     }
+    if let (Some(recording), Some((_, bytes, fd))) = (&config.recording, fds.ram.first()) {
+        let mut plugin = escaped(&recording.plugin);
+        plugin.push(",trace=");
+        plugin.push(escaped(&recording.trace));
+        plugin.push(format!(
+            ",ram=/proc/self/fd/{fd},base={RAM_BASE:#x},size={bytes}"
+        ));
+        all.pair("-plugin", plugin);
+    }
     all.pair("-append", &config.cmdline);
     all.0.extend(config.extra_args.iter().map(OsString::from));
     all.0
+}
+
+/// Where the RAM of `virt` begins.
+const RAM_BASE: u64 = 0x4000_0000;
+
+/// A path within an option, where commas part its parts.
+fn escaped(path: &Path) -> OsString {
+    let bytes = path.as_os_str().as_bytes();
+    let each = bytes.iter().flat_map(|byte| match byte {
+        b',' => &b",,"[..],
+        other => std::slice::from_ref(other),
+    });
+    OsString::from_vec(each.copied().collect())
 }
 
 #[derive(Default)]
@@ -134,6 +158,27 @@ mod tests {
             line.ends_with(r"-kernel /k/Image -append 'console=ttyAMA0 it'\''s'"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_plugin_is_told_where_the_memory_is() {
+        let mut config = Config::new("/k/Image", "/tmp");
+        config.recording = Some(crate::qemu::Recording {
+            plugin: "/a,b/p.so".into(),
+            trace: "/t".into(),
+        });
+        let fds = Fds {
+            qmp: 10,
+            gdb: 11,
+            console: 12,
+            agent: 13,
+            agent_uart: 14,
+            ram: vec![("ram0".into(), 1 << 29, 20)],
+        };
+        let all = arguments(&config, &fds);
+        let at = all.iter().position(|argument| argument == "-plugin");
+        let expected = "/a,,b/p.so,trace=/t,ram=/proc/self/fd/20,base=0x40000000,size=536870912";
+        assert_eq!(all[at.unwrap() + 1], expected);
     }
 
     #[test]

@@ -11,6 +11,15 @@ pub const MOST_CPUS: u32 = 512;
 /// The most NUMA nodes that QEMU takes.
 pub const MOST_NODES: u32 = 128;
 
+/// The recorder's plugin, and where its trace goes.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The plugin, a shared library.
+    pub plugin: PathBuf,
+    /// The trace: a file or a FIFO.
+    pub trace: PathBuf,
+}
+
 /// A guest to boot under QEMU.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -32,6 +41,8 @@ pub struct Config {
     pub nodes: u32,
     /// Where `console.log`, `channel.log` and `qemu.log` go; made if it is not there.
     pub work_dir: PathBuf,
+    /// Have the recorder's plugin tell what the guest does to its page tables.
+    pub recording: Option<Recording>,
     /// More arguments for QEMU, behind ours.
     pub extra_args: Vec<String>,
 }
@@ -50,6 +61,7 @@ impl Config {
             smp: 2,
             nodes: 1,
             work_dir: work_dir.into(),
+            recording: None,
             extra_args: Vec::new(),
         }
     }
@@ -70,6 +82,9 @@ impl Config {
         }
         if !(1..=MOST_NODES.min(cpus)).contains(&nodes) {
             return Err(ConfigError::Nodes { nodes, cpus });
+        }
+        if nodes > 1 && self.recording.is_some() {
+            return Err(ConfigError::RecordedNodes(nodes));
         }
         if bytes % (host::GRAIN * u64::from(nodes)) != 0 {
             return Err(ConfigError::MemoryGrain { bytes, nodes });
@@ -149,6 +164,14 @@ mod tests {
             (
                 refusal(|c| c.nodes = 3),
                 "a guest with 3 NUMA nodes and 2 CPUs",
+            ),
+            (
+                refusal(|c| {
+                    c.nodes = 2;
+                    let (plugin, trace) = ("p.so".into(), "t".into());
+                    c.recording = Some(Recording { plugin, trace });
+                }),
+                "a recorded guest with 2 NUMA nodes",
             ),
             (
                 refusal(|c| c.cmdline = "a\0b".into()),

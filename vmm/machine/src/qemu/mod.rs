@@ -26,7 +26,7 @@ use debugger::Stub;
 use ram::{Backend, Bank};
 
 pub use command::AGENT_PORT;
-pub use config::{Config, MOST_CPUS, MOST_NODES};
+pub use config::{Config, Recording, MOST_CPUS, MOST_NODES};
 
 /// How long QEMU may take for a command. It answers within a millisecond; but its main loop may
 /// have to wait for a processor on a busy host.
@@ -249,6 +249,13 @@ impl Machine for Qemu {
     fn kill(&mut self) {
         self.process.kill();
         self.console.finish();
+    }
+
+    fn quit(&mut self, patience: Duration) {
+        // It may close the socket before it has answered, and that is as good.
+        let _ = self.qmp.execute("quit", json!({}), patience);
+        self.process.wait(patience);
+        self.kill();
     }
 }
 

@@ -17,6 +17,7 @@
 //! | 5 TLBI | opcode bits \[18:5\], delta of the operand to the TLBI before |
 //! | 6 barrier | one byte: 0 ISB; else 1 + domain × 3 + types |
 //! | 7 register | one byte: which; delta of its value to the last value of that register |
+//! | 8 late | address over 8 |
 //!
 //! A trace without its end is a cut one: what it holds is good up to there. A newer version is refused.
 

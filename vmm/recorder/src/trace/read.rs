@@ -172,6 +172,9 @@ impl<R: Read> Reader<R> {
                     value: *last,
                 }
             }
+            8 => What::Late {
+                address: self.place()?,
+            },
             kind => return Err(self.damaged(format!("a record of kind {kind}"))),
         };
         self.before.records += 1;

@@ -45,6 +45,7 @@ impl<W: Write> Writer<W> {
             What::Tlbi { .. } => 5,
             What::Barrier(_) => 6,
             What::Register { .. } => 7,
+            What::Late { .. } => 8,
         };
         self.head(kind, event.cpu, event.pc);
         let (out, before) = (&mut self.buffer, &mut self.before);
@@ -55,7 +56,9 @@ impl<W: Write> Writer<W> {
                 put(out, zigzag(word.wrapping_sub(before.word)));
                 (before.address, before.word) = (place, *word);
             }
-            What::Unknown { address } | What::NoTable { address } => put(out, address / 8),
+            What::Unknown { address } | What::NoTable { address } | What::Late { address } => {
+                put(out, address / 8)
+            }
             What::Table { address, words } => table(out, *address, words),
             What::Tlbi { opcode, operand } => {
                 put(out, u64::from(opcode >> 5 & 0x3fff));

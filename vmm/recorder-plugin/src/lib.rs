@@ -1,0 +1,292 @@
+//! A TCG plugin for QEMU 10: writes a trace of what the guest's kernel does to its page tables.
+//!
+//!     -plugin librecorder_plugin.so,trace=FILE,ram=FILE,base=ADDRESS,size=BYTES
+//!
+//! `ram` is the file behind the guest's memory, `base` its physical address (hexadecimal with 0x). With several CPUs QEMU has to
+//! run each in a thread (`-accel tcg,thread=multi`): in one thread QEMU 10.0 names the CPU that *translated* an instruction,
+//! not the one that executes it. A CPU tells of a store behind it and before its next instruction, of anything else before
+//! it; so whatever locks, barriers or interrupts put in order is told in that order. Of two stores to one word that
+//! nothing puts in order, the one that is told late is told as such.
+//!
+//! Told are stores of any size to pages that hold tables, TLBI, DSB, ISB, DC ZVA to such pages, and MSR to the registers
+//! that translation depends on. Not seen: what the MMU writes itself (AF, dirty state), and devices.
+
+mod memory;
+mod watched;
+
+use std::fs::{File, OpenOptions};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use qemu_plugin::{
+    qemu_plugin_get_registers, qemu_plugin_register_atexit_cb, register, Args, CallbackFlags,
+    Error, HasCallbacks, Info, Instruction as Insn, MemRW, MemValue, MemoryInfo, PluginId,
+    Register, RegisterDescriptor, Result, TranslationBlock, VCPUIndex,
+};
+use recorder::{Event, Instruction, Limits, Recorder, Register as SystemRegister, What};
+
+use memory::Ram;
+use watched::Watched;
+
+/// Everything behind the lock, which no two threads want at a time.
+struct State {
+    /// `None` once the trace could not be written on.
+    recorder: Option<Recorder<File>>,
+    ram: Ram,
+    /// X0 to X30.
+    x: Vec<RegisterDescriptor<'static>>,
+    ids: Vec<(SystemRegister, RegisterDescriptor<'static>)>,
+    ids_told: bool,
+}
+
+static STATE: OnceLock<Mutex<State>> = OnceLock::new();
+static WATCHED: OnceLock<Watched> = OnceLock::new();
+
+fn state() -> Option<MutexGuard<'static, State>> {
+    let state = STATE.get()?.lock();
+    Some(state.unwrap_or_else(PoisonError::into_inner))
+}
+
+impl State {
+    fn tell(&mut self, cpu: VCPUIndex, pc: u64, what: What) {
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        let cpu = u16::try_from(cpu).unwrap_or(u16::MAX);
+        if let Err(error) = recorder.event(&Event { cpu, pc, what }, &mut self.ram) {
+            // The reader has ended, or the disk is full: what was written stays good, and the guest goes on.
+            eprintln!("recorder: the trace ends here, it cannot be written on: {error}");
+            self.recorder = None;
+            return;
+        }
+        for (page, on) in recorder.turned() {
+            if let Some(watched) = WATCHED.get() {
+                watched.set(page, on);
+            }
+        }
+    }
+
+    /// A general register's value, 31 being zero.
+    fn x(&self, register: u8) -> u64 {
+        let descriptor = self.x.get(usize::from(register));
+        descriptor.map_or(0, number)
+    }
+
+    /// The ID registers, before the first other event.
+    fn tell_ids(&mut self, cpu: VCPUIndex) {
+        if std::mem::replace(&mut self.ids_told, true) {
+            return;
+        }
+        let ids: Vec<_> = self.ids.iter().map(|(id, at)| (*id, number(at))).collect();
+        for (register, value) in ids {
+            self.tell(cpu, 0, What::Register { register, value });
+        }
+    }
+}
+
+fn number(register: &RegisterDescriptor<'_>) -> u64 {
+    let bytes = register.read().unwrap_or_default();
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// QEMU shows no more than that the plugin did not load.
+fn refuse(what: &str) -> ! {
+    eprintln!("recorder: {what}");
+    std::process::exit(1)
+}
+
+#[derive(Default)]
+struct Plugin {
+    low: [u64; 2],
+}
+
+impl Register for Plugin {
+    fn register(&mut self, id: PluginId, args: &Args, _: &Info) -> Result<()> {
+        let value = |key: &str| {
+            let begins = format!("{key}=");
+            let found = args.raw.iter().find_map(|raw| raw.strip_prefix(&begins));
+            found.unwrap_or_else(|| {
+                refuse(&format!(
+                    "expected {key}= among the plugin's arguments and found {:?}",
+                    args.raw
+                ))
+            })
+        };
+        let size_or_address = |key: &str| {
+            let text = value(key);
+            let number = match text.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16),
+                None => text.parse(),
+            };
+            number.unwrap_or_else(|_| {
+                refuse(&format!("expected a number as {key} and found {text:?}"))
+            })
+        };
+        let (base, size) = (size_or_address("base"), size_or_address("size"));
+        let ram = Ram::open(value("ram"), base, size)
+            .unwrap_or_else(|error| refuse(&format!("cannot open {}: {error}", value("ram"))));
+        let trace = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(value("trace"));
+        let trace = trace
+            .unwrap_or_else(|error| refuse(&format!("cannot write {}: {error}", value("trace"))));
+        let recorder = Recorder::new(trace, Limits::default())
+            .unwrap_or_else(|error| refuse(&format!("cannot write {}: {error}", value("trace"))));
+        self.low = [base, base + size];
+        let _ = WATCHED.set(Watched::new(base, size));
+        let _ = STATE.set(Mutex::new(State {
+            recorder: Some(recorder),
+            ram,
+            x: Vec::new(),
+            ids: Vec::new(),
+            ids_told: false,
+        }));
+        qemu_plugin_register_atexit_cb(id, |_| ended())
+    }
+}
+
+fn ended() {
+    if let Some(mut state) = state() {
+        let State { recorder, ram, .. } = &mut *state;
+        if let Some(mut recorder) = recorder.take() {
+            let result = recorder
+                .check(ram)
+                .and_then(|()| recorder.finish().map(drop));
+            if let Err(error) = result {
+                eprintln!("recorder: the end of the trace could not be written: {error}");
+            }
+        }
+    }
+}
+
+impl HasCallbacks for Plugin {
+    fn on_vcpu_init(&mut self, _: PluginId, _: VCPUIndex) -> Result<()> {
+        let registers = qemu_plugin_get_registers()?;
+        let Some(mut state) = state() else {
+            return Ok(());
+        };
+        if !state.x.is_empty() {
+            return Ok(());
+        }
+        let find = |name: &str| registers.iter().find(|one| one.name == name).cloned();
+        for index in 0..31 {
+            match find(&format!("x{index}")) {
+                Some(register) => state.x.push(register),
+                None => {
+                    return Err(Error::RegisterReadError {
+                        name: format!("x{index}"),
+                    })
+                }
+            }
+        }
+        use SystemRegister::{Mmfr0, Mmfr1, Mmfr2, Mmfr3};
+        for (index, id) in [Mmfr0, Mmfr1, Mmfr2, Mmfr3].into_iter().enumerate() {
+            if let Some(register) = find(&format!("ID_AA64MMFR{index}_EL1")) {
+                state.ids.push((id, register));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_translation_block_translate(&mut self, _: PluginId, tb: TranslationBlock) -> Result<()> {
+        for insn in tb.instructions() {
+            let pc = insn.vaddr();
+            // The kernel: at its own addresses, or before it is there, at physical ones.
+            let kernel = pc >> 63 != 0 || (self.low[0]..self.low[1]).contains(&pc);
+            if !kernel {
+                continue;
+            }
+            let mut bytes = [0; 4];
+            if insn.read_data(&mut bytes) != 4 {
+                continue;
+            }
+            let opcode = u32::from_le_bytes(bytes);
+            match Instruction::decode(opcode) {
+                Some(instruction) => on_execute(&insn, pc, instruction),
+                // Loads and stores, of which only the stores call back.
+                None if opcode >> 25 & 0b0101 == 0b0100 => on_store(&insn, pc),
+                None => (),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
+    insn.register_execute_callback_flags(
+        move |cpu| {
+            let Some(mut state) = state() else { return };
+            state.tell_ids(cpu);
+            let what = match instruction {
+                Instruction::Barrier(barrier) => What::Barrier(barrier),
+                Instruction::Tlbi { opcode, register } => What::Tlbi {
+                    opcode,
+                    operand: state.x(register),
+                },
+                Instruction::Msr { to, register } => What::Register {
+                    register: to,
+                    value: state.x(register),
+                },
+                // Tables are read when they are linked; nobody clears a live one with it.
+                Instruction::Zero { .. } => return,
+            };
+            state.tell(cpu, pc, what);
+        },
+        CallbackFlags::QEMU_PLUGIN_CB_R_REGS,
+    );
+}
+
+fn on_store(insn: &Insn<'_>, pc: u64) {
+    insn.register_memory_access_callback(
+        move |cpu, info, va| stored(cpu, pc, &info, va),
+        MemRW::QEMU_PLUGIN_MEM_W,
+    );
+}
+
+fn stored(cpu: VCPUIndex, pc: u64, info: &MemoryInfo<'_>, va: u64) {
+    let Some(place) = info.hwaddr(va) else { return };
+    let address = place.hwaddr();
+    if !WATCHED.get().is_some_and(|watched| watched.has(address)) || place.is_io() {
+        return;
+    }
+    let Some(mut state) = state() else { return };
+    let at = address & !7;
+    let words: [Option<u64>; 2] = match info.value() {
+        MemValue::U64(word) if address == at => [Some(word), None],
+        MemValue::U128(both) if address == at => [Some(both as u64), Some((both >> 64) as u64)],
+        // Of another size: the whole words as memory has them now.
+        _ => {
+            let end = address + (1 << info.size_shift()) - 1;
+            let read = |at: u64, ram: &mut Ram| ram.word(at);
+            let first = read(at, &mut state.ram);
+            [
+                first,
+                if end & !7 == at {
+                    None
+                } else {
+                    read(at + 8, &mut state.ram)
+                },
+            ]
+        }
+    };
+    for (index, word) in words.into_iter().enumerate() {
+        let address = at + index as u64 * 8;
+        if let Some(word) = word {
+            // Threads tell what they did after they did it. Where another one was quicker, memory and what was told agree
+            // already, on another word.
+            let now = state.ram.word(address);
+            let told = state
+                .recorder
+                .as_ref()
+                .and_then(|recorder| recorder.word(address));
+            if now != Some(word) && now == told {
+                state.tell(cpu, pc, What::Late { address });
+                continue;
+            }
+            state.tell(cpu, pc, What::Store { address, word });
+        }
+    }
+}
+
+register!(Plugin::default());
