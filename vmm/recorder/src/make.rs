@@ -115,7 +115,7 @@ impl Judge {
             (Some(gone), _) if gone.ordered => (Rule::S3, "no DSB came after the TLBI".to_owned()),
             (Some(_), _) => (
                 Rule::S3,
-                "no DSB came between the store of the old word's end and the TLBI".to_owned(),
+                "no DSB came between the store that ended the old word and the TLBI".to_owned(),
             ),
             (None, Some((Miss::Level, _, cover))) => (
                 Rule::S6,

@@ -203,7 +203,10 @@ impl Tracker {
 
     /// What a TLBI of `cpu` covers; `None` if it does not concern what is judged.
     pub(crate) fn cover(&self, cpu: u16, opcode: u32, operand: u64) -> Option<Cover> {
-        let cpu = self.cpus.get(usize::from(cpu))?;
+        // A CPU that has not translated yet goes by the others' formats.
+        let translates = |cpu: &&Cpu| cpu.regimes.iter().any(Option::is_some);
+        let own = self.cpus.get(usize::from(cpu)).filter(translates);
+        let cpu = own.or_else(|| self.cpus.iter().find(translates))?;
         // The granule is that of the half that the VA is in; both have the same under Linux.
         let upper = operand >> 43 & 1 != 0;
         let [lower, higher] = &cpu.regimes;
@@ -220,7 +223,8 @@ impl Tracker {
         if cover.vas.is_some() {
             return;
         }
-        for space in self.spaces.values_mut() {
+        let mut emptied = Vec::new();
+        for (root, space) in &mut self.spaces {
             space.contexts.retain(|context| {
                 let asid = match cover.asids {
                     Asids::All => true,
@@ -228,6 +232,15 @@ impl Tracker {
                 };
                 context.until.is_none() || !asid || !cover.reaches(own, context.cpu)
             });
+            if space.contexts.is_empty() {
+                emptied.push(*root);
+            }
+        }
+        // No TLB holds any of it: there is nothing to judge until it is loaded and read again, and its pages may be
+        // anything meanwhile.
+        emptied.sort_unstable();
+        for root in emptied {
+            self.forget(root);
         }
     }
 

@@ -1,5 +1,6 @@
 //! `folioscope record`: a guest's sequences, judged while it runs, or from a trace.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -186,9 +187,14 @@ fn tell(judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
         summary.barriers,
         end.bytes as f64 / summary.events.max(1) as f64
     );
+    // The first of each cause stands for all.
+    let mut told = HashSet::new();
     for finding in judge.findings().kept() {
+        if !told.insert((finding.rule, finding.made.pc, finding.cause)) {
+            continue;
+        }
         say!(
-            "{} {}\n  {} VA {:#018x} level {}: {:#018x} -> {:#018x}; {} time(s) at this place",
+            "{} {}\n  {}\n  VA {:#018x} level {}: {:#018x} -> {:#018x}; {} time(s) at this place",
             finding.rule,
             finding.sentence,
             finding.rule.reference(),

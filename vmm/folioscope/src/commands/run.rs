@@ -277,9 +277,8 @@ pub(super) fn chosen(only: &[String]) -> Result<Vec<Workload>, Error> {
             names.join(", ")
         )));
     }
-    let chosen = |workload: &Workload| {
-        only.is_empty() || only.iter().any(|name| name == workload.name)
-    };
+    let chosen =
+        |workload: &Workload| only.is_empty() || only.iter().any(|name| name == workload.name);
     Ok(WORKLOADS.into_iter().filter(chosen).collect())
 }
 

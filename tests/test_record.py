@@ -1,0 +1,108 @@
+"""The recorder: sequences of stores, TLB maintenance and barriers, judged while a guest runs and from a trace."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from command import COMMAND, ROOT, SLOWER, folioscope
+from kernel_edits import dsb_of_all, dsb_of_stores, edit, nothing, own_cpu, symbols, tlbi
+
+pytestmark = pytest.mark.only_machine("tcg")
+
+# Workloads of the tour that fold, unfold, copy and move blocks.
+WORKLOADS = "munmap,mprotect,fork"
+# What builds the plugin when nothing of it is there.
+BUILD_SECONDS = 300
+
+
+@pytest.fixture(scope="session")
+def plugin() -> Path:
+    """The plugin for QEMU, which is built where it can be."""
+    build = ROOT / "vmm" / "setup" / "plugin.sh"
+    built = subprocess.run([build], capture_output=True, text=True, timeout=BUILD_SECONDS * SLOWER, check=False)
+    if "needs Rust 1." in built.stderr:
+        pytest.skip("the recorder's plugin needs a newer Rust")
+    assert built.returncode == 0, built.stderr
+    return ROOT / "out" / "librecorder_plugin.so"
+
+
+def stores(said: str) -> int:
+    """How many stores to descriptors were judged."""
+    found = re.search(r"^(\d+) stores to descriptors, (\d+) TLBIs, (\d+) barriers", said, re.MULTILINE)
+    assert found and int(found[2]) > 0 and int(found[3]) > 0, said
+    return int(found[1])
+
+
+def record(*arguments: object):
+    """Runs the command with a guest in it."""
+    return folioscope("record", "--machine", "tcg", *arguments, seconds=300)
+
+
+# With KPTI, and without hardware's own AF and dirty state, on cortex-a72.
+@pytest.mark.parametrize(("granule", "cpu"), [("4k", "max"), ("16k", "max"), ("64k", "max"), ("4k", "cortex-a72")])
+def test_a_right_kernel(plugin: Path, granule: str, cpu: str, tmp_path: Path) -> None:
+    """No finding, nothing left unjudged; the same from the kept trace, which is small; a cut one says that it is."""
+    trace = tmp_path / "trace"
+    said = record("--granule", granule, "--cpu", cpu, "--only", WORKLOADS, "--trace", trace).ok()
+    assert said.splitlines()[-1] == "0 findings"
+    assert "not judged" not in said
+    assert stores(said) > 10_000
+    assert trace.stat().st_size < 16 * stores(said)
+
+    again = folioscope("record", "--judge", trace).ok()
+    assert again.splitlines() == said.splitlines()[1:]
+
+    cut = tmp_path / "cut"
+    cut.write_bytes(trace.read_bytes()[: trace.stat().st_size // 2])
+    ended = folioscope("record", "--judge", cut)
+    assert ended.status == 2 and "not judged: the trace was cut after" in ended.out
+    assert 0 < stores(ended.out) < stores(said)
+
+
+# Function, which instructions, what they become; then the rule, and where the new word is written.
+EDITS = [
+    ("__flush_tlb_range_nosync.constprop.0", tlbi, nothing, "S2", "contpte_convert"),
+    ("__flush_tlb_range_nosync.constprop.0", tlbi, own_cpu, "S2", "contpte_convert"),
+    ("__flush_tlb_range_nosync.constprop.0", dsb_of_stores, nothing, "S3", "contpte_convert"),
+    ("contpte_convert", dsb_of_all, nothing, "S3", "contpte_convert"),
+    ("ptep_clear_flush", tlbi, nothing, "S2", "do_wp_page"),
+    ("ptep_clear_flush", dsb_of_stores, nothing, "S3", "do_wp_page"),
+    ("ptep_clear_flush", dsb_of_all, nothing, "S3", "do_wp_page"),
+]
+
+
+@pytest.mark.parametrize("granule", ["4k"])
+@pytest.mark.parametrize(("function", "which", "becomes", "rule", "where"), EDITS)
+def test_a_wrong_kernel(plugin, granule, function, which, becomes, rule, where, tmp_path) -> None:
+    """An instruction is taken away: the rule names it, with the function that wrote the new word."""
+    kernel = (ROOT / "out" / f"kernel-{granule}").resolve()
+    names = {name for _, name in symbols(kernel / "vmlinux")}
+    # What the compiler makes of a function is its own affair.
+    function = function if function in names else function.removesuffix(".constprop.0")
+    image = tmp_path / "Image"
+    assert edit(kernel, function, which, becomes, image) > 0
+    ended = record("--kernel", image, "--vmlinux", kernel / "vmlinux", "--only", WORKLOADS)
+    assert ended.status == 1, ended.out + ended.err
+    rules = re.findall(r"^(S\d) ", ended.out, re.MULTILINE)
+    assert set(rules) == {rule}, ended.out
+    assert re.search(rf"^  made +CPU \d+ at {where}\+0x", ended.out, re.MULTILINE), ended.out
+    assert int(ended.out.splitlines()[-1].split()[0]) > 10
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    """Each in a sentence."""
+    missing = tmp_path / "missing.so"
+    said = folioscope("record", "--plugin", missing).sentence()
+    assert f"expected the recorder's plugin at {missing}" in said and "vmm/setup/plugin.sh" in said
+    said = folioscope("record", "--machine", "kvm").sentence()
+    assert "a guest on KVM cannot be recorded" in said
+    said = folioscope("record", "--judge", COMMAND).sentence()
+    assert "expected a trace of `folioscope record`" in said
+    newer = tmp_path / "newer"
+    newer.write_bytes(b"FOLIOREC" + bytes([9, 0, 0, 0]))
+    assert "the trace is of version 9" in folioscope("record", "--judge", newer).sentence()
+    assert "no workload 'what' in the tour" in folioscope("record", "--only", "what").sentence().replace('"', "'")

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds the recorder's plugin for QEMU and links it into out/: `folioscope record` needs it, and nothing else does.
+# Usage: plugin.sh
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/toolchain.sh"
+
+# That of crate qemu-plugin.
+PLUGIN_RUST=88
+
+minor=$(rust_minor rustc)
+[ "${minor:-0}" -ge $PLUGIN_RUST ] ||
+    die "the recorder's plugin needs Rust 1.$PLUGIN_RUST or later and this machine's is 1.${minor:-0}; all but folioscope record works without it"
+
+sources=(vmm/recorder-plugin vmm/recorder vmm/stage1)
+plugin_cargo() {
+    cd "$ROOT" && CARGO_TARGET_DIR=$CACHE/cargo/plugin cargo build --release --locked --manifest-path vmm/recorder-plugin/Cargo.toml
+}
+build_plugin() {
+    step plugin "the recorder's plugin" plugin_cargo
+    cp "$CACHE/cargo/plugin/release/librecorder_plugin.so" "$1/"
+}
+built plugin "$(content Cargo.toml "${sources[@]}")-$(rust_key rustc)" build_plugin
+link "$built/librecorder_plugin.so" librecorder_plugin.so
