@@ -20,7 +20,8 @@ mod spoil;
 pub use failing::{allow_allocations, fail_allocations};
 pub use spoil::Spoil;
 
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+/// Where the kernel has its switches of folio sizes.
+pub(crate) const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// How a workload ends, unless the guest is lost.
 pub type StageResult = Result<(), Error>;

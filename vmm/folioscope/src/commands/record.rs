@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use clap::Args;
 use linux::symbols::Symbols;
+use protocol::{Advice, Protection};
 use recorder::trace::Reader;
 use recorder::{Judge, Stored};
 
 use super::output::say;
 use super::run::{chosen, default_policy, progress};
 use super::Outcome;
-use crate::guest::Guest;
+use crate::guest::{unexpected, Guest};
+use crate::ops::{advise, map, protect, write};
 use crate::options::{GuestOptions, MachineName};
 use crate::recorded::{judge_all, End, Live};
-use crate::stage::{Played, Stage};
+use crate::stage::{block_size, Played, Stage, THP};
 use crate::{control, Error, EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};
 
 /// How long QEMU may take to write the last of the trace.
@@ -42,7 +44,8 @@ pub struct Record {
     /// Judge this trace, and boot nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["trace", "only", "boot_only"])]
     judge: Option<PathBuf>,
-    /// Only these workloads of the tour, as `folioscope run` names them
+    /// Only these workloads of the tour, as `folioscope run` names them; or unfolded, which changes the rights of a whole
+    /// block that is present and not folded
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Boot alone, without the tour
@@ -75,6 +78,11 @@ impl Record {
     }
 
     fn live(mut self) -> Outcome {
+        // What the recorder has beside the tour.
+        let named = self.only.len();
+        self.only.retain(|name| name != UNFOLDED);
+        let unfolded = !self.boot_only && (named == 0 || self.only.len() < named);
+        let tour = !self.boot_only && (named == 0 || !self.only.is_empty());
         let workloads = chosen(&self.only)?;
         match self.guest.machine {
             MachineName::Auto | MachineName::Tcg => self.guest.machine = MachineName::Tcg,
@@ -115,7 +123,17 @@ impl Record {
             guest.ready_after().as_secs_f64()
         );
         let mut lost = None;
-        if !self.boot_only {
+        if unfolded {
+            progress(&format!("workload {UNFOLDED}"));
+            lost = mprotect_unfolded(&mut guest).err().map(|error| {
+                if error.lost() {
+                    control::keep(&mut guest, &self.guest.out, error)
+                } else {
+                    error
+                }
+            });
+        }
+        if tour && lost.is_none() {
             let policy = default_policy(&guest);
             for workload in workloads {
                 progress(&format!("workload {}", workload.name));
@@ -147,6 +165,41 @@ impl Record {
             None => Ok(status),
         }
     }
+}
+
+/// A workload that sets out from where the tour never is: a block of which every page is mapped and that is not folded.
+const UNFOLDED: &str = "unfolded";
+
+/// Takes one page's right to be written and gives it back, so that the block is unfolded; then the same with the block.
+fn mprotect_unfolded(guest: &mut Guest) -> Result<(), Error> {
+    const BOTH: &[Protection] = &[Protection::Read, Protection::Write];
+    const READ: &[Protection] = &[Protection::Read];
+    let page = guest.hello().page_size;
+    let block = block_size(page);
+    if guest.hello().anon_order_policy.is_some() {
+        guest.set_policy("variable")?;
+    } else {
+        let size = format!("{THP}/hugepages-{}kB/enabled", block / 1024);
+        guest.write_file(&size, "always", None)?;
+    }
+    let process = guest.spawn(UNFOLDED)?.process;
+    let mapped = guest.op(process, map(2 * block, 0))?;
+    let protocol::Outcome::Mapped { address, .. } = mapped else {
+        return Err(unexpected("mmap", &mapped));
+    };
+    let one = address + 5 * page;
+    for operation in [
+        advise(address, 2 * block, Advice::Hugepage),
+        write(address, 2 * block),
+        protect(one, page, READ),
+        protect(one, page, BOTH),
+        protect(address, block, READ),
+        protect(address, block, BOTH),
+        write(address, 2 * block),
+    ] {
+        guest.op(process, operation)?;
+    }
+    Ok(())
 }
 
 /// Addresses of the kernel by name.
