@@ -9,11 +9,6 @@ from pathlib import Path
 NOP = 0xD503201F
 
 
-def dsb(opcode: int) -> bool:
-    """DSB of any domain and type."""
-    return opcode & ~0xF00 == 0xD503309F
-
-
 def dsb_of_stores(opcode: int) -> bool:
     """DSB ISHST."""
     return opcode == 0xD5033A9F
@@ -32,11 +27,6 @@ def tlbi(opcode: int) -> bool:
 def nothing(_: int) -> int:
     """NOP."""
     return NOP
-
-
-def own_cpu(opcode: int) -> int:
-    """The same TLBI of its own CPU alone: CRm is 7 for 3, and 6 for the range forms' 2."""
-    return opcode | (0x700 if opcode >> 8 & 0xF == 3 else 0x600) if opcode >> 8 & 0xF in (2, 3) else opcode
 
 
 def symbols(vmlinux: Path) -> list[tuple[int, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command import COMMAND, ROOT, SLOWER, folioscope
-from kernel_edits import dsb_of_all, dsb_of_stores, edit, nothing, own_cpu, symbols, tlbi
+from kernel_edits import dsb_of_all, dsb_of_stores, edit, nothing, symbols, tlbi
 
 pytestmark = pytest.mark.only_machine("tcg")
 
@@ -42,16 +42,28 @@ def record(*arguments: object):
     return folioscope("record", "--machine", "tcg", *arguments, seconds=300)
 
 
-# With KPTI, and without hardware's own AF and dirty state, on cortex-a72.
-@pytest.mark.parametrize(("granule", "cpu"), [("4k", "max"), ("16k", "max"), ("64k", "max"), ("4k", "cortex-a72")])
-def test_a_right_kernel(plugin: Path, granule: str, cpu: str, tmp_path: Path) -> None:
-    """No finding, nothing left unjudged; the same from the kept trace, which is small; a cut one says that it is."""
-    trace = tmp_path / "trace"
+def judged_right(granule: str, cpu: str, trace: Path) -> str:
+    """What is said of a guest in which nothing is wrong, and nothing left unjudged."""
     said = record("--granule", granule, "--cpu", cpu, "--only", WORKLOADS, "--trace", trace).ok()
     assert said.splitlines()[-1] == "0 findings"
     assert "not judged" not in said
     assert stores(said) > 10_000
     assert trace.stat().st_size < 16 * stores(said)
+    return said
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("granule", ["4k"])
+def test_without_hardware_dirty_state(granule: str, tmp_path: Path) -> None:
+    """cortex-a72 has KPTI besides, so each process has two ASIDs."""
+    judged_right(granule, "cortex-a72", tmp_path / "trace")
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_right_kernel(granule: str, tmp_path: Path) -> None:
+    """No finding; the same from the kept trace, which is small; a cut one says that it is."""
+    trace = tmp_path / "trace"
+    said = judged_right(granule, "max", trace)
 
     again = folioscope("record", "--judge", trace).ok()
     assert again.splitlines() == said.splitlines()[1:]
@@ -66,7 +78,6 @@ def test_a_right_kernel(plugin: Path, granule: str, cpu: str, tmp_path: Path) ->
 # Function, which instructions, what they become; then the rule, and where the new word is written.
 EDITS = [
     ("__flush_tlb_range_nosync.constprop.0", tlbi, nothing, "S2", "contpte_convert"),
-    ("__flush_tlb_range_nosync.constprop.0", tlbi, own_cpu, "S2", "contpte_convert"),
     ("__flush_tlb_range_nosync.constprop.0", dsb_of_stores, nothing, "S3", "contpte_convert"),
     ("contpte_convert", dsb_of_all, nothing, "S3", "contpte_convert"),
     ("ptep_clear_flush", tlbi, nothing, "S2", "do_wp_page"),
@@ -75,9 +86,10 @@ EDITS = [
 ]
 
 
+@pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize("granule", ["4k"])
 @pytest.mark.parametrize(("function", "which", "becomes", "rule", "where"), EDITS)
-def test_a_wrong_kernel(plugin, granule, function, which, becomes, rule, where, tmp_path) -> None:
+def test_a_wrong_kernel(granule, function, which, becomes, rule, where, tmp_path) -> None:
     """An instruction is taken away: the rule names it, with the function that wrote the new word."""
     kernel = (ROOT / "out" / f"kernel-{granule}").resolve()
     names = {name for _, name in symbols(kernel / "vmlinux")}
@@ -90,7 +102,6 @@ def test_a_wrong_kernel(plugin, granule, function, which, becomes, rule, where, 
     rules = re.findall(r"^(S\d) ", ended.out, re.MULTILINE)
     assert set(rules) == {rule}, ended.out
     assert re.search(rf"^  made +CPU \d+ at {where}\+0x", ended.out, re.MULTILINE), ended.out
-    assert int(ended.out.splitlines()[-1].split()[0]) > 10
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -95,12 +95,6 @@ impl Judge {
         }
     }
 
-    /// The word at `address`, if it is a descriptor that is known.
-    #[must_use]
-    pub fn word(&self, address: u64) -> Option<u64> {
-        self.tracker.word(address)
-    }
-
     /// Takes an event in.
     pub fn event(&mut self, event: &Event) {
         self.events += 1;
