@@ -63,12 +63,14 @@ test: ## set up and run every test: lint, Rust, pytest on real guests
 	@$(SETUP)/inputs.sh test
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/build.sh --carrier 4k 16k 64k
+	@$(SETUP)/plugin.sh --where-possible
 	@$(SETUP)/test.sh $(PYTEST)
 
 test-long: ## the tests that take too long for `make test`
 	@$(SETUP)/inputs.sh test
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/build.sh --carrier --mutants --debug 4k 16k 64k
+	@$(SETUP)/plugin.sh --where-possible
 	@$(SETUP)/pytest.sh -m long $(PYTEST)
 	@$(SETUP)/test_arm64.sh
 

@@ -6,6 +6,9 @@
 
 GUEST_TARGET=aarch64-unknown-linux-gnu
 MINIMUM_RUST=85 # 1.85: Debian 13's
+# What crate qemu-plugin needs, so the recorder's plugin alone (1.x).
+# shellcheck disable=SC2034 # plugin.sh and lint.sh have it
+PLUGIN_RUST=88
 
 # What links for arm64: on an arm64 host the compiler itself, whatever else it is called there.
 ARM64_CC=aarch64-linux-gnu-gcc
