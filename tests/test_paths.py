@@ -121,8 +121,13 @@ def test_shmem_controls(guest: Guest, process: Process, layout: Layout, mode: st
 
 
 def test_shmem_inherits(guest: Guest, process: Process, layout: Layout) -> None:
-    """What the top-level control says where the size inherits it."""
+    """What the top-level control says where the size inherits it.
+
+    Where the page cache can have no folio of a PMD's size the kernel takes the top-level control for off
+    (shmem_huge_global_enabled()).
+    """
     size, top = layout.cont_order, highest(guest)
+    global_off = layout.page << top < layout.pmd
     guest.write(knob(layout, size, "shmem_enabled"), "inherit")
     was = guest.knobs(f"{THP}/shmem_enabled")[f"{THP}/shmem_enabled"]
     try:
@@ -136,7 +141,9 @@ def test_shmem_inherits(guest: Guest, process: Process, layout: Layout) -> None:
             guest.write(f"{THP}/shmem_enabled", mode)
             area = shared(process, layout.block, hint=hint)
             view, record = only(guest, process, area, 1)
-            if reason is None:
+            if reason is None and global_off:
+                check(guest, view, record, 0, above("size-never", 0, top, {size: "not-allowed"}))
+            elif reason is None:
                 check(guest, view, record, size, above("size-never", size, top))
             else:
                 # "deny" is asked before any size.

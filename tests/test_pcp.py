@@ -16,6 +16,8 @@ SETTING = "/proc/sys/vm/percpu_pagelist_high_order"
 FRACTION = "/proc/sys/vm/percpu_pagelist_high_fraction"
 #: Seconds after which a CPU sees to the pages that it keeps of other nodes.
 INTERVAL = "/proc/sys/vm/stat_interval"
+#: Brings the counts of all CPUs together now.
+REFRESH = "/proc/sys/vm/stat_refresh"
 THP = "/sys/kernel/mm/transparent_hugepage"
 #: The settings, by name.
 DEFAULT, NONE, ALL, LIMIT = range(4)
@@ -28,15 +30,20 @@ TYPES = 3
 
 @pytest.fixture(autouse=True)
 def fixed(guest: Guest) -> Iterator[None]:
-    """Lists whose room is fixed, at an eighth of the memory: not tuned by what was before, not drained in between."""
+    """Lists whose room is fixed, at an eighth of the memory: not tuned by what was before, and not drained in between.
+
+    Those of another node are drained when they were left alone for three intervals. The kernel looks at the interval
+    when one ends: a long one would leave it without counts to go by long after, and compaction waits for these.
+    """
     assert guest.read(SETTING) == "0\n"
     interval = guest.read(INTERVAL).strip()
-    guest.write(INTERVAL, "600")
+    guest.write(INTERVAL, "10")
     guest.write(FRACTION, "8")
     yield
     guest.write(SETTING, "0")
     guest.write(FRACTION, "0")
     guest.write(INTERVAL, interval)
+    guest.write(REFRESH, "1")
 
 
 def select(guest: Guest, setting: int) -> None:
@@ -207,15 +214,15 @@ def test_the_limit_is_kept(guest: Guest, process: Process, layout: Layout, setti
 
 def test_a_list_is_filled_up_to_the_limit_at_most(guest: Guest, process: Process, layout: Layout) -> None:
     """An allocation takes several from the buddy allocator at once, and leaves no more than is allowed."""
-    select(guest, LIMIT)
     most = limit(guest, layout)
     for order in (2, layout.cont_order):
+        select(guest, LIMIT)
         left = []
         for _ in range(3):
             folios(process, order, 1, cpu=1)
             left.append(limited(guest, layout, 1))
-        # With a small batch the third takes the last of what came with the first.
-        assert 0 < max(left) <= most
+        # With a small batch the third takes the last of what came with the first; one of a page brings them one by one.
+        assert 0 < max(left) <= most or (batch(guest) == 1 and left == [0, 0, 0])
 
 
 def test_settings_that_there_are(guest: Guest) -> None:
