@@ -49,7 +49,7 @@ pub struct Live {
     judge: JoinHandle<(Judge, End)>,
     /// Keeps the FIFO from ending before QEMU has opened it.
     open: Option<File>,
-    _directory: TempDir,
+    directory: Option<TempDir>,
 }
 
 impl Live {
@@ -109,7 +109,7 @@ impl Live {
             recording,
             judge,
             open: Some(open),
-            _directory: directory,
+            directory: Some(directory),
         })
     }
 
@@ -119,10 +119,11 @@ impl Live {
         self.recording.clone()
     }
 
-    /// QEMU has opened the FIFO, or never will.
+    /// QEMU has opened the FIFO, or never will: its name is needed no more, and nothing of it stays, however we end.
     #[must_use]
     pub fn booted(mut self) -> Self {
         self.open = None;
+        self.directory = None;
         self
     }
 

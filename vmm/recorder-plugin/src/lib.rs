@@ -8,8 +8,8 @@
 //! it; so whatever locks, barriers or interrupts put in order is told in that order. Of two stores to one word that
 //! nothing puts in order, the one that is told late is told as such.
 //!
-//! Told are stores of any size to pages that hold tables, TLBI, DSB, ISB, DC ZVA to such pages, and MSR to the registers
-//! that translation depends on. Not seen: what the MMU writes itself (AF, dirty state), and devices.
+//! Told are stores of any size to pages that hold tables, TLBI, DSB, ISB, and MSR to the registers that translation
+//! depends on. Not seen: what the MMU writes itself (AF, dirty state), DC ZVA, of which QEMU tells no address, and devices.
 
 mod memory;
 mod watched;
@@ -228,8 +228,6 @@ fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
                     register: to,
                     value: state.x(register),
                 },
-                // Tables are read when they are linked; nobody clears a live one with it.
-                Instruction::Zero { .. } => return,
             };
             state.tell(cpu, pc, what);
         },

@@ -21,11 +21,6 @@ pub enum Instruction {
         /// From which register, 31 for zero.
         register: u8,
     },
-    /// DC ZVA, DC GVA or DC GZVA: a store of a whole block.
-    Zero {
-        /// The register that holds the address.
-        register: u8,
-    },
 }
 
 /// SYS, with op1 to op2 and Rt zero.
@@ -53,8 +48,6 @@ impl Instruction {
             0xd518_2040 => Some(Register::Tcr),
             0xd518_2060 => Some(Register::Tcr2),
             0xd518_a200 => Some(Register::Mair),
-            // DC ZVA, DC GZVA. DC GVA stores tags alone.
-            0xd50b_7420 | 0xd50b_7480 => return Some(Self::Zero { register }),
             _ => None,
         };
         if let Some(to) = to {
@@ -122,7 +115,7 @@ mod tests {
             (0xd508_82a4, tlbi(0xd508_82a0, 4)),
             (0xd508_8340, tlbi(0xd508_8340, 0)),
             // dc zva, x0; dc civac, x0; ret
-            (0xd50b_7420, Some(Instruction::Zero { register: 0 })),
+            (0xd50b_7420, None),
             (0xd50b_7e20, None),
             (0xd65f_03c0, None),
         ] {

@@ -161,6 +161,11 @@ impl Record {
         };
         let status = tell(&judge, &end, &names)?;
         match lost {
+            // A finding is none the less true for a guest that was lost behind it.
+            Some(error) if status == EXIT_ERRORS => {
+                eprintln!("folioscope: {error}");
+                Ok(status)
+            }
             Some(error) => Err(error),
             None => Ok(status),
         }
@@ -267,16 +272,18 @@ fn tell(judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
             }
         }
     }
-    for sentence in judge.not_judged().sentences() {
-        say!("not judged: {sentence}");
+    let mut not_judged = judge.not_judged().sentences();
+    not_judged.extend(end.said.iter().cloned());
+    if summary.stores == 0 {
+        not_judged.push("no store to a table was seen".into());
     }
-    for sentence in &end.said {
+    for sentence in &not_judged {
         say!("not judged: {sentence}");
     }
     say!("{} findings", summary.findings);
     let _ = std::io::stdout().flush();
     Ok(match summary.findings {
-        0 if end.said.is_empty() && summary.stores > 0 => EXIT_OK,
+        0 if not_judged.is_empty() => EXIT_OK,
         0 => EXIT_NOT_JUDGED,
         _ => EXIT_ERRORS,
     })
