@@ -95,11 +95,12 @@ run() {
 	return "$status"
 }
 
-# The source as the tarball has it; marked last, so that half of it is never taken for the whole.
+# The source as the tarball has it; marked last, so that half of it is never taken for the whole. A patch that was cut short
+# has left a tree of which nothing is known.
 source_id=$(tarball_hash)
-if [ "$(cat "$place/source" 2>/dev/null)" != "$source_id" ]; then
+if [ -e "$place/moving" ] || [ "$(cat "$place/source" 2>/dev/null)" != "$source_id" ]; then
 	say "unpacking $(basename "$tarball")"
-	rm -rf "$place/src" "$place/obj" "$place/applied" "$place/source"
+	rm -rf "$place/src" "$place/obj" "$place/applied" "$place/source" "$place/moving"
 	mkdir -p "$place/src" "$place/obj" "$place/applied"
 	run tar -C "$place/src" --strip-components=1 -xf "$tarball" || die 2 "could not unpack $tarball (log: $log)"
 	printf '%s\n' "$source_id" >"$place/source"
@@ -108,11 +109,6 @@ fi
 # move_to N: the tree has the first N patches: those of now. Only what differs is touched, which is all that is built again.
 move_to() {
 	local have=0 number
-	# A patch that was cut short leaves a tree of which nothing is known.
-	if [ -e "$place/moving" ]; then
-		rm -f "$place/source"
-		die 2 "the tree in $place was left in the middle of a patch: run it again, and it is unpacked anew"
-	fi
 	: >"$place/moving"
 	while [ -e "$place/applied/$((have + 1))" ]; do have=$((have + 1)); done
 	for ((number = have; number > 0; number--)); do
@@ -125,7 +121,6 @@ move_to() {
 		apply_patch "${patches[number - 1]}" "$place/src" >>"$log" 2>&1 ||
 			{
 				rejects "$place/src" >&2
-				rm -f "$place/source"
 				die 1 "${patches[number - 1]} does not apply, see the rejected hunks above"
 			}
 		cp "$(patch_file "${patches[number - 1]}")" "$place/applied/$number"

@@ -6,10 +6,14 @@ is written down here a second time, from include/linux/mm_types.h of 6.12; the r
 
 from __future__ import annotations
 
+import re
+import subprocess
+
 import pytest
 from folioscope import Area, Guest, Layout, Page, Process, View
 from folioscope.model import bytes_of
 
+from command import ROOT
 from test_rules_live import broken, errors, words_of
 
 #: Bytes from the start of a struct page of 6.12.
@@ -222,6 +226,18 @@ def test_l7_page_behind_the_end(guest: Guest, process: Process, layout: Layout) 
             assert found[0] == ("L7", area.address + left * layout.page), left
             assert {rule for rule, _ in found} == {"L7"}
         assert errors(held.judge([(size, (pages + 1) * layout.page)])) == []
+        # RWSEM_WRITER_LOCKED: somebody is at it.
+        shorter = (size, 2 * layout.page)
+        assert errors(held.judge([shorter])) and not errors(held.judge([shorter, (at + lock_of(layout), 1)]))
+
+
+def lock_of(layout: Layout) -> int:
+    """Where the count of ``i_rwsem`` is in a ``struct inode``, by the DWARF of the kernel: the rig asks its BTF."""
+    vmlinux = ROOT / "out" / f"kernel-{layout.granule}" / "vmlinux"
+    said = subprocess.run(["pahole", "-F", "dwarf", "-C", "inode", vmlinux], capture_output=True, text=True, check=True)
+    found = re.search(r"struct rw_semaphore +i_rwsem; +/\* +(\d+) ", said.stdout)
+    assert found, said.stdout
+    return int(found[1])
 
 
 def test_l8_page_that_is_not_exclusive(guest: Guest, paged: Area, layout: Layout) -> None:

@@ -100,6 +100,18 @@ def test_an_image_is_not_what_make_test_tests(host: Host, tmp_path: Path) -> Non
         assert host.run(SETUP / "inputs.sh", goal, KERNEL=str(image)).returncode == 0
 
 
+def test_debug_is_for_kernels_that_are_built(host: Host, tree: Path, tmp_path: Path) -> None:
+    """An image is what it is; a tree is built so. Whatever else the variable says is not meant for us, and said."""
+    image = tmp_path / "Image"
+    image.write_bytes(bytes(56) + b"ARM\x64" + bytes(4))
+    refused = host.run(SETUP / "inputs.sh", "run", KERNEL=str(image), DEBUG="1")
+    assert refused.returncode == 2 and "is built already" in refused.stderr
+    taken = host.run(SETUP / "inputs.sh", "run", KERNEL=str(tree), DEBUG="1")
+    assert (taken.returncode, taken.stderr) == (0, "")
+    other = host.run(SETUP / "inputs.sh", "run", DEBUG="verbose")
+    assert other.returncode == 0 and "DEBUG=verbose is not 1" in other.stderr
+
+
 def test_make_test_says_what_it_does_with_a_tree(host: Host, tree: Path) -> None:
     """It is built for every granule, and tested."""
     ended = host.run(SETUP / "inputs.sh", "test", KERNEL=str(tree))

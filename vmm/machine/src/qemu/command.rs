@@ -132,20 +132,28 @@ mod tests {
     use super::*;
     use crate::host::quoted;
 
-    fn line(smp: u32, nodes: usize) -> String {
-        let mut config = Config::new("/k/Image", "/tmp");
-        config.smp = smp;
-        config.cmdline = "console=ttyAMA0 it's".into();
+    /// Memory in `nodes` parts of 512 MiB.
+    fn fds(nodes: usize) -> Fds {
         let ram = (0..nodes).map(|node| (format!("ram{node}"), 1 << 29, 20 + node as RawFd));
-        let fds = Fds {
+        Fds {
             qmp: 10,
             gdb: 11,
             console: 12,
             agent: 13,
             agent_uart: 14,
             ram: ram.collect(),
-        };
-        quoted(arguments(&config, &fds).iter().map(OsString::as_os_str))
+        }
+    }
+
+    fn line(smp: u32, nodes: usize) -> String {
+        let mut config = Config::new("/k/Image", "/tmp");
+        config.smp = smp;
+        config.cmdline = "console=ttyAMA0 it's".into();
+        quoted(
+            arguments(&config, &fds(nodes))
+                .iter()
+                .map(OsString::as_os_str),
+        )
     }
 
     #[test]
@@ -167,15 +175,7 @@ mod tests {
             plugin: "/a,b/p.so".into(),
             trace: "/t".into(),
         });
-        let fds = Fds {
-            qmp: 10,
-            gdb: 11,
-            console: 12,
-            agent: 13,
-            agent_uart: 14,
-            ram: vec![("ram0".into(), 1 << 29, 20)],
-        };
-        let all = arguments(&config, &fds);
+        let all = arguments(&config, &fds(1));
         let at = all.iter().position(|argument| argument == "-plugin");
         let expected = "/a,,b/p.so,trace=/t,ram=/proc/self/fd/20,base=0x40000000,size=536870912";
         assert_eq!(all[at.unwrap() + 1], expected);
