@@ -15,6 +15,7 @@ import pytest
 from command import OUT, ROOT, folioscope
 from own_qemu import Foreign
 from selftests import SELFTESTS
+from test_selftests import WRITE_FAULTS
 from test_selftests import works as selftests_work
 from test_stress import works as stress_works
 from test_tour import POLICIES
@@ -83,8 +84,8 @@ def test_series() -> None:
 @pytest.mark.network
 @pytest.mark.timeout(7200)
 def test_selftests(tmp_path: Path, silent: list[str]) -> None:
-    """The kernel's own mm selftests."""
-    selftests_work(tmp_path, "debug", KERNEL / "Image", SELFTESTS)
+    """The kernel's own mm selftests, with all that the patches do at write faults."""
+    selftests_work(tmp_path, "debug", KERNEL / "Image", SELFTESTS, "2G", WRITE_FAULTS)
     assert silent and not splats("\n".join(silent))
 
 

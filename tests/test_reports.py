@@ -50,6 +50,11 @@ def test_json_is_valid(reports: dict[str, Any]) -> None:
         *(("fork", step) for step in ("parent", "child", "child-wrote", "parent-after")),
         ("kernel", "upper-half"),
     ]
+    # How the kernel of the guest was set; the agent has it record orders.
+    kernel = report["kernel"]
+    off = ("align", "contpte", "copy", "lru_batch", "madvise_split", "page_cache", "reuse", "zero_page")
+    assert kernel["policy"] == "variable"
+    assert kernel["switches"] == {"record": "1", "zap_batch": "1"} | dict.fromkeys(off, "0")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(schema).validate({**report, "outcome": "splendid"})
 

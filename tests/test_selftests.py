@@ -25,6 +25,8 @@ from test_stock_kernel import FAULTS, Kernel, stock
 
 pytestmark = [pytest.mark.qemu, pytest.mark.network]
 
+# What switches the series' write faults on (vmm/setup/selftests.sh).
+WRITE_FAULTS = "write_faults=1"
 # A program that ends sooner is run again, for so long, so that looks meet it.
 SECONDS = 4
 # What a guest may take longer that stands still now and then.
@@ -184,8 +186,8 @@ def test_reasons_are_one_by_their_words() -> None:
 
 
 def test_selftests(tmp_path: Path) -> None:
-    """Those that are quick, on the patched kernel."""
-    works(tmp_path, "short", OUT / "kernel-4k" / "Image", [s for s in SELFTESTS if s.short])
+    """Those that are quick, on the patched kernel, with all that the patches do at write faults."""
+    works(tmp_path, "short", OUT / "kernel-4k" / "Image", [s for s in SELFTESTS if s.short], "2G", WRITE_FAULTS)
 
 
 @pytest.mark.long
@@ -196,6 +198,13 @@ def test_all_selftests(tmp_path: Path, granule: str) -> None:
     # No guest has 512 MiB in one piece often enough; 2 MiB are a contiguous group.
     machine = ["4G", "default_hugepagesz=2M"] if granule == "64k" else []
     works(tmp_path, f"ours-{granule}", OUT / f"kernel-{granule}" / "Image", SELFTESTS, *machine)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_all_selftests_with_write_faults(tmp_path: Path) -> None:
+    """All of them, with large folios for writes to zero pages and to folios that were shared."""
+    works(tmp_path, "ours-4k-write-faults", OUT / "kernel-4k" / "Image", SELFTESTS, "2G", WRITE_FAULTS)
 
 
 @pytest.mark.long

@@ -13,6 +13,8 @@
 #include <time.h>
 
 #include "guest.h"
+#include "contiguous.h"
+#include "races.h"
 
 static void knob(void)
 {
@@ -96,71 +98,6 @@ static void counted(void)
 	check(before > 0 && count_of(refused) == before, "what is not recorded is not counted");
 	put(DIR "record", "1");
 	check(!count_of(refused), "and to record anew is to count anew");
-}
-
-/* How often something was done with a contiguous block. */
-static long blocks(const char *what)
-{
-	size_t n = strlen(what);
-	char *at = get(BLOCKS);
-
-	for (; *at; at += strcspn(at, "\n") + 1) {
-		if (!strncmp(at, what, n) && at[n] == ' ')
-			return atol(at + n);
-	}
-	return -1;
-}
-
-/* That @times of it came of what was done since there were @before. */
-static void came(const char *what, long before, long times)
-{
-	long now = blocks(what);
-
-	check(now - before == times, "%s: %ld times, wanted %ld", what, now - before, times);
-}
-
-/* What becomes of contiguous blocks; hinted folios fill one each. */
-static void contiguous(void)
-{
-	size_t block = page << hinted;
-	char *p = area(MADV_HUGEPAGE), *q = area(MADV_HUGEPAGE);
-	long set, fold, unfold, hole, attrs, part;
-
-	check(!strcmp(get(DIR "contpte"), "0\n"), "blocks are not counted at boot");
-	put(DIR "contpte", "1");
-	policy("baseline");
-	touch(q);
-	policy("variable");
-	set = blocks("set");
-	part = blocks("refused_part");
-	p[0] = p[block] = p[2 * block] = 1;
-	came("set", set, 3);
-	q[block - page] = 1;
-	came("refused_part", part, 1);
-
-	unfold = blocks("unfold");
-	madvise(p + page, page, MADV_DONTNEED);
-	came("unfold", unfold, 1);
-	/* Whatever of zap_pte_range() and its caller is inlined. */
-	check(strstr(get(BLOCKS), " zap_") || strstr(get(BLOCKS), " unmap_page_range+"),
-	      "and who wanted it is named");
-	hole = blocks("refused_hole");
-	mprotect(p, block, PROT_READ);
-	came("refused_hole", hole, 1);
-
-	attrs = blocks("refused_attrs");
-	mprotect(p + 2 * block - page, page, PROT_READ);
-	came("unfold", unfold, 2);
-	came("refused_attrs", attrs, 1);
-	fold = blocks("fold");
-	mprotect(p + 2 * block - page, page, PROT_READ | PROT_WRITE);
-	came("fold", fold, 1);
-
-	put(DIR "contpte", "0");
-	munmap(p + 2 * block, page);
-	came("unfold", unfold, 2);
-	put(DIR "contpte", "1");
-	check(!blocks("unfold") && !strstr(get(BLOCKS), "cpu"), "to count anew is to begin at 0");
 }
 
 static void fits(void)
@@ -404,66 +341,6 @@ static void as_before(void)
 	}
 }
 
-#define ROUNDS 20000
-static char *shared;
-static int arrived, left, last = ROUNDS - 1;
-
-/* Whether an event has reason 9 at some order. */
-static int raced(const char *trace)
-{
-	return strstr(trace, "{0x9,") || strstr(trace, ",0x9,");
-}
-
-/*
- * Both threads touch the same block at the same time, again and again. Which
- * round is the last is said before both arrive at it: none waits for one that
- * has ended.
- */
-static void *racer(void *first)
-{
-	int i;
-
-	for (i = 0; i <= __atomic_load_n(&last, __ATOMIC_ACQUIRE); i++) {
-		if (first) {
-			madvise(shared, page << hinted, MADV_DONTNEED);
-			if (i % 1000 == 999 && raced(get(TRACE "trace")))
-				__atomic_store_n(&last, i, __ATOMIC_RELEASE);
-		}
-		__atomic_add_fetch(&arrived, 1, __ATOMIC_ACQ_REL);
-		while (__atomic_load_n(&arrived, __ATOMIC_ACQUIRE) < 2 * i + 2)
-			;
-		shared[first ? 0 : page] = 1;
-		__atomic_add_fetch(&left, 1, __ATOMIC_ACQ_REL);
-		while (__atomic_load_n(&left, __ATOMIC_ACQUIRE) < 2 * i + 2)
-			;
-	}
-	return NULL;
-}
-
-static void races(void)
-{
-	pthread_t t[2];
-	char *at;
-	int i;
-
-	policy("variable");
-	shared = area(MADV_HUGEPAGE);
-	put(TRACE "trace", "");
-	put(TRACE "events/anon_order/anon_order/filter", "chosen == -1");
-	put(TRACE "events/anon_order/anon_order/enable", "1");
-	for (i = 0; i < 2; i++)
-		pthread_create(&t[i], NULL, racer, i ? NULL : shared);
-	for (i = 0; i < 2; i++)
-		pthread_join(t[i], NULL);
-	put(TRACE "events/anon_order/anon_order/enable", "0");
-	put(TRACE "events/anon_order/anon_order/filter", "0");
-	at = strstr(get(TRACE "trace"), "policy=variable");
-	check(at && raced(at), "two threads race: %.*s",
-	      at ? (int)strcspn(at, "\n") : 8, at ? at : "no event");
-	check(order_at(shared) == hinted || order_at(shared) == below(hinted) || order_at(shared) == 0,
-	      "and one has won: order %d", order_at(shared));
-}
-
 /*
  * What a fault costs under each policy that there is, for the eye. With QEMU's
  * -icount shift=0 a nanosecond is an instruction, and the numbers do not depend
@@ -528,6 +405,7 @@ int main(void)
 	as_before();
 	charge_fails();
 	races();
+	write_races();
 	printf("1..%d\n# %d failed\n", number, failed);
 	if (strstr(get("/proc/cmdline"), "stay")) {
 		printf("# staying\n");

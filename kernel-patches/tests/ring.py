@@ -18,7 +18,9 @@ COUNTS_MAGIC = int.from_bytes(b"ao_count", "little")
 COUNTS = (6, 8, 17, 21)
 POLICIES = ["sysfs", "baseline", "simple", "variable", "retry", "adaptive"]
 # First writes, shmem, swap-in.
-PATHS = {0, 4, 7}
+PATHS = {0, 1, 2, 3, 4, 7}
+# Those that ask the policy; for the others controls choose, or nobody.
+BY_POLICY = {0, 1, 2}
 
 
 class Stub:
@@ -69,7 +71,7 @@ def check_ring(ring, cpu):
         assert seq == number and time and mm >> 48 and tgid and tid, where
         assert start <= address < end and policy < len(POLICIES) and flags < 4 and pad == bytes(4), where
         assert -1 <= chosen <= max(preferred, 0) < 16, where
-        assert path in PATHS and (path == 0 or policy == 0) and pad2 == bytes(3) and (pfn == 2**64 - 1) == (chosen < 0), where
+        assert path in PATHS and (path in BY_POLICY or policy == 0) and pad2 == bytes(3) and (pfn == 2**64 - 1) == (chosen < 0), where
         assert allowed < 1 << 16 and (chosen <= 0 or allowed >> chosen & 1), where
         assert [o for o in range(16) if reason[o] == 1] == ([chosen] if chosen >= 0 else []), where
         # Under sysfs the controls are asked for every order.

@@ -45,6 +45,8 @@ knobs() {
     done
     knob inherit "$thp/hugepages-$(($(cat $thp/hpage_pmd_size) / 1024))kB/enabled"
     knob advise $thp/shmem_enabled
+    # What Folioscope's patches do at writes to zero pages and shared folios, if `write_faults=1` is on the command line.
+    for name in zero_page reuse copy; do knob "${write_faults:-0}" "$thp/anon_order/$name"; done
     knob 0 /sys/kernel/mm/ksm/run
     knob 2 /sys/kernel/mm/ksm/run
     knob 0 /sys/kernel/mm/ksm/run

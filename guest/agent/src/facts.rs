@@ -1,5 +1,6 @@
 //! Who the guest is, from its own files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -48,10 +49,24 @@ pub fn hello(fixed: &Fixed) -> Hello {
         mthp: mthp(&thp),
         hugetlb: hugetlb(&sys_dir.join("kernel/mm/hugepages")),
         anon_order_policy: choice_in(&sys_dir.join(POLICY)),
+        switches: switches(&thp),
         mounts: fixed.mounts.clone(),
         channel: fixed.channel,
         uptime_ms: sys::uptime_ms(),
     }
+}
+
+/// What the project's kernel patches let be switched, but for the policy, in the directory of THP.
+fn switches(thp: &Path) -> BTreeMap<String, String> {
+    let own = fs::read_dir(thp.join("anon_order"));
+    let own = own.into_iter().flatten().flatten().map(|file| file.path());
+    own.chain([thp.join("page_cache")])
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.to_owned();
+            (name != "policy").then_some(())?;
+            Some((name, text(&path)?))
+        })
+        .collect()
 }
 
 fn text(path: &Path) -> Option<String> {

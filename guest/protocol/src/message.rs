@@ -1,5 +1,6 @@
 //! The lines themselves: what the host sends, and what the guest sends.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -154,6 +155,10 @@ pub struct Hello {
     pub hugetlb: Vec<HugetlbSize>,
     /// The anonymous order policy in force, on a kernel with the project's patches.
     pub anon_order_policy: Option<String>,
+    /// What is in each other file of `/sys/kernel/mm/transparent_hugepage/anon_order`, and in those beside it that the
+    /// project's patches add, by their names; what is on or off is 1 or 0.
+    #[serde(default)]
+    pub switches: BTreeMap<String, String>,
     /// The mount points of the file systems that the agent could mount.
     pub mounts: Vec<String>,
     /// The channel that this came through.

@@ -370,6 +370,8 @@ class Hello(Fields):
     hugetlb: dict[int, int]
     # The order policy in force on a kernel with Folioscope's patches.
     anon_order_policy: str | None
+    # What else its patches let be switched, by the names of the files (``anon_order/*``, ``page_cache``).
+    switches: dict[str, str]
     mounts: tuple[str, ...]
     channel: str
     uptime_ms: int

@@ -65,11 +65,11 @@ pub enum Path {
     /// A first write to anonymous memory. Kernels whose records name no path record nothing else.
     #[default]
     Anonymous,
-    /// A write to the zero page.
+    /// A write to the zero page, where a large folio may take its place.
     ZeroPage,
-    /// Copy on write.
+    /// Copy on write of a large anonymous folio, or of a part of it.
     Copy,
-    /// A write to an exclusive folio, which is made writable.
+    /// A write to an exclusive large folio, of which a part is made writable: the order is that part's.
     Reuse,
     /// A fault on shmem that found no folio.
     Shmem,
@@ -274,7 +274,7 @@ impl OrderRecord {
     /// size: anonymous ones are naturally aligned in virtual addresses, and large ones of shmem, which a fault allocates only
     /// where file and VMA are aligned alike. How much of those the fault has mapped is another matter.
     pub fn folio(&self, page_size: u64) -> Option<(u64, u64)> {
-        if !matches!(self.path, Path::Anonymous | Path::Shmem | Path::SwapIn) {
+        if !self.path.is_mapped_whole() && !matches!(self.path, Path::Shmem | Path::SwapIn) {
             return None;
         }
         let size = page_size << self.chosen?;
@@ -325,6 +325,11 @@ impl OrderRecord {
 }
 
 impl Path {
+    /// Whether the fault maps all of a new anonymous folio, which is naturally aligned.
+    pub fn is_mapped_whole(self) -> bool {
+        matches!(self, Path::Anonymous | Path::ZeroPage | Path::Copy)
+    }
+
     /// In words, for people.
     pub fn words(self) -> &'static str {
         match self {

@@ -79,6 +79,10 @@ pub struct Kernel {
     /// Policy of anonymous folio orders, where the kernel has our patches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// What else our patches let be switched, by the names of its files below `/sys/kernel/mm/transparent_hugepage`: as it
+    /// was when the guest last said so.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub switches: BTreeMap<String, String>,
     /// Its command line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_line: Option<String>,

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use linux::order::Path;
 use linux::pte::Pte;
 use linux::vma::{Backing, Vma};
 use stage1::Level;
@@ -233,7 +232,7 @@ impl<'a> Seen<'a> {
             *run = (*run).max(l8_sharing::largest_run(mapping));
         }
         let records = self.newest.records().iter();
-        for record in records.filter(|record| record.path == Path::Anonymous) {
+        for record in records.filter(|record| record.path.is_mapped_whole()) {
             if let Some(at) = vma_at(self.input.vmas, record.address) {
                 let chosen = record.chosen.map_or(-1, |order| order as i8);
                 *seen[at].orders.entry(chosen).or_default() += 1;

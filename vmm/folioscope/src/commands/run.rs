@@ -157,6 +157,7 @@ impl Run {
             .anon_order_policy
             .as_ref()
             .map(|_| policy.to_owned());
+        report.kernel.switches.clone_from(&guest.hello().switches);
         report
     }
 

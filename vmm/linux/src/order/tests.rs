@@ -175,10 +175,11 @@ fn what_came_behind_the_first_fields_is_read() {
         all.records[0].sentence(),
         "policy sysfs, order 4 was preferred, order 2 was mapped: order 9 is not allowed, order 4 is switched off for its size"
     );
-    // Where a large folio of shmem lies follows from its size, and where a copy does not.
+    // Where a new folio lies follows from its size, and where a part of one that is reused does not.
     let folio = |path: u8| read(&behind(13, 8, 4, path)).unwrap().records[0].folio(4096);
     assert_eq!(folio(4), Some((0x40_4000, 0x4000)));
-    assert_eq!(folio(2), None);
+    assert_eq!((folio(1), folio(2)), (folio(4), folio(4)));
+    assert_eq!(folio(3), None);
     let field = |bytes: Vec<u8>| match read(&bytes).unwrap_err() {
         OrderError::Unexpected { field, .. } => field,
         other => panic!("{other}"),

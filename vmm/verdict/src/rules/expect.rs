@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use linux::order::Path;
 use linux::release::Release;
 use stage1::{lookup, Level, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
 
@@ -175,8 +174,8 @@ fn fresh_folios<M: PhysMemory + ?Sized>(
             }
             continue;
         }
-        // What another path brings in need not be mapped as a first write would have it.
-        if record.path != Path::Anonymous {
+        // How much of a folio another path maps is a matter of its own.
+        if !record.path.is_mapped_whole() {
             continue;
         }
         let last = newest

@@ -18,8 +18,8 @@ pub(super) const RULE: Rule = Rule {
               is that place's, it is that one. A larger one is left alone: khugepaged may have made it meanwhile. Records older \
               than one that was overwritten are left alone. \
               Folios that no record names are not judged: mremap, partial unmapping, copy on write and migration break them legally \
-              later. Of each large folio that a first write to anonymous memory, a fault on shmem or a swap-in was given, fresh or \
-              not, the record itself says an order that was allowed there, and a range that lies within the VMA of that time.",
+              later. Of each large folio that a first write to anonymous memory, a write to the zero page, a copy on write, a fault \
+              on shmem or a swap-in was given, fresh or not, the record itself says an order that was allowed there, and a range that lies within the VMA of that time.",
     tier: Tier::Linux,
     sources: &["mm/memory.c, alloc_anon_folio(), do_anonymous_page()"],
     needs: &[Need::Records, Need::Expectations],
@@ -157,7 +157,9 @@ mod tests {
             (Path::Anonymous, true),
             (Path::Shmem, true),
             (Path::SwapIn, true),
-            (Path::Copy, false),
+            (Path::ZeroPage, true),
+            (Path::Copy, true),
+            (Path::Reuse, false),
         ] {
             let mut guest = Guest::new();
             guest.fold(0, written());

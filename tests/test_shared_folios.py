@@ -1,0 +1,406 @@
+"""Writes to large anonymous folios that fork() has shared.
+
+With ``anon_order/reuse`` one that nobody else has is kept whole, with ``anon_order/copy`` as much as can be is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from folioscope import Area, Guest, Layout, Process
+
+from order_model import ALLOCATION, NOHUGEPAGE, NOT_ALLOWED, PTE_OVERLAP, VMA_END, VMA_START
+from write_faults import (
+    DIRTY,
+    enable,
+    is_folio,
+    look,
+    no_record,
+    of,
+    one_record,
+    outputs,
+    switch,
+    switched,
+    words,
+    writable,
+)
+
+MISALIGNED = "misaligned"
+SALT = 7
+
+
+@pytest.fixture(autouse=True)
+def switches(guest: Guest) -> Iterator[None]:
+    """All are off as a test begins, and as it ends."""
+    yield from switched(guest)
+
+
+@pytest.fixture
+def block(guest: Guest, process: Process, layout: Layout) -> Area:
+    """A block of one folio, written and folded, in the middle of three that nobody has touched."""
+    guest.set_policy("variable")
+    area = process.map(3 * layout.block).part(layout.cont_pages, layout.cont_pages)
+    area.write()
+    assert look(process).pages(area) == "c" * layout.cont_pages
+    return area
+
+
+def abandoned(process: Process) -> None:
+    """A child has come and gone: every page is write-protected, and none exclusive."""
+    child = process.fork()
+    child.exit()
+
+
+def contents(area: Area, *written: int) -> None:
+    """Each page holds what it held, or what was written later."""
+    for page in range(area.pages):
+        found = area.verify(page, 1, salt=SALT if page in written else 0)
+        assert found.wrong == 0, page
+
+
+# Reuse.
+
+
+def test_off_every_page_is_copied(process: Process, layout: Layout, block: Area) -> None:
+    """As 6.12 has it: a page of its own for each write, though nobody shares it."""
+    before = outputs(block, look(process))
+    abandoned(process)
+    block.write(3, 1, salt=SALT)
+    view = look(process)
+    after = outputs(block, view)
+    assert after[3] != before[3] and [*after[:3], *after[4:]] == [*before[:3], *before[4:]]
+    for path in ("copy", "reuse"):
+        no_record(block, view, path)
+    contents(block, 3)
+
+
+@pytest.mark.parametrize("page", [0, 5, -1])
+def test_the_folio_is_kept(guest: Guest, process: Process, layout: Layout, block: Area, page: int) -> None:
+    """One fault makes all of it writable where it is, folded and exclusive; what comes then needs no fault."""
+    n, page = layout.cont_pages, page % layout.cont_pages
+    before = outputs(block, look(process))
+    abandoned(process)
+    view = look(process)
+    assert view.pages(block) == "c" * n and not any(map(writable, words(block, view)))
+    assert before[0] is not None and not guest.page(before[0] // layout.page).exclusive
+    switch(guest, "reuse")
+    with one_record(block, "reuse", "sysfs", layout.hinted_order, {}) as views:
+        block.write(page, 1, salt=SALT)
+    (view,) = views
+    assert outputs(block, view) == before and view.pages(block) == "c" * n
+    assert all(writable(word) and word & DIRTY for word in words(block, view))
+    head = is_folio(block, view, 0, layout.hinted_order)
+    assert of(block, view, "reuse")[-1].pfn == head
+    folio = guest.page(head)
+    assert folio.refcount == n and not folio.swapcache
+    block.write(salt=SALT)
+    assert words(block, look(process)) == words(block, view)
+    contents(block, *range(n))
+
+
+def test_a_child_that_lives_keeps_its_pages(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
+    """A folio that another has is copied; of what is left then the last owner keeps what it maps."""
+    switch(guest, "reuse")
+    child = process.fork()
+    theirs = block.in_process(child)
+    before = outputs(block, look(process))
+    block.write(3, 1, salt=SALT)
+    view = look(process)
+    no_record(block, view, "reuse")
+    assert [i for i, (old, new) in enumerate(zip(before, outputs(block, view), strict=True)) if old != new] == [3]
+    assert theirs.verify().wrong == 0
+    process.exit()
+    # All of the folio is the child's now.
+    with one_record(theirs, "reuse", "sysfs", layout.hinted_order, {}) as views:
+        theirs.write(3, 1, salt=SALT)
+    assert outputs(theirs, views[0]) == before and views[0].pages(theirs) == "c" * layout.cont_pages
+    contents(theirs, 3)
+
+
+def test_a_pages_own_owner_is_not_the_folios(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
+    """Who has any page of the folio has the folio: a child that has left all but one is in the way of all."""
+    switch(guest, "reuse")
+    child = process.fork()
+    theirs = block.in_process(child)
+    theirs.munmap(1)
+    before = outputs(block, look(process))
+    block.write(5, 1, salt=SALT)
+    view = look(process)
+    no_record(block, view, "reuse")
+    assert outputs(block, view)[5] != before[5] and theirs.verify(0, 1).wrong == 0
+    child.exit()
+    # 5 is a page of its own: what can be made writable at once are those behind it, and before.
+    order = layout.hinted_order - 1
+    with one_record(block, "reuse", "sysfs", order, {layout.hinted_order: PTE_OVERLAP}) as views:
+        block.write(-1 % layout.cont_pages, 1, salt=SALT)
+    now = words(block, views[0])
+    assert [writable(word) for word in now] == [page >= 5 for page in range(layout.cont_pages)]
+    contents(block, 5, layout.cont_pages - 1)
+
+
+def test_what_is_mapped_of_it(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
+    """Of a folio that was unmapped in part the rest is reused; the VMA's ends are why it is no more."""
+    switch(guest, "reuse")
+    n, size = layout.cont_pages, layout.hinted_order
+    block.munmap(0, 2)
+    abandoned(process)
+    rest = block.part(2)
+    before = outputs(rest, look(process))
+    with one_record(rest, "reuse", "sysfs", size - 1, {size: VMA_START}) as views:
+        rest.write(n - 3, 1, salt=SALT)
+    assert outputs(rest, views[0]) == before and views[0].pages(rest) == "v" * (n - 2)
+    assert all(map(writable, words(rest, views[0])))
+    abandoned(process)
+    rest.munmap(n - 4)
+    rest = rest.part(0, n - 4)
+    with one_record(rest, "reuse", "sysfs", 1, dict.fromkeys(range(2, size + 1), VMA_START)):
+        rest.write(0, 1, salt=SALT)
+    abandoned(process)
+    # The upper half ends two pages too early.
+    with one_record(rest, "reuse", "sysfs", size - 2, {size: VMA_START, size - 1: VMA_END}):
+        rest.write(n // 2, 1, salt=SALT)
+    contents(rest.part(0, 1), 0)
+
+
+def test_moved_folios(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
+    """mremap() by blocks leaves it a block, by a page it cannot be one; both are reused whole."""
+    switch(guest, "reuse")
+    n = layout.cont_pages
+    room = process.map(6 * layout.block, prot=[])
+    moved = block.mremap(room.address + layout.block)
+    abandoned(process)
+    with one_record(moved, "reuse", "sysfs", layout.hinted_order, {}) as views:
+        moved.write(1, 1)
+    assert views[0].pages(moved) == "c" * n
+    askew = moved.mremap(room.address + 4 * layout.block + layout.page)
+    abandoned(process)
+    with one_record(askew, "reuse", "sysfs", layout.hinted_order, {}) as views:
+        askew.write(1, 1)
+    assert views[0].pages(askew) == "v" * n and all(map(writable, words(askew, views[0])))
+    # What was written there and then is known by the address that it had.
+    for page in [0, *range(2, n)]:
+        assert askew.verify(page, 1, origin=block.address + page * layout.page).wrong == 0
+
+
+def test_two_vmas_have_it(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
+    """Entries beyond the VMA hold references that cannot be told from others': then it is copied."""
+    switch(guest, "reuse")
+    abandoned(process)
+    block.mprotect(["read"], 0, 2)
+    before = outputs(block, look(process))
+    block.write(5, 1, salt=SALT)
+    view = look(process)
+    no_record(block, view, "reuse")
+    assert outputs(block, view)[5] != before[5]
+    contents(block, 5)
+
+
+def test_a_folio_of_a_batch(guest: Guest, process: Process, layout: Layout) -> None:
+    """A folio that waits for its LRU list has a reference more, which the fault drains."""
+    switch(guest, "reuse")
+    guest.set_policy("variable")
+    process.pin(1)
+    guest.write("/sys/kernel/mm/transparent_hugepage/anon_order/lru_batch", "1")
+    try:
+        block = process.blocks(1)
+        block.write()
+        head = (outputs(block, look(process))[0] or 0) // layout.page
+        waits = "lru" not in guest.page(head).folio_flags
+        assert waits == (layout.block <= 64 << 10)
+        abandoned(process)
+        with one_record(block, "reuse", "sysfs", layout.hinted_order, {}) as views:
+            block.write(0, 1)
+        assert is_folio(block, views[0], 0, layout.hinted_order) == head
+        assert "lru" in guest.page(head).folio_flags
+    finally:
+        guest.write("/sys/kernel/mm/transparent_hugepage/anon_order/lru_batch", "0")
+
+
+# Copies.
+
+
+def test_as_large_as_the_source(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
+    """A child's first write gives it a folio of its own, folded; the parent's stays, and is kept when it writes."""
+    for name in ("copy", "reuse"):
+        switch(guest, name)
+    n, size = layout.cont_pages, layout.hinted_order
+    child = process.fork()
+    theirs = block.in_process(child)
+    before = outputs(block, look(process))
+    with one_record(theirs, "copy", "variable", size, {}) as views:
+        theirs.write(5, 1, salt=SALT)
+    (view,) = views
+    head = is_folio(theirs, view, 0, size)
+    assert view.pages(theirs) == "c" * n and all(map(writable, words(theirs, view)))
+    assert not set(outputs(theirs, view)) & set(before)
+    assert of(theirs, view, "copy")[-1].pfn == head and guest.page(head).refcount == n
+    contents(theirs, 5)
+    view = look(process)
+    assert outputs(block, view) == before and view.pages(block) == "c" * n
+    assert not any(map(writable, words(block, view)))
+    theirs.write(salt=SALT)
+    assert outputs(theirs, look(child))[0] == head * layout.page
+    with one_record(block, "reuse", "sysfs", size, {}) as views:
+        block.write(0, 1, salt=SALT)
+    assert outputs(block, views[0]) == before
+    contents(block, 0)
+    contents(theirs, *range(n))
+
+
+@pytest.mark.parametrize("policy", ["baseline", "simple", "variable", "retry", "adaptive", "sysfs"])
+def test_policies(guest: Guest, process: Process, layout: Layout, block: Area, policy: str) -> None:
+    """The source's order under all but ``baseline``, and ``sysfs`` where the size is not enabled."""
+    switch(guest, "copy")
+    size = layout.hinted_order
+    theirs = block.in_process(process.fork())
+    guest.set_policy(policy)
+    if policy == "baseline":
+        with one_record(theirs, "copy", policy, 0, {}) as views:
+            theirs.write(5, 1, salt=SALT)
+        is_folio(theirs, views[0], 5, 0)
+    elif policy == "sysfs":
+        never = {order: "size-never" for order in range(2, size + 1)} | {1: NOT_ALLOWED}
+        with one_record(theirs, "copy", policy, 0, never) as views:
+            theirs.write(5, 1, salt=SALT)
+        is_folio(theirs, views[0], 5, 0)
+        enable(guest, 2, "madvise")
+        with one_record(theirs, "copy", policy, 2, {order: "size-never" for order in range(3, size + 1)}) as views:
+            theirs.write(9, 1, salt=SALT)
+        is_folio(theirs, views[0], 8, 2)
+        contents(theirs, 5, 9)
+        return
+    else:
+        with one_record(theirs, "copy", policy, size, {}) as views:
+            theirs.write(5, 1, salt=SALT)
+        is_folio(theirs, views[0], 0, size)
+    contents(theirs, 5)
+    contents(block)
+
+
+@pytest.mark.parametrize("policy", ["simple", "variable", "retry"])
+def test_allocation_fails(guest: Guest, process: Process, layout: Layout, block: Area, policy: str) -> None:
+    """What is tried next is the policy's."""
+    switch(guest, "copy")
+    size = layout.hinted_order
+    child = process.fork()
+    theirs = block.in_process(child)
+    guest.set_policy(policy)
+    child.fail_allocations(size)
+    order = size - 1 if policy == "retry" else 0
+    reasons = {size: ALLOCATION}
+    if policy != "retry":
+        # None of them is tried once the first has failed.
+        reasons |= dict.fromkeys(range(2, size), "policy") | {1: NOT_ALLOWED}
+    with one_record(theirs, "copy", policy, order, reasons) as views:
+        theirs.write(5, 1, salt=SALT)
+    child.allow_allocations()
+    is_folio(theirs, views[0], 5 >> order << order, order)
+    contents(theirs, 5)
+
+
+def test_what_is_there_of_it(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
+    """The VMA's ends, pages of its own, holes, and another alignment: the largest that fits, and why."""
+    switch(guest, "copy")
+    n, size = layout.cont_pages, layout.hinted_order
+    child = process.fork()
+    theirs = block.in_process(child)
+    theirs.munmap(0, 1)
+    rest = theirs.part(1)
+    with one_record(rest, "copy", "variable", size - 1, {size: VMA_START}) as views:
+        rest.write(n - 2, 1, salt=SALT)
+    is_folio(rest, views[0], n // 2 - 1, size - 1)
+    # Pages 4 to 7 are the largest that neither the VMA's start nor the copy is in.
+    orders = {order: VMA_START for order in range(3, size + 1)}
+    with one_record(rest, "copy", "variable", 2, orders) as views:
+        rest.write(4, 1, salt=SALT)
+    is_folio(rest, views[0], 3, 2)
+    contents(block)
+
+    second = block.in_process(process.fork())
+    second.madvise("dontneed", 0, 1)
+    with one_record(second, "copy", "variable", size - 1, {size: PTE_OVERLAP}) as views:
+        second.write(n - 1, 1, salt=SALT)
+    is_folio(second, views[0], n // 2, size - 1)
+    assert second.verify(0, 1, zero=True).wrong == 0
+
+    contents(block)
+
+
+def test_moved_to_another_alignment(guest: Guest, process: Process, layout: Layout) -> None:
+    """Two pages further on only what is aligned there, and of one folio, can be a folio."""
+    switch(guest, "copy")
+    guest.set_policy("variable")
+    n, size = layout.cont_pages, layout.hinted_order
+    both = process.blocks(2)
+    both.write()
+    child = process.fork()
+    room = child.map(6 * layout.block, prot=[])
+    moved = both.in_process(child).mremap(room.address + layout.block + 2 * layout.page)
+    # The second block of addresses has the first folio's last two pages, and then the second's.
+    page = n - 2 + 4
+    with one_record(moved, "copy", "variable", 2, {order: MISALIGNED for order in range(3, size + 1)}) as views:
+        moved.write(page, 1, salt=SALT)
+    is_folio(moved, views[0], page, 2)
+    with one_record(moved, "copy", "variable", 2, {order: VMA_START for order in range(3, size + 1)}) as views:
+        moved.write(2, 1, salt=SALT)
+    is_folio(moved, views[0], 2, 2)
+    for written in range(2 * n):
+        if written not in (page, 2):
+            origin = both.address + written * layout.page
+            assert moved.verify(written, 1, origin=origin).wrong == 0
+    assert both.verify().wrong == 0
+
+
+def test_a_parent_of_many(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
+    """Each child has its folio; the source has one user less each time, and what it holds stays."""
+    switch(guest, "copy")
+    n = layout.cont_pages
+    head = is_folio(block, look(process), 0, layout.hinted_order)
+    children = [process.fork() for _ in range(3)]
+    for left, child in zip((3, 2, 1), children, strict=True):
+        theirs = block.in_process(child)
+        with one_record(theirs, "copy", "variable", layout.hinted_order, {}):
+            theirs.write(left, 1, salt=SALT)
+        folio = guest.page(head)
+        assert (folio.large, folio.refcount) == (left * n, left * n)
+        contents(theirs, left)
+    contents(block)
+    folios = {outputs(block.in_process(each), look(each))[0] for each in [process, *children]}
+    assert len(folios) == 4
+
+
+def test_nohugepage_and_userfaultfd(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
+    """Who wants single pages gets a copy of one."""
+    switch(guest, "copy")
+    size = layout.hinted_order
+    theirs = block.in_process(process.fork())
+    theirs.madvise("nohugepage")
+    reasons = {order: NOHUGEPAGE for order in range(2, size + 1)} | {1: NOT_ALLOWED}
+    with one_record(theirs, "copy", "variable", 0, reasons):
+        theirs.write(5, 1, salt=SALT)
+    theirs.madvise("hugepage")
+    theirs.uffd_register("missing")
+    reasons = {order: "userfaultfd" for order in range(2, size + 1)} | {1: NOT_ALLOWED}
+    with one_record(theirs, "copy", "variable", 0, reasons):
+        theirs.write(7, 1, salt=SALT)
+    theirs.uffd_unregister()
+    contents(theirs, 5, 7)
+
+
+def test_a_pmds_folio(guest: Guest, process: Process, layout: Layout) -> None:
+    """Of a folio that a PMD maps the largest below it is copied, once it is mapped by entries."""
+    if layout.pmd > 32 << 20:
+        pytest.skip("a 64K granule's PMD page is 512 MiB, more than a guest of this size has in one piece")
+    switch(guest, "copy")
+    guest.set_policy("variable")
+    top = (layout.pmd // layout.page).bit_length() - 1
+    guest.write("/sys/kernel/mm/transparent_hugepage/enabled", "madvise")
+    area = process.map(layout.pmd)
+    area.write(0, 1)
+    assert look(process).pattern(area)[0] == "B"
+    theirs = area.in_process(process.fork())
+    with one_record(theirs, "copy", "variable", top - 1, {top: "crosses-pmd"}) as views:
+        theirs.write(1, 1, salt=SALT)
+    is_folio(theirs, views[0], 0, top - 1)
+    assert theirs.verify(0, 1).wrong == 0 and theirs.verify(1, 1, salt=SALT).wrong == 0
