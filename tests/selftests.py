@@ -92,6 +92,8 @@ SELFTESTS = [
     Selftest("ksm_tests -N -m 0"),
     Selftest("ksm_functional_tests"),
     Selftest("pagemap_ioctl", seconds=120, mib=64),
+    # Ours, of the series.
+    Selftest("anon_order", short=True),
     Selftest("cow", seconds=300, mib=64),
     Selftest("khugepaged", seconds=300),
     Selftest("khugepaged -s 2", seconds=300),

@@ -100,7 +100,11 @@ unpack_source() {
     # Only what the programs are made of: a fiftieth of the tree.
     tar -C "$1" --strip-components=1 --no-wildcards-match-slash --wildcards -xf "$tarball" \
         '*/Makefile' '*/scripts' '*/include' '*/arch/arm64' '*/usr' '*/tools' '*/mm/gup_test.h' '*/lib/test_hmm_uapi.h'
+    # What our series adds to them; programs that are nobody else's leave themselves out on other kernels.
+    local patch
+    for patch in $(own_tests); do patch -s -p1 -d "$1" <"$patch"; done
 }
+own_tests() { grep -l '^+++ b/tools/testing/selftests/' "$ROOT"/kernel-patches/0*.patch; }
 # Not the C library, which they depend on: the compiler has its own.
 libraries() {
     local package name
@@ -155,6 +159,7 @@ key=$({
     arm64_versions
     "$ARM64_CC" --version | head -n 1
     declare -f arm64_unpack unpack_source libraries compiler compile make_programs
+    own_tests | xargs cat
 } | sha256sum | cut -c1-20)
 built selftests "$key" make_programs
 programs=$built
