@@ -14,6 +14,7 @@
 
 #include "guest.h"
 #include "contiguous.h"
+#include "costs.h"
 #include "races.h"
 
 static void knob(void)
@@ -341,39 +342,6 @@ static void as_before(void)
 	}
 }
 
-/*
- * What a fault costs under each policy that there is, for the eye. With QEMU's
- * -icount shift=0 a nanosecond is an instruction, and the numbers do not depend
- * on the machine.
- */
-static void costs(void)
-{
-	static const char * const names[] = { "sysfs", "baseline", "simple", "variable", "retry", "adaptive" };
-	size_t i, j, size = 16UL << 20, n = size / page;
-	struct rusage before, after;
-	struct timespec a, b;
-	char *p;
-
-	for (i = 0; i < 24; i++) {
-		/* An old kernel, which has no policy, does what sysfs does. */
-		if (try_write(THP "anon_order_policy", names[i % 6]) && i % 6)
-			continue;
-		if (try_write(DIR "record", i % 12 < 6 ? "0" : "1") && i % 12 >= 6)
-			continue;
-		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		getrusage(RUSAGE_SELF, &before);
-		clock_gettime(CLOCK_MONOTONIC, &a);
-		for (j = 0; j < n; j++)
-			p[j * page] = 1;
-		clock_gettime(CLOCK_MONOTONIC, &b);
-		getrusage(RUSAGE_SELF, &after);
-		printf("# %s, record %zu: %ld ns per page, %ld faults of %zu pages\n", names[i % 6], i % 12 / 6,
-		       ((b.tv_sec - a.tv_sec) * 1000000000L + b.tv_nsec - a.tv_nsec) / (long)n,
-		       after.ru_minflt - before.ru_minflt, n);
-		munmap(p, size);
-	}
-}
-
 int main(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -394,6 +362,7 @@ int main(void)
 	size_enabled(pmd_order, "never");
 	if (strstr(get("/proc/cmdline"), "costs")) {
 		costs();
+		write_costs();
 		reboot(RB_POWER_OFF);
 	}
 	knob();
