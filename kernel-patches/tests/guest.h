@@ -278,7 +278,6 @@ static char *reasons(int from, const char *first, int to, const char *mid)
 
 static void fail_orders_from(int order)
 {
-	put(FAIL "probability", "100");
 	put(FAIL "interval", "1");
 	put(FAIL "times", "%d", -1);
 	put(FAIL "verbose", "0");
@@ -286,6 +285,8 @@ static void fail_orders_from(int order)
 	put(FAIL "ignore-gfp-wait", "N");
 	put(FAIL "task-filter", "Y");
 	put(FAIL "min-order", "%d", order);
+	/* Last: until then it is for every task, and from order 1 on, which a kernel with its checks on needs for this. */
+	put(FAIL "probability", "100");
 	may_fail = 1;
 }
 
