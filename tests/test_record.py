@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from command import COMMAND, ROOT, SLOWER, folioscope
+from command import COMMAND, ROOT, folioscope
 from kernel_edits import dsb_of_all, dsb_of_stores, edit, nothing, symbols, tlbi
+from recorder import plugin, record, seen
 
 pytestmark = pytest.mark.only_machine("tcg")
+__all__ = ["plugin"]
 
 # Workloads of the tour that fold, unfold, copy and move blocks.
 WORKLOADS = "munmap,mprotect,fork"
-# What builds the plugin when nothing of it is there.
-BUILD_SECONDS = 300
-
-
-@pytest.fixture(scope="session")
-def plugin() -> Path:
-    """The plugin for QEMU, which is built where it can be."""
-    build = ROOT / "vmm" / "setup" / "plugin.sh"
-    built = subprocess.run([build], capture_output=True, text=True, timeout=BUILD_SECONDS * SLOWER, check=False)
-    if "needs Rust 1." in built.stderr:
-        pytest.skip("the recorder's plugin needs a newer Rust")
-    assert built.returncode == 0, built.stderr
-    return ROOT / "out" / "librecorder_plugin.so"
-
-
-def stores(said: str) -> int:
-    """How many stores to descriptors were judged."""
-    found = re.search(r"^(\d+) stores to descriptors, (\d+) TLBIs, (\d+) barriers", said, re.MULTILINE)
-    assert found and int(found[2]) > 0 and int(found[3]) > 0, said
-    return int(found[1])
-
-
-def record(*arguments: object):
-    """Runs the command with a guest in it."""
-    return folioscope("record", "--machine", "tcg", *arguments, seconds=300)
 
 
 def judged_right(granule: str, cpu: str, trace: Path) -> str:
@@ -47,12 +23,10 @@ def judged_right(granule: str, cpu: str, trace: Path) -> str:
     said = record("--granule", granule, "--cpu", cpu, "--only", WORKLOADS, "--trace", trace).ok()
     assert said.splitlines()[-1] == "0 findings"
     assert "not judged" not in said
-    assert stores(said) > 10_000
+    stores, tlbis, barriers = seen(said)
+    assert stores > 10_000
     # Beside the stores there are TLBIs and barriers, with 64K pages more than stores.
-    events = sum(
-        map(int, re.findall(r"^(\d+) stores to descriptors, (\d+) TLBIs, (\d+) barriers", said, re.MULTILINE)[0])
-    )
-    assert trace.stat().st_size < 16 * events
+    assert trace.stat().st_size < 16 * (stores + tlbis + barriers)
     return said
 
 
@@ -76,7 +50,7 @@ def test_a_right_kernel(granule: str, tmp_path: Path) -> None:
     cut.write_bytes(trace.read_bytes()[: trace.stat().st_size // 2])
     ended = folioscope("record", "--judge", cut)
     assert ended.status == 2 and "not judged: the trace was cut after" in ended.out
-    assert 0 < stores(ended.out) < stores(said)
+    assert 0 < seen(ended.out)[0] < seen(said)[0]
 
 
 # Function, which instructions, what they become; then the rule, and where the new word is written.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the recorder's plugin for QEMU and links it into out/: `folioscope record` needs it, and nothing else does.
+# Builds the recorder's plugin for QEMU, and the litmus guest that its judge is held to, and links both into out/: `folioscope
+# record` needs the plugin, and nothing else does.
 # Usage: plugin.sh [--where-possible]   (with it, a Rust that is too old is said, and no failure)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -23,3 +24,7 @@ build_plugin() {
 }
 built plugin "$(content Cargo.toml "${sources[@]}")-$(rust_key rustc)" build_plugin
 link "$built/librecorder_plugin.so" librecorder_plugin.so
+
+build_litmus() { AARCH64_CC=$ARM64_CC step litmus 'the litmus guest' "$ROOT/guest/litmus/build.sh" "$1/litmus"; }
+built litmus "$(content guest/litmus)-$("$ARM64_CC" -dumpfullversion)" build_litmus
+link "$built/litmus" litmus

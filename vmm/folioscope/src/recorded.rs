@@ -1,22 +1,41 @@
 //! A guest that is recorded: the plugin writes into a FIFO, and a thread judges what comes out of it.
 
+mod names;
+mod seen;
+mod text;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use machine::qemu::Recording;
 use recorder::trace::{Reader, TraceError};
-use recorder::{Judge, Limits};
+use recorder::{Judge, Limits, What};
 use rustix::fs::{fcntl_setfl, mkfifoat, Mode, OFlags, CWD};
 use stage1::BbmLevel;
 use tempfile::TempDir;
 
+pub use names::{Known, Names};
+pub use seen::{Calls, Sequences, Store, Tlbi, Wrong};
+pub use text::tell;
+
 use crate::Error;
 
+/// Where the plugin is, unless it is said.
+pub const PLUGIN: &str = "out/librecorder_plugin.so";
+
+/// How long the trace may lag behind the guest.
+const LAG: Duration = Duration::from_secs(60);
+
+/// TLBIs that are kept between two questions.
+const MOST_TLBIS: usize = 1 << 16;
+
 /// How a trace ended.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct End {
     /// Bytes of it.
     pub bytes: u64,
@@ -24,40 +43,114 @@ pub struct End {
     pub said: Vec<String>,
 }
 
-/// Judges a trace to its end.
-pub fn judge_all<R: Read>(mut reader: Reader<R>) -> (Judge, End) {
-    let mut judge = Judge::new(Limits::default(), BbmLevel::Zero);
-    let mut end = End::default();
+/// The judge, and what else is minded of what went by.
+#[derive(Debug)]
+struct Watch {
+    judge: Judge,
+    end: End,
+    /// The last mark that came.
+    mark: u64,
+    /// Nothing more comes.
+    ended: bool,
+    /// The TLBIs since the last question, where anybody asks: CPU, PC, opcode and operand.
+    tlbis: Option<Vec<(u16, u64, u32, u64)>>,
+}
+
+impl Watch {
+    fn new() -> Self {
+        Self {
+            judge: Judge::new(Limits::default(), BbmLevel::Zero),
+            end: End::default(),
+            mark: 0,
+            ended: false,
+            tlbis: None,
+        }
+    }
+}
+
+type Shared = Arc<(Mutex<Watch>, Condvar)>;
+
+fn lock(shared: &Shared) -> MutexGuard<'_, Watch> {
+    shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A trace that is judged here and now.
+#[derive(Debug)]
+pub struct Judging {
+    /// The judge.
+    pub judge: Judge,
+    /// How the trace ended.
+    pub end: End,
+}
+
+impl Default for Judging {
+    fn default() -> Self {
+        Self {
+            judge: Judge::new(Limits::default(), BbmLevel::Zero),
+            end: End::default(),
+        }
+    }
+}
+
+fn watch<R: Read>(reader: &mut Reader<R>, shared: &Shared) {
     loop {
-        match reader.next() {
-            Ok(Some(event)) => judge.event(&event),
-            Ok(None) => break,
+        let next = reader.next();
+        let mut watch = lock(shared);
+        watch.end.bytes = reader.bytes();
+        match next {
+            Ok(Some(event)) => {
+                watch.judge.event(&event);
+                match event.what {
+                    What::Mark { number } => {
+                        watch.mark = number;
+                        shared.1.notify_all();
+                    }
+                    What::Tlbi { opcode, operand } => {
+                        if let Some(tlbis) = &mut watch.tlbis {
+                            if tlbis.len() < MOST_TLBIS {
+                                tlbis.push((event.cpu, event.pc, opcode, operand));
+                            }
+                        }
+                    }
+                    _ => (),
+                }
+            }
+            Ok(None) => return,
             Err(error) => {
-                end.said.push(error.to_string());
-                break;
+                watch.end.said.push(error.to_string());
+                return;
             }
         }
     }
-    end.bytes = reader.bytes();
-    (judge, end)
 }
 
-/// A recording before its guest runs.
+/// A recording, from before its guest runs on.
 #[derive(Debug)]
 pub struct Live {
     recording: Recording,
-    judge: JoinHandle<(Judge, End)>,
+    thread: JoinHandle<()>,
+    shared: Shared,
     /// Keeps the FIFO from ending before QEMU has opened it.
     open: Option<File>,
+    control: File,
+    marks: u64,
     directory: Option<TempDir>,
 }
 
 impl Live {
-    /// Makes the FIFO and begins to read it; a copy goes to `kept`.
+    /// Makes the FIFOs and begins to read; a copy of the trace goes to `kept`.
     ///
     /// # Errors
-    /// Where FIFO or file cannot be made.
-    pub fn begin(plugin: PathBuf, kept: Option<&Path>) -> Result<Self, Error> {
+    /// Where there is no plugin, or a FIFO or file cannot be made.
+    pub fn begin(plugin: &Path, kept: Option<&Path>) -> Result<Self, Error> {
+        if !plugin.is_file() {
+            return Err(Error::Input(format!(
+                "expected the recorder's plugin at {} and found no file there; build it with: vmm/setup/plugin.sh",
+                plugin.display()
+            )));
+        }
+        let plugin =
+            std::path::absolute(plugin).map_err(Error::io("find the working directory"))?;
         let directory = TempDir::with_prefix("folioscope-record-")
             .map_err(Error::io("make a temporary directory"))?;
         let fifo = directory.path().join("trace");
@@ -76,6 +169,14 @@ impl Live {
             .open(&fifo)
             .map_err(attempt())?;
         fcntl_setfl(&input, OFlags::empty()).map_err(failed)?;
+        let control_path = directory.path().join("control");
+        mkfifoat(CWD, &control_path, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        // For both, so that this waits for nobody and the other end finds somebody.
+        let control = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&control_path)
+            .map_err(attempt())?;
         let copy = match kept {
             Some(path) => {
                 Some(File::create(path).map_err(Error::io(format!("write {}", path.display())))?)
@@ -87,28 +188,36 @@ impl Live {
             copy,
             failed: None,
         };
-        let judge = std::thread::spawn(move || {
-            let (judge, mut end) = match Reader::new(&mut input) {
-                Ok(reader) => judge_all(reader),
-                Err(error) => (Judge::new(Limits::default(), BbmLevel::Zero), told(&error)),
-            };
+        let shared = Shared::new((Mutex::new(Watch::new()), Condvar::new()));
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            match Reader::new(&mut input) {
+                Ok(mut reader) => watch(&mut reader, &theirs),
+                Err(error) => lock(&theirs).end.said.push(told(&error)),
+            }
             // A reader that has ended must not make the guest wait.
             let _ = io::copy(&mut input, &mut io::sink());
+            let mut watch = lock(&theirs);
             if let Some(error) = input.failed {
-                end.said.push(format!(
+                watch.end.said.push(format!(
                     "the kept trace is not whole, as it could not be written: {error}"
                 ));
             }
-            (judge, end)
+            watch.ended = true;
+            theirs.1.notify_all();
         });
         let recording = Recording {
             plugin,
             trace: fifo,
+            control: Some(control_path),
         };
         Ok(Self {
             recording,
-            judge,
+            thread,
+            shared,
             open: Some(open),
+            control,
+            marks: 0,
             directory: Some(directory),
         })
     }
@@ -119,12 +228,61 @@ impl Live {
         self.recording.clone()
     }
 
-    /// QEMU has opened the FIFO, or never will: its name is needed no more, and nothing of it stays, however we end.
+    /// QEMU has opened the FIFOs, or never will: their names are needed no more, and nothing of them stays, however we end.
     #[must_use]
     pub fn booted(mut self) -> Self {
         self.open = None;
         self.directory = None;
         self
+    }
+
+    /// Waits until all that was told so far has been judged.
+    fn caught_up(&mut self) -> Result<MutexGuard<'_, Watch>, Error> {
+        self.marks += 1;
+        let number = self.marks;
+        self.control
+            .write_all(&number.to_le_bytes())
+            .map_err(Error::io("ask the recorder's plugin for a mark"))?;
+        let watch = lock(&self.shared);
+        let (watch, waited) = self
+            .shared
+            .1
+            .wait_timeout_while(watch, LAG, |watch| watch.mark < number && !watch.ended)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() || watch.ended {
+            return Err(Error::Input(format!(
+                "expected the recorder to come to mark {number} within {} s and it came to {}; the trace has ended or the guest is too quick for it",
+                LAG.as_secs(),
+                watch.mark
+            )));
+        }
+        Ok(watch)
+    }
+
+    /// From here on findings, TLBIs and counts are new.
+    ///
+    /// # Errors
+    /// Where the trace does not come up to here.
+    pub fn anew(&mut self) -> Result<(), Error> {
+        let mut watch = self.caught_up()?;
+        watch.judge.anew();
+        watch.tlbis = Some(Vec::new());
+        Ok(())
+    }
+
+    /// What went by since [`Live::anew`].
+    ///
+    /// # Errors
+    /// Where the trace does not come up to here, or there was too much.
+    pub fn since(&mut self, names: &Names<'_>) -> Result<Sequences, Error> {
+        let mut watch = self.caught_up()?;
+        let tlbis = watch.tlbis.take().unwrap_or_default();
+        if tlbis.len() >= MOST_TLBIS {
+            return Err(Error::Input(format!(
+                "expected fewer than {MOST_TLBIS} TLBIs between the two ends of a recording and found more; record less at a time"
+            )));
+        }
+        Ok(Sequences::new(&watch.judge, &watch.end, &tlbis, names))
     }
 
     /// What came of it, once QEMU has ended.
@@ -133,18 +291,16 @@ impl Live {
     /// Where the judge did.
     #[must_use]
     pub fn join(self) -> (Judge, End) {
-        match self.judge.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
         }
+        let watch = std::mem::replace(&mut *lock(&self.shared), Watch::new());
+        (watch.judge, watch.end)
     }
 }
 
-fn told(error: &TraceError) -> End {
-    End {
-        bytes: 0,
-        said: vec![error.to_string()],
-    }
+fn told(error: &TraceError) -> String {
+    error.to_string()
 }
 
 /// What is read, written to a file as well, for as long as that goes.

@@ -1,8 +1,9 @@
 //! A TCG plugin for QEMU 10: writes a trace of what the guest's kernel does to its page tables.
 //!
-//!     -plugin librecorder_plugin.so,trace=FILE,ram=FILE,base=ADDRESS,size=BYTES
+//!     -plugin librecorder_plugin.so,trace=FILE,ram=FILE,base=ADDRESS,size=BYTES[,control=FIFO]
 //!
-//! `ram` is the file behind the guest's memory, `base` its physical address (hexadecimal with 0x). With several CPUs QEMU has to
+//! `ram` is the file behind the guest's memory, `base` its physical address (hexadecimal with 0x); each number of
+//! 8 bytes that comes from `control` becomes a mark in the trace, behind all that was told before. With several CPUs QEMU has to
 //! run each in a thread (`-accel tcg,thread=multi`): in one thread QEMU 10.0 names the CPU that *translated* an instruction,
 //! not the one that executes it. A CPU tells of a store behind it and before its next instruction, of anything else before
 //! it; so whatever locks, barriers or interrupts put in order is told in that order. Of two stores to one word that
@@ -11,10 +12,13 @@
 //! Told are stores of any size to pages that hold tables, TLBI, DSB, ISB, and MSR to the registers that translation
 //! depends on. Not seen: what the MMU writes itself (AF, dirty state), DC ZVA, of which QEMU tells no address, and devices.
 
+mod calls;
 mod memory;
 mod watched;
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::io::Read as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use qemu_plugin::{
@@ -36,6 +40,8 @@ struct State {
     x: Vec<RegisterDescriptor<'static>>,
     ids: Vec<(SystemRegister, RegisterDescriptor<'static>)>,
     ids_told: bool,
+    /// The call chain that was told last of each CPU.
+    chains: HashMap<VCPUIndex, Vec<u64>>,
 }
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
@@ -63,6 +69,16 @@ impl State {
                 watched.set(page, on);
             }
         }
+    }
+
+    /// The same, and before it by what it was called, where that is not what was told last.
+    fn tell_called(&mut self, cpu: VCPUIndex, pc: u64, what: What) {
+        let frames = calls::chain(pc, self.x(30), self.x(29));
+        if self.chains.get(&cpu) != Some(&frames) {
+            self.chains.insert(cpu, frames.clone());
+            self.tell(cpu, pc, What::Chain { frames });
+        }
+        self.tell(cpu, pc, what);
     }
 
     /// A general register's value, 31 being zero.
@@ -133,6 +149,11 @@ impl Register for Plugin {
             .unwrap_or_else(|error| refuse(&format!("cannot write {}: {error}", value("trace"))));
         let recorder = Recorder::new(trace, Limits::default())
             .unwrap_or_else(|error| refuse(&format!("cannot write {}: {error}", value("trace"))));
+        if let Some(control) = args.raw.iter().find_map(|raw| raw.strip_prefix("control=")) {
+            let control = File::open(control)
+                .unwrap_or_else(|error| refuse(&format!("cannot read {control}: {error}")));
+            std::thread::spawn(move || mark(control));
+        }
         self.low = [base, base + size];
         let _ = WATCHED.set(Watched::new(base, size));
         let _ = STATE.set(Mutex::new(State {
@@ -141,8 +162,23 @@ impl Register for Plugin {
             x: Vec::new(),
             ids: Vec::new(),
             ids_told: false,
+            chains: HashMap::new(),
         }));
         qemu_plugin_register_atexit_cb(id, |_| ended())
+    }
+}
+
+/// Whatever was told before a number came is in the trace before its mark, and is handed on.
+fn mark(mut control: File) {
+    let mut number = [0; 8];
+    while control.read_exact(&mut number).is_ok() {
+        let Some(mut state) = state() else { return };
+        let number = u64::from_le_bytes(number);
+        state.tell(0, 0, What::Mark { number });
+        if let Some(recorder) = &mut state.recorder {
+            // Where that fails, the next event says so.
+            let _ = recorder.flush();
+        }
     }
 }
 
@@ -205,7 +241,7 @@ impl HasCallbacks for Plugin {
             match Instruction::decode(opcode) {
                 Some(instruction) => on_execute(&insn, pc, instruction),
                 // Loads and stores, of which only the stores call back.
-                None if opcode >> 25 & 0b0101 == 0b0100 => on_store(&insn, pc),
+                None if opcode >> 25 & 0b0101 == 0b0100 => on_store(&insn, pc, is_atomic(opcode)),
                 None => (),
             }
         }
@@ -229,20 +265,27 @@ fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
                     value: state.x(register),
                 },
             };
-            state.tell(cpu, pc, what);
+            state.tell_called(cpu, pc, what);
         },
         CallbackFlags::QEMU_PLUGIN_CB_R_REGS,
     );
 }
 
-fn on_store(insn: &Insn<'_>, pc: u64) {
-    insn.register_memory_access_callback(
-        move |cpu, info, va| stored(cpu, pc, &info, va),
+/// Whether an instruction reads, changes and writes, or may fail to write: exclusive stores, CAS, SWP, LDADD and their kin (Arm
+/// ARM C4.1.66). With threads QEMU tells of these the operand and not what came of it, also where nothing was stored.
+fn is_atomic(opcode: u32) -> bool {
+    opcode & 0x3f00_0000 == 0x0800_0000 || opcode & 0x3b20_0c00 == 0x3820_0000
+}
+
+fn on_store(insn: &Insn<'_>, pc: u64, atomic: bool) {
+    insn.register_memory_access_callback_flags(
+        move |cpu, info, va| stored(cpu, pc, &info, va, atomic),
         MemRW::QEMU_PLUGIN_MEM_W,
+        CallbackFlags::QEMU_PLUGIN_CB_R_REGS,
     );
 }
 
-fn stored(cpu: VCPUIndex, pc: u64, info: &MemoryInfo<'_>, va: u64) {
+fn stored(cpu: VCPUIndex, pc: u64, info: &MemoryInfo<'_>, va: u64, atomic: bool) {
     let Some(place) = info.hwaddr(va) else { return };
     let address = place.hwaddr();
     if !WATCHED.get().is_some_and(|watched| watched.has(address)) || place.is_io() {
@@ -251,9 +294,11 @@ fn stored(cpu: VCPUIndex, pc: u64, info: &MemoryInfo<'_>, va: u64) {
     let Some(mut state) = state() else { return };
     let at = address & !7;
     let words: [Option<u64>; 2] = match info.value() {
-        MemValue::U64(word) if address == at => [Some(word), None],
-        MemValue::U128(both) if address == at => [Some(both as u64), Some((both >> 64) as u64)],
-        // Of another size: the whole words as memory has them now.
+        MemValue::U64(word) if address == at && !atomic => [Some(word), None],
+        MemValue::U128(both) if address == at && !atomic => {
+            [Some(both as u64), Some((both >> 64) as u64)]
+        }
+        // Of another size, or not known: the whole words as memory has them now.
         _ => {
             let end = address + (1 << info.size_shift()) - 1;
             let read = |at: u64, ram: &mut Ram| ram.word(at);
@@ -282,7 +327,7 @@ fn stored(cpu: VCPUIndex, pc: u64, info: &MemoryInfo<'_>, va: u64) {
                 state.tell(cpu, pc, What::Late { address });
                 continue;
             }
-            state.tell(cpu, pc, What::Store { address, word });
+            state.tell_called(cpu, pc, What::Store { address, word });
         }
     }
 }

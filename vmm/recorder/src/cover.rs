@@ -132,6 +132,33 @@ impl Cover {
         }
     }
 
+    /// The ASID, where it is of one alone.
+    #[must_use]
+    pub fn asid(&self) -> Option<u16> {
+        match self.asids {
+            Asids::All => None,
+            Asids::OneOrGlobal(asid) | Asids::One(asid) => Some(asid),
+        }
+    }
+
+    /// The VAs, first and last; `None` for all.
+    #[must_use]
+    pub fn vas(&self) -> Option<[u64; 2]> {
+        self.vas
+    }
+
+    /// Whether it leaves out what is not a last level's.
+    #[must_use]
+    pub fn last_level(&self) -> bool {
+        self.last_level
+    }
+
+    /// The level of its hint.
+    #[must_use]
+    pub fn level(&self) -> Option<Level> {
+        self.level
+    }
+
     /// Whether it reaches `cpu` when `own` executes it.
     #[must_use]
     pub fn reaches(&self, own: u16, cpu: u16) -> bool {

@@ -52,6 +52,17 @@ pub enum What {
     },
     /// A DSB or ISB.
     Barrier(Barrier),
+    /// The call chain of what this CPU tells from here on, the innermost return address first.
+    Chain {
+        /// Return addresses: first what the link register holds, which is the caller's where a leaf function has no frame
+        /// record, then those of the frame records (AAPCS64, 6.4.6).
+        frames: Vec<u64>,
+    },
+    /// Somebody outside marks this place.
+    Mark {
+        /// By this number.
+        number: u64,
+    },
     /// A register that translation depends on has this value now.
     Register {
         /// Which.
@@ -122,11 +133,13 @@ pub enum Register {
     Mmfr2,
     /// ID_AA64MMFR3_EL1.
     Mmfr3,
+    /// CONTEXTIDR_EL1, where Linux writes the process's PID (CONFIG_PID_IN_CONTEXTIDR).
+    Contextidr,
 }
 
 impl Register {
     /// All of them, by the number that a trace has for them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Sctlr,
         Self::Ttbr0,
         Self::Ttbr1,
@@ -137,5 +150,6 @@ impl Register {
         Self::Mmfr1,
         Self::Mmfr2,
         Self::Mmfr3,
+        Self::Contextidr,
     ];
 }

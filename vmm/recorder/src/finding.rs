@@ -16,6 +16,8 @@ pub enum Rule {
     S3,
     /// One member of a live contiguous group changed alone.
     S4,
+    /// A table or a page used as another thing before the TLBI.
+    S5,
     /// The TLBI between has a level hint, a last-level form or a range that leaves the change out.
     S6,
 }
@@ -29,6 +31,7 @@ impl Rule {
             Self::S2 => "S2",
             Self::S3 => "S3",
             Self::S4 => "S4",
+            Self::S5 => "S5",
             Self::S6 => "S6",
         }
     }
@@ -41,6 +44,7 @@ impl Rule {
             Self::S2 => "between the old word and the new one a TLBI covers every TLB that may hold the old one",
             Self::S3 => "a DSB before that TLBI and one after it",
             Self::S4 => "no member of a live contiguous group is changed alone",
+            Self::S5 => "no page is used as something else while a TLB may lead to it as a table, or as what it was to a table",
             Self::S6 => "level hint and range of that TLBI cover what changed",
         }
     }
@@ -52,6 +56,7 @@ impl Rule {
             Self::S1 | Self::S2 => "Arm ARM D8.17.1, break-before-make",
             Self::S3 => "Arm ARM D8.17.1 and D8.17.5, R_DDMVT",
             Self::S4 => "Arm ARM D8.7.1, R_QTRPM and R_SKQHL",
+            Self::S5 => "Arm ARM D8.17, TLB maintenance, on intermediate walks; Linux: mmu_gather frees behind the TLBI",
             Self::S6 => "Arm ARM C5.5 and D8.17.5, TTL and the range forms",
         }
     }
@@ -72,6 +77,10 @@ pub struct Stored {
     pub pc: u64,
     /// Which event of the trace, from 1.
     pub event: u64,
+    /// Its call chain: [`crate::Judge::chain`].
+    pub chain: u32,
+    /// What CONTEXTIDR_EL1 held: the PID of who ran, where the kernel writes it; else 0.
+    pub pid: u32,
 }
 
 /// A sequence that breaks a rule.
@@ -99,8 +108,21 @@ pub struct Finding {
     pub new: u64,
     /// What differs.
     pub cause: Cause,
+    /// The block around it: the contiguous group, at a level that has any.
+    pub block: Option<Block>,
     /// What was missing.
     pub sentence: String,
+}
+
+/// What a contiguous group, or what could be one, holds and held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The first VA.
+    pub va: u64,
+    /// Each word that a TLB may hold, where it may hold one, else what was there before the last store.
+    pub before: Vec<u64>,
+    /// What is there behind it.
+    pub after: Vec<u64>,
 }
 
 impl fmt::Display for Finding {
@@ -142,6 +164,10 @@ impl Findings {
             most,
             ..Self::default()
         }
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most
     }
 
     pub(crate) fn push(&mut self, finding: Finding) {

@@ -2,10 +2,15 @@
 
 use stage1::{may_be_cached, transition, BbmLevel, Cause, Descriptor, Kind, Need};
 
+use crate::chains::Chains;
+use crate::reuse::leads_to;
 use crate::shadow::{Filled, Root, State};
 use crate::stale::{Holder, Stale, Stales};
 use crate::tracker::Limits;
-use crate::{Event, Finding, Findings, NotJudged, Rule, Stored, Tracker, What};
+use crate::Cover;
+use crate::{
+    Barrier, Done, Event, Finding, Findings, NotJudged, Register, Rule, Stored, Tracker, What,
+};
 
 /// Leaves below a table that was taken away which are looked at.
 const MOST_BELOW: usize = 1 << 14;
@@ -22,6 +27,7 @@ pub struct Judge {
     stores: u64,
     tlbis: u64,
     barriers: u64,
+    chains: Chains,
     /// The store that a table came with, whose words come next.
     pub(crate) linked: Option<Stored>,
 }
@@ -59,8 +65,32 @@ impl Judge {
             stores: 0,
             tlbis: 0,
             barriers: 0,
+            chains: Chains::default(),
             linked: None,
         }
+    }
+
+    /// The return addresses of a call chain, the innermost first: what the link register held, then those of the frame records.
+    #[must_use]
+    pub fn chain(&self, by: &Stored) -> &[u64] {
+        self.chains.frames(by.chain)
+    }
+
+    /// What was done under each call chain since it was last asked to count anew; the first is where none is known.
+    pub fn done(&self) -> impl Iterator<Item = (&[u64], Done)> {
+        self.chains.all_done()
+    }
+
+    /// Begins to count anew and forgets its findings, so that each cause is told again.
+    pub fn anew(&mut self) {
+        self.chains.count_anew();
+        self.findings = Findings::new(self.findings.most());
+    }
+
+    /// What a TLBI of `cpu` covers; `None` if it does not concern what is judged.
+    #[must_use]
+    pub fn cover(&self, cpu: u16, opcode: u32, operand: u64) -> Option<Cover> {
+        self.tracker.cover(cpu, opcode, operand)
     }
 
     /// What was found so far.
@@ -98,10 +128,13 @@ impl Judge {
     /// Takes an event in.
     pub fn event(&mut self, event: &Event) {
         self.events += 1;
+        let (chain, pid) = self.chains.of(event.cpu);
         let by = Stored {
             cpu: event.cpu,
             pc: event.pc,
             event: self.events,
+            chain,
+            pid,
         };
         match &event.what {
             What::Store { address, word } => self.store(*address, *word, by),
@@ -113,9 +146,19 @@ impl Judge {
             What::Tlbi { opcode, operand } => self.tlbi(*opcode, *operand, by),
             What::Barrier(barrier) => {
                 self.barriers += 1;
+                if let Barrier::Dsb { .. } = barrier {
+                    self.chains.done(chain).dsbs += 1;
+                }
                 self.stales.barrier(event.cpu, *barrier, self.events);
+                self.tracker.waited(event.cpu, *barrier);
             }
             What::Late { .. } => self.not_judged.late += 1,
+            What::Chain { frames } => self.chains.enter(event.cpu, frames),
+            What::Mark { .. } => (),
+            What::Register {
+                register: Register::Contextidr,
+                value,
+            } => self.chains.runs(event.cpu, *value as u32),
             What::Unknown { .. } | What::NoTable { .. } | What::Register { .. } => {
                 self.linked = None;
                 self.tracker.apply_keeping(event);
@@ -131,6 +174,7 @@ impl Judge {
 
     fn tlbi(&mut self, opcode: u32, operand: u64, by: Stored) {
         self.tlbis += 1;
+        self.chains.done(by.chain).tlbis += 1;
         let Some(cover) = self.tracker.cover(by.cpu, opcode, operand) else {
             self.not_judged.tlbi += u64::from(!self.tracker.spaces.is_empty());
             return;
@@ -139,14 +183,16 @@ impl Judge {
         let roots = self.tracker.spaces.keys().copied();
         self.stales
             .tlbi(&cover, by, roots, |root| shadow.format(root));
-        self.tracker.invalidated(by.cpu, &cover);
+        self.tracker.invalidated(by.cpu, &cover, by.event);
     }
 
     fn store(&mut self, address: u64, word: u64, by: Stored) {
         let Some((base, index)) = self.tracker.shadow.place(address) else {
+            self.written_over(address, word, by);
             return;
         };
         self.stores += 1;
+        self.chains.done(by.chain).stores += 1;
         self.tracker.stores_without_regime(by.cpu);
         let Some(table) = self.tracker.shadow.table(base) else {
             return;
@@ -185,30 +231,36 @@ impl Judge {
 
         if matches!(new.kind(), Kind::Page | Kind::Block | Kind::Table) {
             self.made(root, va, entry, &new, by);
+            self.used_as(root, va, entry, &new, by);
         }
         let change = transition(&old, &new, self.bbm);
+        let mut told = false;
         if !holders.is_empty() && change.need == Need::BreakBeforeMake {
             match change.cause {
                 Cause::ReadOnlyOutputAddress => self.not_judged.read_only += 1,
                 Cause::NextTable => self.not_judged.tables += 1,
-                cause => self.findings.push(Finding {
-                    rule: Rule::S1,
-                    made: by,
-                    broken: None,
-                    tlbi: None,
-                    root: root.base(),
-                    va,
-                    level,
-                    entry,
-                    old: old.word,
-                    new: word,
-                    cause,
-                    sentence: format!(
+                cause => {
+                    told = true;
+                    self.found(Finding {
+                        rule: Rule::S1,
+                        made: by,
+                        broken: None,
+                        tlbi: None,
+                        root: root.base(),
+                        va,
+                        level,
+                        entry,
+                        old: old.word,
+                        new: word,
+                        cause,
+                        block: None,
+                        sentence: format!(
                         "{}, and no invalid word was written between; CPU {} may hold the old one",
                         cause.phrase(),
                         holders[0].cpu
                     ),
-                }),
+                    });
+                }
             }
         }
         if old.kind() == Kind::Table
@@ -216,14 +268,15 @@ impl Judge {
         {
             self.unlinked(root, old.next_table().0, by);
         }
-        if !holders.is_empty() && change.need >= Need::Tlbi {
+        // What was told is not told again, of a table's pages that come with it.
+        if !holders.is_empty() && change.need >= Need::Tlbi && !told {
             let stale = Stale {
                 old: old.word,
                 stored: by,
                 holders,
                 miss: None,
             };
-            self.stales.insert((root, va, level), stale);
+            self.stales.insert((root, va, level), stale, leads_to(&old));
         }
     }
 
@@ -245,7 +298,7 @@ impl Judge {
             let holder = Holder {
                 cpu: context.cpu,
                 asid: (!global).then_some(context.asid),
-                gone: None,
+                gone: context.gone.filter(|_| !upper),
             };
             let same = |other: &Holder| (other.cpu, other.asid) == (holder.cpu, holder.asid);
             if !holders.iter().any(same) {
@@ -285,10 +338,10 @@ impl Judge {
                 }
                 let holders = self.holders(root, &old, table.since[index]);
                 if !holders.is_empty() {
-                    found.push((index, *word, holders));
+                    found.push((index, *word, holders, leads_to(&old)));
                 }
             }
-            for (index, old, holders) in found {
+            for (index, old, holders, page) in found {
                 if left == 0 {
                     self.stales.dropped += 1;
                     continue;
@@ -301,7 +354,7 @@ impl Judge {
                     holders,
                     miss: None,
                 };
-                self.stales.insert((root, va, level), stale);
+                self.stales.insert((root, va, level), stale, page);
             }
         }
     }

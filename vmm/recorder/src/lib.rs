@@ -5,26 +5,34 @@
 //! come from a plugin, a trace file or a test alike.
 //!
 //! The order of things is [`Event`] -> [`Tracker`] (which pages are tables, which CPU could cache what) -> [`Judge`]
-//! (rules S1, S2, S3, S4, S6) -> [`Finding`]. [`Recorder`] is what runs beside a machine: it writes a trace that holds all
+//! (rules S1 to S6) -> [`Finding`]. [`Recorder`] is what runs beside a machine: it writes a trace that holds all
 //! that the judge needs, and no more.
 //!
 //! A verdict is never a guess: what lost track is counted in [`NotJudged`] and says nothing.
 
+pub mod casemate;
+mod chains;
 mod cover;
+mod cut;
 mod event;
 mod finding;
 mod instruction;
 mod judge;
+mod limbo;
 mod make;
 mod record;
+mod reuse;
 mod shadow;
+mod spaces;
 mod stale;
 pub mod trace;
 mod tracker;
 
+pub use chains::Done;
 pub use cover::{Cover, Scope};
+pub use cut::{Concerns, Cut};
 pub use event::{Barrier, Domain, Event, Register, Types, What};
-pub use finding::{Finding, Findings, NotJudged, Rule, Stored};
+pub use finding::{Block, Finding, Findings, NotJudged, Rule, Stored};
 pub use instruction::Instruction;
 pub use judge::{Judge, Summary};
 pub use record::{ReadTable, Recorder};

@@ -3,7 +3,7 @@
 use stage1::{transition, BbmLevel, Cause, Descriptor, Kind, Level, Need};
 
 use crate::shadow::{Root, State};
-use crate::stale::{Key, Miss, Stale};
+use crate::stale::{Holder, Key, Miss, Stale};
 use crate::{Finding, Judge, Rule, Stored};
 
 impl Judge {
@@ -51,7 +51,7 @@ impl Judge {
                 }
             }
             for (stale, (rule, cause, sentence)) in wrong {
-                self.findings.push(Finding {
+                self.found(Finding {
                     rule,
                     made: by,
                     broken: Some(stale.stored),
@@ -63,6 +63,7 @@ impl Judge {
                     old: stale.old,
                     new: new.word,
                     cause,
+                    block: None,
                     sentence,
                 });
             }
@@ -88,54 +89,15 @@ impl Judge {
         if change.need < Need::BreakBeforeMake {
             return None;
         }
-        let space = self.tracker.spaces.get(&root)?;
-        // What was cached for an ASID that the address space has no more is nobody's.
-        let held = stale.holders.iter().filter(|holder| {
-            let current = holder.asid.is_none_or(|asid| space.uses(asid));
-            current && !self.stales.done(holder)
-        });
-        let held: Vec<_> = held.collect();
-        let Some(worst) = held.iter().min_by_key(|holder| match holder.gone {
-            None => 0,
-            Some(gone) if !gone.ordered => 1,
-            Some(_) => 2,
-        }) else {
+        self.tracker.spaces.get(&root)?;
+        let Some(worst) = self.held(root, stale) else {
             return Some(Ok(None));
         };
         if change.cause == Cause::ReadOnlyOutputAddress {
             return Some(Err(()));
         }
-        let what = change.cause.phrase();
-        let holder = match worst.asid {
-            Some(asid) => format!("CPU {} (ASID {asid})", worst.cpu),
-            None => format!("CPU {}", worst.cpu),
-        };
-        let tail = format!("and {holder} may hold the old one");
-        let (rule, missing) = match (worst.gone, stale.miss) {
-            (Some(gone), _) if gone.ordered => (Rule::S3, "no DSB came after the TLBI".to_owned()),
-            (Some(_), _) => (
-                Rule::S3,
-                "no DSB came between the store that ended the old word and the TLBI".to_owned(),
-            ),
-            (None, Some((Miss::Level, _, cover))) => (
-                Rule::S6,
-                format!("{cover} came with a hint that leaves level {level} out"),
-            ),
-            (None, Some((Miss::LastLevel, _, cover))) => (
-                Rule::S6,
-                format!("{cover} leaves out the table descriptor of level {level}"),
-            ),
-            (None, Some((Miss::Range, _, cover))) => {
-                (Rule::S6, format!("{cover} does not reach this VA"))
-            }
-            (None, Some((Miss::Scope, _, cover))) => {
-                (Rule::S2, format!("{cover} does not reach that CPU"))
-            }
-            (None, Some((Miss::Asid, _, _)) | None) => {
-                (Rule::S2, "no TLBI came between".to_owned())
-            }
-        };
-        let sentence = format!("{what}: {missing}, {tail}");
+        let (rule, missing) = missing(level, stale, worst);
+        let sentence = format!("{}: {missing}", change.cause.phrase());
         Some(Ok(Some((rule, change.cause, sentence))))
     }
 
@@ -230,10 +192,45 @@ impl Judge {
                 old: table.words[index],
                 new: word,
                 cause: Cause::Contiguous,
+                block: None,
                 sentence,
             };
-            self.findings.push(finding);
+            self.found(finding);
             return;
         }
     }
+}
+
+/// What lacks before nobody can hold a word that `worst` can hold, with the rule that asks for it.
+pub(crate) fn missing(level: Level, stale: &Stale, worst: &Holder) -> (Rule, String) {
+    let (rule, missing) = match (worst.gone, stale.miss) {
+        (Some(gone), _) if gone.ordered => (Rule::S3, "no DSB came after the TLBI".to_owned()),
+        (Some(_), _) => (
+            Rule::S3,
+            "no DSB came between the store that ended the old word and the TLBI".to_owned(),
+        ),
+        (None, Some((Miss::Level, _, cover))) => (
+            Rule::S6,
+            format!("{cover} came with a hint that leaves level {level} out"),
+        ),
+        (None, Some((Miss::LastLevel, _, cover))) => (
+            Rule::S6,
+            format!("{cover} leaves out the table descriptor of level {level}"),
+        ),
+        (None, Some((Miss::Range, _, cover))) => {
+            (Rule::S6, format!("{cover} does not reach this VA"))
+        }
+        (None, Some((Miss::Scope, _, cover))) => {
+            (Rule::S2, format!("{cover} does not reach that CPU"))
+        }
+        (None, Some((Miss::Asid, _, _)) | None) => (Rule::S2, "no TLBI came between".to_owned()),
+    };
+    let holder = match worst.asid {
+        Some(asid) => format!("CPU {} (ASID {asid})", worst.cpu),
+        None => format!("CPU {}", worst.cpu),
+    };
+    (
+        rule,
+        format!("{missing}, and {holder} may hold the old one"),
+    )
 }

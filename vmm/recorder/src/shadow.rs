@@ -1,8 +1,10 @@
 //! The shadow of the tables: which pages are tables, of which level, for which VAs, and what they hold.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use stage1::{Descriptor, Half, Kind, Level, Regime};
+
+use crate::limbo::Limbo;
 
 /// An address space: the first table's address, and in bit 0 the half (a table may be the first of both).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,11 +50,11 @@ const BYTES: usize = 16;
 /// All tables that are known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shadow {
-    tables: BTreeMap<u64, Table>,
+    pub(crate) tables: BTreeMap<u64, Table>,
     /// How many tables are on a page of 4K.
     pages: HashMap<u64, u32>,
     /// The formats of the roots; those without ASID, CnP and address.
-    formats: HashMap<Root, Regime>,
+    pub(crate) formats: HashMap<Root, Regime>,
     bytes: usize,
     /// No table is added beyond this.
     pub(crate) most: usize,
@@ -66,6 +68,8 @@ pub(crate) struct Shadow {
     turned: Vec<(u64, bool)>,
     /// Tables whose words are needed: address and descriptors.
     wanted: Vec<(u64, usize)>,
+    /// Tables that nothing leads to any more and that a TLB may still lead to: their pages are watched.
+    pub(crate) limbo: VecDeque<Limbo>,
 }
 
 impl Shadow {
@@ -249,7 +253,7 @@ impl Shadow {
         }
     }
 
-    fn count_pages(&mut self, base: u64, entries: usize, more: bool) {
+    pub(crate) fn count_pages(&mut self, base: u64, entries: usize, more: bool) {
         for page in base >> 12..=(base + entries as u64 * 8 - 1) >> 12 {
             let count = self.pages.entry(page).or_insert(0);
             if more {
@@ -309,6 +313,8 @@ impl Shadow {
                 let below = self.tables.get(&child).is_some_and(|it| it.level == next);
                 if below {
                     self.detach(root, child);
+                    let va = self.va(root, base, index);
+                    self.take_away(root, child, level, va);
                 }
             }
             if let Some(child) = after {

@@ -22,11 +22,11 @@ pub(crate) struct Holder {
 }
 
 /// A TLBI that covers a word.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
-    by: u16,
-    at: u64,
-    scope: Scope,
+    pub(crate) by: u16,
+    pub(crate) at: u64,
+    pub(crate) scope: Scope,
     /// A DSB was between the store and it.
     pub(crate) ordered: bool,
 }
@@ -54,9 +54,17 @@ pub(crate) struct Stale {
     pub(crate) miss: Option<(Miss, Stored, Cover)>,
 }
 
-/// When a CPU's last DSBs were, by what they wait for.
+/// When a CPU's last DSBs were, by how far they reach.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waited {
+    /// For stores.
+    stores: Reach,
+    /// For TLBIs: a DSB completes them only where it waits for loads and stores (Arm ARM B2.3.12, DSB).
+    tlbis: Reach,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Reach {
     local: u64,
     shared: u64,
 }
@@ -65,6 +73,8 @@ struct Waited {
 #[derive(Debug, Default)]
 pub(crate) struct Stales {
     words: BTreeMap<Key, Vec<Stale>>,
+    /// By the page of 4K that the word led to, a table or a page. What is gone from `words` may be here still.
+    pages: HashMap<u64, Vec<Key>>,
     count: usize,
     most: usize,
     order: VecDeque<(Key, u64)>,
@@ -74,6 +84,9 @@ pub(crate) struct Stales {
     /// Those that were dropped before their time.
     pub(crate) dropped: u64,
 }
+
+/// Places that are minded of those that led to one page.
+const MOST_OF_PAGE: usize = 8;
 
 /// Words of one place that are told apart.
 const MOST_OF_ONE: usize = 4;
@@ -94,7 +107,11 @@ impl Stales {
         self.count
     }
 
-    pub(crate) fn insert(&mut self, key: Key, stale: Stale) {
+    /// `page` is what the word led to, where that is asked for by rule S5.
+    pub(crate) fn insert(&mut self, key: Key, stale: Stale, page: Option<u64>) {
+        if let Some(page) = page {
+            self.leads_to(page, key);
+        }
         let at = stale.stored.event;
         let here = self.words.entry(key).or_default();
         let before = here.len();
@@ -119,6 +136,25 @@ impl Stales {
                 here.is_some_and(|here| here.iter().any(|stale| stale.stored.event == *at))
             });
         }
+    }
+
+    fn leads_to(&mut self, page: u64, key: Key) {
+        if self.pages.len() > 2 * self.count + 1024 {
+            let words = &self.words;
+            self.pages.retain(|_, keys| {
+                keys.retain(|key| words.contains_key(key));
+                !keys.is_empty()
+            });
+        }
+        let keys = self.pages.entry(page >> 12).or_default();
+        if !keys.contains(&key) && keys.len() < MOST_OF_PAGE {
+            keys.push(key);
+        }
+    }
+
+    /// The places whose words may have led to the page of this address.
+    pub(crate) fn leading_to(&self, page: u64) -> &[Key] {
+        self.pages.get(&(page >> 12)).map_or(&[], Vec::as_slice)
     }
 
     /// Those of one place.
@@ -222,10 +258,11 @@ impl Stales {
             return;
         }
         let waited = self.waited.entry(cpu).or_default();
-        waited.local = at;
-        if domain > Domain::NonShareable {
-            waited.shared = at;
+        waited.stores.until(domain, at);
+        if types != Types::All {
+            return;
         }
+        waited.tlbis.until(domain, at);
         for key in self.awaiting.remove(&cpu).unwrap_or_default() {
             let waited = &self.waited;
             let done = |stale: &Stale| stale.holders.iter().all(|holder| done(holder, waited));
@@ -250,11 +287,18 @@ impl Stales {
 fn done(holder: &Holder, waited: &HashMap<u16, Waited>) -> bool {
     holder.gone.is_some_and(|gone| {
         let by = waited.get(&gone.by).copied().unwrap_or_default();
-        gone.ordered && by.since(gone.scope) > gone.at
+        gone.ordered && by.tlbis.since(gone.scope) > gone.at
     })
 }
 
-impl Waited {
+impl Reach {
+    fn until(&mut self, domain: Domain, at: u64) {
+        self.local = at;
+        if domain > Domain::NonShareable {
+            self.shared = at;
+        }
+    }
+
     /// The last one that reaches as far as a TLBI of that scope.
     fn since(self, scope: Scope) -> u64 {
         match scope {
@@ -291,7 +335,7 @@ impl Stale {
         // Ordered by a DSB of the CPU that stored, or of the one that has seen the store.
         let ordered = [self.stored.cpu, by.cpu].iter().any(|cpu| {
             let waited = waited.get(cpu).copied().unwrap_or_default();
-            waited.since(cover.scope) > self.stored.event
+            waited.stores.since(cover.scope) > self.stored.event
         });
         let mut other = None;
         for holder in &mut self.holders {

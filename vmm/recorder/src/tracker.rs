@@ -1,11 +1,12 @@
 //! What the judge and the recorder both have to know: the tables, and which CPU can have cached them for which ASID.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use stage1::{Half, Regime, SystemRegisters};
 
-use crate::cover::{Asids, Cover};
+use crate::cover::Cover;
 use crate::shadow::{alike, Filled, Root, Shadow};
+use crate::spaces::Space;
 use crate::{Event, Register, What};
 
 /// How much may be kept.
@@ -32,43 +33,13 @@ impl Default for Limits {
 /// The most CPUs that are told apart.
 pub(crate) const MOST_CPUS: usize = 512;
 
-/// One CPU with one ASID that walks, or walked, an address space, so that its TLB may hold some of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Context {
-    pub(crate) cpu: u16,
-    pub(crate) asid: u16,
-    /// When it ceased to; `None` while it does.
-    pub(crate) until: Option<u64>,
-}
-
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Space {
-    pub(crate) contexts: Vec<Context>,
-    /// The ASIDs in use: one, or two with KPTI, each with the upper half's first table.
-    current: Vec<(u64, u16)>,
-    used: u64,
-}
-
-impl Space {
-    pub(crate) fn uses(&self, asid: u16) -> bool {
-        self.current.iter().any(|(_, one)| *one == asid)
-    }
-
-    fn set_asid(&mut self, upper: u64, asid: u16) {
-        // KPTI has pairs, of which the kernel's is even.
-        self.current
-            .retain(|(other, old)| *other != upper && (old ^ asid) & !1 == 0);
-        self.current.push((upper, asid));
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-struct Cpu {
+pub(crate) struct Cpu {
     registers: SystemRegisters,
     /// Its registers describe no translation that can be judged, as they may on the way from one to the next.
     strange: bool,
     /// What it walks, by half.
-    walks: [Option<(Root, u16)>; 2],
+    pub(crate) walks: [Option<(Root, u16)>; 2],
     /// The last regime of each half that could be read.
     regimes: [Option<Regime>; 2],
 }
@@ -78,11 +49,11 @@ struct Cpu {
 pub struct Tracker {
     pub(crate) shadow: Shadow,
     pub(crate) spaces: HashMap<Root, Space>,
-    cpus: Vec<Cpu>,
+    pub(crate) cpus: Vec<Cpu>,
     ids: [Option<u64>; 4],
     /// Counts what separates "before" from "after": loads of a root, and stores.
-    now: u64,
-    limits: Limits,
+    pub(crate) now: u64,
+    pub(crate) limits: Limits,
     /// Address spaces forgotten to stay within the limit.
     pub(crate) forgotten: u64,
     /// Registers that no regime could be made of, while the MMU is on.
@@ -90,6 +61,8 @@ pub struct Tracker {
     /// Tables whose words were known and are not so in memory, but for what the PE may have written itself.
     pub(crate) out_of_step: u64,
     pub(crate) dropped: Vec<Root>,
+    /// Address spaces with a context that a TLBI has emptied whose DSB has not come.
+    pub(crate) emptied: BTreeSet<Root>,
 }
 
 impl Tracker {
@@ -114,6 +87,22 @@ impl Tracker {
     /// A table whose words are needed next: its physical address and how many descriptors it has.
     pub fn wanted(&mut self) -> Option<(u64, usize)> {
         self.shadow.wanted()
+    }
+
+    /// Bytes of a table below the first, which are those of a page; `None` before any regime is known.
+    pub(crate) fn table_size(&self) -> Option<u64> {
+        let mut regimes = self.cpus.iter().flat_map(|cpu| &cpu.regimes).flatten();
+        Some(regimes.next()?.granule.bytes())
+    }
+
+    /// The first and the last VA of the contiguous group of pages that `va` is in.
+    pub(crate) fn block(&self, va: u64) -> [u64; 2] {
+        let mut regimes = self.cpus.iter().flat_map(|cpu| &cpu.regimes).flatten();
+        let bytes = regimes.next().map_or(1, |regime| {
+            let members = regime.contiguous_entries(stage1::Level::L3).unwrap_or(1);
+            regime.entry_size(stage1::Level::L3) * members as u64
+        });
+        [va & !(bytes - 1), va | (bytes - 1)]
     }
 
     /// Bytes that the shadow takes.
@@ -147,10 +136,11 @@ impl Tracker {
             What::Register { register, value } => self.register(event.cpu, *register, *value),
             What::Tlbi { opcode, operand } => {
                 if let Some(cover) = self.cover(event.cpu, *opcode, *operand) {
-                    self.invalidated(event.cpu, &cover);
+                    self.invalidated(event.cpu, &cover, 0);
                 }
             }
-            What::Barrier(_) | What::Late { .. } => (),
+            What::Barrier(barrier) => self.waited(event.cpu, *barrier),
+            What::Late { .. } | What::Chain { .. } | What::Mark { .. } => (),
         }
     }
 
@@ -218,32 +208,6 @@ impl Tracker {
         Cover::new(opcode, operand, regime?)
     }
 
-    /// Forgets the contexts that a TLBI has emptied.
-    pub(crate) fn invalidated(&mut self, own: u16, cover: &Cover) {
-        if cover.vas.is_some() {
-            return;
-        }
-        let mut emptied = Vec::new();
-        for (root, space) in &mut self.spaces {
-            space.contexts.retain(|context| {
-                let asid = match cover.asids {
-                    Asids::All => true,
-                    Asids::OneOrGlobal(asid) | Asids::One(asid) => context.asid == asid,
-                };
-                context.until.is_none() || !asid || !cover.reaches(own, context.cpu)
-            });
-            if space.contexts.is_empty() {
-                emptied.push(*root);
-            }
-        }
-        // No TLB holds any of it: there is nothing to judge until it is loaded and read again, and its pages may be
-        // anything meanwhile.
-        emptied.sort_unstable();
-        for root in emptied {
-            self.forget(root);
-        }
-    }
-
     /// A CPU whose translation is not known stores to a table.
     pub(crate) fn stores_without_regime(&mut self, cpu: u16) {
         let strange = self
@@ -277,6 +241,7 @@ impl Tracker {
             Register::Tcr => registers.tcr_el1 = value,
             Register::Tcr2 => registers.tcr2_el1 = Some(value),
             Register::Mair => registers.mair_el1 = value,
+            Register::Contextidr => return,
             Register::Mmfr0 => self.ids[0] = Some(value),
             Register::Mmfr1 => self.ids[1] = Some(value),
             Register::Mmfr2 => self.ids[2] = Some(value),
@@ -325,97 +290,8 @@ impl Tracker {
         }
     }
 
-    fn is_known(&self, root: Root, regime: &Regime) -> bool {
+    pub(crate) fn is_known(&self, root: Root, regime: &Regime) -> bool {
         let format = self.shadow.format(root);
         format.is_some_and(|format| alike(format, regime))
-    }
-
-    fn enters(&mut self, cpu: u16, root: Root, asid: u16, regime: &Regime, upper: u64) {
-        if self.shadow.format(root).is_some() && !self.is_known(root, regime) {
-            self.forget(root);
-        }
-        let now = self.now();
-        if self.shadow.format(root).is_none() {
-            self.shadow.add_root(root, regime);
-        }
-        self.forget_evicted();
-        self.shadow.load(root, true);
-        let space = self.spaces.entry(root).or_default();
-        space.used = now;
-        space.set_asid(upper, asid);
-        let same = |context: &&mut Context| context.cpu == cpu && context.asid == asid;
-        match space.contexts.iter_mut().find(same) {
-            Some(context) => context.until = None,
-            None => space.contexts.push(Context {
-                cpu,
-                asid,
-                until: None,
-            }),
-        }
-    }
-
-    fn leaves(&mut self, cpu: u16, root: Root, asid: u16) {
-        let now = self.now();
-        let Some(space) = self.spaces.get_mut(&root) else {
-            return;
-        };
-        space.used = now;
-        for context in &mut space.contexts {
-            if context.cpu == cpu && context.asid == asid && context.until.is_none() {
-                context.until = Some(now);
-            }
-        }
-        let idle = space.contexts.iter().all(|context| context.until.is_some());
-        if idle {
-            self.shadow.load(root, false);
-        }
-        // The process has gone, or it is the table that stands for none: its page may be anything next.
-        if idle && self.shadow.is_void(root) {
-            self.forget(root);
-        }
-    }
-
-    /// Address spaces that had to make way for another's tables.
-    fn forget_evicted(&mut self) {
-        for root in self.shadow.evicted() {
-            self.spaces.remove(&root);
-            self.dropped.push(root);
-        }
-    }
-
-    fn forget(&mut self, root: Root) {
-        self.shadow.drop_root(root);
-        self.spaces.remove(&root);
-        self.dropped.push(root);
-    }
-
-    /// Forgets address spaces that no CPU walks, the longest unused first, down to three quarters of the limit.
-    fn shrink(&mut self) {
-        let idle = |space: &Space| space.contexts.iter().all(|context| context.until.is_some());
-        let mut roots: Vec<(u64, Root)> = self
-            .spaces
-            .iter()
-            .filter(|(_, space)| idle(space))
-            .map(|(root, space)| (space.used, *root))
-            .collect();
-        roots.sort_unstable();
-        for (_, root) in roots {
-            if self.shadow.bytes() <= self.limits.table_bytes / 4 * 3 {
-                return;
-            }
-            self.forget(root);
-            self.forgotten += 1;
-        }
-        if self.shadow.bytes() > self.limits.table_bytes {
-            // Those that run are too large: begin anew. What they hold is asked for again when they are loaded.
-            let all: Vec<Root> = self.spaces.keys().copied().collect();
-            for root in all {
-                self.forget(root);
-                self.forgotten += 1;
-            }
-            for cpu in &mut self.cpus {
-                cpu.walks = [None; 2];
-            }
-        }
     }
 }

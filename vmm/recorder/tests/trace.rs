@@ -31,6 +31,9 @@ fn what() -> impl Strategy<Value = What> {
             opcode: 0xd508_0000 | code << 5,
             operand
         }),
+        proptest::collection::vec(any::<u64>().prop_map(|frame| frame & !3), 1..9)
+            .prop_map(|frames| What::Chain { frames }),
+        any::<u64>().prop_map(|number| What::Mark { number }),
         barrier.prop_map(What::Barrier),
         Just(What::Barrier(Barrier::Isb)),
         (proptest::sample::select(&Register::ALL[..]), any::<u64>())
@@ -165,8 +168,8 @@ fn other_files_are_refused_in_a_sentence() {
     let error = |bytes: &[u8]| read(bytes).1.unwrap().to_string();
     assert!(error(b"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00").starts_with("expected a trace"));
     assert!(error(b"").starts_with("expected a trace"));
-    assert!(error(b"FOLIOREC\x02\x00\x00\x00")
-        .contains("version 2 and this folioscope reads version 1"));
+    assert!(error(b"FOLIOREC\x03\x00\x00\x00")
+        .contains("version 3 and this folioscope reads up to version 2"));
     assert!(error(b"FOLIOREC\x01").starts_with("the trace was cut"));
     assert!(error(b"FOLIOREC\x01\x00\x00\x00\x3f").contains("damaged behind record 0"));
     assert!(error(b"FOLIOREC\x01\x00\x00\x00\x30\x07").contains("an end that counts 7 records"));

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use crate::Error;
 
 /// What fails where standard output cannot be written.
-pub(super) const STDOUT: &str = "write to standard output";
+pub(crate) const STDOUT: &str = "write to standard output";
 
 /// `println!` that returns an error and does not panic.
 macro_rules! say {

@@ -62,6 +62,13 @@ impl Guest {
         found.map_err(|why| Error::Input(format!("the kernel's structures were not read: {why}")))
     }
 
+    /// The symbols that the kernel has of itself, once [`Guest::find_inside`] has found them.
+    #[must_use]
+    pub fn own_symbols(&self) -> Option<&linux::symbols::Symbols> {
+        let found = self.inside.as_ref()?.as_ref().ok()?;
+        Some(&found.inside.kernel.symbols)
+    }
+
     /// What [`see`] reads, of one instant: of the tasks, and of the process with this pid, which need not be one of ours,
     /// with its tables and the pages that it maps; of the pages with these page frame numbers; and of the kernel's own half,
     /// if that is asked for.

@@ -85,6 +85,10 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
         let mut plugin = escaped(&recording.plugin);
         plugin.push(",trace=");
         plugin.push(escaped(&recording.trace));
+        if let Some(control) = &recording.control {
+            plugin.push(",control=");
+            plugin.push(escaped(control));
+        }
         plugin.push(format!(
             ",ram=/proc/self/fd/{fd},base={RAM_BASE:#x},size={bytes}"
         ));
@@ -174,10 +178,12 @@ mod tests {
         config.recording = Some(crate::qemu::Recording {
             plugin: "/a,b/p.so".into(),
             trace: "/t".into(),
+            control: Some("/c".into()),
         });
         let all = arguments(&config, &fds(1));
         let at = all.iter().position(|argument| argument == "-plugin");
-        let expected = "/a,,b/p.so,trace=/t,ram=/proc/self/fd/20,base=0x40000000,size=536870912";
+        let expected =
+            "/a,,b/p.so,trace=/t,control=/c,ram=/proc/self/fd/20,base=0x40000000,size=536870912";
         assert_eq!(all[at.unwrap() + 1], expected);
     }
 

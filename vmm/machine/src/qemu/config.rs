@@ -18,6 +18,8 @@ pub struct Recording {
     pub plugin: PathBuf,
     /// The trace: a file or a FIFO.
     pub trace: PathBuf,
+    /// A FIFO: each number of 8 bytes that is written into it becomes a mark in the trace.
+    pub control: Option<PathBuf>,
 }
 
 /// A guest to boot under QEMU.
@@ -169,7 +171,12 @@ mod tests {
                 refusal(|c| {
                     c.nodes = 2;
                     let (plugin, trace) = ("p.so".into(), "t".into());
-                    c.recording = Some(Recording { plugin, trace });
+                    let control = None;
+                    c.recording = Some(Recording {
+                        plugin,
+                        trace,
+                        control,
+                    });
                 }),
                 "a recorded guest with 2 NUMA nodes",
             ),

@@ -18,8 +18,11 @@
 //! | 6 barrier | one byte: 0 ISB; else 1 + domain × 3 + types |
 //! | 7 register | one byte: which; delta of its value to the last value of that register |
 //! | 8 late | address over 8 |
+//! | 9 chain | its number from 1, in the order in which chains come; a new one's frames: how many, then deltas of each over 4, the first to the PC's |
+//! | 10 mark | number |
 //!
-//! A trace without its end is a cut one: what it holds is good up to there. A newer version is refused.
+//! A trace without its end is a cut one: what it holds is good up to there. Version 1 had no chains and no marks. A newer version is
+//! refused.
 
 mod number;
 mod read;
@@ -30,10 +33,14 @@ pub use write::Writer;
 
 /// How a trace begins.
 pub const MAGIC: &[u8; 8] = b"FOLIOREC";
-/// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+/// The version that is written, and the newest one that is read.
+pub const VERSION: u32 = 2;
 /// The most descriptors of a table: of the 64K granule.
 pub const MOST_WORDS: usize = 8192;
+/// The most return addresses of a call chain.
+pub const MOST_FRAMES: usize = 24;
+/// The most call chains of a trace; what has another one behind that has none.
+pub(crate) const MOST_CHAINS: usize = 1 << 16;
 
 pub(crate) const SAME_CPU: u8 = 1 << 4;
 pub(crate) const SAME_PC: u8 = 1 << 5;
@@ -46,7 +53,7 @@ pub(crate) struct Before {
     pub(crate) address: u64,
     pub(crate) word: u64,
     pub(crate) operand: u64,
-    pub(crate) registers: [u64; 10],
+    pub(crate) registers: [u64; 11],
     pub(crate) records: u64,
 }
 

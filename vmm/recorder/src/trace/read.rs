@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use super::number::unzigzag;
-use super::{Before, MAGIC, MOST_WORDS, SAME_CPU, SAME_PC, VERSION};
+use super::{Before, MAGIC, MOST_CHAINS, MOST_FRAMES, MOST_WORDS, SAME_CPU, SAME_PC, VERSION};
 use crate::tracker::MOST_CPUS;
 use crate::{Barrier, Domain, Event, Register, Types, What};
 
@@ -20,7 +20,7 @@ pub enum TraceError {
         found: Vec<u8>,
     },
     /// It is of another version.
-    #[error("the trace is of version {found} and this folioscope reads version {VERSION}; use the one that wrote it, or record again")]
+    #[error("the trace is of version {found} and this folioscope reads up to version {VERSION}; use the one that wrote it, or record again")]
     Version {
         /// Its version.
         found: u32,
@@ -50,6 +50,7 @@ pub enum TraceError {
 pub struct Reader<R: Read> {
     input: io::BufReader<R>,
     before: Before,
+    chains: Vec<Vec<u64>>,
     bytes: u64,
     ended: bool,
 }
@@ -73,12 +74,13 @@ impl<R: Read> Reader<R> {
                 bytes: header.len() as u64,
             });
         };
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(TraceError::Version { found: version });
         }
         Ok(Self {
             input,
             before: Before::default(),
+            chains: Vec::new(),
             bytes: 12,
             ended: false,
         })
@@ -175,6 +177,10 @@ impl<R: Read> Reader<R> {
             8 => What::Late {
                 address: self.place()?,
             },
+            9 => self.chain(pc)?,
+            10 => What::Mark {
+                number: self.number()?,
+            },
             kind => return Err(self.damaged(format!("a record of kind {kind}"))),
         };
         self.before.records += 1;
@@ -203,6 +209,25 @@ impl<R: Read> Reader<R> {
             }),
             None => Err(self.damaged(format!("barrier {byte}"))),
         }
+    }
+
+    fn chain(&mut self, pc: u64) -> Result<What, TraceError> {
+        let next = self.chains.len() + 1;
+        let number = self.at_most(next.min(MOST_CHAINS) as u64, "call chain")? as usize;
+        if number == next {
+            let count = self.at_most(MOST_FRAMES as u64, "number of frames")?;
+            let mut frames = Vec::with_capacity(count as usize);
+            let mut last = pc;
+            for _ in 0..count {
+                last = last.wrapping_add(self.delta()?) & u64::MAX >> 2;
+                frames.push(last << 2);
+            }
+            self.chains.push(frames);
+        }
+        let known = number.checked_sub(1).and_then(|at| self.chains.get(at));
+        Ok(What::Chain {
+            frames: known.cloned().unwrap_or_default(),
+        })
     }
 
     fn table(&mut self) -> Result<What, TraceError> {

@@ -1,9 +1,10 @@
 //! Writing a trace.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::number::{put, zigzag};
-use super::{Before, MAGIC, SAME_CPU, SAME_PC, VERSION};
+use super::{Before, MAGIC, MOST_CHAINS, MOST_FRAMES, SAME_CPU, SAME_PC, VERSION};
 use crate::{Barrier, Event, Register, What};
 
 /// Writes events. Dropped without [`Writer::finish`] it leaves a trace that says that it was cut.
@@ -12,6 +13,9 @@ pub struct Writer<W: Write> {
     out: W,
     buffer: Vec<u8>,
     before: Before,
+    /// By number, and how many of them were written.
+    chains: HashMap<Vec<u64>, usize>,
+    told: usize,
 }
 
 /// Bytes that are kept back.
@@ -29,6 +33,8 @@ impl<W: Write> Writer<W> {
             out,
             buffer: Vec::with_capacity(BUFFER + 4096),
             before: Before::default(),
+            chains: HashMap::new(),
+            told: 0,
         })
     }
 
@@ -46,7 +52,24 @@ impl<W: Write> Writer<W> {
             What::Barrier(_) => 6,
             What::Register { .. } => 7,
             What::Late { .. } => 8,
+            What::Chain { .. } => 9,
+            What::Mark { .. } => 10,
         };
+        // Of those that are known the number alone is written; without end there may be none.
+        let mut chain = 0;
+        if let What::Chain { frames } = &event.what {
+            let next = self.chains.len() + 1;
+            chain = match self.chains.get(frames) {
+                Some(number) => *number,
+                None if next > MOST_CHAINS || frames.len() > MOST_FRAMES => 0,
+                None => {
+                    self.chains.insert(frames.clone(), next);
+                    next
+                }
+            };
+        }
+        let fresh = chain == self.chains.len() && chain > self.told;
+        self.told = self.told.max(chain);
         self.head(kind, event.cpu, event.pc);
         let (out, before) = (&mut self.buffer, &mut self.before);
         match &event.what {
@@ -65,6 +88,18 @@ impl<W: Write> Writer<W> {
                 put(out, zigzag(operand.wrapping_sub(before.operand)));
                 before.operand = *operand;
             }
+            What::Chain { frames } => {
+                put(out, chain as u64);
+                if fresh {
+                    put(out, frames.len() as u64);
+                    let mut last = event.pc / 4;
+                    for frame in frames {
+                        put(out, zigzag((frame / 4).wrapping_sub(last)));
+                        last = frame / 4;
+                    }
+                }
+            }
+            What::Mark { number } => put(out, *number),
             What::Barrier(Barrier::Isb) => out.push(0),
             What::Barrier(Barrier::Dsb { domain, types }) => {
                 out.push(1 + *domain as u8 * 3 + *types as u8);
@@ -149,4 +184,4 @@ fn table(out: &mut Vec<u8>, address: u64, words: &[u64]) {
     }
 }
 
-const _: () = assert!(Register::ALL.len() == 10);
+const _: () = assert!(Register::ALL.len() == 11);

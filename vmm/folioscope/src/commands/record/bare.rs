@@ -1,0 +1,61 @@
+//! A guest without an operating system of ours: recorded until it ends by itself.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use machine::qemu::{Config, Qemu};
+use machine::{Machine as _, Status};
+
+use super::{only_tcg, told, Record, LAST};
+use crate::boot;
+use crate::commands::output::say;
+use crate::commands::Outcome;
+use crate::recorded::{Live, Names};
+use crate::Error;
+
+/// Between two looks at it.
+const TICK: Duration = Duration::from_millis(10);
+
+impl Record {
+    pub(super) fn bare(&self, image: &Path) -> Outcome {
+        let mut guest = self.guest.clone();
+        only_tcg(&mut guest)?;
+        let live = Live::begin(&self.plugin, self.trace.as_deref())?;
+        let mut config = Config::new(image, boot::scratch(&guest.out)?);
+        config.qemu.clone_from(&guest.qemu);
+        config.cpu.clone_from(&guest.cpu);
+        config.memory_bytes = guest.memory;
+        config.smp = guest.smp;
+        config.cmdline.clone_from(&guest.append);
+        config.recording = Some(live.recording());
+        let started = Qemu::start(&config);
+        let live = live.booted();
+        let ended = started.map_err(Error::from).and_then(|mut machine| {
+            let deadline = Instant::now() + Duration::from_secs(guest.boot_timeout);
+            let ended = wait(&mut machine, deadline, guest.boot_timeout);
+            let console = machine.console().tail();
+            machine.quit(LAST);
+            say!("{}", console.trim_end());
+            ended
+        });
+        let (judge, end) = live.join();
+        let symbols = self.symbols()?;
+        let status = told(&judge, &end, &Names::linked(symbols.as_ref()))?;
+        ended.map(|()| status)
+    }
+}
+
+/// Waits for the end of a guest.
+fn wait(machine: &mut Qemu, deadline: Instant, seconds: u64) -> Result<(), Error> {
+    loop {
+        match machine.status() {
+            Status::Ended { .. } => return Ok(()),
+            Status::Running if Instant::now() < deadline => std::thread::sleep(TICK),
+            status => {
+                return Err(Error::Input(format!(
+                    "expected the guest to power off by itself within {seconds} s (--boot-timeout) and it is {status:?}"
+                )))
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Names for addresses of the kernel, and of processes.
+
+use std::collections::BTreeMap;
+
+use linux::symbols::Symbols;
+use recorder::{Judge, Stored};
+
+use crate::guest::Guest;
+
+/// What a guest knows at an instant: how far KASLR moved its kernel, and its processes.
+#[derive(Debug, Default)]
+pub struct Known {
+    slide: u64,
+    /// By pid.
+    processes: BTreeMap<u32, String>,
+    /// By the physical address of the first table.
+    roots: BTreeMap<u64, (u32, String)>,
+}
+
+impl Known {
+    /// Of a guest that lives.
+    pub fn of(guest: &mut Guest) -> Self {
+        let mut known = Self::default();
+        if let Ok((seen, _)) = guest.see(None) {
+            for task in seen.tasks {
+                if let Some(table) = task.table {
+                    known.roots.insert(table.0, (task.tgid, task.name.clone()));
+                }
+                known.processes.insert(task.tgid, task.name);
+            }
+        }
+        if guest.kernel().symbols.is_some() {
+            let capture = guest.capture_all().ok();
+            let symbols = guest.kernel().symbols.as_ref();
+            let slide = capture
+                .zip(symbols)
+                .and_then(|(capture, symbols)| join::slide(symbols, &capture.snapshot.cpus));
+            known.slide = slide.unwrap_or(0);
+        }
+        known
+    }
+
+    /// With the guest's symbols: those of its vmlinux, else the kernel's own (kallsyms), which are where they run.
+    #[must_use]
+    pub fn names<'s>(&'s self, guest: &'s Guest) -> Names<'s> {
+        let linked = guest.kernel().symbols.as_ref();
+        Names {
+            symbols: linked.or_else(|| guest.own_symbols()),
+            known: Some(self),
+        }
+    }
+}
+
+/// Addresses of the kernel by name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Names<'s> {
+    symbols: Option<&'s Symbols>,
+    known: Option<&'s Known>,
+}
+
+impl<'s> Names<'s> {
+    /// By the symbols of a kernel that runs where it was linked.
+    #[must_use]
+    pub fn linked(symbols: Option<&'s Symbols>) -> Self {
+        Self {
+            symbols,
+            known: None,
+        }
+    }
+
+    /// Function and distance from its start, for an address of the kernel.
+    #[must_use]
+    pub fn function(&self, pc: u64) -> Option<(&'s str, u64)> {
+        if pc >> 63 == 0 {
+            return None;
+        }
+        let slide = self.known.map_or(0, |known| known.slide);
+        self.symbols?.name(pc.wrapping_sub(slide))
+    }
+
+    /// The same as text; the address where no name is known.
+    #[must_use]
+    pub fn of_pc(&self, pc: u64) -> String {
+        match self.function(pc) {
+            Some((name, offset)) => format!("{name}+{offset:#x}"),
+            None => format!("PC {pc:#x}"),
+        }
+    }
+
+    /// Who called, the nearest first. The link register is the caller's only in a function without a frame record, so it is
+    /// left out where it says nothing new.
+    #[must_use]
+    pub fn callers(&self, judge: &Judge, by: &Stored) -> Vec<String> {
+        let frames = judge.chain(by);
+        let [link, records @ ..] = frames else {
+            return Vec::new();
+        };
+        let own = self.function(by.pc).map(|(name, _)| name);
+        // The address of the call, which is before the one to return to.
+        let of = |back: &u64| self.function(back.wrapping_sub(4)).map(|(name, _)| name);
+        let leaf = of(link).is_some() && of(link) != own && records.first() != Some(link);
+        let first = leaf.then_some(link).into_iter();
+        first
+            .chain(records)
+            .filter(|back| **back >> 63 != 0)
+            .map(|back| self.of_pc(back.wrapping_sub(4)))
+            .collect()
+    }
+
+    /// The process that ran, and whose the address space is, as far as either is known.
+    #[must_use]
+    pub fn process(&self, by: &Stored, root: u64) -> Option<String> {
+        let named = |pid: u32, name: Option<&String>| match name {
+            Some(name) => format!("{pid} ({name})"),
+            None => pid.to_string(),
+        };
+        let of_root = self.known.and_then(|known| known.roots.get(&root));
+        if let Some((pid, name)) = of_root {
+            return Some(named(*pid, Some(name)));
+        }
+        let name = self.known.and_then(|known| known.processes.get(&by.pid));
+        (by.pid != 0).then(|| named(by.pid, name))
+    }
+}

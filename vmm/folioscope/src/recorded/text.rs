@@ -1,0 +1,120 @@
+//! A judge's verdict for people.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use recorder::{Block, Finding, Judge, Stored};
+
+use super::{End, Names};
+use crate::{EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};
+
+/// Callers that are shown of a chain.
+const MOST_CALLERS: usize = 12;
+
+/// Writes all of it; gives the exit status that it comes to.
+///
+/// # Errors
+/// Where it cannot be written.
+pub fn tell(out: &mut dyn Write, judge: &Judge, end: &End, names: &Names<'_>) -> io::Result<u8> {
+    let summary = judge.summary();
+    writeln!(
+        out,
+        "{} stores to descriptors, {} TLBIs, {} barriers; {:.1} bytes of trace for an event",
+        summary.stores,
+        summary.tlbis,
+        summary.barriers,
+        end.bytes as f64 / summary.events.max(1) as f64
+    )?;
+    for finding in first_of_each(judge) {
+        out.write_all(in_full(judge, finding, names).as_bytes())?;
+    }
+    let not_judged = not_judged(judge, end);
+    for sentence in &not_judged {
+        writeln!(out, "not judged: {sentence}")?;
+    }
+    writeln!(out, "{} findings", summary.findings)?;
+    out.flush()?;
+    Ok(match summary.findings {
+        0 if not_judged.is_empty() => EXIT_OK,
+        0 => EXIT_NOT_JUDGED,
+        _ => EXIT_ERRORS,
+    })
+}
+
+fn not_judged(judge: &Judge, end: &End) -> Vec<String> {
+    let mut not_judged = judge.not_judged().sentences();
+    not_judged.extend(end.said.iter().cloned());
+    if judge.summary().stores == 0 {
+        not_judged.push("no store to a table was seen".into());
+    }
+    not_judged
+}
+
+/// The first of each cause stands for all.
+fn first_of_each(judge: &Judge) -> impl Iterator<Item = &Finding> {
+    let mut told = HashSet::new();
+    let kept = judge.findings().kept().iter();
+    kept.filter(move |finding| told.insert((finding.rule, finding.made.pc, finding.cause)))
+}
+
+fn in_full(judge: &Judge, finding: &Finding, names: &Names<'_>) -> String {
+    let mut text = format!(
+        "{} {}\n  {}\n  VA {:#018x} level {}: {:#018x} -> {:#018x}; {} time(s) at this place\n",
+        finding.rule,
+        finding.sentence,
+        finding.rule.reference(),
+        finding.va,
+        finding.level,
+        finding.old,
+        finding.new,
+        judge.findings().count(finding)
+    );
+    if let Some(process) = names.process(&finding.made, finding.root) {
+        let _ = writeln!(text, "  process {process}");
+    }
+    if let Some(Block { va, before, after }) = &finding.block {
+        if before.len() <= 64 {
+            let (before, after) = (pattern(before), pattern(after));
+            let _ = writeln!(text, "  block   {va:#018x} [{before}] -> [{after}]");
+        }
+    }
+    for (what, by) in [
+        ("broken", finding.broken),
+        ("TLBI", finding.tlbi),
+        ("made", Some(finding.made)),
+    ] {
+        if let Some(by) = by {
+            stored(&mut text, what, judge, &by, names);
+        }
+    }
+    text
+}
+
+fn stored(text: &mut String, what: &str, judge: &Judge, by: &Stored, names: &Names<'_>) {
+    let _ = writeln!(
+        text,
+        "  {what:<7} CPU {} at {} (event {})",
+        by.cpu,
+        names.of_pc(by.pc),
+        by.event
+    );
+    let callers = names.callers(judge, by);
+    for caller in callers.iter().take(MOST_CALLERS) {
+        let _ = writeln!(text, "          {caller}");
+    }
+    if callers.len() > MOST_CALLERS {
+        let _ = writeln!(text, "          and {} more", callers.len() - MOST_CALLERS);
+    }
+}
+
+/// A character for each descriptor, as in the map: contiguous, single, a table, invalid, nothing.
+fn pattern(words: &[u64]) -> String {
+    let of = |word: &u64| match (word & 1, word & 3, word >> 52 & 1) {
+        (0, ..) if *word == 0 => '.',
+        (0, ..) => 'x',
+        (_, _, 1) => '=',
+        _ => '-',
+    };
+    words.iter().map(of).collect()
+}

@@ -1,0 +1,163 @@
+//! Rule S5: a page is used as something else while a TLB may still lead to it as what it was.
+
+use stage1::{Cause, Descriptor, Half, Kind, Level};
+
+use crate::finding::Block;
+use crate::make::missing;
+use crate::shadow::Root;
+use crate::stale::{Holder, Key, Stale};
+use crate::{Finding, Judge, Rule, Stored};
+
+/// The table that a word leads to, or the page that it maps in the lower half. The kernel's own half is left out: vfree()
+/// gives pages back at once and flushes lazily (mm/vmalloc.c), which harms nobody but the kernel itself.
+pub(crate) fn leads_to(word: &Descriptor<'_>) -> Option<u64> {
+    match word.kind() {
+        _ if word.regime().half == Half::Upper => None,
+        Kind::Table => Some(word.next_table().0),
+        Kind::Page => Some(word.output_address().0),
+        _ => None,
+    }
+}
+
+impl Judge {
+    /// The holder of a word that is the farthest from having lost it; `None` if nobody can hold it. What was cached for an ASID
+    /// that the address space has no more is nobody's.
+    pub(crate) fn held<'s>(&self, root: Root, stale: &'s Stale) -> Option<&'s Holder> {
+        let space = self.tracker.spaces.get(&root)?;
+        let held = stale.holders.iter().filter(|holder| {
+            let current = holder.asid.is_none_or(|asid| space.uses(asid));
+            current && !self.stales.done(holder)
+        });
+        held.min_by_key(|holder| match holder.gone {
+            None => 0,
+            Some(gone) if !gone.ordered => 1,
+            Some(_) => 2,
+        })
+    }
+
+    /// The words that lead to the page of `address` in some TLB, as a table or as a page.
+    fn leading(&self, address: u64, as_table: bool) -> Vec<(Key, Stale, String)> {
+        let mut found = Vec::new();
+        for key in self.stales.leading_to(address) {
+            let (root, _, level) = *key;
+            let Some(regime) = self.tracker.shadow.format(root) else {
+                continue;
+            };
+            for stale in self.stales.at(key) {
+                let old = Descriptor::new(stale.old, level, regime);
+                let table = old.kind() == Kind::Table;
+                if table != as_table || leads_to(&old).is_none_or(|page| page != address) {
+                    continue;
+                }
+                if let Some(worst) = self.held(root, stale) {
+                    let (_, missing) = missing(level, stale, worst);
+                    found.push((*key, stale.clone(), missing));
+                }
+            }
+        }
+        found
+    }
+
+    /// A store to a page that is no table any more.
+    pub(crate) fn written_over(&mut self, address: u64, word: u64, by: Stored) {
+        // What a table is cleared with before it is freed leads nowhere.
+        if word == 0 || self.stales.is_empty() {
+            return;
+        }
+        let Some(bytes) = self.tracker.table_size() else {
+            return;
+        };
+        for (key, stale, missing) in self.leading(address & !(bytes - 1), true) {
+            let what = format!("the page was a table and is written to: {missing}");
+            self.reused(key, &stale, address, word, by, what);
+        }
+    }
+
+    /// A valid word is written: what it leads to may be something else to a TLB.
+    pub(crate) fn used_as(
+        &mut self,
+        root: Root,
+        va: u64,
+        entry: u64,
+        new: &Descriptor<'_>,
+        by: Stored,
+    ) {
+        if self.stales.is_empty() {
+            return;
+        }
+        let Some(page) = leads_to(new) else { return };
+        let as_table = new.kind() != Kind::Table;
+        for (key, stale, missing) in self.leading(page, as_table) {
+            // What is wrong with the same VA is for the other rules.
+            if key.0 == root && key.2 == new.level && key.1 == va {
+                continue;
+            }
+            let what = if as_table {
+                format!("the page was a table and is mapped at {va:#x}: {missing}")
+            } else {
+                format!("the page was mapped and is a table now: {missing}")
+            };
+            self.reused(key, &stale, entry, new.word, by, what);
+        }
+    }
+
+    fn reused(
+        &mut self,
+        key: Key,
+        stale: &Stale,
+        entry: u64,
+        new: u64,
+        by: Stored,
+        sentence: String,
+    ) {
+        let (root, va, level) = key;
+        self.found(Finding {
+            rule: Rule::S5,
+            made: by,
+            broken: Some(stale.stored),
+            tlbi: stale.miss.map(|(_, tlbi, _)| tlbi),
+            root: root.base(),
+            va,
+            level,
+            entry,
+            old: stale.old,
+            new,
+            cause: Cause::Broken,
+            block: None,
+            sentence,
+        });
+        let event = stale.stored.event;
+        self.stales.remove(key, |one| one.stored.event == event);
+    }
+
+    /// A finding, with the block around it.
+    pub(crate) fn found(&mut self, mut finding: Finding) {
+        finding.block = self.block(&finding);
+        self.findings.push(finding);
+    }
+
+    fn block(&self, finding: &Finding) -> Option<Block> {
+        let shadow = &self.tracker.shadow;
+        let (base, index) = shadow.place(finding.entry)?;
+        let table = shadow.table(base)?;
+        let of = |root: &&Root| root.base() == finding.root;
+        let root = *table.roots.iter().find(of)?;
+        let members = shadow.format(root)?.contiguous_entries(table.level)?;
+        let first = index / members * members;
+        let words = table.words.get(first..first + members)?;
+        let stale = |at: usize| -> Option<u64> {
+            let key: (Root, u64, Level) = (root, shadow.va(root, base, first + at), table.level);
+            Some(self.stales.at(&key).last()?.old)
+        };
+        let before = words.iter().enumerate();
+        let mut after = words.to_vec();
+        after[index - first] = finding.new;
+        Some(Block {
+            va: shadow.va(root, base, first),
+            before: before
+                .map(|(at, word)| stale(at).unwrap_or(*word))
+                .collect(),
+            after,
+        })
+    }
+}
