@@ -11,6 +11,7 @@ from .listing import Folio, KernelMap, Mapping, Task, Vma, VmArea
 from .locate import CommandNotFound
 from .model import Entry, Finding, Hello, Mismatch, Page, Program, Record, Space, Touched, Verified
 from .process import Held, Process
+from .trace import Done, Sequence, Step, Tlbi, Trace
 from .view import View
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "CommandNotFound",
     "Counts",
     "Decision",
+    "Done",
     "Entry",
     "Event",
     "Expectation",
@@ -39,11 +41,15 @@ __all__ = [
     "ProcessChanges",
     "Program",
     "Record",
+    "Sequence",
     "Session",
     "Space",
     "State",
+    "Step",
     "Task",
+    "Tlbi",
     "Touched",
+    "Trace",
     "Verified",
     "View",
     "VmArea",

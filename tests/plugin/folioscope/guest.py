@@ -14,6 +14,7 @@ from .layout import LAYOUTS
 from .listing import KernelMap, Task, Vma
 from .model import Hello, Page, Program, Space, bytes_of, number
 from .process import Held, Process
+from .trace import Trace
 from .view import View
 from .voice import Heard
 
@@ -67,6 +68,16 @@ class Guest:
 
         ask()
         Heard.wait_for(texts, ask)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[Trace]:
+        """What the recorder sees of what is done inside (docs/recorder.md): findings, TLB maintenance, what was done
+        under whose call. The guest has to be booted for that: a mark `recorded` on the test, or
+        ``folioscope session --record``. Other processes of the guest, and its kernel, are seen too."""
+        self.call("record_begin")
+        trace = Trace()
+        yield trace
+        trace.take_in(self.call("record_end"))
 
     def spawn(self, name: str = "test", *, cpu: int | None = None, randomize: bool = False) -> Process:
         """A new workload process, pinned to a CPU; addresses repeat from run to run unless ``randomize``."""

@@ -65,6 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_machine: run the test on every machine of this host, carried ones too")
     config.addinivalue_line("markers", "only_machine(name): run the test on this machine, whatever the host has")
+    config.addinivalue_line("markers", "recorded: boot the guest with the recorder's plugin, for guest.recording()")
     config.addinivalue_line("markers", "provokes(text, ...): the guest's kernel reports these, and nothing else")
     config.pluginmanager.register(agreement.Agreement())
     config.pluginmanager.register(voice.Voice())
@@ -120,12 +121,20 @@ def folioscope_layout(folioscope_granule: str) -> Layout:
 
 @pytest.fixture
 def folioscope_wanted(
-    folioscope_granule: str, folioscope_cpu: str, folioscope_machine: str, pytestconfig: pytest.Config
+    folioscope_granule: str,
+    folioscope_cpu: str,
+    folioscope_machine: str,
+    pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest,
 ) -> Wanted:
-    """The guest that the test's dimensions and the options come to."""
+    """The guest that the test's dimensions and the options come to; a test with the mark `recorded` has one with the
+    recorder's plugin."""
     if folioscope_granule == "16k" and folioscope_cpu in CPUS_WITHOUT_16K:
         pytest.skip(f"{folioscope_cpu} has no 16K granule")
-    return Wanted(folioscope_granule, folioscope_cpu, folioscope_machine, _options(pytestconfig))
+    options = _options(pytestconfig)
+    if request.node.get_closest_marker("recorded"):
+        options += ("--record",)
+    return Wanted(folioscope_granule, folioscope_cpu, folioscope_machine, options)
 
 
 def _options(config: pytest.Config) -> tuple[str, ...]:

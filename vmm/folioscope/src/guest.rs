@@ -4,6 +4,7 @@ mod again;
 mod checkpoint;
 mod kept;
 mod policy;
+mod recorded;
 mod rest;
 mod whole;
 
@@ -24,6 +25,7 @@ use crate::boot;
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::options::GuestOptions;
+use crate::recorded::Live;
 use crate::voice::Voice;
 use crate::Error;
 
@@ -57,6 +59,8 @@ pub struct Guest {
     inside: Option<Result<whole::Found, String>>,
     /// The last looks.
     kept: kept::Kept,
+    /// What is judged of its sequences, where it was booted for that.
+    live: Option<Live>,
 }
 
 /// A word to be in guest memory for the time of one capture.
@@ -119,6 +123,7 @@ impl Guest {
             voice,
             inside: None,
             kept: kept::Kept::default(),
+            live: None,
         };
         guest.contpte = match (
             guest.kernel.contpte(),

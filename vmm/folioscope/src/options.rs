@@ -155,6 +155,22 @@ impl GuestOptions {
         }
     }
 
+    /// Leaves TCG alone, as nothing sees the stores of a guest on KVM.
+    ///
+    /// # Errors
+    /// Where the options want another machine.
+    pub fn only_tcg(&mut self) -> Result<(), Error> {
+        match self.machine {
+            MachineName::Auto | MachineName::Tcg => self.machine = MachineName::Tcg,
+            _ => {
+                return Err(Error::Input(
+                    "a guest on KVM cannot be recorded, as nothing sees its stores; leave --machine out or say --machine tcg".into(),
+                ))
+            }
+        }
+        Ok(())
+    }
+
     /// The kernel file: what was given, or the pinned one of the granule.
     ///
     /// # Errors

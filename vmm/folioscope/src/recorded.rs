@@ -28,6 +28,9 @@ use crate::Error;
 /// Where the plugin is, unless it is said.
 pub const PLUGIN: &str = "out/librecorder_plugin.so";
 
+/// How long QEMU may take to write the last of the trace.
+pub const LAST: Duration = Duration::from_secs(60);
+
 /// How long the trace may lag behind the guest.
 const LAG: Duration = Duration::from_secs(60);
 

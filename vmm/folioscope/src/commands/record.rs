@@ -1,7 +1,6 @@
 //! `folioscope record`: a guest's sequences, judged while it runs, or from a trace.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use recorder::Judge;
@@ -10,8 +9,8 @@ use super::output::{say, STDOUT};
 use super::run::{chosen, default_policy, progress};
 use super::Outcome;
 use crate::guest::Guest;
-use crate::options::{parse_address, GuestOptions, MachineName};
-use crate::recorded::{tell, End, Known, Live, Names, PLUGIN};
+use crate::options::{parse_address, GuestOptions};
+use crate::recorded::{tell, End, Names, PLUGIN};
 use crate::stage::{Played, Stage};
 use crate::{control, Error, EXIT_ERRORS};
 
@@ -20,9 +19,6 @@ mod offline;
 mod unfolded;
 
 use unfolded::{mprotect_unfolded, UNFOLDED};
-
-/// How long QEMU may take to write the last of the trace.
-pub(super) const LAST: Duration = Duration::from_secs(60);
 
 /// Boot a guest, run the tour in it, and judge every store to its page tables and all TLB maintenance
 #[derive(Args, Debug)]
@@ -66,22 +62,6 @@ fn told(judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
     tell(&mut std::io::stdout().lock(), judge, end, names).map_err(Error::io(STDOUT))
 }
 
-/// A recording is of QEMU's TCG alone.
-///
-/// # Errors
-/// Where the options want another machine.
-pub(super) fn only_tcg(guest: &mut GuestOptions) -> Result<(), Error> {
-    match guest.machine {
-        MachineName::Auto | MachineName::Tcg => guest.machine = MachineName::Tcg,
-        _ => {
-            return Err(Error::Input(
-                "a guest on KVM cannot be recorded, as nothing sees its stores; leave --machine out or say --machine tcg".into(),
-            ))
-        }
-    }
-    Ok(())
-}
-
 impl Record {
     pub fn run(self) -> Outcome {
         match (&self.judge, &self.bare) {
@@ -98,21 +78,8 @@ impl Record {
         let unfolded = !self.boot_only && (named == 0 || self.only.len() < named);
         let tour = !self.boot_only && (named == 0 || !self.only.is_empty());
         let workloads = chosen(&self.only)?;
-        only_tcg(&mut self.guest)?;
-        let live = Live::begin(&self.plugin, self.trace.as_deref())?;
-        self.guest.recording = Some(live.recording());
         progress("booting the guest");
-        let booted = Guest::boot(&self.guest);
-        let live = live.booted();
-        let mut guest = match booted {
-            Ok(guest) => guest,
-            Err(error) => {
-                // QEMU has ended, and with it the trace.
-                let (judge, end) = live.join();
-                told(&judge, &end, &Names::default())?;
-                return Err(error);
-            }
-        };
+        let mut guest = Guest::boot_recorded(&mut self.guest, &self.plugin, self.trace.as_deref())?;
         say!(
             "guest: Linux {}, {} KiB pages, {} CPUs ({}); agent ready after {:.1} s",
             guest.hello().kernel_release,
@@ -148,9 +115,9 @@ impl Record {
                 }
             }
         }
-        let known = Known::of(&mut guest);
-        guest.machine().quit(LAST);
-        let (judge, end) = live.join();
+        let Some((known, judge, end)) = guest.end_recorded() else {
+            return Err(Error::Input("the guest was not recorded".into()));
+        };
         let status = told(&judge, &end, &known.names(&guest))?;
         match lost {
             // A finding is none the less true for a guest that was lost behind it.

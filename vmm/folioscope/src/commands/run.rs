@@ -1,6 +1,7 @@
 //! `folioscope run`: the tour, judged.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -15,10 +16,11 @@ use crate::guest::Guest;
 use crate::look::look_whole;
 use crate::options::GuestOptions;
 use crate::picture::Picture;
+use crate::recorded::{tell, PLUGIN};
 use crate::report::{about, ReportFormat, ReportOptions};
 use crate::stage::{Played, Seen, Stage};
 use crate::tour::{Workload, WORKLOADS};
-use crate::{voice, Error};
+use crate::{voice, Error, EXIT_ERRORS, EXIT_OK};
 
 /// How often the guest is looked at again until a CPU idles in the kernel.
 const IDLE_LOOKS: u32 = 25;
@@ -35,14 +37,24 @@ pub struct Run {
     /// zeropage, sizes, vma, mlock, mremap, free, populate, swap, migrate, compact, ksm, hugetlb, uffd, hole, tmpfs
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
+    /// Judge the guest's sequences as well, as `folioscope record` does
+    #[arg(long)]
+    record: bool,
+    /// The recorder's plugin, for --record
+    #[arg(long, value_name = "FILE", default_value = PLUGIN)]
+    plugin: PathBuf,
 }
 
 impl Run {
-    pub fn run(self) -> Outcome {
+    pub fn run(mut self) -> Outcome {
         let chosen = self.chosen()?;
         let started = Instant::now();
         progress("booting the guest");
-        let mut guest = Guest::boot(&self.guest)?;
+        let mut guest = if self.record {
+            Guest::boot_recorded(&mut self.guest, &self.plugin, None)?
+        } else {
+            Guest::boot(&self.guest)?
+        };
         if guest.contpte() == Some(false) {
             return Err(Error::Input(format!(
                 "kernel {} was built without CONFIG_ARM64_CONTPTE, so it never sets the contiguous bit in user memory and the tour \
@@ -141,7 +153,18 @@ impl Run {
                 .and_then(|()| verdict::text::write_end(&mut out, &report, &self.report.text()))
                 .map_err(Error::io("write to standard output"))?;
         }
-        self.report.finish(&report, &picture)
+        let status = self.report.finish(&report, &picture)?;
+        let Some((known, judge, end)) = guest.end_recorded() else {
+            return Ok(status);
+        };
+        let names = known.names(&guest);
+        let (mut out, mut error) = (io::stdout().lock(), io::stderr().lock());
+        // Standard output has one report of one form.
+        let out: &mut dyn io::Write = if text { &mut out } else { &mut error };
+        let recorded = writeln!(out, "\nrecord - the guest's sequences")
+            .and_then(|()| tell(out, &judge, &end, &names))
+            .map_err(Error::io("write what the recorder found"))?;
+        Ok(worse(status, recorded))
     }
 
     fn chosen(&self) -> Result<Vec<Workload>, Error> {
@@ -281,6 +304,15 @@ pub(super) fn chosen(only: &[String]) -> Result<Vec<Workload>, Error> {
     let chosen =
         |workload: &Workload| only.is_empty() || only.iter().any(|name| name == workload.name);
     Ok(WORKLOADS.into_iter().filter(chosen).collect())
+}
+
+/// The status of two verdicts: errors first, then what could not be judged.
+fn worse(one: u8, other: u8) -> u8 {
+    match (one, other) {
+        (EXIT_ERRORS, _) | (_, EXIT_ERRORS) => EXIT_ERRORS,
+        (EXIT_OK, other) => other,
+        (one, _) => one,
+    }
 }
 
 /// A report of a guest that was lost before anything of it was seen.

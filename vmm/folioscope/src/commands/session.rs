@@ -1,6 +1,7 @@
 //! `folioscope session`: a guest that obeys line by line, for pytest and other programs.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -8,6 +9,7 @@ use super::Outcome;
 use crate::control::{self, Failure, Greeting, Server};
 use crate::guest::Guest;
 use crate::options::GuestOptions;
+use crate::recorded::PLUGIN;
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 /// Boot a guest and obey JSON lines on standard input; the guest ends with the input
@@ -16,12 +18,23 @@ use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 pub struct Session {
     #[command(flatten)]
     pub(super) guest: GuestOptions,
+    /// Boot it with the recorder's plugin, for record_begin and record_end
+    #[arg(long)]
+    record: bool,
+    /// The recorder's plugin, for --record
+    #[arg(long, value_name = "FILE", default_value = PLUGIN)]
+    plugin: PathBuf,
 }
 
 impl Session {
-    pub fn run(self) -> Outcome {
+    pub fn run(mut self) -> Outcome {
         let mut output = std::io::stdout().lock();
-        let mut guest = match Guest::boot(&self.guest) {
+        let booted = if self.record {
+            Guest::boot_recorded(&mut self.guest, &self.plugin, None)
+        } else {
+            Guest::boot(&self.guest)
+        };
+        let mut guest = match booted {
             Ok(guest) => guest,
             Err(error) => {
                 let greeting = Greeting::Error(Failure::boot(&error));

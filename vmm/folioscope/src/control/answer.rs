@@ -17,6 +17,7 @@ use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 use super::failure::Failure;
 use super::structures::{CountedAnswer, CountsAnswer, PageAnswer, SpaceAnswer};
 use crate::guest::Guest;
+use crate::recorded::Sequences;
 use crate::rows::{rows, Row};
 use crate::stage::{Area, Played};
 use crate::Error;
@@ -122,6 +123,7 @@ pub enum Done {
     Maps(Box<Maps>),
     KernelMap(Box<KernelMap>),
     Counts(CountsAnswer),
+    Sequences(Box<Sequences>),
     Tour(TourAnswer),
     Pairs(Pairs),
     Words(WordsAnswer),

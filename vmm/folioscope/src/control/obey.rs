@@ -39,6 +39,8 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::Maps(of) => maps(guest, &of),
         Call::KernelMap(_) => kernel_map(guest),
         Call::Counts(_) => counts(guest).map(Done::Counts),
+        Call::RecordBegin(_) => guest.begin_sequences().map(|()| NOTHING),
+        Call::RecordEnd(_) => Ok(Done::Sequences(Box::new(guest.end_sequences()?))),
         Call::Hold(of) => guest.hold(of.process).map(|()| NOTHING),
         Call::Release(of) => guest.release(of.process).map(|()| NOTHING),
         Call::FailAllocations(p) => fail_allocations(guest, p.process, p.order).map(|()| NOTHING),

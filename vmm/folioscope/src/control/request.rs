@@ -1,7 +1,5 @@
 //! What a client may ask.
 
-use std::path::PathBuf;
-
 use protocol::{Command, ProcessId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,6 +7,7 @@ use serde_json::{json, Value};
 use stage1::PhysicalAddress;
 use verdict::Expectation;
 
+pub use self::files::{Bundle, Save, SaveFull, Snapshot, Structures};
 use self::methods::METHODS;
 use super::word::Word;
 use crate::guest::Poke;
@@ -58,6 +57,10 @@ pub enum Call {
     KernelMap(Nothing),
     /// How often each order was decided on, and what became of contiguous blocks, as the patched kernel counts it: counts.
     Counts(Nothing),
+    /// From here on what the recorder finds is new, in a guest of `session --record`.
+    RecordBegin(Nothing),
+    /// What went by since, judged: sequences.
+    RecordEnd(Nothing),
     /// Lets a process wait in user mode, for as long as this client stays.
     Hold(OfProcess),
     /// Lets it go on.
@@ -277,71 +280,6 @@ pub struct OfSpace {
     pub pid: u32,
 }
 
-/// Parameters of [`Call::Snapshot`].
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Snapshot {
-    /// The file, as the command's own working directory has it.
-    pub path: PathBuf,
-    /// The process by the guest's pid; the only one when left out.
-    #[serde(default)]
-    pub pid: Option<i32>,
-}
-
-/// Parameters of [`Call::Save`].
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Save {
-    /// The file, as the command's own working directory has it.
-    pub path: PathBuf,
-    /// The agent's number of it.
-    pub process: ProcessId,
-    /// The kernel half as well.
-    #[serde(default)]
-    pub kernel: bool,
-}
-
-/// Parameters of [`Call::SaveFull`].
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SaveFull {
-    /// The file, as the command's own working directory has it. It is whole then, or as it was.
-    pub path: PathBuf,
-    /// The process that waits meanwhile, by the guest's pid; the only one, if there is one, when left out.
-    #[serde(default)]
-    pub pid: Option<i32>,
-    /// The file is there and empty, and is written as it is; whoever asks puts it in its place when it is whole.
-    #[serde(default)]
-    pub in_place: bool,
-}
-
-/// Parameters of [`Call::Structures`].
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Structures {
-    /// The file, as the command's own working directory has it.
-    pub path: PathBuf,
-    /// Any process of the guest, whose VMAs, tables and pages are wanted as well.
-    #[serde(default)]
-    pub pid: Option<u32>,
-    /// Page frame numbers of pages that are wanted as well, with the tables of all that may map them.
-    #[serde(default)]
-    pub pfns: Vec<u64>,
-    /// Whether the kernel's own tables, and the areas of vmalloc, are wanted as well.
-    #[serde(default)]
-    pub kernel: bool,
-}
-
-/// Parameters of [`Call::Bundle`].
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Bundle {
-    /// The directory.
-    pub path: PathBuf,
-    /// Why it is kept, for whoever reads it.
-    pub why: String,
-}
-
 /// A line that is no request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unread {
@@ -393,6 +331,7 @@ impl Request {
     }
 }
 
+mod files;
 mod methods;
 #[cfg(test)]
 mod tests;

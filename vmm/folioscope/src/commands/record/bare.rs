@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use machine::qemu::{Config, Qemu};
 use machine::{Machine as _, Status};
 
-use super::{only_tcg, told, Record, LAST};
+use super::{told, Record};
 use crate::boot;
 use crate::commands::output::say;
 use crate::commands::Outcome;
-use crate::recorded::{Live, Names};
+use crate::recorded::{Live, Names, LAST};
 use crate::Error;
 
 /// Between two looks at it.
@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(10);
 impl Record {
     pub(super) fn bare(&self, image: &Path) -> Outcome {
         let mut guest = self.guest.clone();
-        only_tcg(&mut guest)?;
+        guest.only_tcg()?;
         let live = Live::begin(&self.plugin, self.trace.as_deref())?;
         let mut config = Config::new(image, boot::scratch(&guest.out)?);
         config.qemu.clone_from(&guest.qemu);

@@ -1,7 +1,7 @@
 //! The methods by name.
 
 /// The methods' names, for errors: what serde says of a wrong one names Rust's parts.
-pub(super) const METHODS: [&str; 30] = [
+pub(super) const METHODS: [&str; 32] = [
     "command",
     "look",
     "judge",
@@ -12,6 +12,8 @@ pub(super) const METHODS: [&str; 30] = [
     "maps",
     "kernel_map",
     "counts",
+    "record_begin",
+    "record_end",
     "hold",
     "release",
     "fail_allocations",

@@ -1,0 +1,131 @@
+"""What the recorder saw of a guest's sequences: findings, TLB maintenance, and what was done under whose call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .model import Fields, Raw, number
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Fields):
+    """An instruction that was part of a sequence."""
+
+    cpu: int
+    #: Function of the kernel and distance from its start; "PC 0x..." where no name is known.
+    place: str
+    #: Who called, the nearest first.
+    callers: tuple[str, ...]
+
+    @classmethod
+    def read(cls, raw: Raw) -> Step:
+        """From JSON."""
+        return cls(raw["cpu"], raw["place"], tuple(raw["callers"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence(Fields):
+    """A sequence that breaks a rule (docs/recorder.md)."""
+
+    #: "S1" to "S6".
+    rule: str
+    #: What was missing.
+    sentence: str
+    #: The first VA that the descriptor maps.
+    va: int
+    level: int
+    #: The word that a TLB may still hold, and the one that was written.
+    old: int
+    new: int
+    #: How often, at this place in the code.
+    count: int
+    #: Pid, and name where it is known.
+    process: str | None
+    #: The store that made it so, the one that took the old word away, the TLBI that came nearest.
+    made: Step
+    broken: Step | None
+    tlbi: Step | None
+
+    @classmethod
+    def read(cls, raw: Raw) -> Sequence:
+        """From JSON."""
+        broken, tlbi = raw["broken"], raw["tlbi"]
+        return cls(
+            rule=raw["rule"],
+            sentence=raw["sentence"],
+            va=raw["va"],
+            level=raw["level"],
+            old=number(raw["old"]),
+            new=number(raw["new"]),
+            count=raw["count"],
+            process=raw["process"],
+            made=Step.read(raw["made"]),
+            broken=broken and Step.read(broken),
+            tlbi=tlbi and Step.read(tlbi),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tlbi(Fields):
+    """An instruction of TLB maintenance."""
+
+    cpu: int
+    place: str
+    #: As the assembler has it: "vale1is".
+    operation: str
+    #: The VAs, first and last; None for all.
+    first: int | None
+    last: int | None
+    #: None for all.
+    asid: int | None
+    #: Of its hint.
+    level: int | None
+    last_level: bool
+    #: For its own CPU alone.
+    local: bool
+
+    def covers(self, va: int) -> bool:
+        """Whether it is for this VA, in whatever address space."""
+        return self.first is None or self.last is None or self.first <= va <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Fields):
+    """How much was done under a function."""
+
+    stores: int
+    tlbis: int
+    dsbs: int
+
+
+@dataclass(slots=True)
+class Trace:
+    """What went by while a guest was recorded; all of it is there once the recording has ended."""
+
+    #: What is wrong: of each cause the first few.
+    findings: tuple[Sequence, ...] = ()
+    #: How many findings there were in all.
+    total: int = 0
+    #: What could not be judged since the guest was booted, a sentence each.
+    not_judged: tuple[str, ...] = ()
+    #: In the order in which they came.
+    tlbis: tuple[Tlbi, ...] = ()
+    #: By function of the kernel: what was done under it, called by whom it may.
+    calls: Mapping[str, Done] | None = None
+    ended: bool = False
+
+    def take_in(self, raw: Raw) -> None:
+        """From JSON."""
+        self.findings = tuple(Sequence.read(each) for each in raw["findings"])
+        self.total = raw["total"]
+        self.not_judged = tuple(raw["not_judged"])
+        self.tlbis = tuple(Tlbi(**each) for each in raw["tlbis"])
+        self.calls = {name: Done(**done) for name, done in raw["calls"].items()}
+        self.ended = True
+
+    def tlbi(self, va: int) -> tuple[Tlbi, ...]:
+        """The TLBIs that are for this VA, those of a range, of an ASID and of everything too."""
+        if not self.ended:
+            raise RuntimeError("expected the recording to have ended, and it goes on; ask behind the `with` block")
+        return tuple(tlbi for tlbi in self.tlbis if tlbi.covers(va))

@@ -1,0 +1,72 @@
+//! Parameters of what writes files.
+
+use std::path::PathBuf;
+
+use protocol::ProcessId;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Parameters of [`super::Call::Snapshot`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// The file, as the command's own working directory has it.
+    pub path: PathBuf,
+    /// The process by the guest's pid; the only one when left out.
+    #[serde(default)]
+    pub pid: Option<i32>,
+}
+
+/// Parameters of [`super::Call::Save`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Save {
+    /// The file, as the command's own working directory has it.
+    pub path: PathBuf,
+    /// The agent's number of it.
+    pub process: ProcessId,
+    /// The kernel half as well.
+    #[serde(default)]
+    pub kernel: bool,
+}
+
+/// Parameters of [`super::Call::SaveFull`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SaveFull {
+    /// The file, as the command's own working directory has it. It is whole then, or as it was.
+    pub path: PathBuf,
+    /// The process that waits meanwhile, by the guest's pid; the only one, if there is one, when left out.
+    #[serde(default)]
+    pub pid: Option<i32>,
+    /// The file is there and empty, and is written as it is; whoever asks puts it in its place when it is whole.
+    #[serde(default)]
+    pub in_place: bool,
+}
+
+/// Parameters of [`super::Call::Structures`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Structures {
+    /// The file, as the command's own working directory has it.
+    pub path: PathBuf,
+    /// Any process of the guest, whose VMAs, tables and pages are wanted as well.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// Page frame numbers of pages that are wanted as well, with the tables of all that may map them.
+    #[serde(default)]
+    pub pfns: Vec<u64>,
+    /// Whether the kernel's own tables, and the areas of vmalloc, are wanted as well.
+    #[serde(default)]
+    pub kernel: bool,
+}
+
+/// Parameters of [`super::Call::Bundle`].
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Bundle {
+    /// The directory.
+    pub path: PathBuf,
+    /// Why it is kept, for whoever reads it.
+    pub why: String,
+}

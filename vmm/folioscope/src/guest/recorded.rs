@@ -1,0 +1,81 @@
+//! A guest that was booted with the recorder's plugin.
+
+use std::path::Path;
+
+use recorder::Judge;
+
+use super::Guest;
+use crate::options::GuestOptions;
+use crate::recorded::{tell, End, Known, Live, Names, Sequences, LAST};
+use crate::Error;
+
+impl Guest {
+    /// As [`Guest::boot`], with the recorder's plugin; a copy of the trace goes to `kept`.
+    ///
+    /// # Errors
+    /// As [`Guest::boot`], and where it cannot be recorded. What was judged of a guest that did not come up goes to standard error.
+    pub fn boot_recorded(
+        options: &mut GuestOptions,
+        plugin: &Path,
+        kept: Option<&Path>,
+    ) -> Result<Self, Error> {
+        options.only_tcg()?;
+        let live = Live::begin(plugin, kept)?;
+        options.recording = Some(live.recording());
+        let booted = Self::boot(options);
+        let live = live.booted();
+        match booted {
+            Ok(guest) => Ok(Self {
+                live: Some(live),
+                ..guest
+            }),
+            Err(error) => {
+                // QEMU has ended, and with it the trace.
+                let (judge, end) = live.join();
+                let _ = tell(&mut std::io::stderr(), &judge, &end, &Names::default());
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the guest, and says what came of its sequences, where it was booted for that.
+    pub fn end_recorded(&mut self) -> Option<(Known, Judge, End)> {
+        let live = self.live.take()?;
+        let known = Known::of(self);
+        self.link.machine.quit(LAST);
+        let (judge, end) = live.join();
+        Some((known, judge, end))
+    }
+
+    fn recorded(&mut self) -> Result<Live, Error> {
+        self.live.take().ok_or_else(|| {
+            Error::Input(
+                "this guest was booted without the recorder's plugin, which has to be there from the first instruction on; boot it with --record".into(),
+            )
+        })
+    }
+
+    /// From here on its findings, TLBIs and counts are new.
+    ///
+    /// # Errors
+    /// Where it is not recorded, or the trace does not come up to here.
+    pub fn begin_sequences(&mut self) -> Result<(), Error> {
+        let mut live = self.recorded()?;
+        let begun = live.anew();
+        self.live = Some(live);
+        begun
+    }
+
+    /// What went by since.
+    ///
+    /// # Errors
+    /// As [`Guest::begin_sequences`].
+    pub fn end_sequences(&mut self) -> Result<Sequences, Error> {
+        let mut live = self.recorded()?;
+        // First of all, as it asks for the place up to which is judged.
+        let known = Known::of(self);
+        let seen = live.since(&known.names(self));
+        self.live = Some(live);
+        seen
+    }
+}
