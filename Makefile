@@ -12,6 +12,7 @@ POLICY ?=
 BUILDROOT ?=
 PYTEST ?=
 DEBUG ?=
+RECORD ?=
 
 export KERNEL VMLINUX MACHINE GRANULE BUILDROOT DEBUG
 
@@ -39,6 +40,7 @@ help: ## list the targets and variables
 	@echo '  CPU=        max cortex-a72 neoverse-n1 ...   MEM=  1G    SMP=  2'
 	@echo '  POLICY=     sysfs baseline simple variable retry adaptive   APPEND=  more kernel command line'
 	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
+	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md)'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"'
 
 # Each begins with a look at what the user said, before anything is installed.
@@ -46,7 +48,8 @@ run: ## set up, build what is missing, boot, fault, read, judge
 	@$(SETUP)/inputs.sh run
 	@$(SETUP)/packages.sh run
 	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
-	@out/folioscope run $(options) --html out/report.html
+	@$(if $(RECORD),$(SETUP)/plugin.sh)
+	@out/folioscope run $(options) $(if $(RECORD),--record) --html out/report.html
 
 boot: ## boot a guest and stay; prints how to look into it
 	@$(SETUP)/inputs.sh boot

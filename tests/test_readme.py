@@ -21,6 +21,9 @@ import pytest
 
 from command import BOOT_SECONDS, ROOT, folioscope
 from held_guest import LAYOUT, Held
+from recorder import plugin
+
+__all__ = ["plugin"]
 
 COMMAND = re.compile(r"(make|out/|vmm/|qemu-system|pytest|folioscope|guest/|rootfs/)")
 
@@ -171,6 +174,15 @@ def test_make_run_with_a_kernel_of_ones_own(shell: Shell) -> None:
     image = {"arch/arm64/boot/Image": "out/kernel-4k/Image", "=vmlinux": "=out/kernel-4k/vmlinux"}
     said = shell.run("make run KERNEL=arch/arm64/boot/Image VMLINUX=vmlinux", **image)
     assert "ok no error found (exit status 0)" in said
+
+
+@pytest.mark.qemu
+@pytest.mark.usefixtures("plugin")
+def test_make_run_with_sequences(shell: Shell) -> None:
+    """States and sequences of the tour in one run."""
+    said = shell.run("make run RECORD=1", seconds=4 * BOOT_SECONDS)
+    assert "ok no error found (exit status 0)" in said
+    assert said.splitlines()[-1] == "0 findings"
 
 
 @pytest.mark.long

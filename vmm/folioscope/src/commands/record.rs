@@ -12,13 +12,14 @@ use crate::guest::Guest;
 use crate::options::{parse_address, GuestOptions};
 use crate::recorded::{tell, End, Names, PLUGIN};
 use crate::stage::{Played, Stage};
+use crate::tour::Workload;
 use crate::{control, Error, EXIT_ERRORS};
 
 mod bare;
 mod offline;
-mod unfolded;
+mod own;
 
-use unfolded::{mprotect_unfolded, UNFOLDED};
+use own::{mprotect_unfolded, OWN, UNFOLDED};
 
 /// Boot a guest, run the tour in it, and judge every store to its page tables and all TLB maintenance
 #[derive(Args, Debug)]
@@ -46,7 +47,7 @@ pub struct Record {
     #[arg(long, value_name = "FILE", requires = "judge")]
     text: Option<PathBuf>,
     /// Only these workloads of the tour, as `folioscope run` names them; or unfolded, which changes the rights of a whole
-    /// block that is present and not folded
+    /// block that is present and not folded; or hugecow, which has a hugetlb page of several PMDs copied on write
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Boot alone, without the tour
@@ -76,8 +77,20 @@ impl Record {
         let named = self.only.len();
         self.only.retain(|name| name != UNFOLDED);
         let unfolded = !self.boot_only && (named == 0 || self.only.len() < named);
-        let tour = !self.boot_only && (named == 0 || !self.only.is_empty());
-        let workloads = chosen(&self.only)?;
+        let is_own = |name: &str| OWN.iter().any(|own| own.name == name);
+        let (own, tour): (Vec<String>, Vec<String>) = std::mem::take(&mut self.only)
+            .into_iter()
+            .partition(|name| is_own(name));
+        let own = OWN
+            .into_iter()
+            .filter(|it| named == 0 || own.iter().any(|name| name == it.name));
+        let mut workloads: Vec<Workload> = own.collect();
+        if named == 0 || !tour.is_empty() {
+            workloads.extend(chosen(&tour)?);
+        }
+        if self.boot_only {
+            workloads.clear();
+        }
         progress("booting the guest");
         let mut guest = Guest::boot_recorded(&mut self.guest, &self.plugin, self.trace.as_deref())?;
         say!(
@@ -99,12 +112,15 @@ impl Record {
                 }
             });
         }
-        if tour && lost.is_none() {
+        if lost.is_none() && !workloads.is_empty() {
             let policy = default_policy(&guest);
             for workload in workloads {
                 progress(&format!("workload {}", workload.name));
                 let played = Stage::new(&mut guest, policy)
                     .map_or_else(Played::from, |stage| stage.play(workload.run));
+                if let Some(why) = &played.left_out {
+                    say!("workload {} left out: {why}", workload.name);
+                }
                 if let Some(error) = played.failed {
                     lost = Some(if error.lost() {
                         control::keep(&mut guest, &self.guest.out, error)
