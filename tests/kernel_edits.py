@@ -24,9 +24,39 @@ def tlbi(opcode: int) -> bool:
     return opcode & 0xFFFFF000 == 0xD5088000
 
 
+def store_exclusive(opcode: int) -> bool:
+    """STXR of 64 bits: where the kernel has no LSE instructions, what takes a live word away."""
+    return opcode & 0xFFE0FC00 == 0xC8007C00
+
+
 def nothing(_: int) -> int:
     """NOP."""
     return NOP
+
+
+def no_store(opcode: int) -> int:
+    """MOV of WZR into the status register: the store is not done, and it says that it was."""
+    return 0x2A1F03E0 | opcode >> 16 & 31
+
+
+def of_loads(_: int) -> int:
+    """DSB ISHLD."""
+    return 0xD503399F
+
+
+def of_stores(_: int) -> int:
+    """DSB ISHST."""
+    return 0xD5033A9F
+
+
+def of_stores_nearby(_: int) -> int:
+    """DSB NSHST."""
+    return 0xD503369F
+
+
+def nearby(_: int) -> int:
+    """DSB NSH."""
+    return 0xD503379F
 
 
 def symbols(vmlinux: Path) -> list[tuple[int, str]]:
@@ -36,10 +66,12 @@ def symbols(vmlinux: Path) -> list[tuple[int, str]]:
 
 
 def edit(kernel: Path, function: str, which, becomes, result: Path) -> int:
-    """Writes ``kernel``'s Image with each of ``which`` in the function as what it ``becomes``; says how many."""
+    """Writes ``kernel``'s Image with each of ``which`` in the function as what it ``becomes``; says how many. Of several
+    static functions of one name ``function#1`` is the second, by address."""
     known = symbols(kernel / "vmlinux")
     text = next(address for address, name in known if name == "_text")
-    first = next(address for address, name in known if name == function)
+    function, _, number = function.partition("#")
+    first = [address for address, name in known if name == function][int(number or 0)]
     end = min(address for address, _ in known if address > first)
     image = bytearray((kernel / "Image").read_bytes())
     changed = 0

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from command import COMMAND, ROOT, folioscope
-from kernel_edits import dsb_of_all, dsb_of_stores, edit, nothing, symbols, tlbi
-from recorder import plugin, record, seen
+from kernel_edits import (
+    dsb_of_all,
+    dsb_of_stores,
+    edit,
+    nearby,
+    no_store,
+    nothing,
+    of_loads,
+    of_stores,
+    of_stores_nearby,
+    store_exclusive,
+    symbols,
+    tlbi,
+)
+from recorder import Found, plugin, record, seen
 
 pytestmark = pytest.mark.only_machine("tcg")
 __all__ = ["plugin"]
@@ -53,33 +68,112 @@ def test_a_right_kernel(granule: str, tmp_path: Path) -> None:
     assert 0 < seen(ended.out)[0] < seen(said)[0]
 
 
-# Function, which instructions, what they become; then the rule, and where the new word is written.
+@dataclass(frozen=True)
+class Edit:
+    """A wrong edit: in this function these instructions become others. Then the rules that name it, and where the new
+    word is written."""
+
+    function: str
+    which: Callable[[int], bool]
+    becomes: Callable[[int], int]
+    rules: str
+    where: str
+    # What the guest does, and how it is booted.
+    what: tuple[str, ...] = ("--only", WORKLOADS)
+
+    def __str__(self) -> str:
+        return f"{self.function}-{self.which.__name__}-{self.becomes.__name__}"
+
+
+# The static function of include/asm/tlbflush.h has a copy in each file that calls it: the first in contpte.c, the second in
+# hugetlbpage.c, the fourth in pgtable-generic.c.
+NOSYNC = "__flush_tlb_range_nosync.constprop.0"
+HUGE = ("--only", "thp,fork")
+BOOT = ("--boot-only",)
+# Without LSE, whose instructions are put in when the kernel has booted.
+NO_LSE = ("--cpu", "cortex-a72")
+
+# Of each kind one, which make test does.
 EDITS = [
-    ("__flush_tlb_range_nosync.constprop.0", tlbi, nothing, "S2", "contpte_convert"),
-    ("__flush_tlb_range_nosync.constprop.0", dsb_of_stores, nothing, "S3", "contpte_convert"),
-    ("contpte_convert", dsb_of_all, nothing, "S3", "contpte_convert"),
-    ("ptep_clear_flush", tlbi, nothing, "S2", "do_wp_page"),
-    ("ptep_clear_flush", dsb_of_stores, nothing, "S3", "do_wp_page"),
-    ("ptep_clear_flush", dsb_of_all, nothing, "S3", "do_wp_page"),
+    Edit(NOSYNC, tlbi, nothing, "S2", "contpte_convert"),
+    Edit(NOSYNC, dsb_of_stores, nothing, "S3", "contpte_convert"),
+    Edit("contpte_convert", dsb_of_all, nothing, "S3", "contpte_convert"),
+    Edit("contpte_convert", store_exclusive, no_store, "S1 S4", "contpte_convert", (*NO_LSE, "--only", WORKLOADS)),
+    Edit("ptep_clear_flush", tlbi, nothing, "S2", "do_wp_page"),
+    Edit("ptep_clear_flush", dsb_of_stores, nothing, "S3", "do_wp_page"),
+    Edit("ptep_clear_flush", dsb_of_all, nothing, "S3", "do_wp_page"),
+    Edit(f"{NOSYNC}#1", tlbi, nothing, "S2", "set_huge_pte_at", ("--only", "hugecow")),
+    Edit(f"{NOSYNC}#3", tlbi, nothing, "S2", "split_huge_pmd_locked", HUGE),
+    Edit("__set_fixmap", dsb_of_all, nothing, "S3", "__set_fixmap", BOOT),
+]
+MORE_EDITS = [
+    Edit(NOSYNC, dsb_of_stores, of_loads, "S3", "contpte_convert"),
+    Edit(NOSYNC, dsb_of_stores, of_stores_nearby, "S3", "contpte_convert"),
+    Edit("contpte_convert", dsb_of_all, nearby, "S3", "contpte_convert"),
+    Edit("contpte_convert", dsb_of_all, of_stores, "S3", "contpte_convert"),
+    Edit("ptep_clear_flush", dsb_of_stores, of_loads, "S3", "do_wp_page"),
+    Edit("ptep_clear_flush", dsb_of_stores, of_stores_nearby, "S3", "do_wp_page"),
+    Edit("ptep_clear_flush", dsb_of_all, nearby, "S3", "do_wp_page"),
+    Edit("ptep_clear_flush", dsb_of_all, of_stores, "S3", "do_wp_page"),
+    Edit("ptep_clear_flush", store_exclusive, no_store, "S1", "do_wp_page", (*NO_LSE, "--only", WORKLOADS)),
+    Edit(f"{NOSYNC}#3", dsb_of_stores, nothing, "S3", "split_huge_pmd_locked", HUGE),
+    Edit(f"{NOSYNC}#3", dsb_of_stores, of_loads, "S3", "split_huge_pmd_locked", HUGE),
+    Edit("__set_fixmap", dsb_of_stores, nothing, "S3", "__set_fixmap", BOOT),
+    Edit("__set_fixmap", dsb_of_stores, of_loads, "S3", "__set_fixmap", BOOT),
+    Edit("__set_fixmap", dsb_of_all, nearby, "S3", "__set_fixmap", BOOT),
+    Edit("__set_fixmap", dsb_of_all, of_stores, "S3", "__set_fixmap", BOOT),
+    Edit("pmdp_invalidate", dsb_of_all, nothing, "S3", "split_huge_pmd_locked", HUGE),
+    Edit("pmdp_invalidate", dsb_of_all, nearby, "S3", "split_huge_pmd_locked", HUGE),
+    Edit("pmdp_invalidate", store_exclusive, no_store, "S1", "split_huge_pmd_locked", (*NO_LSE, *HUGE)),
 ]
 
 
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize("granule", ["4k"])
-@pytest.mark.parametrize(("function", "which", "becomes", "rule", "where"), EDITS)
-def test_a_wrong_kernel(granule, function, which, becomes, rule, where, tmp_path) -> None:
-    """An instruction is taken away: the rule names it, with the function that wrote the new word."""
+@pytest.mark.parametrize(
+    "wrong", [*EDITS, *(pytest.param(wrong, marks=pytest.mark.long) for wrong in MORE_EDITS)], ids=str
+)
+def test_a_wrong_kernel(granule: str, wrong: Edit, tmp_path: Path) -> None:
+    """An instruction is taken away or weakened: the rule names it, with the function that wrote the new word."""
     kernel = (ROOT / "out" / f"kernel-{granule}").resolve()
     names = {name for _, name in symbols(kernel / "vmlinux")}
     # What the compiler makes of a function is its own affair.
-    function = function if function in names else function.removesuffix(".constprop.0")
+    plain, _, number = wrong.function.partition("#")
+    plain = plain if plain in names else plain.removesuffix(".constprop.0")
     image = tmp_path / "Image"
-    assert edit(kernel, function, which, becomes, image) > 0
-    ended = record("--kernel", image, "--vmlinux", kernel / "vmlinux", "--only", WORKLOADS)
+    assert edit(kernel, f"{plain}#{number}" if number else plain, wrong.which, wrong.becomes, image) > 0
+    ended = record("--kernel", image, "--vmlinux", kernel / "vmlinux", *wrong.what)
     assert ended.status == 1, ended.out + ended.err
-    rules = re.findall(r"^(S\d) ", ended.out, re.MULTILINE)
-    assert set(rules) == {rule}, ended.out
-    assert re.search(rf"^  made +CPU \d+ at {where}\+0x", ended.out, re.MULTILINE), ended.out
+    found = Found.all(ended.out)
+    assert " ".join(sorted({finding.rule for finding in found})) == wrong.rules, ended.out
+    made = re.compile(rf"  made +CPU \d+ at {wrong.where}\+0x")
+    assert any(made.match(line) for finding in found for line in finding.lines), ended.out
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("granule", ["4k"])
+def test_a_finding_in_full(granule: str, tmp_path: Path) -> None:
+    """What was missing, whose memory it is, the block, and who called."""
+    kernel = (ROOT / "out" / f"kernel-{granule}").resolve()
+    image = tmp_path / "Image"
+    assert edit(kernel, "contpte_convert", dsb_of_all, nothing, image) > 0
+    ended = record("--kernel", image, "--vmlinux", kernel / "vmlinux", "--only", "mprotect")
+    found = [each for each in Found.all(ended.out) if "Contiguous bit" in each.sentence]
+    assert found, ended.out
+    for each in found:
+        text = "\n".join(each.lines)
+        assert re.search(r"^  process \d+", text, re.MULTILINE)
+        block = re.search(r"^  block   0x0000[0-9a-f]{12} \[(.{16})\] -> \[(.{16})\]$", text, re.MULTILINE)
+        assert block and set(block[1]) <= {"-", "="} and block[1] != block[2]
+        broken, made = text.split("  made")
+        for chain in (broken, made):
+            callers = re.findall(r"^          (\w[\w.]*)\+0x", chain, re.MULTILINE)
+            # arch/arm64/mm/contpte.c, mm/mprotect.c or mm/memory.c, and where the system call or the fault came in.
+            assert re.match(r"__contpte_try_(un)?fold", callers[0]), text
+            assert (
+                callers[-1] in {"invoke_syscall", "el0_svc", "el0t_64_sync_handler", "el0t_64_sync"}
+                or len(callers) == 12
+            )
 
 
 def test_bad_input(tmp_path: Path) -> None:
