@@ -66,8 +66,8 @@ def symbols(vmlinux: Path) -> list[tuple[int, str]]:
 
 
 def edit(kernel: Path, function: str, which, becomes, result: Path) -> int:
-    """Writes ``kernel``'s Image with each of ``which`` in the function as what it ``becomes``; says how many. Of several
-    static functions of one name ``function#1`` is the second, by address."""
+    """Writes ``kernel``'s Image with each of ``which`` in the function as what it ``becomes``; says how many. Of
+    several static functions of one name ``function#1`` is the second, by address."""
     known = symbols(kernel / "vmlinux")
     text = next(address for address, name in known if name == "_text")
     function, _, number = function.partition("#")

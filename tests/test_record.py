@@ -85,10 +85,12 @@ class Edit:
         return f"{self.function}-{self.which.__name__}-{self.becomes.__name__}"
 
 
-# The static function of include/asm/tlbflush.h has a copy in each file that calls it: the first in contpte.c, the second in
-# hugetlbpage.c, the fourth in pgtable-generic.c.
+# The static function of include/asm/tlbflush.h has a copy in each file that calls it: the first in contpte.c, the
+# second in hugetlbpage.c, the fourth in pgtable-generic.c.
 NOSYNC = "__flush_tlb_range_nosync.constprop.0"
 HUGE = ("--only", "thp,fork")
+# A PMD is split once in thp, and an interrupt at that instant has a DSB of its own.
+ALL = ()
 BOOT = ("--boot-only",)
 # Without LSE, whose instructions are put in when the kernel has booted.
 NO_LSE = ("--cpu", "cortex-a72")
@@ -116,14 +118,14 @@ MORE_EDITS = [
     Edit("ptep_clear_flush", dsb_of_all, nearby, "S3", "do_wp_page"),
     Edit("ptep_clear_flush", dsb_of_all, of_stores, "S3", "do_wp_page"),
     Edit("ptep_clear_flush", store_exclusive, no_store, "S1", "do_wp_page", (*NO_LSE, "--only", WORKLOADS)),
-    Edit(f"{NOSYNC}#3", dsb_of_stores, nothing, "S3", "split_huge_pmd_locked", HUGE),
-    Edit(f"{NOSYNC}#3", dsb_of_stores, of_loads, "S3", "split_huge_pmd_locked", HUGE),
+    Edit(f"{NOSYNC}#3", dsb_of_stores, nothing, "S3", "split_huge_pmd_locked", ALL),
+    Edit(f"{NOSYNC}#3", dsb_of_stores, of_loads, "S3", "split_huge_pmd_locked", ALL),
     Edit("__set_fixmap", dsb_of_stores, nothing, "S3", "__set_fixmap", BOOT),
     Edit("__set_fixmap", dsb_of_stores, of_loads, "S3", "__set_fixmap", BOOT),
     Edit("__set_fixmap", dsb_of_all, nearby, "S3", "__set_fixmap", BOOT),
     Edit("__set_fixmap", dsb_of_all, of_stores, "S3", "__set_fixmap", BOOT),
-    Edit("pmdp_invalidate", dsb_of_all, nothing, "S3", "split_huge_pmd_locked", HUGE),
-    Edit("pmdp_invalidate", dsb_of_all, nearby, "S3", "split_huge_pmd_locked", HUGE),
+    Edit("pmdp_invalidate", dsb_of_all, nothing, "S3", "split_huge_pmd_locked", ALL),
+    Edit("pmdp_invalidate", dsb_of_all, nearby, "S3", "split_huge_pmd_locked", ALL),
     Edit("pmdp_invalidate", store_exclusive, no_store, "S1", "split_huge_pmd_locked", (*NO_LSE, *HUGE)),
 ]
 

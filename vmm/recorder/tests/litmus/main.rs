@@ -1,6 +1,7 @@
 //! Litmus tests: sequences that are right, and each in the ways in which it can be wrong.
 
 mod guest;
+mod spaces;
 
 use guest::Guest;
 use stage1::testing::Layout;
@@ -107,6 +108,8 @@ fn wrong() {
         ("0:3=inv 0:ishst 0:vale1is,3 0:isb 0:3=b", "S3"),
         ("0:3=inv 0:ishst 0:vale1is,3 0:nsh 0:3=b", "S3"),
         ("0:3=inv 0:ishst 0:vale1is,3 0:ishld 0:3=b", "S3"),
+        // It waits for stores and not for the TLBI.
+        ("0:3=inv 0:ishst 0:vale1is,3 0:ishst 0:3=b", "S3"),
         // Another CPU's DSB does not wait for this one's TLBI.
         ("0:3=inv 0:ishst 0:vale1is,3 1:ish 1:3=b", "S3"),
         // What it covers.
