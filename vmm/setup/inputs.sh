@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Refuses what a user said that cannot be meant, before anything is installed or built: a sentence, and status 2.
-# Usage: inputs.sh run|build|boot|test|series|bench|rootfs   (reads GRANULE, MACHINE, KERNEL, VMLINUX, BUILDROOT, DEBUG)
+# Usage: inputs.sh run|build|boot|test|series|bench|lab|rootfs   (reads GRANULE, MACHINE, KERNEL, VMLINUX, BUILDROOT, DEBUG)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 

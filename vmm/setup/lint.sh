@@ -12,9 +12,9 @@ if [ "$(uname -m)" != aarch64 ]; then
     CARGO_TARGET_DIR=$CACHE/cargo/lint-arm64 guest_clippy --quiet --locked -p kvm -p folioscope-agent -p folioscope-carrier --all-targets --all-features -- "${CLIPPY_OPTIONS[@]}"
 fi
 # A workspace of its own, as it needs a newer Rust.
-cargo fmt --manifest-path vmm/recorder-plugin/Cargo.toml --check
+cargo fmt --manifest-path vmm/recorder-plugin/Cargo.toml --all --check
 if [ "$(rust_minor rustc)" -ge $PLUGIN_RUST ]; then
-    CARGO_TARGET_DIR=$CACHE/cargo/plugin cargo clippy --quiet --locked --manifest-path vmm/recorder-plugin/Cargo.toml --all-targets -- "${CLIPPY_OPTIONS[@]}"
+    CARGO_TARGET_DIR=$CACHE/cargo/plugin cargo clippy --quiet --locked --manifest-path vmm/recorder-plugin/Cargo.toml --workspace --all-targets -- "${CLIPPY_OPTIONS[@]}"
 fi
 python=$("$ROOT/vmm/setup/python.sh")
 "$python" -m ruff check --quiet tests

@@ -87,6 +87,13 @@ tail -n 1 "$LOGS/lint.log" >&2
 
 step cargo-test 'Rust tests' rust_tests
 logs=(cargo-test)
+if [ "$(rust_minor rustc)" -ge $PLUGIN_RUST ]; then
+    plugin_tests() {
+        CARGO_TARGET_DIR=$CACHE/cargo/plugin cargo test --locked --manifest-path vmm/recorder-plugin/Cargo.toml -p counter-plugin
+    }
+    step plugin-test "the counter's own tests" plugin_tests
+    logs+=(plugin-test)
+fi
 # The monitor's tests on KVM: where this host has none, in a carrier that has, at EL2 itself (VHE) and not (nVHE).
 if [ -n "$carried" ]; then
     FOLIOSCOPE_TEST_GIC=3 FOLIOSCOPE_CARRIER=$sockets/vhe step kvm-test-vhe "the monitor's tests on KVM with VHE" kvm_tests --lib --test kvm

@@ -1,11 +1,11 @@
 //! From options to a machine that runs, and what is kept of one that is lost.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use join::{Capture, Extent, Facts, Work};
-use machine::qemu::{Config, Qemu};
+use machine::qemu::{Config, Counting, Qemu};
 use machine::Machine;
 use snapshot::{write_core, Cpu, Notes, RangeSet, Snapshot, SparseFile};
 
@@ -37,6 +37,12 @@ pub fn machine(
     initrd: &Path,
     scratch: &Path,
 ) -> Result<Box<dyn Machine>, Error> {
+    if (options.marks.is_some() || options.icount) && options.machine() != MachineName::Tcg {
+        return Err(Error::Input(format!(
+            "--marks and --icount are for guests under TCG and this one runs on {}; say --machine tcg, or leave them out",
+            options.machine_kind()
+        )));
+    }
     match options.machine() {
         MachineName::Kvm => kvm(options, kernel, initrd, scratch),
         _ => qemu(options, kernel, initrd, scratch),
@@ -61,9 +67,31 @@ fn qemu(
     config.memory_bytes = options.memory;
     config.smp = options.smp;
     config.recording.clone_from(&options.recording);
+    config.counting = counting(options)?;
+    config.icount = options.icount;
     // The early console shows a kernel that dies before it has a driver for the UART.
     config.cmdline = command_line("console=ttyAMA0 earlycon=pl011,0x9000000", &options.append);
     Ok(Box::new(Qemu::start(&config)?))
+}
+
+fn counting(options: &GuestOptions) -> Result<Option<Counting>, Error> {
+    let Some(marks) = &options.marks else {
+        return Ok(None);
+    };
+    if !options.counter.is_file() {
+        return Err(Error::Input(format!(
+            "expected the counter's plugin at {} and found no file there; build it with: vmm/setup/plugin.sh",
+            options.counter.display()
+        )));
+    }
+    // QEMU tells no more of a plugin that does not like its arguments than that it does not.
+    File::create(marks).map_err(Error::io(format!("write {}", marks.display())))?;
+    let whole =
+        |path: &Path| std::path::absolute(path).map_err(Error::io("find the working directory"));
+    Ok(Some(Counting {
+        plugin: whole(&options.counter)?,
+        marks: whole(marks)?,
+    }))
 }
 
 fn kvm(

@@ -117,6 +117,20 @@ pub struct GuestOptions {
     /// Seconds that the guest may take for one command, before it is taken to hang: more where this host is slow
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub deadline: u64,
+    /// Count the guest's instructions (under TCG), and write them to this file at each marker of a program
+    #[arg(long, value_name = "FILE")]
+    pub marks: Option<PathBuf>,
+    /// The plugin that counts them, which vmm/setup/plugin.sh builds
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "out/libcounter_plugin.so",
+        requires = "marks"
+    )]
+    pub counter: PathBuf,
+    /// Let the guest's time pass by its instructions (under TCG), so that what runs on one CPU repeats
+    #[arg(long)]
+    pub icount: bool,
     /// Where the recorder's plugin is and its trace goes, if the guest is recorded
     #[arg(skip)]
     pub recording: Option<machine::qemu::Recording>,

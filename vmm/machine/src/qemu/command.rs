@@ -32,7 +32,12 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
         _ => "virt,gic-version=3".into(),
     };
     all.pair("-M", machine);
-    all.pair("-accel", "tcg,thread=multi");
+    if config.icount {
+        all.pair("-accel", "tcg,thread=single");
+        all.pair("-icount", "shift=0");
+    } else {
+        all.pair("-accel", "tcg,thread=multi");
+    }
     all.pair("-cpu", &config.cpu);
     all.pair("-smp", config.smp.to_string());
     all.pair("-m", format!("{}k", config.memory_bytes / 1024));
@@ -92,6 +97,12 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
         plugin.push(format!(
             ",ram=/proc/self/fd/{fd},base={RAM_BASE:#x},size={bytes}"
         ));
+        all.pair("-plugin", plugin);
+    }
+    if let Some(counting) = &config.counting {
+        let mut plugin = escaped(&counting.plugin);
+        plugin.push(",marks=");
+        plugin.push(escaped(&counting.marks));
         all.pair("-plugin", plugin);
     }
     all.pair("-append", &config.cmdline);
@@ -185,6 +196,24 @@ mod tests {
         let expected =
             "/a,,b/p.so,trace=/t,control=/c,ram=/proc/self/fd/20,base=0x40000000,size=536870912";
         assert_eq!(all[at.unwrap() + 1], expected);
+    }
+
+    #[test]
+    fn a_counted_guest_may_have_the_time_of_its_instructions() {
+        let mut config = Config::new("/k/Image", "/tmp");
+        config.icount = true;
+        config.counting = Some(crate::qemu::Counting {
+            plugin: "/p.so".into(),
+            marks: "/a,b".into(),
+        });
+        let all = arguments(&config, &fds(1));
+        let behind = |name: &str| {
+            let at = all.iter().position(|argument| argument == name);
+            all[at.unwrap() + 1].clone()
+        };
+        assert_eq!(behind("-plugin"), "/p.so,marks=/a,,b");
+        assert_eq!(behind("-accel"), "tcg,thread=single");
+        assert_eq!(behind("-icount"), "shift=0");
     }
 
     #[test]

@@ -22,6 +22,15 @@ pub struct Recording {
     pub control: Option<PathBuf>,
 }
 
+/// The counter of instructions, and where what it tells goes.
+#[derive(Clone, Debug)]
+pub struct Counting {
+    /// The plugin, a shared library.
+    pub plugin: PathBuf,
+    /// The marks: a file, which is written anew.
+    pub marks: PathBuf,
+}
+
 /// A guest to boot under QEMU.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -45,6 +54,10 @@ pub struct Config {
     pub work_dir: PathBuf,
     /// Have the recorder's plugin tell what the guest does to its page tables.
     pub recording: Option<Recording>,
+    /// Have the counter tell the instructions executed, at the guest's markers.
+    pub counting: Option<Counting>,
+    /// Let the guest's time pass by its instructions, a nanosecond each: what runs on one CPU repeats.
+    pub icount: bool,
     /// More arguments for QEMU, behind ours.
     pub extra_args: Vec<String>,
 }
@@ -64,6 +77,8 @@ impl Config {
             nodes: 1,
             work_dir: work_dir.into(),
             recording: None,
+            counting: None,
+            icount: false,
             extra_args: Vec::new(),
         }
     }

@@ -1,0 +1,173 @@
+//! A TCG plugin for QEMU 10: counts the instructions that each CPU executes, kernel and user, and tells them at markers.
+//!
+//!     -plugin libcounter_plugin.so,marks=FILE
+//!
+//! A marker is `movz xzr, #NUMBER, lsl #48` in user code: it writes a constant to the zero register, so it does nothing at any
+//! exception level, traps nowhere, and compilers have no use for it. At each a line of JSON is written: the marker's number,
+//! the CPU that met it, and for all CPUs the instructions so far, `[user, kernel]`.
+//!
+//! Counted is where QEMU translates, by an addition of its own and without a call: for each translation block, and in user code
+//! for each run of instructions up to a load or store, so that one that faults does not count what was to follow it. An
+//! instruction counts when it begins: one that faults and is begun again counts twice. Markers do not count. In the kernel, where
+//! few instructions fault, what follows such a one in its block is counted though it did not run.
+
+mod marker;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::mem::offset_of;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use qemu_plugin::sys::qemu_plugin_scoreboard_new;
+use qemu_plugin::{
+    qemu_plugin_num_vcpus, qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu,
+    qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu, qemu_plugin_u64_get, register, Args,
+    CallbackFlags, HasCallbacks, Info, Instruction as Insn, PluginId, PluginOp, PluginU64,
+    Register, Result, TranslationBlock, VCPUIndex,
+};
+
+use marker::{accesses_memory, marker};
+
+/// What is counted for each CPU: the two halves of the address space.
+#[repr(C)]
+struct Counts {
+    user: u64,
+    kernel: u64,
+}
+
+/// Where the two counts of a CPU are, as QEMU names such places.
+#[derive(Clone, Copy)]
+struct Places {
+    user: PluginU64,
+    kernel: PluginU64,
+}
+
+impl Places {
+    fn new() -> Self {
+        // SAFETY: QEMU makes and zeroes it, of the size that it is told; it is never freed.
+        let score = unsafe { qemu_plugin_scoreboard_new(size_of::<Counts>()) };
+        let place = |offset| PluginU64 { score, offset };
+        Self {
+            user: place(offset_of!(Counts, user)),
+            kernel: place(offset_of!(Counts, kernel)),
+        }
+    }
+}
+
+// SAFETY: The scoreboard behind both is QEMU's, lives as long as the plugin, and is found anew at each use.
+unsafe impl Send for Places {}
+// SAFETY: As above; a place is only read here.
+unsafe impl Sync for Places {}
+
+static PLACES: OnceLock<Places> = OnceLock::new();
+static MARKS: OnceLock<Mutex<Option<File>>> = OnceLock::new();
+
+/// QEMU shows no more than that the plugin did not load.
+fn refuse(what: &str) -> ! {
+    eprintln!("counter: {what}");
+    std::process::exit(1)
+}
+
+#[derive(Default)]
+struct Plugin;
+
+impl Register for Plugin {
+    fn register(&mut self, _: PluginId, args: &Args, _: &Info) -> Result<()> {
+        let path = args
+            .raw
+            .iter()
+            .find_map(|raw| raw.strip_prefix("marks="))
+            .unwrap_or_else(|| {
+                refuse(&format!(
+                    "expected marks=FILE among the plugin's arguments and found {:?}",
+                    args.raw
+                ))
+            });
+        let file = File::create(path)
+            .unwrap_or_else(|error| refuse(&format!("cannot write {path}: {error}")));
+        let _ = PLACES.set(Places::new());
+        let _ = MARKS.set(Mutex::new(Some(file)));
+        Ok(())
+    }
+}
+
+impl HasCallbacks for Plugin {
+    fn on_translation_block_translate(&mut self, _: PluginId, tb: TranslationBlock) -> Result<()> {
+        let Some(places) = PLACES.get() else {
+            return Ok(());
+        };
+        let insns: Vec<Insn<'_>> = tb.instructions().collect();
+        // The half, as the MMU tells them apart; a boot's first instructions, at physical addresses, count as user.
+        if tb.vaddr() >> 55 & 1 != 0 {
+            let count = insns.len() as u64;
+            drop(insns);
+            let add = PluginOp::QEMU_PLUGIN_INLINE_ADD_U64;
+            qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, add, places.kernel, count);
+            return Ok(());
+        }
+        // A run begins at `first`, and is counted there once its end is known.
+        let mut first: Option<Insn<'_>> = None;
+        let mut count = 0;
+        for insn in insns {
+            let mut bytes = [0; 4];
+            let opcode = match insn.read_data(&mut bytes) {
+                4 => u32::from_le_bytes(bytes),
+                _ => 0,
+            };
+            if let Some(number) = marker(opcode) {
+                add(first.take(), places.user, &mut count);
+                insn.register_execute_callback_flags(
+                    move |cpu| tell(number, cpu),
+                    CallbackFlags::QEMU_PLUGIN_CB_NO_REGS,
+                );
+                continue;
+            }
+            count += 1;
+            if first.is_none() {
+                first = Some(insn);
+            }
+            if accesses_memory(opcode) {
+                add(first.take(), places.user, &mut count);
+            }
+        }
+        add(first, places.user, &mut count);
+        Ok(())
+    }
+}
+
+/// Has a run of `count` instructions counted where it begins.
+fn add(first: Option<Insn<'_>>, to: PluginU64, count: &mut u64) {
+    if let Some(first) = first {
+        let add = PluginOp::QEMU_PLUGIN_INLINE_ADD_U64;
+        qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(first, add, to, *count);
+    }
+    *count = 0;
+}
+
+/// Writes a marker's line.
+fn tell(number: u16, cpu: VCPUIndex) {
+    let (Some(places), Some(marks)) = (PLACES.get(), MARKS.get()) else {
+        return;
+    };
+    let cpus = qemu_plugin_num_vcpus().unwrap_or(0).unsigned_abs();
+    let counts: Vec<String> = (0..cpus)
+        .map(|cpu| {
+            let user = qemu_plugin_u64_get(places.user, cpu);
+            let kernel = qemu_plugin_u64_get(places.kernel, cpu);
+            format!("[{user},{kernel}]")
+        })
+        .collect();
+    let line = format!(
+        "{{\"marker\":{number},\"cpu\":{cpu},\"counts\":[{}]}}\n",
+        counts.join(",")
+    );
+    let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(file) = marks.as_mut() {
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            eprintln!("counter: the marks end here, they cannot be written on: {error}");
+            *marks = None;
+        }
+    }
+}
+
+register!(Plugin);
