@@ -29,7 +29,7 @@ options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long test-arm64 series lint bench fuzz boot build rootfs clean
+.PHONY: help run test test-long test-arm64 series lint bench lab fuzz boot build rootfs clean
 
 help: ## list the targets and variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,7 @@ help: ## list the targets and variables
 	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
 	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md)'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"'
+	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 anon_shmem ...   QUICK=1  five runs of each'
 
 # Each begins with a look at what the user said, before anything is installed.
 run: ## set up, build what is missing, boot, fault, read, judge
@@ -98,6 +99,14 @@ bench: ## measure; prints a table and writes out/bench.json
 	@$(SETUP)/packages.sh run
 	@$(SETUP)/build.sh $(if $(KVMTOOL),--carrier) $(call build-granules,4k)
 	@$(SETUP)/bench.sh $(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)')
+
+lab: ## measure what the order policies do: EXP= names experiments, QUICK=1 takes fewer runs; goes on where it stopped
+	@$(SETUP)/inputs.sh lab
+	@$(SETUP)/packages.sh test
+	@$(SETUP)/build.sh $(call build-granules,4k)
+	@$(SETUP)/plugin.sh
+	@$(SETUP)/lab.sh run $(EXP) $(if $(QUICK),--quick) \
+		$(if $(is-file),--kernel '$(abspath $(KERNEL))') $(if $(VMLINUX),--vmlinux '$(abspath $(VMLINUX))')
 
 fuzz: ## run the fuzz targets, a minute each (needs cargo-fuzz and a nightly Rust)
 	@$(SETUP)/fuzz.sh

@@ -1,0 +1,134 @@
+"""Runs one experiment: a guest of one CPU for each setting, whose time is its instructions, and a load in it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..client import CommandFailed, GuestLost, Session
+from ..guest import Guest
+from .experiments import MIB, THP, Experiment, Setting
+from .marks import intervals
+
+#: Runs of the load before those that count: the first finds nothing in the kernel's caches.
+WARM = 1
+#: What a load may take; it takes seconds.
+RUN_SECONDS = 300.0
+LOAD = "/lab/load"
+COUNTING = f"{THP}/anon_order/contpte"
+RECORD = f"{THP}/anon_order/record"
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where experiments run."""
+
+    #: The initramfs with the loads, which vmm/setup/loads.sh makes.
+    initrd: Path
+    #: Where guests leave their logs.
+    out: Path
+    granule: str = "4k"
+    memory_mib: int = 1024
+    #: More of the command line of ``folioscope session``: a kernel, a CPU model.
+    more: tuple[str, ...] = ()
+    #: How often a load is measured.
+    runs: int = 15
+
+    def boot(self, marks: Path, *, icount: bool = True) -> Guest:
+        """A guest whose counter writes to ``marks``."""
+        arguments = ["--machine", "tcg", "--granule", self.granule, "--initrd", str(self.initrd), "--smp", "1"]
+        arguments += ["--memory", f"{self.memory_mib}M", "--out", str(self.out), "--marks", str(marks), *self.more]
+        log = self.out / "lab.log"
+        return Guest(Session(arguments + ["--icount"] * icount, log=log), self.granule)
+
+
+def missing(guest: Guest, setting: Setting) -> str | None:
+    """Why this kernel cannot be put under a setting; None where it can be, and then it is."""
+    if setting.policy in guest.policies:
+        guest.set_policy(setting.policy)
+    elif setting.policy not in ("sysfs", "variable") or (setting.policy == "variable" and setting.name == "variable"):
+        has = ", ".join(guest.policies) or "none"
+        return f"the kernel has no order policy {setting.policy} (it has {has}), so this setting was left out"
+    # No folio of a PMD: the orders that are argued about are below.
+    knobs = {f"{THP}/enabled": "always", f"{THP}/hugepages-2048kB/enabled": "never", **setting.knobs}
+    for path, value in knobs.items():
+        try:
+            guest.write(path, value)
+        except CommandFailed as error:
+            if path in setting.knobs:
+                return f"the kernel takes no {value} in {path} ({error}), so this setting was left out"
+    return None
+
+
+def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
+    """One experiment under one setting: the instructions of each run, and what was decided in one more."""
+    result: Result = {"name": setting.name, "missing": None, "lost": None, "intervals": {}, "orders": {}, "blocks": {}}
+    with tempfile.TemporaryDirectory(prefix="folioscope-lab-") as place:
+        marks = Path(place) / "marks"
+        try:
+            guest = bench.boot(marks)
+        except GuestLost as error:
+            return {**result, "lost": str(error)}
+        try:
+            result["guest"] = guest.hello.kernel_release
+            result["missing"] = missing(guest, setting)
+            if result["missing"] is None:
+                _runs(bench, guest, experiment, marks, result)
+        except GuestLost as error:
+            result["lost"] = str(error)
+        finally:
+            guest.session.close()
+    return result
+
+
+def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, result: Result) -> None:
+    # What the record costs is none of the load's.
+    _switch(guest, RECORD, "0")
+    for run in range(WARM + bench.runs):
+        before = len(marks.read_text().splitlines())
+        _load(guest, experiment)
+        # By name: a load may go through one more than once.
+        sums: dict[str, Counter[str]] = {}
+        for each in intervals(marks, before):
+            sums.setdefault(each.name, Counter()).update(user=each.user, kernel=each.kernel)
+        for name, sum in sums.items() if run >= WARM else ():
+            halves = result["intervals"].setdefault(name, {"user": [], "kernel": []})
+            for half in halves:
+                halves[half].append(sum[half])
+    # Once more with all that is counted switched on.
+    _switch(guest, RECORD, "1")
+    if _switch(guest, COUNTING, "1"):
+        counts = guest.counts()
+        _load(guest, experiment)
+        since = guest.counts().since(counts)
+        orders: Counter[str] = Counter()
+        for decision, count in (since.orders or {}).items():
+            if decision.chosen is not None:
+                orders[str(decision.chosen)] += count
+        result["orders"] = dict(sorted(orders.items()))
+        result["blocks"] = {event: count for event, count in sorted((since.contpte or {}).items()) if count}
+
+
+def _switch(guest: Guest, path: str, value: str) -> bool:
+    try:
+        guest.write(path, value)
+    except CommandFailed:  # a kernel without that patch
+        return False
+    return True
+
+
+def _load(guest: Guest, experiment: Experiment) -> None:
+    program = guest.run(LOAD, experiment.load, str(experiment.mib * MIB), str(experiment.times), seconds=RUN_SECONDS)
+    if program.status != 0:
+        how = program.signal or f"status {program.status}"
+        raise GuestLost(f"the load {experiment.load} ended with {how}: {program.stderr.strip() or 'without a word'}")
+
+
+def units(experiment: Experiment, page: int = 4096) -> int:
+    """How many pages, blocks or operations a run of the load goes through."""
+    one = {"page": experiment.mib * MIB // page, "block": experiment.mib * MIB // (16 * page), "operation": 1}
+    return one[experiment.unit] * experiment.times

@@ -1,0 +1,167 @@
+"""What a lab says: JSON, by a schema, and the same as tables in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any
+
+from .bench import Result, units
+from .experiments import EXPERIMENTS, Experiment, Theirs
+from .statistics import LEAST_RUNS, Ratio, ratio
+
+FORMAT = "folioscope-lab"
+VERSION = 1
+#: What is less is not worth a word, however often it repeats.
+LEAST_CHANGE = 0.01
+
+_COUNTS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}}
+_RUNS: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_SENTENCE: dict[str, Any] = {"type": ["string", "null"]}
+
+
+def _object(required: Sequence[str], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+#: Of a lab's JSON.
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "What folioscope's laboratory has measured",
+    **_object(
+        ("format", "version", "key", "runs", "experiments"),
+        format={"const": FORMAT},
+        version={"const": VERSION},
+        key={"type": "string", "description": "what was measured: kernel, loads, command, runs"},
+        runs={"type": "integer", "minimum": LEAST_RUNS},
+        experiments={
+            "type": "array",
+            "items": _object(
+                ("name", "unit", "units", "settings"),
+                name={"type": "string"},
+                unit={"enum": ["page", "block", "operation"]},
+                units={"type": "integer", "minimum": 1, "description": "how many of them a run goes through"},
+                settings={
+                    "type": "array",
+                    "items": _object(
+                        ("name", "missing", "lost", "intervals", "orders", "blocks"),
+                        name={"type": "string"},
+                        guest={"type": "string", "description": "the kernel's release"},
+                        missing={**_SENTENCE, "description": "why this kernel was not measured under it"},
+                        lost={**_SENTENCE, "description": "how the guest was lost; what is there was measured before"},
+                        intervals={
+                            "type": "object",
+                            "additionalProperties": _object(("user", "kernel"), user=_RUNS, kernel=_RUNS),
+                        },
+                        orders={**_COUNTS, "description": "folios that faults brought in one run, by order"},
+                        blocks={**_COUNTS, "description": "what became of contiguous blocks in one run"},
+                    ),
+                },
+            ),
+        },
+    ),
+}
+
+
+def instructions(setting: Result, names: Sequence[str]) -> list[int]:
+    """Of each run, user and kernel, in these intervals together; nothing where one was not measured."""
+    halves = [setting["intervals"].get(name) for name in names]
+    if None in halves:
+        return []
+    return [sum(run) for run in zip(*(each for half in halves for each in half.values()), strict=True)]
+
+
+def verdict(theirs: Theirs, first: Result, setting: Result) -> tuple[Ratio | None, str]:
+    """How many times the work per instruction here, and whether that is their direction."""
+    runs = [instructions(each, theirs.intervals) for each in (first, setting)]
+    if min(map(len, runs)) < LEAST_RUNS:
+        why = setting["missing"] or first["missing"] or setting["lost"] or first["lost"] or "there are too few runs"
+        return None, f"not measured: {why}"
+    ours = ratio(*runs)
+    if changed(ours) and (ours.times > 1) == (theirs.times > 1):
+        return ours, "*reproduced*"
+    how = "it moves the other way" if changed(ours) else "no difference beyond the spread or 1 %"
+    return ours, f"*not reproduced*: {theirs.why_not or how}"
+
+
+def changed(found: Ratio) -> bool:
+    """Whether a ratio is worth a word."""
+    return found.moved and abs(found.times - 1) > LEAST_CHANGE
+
+
+def markdown(report: Result) -> str:
+    """The tables."""
+    return "\n".join(line for each in report["experiments"] for line in (*_experiment(each), ""))
+
+
+def _experiment(found: Result) -> Iterator[str]:
+    experiment: Experiment = EXPERIMENTS[found["name"]]
+    unit, count = experiment.unit, units(experiment)
+    yield f"### {experiment.name}: {experiment.title}"
+    yield ""
+    first, *_ = found["settings"]
+    names = list(dict.fromkeys(name for each in found["settings"] for name in each["intervals"]))
+    if names:
+        heads = [f"{name}, kernel and user per {unit}" for name in names]
+        yield f"| {experiment.settings[0].name} against | {' | '.join(heads)} | folios by order | blocks |"
+        yield "|---|" + "---:|" * len(names) + "---|---|"
+    for setting in found["settings"]:
+        if not setting["intervals"]:
+            continue
+        cells = [_cell(setting, first, name, count) for name in names]
+        cells += [_counts(setting["orders"]), _counts(setting["blocks"])]
+        yield f"| {setting['name']} | {' | '.join(cells)} |"
+    for setting in found["settings"]:
+        for why in ("missing", "lost"):
+            if setting[why]:
+                yield f"\n{setting['name']}: {why}: {setting[why]}"
+    by_name = {setting["name"]: setting for setting in found["settings"]}
+    if experiment.theirs:
+        yield ""
+        yield "| theirs | printed as | times | ours | |"
+        yield "|---|---|---:|---:|---|"
+    for theirs in experiment.theirs:
+        if theirs.setting not in by_name:
+            continue
+        ours, said = verdict(theirs, first, by_name[theirs.setting])
+        shown = f"{ours.times:.2f} ({ours.low:.2f} to {ours.high:.2f})" if ours else ""
+        yield f"| {theirs.source} | {theirs.printed} | {theirs.times:.2f} | {shown} | {said} |"
+
+
+def _cell(setting: Result, first: Result, name: str, count: int) -> str:
+    halves = setting["intervals"].get(name)
+    if not halves or not halves["kernel"]:
+        return ""
+    kernel, user = (median(halves[half]) / count for half in ("kernel", "user"))
+    runs = instructions(setting, [name])
+    spread = (max(runs) - min(runs)) / median(runs)
+    text = f"{kernel:,.0f} + {user:,.1f} ±{spread / 2:.1%}"
+    others = instructions(first, [name])
+    if setting is not first and min(len(runs), len(others)) >= LEAST_RUNS:
+        against = ratio(runs, others)
+        text += f" ({against.times - 1:+.1%})" if changed(against) else " (~)"
+    return text
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in counts.items())
+
+
+def compared(one: Result, other: Result, threshold: float | None) -> tuple[list[str], bool]:
+    """A table of what takes more or fewer instructions in the other, and whether anything takes ``threshold`` more."""
+    lines = ["| experiment | setting | interval | instructions | then | |", "|---|---|---|---:|---:|---:|"]
+    worse = False
+    after = {(each["name"], setting["name"]): setting for each in other["experiments"] for setting in each["settings"]}
+    for experiment in one["experiments"]:
+        for setting in experiment["settings"]:
+            there = after.get((experiment["name"], setting["name"]))
+            for name in setting["intervals"] if there else ():
+                runs = [instructions(each, [name]) for each in (setting, there) if each]
+                if min(map(len, runs)) < LEAST_RUNS:
+                    continue
+                found = ratio(runs[1], runs[0])
+                moved = f"{found.times - 1:+.2%}" if changed(found) else "~"
+                worse |= threshold is not None and found.moved and found.times - 1 > threshold / 100
+                where = f"| {experiment['name']} | {setting['name']} | {name}"
+                lines.append(f"{where} | {median(runs[0]):,.0f} | {median(runs[1]):,.0f} | {moved} |")
+    return lines, worse

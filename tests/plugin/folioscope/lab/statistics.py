@@ -1,0 +1,56 @@
+"""What runs differ by, and whether that is more than their spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from scipy import stats
+
+#: Of the interval within which a ratio lies.
+CONFIDENCE = 0.95
+#: A claim needs as many runs on each side.
+LEAST_RUNS = 5
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as many instructions the first took as the second, and the interval that this lies in."""
+
+    times: float
+    low: float
+    high: float
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is beyond what the runs differ by."""
+        return not self.low <= 1 <= self.high
+
+
+def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
+    """Of the medians, with a bootstrap interval (percentiles, from a fixed seed, so that a report repeats).
+
+    Raises ``ValueError`` with fewer than five runs of one.
+    """
+    least = min(len(first), len(second))
+    if least < LEAST_RUNS:
+        raise ValueError(f"expected {LEAST_RUNS} runs of each side or more and found {least}; measure again with more")
+    times = median(first) / median(second)
+    if len(set(first)) == len(set(second)) == 1:
+        return Ratio(times, times, times)
+
+    def of_medians(a: Sequence[float], b: Sequence[float]) -> float:
+        return float(median(a) / median(b))
+
+    found = stats.bootstrap(
+        (first, second),
+        of_medians,
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        vectorized=False,
+        rng=7,
+    ).confidence_interval
+    return Ratio(times, float(found.low), float(found.high))

@@ -1,0 +1,251 @@
+"""The laboratory: its counter of instructions, its experiments, what it makes of results, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from folioscope.client import GuestLost
+from folioscope.guest import Guest
+from folioscope.lab import bench as lab_bench
+from folioscope.lab.bench import Bench, measure, units
+from folioscope.lab.experiments import EXPERIMENTS, Experiment, Setting, Theirs, policies
+from folioscope.lab.marks import BadMarks, Interval, intervals
+from folioscope.lab.report import SCHEMA, compared, instructions, markdown, verdict
+from folioscope.lab.statistics import ratio
+
+from command import ROOT, SLOWER, folioscope
+
+pytestmark = pytest.mark.only_machine("tcg")
+
+# What builds the plugin and the loads when nothing of them is there.
+BUILD_SECONDS = 300
+# What two runs of a guest whose time is its instructions may differ by: the ticks of its clock fall elsewhere.
+SPREAD = 0.02
+
+
+def built(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A script of the set-up, run to its end."""
+    return subprocess.run(
+        [ROOT / "vmm" / "setup" / script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS * SLOWER,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """Where experiments run; plugin and loads are built where they can be."""
+    plugin = built("plugin.sh")
+    if "needs Rust 1." in plugin.stderr:
+        pytest.skip("the counter's plugin needs a newer Rust")
+    assert plugin.returncode == 0, plugin.stderr
+    loads = built("loads.sh")
+    assert loads.returncode == 0, loads.stderr
+    return Bench(Path(loads.stdout.strip()), tmp_path_factory.mktemp("lab"), runs=5)
+
+
+def counted(guest: Guest, marks: Path, load: str) -> list[Interval]:
+    """The intervals of a load."""
+    before = len(marks.read_text().splitlines())
+    assert guest.run("/lab/load", load, "65536").status == 0
+    return intervals(marks, before)
+
+
+@pytest.mark.parametrize("icount", [True, False])
+def test_a_known_program_is_counted_exactly(bench: Bench, tmp_path: Path, icount: bool) -> None:
+    """A register's turns, and stores and loads, of which each ends a run of what is counted at once."""
+    marks = tmp_path / "marks"
+    guest = bench.boot(marks, icount=icount)
+    try:
+        # An interrupt may come in between, and with it another process: never in the shortest of some runs.
+        for load, instructions_ in (("known", 1 + 2 * 1000), ("known_memory", 1 + 4 * 500)):
+            found = [each for _ in range(5) for each in counted(guest, marks, load)]
+            assert {(each.name, each.cpu) for each in found} == {("known", 0)}
+            assert min(each.user for each in found) == instructions_
+            assert min(each.kernel for each in found) == 0
+    finally:
+        guest.session.close()
+
+
+FAULTS = Experiment("page_fault1", "", "page_fault1", 4, policies("baseline", "variable"))
+
+
+def test_two_guests_agree_and_the_larger_order_is_cheaper(bench: Bench) -> None:
+    """Instructions per fault repeat from guest to guest; 16 pages for one fault are a fraction of 16 faults."""
+    first, second, variable = (measure(bench, FAULTS, FAULTS.settings[setting]) for setting in (0, 0, 1))
+    for name in ("fault", "release"):
+        one, other, third = (sorted(instructions(each, [name])) for each in (first, second, variable))
+        assert len(one) == len(other) == len(third) == bench.runs
+        assert abs(one[2] / other[2] - 1) < SPREAD
+        assert one[2] > 3 * third[2]
+    pages = units(FAULTS)
+    # The loop's four, and the store once more that faulted.
+    assert min(first["intervals"]["fault"]["user"]) == pytest.approx(5 * pages, abs=16)
+    assert first["orders"]["0"] >= pages and "4" not in first["orders"]
+    assert variable["orders"]["4"] == pages // 16 == variable["blocks"]["set"]
+
+
+def test_a_fold_and_an_unfold_are_counted(bench: Bench) -> None:
+    """Each block is unfolded once and folded once."""
+    fold = EXPERIMENTS["fold"]
+    found = measure(bench, fold, fold.settings[1])
+    assert found["blocks"]["unfold"] == found["blocks"]["fold"] == units(fold)
+
+
+def test_a_kernel_without_a_policy_and_a_lost_guest(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence for the one; what was measured stays with the other."""
+    found = measure(bench, FAULTS, Setting("best", "best"))
+    assert "the kernel has no order policy best (it has sysfs, baseline," in found["missing"]
+    assert not found["intervals"]
+
+    runs = iter(range(3))
+    load = lab_bench._load
+
+    def ends_in_the_third(guest: Guest, experiment: Experiment) -> None:
+        if next(runs) == 2:
+            os.kill(guest.session.pid, 9)
+        load(guest, experiment)
+
+    monkeypatch.setattr(lab_bench, "_load", ends_in_the_third)
+    found = measure(bench, FAULTS, FAULTS.settings[0])
+    assert found["lost"] and len(found["intervals"]["fault"]["kernel"]) == 1
+    with pytest.raises(GuestLost):
+        bench_without = Bench(Path("/nonexistent"), bench.out)
+        bench_without.boot(bench.out / "marks")
+
+
+def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The laboratory's command."""
+    return subprocess.run(
+        [sys.executable, "-m", "folioscope.lab", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300 * SLOWER,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "plugin")},
+    )
+
+
+def test_a_quick_lab_of_one_experiment(bench: Bench, tmp_path: Path) -> None:
+    """It reports by its schema; interrupted it goes on; compared with itself nothing has moved."""
+    run = ["run", "anon_shmem", "--quick", "--initrd", bench.initrd, "--out", tmp_path]
+    done = lab(*run)
+    assert done.returncode == 0, done.stderr
+    assert "*reproduced*" in done.stdout and "folioscope: anon_shmem, 64K" in done.stderr
+    whole = tmp_path / "lab.json"
+    report = json.loads(whole.read_text())
+    jsonschema.validate(report, json.loads(lab("schema").stdout))
+    assert (tmp_path / "lab.md").read_text() == markdown(report) == done.stdout.removesuffix("\n")
+
+    # As if it had been interrupted before the last.
+    left = report["experiments"][0]["settings"].pop()
+    (tmp_path / "lab.part.json").write_text(json.dumps(report))
+    again = lab(*run)
+    assert "going on with the lab that was interrupted" in again.stderr
+    assert [line for line in again.stderr.splitlines() if "anon_shmem, " in line] == [
+        f"folioscope: anon_shmem, {left['name']}"
+    ]
+    assert len(json.loads(whole.read_text())["experiments"][0]["settings"]) == 2
+    assert not (tmp_path / "lab.part.json").exists()
+
+    same = lab("compare", whole, whole, "--threshold", "0")
+    assert same.returncode == 0 and "| anon_shmem | off | fault |" in same.stdout
+    assert all(line.endswith("| ~ |") for line in same.stdout.splitlines()[2:])
+
+
+def measured(name: str, kernel: list[int]) -> dict[str, object]:
+    """A setting's results of one interval."""
+    counts = {"fault": {"user": [10] * len(kernel), "kernel": kernel}}
+    return {"name": name, "missing": None, "lost": None, "intervals": counts, "orders": {}, "blocks": {}}
+
+
+def test_a_direction_needs_more_than_the_spread() -> None:
+    """Reproduced, the other way, within the spread, and too few runs."""
+    theirs = Theirs("variable", ("fault",), 2.0, "twice", "somewhere")
+    first = measured("baseline", [1000, 1010, 990, 1005, 995])
+    ours, said = verdict(theirs, first, measured("variable", [500, 505, 495, 500, 502]))
+    assert ours and ours.times == pytest.approx(1010 / 510) and said == "*reproduced*"
+    assert "moves the other way" in verdict(theirs, first, measured("variable", [2000, 2010, 1990, 2005, 1995]))[1]
+    assert "no difference" in verdict(theirs, first, measured("variable", [900, 1100, 1001, 980, 1020]))[1]
+    ours, said = verdict(theirs, first, measured("variable", [500]))
+    assert ours is None and said == "not measured: there are too few runs"
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_compare_tells_a_regression(tmp_path: Path) -> None:
+    """Status 1 past the threshold, 0 below it."""
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    for path, kernel in ((one, [1000, 1010, 990, 1005, 995]), (other, [1100, 1110, 1090, 1105, 1095])):
+        settings = [measured("baseline", kernel)]
+        experiments = [{"name": "page_fault1", "unit": "page", "units": 1, "settings": settings}]
+        report = {"format": "folioscope-lab", "version": 1, "key": "k", "runs": 5, "experiments": experiments}
+        path.write_text(json.dumps(report))
+    worse = lab("compare", one, other, "--threshold", "5")
+    assert worse.returncode == 1 and "| page_fault1 | baseline | fault | 1,010 | 1,110 | +9.90% |" in worse.stdout
+    assert lab("compare", one, other, "--threshold", "15").returncode == 0
+    assert lab("compare", other, one, "--threshold", "5").returncode == 0
+    lines, regressed = compared(json.loads(one.read_text()), json.loads(other.read_text()), None)
+    assert not regressed and len(lines) == 3
+
+
+def test_a_ratio_of_medians() -> None:
+    """Its interval has the ratio in it; runs that are all alike leave none; four are too few."""
+    found = ratio([10, 11, 12, 13, 14], [5, 5.5, 6, 6.5, 7])
+    assert found.low <= found.times == 2 <= found.high and found.moved
+    assert ratio([4] * 5, [2] * 5).low == ratio([4] * 5, [2] * 5).high == 2
+    with pytest.raises(ValueError, match="expected 5 runs of each side or more and found 4"):
+        ratio([1] * 4, [1] * 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing\n", "expected a mark in line 1"),
+        ('{"marker":3,"cpu":0,"counts":[[1,2]]}\n', "ends interval 1, which no line before begins"),
+        ('{"marker":2,"cpu":0,"counts":[[1,2]]}\n', "has no end of interval 1"),
+    ],
+)
+def test_bad_marks(tmp_path: Path, text: str, said: str) -> None:
+    """Each in a sentence."""
+    marks = tmp_path / "marks"
+    marks.write_text(text)
+    with pytest.raises(BadMarks, match=said):
+        intervals(marks)
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    """A sentence, and status 2."""
+    nothing = tmp_path / "nothing"
+    nothing.write_text("{}")
+    for arguments, said in (
+        (["run", "what", "--initrd", nothing], "there is no experiment 'what' in the laboratory; it has page_fault1, "),
+        (["run", "malloc1", "--initrd", tmp_path / "none"], "expected an initramfs with the loads"),
+        (
+            ["run", "malloc1", "--initrd", nothing, "--memory", "256"],
+            "expected 384 MiB or more for the load of malloc1",
+        ),
+        (["compare", nothing, nothing], "expected a lab's results"),
+    ):
+        ended = lab(*arguments)
+        assert ended.returncode == 2 and said in ended.stderr and len(ended.stderr.splitlines()) == 1, ended.stderr
+    refused = subprocess.run(
+        [ROOT / "vmm/setup/lab.sh", "run"],
+        env={**os.environ, "MACHINE": "kvm-in-tcg"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60 * SLOWER,
+    )
+    assert refused.returncode == 2 and "the laboratory counts instructions under QEMU's emulation" in refused.stderr
+    said = folioscope(
+        "boot", "--machine", "tcg", "--marks", tmp_path / "marks", "--counter", tmp_path / "none"
+    ).sentence()
+    assert f"expected the counter's plugin at {tmp_path / 'none'}" in said and "vmm/setup/plugin.sh" in said

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The laboratory: runs its experiments, or compares what two of them have measured. The plugin for QEMU has to be built.
+# Usage: lab.sh run [EXPERIMENT...] [--quick] | compare A.json B.json [--threshold PERCENT] | schema
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+words=()
+if [ "${1:-}" = run ]; then
+    [ "${GRANULE:-4k}" = 4k ] || die "the laboratory's experiments are for pages of 4K and GRANULE is $GRANULE; leave it out"
+    case ${MACHINE:-auto} in
+    auto | tcg) ;;
+    *) die "the laboratory counts instructions under QEMU's emulation and MACHINE is $MACHINE; leave it out, or say MACHINE=tcg" ;;
+    esac
+    child "$ROOT/vmm/setup/loads.sh" >"$LOGS/loads.path"
+    words=(--initrd "$(cat "$LOGS/loads.path")" --out "$OUT")
+fi
+child "$ROOT/vmm/setup/python.sh" >"$LOGS/python.path"
+PYTHONPATH=$ROOT/tests/plugin exec "$(cat "$LOGS/python.path")" -m folioscope.lab "$@" ${words[@]+"${words[@]}"}
