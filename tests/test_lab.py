@@ -136,10 +136,10 @@ def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_a_quick_lab_of_one_experiment(bench: Bench, tmp_path: Path) -> None:
     """It reports by its schema; interrupted it goes on; compared with itself nothing has moved."""
-    run = ["run", "anon_shmem", "--quick", "--initrd", bench.initrd, "--out", tmp_path]
+    run = ["run", "file_map", "--quick", "--initrd", bench.initrd, "--out", tmp_path]
     done = lab(*run)
     assert done.returncode == 0, done.stderr
-    assert "*reproduced*" in done.stdout and "folioscope: anon_shmem, 64K" in done.stderr
+    assert "*reproduced*" in done.stdout and "folioscope: file_map, on" in done.stderr
     whole = tmp_path / "lab.json"
     report = json.loads(whole.read_text())
     jsonschema.validate(report, json.loads(lab("schema").stdout))
@@ -150,14 +150,14 @@ def test_a_quick_lab_of_one_experiment(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "lab.part.json").write_text(json.dumps(report))
     again = lab(*run)
     assert "going on with the lab that was interrupted" in again.stderr
-    assert [line for line in again.stderr.splitlines() if "anon_shmem, " in line] == [
-        f"folioscope: anon_shmem, {left['name']}"
+    assert [line for line in again.stderr.splitlines() if "file_map, " in line] == [
+        f"folioscope: file_map, {left['name']}"
     ]
     assert len(json.loads(whole.read_text())["experiments"][0]["settings"]) == 2
     assert not (tmp_path / "lab.part.json").exists()
 
     same = lab("compare", whole, whole, "--threshold", "0")
-    assert same.returncode == 0 and "| anon_shmem | off | fault |" in same.stdout
+    assert same.returncode == 0 and "| file_map | off | pass |" in same.stdout
     assert all(line.endswith("| ~ |") for line in same.stdout.splitlines()[2:])
 
 

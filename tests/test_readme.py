@@ -185,6 +185,14 @@ def test_make_run_with_sequences(shell: Shell) -> None:
     assert said.splitlines()[-1] == "0 findings"
 
 
+@pytest.mark.qemu
+@pytest.mark.usefixtures("plugin")
+def test_make_lab(shell: Shell) -> None:
+    """One experiment, quickly."""
+    said = shell.run("make lab EXP=zap QUICK=1", seconds=300)
+    assert re.search(r"^\| on \| .* \(-\d\d\.\d%\) ", said, re.M)
+
+
 @pytest.mark.long
 @pytest.mark.network
 def test_make_run_with_a_distributions_kernel(shell: Shell) -> None:

@@ -95,8 +95,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                     "33.8%",
                     "fault",
                     "release",
-                    why_not="the RFC copies a file's pages into large folios; this kernel copies one page "
-                    "at a time, whatever the policy",
+                    why_not="this kernel copies a file's pages one at a time, whatever the policy",
                 ),
             ),
         ),
@@ -132,8 +131,6 @@ EXPERIMENTS: dict[str, Experiment] = {
                     "-47.1%",
                     "fault",
                     "release",
-                    why_not="the area that malloc maps begins within a block, so that variable chooses order 2 and "
-                    "clears 4 pages where the RFC cleared 16; and time spent in clearing is not counted",
                 ),
             ),
             unit="operation",
