@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from folioscope import Area, Decision, Guest, Process, View
+from folioscope import Area, Decision, Guest, Layout, Process, View
 from folioscope.model import Record
 
 from order_model import CHOSEN, NOT_CONSIDERED
@@ -17,6 +17,8 @@ SWITCHES = ("zero_page", "copy", "reuse")
 #: AP[2] and DBM of a level-3 descriptor: read-only, and writable if the first were not set (arm64's PTE_WRITE).
 READ_ONLY, WRITABLE = 1 << 7, 1 << 51
 AF, VALID, DIRTY = 1 << 10, 1, 1 << 55
+#: What a second write stores, to be told from the first.
+SALT = 7
 
 
 def switch(guest: Guest, name: str, on: bool = True) -> None:
@@ -123,3 +125,20 @@ def is_folio(area: Area, view: View, first: int, order: int) -> int:
         assert folio.mapcount == 1
     assert all(guest.page(head + i).exclusive for i in {0, (1 << order) - 1})
     return head
+
+
+def block_of(process: Process) -> Area:
+    """A block of one folio, written and folded, in the middle of three that nobody has touched."""
+    layout: Layout = process.guest.layout
+    process.guest.set_policy("variable")
+    area = process.map(3 * layout.block).part(layout.cont_pages, layout.cont_pages)
+    area.write()
+    assert look(process).pages(area) == "c" * layout.cont_pages
+    return area
+
+
+def contents(area: Area, *written: int) -> None:
+    """Each page holds what it held, or what was written later."""
+    for page in range(area.pages):
+        found = area.verify(page, 1, salt=SALT if page in written else 0)
+        assert found.wrong == 0, page
