@@ -201,6 +201,9 @@ def test_a_ratio_of_medians() -> None:
     found = ratio([10, 11, 12, 13, 14], [5, 5.5, 6, 6.5, 7])
     assert found.low <= found.times == 2 <= found.high and found.moved
     assert ratio([4] * 5, [2] * 5).low == ratio([4] * 5, [2] * 5).high == 2
+    # Beyond its interval, and yet a run of one took what one of the other did.
+    near = ratio([109, 110, 110, 110, 101], [100, 100, 100, 100, 102])
+    assert near.low > 1 and not near.moved
     with pytest.raises(ValueError, match="expected 5 runs of each side or more and found 4"):
         ratio([1] * 4, [1] * 5)
 

@@ -22,11 +22,13 @@ class Ratio:
     times: float
     low: float
     high: float
+    #: No run of either took as many as any of the other: the interval of a few runs alone claims too much.
+    apart: bool = True
 
     @property
     def moved(self) -> bool:
         """Whether it is beyond what the runs differ by."""
-        return not self.low <= 1 <= self.high
+        return self.apart and not self.low <= 1 <= self.high
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
@@ -53,4 +55,5 @@ def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
         vectorized=False,
         rng=7,
     ).confidence_interval
-    return Ratio(times, float(found.low), float(found.high))
+    apart = max(first) < min(second) or max(second) < min(first)
+    return Ratio(times, float(found.low), float(found.high), apart)
