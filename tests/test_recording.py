@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from folioscope import CommandFailed, Guest
+from collections.abc import Callable
+from pathlib import Path
 
-from command import folioscope
+import pytest
+from folioscope import Area, CommandFailed, Guest
+from folioscope.rig import Rig, Wanted
+from folioscope.trace import Trace
+
+from command import OUT, folioscope
+from kernel_edits import dsb_of_stores, edit, nothing, tlbi
 from recorder import plugin, seen
+from write_faults import SWITCHES, switch
 
 pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.usefixtures("plugin")]
 __all__ = ["plugin"]
@@ -42,6 +49,63 @@ def test_what_a_step_does(guest: Guest) -> None:
     # A page that is there already: nothing is stored in its block.
     assert not [tlbi for tlbi in trace.tlbi(area.address + guest.layout.block) if tlbi.first is not None]
     process.kill()
+
+
+def write_fault(guest: Guest, path: str) -> tuple[Area, Trace]:
+    """A block of zero pages, one that a child has left, or one that a child shares, and what a write to it does."""
+    guest.set_policy("variable")
+    process = guest.spawn()
+    area = process.blocks(1)
+    if path == "zero_page":
+        area.read()
+    else:
+        area.write()
+        child = process.fork()
+        if path == "reuse":
+            child.exit()
+        else:
+            area = area.in_process(child)
+    switch(guest, path)
+    try:
+        with guest.recording() as trace:
+            area.write(5, 1)
+    finally:
+        switch(guest, path, False)
+    assert area.process.look().pages(area) == "c" * guest.layout.cont_pages
+    return area, trace
+
+
+@pytest.mark.recorded
+@pytest.mark.parametrize("path", SWITCHES)
+@pytest.mark.parametrize("granule", ["4k"])
+def test_folios_of_write_faults(guest: Guest, path: str) -> None:
+    """All of the block is cleared, flushed, and only then set."""
+    area, trace = write_fault(guest, path)
+    assert trace.findings == () and trace.total == 0 and trace.not_judged == ()
+    for page in range(guest.layout.cont_pages):
+        assert trace.tlbi(area.address + page * guest.layout.page), page
+
+
+@pytest.mark.parametrize("path", SWITCHES)
+@pytest.mark.parametrize("what,rule", [(tlbi, "S2"), (dsb_of_stores, "S3")], ids=["tlbi", "dsb"])
+def test_without_a_flush(rig: Rig, tmp_path: Path, what: Callable[[int], bool], rule: str, path: str) -> None:
+    """A kernel that sets the block without its TLBI, or without the DSB before that: named, of the block and no more.
+
+    Reuse maps the same page frames again, with the right to write besides: who still holds an old entry takes a fault
+    more, and that is all.
+    """
+    kernel, image = OUT / "kernel-4k", tmp_path / "Image"
+    # That of mm/memory.c, which all three paths call.
+    assert edit(kernel, "__flush_tlb_range_nosync", what, nothing, image)
+    more = ("--kernel", str(image), "--vmlinux", str(kernel / "vmlinux"), "--record")
+    wanted = Wanted("4k", "max", "tcg", more)
+    try:
+        area, trace = write_fault(rig.guest(wanted), path)
+        found = {(finding.rule, finding.va) for finding in trace.findings}
+        assert {rule for rule, _ in found} == (set() if path == "reuse" else {rule}), trace.findings
+        assert all(area.address <= va < area.address + area.length for _, va in found)
+    finally:
+        rig.drop(wanted)
 
 
 @pytest.mark.parametrize("granule", ["4k"])
