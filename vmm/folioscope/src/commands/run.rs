@@ -118,7 +118,10 @@ impl Run {
             if let Some(error) = failed {
                 let report = report.get_or_insert_with(nothing);
                 report.push_not_judged(format!("workload {}: {error}", workload.name));
-                break;
+                // A guest that lives and says no can still play the others.
+                if !matches!(error, Error::Guest { .. }) {
+                    break;
+                }
             }
         }
         if !heard.is_empty() {

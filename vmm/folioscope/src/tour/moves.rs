@@ -3,6 +3,7 @@
 use protocol::{Advice, ProcessId};
 
 use super::{carried, hinted};
+use crate::error::Error;
 use crate::ops::{advise, map, move_pages, remap, write};
 use crate::stage::{Stage, StageResult};
 
@@ -85,7 +86,14 @@ pub(super) fn migrate(stage: &mut Stage<'_>) -> StageResult {
     stage.op(process, write(area, 2 * block))?;
     // What is old stays old, and what is dirty dirty: the migration entry carries both.
     stage.op(process, advise(area + block, block, Advice::Cold))?;
-    stage.op(process, move_pages(area, 2 * block, Some(1)))?;
+    match stage.op(process, move_pages(area, 2 * block, Some(1))) {
+        Err(Error::Guest { failure, .. }) if failure.errno() == Some("ENOSYS") => {
+            return stage.leave_out(
+                "the kernel moves no pages for a process (CONFIG_MIGRATION; from 7.0 on CONFIG_NUMA_MIGRATION)",
+            );
+        }
+        moved => moved?,
+    };
     stage.on_node(process, area, 2 * block, 1)?;
     stage.anon_folded(process, area, 2 * block);
     stage.dirty(process, area, 2 * block);
