@@ -3,6 +3,7 @@
 GRANULE ?= 4k
 MACHINE ?= auto
 KERNEL ?=
+BASE ?= 6.12
 VMLINUX ?=
 CPU ?=
 MEM ?=
@@ -14,7 +15,7 @@ PYTEST ?=
 DEBUG ?=
 RECORD ?=
 
-export KERNEL VMLINUX MACHINE GRANULE BUILDROOT DEBUG
+export KERNEL BASE VMLINUX MACHINE GRANULE BUILDROOT DEBUG
 
 SETUP := vmm/setup
 # What is built for: a kernel image that the user names needs no build.
@@ -22,6 +23,9 @@ is-file := $(if $(KERNEL),$(shell test -f '$(KERNEL)' && echo yes))
 build-granules = $(if $(is-file),,$(1))
 # The emulated arm64 host that the rig's own monitor runs in where there is no real one.
 build-carrier := $(if $(filter kvm-in-tcg,$(MACHINE)),--carrier)
+
+# The source that our patches go on, if not the pinned one.
+build-base := $(if $(filter-out 6.12,$(BASE)),--base $(BASE))
 
 options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)') \
@@ -36,6 +40,7 @@ help: ## list the targets and variables
 	@echo
 	@echo '  KERNEL=     nothing: the pinned, patched kernel; a source tree (built out of tree);'
 	@echo '              an Image or a distribution vmlinuz         VMLINUX=    its vmlinux'
+	@echo '  BASE=       6.12 7.x: which source has our patches, the pinned one or Debian'"'"'s newest 7.x [$(BASE)]'
 	@echo '  GRANULE=    4k 16k 64k [$(GRANULE)]     MACHINE=    auto tcg kvm kvm-in-tcg [$(MACHINE)]'
 	@echo '  CPU=        max cortex-a72 neoverse-n1 ...   MEM=  1G    SMP=  2'
 	@echo '  POLICY=     sysfs baseline simple variable retry adaptive   APPEND=  more kernel command line'
@@ -48,20 +53,20 @@ help: ## list the targets and variables
 run: ## set up, build what is missing, boot, fault, read, judge
 	@$(SETUP)/inputs.sh run
 	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
+	@$(SETUP)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 	@$(if $(RECORD),$(SETUP)/plugin.sh)
 	@out/folioscope run $(options) $(if $(RECORD),--record) --html out/report.html
 
 boot: ## boot a guest and stay; prints how to look into it
 	@$(SETUP)/inputs.sh boot
 	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
+	@$(SETUP)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 	@out/folioscope boot $(options)
 
 build: ## build everything for GRANULE, run nothing
 	@$(SETUP)/inputs.sh build
 	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(build-carrier) $(call build-granules,$(GRANULE))
+	@$(SETUP)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 
 test: ## set up and run every test: lint, Rust, pytest on real guests
 	@$(SETUP)/inputs.sh test

@@ -6,11 +6,13 @@ set -euo pipefail
 
 usage() {
 	cat <<'USAGE'
-usage: build.sh --granule 4k|16k|64k [--source DIR | --with DIR] [--debug] [--out DIR]
+usage: build.sh --granule 4k|16k|64k [--base NAME | --source DIR | --with DIR] [--debug] [--out DIR]
        build.sh --check-source DIR
 
 Builds the pinned kernel with the patches of series, or with --source a kernel
 tree of yours as it stands (out of tree, nothing is patched or written there).
+With --base the patches of NAME/series go on top of the source that
+FOLIOSCOPE_KERNEL_TARBALL names: 7.x is there beside the pinned 6.12.
 With --with the patches of DIR/series go on top of the pinned kernel's.
 With --debug the kernel checks itself too: config/debug.config.
 The last line on stdout is the directory that holds Image, vmlinux, config and
@@ -32,7 +34,7 @@ readonly script_version=1
 readonly default_objects=1400
 readonly need_mib=4096
 
-granule='' debug='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
+granule='' base='' debug='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
 started=$SECONDS
 
 # say TEXT: one line of progress, which the next one overwrites on a terminal.
@@ -82,9 +84,10 @@ trap 'exit 143' TERM HUP
 
 while [ $# -gt 0 ]; do
 	case $1 in
-	--granule | --source | --with | --out)
+	--granule | --base | --source | --with | --out)
 		[ $# -ge 2 ] || die 2 "$1 wants a value (--help shows how)"
 		case $1 in
+		--base) base=$2 ;;
 		--granule) granule=$2 ;;
 		--source) source_dir=$2 ;;
 		--with) with=$2 ;;
@@ -166,10 +169,15 @@ want_headers() {
 }
 
 if [ -n "$source_dir" ]; then
+	[ -z "$base" ] || die 2 "--source $source_dir is built as it stands: --base $base is for patches"
 	check_source
 else
+	if [ -n "$base" ]; then
+		use_base "$base" || die 2 "there are no patches for base '$base': expected a directory of that name with a file series in $here"
+		[ -n "$tarball" ] || die 2 "--base $base wants its source: set FOLIOSCOPE_KERNEL_TARBALL to a tarball of it"
+	fi
 	[ -r "$tarball" ] ||
-		die 2 "the pinned source $tarball is missing: install Debian's linux-source-6.12, or set FOLIOSCOPE_KERNEL_TARBALL, or pass --source DIR"
+		die 2 "the source $tarball is missing: install Debian's linux-source-6.12, or set FOLIOSCOPE_KERNEL_TARBALL, or pass --source DIR"
 fi
 
 mkdir -p "$cache/kernels" "$cache/locks" "$cache/logs" 2>/dev/null ||
@@ -216,6 +224,8 @@ fi
 
 fragments=("$here/config/base.config" "$here/config/$granule.config")
 [ -z "$debug" ] || fragments+=("$here/config/debug.config")
+newer=()
+[ -z "$source_dir$base" ] || newer=("$here/config/newer.config")
 
 source_hash() {
 	if [ -n "$source_dir" ]; then tree_hash; else tarball_hash; fi
@@ -230,7 +240,7 @@ key=$(
 		"${cross}gcc" --version | head -1 | sed 's/+deb[0-9]*u[0-9]*)/)/'
 		"${cross}ld" --version | head -1
 		pahole --version
-		cat "${fragments[@]}"
+		cat "${fragments[@]}" ${newer[@]+"${newer[@]}"}
 		for p in ${patches[@]+"${patches[@]}"}; do cat "$(patch_file "$p")"; done
 	} | hash_of
 )
@@ -303,13 +313,14 @@ else
 	mkdir "$work/src"
 	tree=$work/src
 	tar -C "$tree" --strip-components=1 -xf "$tarball" 2>>"$log" || fail "could not unpack $tarball"
-	base=$(make -s -C "$tree" kernelversion 2>>"$log") || fail "the unpacked source has no version"
+	release=$(make -s -C "$tree" kernelversion 2>>"$log") || fail "the unpacked source has no version"
+	[ "$release" = "$(tried)" ] || note "the patches were tried on $(tried), and this is $release"
 	for p in ${patches[@]+"${patches[@]}"}; do
 		printf 'applying %s\n' "$p" >>"$log"
 		if ! apply_patch "$p" "$tree" >>"$log" 2>&1; then
 			[ -t 2 ] && printf '\r\033[K' >&2
 			rejects "$tree" >&2
-			fail "$p does not apply to $base, see the rejected hunks above"
+			fail "$p does not apply to $release, see the rejected hunks above"
 		fi
 	done
 fi
@@ -335,7 +346,8 @@ unset KCONFIG_CONFIG KCONFIG_ALLCONFIG KBUILD_OUTPUT MAKEFLAGS MFLAGS MAKELEVEL 
 
 say configuring
 cat "${fragments[@]}" >"$work/fragments"
-KCONFIG_ALLCONFIG=$work/fragments make "${make_args[@]}" allnoconfig >>"$log" 2>&1 || fail "could not configure"
+cat "$work/fragments" ${newer[@]+"${newer[@]}"} >"$work/wanted"
+KCONFIG_ALLCONFIG=$work/wanted make "${make_args[@]}" allnoconfig >>"$log" 2>&1 || fail "could not configure"
 
 # unset_options FILE: which of the options that FILE wants the configuration lacks.
 unset_options() {
@@ -345,7 +357,7 @@ lacking=$(unset_options "$work/fragments")
 if [ -n "$lacking" ]; then
 	printf 'not set:\n%s\n' "$lacking" >>"$log"
 	names=$(tr '\n' ' ' <<<"$lacking" | sed 's/CONFIG_//g; s/=y / /g; s/ $//')
-	[ -n "$source_dir" ] || fail "the pinned source should take these options and does not: $names"
+	[ -n "$source_dir$base" ] || fail "the pinned source should take these options and does not: $names"
 	# A tree of the user's may be older or newer. Without these the rig has no guest.
 	vital="ARM64_${granule^^}_PAGES BINFMT_ELF BLK_DEV_INITRD RD_GZIP VIRTIO_CONSOLE PROC_FS TRANSPARENT_HUGEPAGE"
 	for v in $vital; do

@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
 # Checks the patches without building: the series is complete, applies without fuzz, and checkpatch has no error.
+# Usage: check.sh [--base NAME]   (NAME: 7.x, with FOLIOSCOPE_KERNEL_TARBALL for its source)
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+if [ "${1-}" = --base ]; then
+	use_base "${2-}" || {
+		echo "kernel-patches: --base wants one of the directories here that have a series, and FOLIOSCOPE_KERNEL_TARBALL its source" >&2
+		exit 2
+	}
+fi
 
 die() {
 	printf 'kernel-patches: %s\n' "$2" >&2
@@ -13,41 +21,25 @@ for tool in patch perl tar xz; do
 	command -v "$tool" >/dev/null || die 2 "cannot check without $tool"
 done
 [ -r "$tarball" ] ||
-	die 2 "the pinned source $tarball is missing: install Debian's linux-source-6.12 or set FOLIOSCOPE_KERNEL_TARBALL"
+	die 2 "the source '$tarball' is missing: install Debian's linux-source-6.12 or set FOLIOSCOPE_KERNEL_TARBALL"
 mkdir -p "$cache/check" 2>/dev/null || die 2 "the cache $cache cannot be written: set FOLIOSCOPE_CACHE to a directory that can"
 
 mapfile -t patches < <(series)
 [ ${#patches[@]} -gt 0 ] || die 1 "series names no patch"
 listed=$(printf '%s\n' "${patches[@]}" | sort)
-present=$(cd "$here" && printf '%s\n' 0*.patch | grep -v '^0000-' | sort)
+present=$(cd "$patches_of" && printf '%s\n' 0*.patch | sort)
 [ "$listed" = "$present" ] ||
 	die 1 "series and directory differ: $(comm -3 <(printf '%s\n' "$listed") <(printf '%s\n' "$present") | tr -s '\t\n' ' ')"
 
-# Of the source only what the series touches and checkpatch needs, kept by
-# content: to take it out of the tarball means to unpack all of that.
-wanted=$(cd "$here" && awk '
-	/^diff --git a\// { name = substr($3, 3); if (!(name in seen)) seen[name] = "old" }
-	/^new file mode/  { seen[name] = "new" }
-	END { for (n in seen) if (seen[n] == "old") print n }
-' "${patches[@]}" | sort)
-wanted+=$'\nMakefile\nscripts/checkpatch.pl\nscripts/const_structs.checkpatch\nscripts/spelling.txt'
-base=$cache/check/$({ tarball_hash; printf '%s\n' "$wanted"; } | hash_of | cut -c1-20)
 work=$(mktemp -d "$cache/check/.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-if [ ! -d "$base" ]; then
-	mkdir "$work/base"
-	top=$(basename "$tarball")
-	top=${top%.tar.*}
-	if ! tar -C "$work/base" --strip-components=1 -xf "$tarball" \
-		--files-from=<(printf '%s\n' "$wanted" | sed "s|^|$top/|") 2>"$work/log"; then
-		cat "$work/log" >&2
-		die 1 "the pinned source lacks files that the series touches"
-	fi
-	mv -T "$work/base" "$base" 2>/dev/null || [ -d "$base" ]
-fi
+touched_source "$work" "${patches[@]}" || {
+	cat "$work/log" >&2
+	die 1 "the source lacks files that the series touches"
+}
 
-cp -r "$base" "$work/tree"
-version=$(awk -F' *= *' '/^(VERSION|PATCHLEVEL|SUBLEVEL) =/ {printf "%s%s", sep, $2; sep = "."}' "$base/Makefile")
+cp -r "$touched" "$work/tree"
+version=$(awk -F' *= *' '/^(VERSION|PATCHLEVEL|SUBLEVEL) =/ {printf "%s%s", sep, $2; sep = "."}' "$touched/Makefile")
 offsets=0
 for p in "${patches[@]}"; do
 	if ! apply_patch "$p" "$work/tree" >"$work/log" 2>&1; then
@@ -63,8 +55,8 @@ warnings=0
 for p in "${patches[@]}"; do
 	# FILE_PATH_CHANGES asks for an entry in MAINTAINERS, which a series that
 	# lives outside the kernel has no use for.
-	if ! perl "$base/scripts/checkpatch.pl" --no-tree --strict --no-summary --show-types \
-		--ignore FILE_PATH_CHANGES "$here/$p" >"$work/log" 2>&1; then
+	if ! perl "$touched/scripts/checkpatch.pl" --no-tree --strict --no-summary --show-types \
+		--ignore FILE_PATH_CHANGES "$(patch_file "$p")" >"$work/log" 2>&1; then
 		if grep -q '^ERROR' "$work/log"; then
 			printf '%s:\n' "$p" >&2
 			grep -A4 '^ERROR' "$work/log" >&2

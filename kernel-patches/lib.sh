@@ -6,6 +6,15 @@ export LC_ALL=C
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${FOLIOSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/folioscope}
 tarball=${FOLIOSCOPE_KERNEL_TARBALL:-/usr/src/linux-source-6.12.tar.xz}
+# The patches that go on top of it.
+patches_of=$here
+
+# use_base NAME: another base than the pinned one, whose patches are in a directory of that name. Its source is given.
+use_base() {
+	[ -r "$here/$1/series" ] || return 1
+	patches_of=$here/$1
+	tarball=${FOLIOSCOPE_KERNEL_TARBALL:-}
+}
 
 hash_of() {
 	sha256sum | cut -d' ' -f1
@@ -29,14 +38,18 @@ names_in() {
 	grep -vE '^[[:space:]]*(#|$)' "$1/series" || true
 }
 series() {
-	names_in "$here"
+	names_in "$patches_of"
+}
+# tried: the release that the patches were made for.
+tried() {
+	sed -n 's/^# Tried on \([0-9.]*\)\..*/\1/p' "$patches_of/series"
 }
 
-# patch_file NAME: where a patch is: here, unless it is a path.
+# patch_file NAME: where a patch is: with the others of its base, unless it is a path.
 patch_file() {
 	case $1 in
 	/*) printf '%s\n' "$1" ;;
-	*) printf '%s\n' "$here/$1" ;;
+	*) printf '%s\n' "$patches_of/$1" ;;
 	esac
 }
 
@@ -50,4 +63,25 @@ apply_patch() {
 # rejects TREE: the hunks that were refused.
 rejects() {
 	find "$1" -name '*.rej' -exec cat {} +
+}
+
+# touched_source SCRATCH PATCH...: sets $touched to a directory with what the patches touch and checkpatch needs of the source,
+# kept by content: to take it out of the tarball means to unpack all of that.
+touched_source() {
+	local scratch=$1 wanted top
+	shift
+	wanted=$(cd "$patches_of" && awk '
+		/^diff --git a\// { name = substr($3, 3); if (!(name in seen)) seen[name] = "old" }
+		/^new file mode/  { seen[name] = "new" }
+		END { for (n in seen) if (seen[n] == "old") print n }
+	' "$@" | sort)
+	wanted+=$'\nMakefile\nscripts/checkpatch.pl\nscripts/const_structs.checkpatch\nscripts/spelling.txt'
+	touched=$cache/check/$({ tarball_hash; printf '%s\n' "$wanted"; } | hash_of | cut -c1-20)
+	[ ! -d "$touched" ] || return 0
+	mkdir "$scratch/base"
+	top=$(basename "$tarball")
+	top=${top%.tar.*}
+	tar -C "$scratch/base" --strip-components=1 -xf "$tarball" \
+		--files-from=<(printf '%s\n' "$wanted" | sed "s|^|$top/|") 2>"$scratch/log" || return 1
+	mv -T "$scratch/base" "$touched" 2>/dev/null || [ -d "$touched" ]
 }

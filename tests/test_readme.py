@@ -65,14 +65,14 @@ README = commands((ROOT / "README.md").read_text())
 class Shell:
     """A user's directory in which the commands work: `out/` is ours."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, place: Path, checkout: Path = ROOT) -> None:
+        self.place, self.checkout = place, checkout
         (place / "out").symlink_to(ROOT / "out")
         for name in ("Image", "vmlinux"):
             (place / name).symlink_to(ROOT / "out" / "kernel-4k" / name)
         self.ran: set[str] = set()
         # As from a shell, not as from make.
-        inherited = ("MAKE", "MFLAGS", "KERNEL", "VMLINUX", "MACHINE", "GRANULE", "BUILDROOT")
+        inherited = ("MAKE", "MFLAGS", "KERNEL", "BASE", "VMLINUX", "MACHINE", "GRANULE", "BUILDROOT")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(inherited)}
 
     def start(self, line: str, **replaced: str) -> subprocess.Popen[str]:
@@ -85,7 +85,7 @@ class Shell:
         ours = line.startswith(("make", "vmm/", "guest/", "rootfs/"))
         return subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "bash", "-c", f"exec {line}"],
-            cwd=ROOT if ours else self.place,
+            cwd=self.checkout if ours else self.place,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -150,6 +150,18 @@ def read(child: subprocess.Popen[str], until: str) -> str:
     return said.decode()
 
 
+@pytest.fixture
+def another(tmp_path: Path) -> Shell:
+    """A checkout of its own beside that shell, for what puts other kernels into `out/`."""
+    checkout = tmp_path / "checkout"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    (tmp_path / "place").mkdir()
+    return Shell(tmp_path / "place", checkout)
+
+
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """The user's shell."""
@@ -158,7 +170,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 def test_every_command_is_run_or_left_out_with_a_reason() -> None:
     """A new one belongs into a test here, or into LEFT_OUT."""
-    run = set(re.findall(r'shell\.(?:run|running)\(\s*"([^"]+)"', Path(__file__).read_text()))
+    run = set(re.findall(r'(?:shell|another)\.(?:run|running)\(\s*"([^"]+)"', Path(__file__).read_text()))
     run |= {command for command in README if command.startswith(QEMU)}
     assert set(README) - run - set(LEFT_OUT) == set()
     assert (run | set(LEFT_OUT)) - set(README) == set(), "they are in the README no more"
@@ -205,14 +217,27 @@ def test_make_run_with_a_distributions_kernel(shell: Shell) -> None:
 
 
 @pytest.mark.long
-def test_make_run_with_a_tree_of_ones_own(shell: Shell, tmp_path: Path) -> None:
+@pytest.mark.timeout(3600)
+def test_make_run_with_a_tree_of_ones_own(another: Shell, tmp_path: Path) -> None:
     """It is built out of tree, and left as it was."""
     tarball = os.environ.get("FOLIOSCOPE_KERNEL_TARBALL", "/usr/src/linux-source-6.12.tar.xz")
-    subprocess.run(["tar", "-xf", tarball, "-C", tmp_path, "--strip-components=1"], check=True)
-    before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    said = shell.run("make run KERNEL=~/linux", seconds=3600, **{TREE: str(tmp_path)})
+    tree = tmp_path / "linux"
+    tree.mkdir()
+    subprocess.run(["tar", "-xf", tarball, "-C", tree, "--strip-components=1"], check=True)
+    before = {path for path in tree.rglob("*") if path.is_file()}
+    said = another.run("make run KERNEL=~/linux", seconds=3600, **{TREE: str(tree)})
     assert "ok no error found (exit status 0)" in said
-    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert {path for path in tree.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.long
+@pytest.mark.network
+@pytest.mark.timeout(3600)
+def test_make_run_with_a_newer_base(another: Shell) -> None:
+    """Fetched, patched, built and judged."""
+    said = another.run("make run BASE=7.x", seconds=3600)
+    assert "guest: Linux 7." in said and "policy variable" in said
+    assert "ok no error found (exit status 0)" in said
 
 
 @pytest.mark.qemu

@@ -112,6 +112,21 @@ def test_debug_is_for_kernels_that_are_built(host: Host, tree: Path, tmp_path: P
     assert other.returncode == 0 and "DEBUG=verbose is not 1" in other.stderr
 
 
+def test_a_base_is_for_what_is_run(host: Host, tree: Path) -> None:
+    """Either a base or a kernel; the build is told; what is of the pinned base alone says so, and builds that."""
+    for words, said in [
+        ({"BASE": "8.x"}, "expected BASE to be one of 6.12 7.x and found '8.x'"),
+        ({"BASE": "7.x", "KERNEL": str(tree)}, "give one of them"),
+    ]:
+        refused = host.run(SETUP / "inputs.sh", "run", **words)
+        assert refused.returncode == 2 and said in refused.stderr
+    ended = host.run(SETUP / "inputs.sh", "test", BASE="7.x")
+    assert ended.returncode == 0 and "of the pinned base: BASE=7.x is not used" in ended.stderr
+    for goal, told in [("run", True), ("boot", True), ("build", True), ("test", False), ("series", False)]:
+        planned = host.run("make", "-n", goal, "BASE=7.x").stdout
+        assert planned and ("--base 7.x" in planned) == told, goal
+
+
 def test_make_test_says_what_it_does_with_a_tree(host: Host, tree: Path) -> None:
     """It is built for every granule, and tested."""
     ended = host.run(SETUP / "inputs.sh", "test", KERNEL=str(tree))

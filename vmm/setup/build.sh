@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds what is missing and links it into out/: the command, the guest's initramfs, the kernels.
-# Usage: build.sh [--carrier] [--mutants] [--debug] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
+# Usage: build.sh [--carrier] [--mutants] [--debug] [--base 7.x] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
 # --carrier: what --machine kvm-in-tcg needs besides: the arm64 build of the command, the carrier's initramfs and kernel.
 # --mutants: the pinned kernel with wrong edits, of which one is chosen at boot (tests/mutants).
 # --debug: the pinned kernel with its own checks, beside the others. DEBUG=1 in the environment: those of the granules have them.
+# --base 7.x: the granules' kernels are of Debian's newest 7.x, with the patches that are for it.
 # Everything is kept by content in the cache, so that a second checkout or a `git clean` costs nothing.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -33,12 +34,16 @@ build_initramfs() {
     step initramfs 'the initramfs' "$ROOT/rootfs/pack.sh" --agent "$agent/folioscope-agent" --out "$1/initramfs.cpio"
 }
 
-carrier='' mutants='' debug=''
+carrier='' mutants='' debug='' base=6.12 newer=''
 while :; do
     case ${1:-} in
     --carrier) carrier=yes ;;
     --mutants) mutants=yes ;;
     --debug) debug=yes ;;
+    --base)
+        base=$2
+        shift
+        ;;
     *) break ;;
     esac
     shift
@@ -72,11 +77,16 @@ kernel() {
     link "$(tail -n 1 "$said")" "$1"
     rm -f "$said"
 }
+[ "$base" = 6.12 ] || newer=$("$ROOT/vmm/setup/source.sh" "${base%.x}")
 for granule in "$@"; do
     arguments=(--granule "$granule")
     [ -z "${KERNEL:-}" ] || arguments+=(--source "$KERNEL")
     [ "${DEBUG:-}" != 1 ] || arguments+=(--debug)
-    kernel "kernel-$granule" "${arguments[@]}"
+    if [ -n "$newer" ]; then
+        FOLIOSCOPE_KERNEL_TARBALL=$newer kernel "kernel-$granule" "${arguments[@]}" --base "$base"
+    else
+        kernel "kernel-$granule" "${arguments[@]}"
+    fi
 done
 
 [ -z "$debug" ] || kernel kernel-debug --granule 4k --debug

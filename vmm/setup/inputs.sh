@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Refuses what a user said that cannot be meant, before anything is installed or built: a sentence, and status 2.
-# Usage: inputs.sh run|build|boot|test|series|bench|lab|rootfs   (reads GRANULE, MACHINE, KERNEL, VMLINUX, BUILDROOT, DEBUG)
+# Usage: inputs.sh run|build|boot|test|series|bench|lab|rootfs   (reads GRANULE, MACHINE, KERNEL, BASE, VMLINUX, BUILDROOT, DEBUG)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -79,6 +79,14 @@ if [ -n "${KERNEL:-}" ]; then
         ;;
     series) say 'make series builds the pinned source: KERNEL= is not used' ;;
     rootfs) say 'make rootfs needs no kernel: KERNEL= is not used' ;;
+    esac
+fi
+if [ "${BASE:-6.12}" != 6.12 ]; then
+    one_of BASE "$BASE" 6.12 7.x
+    [ -z "${KERNEL:-}" ] || die "BASE=$BASE is a source with our patches and KERNEL=$KERNEL is a kernel as it stands; give one of them"
+    case $goal in
+    run | boot | build) ;;
+    *) say "make $goal is of the pinned base: BASE=$BASE is not used" ;;
     esac
 fi
 # Others use a variable of this name too, for other things.

@@ -1,0 +1,120 @@
+"""The patches as sets that can be sent, and those for a second base."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command import COMMAND, ROOT
+
+PATCHES = ROOT / "kernel-patches"
+NAMES = [line for line in (PATCHES / "series").read_text().splitlines() if line and not line.startswith("#")]
+
+
+def run(words: list[str | Path], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
+    return subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+def sets(script: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    """Writes them to a directory."""
+    return run([script, out])
+
+
+def diff(patch: Path) -> list[str]:
+    """What it changes, line by line."""
+    return [line for line in patch.read_text().splitlines() if line[:1] in "+-" and not line.startswith(("---", "+++"))]
+
+
+def test_topics(tmp_path: Path) -> None:
+    """Each is numbered and has its cover letter with the list and what it changes; together they are the series."""
+    ended = sets(PATCHES / "topics.sh", tmp_path / "sets")
+    assert ended.returncode == 0, ended.stderr
+    written: list[Path] = []
+    before = None
+    for topic in sorted((PATCHES / "topics").iterdir()):
+        cover, *patches = sorted((tmp_path / "sets" / topic.name).iterdir())
+        text = cover.read_text()
+        subject = topic.read_text().splitlines()[0]
+        said = re.search(r"^Subject: (\[PATCH 0+/(\d+)\])((?: .*\n)+)\n", text, re.MULTILINE)
+        assert said and int(said[2]) == len(patches) and said[3].split() == subject.split()
+        assert "***" not in text and re.search(r"\d+ files? changed, \d+ insertions", text)
+        assert ("on top of the set" in text) == (before is not None) and (before is None or f'"{before}"' in text)
+        for number, patch in enumerate(patches, 1):
+            assert re.search(rf"^Subject: \[PATCH 0*{number}/{len(patches)}\] ", patch.read_text(), re.MULTILINE)
+        written += patches
+        before = subject
+    assert [diff(patch) for patch in written] == [diff(PATCHES / name) for name in NAMES]
+    again = sets(PATCHES / "topics.sh", tmp_path / "sets")
+    assert again.returncode == 2 and "is there already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    "lost,said",
+    [
+        (r"# Topic 1-fixes\n", "no patch below a line '# Topic 1-fixes'"),
+        (r"(?<=# Topic 1-fixes\n)(0001.*\n)", f"has {len(NAMES)} patches and {len(NAMES) - 1} of them are in a topic"),
+    ],
+)
+def test_a_patch_of_no_topic(lost: str, said: str, tmp_path: Path) -> None:
+    """It is not left out in silence."""
+    ours = tmp_path / "kernel-patches"
+    shutil.copytree(PATCHES, ours, ignore=shutil.ignore_patterns("tests", "7.x"))
+    series = (ours / "series").read_text()
+    kept, times = re.subn(lost, "", series)
+    assert times == 1
+    if "0001" in lost:
+        kept = kept.replace("# Topic 1-fixes", f"{NAMES[0]}\n# Topic 1-fixes")
+    (ours / "series").write_text(kept)
+    ended = sets(ours / "topics.sh", tmp_path / "sets")
+    assert ended.returncode == 1 and said in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words,said",
+    [
+        (["build.sh", "--granule", "4k", "--base", "5.x"], "there are no patches for base '5.x'"),
+        (["build.sh", "--granule", "4k", "--base", "7.x"], "--base 7.x wants its source: set FOLIOSCOPE_"),
+        (["check.sh", "--base", "5.x"], "--base wants one of the directories here"),
+    ],
+)
+def test_a_base_without_patches(words: list[str], said: str) -> None:
+    """A sentence, for each of the two that take one."""
+    environment = {name: value for name, value in os.environ.items() if name != "FOLIOSCOPE_KERNEL_TARBALL"}
+    ended = run([PATCHES / words[0], *words[1:]], env=environment)
+    assert ended.returncode == 2 and said in ended.stderr and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.long
+@pytest.mark.network
+@pytest.mark.qemu
+@pytest.mark.timeout(3600)
+def test_the_newest_base() -> None:
+    """Its patches apply and please checkpatch, and the tour with policies and records finds nothing wrong there."""
+    fetched = run(["vmm/setup/source.sh", "7"])
+    assert fetched.returncode == 0, fetched.stderr
+    environment = {**os.environ, "FOLIOSCOPE_KERNEL_TARBALL": fetched.stdout.strip()}
+    checked = run([PATCHES / "check.sh", "--base", "7.x"], env=environment)
+    assert checked.returncode == 0 and "11 patches apply to 7." in checked.stdout, checked.stdout + checked.stderr
+    built = run([PATCHES / "build.sh", "--granule", "4k", "--base", "7.x"], env=environment)
+    assert built.returncode == 0, built.stderr[-2000:]
+    kernel = Path(built.stdout.splitlines()[-1])
+    for policy in ("sysfs", "variable", "adaptive"):
+        image = ["--kernel", kernel / "Image", "--vmlinux", kernel / "vmlinux"]
+        ended = run([COMMAND, "run", *image, "--policy", policy])
+        assert ended.returncode == 0, ended.stdout[-2000:]
+        assert "Linux 7." in ended.stdout and f"policy {policy}" in ended.stdout
+        assert "order records were not read" not in ended.stdout
+        assert int(re.findall(r"^(\d+) checkpoints, ", ended.stdout, re.MULTILINE)[0]) >= 60
+    files = [f"tests/test_{name}.py" for name in ("order_records", "adaptive", "counts", "map_align", "paths")]
+    options = ["--guest-kernel", kernel / "Image", "--guest-vmlinux", kernel / "vmlinux", "--machine", "tcg"]
+    # The swap cache brings in what is swapped out there, and no order is chosen past it.
+    asked = run([sys.executable, "-m", "pytest", *files, *options, "-n", "0", "-k", "not test_swap_in"])
+    assert asked.returncode == 0, asked.stdout[-4000:]
+    assert int(re.findall(r"(\d+) passed", asked.stdout)[-1]) >= 40

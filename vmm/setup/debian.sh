@@ -1,0 +1,68 @@
+# shellcheck shell=bash
+# Packages of Debian's that are looked into and never installed: the machine's own apt, or trixie-backports by lists that are
+# kept in the cache. Sourced, after lib.sh, by what fetches stock kernels and sources; holds a lock until the script ends.
+
+for tool in apt-get apt-cache dpkg dpkg-deb; do
+    command -v "$tool" >/dev/null || die "$tool is missing, and what is wanted is a Debian package; give a kernel of your own by KERNEL="
+done
+{ dpkg --print-architecture && dpkg --print-foreign-architectures; } | grep -qx arm64 ||
+    die "apt does not know arm64 packages; run 'dpkg --add-architecture arm64 && apt-get update' as root (make run does)"
+
+mkdir -p "$CACHE/stock"
+exec 9>"$CACHE/stock/lock"
+flock 9
+
+SUITE=trixie-backports
+lists=$CACHE/stock/$SUITE
+# As a user who is not root apt reads the machine's lists and writes into the working directory alone.
+options=(-q -o APT::Sandbox::User=)
+own=(-o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
+    -o "Dir::State::Lists=$lists/lists" -o "Dir::Cache=$lists" -o Acquire::Languages=none)
+
+# Lists of one suite for one architecture: from the mirror that the machine has Debian itself from.
+refresh() {
+    local mirror codename
+    # shellcheck source=/dev/null
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    # shellcheck disable=SC2016 # apt's own variables
+    mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' | awk -v name="$codename" '$1 == name {print $2; exit}')
+    [ -n "$mirror" ] || die "apt knows no source of Debian's $codename itself to take $SUITE from"
+    mkdir -p "$lists/lists/partial" "$lists/archives/partial"
+    echo "deb [arch=arm64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $SUITE main" >"$lists/sources.list"
+    apt-get "${options[@]}" "${own[@]}" update && touch "$lists/complete"
+}
+
+# find_package COMMAND WHAT: sets $package to what COMMAND prints, asked of apt and then of the suite.
+find_package() {
+    package=$("$1")
+    if [ -z "$package" ]; then
+        # A week old will do: which kernel of a series is judged matters little.
+        if [ -z "$(find "$lists/complete" -mtime -7 2>/dev/null)" ]; then
+            (step "apt-$SUITE" "package lists of $SUITE" refresh >&2) || [ -e "$lists/complete" ] ||
+                die "the lists of $SUITE cannot be had, and apt itself has no $2"
+        fi
+        options+=("${own[@]}")
+        package=$("$1")
+    fi
+    [ -n "$package" ] || die "no $2 in apt nor in $SUITE; run 'apt-get update' as root, or add Debian's sources"
+}
+
+# locate ARCHITECTURE: sets $hash to the checksum of $package, and $directory to where what is in it is kept.
+locate() {
+    hash=$(apt-cache "${options[@]}" show --no-all-versions "$package:$1" | sed -n 's/^SHA256: //p' | head -n 1)
+    [ -n "$hash" ] || die "apt knows no checksum of $package:$1; run 'apt-get update' as root"
+    directory=$CACHE/stock/$package-${hash:0:20}
+}
+
+# fetch ARCHITECTURE PATTERN NAME: the one file of $package that fits, as NAME in $directory, which then has a file "complete".
+fetch() {
+    local work status
+    work=$(mktemp -d "$CACHE/stock/fetch.XXXXXX")
+    (cd "$work" && apt-get "${options[@]}" download "$package:$1") &&
+        echo "$hash  $(echo "$work"/*.deb)" | sha256sum --check --quiet &&
+        dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C "$work" --wildcards --transform "s,.*/$2.*,$3," "*/$2*" &&
+        rm -rf "$directory" && mkdir -p "$directory" && mv "$work/$3" "$directory/$3" && touch "$directory/complete"
+    status=$?
+    rm -rf "$work"
+    return $status
+}
