@@ -31,7 +31,9 @@ GROUP = "/sys/fs/cgroup/still"
 FREEZE = f"mkdir {GROUP}; echo 1 >{GROUP}/cgroup.procs; echo 1 >{GROUP}/cgroup.freeze"
 
 
-@pytest.mark.parametrize("broken", [True, False], ids=["broken", "whole"])
+@pytest.mark.parametrize(
+    "broken", [pytest.param(True, id="broken", marks=pytest.mark.long), pytest.param(False, id="whole")]
+)
 def test_session_names_what_is_broken(wanted: Wanted, tmp_path: Path, broken: bool) -> None:
     """The answer that says that the guest is lost has the errors of its tables, and so has the bundle."""
     with contextlib.closing(
@@ -72,7 +74,9 @@ SCRIPT = (
 )
 
 
-@pytest.mark.parametrize("broken", [True, False], ids=["broken", "whole"])
+@pytest.mark.parametrize(
+    "broken", [pytest.param(True, id="broken"), pytest.param(False, id="whole", marks=pytest.mark.long)]
+)
 def test_run_ends_with_what_is_broken(tmp_path: Path, granule: str, broken: bool) -> None:
     """`run` loses its guest in the middle of a workload: status 1 where its tables are broken, else 2."""
     place = tmp_path / "report.json"

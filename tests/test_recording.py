@@ -116,9 +116,13 @@ def test_a_guest_that_is_not_recorded(guest: Guest) -> None:
         pass
 
 
-@pytest.mark.parametrize("granule", ["4k"])
+@pytest.mark.long
+@pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
 def test_a_run_of_the_tour(granule: str) -> None:
-    """The tour's states and its sequences, judged in one run: no error in either, and nothing left unjudged."""
+    """The tour's states and its sequences, judged in one run: no error in either, and nothing left unjudged.
+
+    `make test` does the same by the README's `make run RECORD=1`.
+    """
     said = folioscope("run", "--machine", "tcg", "--granule", granule, "--record", seconds=300).ok()
     states, sequences = said.split("record - the guest's sequences\n")
     assert "no error found (exit status 0)" in states

@@ -191,6 +191,10 @@ def parts(order: int) -> list[tuple[int, int]]:
     ]
 
 
+# Larger granules have many more pages to ask for, and nothing that is not there at 4K.
+@pytest.mark.parametrize(
+    "granule", ["4k", pytest.param("16k", marks=pytest.mark.long), pytest.param("64k", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("advice", ["cold", "free", "pageout"])
 @pytest.mark.parametrize("on", [False, True])
 def test_advice_splits_no_further_than_it_must(

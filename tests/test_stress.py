@@ -138,12 +138,6 @@ def test_stress_ng(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-def test_swap(tmp_path: Path) -> None:
-    """With less memory than the stressors want, and zram to swap to."""
-    swaps(tmp_path, OUT / "kernel-4k" / "Image", SECONDS)
-
-
-@pytest.mark.network
 @pytest.mark.long
 @pytest.mark.timeout(LONG_SECONDS)
 @pytest.mark.parametrize("granule", ["4k", "16k"])
