@@ -6,14 +6,15 @@ set -euo pipefail
 
 usage() {
 	cat <<'USAGE'
-usage: series.sh [--granule 4k|16k|64k] [--from N] [--to N] [--off] COMMAND
+usage: series.sh [--granule 4k|16k|64k] [--from N] [--to N] [--topics] [--off] COMMAND
 
 Builds the pinned source with the first 0, 1, 2, ... patches of series, and
 prints a line for each: what the tour found there, how much of what it mapped
 was contiguous, and what a fault costs. COMMAND is folioscope. A kernel that was
 built is kept by content: what is interrupted goes on where it stopped, and a
-changed patch costs the kernels from there on. With --off the whole series is
-built once more without each option that it adds.
+changed patch costs the kernels from there on. With --topics only the end of
+each topic is built. With --off the whole series is built once more without each
+option that it adds.
 
 Exit status: 0 every kernel builds and shows no error, 1 one does not, 2 it could not be tried.
 USAGE
@@ -25,7 +26,7 @@ die() {
 }
 say() { printf 'series: %s\n' "$1" >&2; }
 
-granule=4k from=0 to='' off='' command=''
+granule=4k from=0 to='' topics='' off='' command=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--granule | --from | --to)
@@ -37,6 +38,7 @@ while [ $# -gt 0 ]; do
 		esac
 		shift
 		;;
+	--topics) topics=yes ;;
 	--off) off=yes ;;
 	-h | --help)
 		usage
@@ -61,6 +63,12 @@ fi
 [ -r "$tarball" ] || die 2 "the pinned source $tarball is missing: install Debian's linux-source-6.12"
 cross=${CROSS_COMPILE-aarch64-linux-gnu-}
 command -v "${cross}gcc" >/dev/null || die 2 "cannot build without ${cross}gcc"
+
+# ends_topic N: whether the first N patches are whole topics.
+ends_topic() {
+	awk -v number="$1" '/^# Topic / {if (seen == number) found = 1; next} !/^#/ && NF {seen++}
+		END {exit !(found || seen == number)}' "$here/series"
+}
 
 # --- one tree, one user -------------------------------------------------------
 
@@ -200,6 +208,7 @@ row() {
 printf '%-56s %7s  %13s  %13s  %5s  %s\n' "first patches, $granule" contig. 'sysfs' 'variable' time tour
 printf '%-56s %7s  %6s %6s  %6s %6s\n' '' pages instr. faults instr. faults
 for ((number = from; number <= to; number++)); do
+	if [ -n "$topics" ] && ! ends_topic "$number"; then continue; fi
 	name=base
 	((number == 0)) || name=${patches[number - 1]%.patch}
 	row "$name" "$number"

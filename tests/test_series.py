@@ -10,7 +10,12 @@ import pytest
 from command import COMMAND, ROOT
 
 SCRIPT = ROOT / "kernel-patches" / "series.sh"
-PATCHES = [name for name in (ROOT / "kernel-patches" / "series").read_text().split() if name.endswith(".patch")]
+SERIES = (ROOT / "kernel-patches" / "series").read_text()
+PATCHES = [name for name in SERIES.split() if name.endswith(".patch")]
+# The last patch of each topic.
+TOPICS = [
+    PATCHES[PATCHES.index(name) - 1] for name in re.findall(r"^# Topic .*\n(.*)", SERIES, re.MULTILINE)[1:]
+] + PATCHES[-1:]
 # A row: the pages that were contiguous, instructions and faults under two policies, the time, what the tour found.
 ROW = re.compile(
     r"^(\S+|all, without \w+) +[\d.]+ % +(\d+) +(\d+) +([\d-]+) +([\d-]+) +\d+s +(\d+) errors", re.MULTILINE
@@ -39,11 +44,11 @@ def test_bad_input(words: list[str], said: str) -> None:
 @pytest.mark.timeout(3 * 3600)
 @pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
 def test_each_patch_stands_alone(granule: str) -> None:
-    """At 4K each of them, at the others the whole series; and all without each option that the series adds."""
-    words = ["--granule", granule, *([] if granule == "4k" else ["--from", str(len(PATCHES))]), "--off"]
+    """At 4K each of them, at the others the end of each topic; and all without each option that the series adds."""
+    words = ["--granule", granule, *([] if granule == "4k" else ["--topics"]), "--off"]
     ended = subprocess.run([SCRIPT, *words, COMMAND], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-2000:]
     rows = ROW.findall(ended.stdout)
-    names = ["base", *PATCHES] if granule == "4k" else PATCHES[-1:]
+    names = ["base", *(PATCHES if granule == "4k" else TOPICS)]
     assert [row[0] for row in rows[: len(names)]] == [name.removesuffix(".patch")[:56] for name in names]
     assert all(row[5] == "0" for row in rows) and len(rows) > len(names)
