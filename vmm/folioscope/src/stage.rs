@@ -16,6 +16,7 @@ mod failing;
 mod knobs;
 mod processes;
 mod spoil;
+mod threads;
 
 pub use failing::{allow_allocations, fail_allocations};
 pub use spoil::Spoil;
@@ -122,6 +123,10 @@ impl<'g> Stage<'g> {
         stage.fallbacks = stage.count_fallbacks()?;
         if stage.guest.hello().anon_order_policy.is_some() {
             stage.guest.set_policy(policy)?;
+        }
+        // What it would make of a workload's pages in passing is no part of any step.
+        if stage.collapses_blocks()? {
+            stage.rest_khugepaged()?;
         }
         // Where no policy of ours decides, the sizes in sysfs do.
         if let Some(size) = stage.size().cloned() {

@@ -11,6 +11,7 @@ use crate::ops::{advise, map};
 use crate::stage::{Stage, StageResult};
 
 mod advice;
+mod collapse;
 mod first;
 mod huge;
 mod merge;
@@ -38,7 +39,7 @@ impl std::fmt::Debug for Workload {
 }
 
 /// The workloads in the order of the tour.
-pub const WORKLOADS: [Workload; 24] = [
+pub const WORKLOADS: [Workload; 25] = [
     Workload {
         name: "anon",
         title: "anonymous faults: forward, backward, sparse, across a VMA's ends",
@@ -133,6 +134,11 @@ pub const WORKLOADS: [Workload; 24] = [
         name: "compact",
         title: "compaction of all memory",
         run: moves::compact,
+    },
+    Workload {
+        name: "collapse",
+        title: "khugepaged makes blocks of single pages",
+        run: collapse::collapse,
     },
     Workload {
         name: "ksm",

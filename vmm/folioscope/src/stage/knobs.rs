@@ -1,7 +1,5 @@
 //! What a workload sets in the guest, and how it is undone: swap, KSM, huge pages, sizes, mounts.
 
-use std::time::{Duration, Instant};
-
 use protocol::{Command, Operation, Outcome, ProcessId};
 
 use super::{Stage, StageResult, THP};
@@ -11,9 +9,6 @@ use crate::Error;
 const SWAP: u64 = 64 << 20;
 const ZRAM: &str = "/sys/block/zram0";
 const DEVICE: &str = "/dev/zram0";
-const KSM: &str = "/sys/kernel/mm/ksm";
-/// How long KSM may take to merge what there is.
-const MERGE: Duration = Duration::from_secs(10);
 
 /// What is undone when the workload's processes are gone, last first.
 #[derive(Debug)]
@@ -61,7 +56,7 @@ impl Stage<'_> {
     }
 
     /// Sets a knob, and back to what it was at the end.
-    fn set_for_now(&mut self, path: &str, text: &str) -> Result<bool, Error> {
+    pub(super) fn set_for_now(&mut self, path: &str, text: &str) -> Result<bool, Error> {
         let Some(before) = self.knob(path)? else {
             return Ok(false);
         };
@@ -167,41 +162,6 @@ impl Stage<'_> {
         Ok(true)
     }
 
-    /// Lets KSM run until it shares `shared` pages among `sharing` entries more than one each.
-    ///
-    /// # Errors
-    /// As all that asks the guest, and where it does not come to that.
-    pub fn merge(&mut self, shared: u64, sharing: u64) -> StageResult {
-        for (knob, text) in [("sleep_millisecs", "1"), ("pages_to_scan", "4096")] {
-            self.set_for_now(&format!("{KSM}/{knob}"), text)?;
-        }
-        // What a process had that has ended is counted until ksmd comes by: it must not pass for what is to come.
-        self.set_for_now(&format!("{KSM}/run"), "2")?;
-        self.set(&format!("{KSM}/run"), "1")?;
-        let started = Instant::now();
-        loop {
-            let mut found = [0; 2];
-            for (at, knob) in found.iter_mut().zip(["pages_shared", "pages_sharing"]) {
-                let text = self.knob(&format!("{KSM}/{knob}"))?;
-                *at = text.and_then(|text| text.parse().ok()).unwrap_or(0);
-            }
-            if found == [shared, sharing] {
-                // Not while the tables are looked at.
-                return self.set(&format!("{KSM}/run"), "0");
-            }
-            if started.elapsed() > MERGE {
-                return Err(Error::Input(format!(
-                    "KSM shares {} pages among {} more entries after {} s, and {shared} among {sharing} were to come of it; \
-                     is something else in the guest mergeable?",
-                    found[0],
-                    found[1],
-                    MERGE.as_secs()
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
     /// The sizes of hugetlb pages, in bytes.
     pub fn hugetlb_sizes(&self) -> Vec<u64> {
         let sizes = self.guest.hello().hugetlb.iter();
@@ -222,15 +182,6 @@ impl Stage<'_> {
         self.set_for_now(&path, &count.to_string())?;
         let found = self.knob(&path)?.and_then(|text| text.parse::<u64>().ok());
         Ok(found.is_some_and(|found| found >= count))
-    }
-
-    /// Lets khugepaged leave areas alone that are not full, until the end.
-    ///
-    /// # Errors
-    /// As all that asks the guest.
-    pub fn no_collapse(&mut self) -> StageResult {
-        self.set_for_now(&format!("{THP}/khugepaged/max_ptes_none"), "0")
-            .map(drop)
     }
 
     /// How often a fault wanted a folio of a block's or a PMD's size and could not have it.

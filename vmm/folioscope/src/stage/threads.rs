@@ -1,0 +1,115 @@
+//! What the kernel's own threads do of a workload's pages: KSM and khugepaged, set to work and waited for.
+
+use std::time::{Duration, Instant};
+
+use super::{Stage, StageResult, THP};
+use crate::Error;
+
+const KSM: &str = "/sys/kernel/mm/ksm";
+/// How long they may take for what there is.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Milliseconds between two looks of khugepaged: longer than any workload.
+const HOUR: &str = "3600000";
+
+impl Stage<'_> {
+    /// Lets KSM run until it shares `shared` pages among `sharing` entries more than one each.
+    ///
+    /// # Errors
+    /// As all that asks the guest, and where it does not come to that.
+    pub fn merge(&mut self, shared: u64, sharing: u64) -> StageResult {
+        for (knob, text) in [("sleep_millisecs", "1"), ("pages_to_scan", "4096")] {
+            self.set_for_now(&format!("{KSM}/{knob}"), text)?;
+        }
+        // What a process had that has ended is counted until ksmd comes by: it must not pass for what is to come.
+        self.set_for_now(&format!("{KSM}/run"), "2")?;
+        self.set(&format!("{KSM}/run"), "1")?;
+        let started = Instant::now();
+        loop {
+            let mut found = [0; 2];
+            for (at, knob) in found.iter_mut().zip(["pages_shared", "pages_sharing"]) {
+                let text = self.knob(&format!("{KSM}/{knob}"))?;
+                *at = text.and_then(|text| text.parse().ok()).unwrap_or(0);
+            }
+            if found == [shared, sharing] {
+                // Not while the tables are looked at.
+                return self.set(&format!("{KSM}/run"), "0");
+            }
+            if started.elapsed() > PATIENCE {
+                return Err(Error::Input(format!(
+                    "KSM shares {} pages among {} more entries after {} s, and {shared} among {sharing} were to come of it; \
+                     is something else in the guest mergeable?",
+                    found[0],
+                    found[1],
+                    PATIENCE.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Lets khugepaged leave areas alone that are not full, until the end.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn no_collapse(&mut self) -> StageResult {
+        self.set_for_now(&format!("{THP}/khugepaged/max_ptes_none"), "0")
+            .map(drop)
+    }
+
+    /// Whether khugepaged makes folios of a block's size: since 7.x (mm/khugepaged.c, `mthp_collapse()`).
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn collapses_blocks(&mut self) -> Result<bool, Error> {
+        let size = self.block / 1024;
+        self.exists(&format!("{THP}/hugepages-{size}kB/stats/collapse_alloc"))
+    }
+
+    /// Keeps khugepaged from work until the end, as far as it is not set to it. It still comes by when a process gives its
+    /// first advice, which is before there are pages.
+    pub(super) fn rest_khugepaged(&mut self) -> StageResult {
+        self.no_collapse()?;
+        self.set_for_now(&khugepaged("scan_sleep_millisecs"), HOUR)
+            .map(drop)
+    }
+
+    /// Lets khugepaged come by until it has seen all there is, with leave to fill `missing` pages of what a PMD maps: 0
+    /// or all but one. It makes folios of a block's size.
+    ///
+    /// # Errors
+    /// As all that asks the guest, and where it does not come to an end.
+    pub fn collapse(&mut self, missing: u64) -> StageResult {
+        let pmd = format!("{THP}/hugepages-{}kB/enabled", self.pmd / 1024);
+        for (path, text) in [
+            (pmd, "never"),
+            (khugepaged("max_ptes_none"), missing.to_string().as_str()),
+            (khugepaged("pages_to_scan"), "1000000"),
+            (khugepaged("scan_sleep_millisecs"), "0"),
+        ] {
+            self.set_for_now(&path, text)?;
+        }
+        // One that has begun may be past what it is to see.
+        let seen = self.full_scans()? + 2;
+        let started = Instant::now();
+        while self.full_scans()? < seen {
+            if started.elapsed() > PATIENCE {
+                return Err(Error::Input(format!(
+                    "khugepaged was to see all processes twice and did not within {} s; is it running in this guest?",
+                    PATIENCE.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Not while the tables are looked at.
+        self.set(&khugepaged("scan_sleep_millisecs"), HOUR)
+    }
+
+    fn full_scans(&mut self) -> Result<u64, Error> {
+        let text = self.knob(&khugepaged("full_scans"))?;
+        Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+    }
+}
+
+fn khugepaged(knob: &str) -> String {
+    format!("{THP}/khugepaged/{knob}")
+}
