@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from recorder import plugin
 
 __all__ = ["plugin"]
 
-COMMAND = re.compile(r"(make|out/|vmm/|qemu-system|pytest|folioscope|guest/|rootfs/)")
+COMMAND = re.compile(r"(make|out/|vmm/|qemu-system|pytest|folioscope |guest/|rootfs/)")
 
 # Commands that are run by no test of this file, and why.
 LEFT_OUT = {
@@ -315,6 +316,34 @@ def test_from_a_red_line_to_the_reason(shell: Shell, held: Held) -> None:
 
 
 @pytest.mark.qemu
+def test_a_test_that_wanted_64k(tmp_path: Path) -> None:
+    """What the README shows of it, and both ways to make it green."""
+    lines = shown("cat test_buffer.py")
+    shell = Shell(tmp_path)
+    shell.environment |= {"PYTHONPATH": str(ROOT / "tests" / "plugin"), "FOLIOSCOPE_OUT": str(tmp_path / "kept")}
+    options = {"pytest": f"{sys.executable} -m pytest -p folioscope.plugin -p no:cacheprovider --machine tcg"}
+
+    def asked(status: int, *changed: str) -> str:
+        (shell.place / "test_buffer.py").write_text("\n".join(changed) + "\n")
+        return shell.run("pytest test_buffer.py --granule 4k", status=status, seconds=2 * BOOT_SECONDS, **options)
+
+    said = asked(1, *lines)
+    replayed("pytest test_buffer.py --granule 4k", said)
+    (explain,) = re.findall(r"^folioscope explain 0xfffff7c00000 (.*)$", said, re.M)
+    ((before, look),) = re.findall(r"^folioscope diff (\S+) (\S+)$", said, re.M)
+    assert look == explain
+    cores = {"folioscope ": "out/folioscope ", " look.core": f" {look}", " before.core": f" {before}"}
+    said = shell.run("folioscope explain 0xfffff7c00000 look.core", **cores)
+    replayed("folioscope explain 0xfffff7c00000 look.core", said)
+    replayed("folioscope diff before.core look.core", shell.run("folioscope diff before.core look.core", **cores))
+    read, write = lines[3], lines[4]
+    assert "read" in read and "write" in write
+    asked(0, *lines[:3], write, read, *lines[5:])
+    switch = "/sys/kernel/mm/transparent_hugepage/anon_order/zero_page"
+    on, off = (f'    folioscope_process.guest.write("{switch}", "{value}")' for value in (1, 0))
+    asked(0, *lines[:3], on, *lines[3:], off)
+
+
 def test_a_qemu_of_ones_own(shell: Shell) -> None:
     """The README's own arguments are enough, also where QEMU has no ROMs for network cards."""
     (line,) = (command for command in README if command.startswith(QEMU))

@@ -34,6 +34,8 @@ class Guest:
     def __init__(self, session: Session, granule: str) -> None:
         self.session = session
         self.layout = LAYOUTS[granule]
+        #: The last look at any of its processes.
+        self.last: View | None = None
         self.hello = Hello.read(session.ready["hello"])
         if self.hello.page_size != self.layout.page:
             raise ValueError(f"expected {self.layout.page} byte pages and the guest has {self.hello.page_size}")
@@ -195,6 +197,7 @@ class Guest:
 
     def reset(self, policy: str | None = None) -> None:
         """What every test starts from: no process, default knobs, and this order policy (``variable``)."""
+        self.last = None
         for info in self.command("processes")["processes"]["processes"]:
             self.command("kill", process=info["process"])
         defaults = self.defaults(policy)

@@ -10,6 +10,7 @@ guests side by side.
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Generator, Iterator
@@ -31,6 +32,8 @@ CPUS_WITHOUT_16K = {"cortex-a53", "cortex-a57", "cortex-a72"}
 # What a test with a guest may take, its boot included; an emulated host is that much slower.
 DEADLINE_SECONDS = 300.0
 CARRIED_FACTOR = 2.0
+# So many findings of a failed test are shown; all are in its bundle.
+MOST_FINDINGS = 10
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -178,7 +181,7 @@ def _keep_bundle(guest: Guest, node: pytest.Item, why: str) -> Path:
     name = "".join(c if c.isalnum() or c in "-._[]" else "_" for c in node.name)
     place = scratch.kept(output(node.config.rootpath) / "bundles", f"{name}-{int(time.time())}")
     try:
-        guest.call("bundle", path=str(place), why=why)
+        guest.call("bundle", path=str(place), why=why, looks=guest.last is not None)
     except GuestLost as error:
         # The host's own bundle of the guest that it lost goes with the logs when the next run begins.
         if made := re.search(r"what there was of it is in (.+)$", str(error)):
@@ -198,5 +201,19 @@ def pytest_runtest_makereport(
     if report.failed and report.when in ("setup", "call") and guest and call.excinfo:
         first = (str(call.excinfo.value).splitlines() or [""])[0]
         why = f"test {item.nodeid} failed in its {report.when}: {call.excinfo.typename}: {first}"
-        report.sections.append(("folioscope", f"bundle: {_keep_bundle(guest, item, why)}"))
+        report.sections.append(("folioscope", "\n".join(_found(guest, _keep_bundle(guest, item, why)))))
     return report
+
+
+def _found(guest: Guest, bundle: Path) -> Iterator[str]:
+    """What was wrong at the last look, in words; where it is kept, and how to ask further."""
+    errors = guest.last.errors if guest.last else []
+    for error in errors[:MOST_FINDINGS]:
+        yield f"{error.rule} {error.va:#x} {error.message}"
+    if len(errors) > MOST_FINDINGS:
+        yield f"and {len(errors) - MOST_FINDINGS} more"
+    yield f"bundle: {bundle}"
+    if errors and (bundle / "look.core").exists():
+        yield shlex.join(["folioscope", "explain", hex(errors[0].va), str(bundle / "look.core")])
+    if errors and (bundle / "before.core").exists():
+        yield shlex.join(["folioscope", "diff", str(bundle / "before.core"), str(bundle / "look.core")])

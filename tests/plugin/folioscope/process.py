@@ -230,6 +230,7 @@ class Process:
         raw = self.guest.call(method, process=self.id, expectations=[*mine, *given], **params)
         view = View(raw, self.guest.layout, stated=stated, before=self._newest, call=self.guest.call)
         self._newest = view.newest()
+        self.guest.last = view
         return view
 
 

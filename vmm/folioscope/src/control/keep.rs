@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use join::Capture;
 use verdict::text::TextOptions;
 
+use super::request::Bundle;
 use crate::boot;
 use crate::guest::Guest;
 use crate::Error;
@@ -31,13 +32,24 @@ pub fn keep(guest: &mut Guest, out: &Path, error: Error) -> Error {
     boot::with_bundle(error, kept)
 }
 
-/// Writes a bundle of the guest as it is.
+/// Writes a bundle of the guest as it is and, where asked to, of the last look at it as it was then, so that `explain` and
+/// `diff` can say what the look found.
 ///
 /// # Errors
 /// Where a file cannot be written.
-pub fn bundle(guest: &mut Guest, directory: &Path, why: &str) -> Result<PathBuf, Error> {
+pub fn bundle(guest: &mut Guest, asked: &Bundle) -> Result<PathBuf, Error> {
     let capture = guest.capture_all().ok();
-    write(guest, capture.as_ref(), directory, why)
+    let kept = write(guest, capture.as_ref(), &asked.path, &asked.why)?;
+    let (last, before) = match asked.looks {
+        true => guest.last_looks(),
+        false => (None, None),
+    };
+    for (look, name) in [(last, "look.core"), (before, "before.core")] {
+        if let Some(look) = look {
+            boot::save(&look.snapshot, &asked.path.join(name))?;
+        }
+    }
+    Ok(kept)
 }
 
 fn write(

@@ -58,7 +58,7 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::SaveFull(p) => save_full(guest, p).map(Done::Full),
         Call::Structures(p) => structures(guest, p).map(Done::Kept),
         Call::Bundle(p) => {
-            let path = bundle(guest, &p.path, &p.why)?;
+            let path = bundle(guest, &p)?;
             Ok(Done::Kept(Kept { path }))
         }
         Call::Machine(_) => Ok(Done::Machine(machine(guest))),

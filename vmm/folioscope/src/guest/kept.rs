@@ -38,6 +38,13 @@ impl Guest {
         })
     }
 
+    /// The last look of all, and the one before it at the same process.
+    pub fn last_looks(&self) -> (Option<&Capture>, Option<&Capture>) {
+        let last = self.kept.looks.back().map(|(_, capture)| capture);
+        let pid = last.and_then(|last| last.snapshot.notes.processes.first());
+        (last, pid.and_then(|of| self.looks_at(of.pid).nth(1)))
+    }
+
     /// The look with this number.
     ///
     /// # Errors

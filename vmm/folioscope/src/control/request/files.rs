@@ -69,4 +69,7 @@ pub struct Bundle {
     pub path: PathBuf,
     /// Why it is kept, for whoever reads it.
     pub why: String,
+    /// Whether the last look is kept too (`look.core`), and the one before at the same process (`before.core`).
+    #[serde(default)]
+    pub looks: bool,
 }
