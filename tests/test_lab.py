@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
+from xml.etree import ElementTree
 
 import jsonschema
 import pytest
@@ -134,6 +137,19 @@ def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+def bars(picture: Path) -> dict[str, float]:
+    """How wide each bar of a plot is, by its name."""
+    found = {}
+    for group in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}g"):
+        name = group.get("id", "")
+        if ":" in name:
+            path = group.find("{http://www.w3.org/2000/svg}path")
+            assert path is not None
+            across = [float(pair.split()[0]) for pair in re.split(r"[MLz]", path.get("d", "")) if pair.strip()]
+            found[name] = max(across) - min(across)
+    return found
+
+
 def test_a_quick_lab_of_one_experiment(bench: Bench, tmp_path: Path) -> None:
     """It reports by its schema; interrupted it goes on; compared with itself nothing has moved."""
     run = ["run", "file_map", "--quick", "--initrd", bench.initrd, "--out", tmp_path]
@@ -144,6 +160,21 @@ def test_a_quick_lab_of_one_experiment(bench: Bench, tmp_path: Path) -> None:
     report = json.loads(whole.read_text())
     jsonschema.validate(report, json.loads(lab("schema").stdout))
     assert (tmp_path / "lab.md").read_text() == markdown(report) == done.stdout.removesuffix("\n")
+
+    # The picture shows what the tables say.
+    (found,) = report["experiments"]
+    widths = bars(tmp_path / "lab-file_map.svg")
+    medians = {
+        f"{interval}:{each['name']}": median(instructions(each, [interval]))
+        for each in found["settings"]
+        for interval in each["intervals"]
+    }
+    assert len(medians) >= 2
+    scale = max(widths[name] for name in medians) / max(medians.values())
+    for name, middle in medians.items():
+        assert widths[name] == pytest.approx(middle * scale, rel=0.01), name
+    for each in found["settings"]:
+        assert sum(wide for name, wide in widths.items() if name.endswith(f":{each['name']}") and "order" in name) > 0
 
     # As if it had been interrupted before the last.
     left = report["experiments"][0]["settings"].pop()

@@ -13,6 +13,7 @@ from typing import NoReturn
 from ..locate import command
 from .bench import Bench, Result, measure, units
 from .experiments import EXPERIMENTS
+from .plots import draw
 from .report import FORMAT, SCHEMA, VERSION, compared, markdown
 from .statistics import LEAST_RUNS
 
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = markdown(report)
     whole.with_suffix(".md").write_text(text)
     print(text)
-    print(f"folioscope: {whole} and {whole.with_suffix('.md')}", file=sys.stderr)
+    print(f"folioscope: {whole} and {whole.with_suffix('.md')}", *draw(report, whole), sep=", ", file=sys.stderr)
     lost = any(setting["lost"] for each in report["experiments"] for setting in each["settings"])
     return EXIT_INPUT if lost else 0
 
