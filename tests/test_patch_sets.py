@@ -91,6 +91,23 @@ def test_a_base_without_patches(words: list[str], said: str) -> None:
     assert ended.returncode == 2 and said in ended.stderr and ended.stderr.count("\n") == 1
 
 
+def test_a_base_that_is_newer(tmp_path: Path) -> None:
+    """It is said to be newer and tried all the same; where a patch does not fit, what the base has there is shown."""
+    tree = tmp_path / "linux-source-7.9"
+    (tree / "include" / "linux").mkdir(parents=True)
+    (tree / "Makefile").write_text("kernelversion:\n\t@echo 7.9.1\n")
+    (tree / "include" / "linux" / "pgtable.h").write_text("/* all of it has moved */\n")
+    tarball = tmp_path / "linux-source-7.9.tar.xz"
+    assert run(["tar", "-C", tmp_path, "-cJf", tarball, tree.name]).returncode == 0
+    environment = {**os.environ, "FOLIOSCOPE_KERNEL_TARBALL": str(tarball), "FOLIOSCOPE_CACHE": str(tmp_path / "cache")}
+    ended = run([PATCHES / "build.sh", "--granule", "4k", "--base", "7.x"], env=environment)
+    assert ended.returncode == 1
+    assert "the patches were tried on 7.3.4, and this is 7.9.1" in ended.stderr
+    assert "arch_wants_pte_order" in ended.stderr, "the hunk that was rejected"
+    assert re.search(r"0001-\S+\.patch does not apply to 7\.9\.1, see the rejected hunks above", ended.stderr)
+    assert not list((tmp_path / "cache" / "kernels").iterdir())
+
+
 @pytest.mark.long
 @pytest.mark.network
 @pytest.mark.qemu

@@ -133,6 +133,9 @@ def test_a_page_that_is_poisoned(guest: Guest, process: Process, layout: Layout,
         assert area.verify(page, 1, salt=SALT if page == 5 else 0, zero=path == "zero-page" and page != 5).wrong == 0
     if path == "copy":
         assert outputs(area.in_process(process), look(process))[3] is None
+    # The guest is not this test's alone.
+    guest.write("/sys/kernel/debug/hwpoison/unpoison-pfn", str((before[3] or 0) // layout.page))
+    assert "hwpoison" not in guest.page((before[3] or 0) // layout.page).flags
 
 
 def test_memory_that_is_locked(guest: Guest, process: Process, layout: Layout) -> None:
