@@ -315,6 +315,30 @@ def test_l9_mapcount(guest: Guest, paged: Area, folded: Area, layout: Layout) ->
             assert broken(held, [(second.at + 16, wrong)]) == [("L9", folded.address)]
 
 
+def test_l9_folio_that_nobody_maps(guest: Guest, paged: Area, folded: Area, layout: Layout) -> None:
+    """An entry is gone whose page is counted as before; a page of a file counts a mapping that nobody has."""
+    for area, count in ((paged, 1), (folded, layout.cont_pages)):
+        va = area.address
+        with area.process.hold() as held:
+            _, places = words_of(held.judge(), va, layout, count)
+            # The process counts it, too.
+            assert broken(held, [(place, 0) for place in places]) == [("L9", 0), ("L9", va)]
+    shared = paged.process.blocks(1, hint="nohugepage", flags=["shared"])
+    shared.write()
+    with paged.process.hold() as held:
+        view = held.judge()
+        pages = [page_of(guest, view, shared.address + at * layout.page, layout) for at in range(4)]
+    shared.madvise("dontneed")
+    # The second does not have the file, and what has it is looked at beside it.
+    for at, process in ((3, paged.process), (2, guest.spawn())):
+        va = shared.address + at * layout.page
+        with process.hold() as held:
+            place = pages[at].at + MAPCOUNT
+            counts = word(guest, place)
+            assert counts & 0xFFFF_FFFF == 0xFFFF_FFFF
+            assert broken(held, [(place, counts & ~0xFFFF_FFFF)]) == [("L9", va)]
+
+
 def test_l9_mapcount_while_others_fork(guest: Guest, paged: Area, layout: Layout) -> None:
     """What is under way elsewhere hides no count without an entry, and is taken for none."""
     va = paged.address + 3 * layout.page

@@ -101,7 +101,6 @@ def copied_beside_its_own(scene: Scene) -> None:
         scene.guest.set_policy("variable")
         theirs.write(5, 1, salt=2)
         scene.look(theirs.process)
-        scene.look(area.process)
         scene.holds(theirs, 0, 1, salt=2)
 
 

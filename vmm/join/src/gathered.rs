@@ -4,12 +4,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use linux::counted::{Counted, Known, NotRead, Queues};
-use linux::folio::{NoPage, Page};
-use linux::pte::Pte;
+use linux::folio::{Claimed, NoPage, Page};
 use linux::release::Release;
 use serde::{Deserialize, Serialize};
 use snapshot::{Cpu, Memory, Notes, Snapshot};
-use stage1::{Descend, Level, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
+use stage1::{PhysMemory, PhysicalAddress, Regime};
 use structures::pages::{self, Pages};
 use structures::spaces::Space;
 use structures::tasks::Process;
@@ -20,8 +19,10 @@ use verdict::{
     judge_counted, judge_counts, Everyone, Folios, NotKnown, ProcessVerdict, Structures,
 };
 
+use crate::claimed::{unmapped, Search};
 use crate::inside::Inside;
 use crate::kernel_half;
+use crate::mapped::Mapped;
 
 /// Why nothing of the kernel can be read at some instants.
 const NO_KERNEL: &str =
@@ -39,6 +40,12 @@ pub struct Gathered {
     /// Why entries may be counted of an address space that no task has, if somebody was seen at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unlisted: Option<String>,
+    /// Folios that count mappings and that no address space maps; `None` where they were not looked for.
+    #[serde(default)]
+    claimed: Option<Vec<Claimed>>,
+    /// Why pages may be of an address space that exec() makes and no task has yet, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    exec: Option<String>,
     /// Free pages that CPUs keep for themselves.
     #[serde(skip)]
     kept: Vec<Range<u64>>,
@@ -67,22 +74,26 @@ impl Gathered {
         let mut spaces = spaces
             .spaces_of(view, &processes, tables)
             .map_err(|error| not_known(&error))?;
-        let mut mapped = Mapped {
-            regime: *lower,
-            runs: Vec::new(),
-            tables: Vec::new(),
-        };
+        let mut mapped = Mapped::new(*lower);
         let pages = Pages::new(layout, view);
-        for space in &mut spaces {
+        let mut search = Search::new(inside, view);
+        let mut others = Vec::new();
+        let size = lower.granule.bytes();
+        for (at, space) in spaces.iter_mut().enumerate() {
             mapped.regime.root = PhysicalAddress(space.table);
             let (regime, keep) = (mapped.regime, mapped.runs.len());
             mapped.tables.clear();
             stage1::walk(memory, &regime, regime.first, regime.last, &mut mapped);
+            if let Some(search) = &mut search {
+                search.take(&mapped.runs[keep..]);
+                search.take(&mapped.uncounted);
+            }
+            mapped.uncounted.clear();
             if !tables.contains(&space.table) {
                 mapped.runs.truncate(keep);
+                others.extend(mapped.tables.iter().map(|table| (at, *table)));
                 continue;
             }
-            let size = regime.granule.bytes();
             for table in &mapped.tables {
                 match pages.table_is_locked(table / size) {
                     Some(locked) => space.table_locked |= locked,
@@ -91,7 +102,23 @@ impl Gathered {
                 }
             }
         }
-        let unlisted = not_listed(&inside.unlisted(memory, cpus, &processes), &mut spaces);
+        let claimed =
+            search.map(|mut search| search.claimed(inside, view, (lower, &pages), &mut spaces));
+        // An entry and its count change one after the other, under that lock.
+        if claimed.iter().any(|claimed| !claimed.is_empty()) {
+            for (at, table) in others {
+                spaces[at].table_locked |= pages.table_is_locked(table / size) == Some(true);
+            }
+        }
+        let doing = inside.unlisted(memory, cpus, &processes);
+        let unlisted = not_listed(&doing, &mut spaces);
+        let mut exec = doing.iter().filter(|(_, doing)| *doing == Doing::Exec);
+        let exec = exec.next().map(|(process, _)| {
+            format!(
+                "process {} ({}) was in exec(), whose new address space no task has yet",
+                process.tgid, process.name
+            )
+        });
         mapped.runs.sort_unstable();
         let mut next = 0;
         for (first, count) in mapped.runs {
@@ -103,6 +130,8 @@ impl Gathered {
             spaces,
             counted: Some(inside.counted.read(view, &pages)),
             unlisted,
+            claimed,
+            exec,
             kept: Vec::new(),
         })
     }
@@ -295,9 +324,12 @@ pub(crate) fn count(
     }));
     let passes = incomplete.is_some();
     let incomplete = incomplete.or(forks.then(|| FORKS.to_owned()));
+    let claimed = gathered.claimed.as_deref().unwrap_or_default();
+    let new = incomplete.as_deref().or(gathered.exec.as_deref());
     let everyone = Everyone {
         tables: &tables,
         incomplete: incomplete.as_deref(),
+        unmapped: &unmapped(claimed, &gathered.spaces, new),
     };
     let mapped = judge_counts(&snapshot.memory, regimes, everyone, folios, verdicts);
     if let Some(counted) = &gathered.counted {
@@ -344,45 +376,6 @@ impl<M: PhysMemory + ?Sized + std::fmt::Debug> Folios for Read<'_, M> {
 
     fn alike(&self, page: &Page, most: u64) -> u64 {
         self.pages.alike(page, most)
-    }
-}
-
-/// What a table maps: first page frame number, and how many follow; and the tables themselves.
-struct Mapped {
-    regime: Regime,
-    runs: Vec<(u64, u64)>,
-    /// The physical addresses of all but the first one, which need not be a page of its own and has no lock of its own.
-    tables: Vec<u64>,
-}
-
-impl<'m> Visitor<'m> for Mapped {
-    fn table(&mut self, table: &Table<'m>) -> Descend {
-        let regime = &self.regime;
-        if table.address != regime.root {
-            self.tables.push(table.address.0);
-        }
-        let size = regime.granule.bytes();
-        let pages = regime.entry_size(table.level) / size;
-        for &word in table.words {
-            let pte = Pte(word);
-            let leaf = match table.level {
-                Level::L3 => word & 3 == 3,
-                level => word & 3 == 1 && regime.level(level).leaf_allowed,
-            };
-            if !(leaf || pte.present_invalid()) || pte.special() || pte.devmap() {
-                continue;
-            }
-            let pfn = regime.output_address(table.level, word).0 / size;
-            match self
-                .runs
-                .last_mut()
-                .filter(|(first, count)| first + count == pfn)
-            {
-                Some((_, count)) => *count += pages,
-                None => self.runs.push((pfn, pages)),
-            }
-        }
-        Descend::Into
     }
 }
 

@@ -12,7 +12,7 @@ use structures::tasks::{self, Process};
 use structures::unlisted::{self, Doing, InKernel};
 use structures::vmas::Layout;
 use structures::vmcoreinfo::VmCoreInfo;
-use structures::{counted, pages, spaces, Kernel, Lock, StructureError, View};
+use structures::{counted, pages, reverse, spaces, Kernel, Lock, StructureError, View};
 use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
 use verdict::{judge, Hex, NotKnown, ProcessInput};
 
@@ -32,6 +32,8 @@ pub struct Inside {
     pub layouts: Result<(pages::Layout, spaces::Layout), StructureError>,
     /// Where it counts all of its memory.
     pub counted: counted::Layout,
+    /// What leads from a folio to those who may map it.
+    pub reverse: Result<reverse::Layout, StructureError>,
     /// How to see who makes or ends an address space that no task has.
     pub unlisted: Result<unlisted::Layout, StructureError>,
 }
@@ -92,6 +94,7 @@ impl Inside {
             .and_then(|pages| Ok((pages, spaces::Layout::new(&kernel, view)?)));
         Ok(Self {
             counted: counted::Layout::new(&kernel, view),
+            reverse: reverse::Layout::new(&kernel),
             unlisted: unlisted::Layout::new(&kernel),
             kernel,
             upper,

@@ -21,12 +21,14 @@
 
 mod again;
 mod capture;
+mod claimed;
 mod error;
 mod facts;
 mod gathered;
 mod hung;
 mod kernel;
 mod look;
+mod mapped;
 mod moment;
 mod orders;
 mod place;

@@ -211,6 +211,24 @@ pub struct MappedFile {
     pub pages: Option<u64>,
 }
 
+/// A place at which a folio may be mapped, by its reverse mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MayMap {
+    /// The address of the `struct mm_struct`.
+    pub mm: u64,
+    /// The virtual address there of its first page that the VMA covers.
+    pub va: u64,
+}
+
+/// A folio that counts mappings, and that no entry of any address space maps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claimed {
+    /// The page frame number of its first page.
+    pub head: u64,
+    /// Where it may be mapped; none where that is not known.
+    pub places: Option<Vec<MayMap>>,
+}
+
 /// A page that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoPage {

@@ -40,6 +40,10 @@ impl<M: PhysMemory + ?Sized> PhysMemory for Recording<'_, M> {
         Some(words)
     }
 
+    fn passing(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]> {
+        self.memory.passing(address, count)
+    }
+
     fn is_ram(&self, address: PhysicalAddress) -> bool {
         self.memory.is_ram(address)
     }
@@ -62,6 +66,7 @@ mod tests {
             .is_none_or(|w| w.len() == 2));
         assert!(recording.words(PhysicalAddress(0x4000_9000), 1).is_none());
         assert!(recording.is_ram(PhysicalAddress(0x4000_9000)));
+        assert!(recording.passing(PhysicalAddress(0x4000_4000), 1).is_some());
         let read: Vec<Range> = recording.into_ranges().iter().collect();
         assert_eq!(
             read,

@@ -13,6 +13,11 @@ pub trait PhysMemory {
     /// where they do not lie in one region.
     fn words(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]>;
 
+    /// The same, of what is looked at in passing: a copy that is made of what was read need not have it.
+    fn passing(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]> {
+        self.words(address, count)
+    }
+
     /// Whether `address` lies in memory that the machine has, saved or not.
     ///
     /// A snapshot may hold fewer bytes than the machine had; a table that lies outside RAM is a
@@ -23,6 +28,10 @@ pub trait PhysMemory {
 impl<M: PhysMemory + ?Sized> PhysMemory for &M {
     fn words(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]> {
         (**self).words(address, count)
+    }
+
+    fn passing(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]> {
+        (**self).passing(address, count)
     }
 
     fn is_ram(&self, address: PhysicalAddress) -> bool {

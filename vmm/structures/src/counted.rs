@@ -7,6 +7,8 @@ mod sizes;
 mod swap;
 mod zones;
 
+use std::ops::Range;
+
 use linux::counted::{Counted, Known, NotRead};
 use stage1::PhysMemory;
 
@@ -39,6 +41,17 @@ impl Layout {
             memory: memory::Layout::new(kernel, view),
             swap: swap::Layout::new(kernel),
         }
+    }
+
+    /// The page frame numbers of all memory, zone by zone, without that of devices.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn spans<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Vec<Range<u64>>, StructureError> {
+        self.zones.as_ref().map_err(Clone::clone)?.spans(view)
     }
 
     /// Reads all of it.

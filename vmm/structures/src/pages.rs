@@ -1,10 +1,12 @@
 //! `struct page` and `struct folio`: what the kernel keeps of each page of memory.
 
+mod mapped;
 mod read;
 
 use serde::{Deserialize, Serialize};
 use stage1::PhysMemory;
 
+pub use mapped::Frames;
 pub use read::Pages;
 
 use crate::kernel::View;

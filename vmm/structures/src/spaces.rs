@@ -153,6 +153,31 @@ impl Layout {
         Ok(spaces)
     }
 
+    /// The address space at `mm`, which no task has: one that is being made, or taken down.
+    ///
+    /// # Errors
+    /// Where it is not one.
+    pub fn of_no_task<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        mm: u64,
+    ) -> Result<Space, StructureError> {
+        let pgd = view.number("an address space", mm, self.pgd)?;
+        Ok(Space {
+            mm,
+            pid: 0,
+            name: "an address space that no task has".into(),
+            started_ns: None,
+            table: view.physical("an address space's first table", pgd)?.0,
+            lock: self.vmas.lock(view, mm)?,
+            table_locked: false,
+            rss: None,
+            tables_bytes: None,
+            hugetlb: None,
+            numbering: None,
+        })
+    }
+
     /// Where the kernel keeps the shared part of its counter `index` (file, anonymous, swap, shmem) of the address space
     /// at `mm`; what its CPUs have beside it is in per-CPU memory.
     #[must_use]

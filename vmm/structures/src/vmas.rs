@@ -7,6 +7,7 @@ use stage1::PhysMemory;
 use crate::kernel::View;
 use crate::lock::Lock;
 use crate::maple;
+use crate::place::Place;
 use crate::sizes::Sizes;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
@@ -58,12 +59,8 @@ pub struct Layout {
     start_brk: Member,
     brk: Member,
     start_stack: Member,
-    vm_start: Member,
-    vm_end: Member,
+    place: Place,
     vm_flags: Member,
-    vm_pgoff: Member,
-    /// The number of the first page for anonymous folios, its low and its high half: from 7.3 on.
-    anon_pgoff: Option<(Member, Member)>,
     vm_file: Member,
     vm_ops: Member,
     vm_private_data: Member,
@@ -112,13 +109,8 @@ impl Layout {
             start_brk: mm("start_brk")?,
             brk: mm("brk")?,
             start_stack: mm("start_stack")?,
-            vm_start: vma("vm_start")?,
-            vm_end: vma("vm_end")?,
+            place: Place::new(kernel)?,
             vm_flags: vma("vm_flags")?,
-            vm_pgoff: vma("vm_pgoff")?,
-            anon_pgoff: vma("__vm_anon_pgoff_lo")
-                .ok()
-                .zip(vma("__vm_anon_pgoff_hi").ok()),
             vm_file: vma("vm_file")?,
             vm_ops: vma("vm_ops")?,
             vm_private_data: vma("vm_private_data")?,
@@ -173,23 +165,12 @@ impl Layout {
         let entries = self.tree.entries(view, tree)?;
         let numbering = |entry: maple::Entry| {
             let read = |member| view.number("a VMA", entry.value, member);
-            let file = read(self.vm_pgoff)?;
-            let anonymous = match self.anon_pgoff {
-                Some((low, high)) => read(high)? << 32 | read(low)?,
-                None => file,
-            };
-            let (start, end) = (read(self.vm_start)?, read(self.vm_end)?);
+            let place = self.place.read(view, entry.value)?;
             let of = match (read(self.vm_file)?, &self.sizes) {
                 (0, _) | (_, None) => None,
                 (of, Some(sizes)) => sizes.of(view, of)?,
             };
-            Ok(Numbering {
-                start,
-                end,
-                file,
-                anonymous,
-                of,
-            })
+            Ok(Numbering { of, ..place })
         };
         entries.into_iter().map(numbering).collect()
     }
@@ -202,7 +183,12 @@ impl Layout {
     ) -> Result<Vma, StructureError> {
         let va = entry.value;
         let read = |member| view.number("a VMA", va, member);
-        let (start, end) = (read(self.vm_start)?, read(self.vm_end)?);
+        let Numbering {
+            start,
+            end,
+            file: offset,
+            ..
+        } = self.place.read(view, va)?;
         if start != entry.first || end != entry.last.wrapping_add(1) {
             return Err(StructureError::Inconsistent {
                 what: "a VMA",
@@ -241,7 +227,7 @@ impl Layout {
             )),
         };
         if file != 0 {
-            vma.offset = read(self.vm_pgoff)? * view.upper.granule.bytes();
+            vma.offset = offset * view.upper.granule.bytes();
             self.files.describe(view, file, &mut vma)?;
         } else if self
             .special_ops

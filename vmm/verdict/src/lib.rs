@@ -45,6 +45,7 @@ pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_
 pub use rules::counted::judge_counted;
 pub use rules::l8_sharing::judge_sharing;
 pub use rules::l9_counts::{judge_counts, AllMapped, Everyone};
+pub use rules::l9_unmapped::{MayBe, Unmapped};
 pub use rules::{contents_differ, RuleId};
 pub use tally::{EntryCounts, ProcessVerdict, VmaVerdict};
 

@@ -1,5 +1,7 @@
 //! Free memory: the buddy allocator's lists and those of each CPU, of each zone.
 
+use std::ops::Range;
+
 use linux::counted::{Area, CpuPages, Known, NotRead, Zone};
 use stage1::PhysMemory;
 
@@ -86,6 +88,23 @@ impl Layout {
             isolated: types.enumerator("migratetype", "MIGRATE_ISOLATE").ok(),
             counters: counters(kernel),
         })
+    }
+
+    /// The page frame numbers of each zone's memory that is the kernel's own, and no device's.
+    pub(super) fn spans<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Vec<Range<u64>>, StructureError> {
+        let mut spans = Vec::new();
+        for (_, zone) in &self.zones {
+            let number = |member| view.number(WHAT, *zone, member);
+            let device = || Ok(view.text(WHAT, number(self.name)?, 16)? == "Device");
+            if number(self.present)? != 0 && !device()? {
+                let start = number(self.start)?;
+                spans.push(start..start.saturating_add(number(self.spanned)?));
+            }
+        }
+        Ok(spans)
     }
 
     pub(super) fn read<M: PhysMemory + ?Sized>(

@@ -1,6 +1,7 @@
 //! Pages and folios read, by a kernel's layout.
 
 mod alike;
+mod claimed;
 mod lists;
 
 use std::cell::Cell;

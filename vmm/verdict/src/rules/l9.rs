@@ -14,7 +14,9 @@ pub(super) const RULE: Rule = Rule {
               of blocks, and of both together (hugetlb: of whole folios; per page not where the kernel may have \
               CONFIG_NO_PAGE_MAPCOUNT). More counts than entries are an error only where every address space could be \
               walked, nobody holds the lock of a table, and no process can be in the middle of fork() or is seen to take an address \
-              space down. A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables: \
+              space down. No folio that counts mappings has none at all, whoever had it last: all pages are looked through, and one \
+              that may be mapped, by its reverse mapping, in an address space that no task has, or whose locks are held, is not \
+              judged. A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables: \
               those of levels 1 to 3 without the first one, and one more for each block of anonymous memory (hugetlb's and DAX's \
               have none). Its hugetlb_usage is the hugetlb pages that its entries map; not judged where the process was ever so large \
               that it may have shared page tables. None of these where somebody holds its mmap_lock or the lock of one of its tables, \
@@ -26,6 +28,7 @@ pub(super) const RULE: Rule = Rule {
         "include/linux/mm.h, mm_inc_nr_ptes(); mm/pgtable-generic.c, pgtable_trans_huge_deposit()",
         "mm/hugetlb.c, hugetlb_count_add(), want_pmd_share(), huge_pmd_unshare()",
         "mm/page_alloc.c, free_page_is_bad()",
+        "mm/rmap.c, rmap_walk_anon(), rmap_walk_file()",
     ],
     needs: &[Need::Vmas, Need::Folios, Need::Processes],
     releases: Releases::WIDELY,
@@ -39,12 +42,14 @@ pub(super) const RULE: Rule = Rule {
         "l9_counts_and_entries",
         "l9_fewer_references_than_entries",
         "l9_a_count_without_an_entry_needs_all_processes",
+        "l9_a_folio_that_nobody_maps",
     ],
     live: &[
         "test_l9_page_that_is_free",
         "test_l9_fewer_references",
         "test_l9_page_that_a_cpu_keeps",
         "test_l9_mapcount",
+        "test_l9_folio_that_nobody_maps",
         "test_l9_two_processes",
         "test_l9_rss",
         "test_l9_rss_under_the_lock_of_a_table",

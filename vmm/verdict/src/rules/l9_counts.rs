@@ -9,6 +9,7 @@ use stage1::{Level, PhysMemory, Regime};
 
 use super::l16::Swapped;
 use super::l9_entries::{Cover, Entries};
+use super::l9_unmapped::{self, Unmapped};
 use super::{group_at, l8_exclusive, remark, Ranges};
 use crate::finding::{Finding, Findings, Hex};
 use crate::folios::Folios;
@@ -21,6 +22,8 @@ pub struct Everyone<'a> {
     pub tables: &'a [u64],
     /// Why these may not be all, if so.
     pub incomplete: Option<&'a str>,
+    /// Folios that count mappings, and that none of them was seen to map.
+    pub unmapped: &'a [Unmapped],
 }
 
 /// What the judged processes map, each page once, without hugetlb's and without what another rule has told of.
@@ -132,6 +135,7 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
         }
     }
     tell(memory, regimes, verdicts, found);
+    let open = l9_unmapped::judge(&entries, everyone.unmapped, folios, verdicts);
     let Some(first) = verdicts.first_mut() else {
         return mapped;
     };
@@ -147,7 +151,7 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
     }
     mapped.swapped = entries.swapped;
     mapped.unwalked = entries.problem;
-    mapped.uncounted = uncounted;
+    mapped.uncounted = uncounted + open;
     mapped
 }
 

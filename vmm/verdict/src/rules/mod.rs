@@ -35,6 +35,7 @@ pub(crate) mod l8_sharing;
 pub(crate) mod l9;
 pub(crate) mod l9_counts;
 mod l9_entries;
+pub(crate) mod l9_unmapped;
 mod v1;
 mod w1;
 

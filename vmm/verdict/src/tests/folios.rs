@@ -10,10 +10,11 @@ use stage1::testing::{Layout, TableBuilder};
 use stage1::{Granule, Half};
 
 use super::guest::*;
-use crate::{judge_counts, Everyone, Folios, ProcessVerdict, RuleId, Severity};
+use crate::{judge_counts, Everyone, Folios, MayBe, ProcessVerdict, RuleId, Severity, Unmapped};
 
 mod entries;
 mod files;
+mod unmapped;
 
 /// A kernel that knows the folios that a test gives it.
 #[derive(Debug, Default)]
@@ -25,6 +26,8 @@ pub struct Kernel {
     pub tables_bytes: Option<i64>,
     pub hugetlb: Option<HugetlbUsage>,
     pub kept: Vec<Range<u64>>,
+    /// Folios that were found to count mappings, and not to be mapped.
+    pub unmapped: Vec<Unmapped>,
     /// Somebody holds the lock of a table.
     pub table_locked: bool,
     /// Somebody holds the mmap_lock.
@@ -138,11 +141,12 @@ impl Guest {
         let mut verdicts = [self.judge()];
         let regime = self.regime();
         let tables = [regime.root.0];
+        let folios = self.kernel.as_ref().unwrap();
         let everyone = Everyone {
             tables: &tables,
             incomplete,
+            unmapped: &folios.unmapped,
         };
-        let folios = self.kernel.as_ref().unwrap();
         judge_counts(
             self.tables.memory(),
             &[regime],
@@ -375,6 +379,7 @@ fn l9_a_count_without_an_entry_needs_all_processes() {
     let everyone = Everyone {
         tables: &tables,
         incomplete: None,
+        unmapped: &[],
     };
     let kernel = guest.kernel.as_ref().unwrap();
     judge_counts(&memory, &[regime], everyone, kernel, &mut verdicts);

@@ -151,7 +151,11 @@ fn a_page_of_a_run_that_another_process_maps_uncounted() {
                 let mut verdicts = [guest.judge()];
                 guest.kernel().one_by_one = one_by_one;
                 let (tables, incomplete) = (&tables, None);
-                let everyone = Everyone { tables, incomplete };
+                let everyone = Everyone {
+                    tables,
+                    incomplete,
+                    unmapped: &[],
+                };
                 let kernel = guest.kernel();
                 judge_counts(&memory, &regimes, everyone, kernel, &mut verdicts);
                 verdicts
