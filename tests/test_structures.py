@@ -11,7 +11,7 @@ import jsonschema
 from folioscope import Program
 
 from command import folioscope
-from held_guest import LAYOUT, Held, folded
+from held_guest import LAYOUT, Held, folded, rows
 
 
 def test_save_full(held: Held, core: Path, place: Path) -> None:
@@ -118,11 +118,21 @@ def test_page(held: Held, core: Path, place: Path) -> None:
             "four",
             row["va"] + at * LAYOUT.page,
         )
+        (belongs,) = frame["belongs"]
+        assert (belongs["pid"], belongs["name"], belongs["va"]) == (place_["pid"], place_["name"], place_["va"])
     # A live guest says the same, as its process has done nothing since.
     live = listed("page", f"{pfn:#x}-{pfn + 2:#x}", "--guest", held.socket)
     assert live == said
     text = folioscope("page", f"{pfn:#x}", full).ok()
     assert f"order 4 (64K), page 1 of it, from page frame {pfn - 1:#x}: anonymous" in text
     assert f"mapped   at {row['va']:#014x} in four ({pid}) by level 3 entry {row['word']:#018x}" in text
+    assert "belongs" not in text
+    # The page that was given away is of its folio still, and mapped nowhere.
+    given = row["va"] - LAYOUT.block + 2 * LAYOUT.page
+    dump = rows(folioscope("dump", full, "--pid", pid, "--level", "3", "--format", "json").ok())
+    before = next(row for row in dump if row["va"] == given - LAYOUT.page)
+    text = folioscope("page", hex(((before["word"] & ((1 << 48) - 1)) >> 12) + 1), full).ok()
+    assert f"belongs  at {given:#014x} in four ({pid}), by its reverse mapping, and is not mapped there" in text
+    assert "mapped   by no process" in text
     assert "is no memory of the guest's" in folioscope("page", "1", full).ok()
     assert "save it with --full" in folioscope("page", "0x40000", core).sentence()

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use linux::folio::{MayMap, Page};
 use snapshot::{Cpu, Snapshot};
 use stage1::{Descriptor, Kind, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
 use structures::pages::{Layout, Pages};
 use structures::{tasks, View};
-use verdict::frames::{Frame, Frames, Mapped};
+use verdict::frames::{Belongs, Frame, Frames, Mapped};
 use verdict::listing::LISTING_VERSION;
 use verdict::Hex;
 
@@ -26,7 +27,7 @@ pub fn frames<M: PhysMemory + ?Sized>(
 ) -> Result<Frames, Unseen> {
     let view = inside.view(memory);
     let (layout, _) = inside.layouts.as_ref().map_err(Clone::clone)?;
-    let mut owners: Vec<Owner> = Vec::new();
+    let (mut owners, mut mms) = (Vec::<Owner>::new(), Vec::new());
     for task in tasks::processes(&inside.kernel, view)? {
         let Some(table) = task.table else { continue };
         // Processes that share an address space share its tables.
@@ -36,12 +37,45 @@ pub fn frames<M: PhysMemory + ?Sized>(
                 name: task.name,
                 table: table.0,
             });
+            mms.extend(task.mm);
         }
     }
     let mut found = found(layout, view, lower_half(cpus), &owners, pfns);
+    for frame in &mut found.pages {
+        let places = frame.page.and_then(|page| belongs(inside, view, page));
+        let belongs = |place: MayMap| {
+            let of = mms.iter().position(|mm| *mm == place.mm);
+            let owner = of.map(|at| &owners[at]);
+            Belongs {
+                pid: owner.map(|owner| owner.pid),
+                name: owner.map_or(NO_TASK.into(), |owner| owner.name.clone()),
+                va: Hex(place.va),
+            }
+        };
+        frame.belongs = places.map(|places| places.into_iter().map(belongs).collect());
+    }
     let info = inside.vmcoreinfo(memory).ok();
     found.kernel = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
     Ok(found)
+}
+
+/// VMAs in which a page belongs are followed no further.
+const MOST: usize = 1 << 15;
+const NO_TASK: &str = "an address space that no task has";
+
+/// Where VMAs are in which this very page belongs.
+fn belongs<M: PhysMemory + ?Sized>(
+    inside: &Inside,
+    view: View<'_, M>,
+    page: Page,
+) -> Option<Vec<MayMap>> {
+    let alone = Page {
+        index: page.index_of_page(),
+        order: 0,
+        ..page
+    };
+    let reverse = inside.reverse.as_ref().ok()?;
+    reverse.places(view, &alone, &mut { MOST }).ok()
 }
 
 /// The same of a snapshot of a process at its checkpoint, which has the pages that the process maps; `lower` is its half.
@@ -97,6 +131,7 @@ fn found<M: PhysMemory + ?Sized>(
                 .map_or(vec![], |page| names(page.folio_flags).collect()),
             page: page.ok(),
             mapped: Vec::new(),
+            belongs: None,
         });
     }
     let mut notes = Vec::new();

@@ -39,6 +39,19 @@ pub struct Frame {
     pub folio_flags: Vec<String>,
     /// Where processes map this very page, by the tables of all.
     pub mapped: Vec<Mapped>,
+    /// Where VMAs are in which it belongs, by the kernel's reverse mapping, mapped there or not; null where that is not known.
+    pub belongs: Option<Vec<Belongs>>,
+}
+
+/// A place where a page belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Belongs {
+    /// The process; null for an address space that no task has.
+    pub pid: Option<u32>,
+    /// Its name.
+    pub name: String,
+    /// Where the page would be in it.
+    pub va: Hex,
 }
 
 /// A place where a page is mapped.
@@ -76,6 +89,19 @@ impl Frames {
             }
             if frame.mapped.is_empty() {
                 writeln!(out, "  mapped   by no process")?;
+            }
+            let is_mapped = |it: &&Belongs| {
+                let mut mapped = frame.mapped.iter();
+                mapped.any(|at| Some(at.pid) == it.pid && at.va == it.va)
+            };
+            let belongs = frame.belongs.iter().flatten();
+            for it in belongs.filter(|it| !is_mapped(it)) {
+                let pid = it.pid.map_or(String::new(), |pid| format!(" ({pid})"));
+                writeln!(
+                    out,
+                    "  belongs  at 0x{:012x} in {}{pid}, by its reverse mapping, and is not mapped there",
+                    it.va.0, it.name
+                )?;
             }
         }
         for note in &self.notes {
