@@ -154,6 +154,7 @@ def test_memory_is_counted_as_the_kernel_does(guest: Guest, process: Process, la
     # Each CPU keeps up to 125 of each counter; programs of the guest's come and go besides.
     near = 125 * ours["cpus"] * len(guest.read("/sys/devices/system/node/online")) + 128
     assert abs(theirs["nr_anon_pages"] - ours["anonymous"]) <= near
+    assert abs(theirs["nr_mapped"] - ours["file"][0]) <= near
     assert theirs["nr_anon_transparent_hugepages"] == ours["blocks"]
     assert abs(theirs["nr_shmem"] - ours["shmem"]) <= near
     assert ours["shmem"] >= 8 * layout.cont_pages
@@ -164,13 +165,14 @@ def test_memory_is_counted_as_the_kernel_does(guest: Guest, process: Process, la
 
 
 def test_l15_mapped(guest: Guest, paged: Area) -> None:
-    """Less is counted than the process maps: of anonymous memory, of what blocks map, of shmem."""
+    """Less is counted than the process maps: of anonymous memory, of what blocks map, of shmem, of files."""
     area = paged.process.blocks(1, flags=["shared"])
     area.write()
     with paged.process.hold() as held:
         memory = counted(guest)["memory"]
-        for name, at in zip(("anonymous", "blocks", "shmem"), memory["at"], strict=True):
-            wrong = word(guest, at) - memory[name] - FAR
+        places = [*zip((memory["anonymous"], memory["blocks"], memory["shmem"]), memory["at"], strict=True)]
+        for counted_now, at in (*places, memory["file"]):
+            wrong = word(guest, at) - counted_now - FAR
             assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)]
 
 

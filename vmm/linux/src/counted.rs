@@ -80,6 +80,9 @@ pub struct Memory {
     pub shmem: i64,
     /// The address of each, of the first node.
     pub at: [u64; 3],
+    /// `NR_FILE_MAPPED`: pages of files that are mapped, shmem's too, and where it is; an earlier version did not ask.
+    #[serde(default)]
+    pub file: Option<(i64, u64)>,
     /// How many CPUs keep a part of them to themselves.
     pub cpus: u64,
 }
@@ -211,7 +214,10 @@ impl Counted {
         let mut places: Vec<&mut u64> = sizes.flat_map(|size| &mut size.at).collect();
         let queues = self.queues.iter_mut().flat_map(|all| &mut all.queues);
         places.extend(queues.map(|queue| &mut queue.at));
-        places.extend(self.memory.iter_mut().flat_map(|memory| &mut memory.at));
+        for memory in self.memory.iter_mut() {
+            places.extend(&mut memory.at);
+            places.extend(memory.file.iter_mut().map(|(_, at)| at));
+        }
         let areas = self.swap.iter_mut().flat_map(|swap| &mut swap.areas);
         places.extend(areas.map(|area| &mut area.at));
         for zone in self.zones.iter_mut().flatten() {

@@ -104,8 +104,8 @@ pub(crate) struct FoliosSeen {
     /// Pages of large folios that the kernel may not count one by one.
     not_one_by_one: u64,
     /// Page frames that are folios of one page, mapped once by their own count, and not in the swap cache: anonymous ones,
-    /// those of shmem, and others.
-    pub once: [Vec<Range<u64>>; 3],
+    /// those of shmem, of files, and others.
+    pub once: [Vec<Range<u64>>; 4],
     /// Page frames of which CPUs keep none: those around the last that was asked for.
     not_kept: Range<u64>,
     /// Entries whose page could not be read, and why the first could not.
@@ -228,10 +228,11 @@ impl FoliosSeen {
             orders.add(page.order, group.step() * entries);
             if page.order == 0 && page.mapcount == Some(1) && page.slot.is_none() {
                 let end = pfn + entries;
-                let of_kind = match (page.kind.anonymous(), page.shmem()) {
-                    (true, _) => &mut self.once[0],
-                    (_, true) => &mut self.once[1],
-                    _ => &mut self.once[2],
+                let of_kind = match page.kind {
+                    kind if kind.anonymous() => &mut self.once[0],
+                    Kind::File if page.shmem() => &mut self.once[1],
+                    Kind::File => &mut self.once[2],
+                    _ => &mut self.once[3],
                 };
                 match of_kind.last_mut().filter(|once| once.end == pfn) {
                     Some(once) => once.end = end,

@@ -98,9 +98,9 @@ pub struct ProcessVerdict {
     #[schemars(skip)]
     pub(crate) mappings: Vec<Mapping>,
     /// Page frames that it maps and that are folios of one page, mapped once by their own count: anonymous ones, those of
-    /// shmem, and others.
+    /// shmem, of files, and others.
     #[serde(skip)]
-    pub(crate) once: [Vec<Range<u64>>; 3],
+    pub(crate) once: [Vec<Range<u64>>; 4],
     /// Findings that are not listed, by cause.
     #[serde(skip)]
     #[schemars(skip)]

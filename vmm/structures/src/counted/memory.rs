@@ -17,6 +17,7 @@ pub(super) struct Layout {
     anonymous: u64,
     blocks: u64,
     shmem: u64,
+    file: u64,
     cpus: PerCpu,
 }
 
@@ -95,6 +96,7 @@ impl Layout {
             anonymous: item("NR_ANON_MAPPED")?,
             blocks: item("NR_ANON_THPS")?,
             shmem: item("NR_SHMEM")?,
+            file: item("NR_FILE_MAPPED")?,
             cpus: PerCpu::new(kernel, view)?,
         })
     }
@@ -104,20 +106,22 @@ impl Layout {
         &self,
         view: View<'_, M>,
     ) -> Result<Memory, StructureError> {
-        let items = [self.anonymous, self.blocks, self.shmem];
-        let mut sums = [0i64; 3];
+        let items = [self.anonymous, self.blocks, self.shmem, self.file];
+        let mut sums = [0i64; 4];
         for (_, node) in &self.nodes {
             for (sum, item) in sums.iter_mut().zip(items) {
                 *sum = sum.wrapping_add(self.counters.read(view, *node, item, &self.cpus)?);
             }
         }
         let first = self.nodes.first().map_or(0, |(_, node)| *node);
-        let [anonymous, blocks, shmem] = sums;
+        let [anonymous, blocks, shmem, file] = sums;
+        let [at @ .., of_file] = items.map(|item| self.counters.address(first, item));
         Ok(Memory {
             anonymous,
             blocks,
             shmem,
-            at: items.map(|item| self.counters.address(first, item)),
+            at,
+            file: Some((file, of_file)),
             cpus: self.cpus.offsets.len() as u64,
         })
     }

@@ -9,7 +9,7 @@ pub(super) const RULE: Rule = Rule {
     id: RuleId::L15,
     title: "the kernel's counters of memory agree with it",
     asserts: "In pages, over all nodes and CPUs: NR_ANON_MAPPED is no less than the anonymous pages that the judged processes map, \
-              NR_ANON_THPS than those of folios that blocks map, NR_SHMEM than the pages of shmem. More is not asserted: \
+              NR_ANON_THPS than those of folios that blocks map, NR_SHMEM than the pages of shmem, NR_FILE_MAPPED than those of files, shmem's among them. More is not asserted: \
               others map as well, and a file's pages need not be mapped. hugetlb's are in none. In each zone \
               NR_FREE_PAGES is the sum of its lists of free blocks, without those that are isolated; not judged where the zone's \
               lock is held. What differs by no more than 128 pages for each CPU is left alone: a thread that folds a \
@@ -46,8 +46,13 @@ pub(super) fn mapped(memory: &Memory, mapped: &AllMapped) -> Vec<String> {
         ),
         ("shmem (NR_SHMEM)", memory.shmem, mapped.shmem),
     ];
+    let file = memory.file.map(|(counted, _)| {
+        let what = "files that are mapped (NR_FILE_MAPPED)";
+        (what, counted, mapped.file)
+    });
     let wrong = pairs
         .into_iter()
+        .chain(file)
         .filter(|(_, counted, least)| *counted < least - open);
     wrong
         .map(|(what, counted, least)| {

@@ -37,6 +37,8 @@ pub struct AllMapped {
     pub blocks: i64,
     /// Pages of shmem.
     pub shmem: i64,
+    /// Pages of files, shmem's too.
+    pub file: i64,
     /// Entries of all address spaces that lead to swap, in order.
     pub swapped: Vec<Swapped>,
     /// Why some of their tables could not be walked, if so.
@@ -68,7 +70,7 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
         .or(entries.problem.clone());
     let page_size = regime.granule.bytes();
     let mut judged = Judged::new(verdicts, regimes, page_size, &entries);
-    (mapped.anonymous, mapped.shmem) = judged.well_of;
+    (mapped.anonymous, mapped.shmem, mapped.file) = judged.well_of;
     let mut found: Vec<(RuleId, usize, u64, String)> = Vec::new();
     let (mut unread, mut uncounted, mut wild) = (0u64, 0u64, 0u64);
     let mut last_folio = None;
@@ -171,8 +173,9 @@ impl AllMapped {
     fn pages(&mut self, page: Page, count: u64) {
         if page.kind.anonymous() && !page.hugetlb {
             self.anonymous += count as i64;
-        } else if page.shmem() {
-            self.shmem += count as i64;
+        } else if page.kind == Kind::File && !page.hugetlb {
+            self.file += count as i64;
+            self.shmem += if page.shmem() { count as i64 } else { 0 };
         }
     }
 }
@@ -279,8 +282,8 @@ struct Judged {
     /// them. In order; none overlap.
     well: Vec<Range<u64>>,
     well_at: usize,
-    /// How many of these are anonymous, and of shmem.
-    well_of: (i64, i64),
+    /// How many of these are anonymous, of shmem, and of files, shmem's too.
+    well_of: (i64, i64, i64),
     at: usize,
     next: u64,
     page_size: u64,
@@ -294,7 +297,7 @@ impl Judged {
         entries: &Entries,
     ) -> Judged {
         let mut roots = BTreeSet::new();
-        let (mut runs, mut broken, mut once) = (Vec::new(), Vec::new(), [const { Vec::new() }; 3]);
+        let (mut runs, mut broken, mut once) = (Vec::new(), Vec::new(), [const { Vec::new() }; 4]);
         for (owner, verdict) in verdicts.iter().enumerate() {
             if !roots.insert(verdict.root.0) {
                 continue;
@@ -318,8 +321,8 @@ impl Judged {
             well
         });
         let count = |well: &[Range<u64>]| well.iter().map(|it| (it.end - it.start) as i64).sum();
-        let [anonymous, shmem, _] = &wells;
-        let well_of = (count(anonymous), count(shmem));
+        let [anonymous, shmem, file, _] = &wells;
+        let well_of = (count(anonymous), count(shmem), count(shmem) + count(file));
         let mut well = wells.concat();
         well.sort_unstable_by_key(|range| range.start);
         Judged {

@@ -72,6 +72,7 @@ fn counted() -> Counted {
             blocks: 512,
             shmem: 300,
             at: [0; 3],
+            file: Some((400, 0)),
             cpus: 1,
         }),
         swap: Ok(Swap::default()),
@@ -96,6 +97,7 @@ fn judged_with(
         anonymous: 1000,
         blocks: 512,
         shmem: 300,
+        file: 400,
         swapped: swapped.to_vec(),
         unwalked: None,
         uncounted: 0,
@@ -273,10 +275,14 @@ fn l15_less_counted_than_mapped() {
         judged(&counted, &kernel)
     };
     type Change = fn(&mut Memory, i64);
-    let each: [(Change, &str); 3] = [
+    let each: [(Change, &str); 4] = [
         (|memory, by| memory.anonymous = 1000 + by, "NR_ANON_MAPPED"),
         (|memory, by| memory.blocks = 512 + by, "NR_ANON_THPS"),
         (|memory, by| memory.shmem = 300 + by, "NR_SHMEM"),
+        (
+            |memory, by| memory.file = Some((400 + by, 0)),
+            "NR_FILE_MAPPED",
+        ),
     ];
     for (change, name) in each {
         for right in [-OPEN, 0, 5000] {
