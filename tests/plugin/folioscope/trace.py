@@ -25,6 +25,28 @@ class Step(Fields):
 
 
 @dataclass(frozen=True, slots=True)
+class Moment(Fields):
+    """A step in the life of a block."""
+
+    cpu: int
+    place: str
+    #: "store", "tlbi" or "dsb".
+    did: str
+    #: Of a store: the VA, the word before and the word behind.
+    va: int | None
+    old: int | None
+    new: int | None
+    #: Of a TLBI or a DSB, as the assembler has it: "vale1is", "ish".
+    operation: str | None
+
+    @classmethod
+    def read(cls, raw: Raw) -> Moment:
+        """From JSON."""
+        va, old, new = (number(raw[name]) if name in raw else None for name in ("va", "old", "new"))
+        return cls(raw["cpu"], raw["place"], raw["did"], va, old, new, raw.get("operation", raw.get("option")))
+
+
+@dataclass(frozen=True, slots=True)
 class Sequence(Fields):
     """A sequence that breaks a rule (docs/recorder.md)."""
 
@@ -46,23 +68,28 @@ class Sequence(Fields):
     made: Step
     broken: Step | None
     tlbi: Step | None
+    #: What happened last to the block, in order.
+    life: tuple[Moment, ...]
 
     @classmethod
     def read(cls, raw: Raw) -> Sequence:
         """From JSON."""
-        broken, tlbi = raw["broken"], raw["tlbi"]
+        whole = raw["sequence"]
+        broken, tlbi = whole.get("broken"), whole.get("tlbi")
+        process = raw.get("process")
         return cls(
             rule=raw["rule"],
-            sentence=raw["sentence"],
-            va=raw["va"],
+            sentence=raw["message"],
+            va=number(raw["va"]),
             level=raw["level"],
-            old=number(raw["old"]),
-            new=number(raw["new"]),
-            count=raw["count"],
-            process=raw["process"],
-            made=Step.read(raw["made"]),
+            old=number(whole["old"]),
+            new=number(whole["new"]),
+            count=raw["places"],
+            process=process and f"{process['pid']} ({process['name']})",
+            made=Step.read(whole["made"]),
             broken=broken and Step.read(broken),
             tlbi=tlbi and Step.read(tlbi),
+            life=tuple(Moment.read(each) for each in whole["life"]),
         )
 
 
@@ -103,7 +130,7 @@ class Done(Fields):
 class Trace:
     """What went by while a guest was recorded; all of it is there once the recording has ended."""
 
-    #: What is wrong: of each cause the first few.
+    #: What is wrong: of each cause the first.
     findings: tuple[Sequence, ...] = ()
     #: How many findings there were in all.
     total: int = 0

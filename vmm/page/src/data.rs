@@ -144,7 +144,7 @@ const BLOCK_STATES: [(BlockState, char, &str); 9] = [
 
 /// Whether a finding is of entries: what the kernel says of itself, and a lost process, are not.
 pub(crate) fn is_of_entries(finding: &Finding) -> bool {
-    finding.end > finding.va
+    finding.sequence.is_none() && finding.end > finding.va
 }
 
 struct Builder {

@@ -8,7 +8,7 @@ use verdict::rules::RULES;
 use verdict::{Finding, Outcome, Report, RuleId, Severity, Step};
 
 use crate::data::{is_of_entries, Data};
-use crate::Pages;
+use crate::{timeline, Pages};
 
 /// Findings that are listed above the picture, of each severity.
 const LISTED: usize = 500;
@@ -195,10 +195,7 @@ fn write_list(out: &mut dyn Write, all: &[Listed<'_>]) -> io::Result<()> {
     writeln!(out, "<ol>")?;
     for it in all.iter().take(LISTED) {
         let finding = it.finding;
-        let who = match &finding.process {
-            Some(process) => format!("{} ({})", process.name, process.pid),
-            None => "kernel".to_owned(),
-        };
+        let who = finding.who();
         writeln!(
             out,
             "<li id=\"finding-{}\"><p><b class=\"rule\" title=\"{}\">{}</b> {}</p>",
@@ -214,7 +211,10 @@ fn write_list(out: &mut dyn Write, all: &[Listed<'_>]) -> io::Result<()> {
             text(&it.step.step),
             text(&who)
         )?;
-        if is_of_entries(finding) {
+        if finding.sequence.is_some() {
+            // No picture shows it: what is there behind it may be right again.
+            write!(out, ", VA {}, level {}", finding.va, finding.level)?;
+        } else if is_of_entries(finding) {
             write!(
                 out,
                 ", VA <a href=\"#step={}&amp;finding={}\">{}</a>, level {}, table {} from index {}",
@@ -229,6 +229,9 @@ fn write_list(out: &mut dyn Write, all: &[Listed<'_>]) -> io::Result<()> {
         writeln!(out, "</p>")?;
         for remark in &finding.remarks {
             writeln!(out, "<p class=\"remark\">{}</p>", text(remark))?;
+        }
+        if let Some(sequence) = &finding.sequence {
+            timeline::write(out, finding, sequence)?;
         }
         writeln!(out, "</li>")?;
     }

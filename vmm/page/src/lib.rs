@@ -12,6 +12,7 @@ mod data;
 mod folios;
 mod html;
 mod pack;
+mod timeline;
 mod words;
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::fmt;
 
 use stage1::{Cause, Level};
 
+use crate::Moment;
+
 /// A rule on sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
@@ -41,10 +43,10 @@ impl Rule {
     pub const fn title(self) -> &'static str {
         match self {
             Self::S1 => "a change that needs break-before-make goes through an invalid word",
-            Self::S2 => "between the old word and the new one a TLBI covers every TLB that may hold the old one",
+            Self::S2 => "a TLBI between covers every TLB that may hold the old word",
             Self::S3 => "a DSB before that TLBI and one after it",
             Self::S4 => "no member of a live contiguous group is changed alone",
-            Self::S5 => "no page is used as something else while a TLB may lead to it as a table, or as what it was to a table",
+            Self::S5 => "a page is used as something else only behind its TLBI",
             Self::S6 => "level hint and range of that TLBI cover what changed",
         }
     }
@@ -110,8 +112,25 @@ pub struct Finding {
     pub cause: Cause,
     /// The block around it: the contiguous group, at a level that has any.
     pub block: Option<Block>,
+    /// Where it is, and what happened there.
+    pub scene: Scene,
     /// What was missing.
     pub sentence: String,
+}
+
+/// Where a finding is, and what happened there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scene {
+    /// Bytes that a descriptor of its level maps.
+    pub bytes: u64,
+    /// The page frames that the old word and the new one map, where they do.
+    pub frames: [Option<u64>; 2],
+    /// The physical address of the table that has the block, or the descriptor alone, and the first one's index.
+    pub table: u64,
+    /// See `table`.
+    pub index: usize,
+    /// What happened last to the block, in order; the last of it is what was found.
+    pub life: Vec<Moment>,
 }
 
 /// What a contiguous group, or what could be one, holds and held.
@@ -168,6 +187,11 @@ impl Findings {
 
     pub(crate) fn most(&self) -> usize {
         self.most
+    }
+
+    /// Whether it would be kept whole.
+    pub(crate) fn keeps(&self, finding: &Finding) -> bool {
+        self.kept.len() < self.most && self.count(finding) < OF_ONE
     }
 
     pub(crate) fn push(&mut self, finding: Finding) {

@@ -3,6 +3,8 @@
 use stage1::{may_be_cached, transition, BbmLevel, Cause, Descriptor, Kind, Need};
 
 use crate::chains::Chains;
+use crate::finding::Scene;
+use crate::history::{Did, History};
 use crate::reuse::leads_to;
 use crate::shadow::{Filled, Root, State};
 use crate::stale::{Holder, Stale, Stales};
@@ -28,6 +30,7 @@ pub struct Judge {
     tlbis: u64,
     barriers: u64,
     chains: Chains,
+    pub(crate) history: History,
     /// The store that a table came with, whose words come next.
     pub(crate) linked: Option<Stored>,
 }
@@ -66,6 +69,7 @@ impl Judge {
             tlbis: 0,
             barriers: 0,
             chains: Chains::default(),
+            history: History::default(),
             linked: None,
         }
     }
@@ -146,8 +150,9 @@ impl Judge {
             What::Tlbi { opcode, operand } => self.tlbi(*opcode, *operand, by),
             What::Barrier(barrier) => {
                 self.barriers += 1;
-                if let Barrier::Dsb { .. } = barrier {
+                if let Barrier::Dsb { domain, types } = *barrier {
                     self.chains.done(chain).dsbs += 1;
+                    self.history.push(by, Did::Dsb { domain, types });
                 }
                 self.stales.barrier(event.cpu, *barrier, self.events);
                 self.tracker.waited(event.cpu, *barrier);
@@ -179,6 +184,12 @@ impl Judge {
             self.not_judged.tlbi += u64::from(!self.tracker.spaces.is_empty());
             return;
         };
+        let did = Did::Tlbi {
+            opcode,
+            operand,
+            cover,
+        };
+        self.history.push(by, did);
         let shadow = &self.tracker.shadow;
         let roots = self.tracker.spaces.keys().copied();
         self.stales
@@ -208,6 +219,8 @@ impl Judge {
         let old = table.words[index];
         self.linked = Some(by);
         if old != word {
+            let (entry, new) = (address, word);
+            self.history.push(by, Did::Store { entry, old, new });
             for root in table.roots.clone() {
                 self.changed(root, base, index, word, by);
             }
@@ -254,6 +267,7 @@ impl Judge {
                         new: word,
                         cause,
                         block: None,
+                        scene: Scene::default(),
                         sentence: format!(
                         "{}, and no invalid word was written between; CPU {} may hold the old one",
                         cause.phrase(),

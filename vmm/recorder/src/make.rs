@@ -2,6 +2,7 @@
 
 use stage1::{transition, BbmLevel, Cause, Descriptor, Kind, Level, Need};
 
+use crate::finding::Scene;
 use crate::shadow::{Root, State};
 use crate::stale::{Holder, Key, Miss, Stale};
 use crate::{Finding, Judge, Rule, Stored};
@@ -64,6 +65,7 @@ impl Judge {
                     new: new.word,
                     cause,
                     block: None,
+                    scene: Scene::default(),
                     sentence,
                 });
             }
@@ -193,6 +195,7 @@ impl Judge {
                 new: word,
                 cause: Cause::Contiguous,
                 block: None,
+                scene: Scene::default(),
                 sentence,
             };
             self.found(finding);

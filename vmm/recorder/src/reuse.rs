@@ -2,7 +2,7 @@
 
 use stage1::{Cause, Descriptor, Half, Kind, Level};
 
-use crate::finding::Block;
+use crate::finding::{Block, Scene};
 use crate::make::missing;
 use crate::shadow::Root;
 use crate::stale::{Holder, Key, Stale};
@@ -124,16 +124,51 @@ impl Judge {
             new,
             cause: Cause::Broken,
             block: None,
+            scene: Scene::default(),
             sentence,
         });
         let event = stale.stored.event;
         self.stales.remove(key, |one| one.stored.event == event);
     }
 
-    /// A finding, with the block around it.
+    /// A finding, with the block around it and its scene.
     pub(crate) fn found(&mut self, mut finding: Finding) {
-        finding.block = self.block(&finding);
+        if self.findings.keeps(&finding) {
+            finding.block = self.block(&finding);
+            finding.scene = self.scene(&finding);
+        }
         self.findings.push(finding);
+    }
+
+    fn scene(&self, finding: &Finding) -> Scene {
+        let shadow = &self.tracker.shadow;
+        let of = |root: &&Root| root.base() == finding.root;
+        let root = self.tracker.spaces.keys().find(of);
+        let Some(regime) = root.and_then(|root| shadow.format(*root)) else {
+            return Scene::default();
+        };
+        let bytes = regime.entry_size(finding.level);
+        let (first, count) = match &finding.block {
+            Some(block) => (block.va, block.after.len() as u64),
+            None => (finding.va, 1),
+        };
+        let at = (finding.va.wrapping_sub(first) / bytes).min(count - 1);
+        let start = finding.entry.saturating_sub(at * 8);
+        let entries = start..=start.saturating_add(count * 8 - 1);
+        let vas = [first, first.wrapping_add((count * bytes).wrapping_sub(1))];
+        let frame = |word| {
+            let word = Descriptor::new(word, finding.level, regime);
+            let leaf = matches!(word.kind(), Kind::Page | Kind::Block);
+            leaf.then(|| word.output_address().0 >> regime.granule.shift())
+        };
+        let (table, index) = shadow.place(start).unwrap_or((start, 0));
+        Scene {
+            bytes,
+            frames: [finding.old, finding.new].map(frame),
+            table,
+            index,
+            life: self.history.of(finding, &entries, vas),
+        }
     }
 
     fn block(&self, finding: &Finding) -> Option<Block> {

@@ -8,6 +8,7 @@ use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
 use crate::cause::{cause, Cause};
+use crate::sequence::Sequence;
 use crate::RuleId;
 
 /// A 64-bit word or address. In JSON a string, because numbers there lose bits above 2^53.
@@ -66,6 +67,9 @@ pub struct Finding {
     /// The next of these places, as far as they are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<Place>,
+    /// Of a finding on a sequence (S1 to S6): its stores, its TLB maintenance and who did them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<Box<Sequence>>,
 }
 
 impl Finding {
@@ -85,6 +89,7 @@ impl Finding {
             remarks: Vec::new(),
             places: 1,
             more: Vec::new(),
+            sequence: None,
         }
     }
 }
@@ -118,6 +123,17 @@ impl Place {
 }
 
 impl Finding {
+    /// Whose tables, for people.
+    #[must_use]
+    pub fn who(&self) -> String {
+        match &self.process {
+            Some(process) if process.name.is_empty() => format!("process {}", process.pid),
+            Some(process) => format!("{} ({})", process.name, process.pid),
+            None if self.sequence.is_some() && self.va.0 >> 63 == 0 => "a process".into(),
+            None => "kernel".into(),
+        }
+    }
+
     /// Where, what, and in how many places more, in one line.
     pub(crate) fn line(&self) -> String {
         let more = match self.places {

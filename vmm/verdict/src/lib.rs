@@ -21,6 +21,7 @@ mod marks;
 mod orders;
 mod report;
 mod seen;
+pub mod sequence;
 mod tally;
 
 pub mod dump;

@@ -100,10 +100,7 @@ fn write_finding(out: &mut impl Write, finding: &Finding, options: &TextOptions)
         Severity::Information => Style::new().fg_color(Some(AnsiColor::Yellow.into())),
     };
     let style = map::paint(&options.map, style);
-    let who = match &finding.process {
-        Some(process) => format!("{} ({})", process.name, process.pid),
-        None => "kernel".to_owned(),
-    };
+    let who = finding.who();
     if finding.rule == RuleId::V1 {
         return writeln!(
             out,

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use recorder::Judge;
+use verdict::{Kernel, Machine, Report};
 
 use super::output::{say, STDOUT};
 use super::run::{chosen, default_policy, progress};
 use super::Outcome;
 use crate::guest::Guest;
 use crate::options::{parse_address, GuestOptions};
-use crate::recorded::{tell, End, Names, PLUGIN};
+use crate::recorded::{self, tell, End, Names, PLUGIN};
+use crate::report::{ReportFormat, ReportOptions};
 use crate::stage::{Played, Stage};
 use crate::tour::Workload;
 use crate::{control, Error, EXIT_ERRORS};
@@ -31,6 +33,8 @@ use own::{mprotect_unfolded, OWN, UNFOLDED};
 pub struct Record {
     #[command(flatten)]
     guest: GuestOptions,
+    #[command(flatten)]
+    report: Reports,
     /// The recorder's plugin
     #[arg(long, value_name = "FILE", default_value = PLUGIN)]
     plugin: PathBuf,
@@ -58,9 +62,43 @@ pub struct Record {
     bare: Option<PathBuf>,
 }
 
-/// Prints the verdict.
-fn told(judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
-    tell(&mut std::io::stdout().lock(), judge, end, names).map_err(Error::io(STDOUT))
+/// The files of a report.
+#[derive(Args, Debug)]
+struct Reports {
+    /// Also write the findings as JSON (`folioscope schema` describes it)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also write them as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Also write them as one HTML page, each with the life of its block
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl Reports {
+    /// Prints the verdict, and writes the files that were asked for.
+    fn told(&self, mut report: Report, judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
+        let status =
+            tell(&mut std::io::stdout().lock(), judge, end, names).map_err(Error::io(STDOUT))?;
+        report.push(recorded::step(judge, end, names));
+        let options = ReportOptions {
+            format: ReportFormat::Text,
+            json: self.json.clone(),
+            junit: self.junit.clone(),
+            ktap: None,
+            html: self.html.clone(),
+            information: false,
+            all_maps: false,
+        };
+        options.finish(&report, &options.picture())?;
+        Ok(status)
+    }
+}
+
+/// A report of what nothing is known of but its trace.
+fn of_trace() -> Report {
+    Report::new(Machine::default(), Kernel::default())
 }
 
 impl Record {
@@ -134,7 +172,15 @@ impl Record {
         let Some((known, judge, end)) = guest.end_recorded() else {
             return Err(Error::Input("the guest was not recorded".into()));
         };
-        let status = told(&judge, &end, &known.names(&guest))?;
+        let mut report = of_trace();
+        report.machine.kind = self.guest.machine_kind().into();
+        report.machine.cpu = Some(self.guest.cpu_name().into());
+        report.machine.page_size = guest.hello().page_size;
+        report.machine.cpus = Some(guest.hello().cpus);
+        report.kernel.release = Some(guest.hello().kernel_release.clone());
+        let status = self
+            .report
+            .told(report, &judge, &end, &known.names(&guest))?;
         match lost {
             // A finding is none the less true for a guest that was lost behind it.
             Some(error) if status == EXIT_ERRORS => {

@@ -16,11 +16,11 @@ use crate::guest::Guest;
 use crate::look::look_whole;
 use crate::options::GuestOptions;
 use crate::picture::Picture;
-use crate::recorded::{tell, PLUGIN};
+use crate::recorded::{self, tell, PLUGIN};
 use crate::report::{about, ReportFormat, ReportOptions};
 use crate::stage::{Played, Seen, Stage};
 use crate::tour::{Workload, WORKLOADS};
-use crate::{voice, Error, EXIT_ERRORS, EXIT_OK};
+use crate::{voice, Error};
 
 /// How often the guest is looked at again until a CPU idles in the kernel.
 const IDLE_LOOKS: u32 = 25;
@@ -150,24 +150,22 @@ impl Run {
         if let Some(why) = guest.unheard() {
             report.push_not_judged(why);
         }
+        if let Some((known, judge, end)) = guest.end_recorded() {
+            let names = known.names(&guest);
+            if text {
+                say!("\nrecord - the guest's sequences");
+                tell(&mut io::stdout().lock(), &judge, &end, &names)
+                    .map_err(Error::io("write to standard output"))?;
+            }
+            report.push(recorded::step(&judge, &end, &names));
+        }
         if text {
             let mut out = io::stdout().lock();
             write!(out, "\n{}", verdict::map::LEGEND)
                 .and_then(|()| verdict::text::write_end(&mut out, &report, &self.report.text()))
                 .map_err(Error::io("write to standard output"))?;
         }
-        let status = self.report.finish(&report, &picture)?;
-        let Some((known, judge, end)) = guest.end_recorded() else {
-            return Ok(status);
-        };
-        let names = known.names(&guest);
-        let (mut out, mut error) = (io::stdout().lock(), io::stderr().lock());
-        // Standard output has one report of one form.
-        let out: &mut dyn io::Write = if text { &mut out } else { &mut error };
-        let recorded = writeln!(out, "\nrecord - the guest's sequences")
-            .and_then(|()| tell(out, &judge, &end, &names))
-            .map_err(Error::io("write what the recorder found"))?;
-        Ok(worse(status, recorded))
+        self.report.finish(&report, &picture)
     }
 
     fn chosen(&self) -> Result<Vec<Workload>, Error> {
@@ -307,15 +305,6 @@ pub(super) fn chosen(only: &[String]) -> Result<Vec<Workload>, Error> {
     let chosen =
         |workload: &Workload| only.is_empty() || only.iter().any(|name| name == workload.name);
     Ok(WORKLOADS.into_iter().filter(chosen).collect())
-}
-
-/// The status of two verdicts: errors first, then what could not be judged.
-fn worse(one: u8, other: u8) -> u8 {
-    match (one, other) {
-        (EXIT_ERRORS, _) | (_, EXIT_ERRORS) => EXIT_ERRORS,
-        (EXIT_OK, other) => other,
-        (one, _) => one,
-    }
 }
 
 /// A report of a guest that was lost before anything of it was seen.

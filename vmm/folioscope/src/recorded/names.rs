@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use linux::symbols::Symbols;
 use recorder::{Judge, Stored};
+use verdict::Process;
 
 use crate::guest::Guest;
 
@@ -107,12 +108,25 @@ impl<'s> Names<'s> {
             .collect()
     }
 
+    /// What it was done for: the outermost of its callers that is a system call or a fault's handler.
+    #[must_use]
+    pub fn within(&self, judge: &Judge, by: &Stored) -> Option<String> {
+        let called = judge.chain(by).iter().rev();
+        let mut names = called.filter_map(|back| Some(self.function(back.wrapping_sub(4))?.0));
+        let name =
+            names.find(|name| *name == "do_page_fault" || name.starts_with("__arm64_sys_"))?;
+        Some(match name.strip_prefix("__arm64_sys_") {
+            Some(call) => format!("{call}()"),
+            None => "page fault".into(),
+        })
+    }
+
     /// The process that ran, and whose the address space is, as far as either is known.
     #[must_use]
-    pub fn process(&self, by: &Stored, root: u64) -> Option<String> {
-        let named = |pid: u32, name: Option<&String>| match name {
-            Some(name) => format!("{pid} ({name})"),
-            None => pid.to_string(),
+    pub fn process(&self, by: &Stored, root: u64) -> Option<Process> {
+        let named = |pid: u32, name: Option<&String>| Process {
+            pid,
+            name: name.cloned().unwrap_or_default(),
         };
         let of_root = self.known.and_then(|known| known.roots.get(&root));
         if let Some((pid, name)) = of_root {

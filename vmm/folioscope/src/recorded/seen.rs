@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use recorder::{casemate, Done, Judge, Scope, Stored};
+use recorder::{casemate, Done, Judge, Scope};
 use schemars::JsonSchema;
 use serde::Serialize;
-use verdict::Hex;
+use verdict::Finding;
 
-use super::{End, Names};
+use super::{found, End, Names};
 
 /// The answer of `recorded`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Sequences {
-    /// What is wrong: of each cause the first few.
-    pub findings: Vec<Wrong>,
+    /// What is wrong: of each cause the first.
+    pub findings: Vec<Finding>,
     /// How many findings there were in all.
     pub total: u64,
     /// What could not be judged since the guest was booted, a sentence each.
@@ -22,46 +22,6 @@ pub struct Sequences {
     pub tlbis: Vec<Tlbi>,
     /// What was done under each function of the kernel, by its name.
     pub calls: BTreeMap<String, Calls>,
-}
-
-/// A sequence that breaks a rule.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Wrong {
-    /// S1 to S6.
-    pub rule: String,
-    /// What was missing.
-    pub sentence: String,
-    /// Where the Arm ARM says so.
-    pub reference: String,
-    /// The first VA that the descriptor maps.
-    pub va: u64,
-    /// Its level.
-    pub level: i8,
-    /// The word that a TLB may still hold.
-    pub old: Hex,
-    /// The word that was written.
-    pub new: Hex,
-    /// How often, at this place in the code.
-    pub count: u64,
-    /// The process, by its pid and where it is known its name.
-    pub process: Option<String>,
-    /// The store that made it so.
-    pub made: Store,
-    /// The store that took the old word away.
-    pub broken: Option<Store>,
-    /// The TLBI that came nearest.
-    pub tlbi: Option<Store>,
-}
-
-/// An instruction that was part of it.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Store {
-    /// The CPU.
-    pub cpu: u16,
-    /// Its address, by function where that is known.
-    pub place: String,
-    /// Who called, the nearest first.
-    pub callers: Vec<String>,
 }
 
 /// A TLBI.
@@ -105,26 +65,6 @@ impl Sequences {
         tlbis: &[(u16, u64, u32, u64)],
         names: &Names<'_>,
     ) -> Self {
-        let store = |by: Stored| Store {
-            cpu: by.cpu,
-            place: names.of_pc(by.pc),
-            callers: names.callers(judge, &by),
-        };
-        let findings = judge.findings();
-        let wrong = findings.kept().iter().map(|finding| Wrong {
-            rule: finding.rule.id().into(),
-            sentence: finding.sentence.clone(),
-            reference: finding.rule.reference().into(),
-            va: finding.va,
-            level: finding.level.number(),
-            old: Hex(finding.old),
-            new: Hex(finding.new),
-            count: findings.count(finding),
-            process: names.process(&finding.made, finding.root),
-            made: store(finding.made),
-            broken: finding.broken.map(store),
-            tlbi: finding.tlbi.map(store),
-        });
         let tlbis = tlbis.iter().map(|(cpu, pc, opcode, operand)| {
             let cover = judge.cover(*cpu, *opcode, *operand);
             let vas = cover.and_then(|cover| cover.vas());
@@ -143,8 +83,8 @@ impl Sequences {
         let mut not_judged = judge.not_judged().sentences();
         not_judged.extend(end.said.iter().cloned());
         Self {
-            findings: wrong.collect(),
-            total: findings.total,
+            findings: found::findings(judge, names),
+            total: judge.findings().total,
             not_judged,
             tlbis: tlbis.collect(),
             calls: by_function(judge, names),

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use recorder::{Block, Finding, Judge, Stored};
+use verdict::sequence::pattern;
 
 use super::{End, Names};
 use crate::{EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};
@@ -42,7 +43,7 @@ pub fn tell(out: &mut dyn Write, judge: &Judge, end: &End, names: &Names<'_>) ->
     })
 }
 
-fn not_judged(judge: &Judge, end: &End) -> Vec<String> {
+pub(super) fn not_judged(judge: &Judge, end: &End) -> Vec<String> {
     let mut not_judged = judge.not_judged().sentences();
     not_judged.extend(end.said.iter().cloned());
     if judge.summary().stores == 0 {
@@ -52,7 +53,7 @@ fn not_judged(judge: &Judge, end: &End) -> Vec<String> {
 }
 
 /// The first of each cause stands for all.
-fn first_of_each(judge: &Judge) -> impl Iterator<Item = &Finding> {
+pub(super) fn first_of_each(judge: &Judge) -> impl Iterator<Item = &Finding> {
     let mut told = HashSet::new();
     let kept = judge.findings().kept().iter();
     kept.filter(move |finding| told.insert((finding.rule, finding.made.pc, finding.cause)))
@@ -71,11 +72,15 @@ fn in_full(judge: &Judge, finding: &Finding, names: &Names<'_>) -> String {
         judge.findings().count(finding)
     );
     if let Some(process) = names.process(&finding.made, finding.root) {
-        let _ = writeln!(text, "  process {process}");
+        let name = match process.name.as_str() {
+            "" => String::new(),
+            name => format!(" ({name})"),
+        };
+        let _ = writeln!(text, "  process {}{name}", process.pid);
     }
     if let Some(Block { va, before, after }) = &finding.block {
         if before.len() <= 64 {
-            let (before, after) = (pattern(before), pattern(after));
+            let [before, after] = [before, after].map(|words| pattern(words.iter().copied()));
             let _ = writeln!(text, "  block   {va:#018x} [{before}] -> [{after}]");
         }
     }
@@ -106,15 +111,4 @@ fn stored(text: &mut String, what: &str, judge: &Judge, by: &Stored, names: &Nam
     if callers.len() > MOST_CALLERS {
         let _ = writeln!(text, "          and {} more", callers.len() - MOST_CALLERS);
     }
-}
-
-/// A character for each descriptor, as in the map: contiguous, single, a table, invalid, nothing.
-fn pattern(words: &[u64]) -> String {
-    let of = |word: &u64| match (word & 1, word & 3, word >> 52 & 1) {
-        (0, ..) if *word == 0 => '.',
-        (0, ..) => 'x',
-        (_, _, 1) => '=',
-        _ => '-',
-    };
-    words.iter().map(of).collect()
 }

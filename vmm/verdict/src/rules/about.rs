@@ -29,6 +29,7 @@ impl Need {
             Need::Counted => "the kernel's own counters and lists (BTF, kallsyms)",
             Need::Layout => "the kernel's layout (vmlinux, rodata=)",
             Need::Console => "the console alone",
+            Need::Recording => "a recorded guest (`--record`, TCG)",
         }
     }
 }
@@ -79,7 +80,7 @@ impl Rule {
         let texts = list(texts, ", ");
         if texts.is_empty() {
             "tables".to_owned()
-        } else if self.needs.contains(&Need::Console) {
+        } else if self.needs.contains(&Need::Console) || self.needs.contains(&Need::Recording) {
             texts
         } else {
             format!("tables, {texts}")
@@ -150,8 +151,8 @@ pub fn markdown() -> String {
         "# Rules\n\n\
          Made by `folioscope rules --markdown`; a test fails while this file says something else. The text of each \
          rule, its check and its test on made-up tables are in one module of `vmm/verdict/src/rules/` (A1 to A8 are \
-         checked by `vmm/stage1`).\n\n\
-         Every rule but V1 needs the tables and the CPU's registers; what else it needs is named. *Synthetic* tests are Rust \
+         checked by `vmm/stage1`, S1 to S6 by `vmm/recorder`).\n\n\
+         Every rule but V1 and S1 to S6 needs the tables and the CPU's registers; what else it needs is named. *Synthetic* tests are Rust \
          tests on made-up tables: one that breaks the rule in just one way, one that does not. *Live* tests are \
          pytest's, on a running guest whose tables are changed from outside.\n\n\
          | rule | asserts | source | needs | releases | tested |\n|---|---|---|---|---|---|\n",

@@ -47,6 +47,12 @@ pub enum RuleId {
     K2,
     F1,
     V1,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
     #[serde(rename = "I-eligible")]
     Eligible,
     #[serde(rename = "N")]

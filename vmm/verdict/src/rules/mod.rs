@@ -36,6 +36,7 @@ pub(crate) mod l9;
 pub(crate) mod l9_counts;
 mod l9_entries;
 pub(crate) mod l9_unmapped;
+mod sequences;
 mod v1;
 mod w1;
 
@@ -75,7 +76,7 @@ pub struct Rule {
     pub releases: Releases,
     /// Faults of kernels that it finds, which upstream has mended.
     pub known: &'static [Known],
-    /// Tests on made-up tables, in this crate or in `stage1`.
+    /// Tests on made-up tables, in this crate, in `stage1` or in `recorder`.
     pub synthetic: &'static [&'static str],
     /// Tests on a running guest, in `tests/`.
     pub live: &'static [&'static str],
@@ -108,6 +109,8 @@ pub enum Need {
     Layout,
     /// The guest's console, and no table.
     Console,
+    /// Every store to a table and all TLB maintenance, from a recorded guest.
+    Recording,
 }
 
 /// The kernels that a rule holds for.
@@ -162,7 +165,7 @@ impl Releases {
 }
 
 /// All, in order.
-pub const RULES: [&Rule; 34] = [
+pub const RULES: [&Rule; 40] = [
     &architecture::A1,
     &architecture::A2,
     &architecture::A3,
@@ -195,6 +198,12 @@ pub const RULES: [&Rule; 34] = [
     &k2::RULE,
     &f1::RULE,
     &v1::RULE,
+    &sequences::S1,
+    &sequences::S2,
+    &sequences::S3,
+    &sequences::S4,
+    &sequences::S5,
+    &sequences::S6,
     &information::ELIGIBLE,
     &information::NOT_JUDGED,
 ];

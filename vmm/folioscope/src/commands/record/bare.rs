@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use machine::qemu::{Config, Qemu};
 use machine::{Machine as _, Status};
 
-use super::{told, Record};
+use super::{of_trace, Record};
 use crate::boot;
 use crate::commands::output::say;
 use crate::commands::Outcome;
@@ -40,7 +40,8 @@ impl Record {
         });
         let (judge, end) = live.join();
         let symbols = self.symbols()?;
-        let status = told(&judge, &end, &Names::linked(symbols.as_ref()))?;
+        let names = Names::linked(symbols.as_ref());
+        let status = self.report.told(of_trace(), &judge, &end, &names)?;
         ended.map(|()| status)
     }
 }

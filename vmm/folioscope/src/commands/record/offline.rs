@@ -10,7 +10,7 @@ use recorder::casemate::{option, tlbi, Text};
 use recorder::trace::{Reader, TraceError, Writer};
 use recorder::{Barrier, Concerns, Cut, Event, Types, What};
 
-use super::{told, Record};
+use super::{of_trace, Record};
 use crate::commands::output::say;
 use crate::commands::Outcome;
 use crate::recorded::{Judging, Names};
@@ -92,7 +92,8 @@ impl Record {
         }
         judging.end.bytes = reader.bytes();
         steps.tell()?;
-        told(&judging.judge, &judging.end, &names)
+        self.report
+            .told(of_trace(), &judging.judge, &judging.end, &names)
     }
 }
 

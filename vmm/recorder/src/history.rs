@@ -1,0 +1,106 @@
+//! What happened last to descriptors and TLBs, so that a finding can tell the life of its block.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
+
+use crate::{Cover, Domain, Finding, Stored, Types};
+
+/// A step in the life of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Who did it.
+    pub by: Stored,
+    /// What was done.
+    pub did: Did,
+}
+
+/// What was done in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    /// The descriptor at this physical address was written.
+    Store {
+        /// Its physical address.
+        entry: u64,
+        /// What it held.
+        old: u64,
+        /// What it holds.
+        new: u64,
+    },
+    /// A TLBI.
+    Tlbi {
+        /// The instruction.
+        opcode: u32,
+        /// Its operand.
+        operand: u64,
+        /// What it covers.
+        cover: Cover,
+    },
+    /// A DSB.
+    Dsb {
+        /// How far it reaches.
+        domain: Domain,
+        /// What it waits for.
+        types: Types,
+    },
+}
+
+/// Moments that are minded: some folds and unfolds of the largest blocks, on several CPUs.
+const MOST: usize = 8192;
+/// Those of one finding: a block of 128 entries that is cleared, and begins to be written.
+const OF_ONE: usize = 192;
+
+/// The last moments of all CPUs.
+#[derive(Debug, Default)]
+pub(crate) struct History(VecDeque<Moment>);
+
+impl History {
+    pub(crate) fn push(&mut self, by: Stored, did: Did) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(Moment { by, did });
+    }
+
+    /// The last sequence of a finding's block, whose descriptors are at `entries` and map `vas`: from the first store there that
+    /// is minded, the DSBs while an old word is about.
+    pub(crate) fn of(
+        &self,
+        finding: &Finding,
+        entries: &RangeInclusive<u64>,
+        [first, last]: [u64; 2],
+    ) -> Vec<Moment> {
+        let [broken, tlbi] = [finding.broken, finding.tlbi].map(|by| by.map(|by| by.event));
+        // CPUs that stored or flushed, whose DSBs are a part of it.
+        let mut concerned = BTreeSet::new();
+        let mut found: Vec<Moment> = Vec::new();
+        for moment in &self.0 {
+            let event = Some(moment.by.event);
+            let ours = match moment.did {
+                Did::Store { entry, .. } => entries.contains(&entry) || event == broken,
+                Did::Tlbi { cover, .. } => {
+                    !found.is_empty() && cover.touches(first, last) || event == tlbi
+                }
+                Did::Dsb { .. } => concerned.contains(&moment.by.cpu),
+            };
+            if ours {
+                if !matches!(moment.did, Did::Dsb { .. }) {
+                    concerned.insert(moment.by.cpu);
+                }
+                found.push(*moment);
+            }
+            // An invalidation by address that is done closes the matter: what comes next is another's.
+            if let Did::Dsb { .. } = moment.did {
+                let flushed = found
+                    .iter()
+                    .rev()
+                    .find(|it| !matches!(it.did, Did::Dsb { .. }));
+                if flushed.is_some_and(|it| matches!(it.did, Did::Tlbi { .. })) {
+                    concerned.remove(&moment.by.cpu);
+                }
+            }
+        }
+        let beyond = found.len().saturating_sub(OF_ONE);
+        found.drain(..beyond);
+        found
+    }
+}

@@ -1,0 +1,104 @@
+//! S1 to S6: rules on sequences of stores and TLB maintenance. Their checks are [`recorder::Judge`]'s.
+
+use recorder::Rule as Checked;
+
+use super::{Need, Releases, Rule, RuleId, Tier, V6_12_117, V6_18_15, V7_3_4};
+
+const fn rule(
+    id: RuleId,
+    checked: Checked,
+    asserts: &'static str,
+    sources: &'static [&'static str],
+    synthetic: &'static [&'static str],
+    live: &'static [&'static str],
+) -> Rule {
+    Rule {
+        id,
+        title: checked.title(),
+        asserts,
+        tier: Tier::Architecture,
+        sources,
+        needs: &[Need::Recording],
+        releases: Releases {
+            since: None,
+            until: None,
+            tried: &[V6_12_117, V6_18_15, V7_3_4],
+        },
+        known: &[],
+        synthetic,
+        live,
+    }
+}
+
+pub(super) const S1: Rule = rule(
+    RuleId::S1,
+    Checked::S1,
+    "Where a change of a live descriptor needs break-before-make, an invalid word is written between the old valid one and the new.",
+    &[Checked::S1.reference()],
+    &["wrong"],
+    LIVE,
+);
+
+pub(super) const S2: Rule = rule(
+    RuleId::S2,
+    Checked::S2,
+    "Between the two, a TLBI covers every CPU that may hold the old word, by its ASID and VA.",
+    &[Checked::S2.reference()],
+    &["wrong"],
+    LIVE,
+);
+
+pub(super) const S3: Rule = rule(
+    RuleId::S3,
+    Checked::S3,
+    "A DSB is between the store that takes the old word away and that TLBI, and one between the TLBI and the new word, each of \
+     a domain and type that do.",
+    &[Checked::S3.reference()],
+    &["wrong"],
+    LIVE,
+);
+
+pub(super) const S4: Rule = rule(
+    RuleId::S4,
+    Checked::S4,
+    "No member of a contiguous group is written, while others are valid, that does not go with these: by the bit or by its \
+     output address.",
+    &[Checked::S4.reference()],
+    &["groups"],
+    LIVE,
+);
+
+pub(super) const S5: Rule = rule(
+    RuleId::S5,
+    Checked::S5,
+    "A page that a TLB may know as a table is not written to or mapped as a page, and none that it may know as a page becomes a \
+     table. Lower half.",
+    &[Checked::S5.reference()],
+    &["pages_that_are_used_too_soon"],
+    LITMUS,
+);
+
+pub(super) const S6: Rule = rule(
+    RuleId::S6,
+    Checked::S6,
+    "Level hint, last-level form and range of that TLBI do not leave out what changed.",
+    &[Checked::S6.reference()],
+    &["wrong"],
+    LITMUS,
+);
+
+const LIVE: &[&str] = &["test_a_wrong_kernel", "test_each_case"];
+const LITMUS: &[&str] = &["test_each_case"];
+
+impl From<Checked> for RuleId {
+    fn from(rule: Checked) -> Self {
+        match rule {
+            Checked::S1 => Self::S1,
+            Checked::S2 => Self::S2,
+            Checked::S3 => Self::S3,
+            Checked::S4 => Self::S4,
+            Checked::S5 => Self::S5,
+            Checked::S6 => Self::S6,
+        }
+    }
+}
