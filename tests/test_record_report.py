@@ -67,6 +67,11 @@ def test_one_in_full(run: Path) -> None:
         assert life[-1]["event"] == sequence["made"]["event"] and life[-1]["did"] == "store"
         gone = [at for at, step in enumerate(life) if step["event"] == sequence["broken"]["event"]]
         behind = life[gone[0] :]
+        # By ASID, in its top bits: of the block's own address space alone.
+        asids = {int(step["operand"], 16) >> 48 for step in behind if step["did"] == "tlbi"}
+        assert len(asids) == 1 and asids >= {
+            int(step["operand"], 16) >> 48 for step in life if step.get("operation") == "aside1is"
+        }
         flushes = [at for at, step in enumerate(behind) if step["did"] == "tlbi"]
         # Before the flush there is a DSB ISHST, behind it nothing but stores.
         assert flushes and any(step.get("option") == "ishst" for step in behind[: flushes[0]])

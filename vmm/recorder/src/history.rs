@@ -61,13 +61,14 @@ impl History {
         self.0.push_back(Moment { by, did });
     }
 
-    /// The last sequence of a finding's block, whose descriptors are at `entries` and map `vas`: from the first store there that
-    /// is minded, the DSBs while an old word is about.
+    /// The last steps of a finding's block, whose descriptors are at `entries` and map `vas`, in an address space that `uses`
+    /// these ASIDs: from the first store there that is minded.
     pub(crate) fn of(
         &self,
         finding: &Finding,
         entries: &RangeInclusive<u64>,
         [first, last]: [u64; 2],
+        uses: impl Fn(u16) -> bool,
     ) -> Vec<Moment> {
         let [broken, tlbi] = [finding.broken, finding.tlbi].map(|by| by.map(|by| by.event));
         // CPUs that stored or flushed, whose DSBs are a part of it.
@@ -78,7 +79,8 @@ impl History {
             let ours = match moment.did {
                 Did::Store { entry, .. } => entries.contains(&entry) || event == broken,
                 Did::Tlbi { cover, .. } => {
-                    !found.is_empty() && cover.touches(first, last) || event == tlbi
+                    let ours = cover.touches(first, last) && cover.asid().is_none_or(&uses);
+                    !found.is_empty() && ours || event == tlbi
                 }
                 Did::Dsb { .. } => concerned.contains(&moment.by.cpu),
             };

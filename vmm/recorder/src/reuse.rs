@@ -143,10 +143,13 @@ impl Judge {
     fn scene(&self, finding: &Finding) -> Scene {
         let shadow = &self.tracker.shadow;
         let of = |root: &&Root| root.base() == finding.root;
-        let root = self.tracker.spaces.keys().find(of);
-        let Some(regime) = root.and_then(|root| shadow.format(*root)) else {
+        let Some((root, space)) = self.tracker.spaces.iter().find(|(root, _)| of(root)) else {
             return Scene::default();
         };
+        let Some(regime) = shadow.format(*root) else {
+            return Scene::default();
+        };
+        let uses = |asid| space.uses(asid);
         let bytes = regime.entry_size(finding.level);
         let (first, count) = match &finding.block {
             Some(block) => (block.va, block.after.len() as u64),
@@ -167,7 +170,7 @@ impl Judge {
             frames: [finding.old, finding.new].map(frame),
             table,
             index,
-            life: self.history.of(finding, &entries, vas),
+            life: self.history.of(finding, &entries, vas, uses),
         }
     }
 
