@@ -18,7 +18,7 @@ from folioscope.guest import Guest
 from folioscope.lab import bench as lab_bench
 from folioscope.lab.bench import Bench, measure, units
 from folioscope.lab.experiments import EXPERIMENTS, Experiment, Setting, Theirs, policies
-from folioscope.lab.marks import BadMarks, Interval, intervals
+from folioscope.lab.marks import NAMES, BadMarks, Interval, intervals
 from folioscope.lab.report import SCHEMA, compared, instructions, markdown, verdict
 from folioscope.lab.statistics import ratio
 
@@ -76,6 +76,14 @@ def test_a_known_program_is_counted_exactly(bench: Bench, tmp_path: Path, icount
             assert min(each.kernel for each in found) == 0
     finally:
         guest.session.close()
+
+
+def test_intervals_are_named_as_the_loads_number_them() -> None:
+    """By tests/loads/load.h, and each experiment's figures are of intervals that there are."""
+    numbered = re.findall(r"^\t([A-Z_]+) = (\d+),", (ROOT / "tests/loads/load.h").read_text(), re.MULTILINE)
+    assert {int(number): name.lower().replace("_", " ") for name, number in numbered} == NAMES
+    named = {name for each in EXPERIMENTS.values() for theirs in each.theirs for name in theirs.intervals}
+    assert named < set(NAMES.values())
 
 
 FAULTS = Experiment("page_fault1", "", "page_fault1", 4, policies("baseline", "variable"))
@@ -175,6 +183,13 @@ def test_a_quick_lab_of_one_experiment(bench: Bench, tmp_path: Path) -> None:
         assert widths[name] == pytest.approx(middle * scale, rel=0.01), name
     for each in found["settings"]:
         assert sum(wide for name, wide in widths.items() if name.endswith(f":{each['name']}") and "order" in name) > 0
+
+    # A fault for each page that is written; reads have one for each window of fault-around, in whatever order.
+    without = report["experiments"][0]["settings"][0]["intervals"]
+    for pattern in ("random write", "reverse", "stride", "random read"):
+        forward = "again" if pattern == "random write" else "read"
+        faults = [sorted(without[name]["kernel"])[2] for name in (pattern, forward)]
+        assert faults[0] == pytest.approx(faults[1], rel=SPREAD), pattern
 
     # As if it had been interrupted before the last.
     left = report["experiments"][0]["settings"].pop()

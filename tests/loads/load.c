@@ -3,8 +3,9 @@
  *
  *     load NAME BYTES [RUNS]
  *
- * page_fault1 to page_fault3 and malloc1 have the shape of will-it-scale's tests of these names. All set up what they need
- * before the first marker: a load writes nothing and starts nothing between two of them.
+ * page_fault1 to page_fault3, malloc1, mmap1, read1, context_switch1, tlb_flush1 and tlb_flush2 have the shape of
+ * will-it-scale's tests of these names. All set up what they need before the first marker: a load writes nothing and starts
+ * nothing between two of them.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -14,15 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "load.h"
 
 static size_t page;
 
-static char *map(size_t bytes, int flags, int fd)
+char *map(size_t bytes, int flags, int fd)
 {
 	char *area = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
 
@@ -31,7 +31,7 @@ static char *map(size_t bytes, int flags, int fd)
 	return area;
 }
 
-static void unmap(char *area, size_t bytes)
+void unmap(char *area, size_t bytes)
 {
 	if (munmap(area, bytes))
 		err(1, "munmap of %zu bytes", bytes);
@@ -161,70 +161,104 @@ static void known_memory(size_t bytes)
 	unmap(area, page);
 }
 
-static char buffer[4096];
-
-static int ramfs_file(size_t bytes)
+/* An area that nobody touches. */
+static void mmap1(size_t bytes)
 {
-	if (mkdir("/ramfs", 0700) && errno != EEXIST)
-		err(1, "mkdir /ramfs");
-	if (access("/ramfs/mounted", F_OK)) {
-		if (mount("ramfs", "/ramfs", "ramfs", 0, NULL))
-			err(1, "mount of ramfs");
-		close(open("/ramfs/mounted", O_CREAT | O_WRONLY, 0600));
-	}
-	int fd = open("/ramfs/file", O_CREAT | O_TRUNC | O_RDWR, 0600);
+	BEGIN(PASS);
+	char *area = map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 
-	if (fd < 0 || ftruncate(fd, bytes))
-		err(1, "expected a file of %zu bytes on ramfs", bytes);
-	return fd;
+	unmap(area, bytes);
+	END(PASS);
 }
 
-/* iozone's initial write and rewrite, by records of 4K, through a mapping: the faults bring the file's pages in. */
-static void file_map(size_t bytes)
+/* A file on tmpfs, by records of 4K. */
+static void read1(size_t bytes)
 {
-	int fd = ramfs_file(bytes);
+	char record[4096];
+	int fd = file(bytes);
 
-	for (int pass = 0; pass < 2; pass++) {
-		char *area = map(bytes, MAP_SHARED, fd);
-
-		if (pass)
-			BEGIN(AGAIN);
-		else
-			BEGIN(PASS);
-		for (size_t at = 0; at < bytes; at += sizeof(buffer))
-			memcpy(area + at, buffer, sizeof(buffer));
-		if (pass)
-			END(AGAIN);
-		else
-			END(PASS);
-		unmap(area, bytes);
-	}
+	BEGIN(PASS);
+	for (size_t at = 0; at < bytes; at += sizeof(record))
+		if (read(fd, record, sizeof(record)) != sizeof(record))
+			err(1, "read");
+	END(PASS);
 	close(fd);
-	unlink("/ramfs/file");
 }
 
-/* The same by write(2). */
-static void file_write(size_t bytes)
+static void pass_on(int from, int to)
 {
-	int fd = ramfs_file(bytes);
+	char byte = 0;
 
-	for (int pass = 0; pass < 2; pass++) {
-		if (lseek(fd, 0, SEEK_SET))
-			err(1, "lseek");
-		if (pass)
-			BEGIN(AGAIN);
-		else
-			BEGIN(PASS);
-		for (size_t at = 0; at < bytes; at += sizeof(buffer))
-			if (write(fd, buffer, sizeof(buffer)) != sizeof(buffer))
-				err(1, "write");
-		if (pass)
-			END(AGAIN);
-		else
-			END(PASS);
+	if (read(from, &byte, 1) != 1 || write(to, &byte, 1) != 1)
+		_exit(1);
+}
+
+/* There and back through two pipes: two switches. */
+static void there_and_back(int there, int back)
+{
+	char byte = 0;
+
+	if (write(there, &byte, 1) != 1 || read(back, &byte, 1) != 1)
+		err(1, "expected a byte back from the other process");
+}
+
+static void context_switch1(size_t bytes)
+{
+	int there[2], back[2], status;
+	(void)bytes;
+
+	if (pipe(there) || pipe(back))
+		err(1, "pipe");
+	pid_t other = fork();
+
+	if (other < 0)
+		err(1, "fork");
+	if (!other) {
+		pass_on(there[0], back[1]);
+		pass_on(there[0], back[1]);
+		_exit(0);
 	}
+	/* The first has the faults of a new process in it. */
+	there_and_back(there[1], back[0]);
+	BEGIN(PASS);
+	there_and_back(there[1], back[0]);
+	END(PASS);
+	if (waitpid(other, &status, 0) != other || status)
+		errx(1, "expected the other process to end well and found status %d", status);
+	for (int end = 0; end < 2; end++) {
+		close(there[end]);
+		close(back[end]);
+	}
+}
+
+/* Each page is written, taken away, and read. */
+static void flush(size_t bytes, int flags, int fd)
+{
+	char *area = map(bytes, flags, fd);
+
+	BEGIN(FAULT);
+	for (size_t at = 0; at < bytes; at += page) {
+		((volatile char *)area)[at] = 1;
+		madvise(area + at, page, MADV_DONTNEED);
+		(void)((volatile char *)area)[at];
+	}
+	END(FAULT);
+	BEGIN(RELEASE);
+	unmap(area, bytes);
+	END(RELEASE);
+}
+
+static void tlb_flush1(size_t bytes)
+{
+	int fd = file(bytes);
+
+	flush(bytes, MAP_PRIVATE, fd);
 	close(fd);
-	unlink("/ramfs/file");
+}
+
+static void tlb_flush2(size_t bytes)
+{
+	flush(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 }
 
 static const struct {
@@ -233,8 +267,9 @@ static const struct {
 } loads[] = {
 	{ "page_fault1", page_fault1 }, { "page_fault2", page_fault2 }, { "page_fault3", page_fault3 },
 	{ "malloc1", malloc1 },		{ "anon_shmem", anon_shmem },	{ "fold", fold },
-	{ "file_map", file_map },	{ "file_write", file_write },	{ "known", known },
-	{ "known_memory", known_memory },
+	{ "mmap1", mmap1 },		{ "read1", read1 },		{ "context_switch1", context_switch1 },
+	{ "tlb_flush1", tlb_flush1 },	{ "tlb_flush2", tlb_flush2 },	{ "file_map", file_map },
+	{ "file_calls", file_calls },	{ "known", known },		{ "known_memory", known_memory },
 };
 
 int main(int argc, char **argv)

@@ -26,6 +26,20 @@ enum {
 	FOLD = 5,	/* and changed back */
 	PASS = 6,	/* a pass over a file: the first, by its system calls or its mapping */
 	AGAIN = 7,	/* the same once more */
+	READ = 8,	/* the whole file, record by record */
+	REREAD = 9,
+	REVERSE = 10,	/* the last record first */
+	STRIDE = 11,	/* each 17th record, round and round until all were read */
+	RANDOM_READ = 12,
+	RANDOM_WRITE = 13,
 };
+
+/* Shared mappings and private ones, or the program ends. */
+char *map(size_t bytes, int flags, int fd);
+void unmap(char *area, size_t bytes);
+
+/* The loads of files.c. */
+void file_map(size_t bytes);
+void file_calls(size_t bytes);
 
 #endif

@@ -12,7 +12,7 @@ agent=$(realpath "$OUT/folioscope-agent")
 
 compile() {
     # Of the optimiser no more than this: what is between two markers is meant as it is written.
-    "$ARM64_CC" -static -O2 -Wall -Wextra -Werror "$ROOT/tests/loads/load.c" -o "$1/load"
+    "$ARM64_CC" -static -O2 -Wall -Wextra -Werror "$ROOT"/tests/loads/*.c -o "$1/load"
 }
 make_initramfs() {
     local root

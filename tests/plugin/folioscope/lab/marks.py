@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # By the numbers of tests/loads/load.h.
-NAMES = {1: "fault", 2: "release", 3: "known", 4: "unfold", 5: "fold", 6: "pass", 7: "again"}
+NAMES = dict(enumerate(("fault", "release", "known", "unfold", "fold", "pass", "again"), 1))
+NAMES |= dict(enumerate(("read", "reread", "reverse", "stride", "random read", "random write"), 8))
 
 
 class BadMarks(ValueError):
