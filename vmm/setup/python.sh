@@ -8,7 +8,7 @@ version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 lists=(tests/requirements.txt)
 own=tests/requirements-$(uname -m).txt
 [ ! -e "$ROOT/$own" ] || lists+=("$own")
-venv=$CACHE/venv/$(content "${lists[@]}")-$version
+venv=${CACHE:?}/venv/$(content "${lists[@]}")-$version
 # Some packages are programs: a cache may serve hosts of both kinds.
 [ "$(uname -m)" = x86_64 ] || venv+=-$(uname -m)
 if [ ! -e "$venv/complete" ]; then
