@@ -16,6 +16,8 @@ from command import folioscope
 CONT = 1 << 52
 # Swap types of a kernel without device entries (include/linux/swap.h): hwpoison is 27, migration 28 to 30.
 POISON, MIGRATION = 27, 29
+# The page that a special entry takes the place of: one that is counted would be missed.
+ZERO = 3
 
 
 def special(kind: int, page: int) -> int:
@@ -37,10 +39,12 @@ def found(view: View) -> list[tuple[str, int]]:
 
 @pytest.fixture
 def areas(process: Process) -> tuple[Area, Area]:
-    """Two folded blocks, and a block of single pages."""
+    """Two folded blocks, and a block of single pages of which one shows the zero page: nobody misses that one."""
     folded, paged = process.blocks(2), process.blocks(1, hint="nohugepage")
     folded.write()
-    paged.write()
+    paged.write(0, ZERO)
+    paged.read(ZERO, 1)
+    paged.write(ZERO + 1)
     return folded, paged
 
 
@@ -51,7 +55,7 @@ def test_a_page_out_of_the_way_takes_no_error_back(areas: tuple[Area, Area], lay
     folded, paged = areas
     with folded.process.hold() as held:
         before = held.judge()
-        poison = (places(before, paged.address, layout)[3][0], special(kind, 77))
+        poison = (places(before, paged.address, layout)[ZERO][0], special(kind, 77))
         alone = held.judge([poison])
         assert (alone.raw["verdict"]["entries"]["moving"], found(alone), alone.not_judged) == (1, [], [])
         place, word = places(before, folded.address, layout)[7]
