@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use linux::counted::{Known, NotRead};
 use linux::folio::Claimed;
 use stage1::{PhysMemory, PhysicalAddress, Regime};
 use structures::pages::{Frames, Pages};
@@ -28,25 +29,30 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// `None` where the kernel does not tell where its memory is, or there is too much of it.
-    pub fn new<M: PhysMemory + ?Sized>(inside: &Inside, view: View<'_, M>) -> Option<Search> {
-        let spans = inside.counted.spans(view).ok()?;
-        let mapped = Frames::within(&spans)?;
-        Some(Search { spans, mapped })
+    /// # Errors
+    /// Where the kernel does not tell where its memory is, or there is too much of it.
+    pub fn new<M: PhysMemory + ?Sized>(inside: &Inside, view: View<'_, M>) -> Known<Search> {
+        let spans = inside.counted.spans(view)?;
+        let mapped = Frames::within(&spans)
+            .ok_or_else(|| never("there is more memory than is looked through"))?;
+        Ok(Search { spans, mapped })
     }
 
     /// Those that count mappings, and are not mapped; address spaces that no task has and that may map one are walked as
     /// well, and are among `spaces` then. `lower` is any process's half.
+    ///
+    /// # Errors
+    /// Where not all pages of memory could be looked at.
     pub fn claimed<M: PhysMemory + ?Sized>(
         &mut self,
         inside: &Inside,
         view: View<'_, M>,
         (lower, pages): (&Regime, &Pages<'_, M>),
         spaces: &mut Vec<Space>,
-    ) -> Vec<Claimed> {
+    ) -> Known<Vec<Claimed>> {
         let mut found = Vec::new();
         for _ in 0..ROUNDS {
-            found = self.look(inside, view, pages);
+            found = self.look(inside, view, pages)?;
             let places = found
                 .iter()
                 .flat_map(|it: &Claimed| it.places.iter().flatten());
@@ -63,7 +69,7 @@ impl Search {
                 break;
             }
         }
-        found
+        Ok(found)
     }
 
     /// Adds what an address space maps.
@@ -98,11 +104,12 @@ impl Search {
         inside: &Inside,
         view: View<'_, M>,
         pages: &Pages<'_, M>,
-    ) -> Vec<Claimed> {
+    ) -> Known<Vec<Claimed>> {
         let mut heads = Vec::new();
         for span in &self.spans {
             let most = MOST.saturating_sub(heads.len());
-            heads.extend(pages.claimed(span.clone(), &self.mapped, most));
+            let found = pages.claimed(span.clone(), &self.mapped, most);
+            heads.extend(found.ok_or_else(|| never("a struct page of it cannot be read"))?);
         }
         let mut left = VMAS;
         let mut places = |head| {
@@ -113,7 +120,25 @@ impl Search {
             head,
             places: places(head),
         });
-        all.collect()
+        Ok(all.collect())
+    }
+}
+
+/// What a snapshot says that was written before this was kept.
+///
+/// # Errors
+/// Always.
+pub(crate) fn older() -> Known<Vec<Claimed>> {
+    Err(never(
+        "the snapshot is of a version that did not keep whether they are",
+    ))
+}
+
+/// No other instant would show it.
+fn never(why: &str) -> NotRead {
+    NotRead {
+        why: why.into(),
+        later: false,
     }
 }
 

@@ -19,7 +19,7 @@ use verdict::{
     judge_counted, judge_counts, Everyone, Folios, NotKnown, ProcessVerdict, Structures,
 };
 
-use crate::claimed::{unmapped, Search};
+use crate::claimed::{older, unmapped, Search};
 use crate::inside::Inside;
 use crate::kernel_half;
 use crate::mapped::Mapped;
@@ -40,9 +40,9 @@ pub struct Gathered {
     /// Why entries may be counted of an address space that no task has, if somebody was seen at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unlisted: Option<String>,
-    /// Folios that count mappings and that no address space maps; `None` where they were not looked for.
-    #[serde(default)]
-    claimed: Option<Vec<Claimed>>,
+    /// Folios that count mappings and that no address space maps; an earlier version did not keep this.
+    #[serde(default, rename = "claimed_folios")]
+    claimed: Option<Known<Vec<Claimed>>>,
     /// Why pages may be of an address space that exec() makes and no task has yet, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     exec: Option<String>,
@@ -84,7 +84,7 @@ impl Gathered {
             let (regime, keep) = (mapped.regime, mapped.runs.len());
             mapped.tables.clear();
             stage1::walk(memory, &regime, regime.first, regime.last, &mut mapped);
-            if let Some(search) = &mut search {
+            if let Ok(search) = &mut search {
                 search.take(&mapped.runs[keep..]);
                 search.take(&mapped.uncounted);
             }
@@ -102,10 +102,10 @@ impl Gathered {
                 }
             }
         }
-        let claimed =
-            search.map(|mut search| search.claimed(inside, view, (lower, &pages), &mut spaces));
+        let claimed = search
+            .and_then(|mut search| search.claimed(inside, view, (lower, &pages), &mut spaces));
         // An entry and its count change one after the other, under that lock.
-        if claimed.iter().any(|claimed| !claimed.is_empty()) {
+        if claimed.as_ref().is_ok_and(|claimed| !claimed.is_empty()) {
             for (at, table) in others {
                 spaces[at].table_locked |= pages.table_is_locked(table / size) == Some(true);
             }
@@ -130,7 +130,7 @@ impl Gathered {
             spaces,
             counted: Some(inside.counted.read(view, &pages)),
             unlisted,
-            claimed,
+            claimed: Some(claimed),
             exec,
             kept: Vec::new(),
         })
@@ -324,12 +324,13 @@ pub(crate) fn count(
     }));
     let passes = incomplete.is_some();
     let incomplete = incomplete.or(forks.then(|| FORKS.to_owned()));
-    let claimed = gathered.claimed.as_deref().unwrap_or_default();
     let new = incomplete.as_deref().or(gathered.exec.as_deref());
+    let claimed = gathered.claimed.as_ref().map_or_else(older, Clone::clone);
+    let unmapped = claimed.map(|claimed| unmapped(&claimed, &gathered.spaces, new));
     let everyone = Everyone {
         tables: &tables,
         incomplete: incomplete.as_deref(),
-        unmapped: &unmapped(claimed, &gathered.spaces, new),
+        unmapped: unmapped.as_deref().map_err(Clone::clone),
     };
     let mapped = judge_counts(&snapshot.memory, regimes, everyone, folios, verdicts);
     if let Some(counted) = &gathered.counted {

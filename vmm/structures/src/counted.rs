@@ -47,11 +47,8 @@ impl Layout {
     ///
     /// # Errors
     /// Where they cannot be read.
-    pub fn spans<M: PhysMemory + ?Sized>(
-        &self,
-        view: View<'_, M>,
-    ) -> Result<Vec<Range<u64>>, StructureError> {
-        self.zones.as_ref().map_err(Clone::clone)?.spans(view)
+    pub fn spans<M: PhysMemory + ?Sized>(&self, view: View<'_, M>) -> Known<Vec<Range<u64>>> {
+        known(&self.zones, |layout| layout.spans(view))
     }
 
     /// Reads all of it.

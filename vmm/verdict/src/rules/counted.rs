@@ -77,7 +77,8 @@ pub fn judge_counted(
     }));
 }
 
-fn why_not<T>(verdict: &mut ProcessVerdict, rule: &str, known: &Known<T>) {
+/// Says why a rule was not judged, where what it needs was not read.
+pub(super) fn why_not<T>(verdict: &mut ProcessVerdict, rule: &str, known: &Known<T>) {
     let Err(NotRead { why, later }) = known else {
         return;
     };

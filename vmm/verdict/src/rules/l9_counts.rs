@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use linux::counted::Known;
 use linux::folio::{Kind, NoPage, Page};
 use linux::pte::Pte;
 use stage1::{Level, PhysMemory, Regime};
 
+use super::counted::why_not;
 use super::l16::Swapped;
 use super::l9_entries::{Cover, Entries};
 use super::l9_unmapped::{self, Unmapped};
@@ -16,14 +18,14 @@ use crate::folios::Folios;
 use crate::{NotJudged, ProcessVerdict, RuleId, Severity};
 
 /// All address spaces of the guest.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Everyone<'a> {
     /// Physical addresses of their first tables.
     pub tables: &'a [u64],
     /// Why these may not be all, if so.
     pub incomplete: Option<&'a str>,
-    /// Folios that count mappings, and that none of them was seen to map.
-    pub unmapped: &'a [Unmapped],
+    /// Folios that count mappings, and that none of them was seen to map; or why they were not looked for.
+    pub unmapped: Known<&'a [Unmapped]>,
 }
 
 /// What the judged processes map, each page once, without hugetlb's and without what another rule has told of.
@@ -137,7 +139,19 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
         }
     }
     tell(memory, regimes, verdicts, found);
-    let open = l9_unmapped::judge(&entries, everyone.unmapped, folios, verdicts);
+    if let Some(first) = verdicts.first_mut() {
+        why_not(
+            first,
+            "L9, of folios that no table maps,",
+            &everyone.unmapped,
+        );
+    }
+    let open = l9_unmapped::judge(
+        &entries,
+        everyone.unmapped.unwrap_or_default(),
+        folios,
+        verdicts,
+    );
     let Some(first) = verdicts.first_mut() else {
         return mapped;
     };

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use linux::counted::{Known, NotRead};
 use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss, Type};
 use linux::vma::parse_smaps;
 use stage1::testing::{Layout, TableBuilder};
@@ -138,6 +139,16 @@ impl Guest {
 
     /// The verdict with all counts held to the entries of this process.
     pub fn counted(&self, incomplete: Option<&str>) -> ProcessVerdict {
+        let unmapped = &self.kernel.as_ref().unwrap().unmapped;
+        self.counted_with(incomplete, Ok(unmapped.as_slice()))
+    }
+
+    /// The same, with these folios that no table maps, or why they are not known.
+    pub fn counted_with(
+        &self,
+        incomplete: Option<&str>,
+        unmapped: Known<&[Unmapped]>,
+    ) -> ProcessVerdict {
         let mut verdicts = [self.judge()];
         let regime = self.regime();
         let tables = [regime.root.0];
@@ -145,7 +156,7 @@ impl Guest {
         let everyone = Everyone {
             tables: &tables,
             incomplete,
-            unmapped: &folios.unmapped,
+            unmapped,
         };
         judge_counts(
             self.tables.memory(),
@@ -379,10 +390,10 @@ fn l9_a_count_without_an_entry_needs_all_processes() {
     let everyone = Everyone {
         tables: &tables,
         incomplete: None,
-        unmapped: &[],
+        unmapped: Ok(&[]),
     };
     let kernel = guest.kernel.as_ref().unwrap();
-    judge_counts(&memory, &[regime], everyone, kernel, &mut verdicts);
+    judge_counts(&memory, &[regime], everyone.clone(), kernel, &mut verdicts);
     assert_eq!(errors(&verdicts[0]), []);
     // Nobody counted that.
     guest

@@ -154,7 +154,7 @@ fn a_page_of_a_run_that_another_process_maps_uncounted() {
                 let everyone = Everyone {
                     tables,
                     incomplete,
-                    unmapped: &[],
+                    unmapped: Ok(&[]),
                 };
                 let kernel = guest.kernel();
                 judge_counts(&memory, &regimes, everyone, kernel, &mut verdicts);

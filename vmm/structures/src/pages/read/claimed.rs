@@ -14,13 +14,15 @@ const LARGEST_FREE: u64 = 13;
 impl<M: PhysMemory + ?Sized> Pages<'_, M> {
     /// The first pages of folios of `span` none of whose pages is `mapped`, and that count mappings all the same; no more than
     /// `most`. They are read, so that a copy holds them; what is looked at for them is not.
+    ///
+    /// `None` where a `struct page` that is there cannot be read: what was not seen is not passed.
     #[must_use]
-    pub fn claimed(&self, span: Range<u64>, mapped: &Frames, most: usize) -> BTreeSet<u64> {
+    pub fn claimed(&self, span: Range<u64>, mapped: &Frames, most: usize) -> Option<BTreeSet<u64>> {
         let mut found = BTreeSet::new();
         let bytes = self.view.upper.granule.bytes();
         let (size, array) = (self.layout.size, self.layout.start..self.layout.end);
         if size == 0 || size % 8 != 0 || bytes % size != 0 {
-            return found;
+            return None;
         }
         let mut pfn = span.start;
         while pfn < span.end {
@@ -30,16 +32,21 @@ impl<M: PhysMemory + ?Sized> Pages<'_, M> {
             let behind = (bytes - va % bytes) / size;
             let here = pfn..span.end.min(pfn + behind);
             pfn = here.end.max(pfn + 1);
-            let pa = match array.contains(&va) {
-                true => lookup(self.view.memory, self.view.upper, VirtualAddress(va)),
-                false => break,
+            if here.is_empty() {
+                break;
+            }
+            if !array.contains(&va) {
+                return None;
+            }
+            let pa = match lookup(self.view.memory, self.view.upper, VirtualAddress(va)) {
+                Lookup::Mapped { pa, .. } => pa,
+                // A hole in memory has no pages of the array.
+                Lookup::NotMapped { .. } => continue,
+                _ => return None,
             };
-            let Lookup::Mapped { pa, .. } = pa else {
-                continue;
-            };
-            let words = (here.end.saturating_sub(here.start) * size / 8) as usize;
-            let words = self.view.memory.passing(PhysicalAddress(pa.0), words);
-            let next = self.claimed_here(here, words.unwrap_or_default(), mapped, &mut |head| {
+            let words = ((here.end - here.start) * size / 8) as usize;
+            let words = self.view.memory.passing(PhysicalAddress(pa.0), words)?;
+            let next = self.claimed_here(here, words, mapped, &mut |head| {
                 found.insert(head);
             });
             pfn = pfn.max(next);
@@ -47,7 +54,7 @@ impl<M: PhysMemory + ?Sized> Pages<'_, M> {
                 break;
             }
         }
-        found
+        Some(found)
     }
 
     /// The same of pages whose `words` follow each other; gives the page frame behind the last free block of them.

@@ -75,3 +75,18 @@ fn l9_a_folio_that_may_be_mapped_all_the_same() {
         .into_iter()
         .all(|said| !said.contains("no entry of any")));
 }
+
+#[test]
+fn l9_that_was_not_looked_for_is_said_so() {
+    for later in [false, true] {
+        let guest = good(Guest::new());
+        let why = "no reason".to_owned();
+        let verdict = guest.counted_with(None, Err(NotRead { why, later }));
+        assert_eq!(errors(&verdict), []);
+        let said = "L9, of folios that no table maps, was not judged: no reason";
+        let noted = verdict.notes.iter().any(|note| note == said);
+        let open = verdict.not_judged.iter().any(|not| not.reason == said);
+        // What another instant may show is asked for again.
+        assert_eq!((noted, open), (!later, later));
+    }
+}
