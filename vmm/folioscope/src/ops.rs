@@ -30,6 +30,19 @@ pub fn map_shared(length: u64) -> Operation {
     }
 }
 
+/// Huge pages of `size` bytes each, private.
+pub fn map_hugetlb(length: u64, size: u64) -> Operation {
+    Operation::Mmap {
+        length,
+        backing: Backing::Hugetlb {
+            size_kib: size / 1024,
+        },
+        prot: vec![Protection::Read, Protection::Write],
+        flags: vec![],
+        place: Placement::default(),
+    }
+}
+
 /// One access per page of a range.
 pub fn touch(address: u64, length: u64, access: Access, order: Order) -> Operation {
     Operation::Touch {

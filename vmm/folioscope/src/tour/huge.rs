@@ -1,9 +1,9 @@
 //! Pages above a block's size: transparent ones, and hugetlb's of every size.
 
-use protocol::{Backing, Operation, Placement, Protection};
+use protocol::Protection;
 
 use super::{carried, hinted_in};
-use crate::ops::{protect, write};
+use crate::ops::{map_hugetlb, protect, write};
 use crate::stage::{Stage, StageResult};
 
 pub(super) fn thp(stage: &mut Stage<'_>) -> StageResult {
@@ -55,18 +55,7 @@ pub(super) fn hugetlb(stage: &mut Stage<'_>) -> StageResult {
         }
         played = true;
         let process = stage.spawn()?;
-        let area = stage.map(
-            process,
-            Operation::Mmap {
-                length: 2 * size,
-                backing: Backing::Hugetlb {
-                    size_kib: size / 1024,
-                },
-                prot: vec![Protection::Read, Protection::Write],
-                flags: vec![],
-                place: Placement::default(),
-            },
-        )?;
+        let area = stage.map(process, map_hugetlb(2 * size, size))?;
         // One write maps a page whole: by a contiguous group of level 3 or 2, or by one block.
         stage.op(process, write(area, stage.page()))?;
         let folded = size == block || size > pmd;

@@ -1,9 +1,9 @@
 //! What the recorder has beside the tour.
 
-use protocol::{Advice, Backing, Operation, Placement, Protection};
+use protocol::{Advice, Protection};
 
 use crate::guest::{unexpected, Guest};
-use crate::ops::{advise, map, protect, write};
+use crate::ops::{advise, map, map_hugetlb, protect, write};
 use crate::stage::{block_size, Stage, StageResult, THP};
 use crate::tour::Workload;
 use crate::Error;
@@ -68,18 +68,7 @@ fn hugetlb_copied(stage: &mut Stage<'_>) -> StageResult {
         return stage.leave_out("three hugetlb pages of several PMDs could not be had");
     }
     let process = stage.spawn()?;
-    let area = stage.map(
-        process,
-        Operation::Mmap {
-            length: size,
-            backing: Backing::Hugetlb {
-                size_kib: size / 1024,
-            },
-            prot: vec![Protection::Read, Protection::Write],
-            flags: vec![],
-            place: Placement::default(),
-        },
-    )?;
+    let area = stage.map(process, map_hugetlb(size, size))?;
     stage.op(process, write(area, stage.page()))?;
     stage.fork(process)?;
     stage.op(process, write(area, stage.page()))?;
