@@ -14,8 +14,10 @@ use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, RuleId, Severity};
 use crate::work::ran_on;
 use crate::Capture;
 
-/// Looks at most.
+/// Looks at most, but for those that leave counts open.
 pub(crate) const LOOKS: u32 = 16;
+/// Looks at most with those: where processes come and go all the time, two of three catch one half made.
+pub(crate) const ALL_LOOKS: u32 = 4 * LOOKS;
 /// Looks that have to agree.
 pub(crate) const AGREEING: u32 = 3;
 /// Looks that are taken only to see pages where they are on their way to. It is no error that they are.
@@ -115,6 +117,7 @@ pub fn settle<J: Judged, E>(
 ) -> Result<(J, Settled), E> {
     let mut streaks = Streaks::default();
     let mut before: Option<J> = None;
+    let mut complete = 0;
     for number in 1.. {
         let now = look(number)?;
         let at = |judged: &J| moving(&judged.verdicts());
@@ -127,7 +130,9 @@ pub fn settle<J: Judged, E>(
         streaks.add(&now.verdicts(), (ran, now.uncounted()));
         let under_way = (at(&now) > 0 && changes || now.later()) && number < PATIENT;
         let under_way = under_way || now.uncounted();
-        if !runs || number == LOOKS || (streaks.settled() && !under_way) {
+        complete += u32::from(!now.uncounted());
+        let enough = complete == LOOKS || number == ALL_LOOKS;
+        if !runs || enough || (streaks.settled() && !under_way) {
             return Ok((now, streaks.end(number, runs)));
         }
         before = Some(now);

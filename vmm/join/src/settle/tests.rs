@@ -282,5 +282,9 @@ fn counts_that_a_look_leaves_open_are_looked_at_again() {
     // Where nothing is wrong one that shows so is enough, whatever it took.
     let late = looks(|number| number < PATIENT + 4, false);
     assert_eq!((late.1.looks, held(late)), (PATIENT + 4, (vec![], 0, 0)));
-    assert_eq!(looks(|_| true, false).1.looks, LOOKS);
+    // Nor is what is wrong lost where few looks show it.
+    let few = looks(|number| number % 12 != 0, true);
+    assert_eq!(few.1.looks, 12 * AGREEING);
+    assert_eq!(held(few), (vec![0x1000], 0, 0));
+    assert_eq!(looks(|_| true, false).1.looks, ALL_LOOKS);
 }
