@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,15 @@ def test_series() -> None:
     assert run.returncode == 0 and re.search(r"^1\.\.\d+$", run.stdout, re.MULTILINE), run.stdout[-3000:] + run.stderr
     assert not re.search(r"^not ok", run.stdout, re.MULTILINE)
     assert not splats(run.stdout)
+
+
+def test_numa_hints() -> None:
+    """What only a kernel with NUMA balancing does to folded blocks; a splat is a finding there."""
+    options = ["--guest-kernel", KERNEL / "Image", "--guest-vmlinux", KERNEL / "vmlinux", "--machine", "tcg", "-n", "0"]
+    words = [sys.executable, "-m", "pytest", "tests/test_numa_hints.py", "-m", "long", *options]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    assert run.returncode == 0, run.stdout[-4000:]
+    assert re.search(r"\b7 passed in ", run.stdout), run.stdout[-1000:]
 
 
 @pytest.mark.network
