@@ -24,6 +24,8 @@ SWAP = "/dev/ram0"
 NOWHERE = 0xDEAD_BEEF_DEAD_BEE8
 #: What a counter is wrong by: the guest goes on between our reading it and the look.
 FAR = 1000
+#: More pages than a guest of the tests has.
+ALL = 1 << 24
 
 
 def counted(guest: Guest) -> dict[str, Any]:
@@ -165,7 +167,7 @@ def test_memory_is_counted_as_the_kernel_does(guest: Guest, process: Process, la
 
 
 def test_l15_mapped(guest: Guest, paged: Area) -> None:
-    """Less is counted than the process maps: of anonymous memory, of what blocks map, of shmem, of files."""
+    """Less is counted than the process maps: of anonymous memory, of what blocks map, of shmem, of files. And more."""
     area = paged.process.blocks(1, flags=["shared"])
     area.write()
     with paged.process.hold() as held:
@@ -174,6 +176,11 @@ def test_l15_mapped(guest: Guest, paged: Area) -> None:
         for counted_now, at in (*places, memory["file"]):
             wrong = word(guest, at) - counted_now - FAR
             assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)]
+        anonymous, blocks, shmem = places
+        for counted_now, at in (anonymous, blocks, memory["file"]):
+            assert broken(held, [(at, word(guest, at) + ALL)]) == [("L15", 0)], counted_now
+        # Not all of it need be mapped.
+        assert broken(held, [(shmem[1], word(guest, shmem[1]) + ALL)]) == []
 
 
 def test_l15_free_pages(guest: Guest, paged: Area) -> None:

@@ -322,7 +322,7 @@ pub(crate) fn count(
             space.pid, space.name
         )
     }));
-    let passes = incomplete.is_some();
+    let busy = incomplete.clone();
     let incomplete = incomplete.or(forks.then(|| FORKS.to_owned()));
     let new = incomplete.as_deref().or(gathered.exec.as_deref());
     let claimed = gathered.claimed.as_ref().map_or_else(older, Clone::clone);
@@ -330,9 +330,11 @@ pub(crate) fn count(
     let everyone = Everyone {
         tables: &tables,
         incomplete: incomplete.as_deref(),
+        busy: busy.as_deref(),
         unmapped: unmapped.as_deref().map_err(Clone::clone),
     };
     let mapped = judge_counts(&snapshot.memory, regimes, everyone, folios, verdicts);
+    let mut uncounted = mapped.uncounted;
     if let Some(counted) = &gathered.counted {
         let swapped = counted.swap.iter().flat_map(|swap| &swap.spaces);
         let known = |mm: &&u64| gathered.spaces.iter().any(|space| space.mm == **mm);
@@ -349,9 +351,9 @@ pub(crate) fn count(
                 later: true,
             });
         }
-        judge_counted(&counted, (&mapped, unlisted.as_deref()), folios, verdicts);
+        uncounted += judge_counted(&counted, (&mapped, unlisted.as_deref()), folios, verdicts);
     }
-    passes && mapped.uncounted > 0
+    busy.is_some() && uncounted > 0
 }
 
 /// Whether a folio that waits to be split may be on no list: who splits folios takes them off theirs before, later kernels one

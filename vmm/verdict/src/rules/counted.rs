@@ -10,15 +10,18 @@ use crate::{NotJudged, ProcessVerdict, RuleId};
 
 /// Holds the kernel's counters and lists to its pages; `mapped` is what is mapped. All
 /// must be of one instant. `unlisted` says why an address space with swap entries may not be among those that were walked. What is found is of no process, and goes to the first verdict.
+/// Gives how many counters are above what is mapped and were not judged, as there may be more.
 pub fn judge_counted(
     counted: &Counted,
     (mapped, unlisted): (&AllMapped, Option<&str>),
     folios: &dyn Folios,
     verdicts: &mut [ProcessVerdict],
-) {
+) -> u64 {
+    let moving = verdicts.iter().map(|verdict| verdict.entries.moving).sum();
     let Some(first) = verdicts.first_mut() else {
-        return;
+        return 0;
     };
+    let by_page = first.release.is_some_and(|release| release < l15::BY_FOLIO);
     let mut told = |rule, found: Vec<String>| {
         for message in found {
             first.findings.push(Finding {
@@ -28,7 +31,7 @@ pub fn judge_counted(
         }
     };
     let queues = counted.queues.as_ref().ok();
-    let mut not_judged = Vec::new();
+    let (mut not_judged, mut uncounted) = (Vec::new(), 0);
     let (mut free, mut unjudged) = (Vec::new(), Vec::new());
     if let Ok(sizes) = &counted.sizes {
         told(
@@ -44,7 +47,10 @@ pub fn judge_counted(
     }
     told(RuleId::L14, free);
     if let Ok(memory) = &counted.memory {
-        told(RuleId::L15, l15::mapped(memory, mapped));
+        let (wrong, above) = l15::mapped(memory, mapped, (by_page, moving));
+        told(RuleId::L15, wrong);
+        uncounted = above.len() as u64;
+        not_judged.extend(above.into_iter().map(|reason| NotJudged { reason }));
     }
     if let Ok(zones) = &counted.zones {
         told(RuleId::L15, l15::free(zones));
@@ -75,6 +81,7 @@ pub fn judge_counted(
             "L14 was not judged {why}; nor was, of a zone, what L15 says of its free pages"
         ),
     }));
+    uncounted
 }
 
 /// Says why a rule was not judged, where what it needs was not read.

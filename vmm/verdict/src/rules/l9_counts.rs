@@ -24,12 +24,15 @@ pub struct Everyone<'a> {
     pub tables: &'a [u64],
     /// Why these may not be all, if so.
     pub incomplete: Option<&'a str>,
+    /// The same but for a fork() that may be under way, whose child maps what its parent does; and why entries and what counts
+    /// them may be apart just now.
+    pub busy: Option<&'a str>,
     /// Folios that count mappings, and that none of them was seen to map; or why they were not looked for.
     pub unmapped: Known<&'a [Unmapped]>,
 }
 
 /// What the judged processes map, each page once, without hugetlb's and without what another rule has told of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllMapped {
     /// Anonymous folios by their order; single pages that are mapped once are not among them.
     pub folios: BTreeMap<u8, i64>,
@@ -41,6 +44,11 @@ pub struct AllMapped {
     pub shmem: i64,
     /// Pages of files, shmem's too.
     pub file: i64,
+    /// Other pages that the entries of any address space map: of processes that are not judged, of nobody, of hugetlb, and those
+    /// of which another rule has told.
+    pub others: i64,
+    /// Why there may be more than all these, if so.
+    pub more: Option<String>,
     /// Entries of all address spaces that lead to swap, in order.
     pub swapped: Vec<Swapped>,
     /// Why some of their tables could not be walked, if so.
@@ -61,7 +69,7 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
     folios: &dyn Folios,
     verdicts: &mut [ProcessVerdict],
 ) -> AllMapped {
-    let mut mapped = AllMapped::default();
+    let mut mapped = AllMapped::none();
     let Some(regime) = regimes.first() else {
         return mapped;
     };
@@ -146,12 +154,18 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
             &everyone.unmapped,
         );
     }
+    let busy = everyone.busy.map(str::to_owned);
+    let busy = busy.or_else(|| Some(everyone.unmapped.as_ref().err()?.why.clone()));
     let open = l9_unmapped::judge(
         &entries,
         everyone.unmapped.unwrap_or_default(),
         folios,
         verdicts,
     );
+    let busy = busy.or_else(|| (open > 0).then(|| "some folios may be mapped elsewhere".into()));
+    mapped.more = busy.or_else(|| entries.problem.clone());
+    let all = entries.pages.covered() + entries.blocks.covered();
+    mapped.others = all as i64 - mapped.anonymous - mapped.file;
     let Some(first) = verdicts.first_mut() else {
         return mapped;
     };
@@ -172,6 +186,22 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
 }
 
 impl AllMapped {
+    /// Of no process.
+    fn none() -> AllMapped {
+        AllMapped {
+            folios: BTreeMap::new(),
+            anonymous: 0,
+            blocks: 0,
+            shmem: 0,
+            file: 0,
+            others: 0,
+            more: Some("no process was judged".into()),
+            swapped: Vec::new(),
+            unwalked: None,
+            uncounted: 0,
+        }
+    }
+
     /// A page that was not there before, nor, where it is the `first`, any of its folio.
     fn add(&mut self, page: Page, first: bool, entries: &Entries) {
         self.pages(page, 1);

@@ -59,6 +59,15 @@ impl Cover {
         }
     }
 
+    /// How many page frames are covered at all.
+    pub fn covered(&self) -> u64 {
+        let pages = self
+            .ranges
+            .iter()
+            .map(|(range, ..)| range.end - range.start);
+        pages.sum()
+    }
+
     /// Entries on the pages below `pfn`.
     fn below(&self, pfn: u64) -> u64 {
         let starts_below = |at: usize| self.ranges.get(at).is_some_and(|it| it.0.start < pfn);
@@ -252,6 +261,11 @@ mod tests {
                 assert_eq!(cover.within(range), *entries, "{range:?} in {order:?}");
             }
         }
+    }
+
+    #[test]
+    fn how_much_is_covered() {
+        assert_eq!((cover().covered(), Cover::default().covered()), (6, 0));
     }
 
     #[test]

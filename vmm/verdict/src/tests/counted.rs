@@ -91,6 +91,16 @@ fn judged_with(
     swapped: &[(u8, u64, u64)],
     unlisted: Option<&str>,
 ) -> ProcessVerdict {
+    judged_as(counted, kernel, (swapped, unlisted), None).0
+}
+
+/// The same, where there may be `more` that is mapped; and how many counters were left open for that.
+fn judged_as(
+    counted: &Counted,
+    kernel: &Kernel,
+    (swapped, unlisted): (&[(u8, u64, u64)], Option<&str>),
+    more: Option<&str>,
+) -> (ProcessVerdict, u64) {
     let mut verdicts = [good(Guest::new()).judge()];
     let mapped = AllMapped {
         folios: BTreeMap::from([(0, 16), (4, 1)]),
@@ -98,13 +108,15 @@ fn judged_with(
         blocks: 512,
         shmem: 300,
         file: 400,
+        others: OTHERS,
+        more: more.map(str::to_owned),
         swapped: swapped.to_vec(),
         unwalked: None,
         uncounted: 0,
     };
-    judge_counted(counted, (&mapped, unlisted), kernel, &mut verdicts);
+    let open = judge_counted(counted, (&mapped, unlisted), kernel, &mut verdicts);
     let [verdict] = verdicts;
-    verdict
+    (verdict, open)
 }
 
 fn size(counted: &mut Counted, order: u8) -> &mut Size {
@@ -266,6 +278,9 @@ fn l14_free_lists() {
 /// What is left alone: a thread may be preempted while it folds a CPU's part of a counter.
 const OPEN: i64 = 128;
 
+/// What else is mapped than what the judged process maps.
+const OTHERS: i64 = 700;
+
 #[test]
 fn l15_less_counted_than_mapped() {
     let (good, kernel) = queued();
@@ -285,7 +300,7 @@ fn l15_less_counted_than_mapped() {
         ),
     ];
     for (change, name) in each {
-        for right in [-OPEN, 0, 5000] {
+        for right in [-OPEN, 0, OTHERS + OPEN] {
             assert_eq!(errors(&wrong(&|memory| change(memory, right))), []);
         }
         for few in [-OPEN - 1, -5000] {
@@ -304,6 +319,38 @@ fn l15_less_counted_than_mapped() {
     let notes = judged(&counted, &kernel).notes;
     let said = |note: &String| note.starts_with("What L15 says of mapped memory");
     assert!(notes.iter().any(said), "{notes:?}");
+}
+
+#[test]
+fn l15_more_counted_than_mapped() {
+    let (good, kernel) = queued();
+    type Change = fn(&mut Memory);
+    let most = OTHERS + OPEN;
+    assert_eq!(most, 828);
+    let each: [(Change, &str); 3] = [
+        (|memory| memory.anonymous = 1829, "NR_ANON_MAPPED"),
+        (|memory| memory.blocks = 1341, "NR_ANON_THPS"),
+        (|memory| memory.file = Some((1229, 0)), "NR_FILE_MAPPED"),
+    ];
+    for (change, name) in each {
+        let mut counted = good.clone();
+        change(counted.memory.as_mut().unwrap());
+        let judged = |more| judged_as(&counted, &kernel, (&[], None), more);
+        let (verdict, open) = judged(None);
+        assert_eq!((errors(&verdict), open), (vec![RuleId::L15], 0), "{name}");
+        assert!(verdict.findings[0].message.contains(name));
+        // Not where there may be more; but that is said.
+        let (verdict, open) = judged(Some("somebody held a lock"));
+        assert_eq!((errors(&verdict), open), (vec![], 1), "{name}");
+        let [said] = verdict.not_judged.as_slice() else {
+            panic!("{:?}", verdict.not_judged);
+        };
+        assert!(said.reason.contains(name) && said.reason.ends_with("somebody held a lock"));
+    }
+    // Not all of shmem is mapped.
+    let mut counted = good;
+    counted.memory.as_mut().unwrap().shmem = 100_000;
+    assert_eq!(errors(&judged(&counted, &kernel)), []);
 }
 
 #[test]

@@ -156,6 +156,7 @@ impl Guest {
         let everyone = Everyone {
             tables: &tables,
             incomplete,
+            busy: None,
             unmapped,
         };
         judge_counts(
@@ -390,6 +391,7 @@ fn l9_a_count_without_an_entry_needs_all_processes() {
     let everyone = Everyone {
         tables: &tables,
         incomplete: None,
+        busy: None,
         unmapped: Ok(&[]),
     };
     let kernel = guest.kernel.as_ref().unwrap();

@@ -154,6 +154,7 @@ fn a_page_of_a_run_that_another_process_maps_uncounted() {
                 let everyone = Everyone {
                     tables,
                     incomplete,
+                    busy: None,
                     unmapped: Ok(&[]),
                 };
                 let kernel = guest.kernel();
