@@ -45,6 +45,14 @@ def many_shared(scene: Scene) -> None:
     scene.look(area.process)
 
 
+def many_dropped(scene: Scene) -> None:
+    """More anonymous memory comes and goes than all that the guest has mapped otherwise."""
+    area = scene.spawn().blocks(1024)
+    area.write()
+    area.madvise("dontneed")
+    scene.look(area.process)
+
+
 def larger_folio(scene: Scene) -> None:
     """A folio of two blocks, of which one and a half are dropped."""
     scene.guest.set_policy("sysfs")
@@ -316,6 +324,7 @@ SCENES: dict[str, Callable[[Scene], object]] = {
         faulted,
         many,
         many_shared,
+        many_dropped,
         larger_folio,
         written_once,
         written_once_and_forked,
