@@ -110,7 +110,7 @@ lab: ## measure what the order policies do: EXP= names experiments, QUICK=1 take
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/build.sh $(call build-granules,4k)
 	@$(SETUP)/plugin.sh
-	@$(SETUP)/lab.sh run $(EXP) $(if $(QUICK),--quick) \
+	@$(SETUP)/lab.sh run $(EXP) $(if $(QUICK),--quick) $(if $(SMP),--smp '$(SMP)') \
 		$(if $(is-file),--kernel '$(abspath $(KERNEL))') $(if $(VMLINUX),--vmlinux '$(abspath $(VMLINUX))')
 
 fuzz: ## run the fuzz targets, a minute each (needs cargo-fuzz and a nightly Rust)

@@ -14,13 +14,12 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-static char buffer[4096];
+/* Of each task its own, a thread's too. */
+static _Thread_local char buffer[4096];
 
-static int ramfs_file(size_t bytes)
+void ramfs(size_t bytes)
 {
-	/* Each pattern comes to every record once where they are a power of two. */
-	if (bytes & (bytes - 1))
-		errx(2, "expected a file whose size is a power of two and found %zu bytes", bytes);
+	(void)bytes;
 	if (mkdir("/ramfs", 0700) && errno != EEXIST)
 		err(1, "mkdir /ramfs");
 	if (access("/ramfs/mounted", F_OK)) {
@@ -28,7 +27,22 @@ static int ramfs_file(size_t bytes)
 			err(1, "mount of ramfs");
 		close(open("/ramfs/mounted", O_CREAT | O_WRONLY, 0600));
 	}
-	int fd = open("/ramfs/file", O_CREAT | O_TRUNC | O_RDWR, 0600);
+}
+
+static const char *path(void)
+{
+	static _Thread_local char name[32];
+
+	snprintf(name, sizeof(name), "/ramfs/file%d", task);
+	return name;
+}
+
+static int ramfs_file(size_t bytes)
+{
+	/* Each pattern comes to every record once where they are a power of two. */
+	if (bytes & (bytes - 1))
+		errx(2, "expected a file whose size is a power of two and found %zu bytes", bytes);
+	int fd = open(path(), O_CREAT | O_TRUNC | O_RDWR, 0600);
 
 	if (fd < 0 || ftruncate(fd, bytes))
 		err(1, "expected a file of %zu bytes on ramfs", bytes);
@@ -38,7 +52,7 @@ static int ramfs_file(size_t bytes)
 static void file_end(int fd)
 {
 	close(fd);
-	unlink("/ramfs/file");
+	unlink(path());
 }
 
 /* The record that a pattern comes to behind this one. By chance: a linear congruence of full period. */

@@ -4,6 +4,7 @@
 
 #include <err.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -13,9 +14,24 @@
  */
 #define MARKER(number) asm volatile("movz xzr, #%0, lsl #48" : : "i"(number) : "memory")
 
-/* An interval's number is even at its begin and one more at its end. */
-#define BEGIN(interval) MARKER(2 * (interval))
-#define END(interval) MARKER(2 * (interval) + 1)
+/*
+ * An interval's number is even at its begin and one more at its end. The tasks of a crowd (crowd.c) meet at both, and the
+ * first of them marks it, so that one interval has what all of them do.
+ */
+#define BEGIN(interval) MARK(2 * (interval), (void)0)
+#define END(interval) MARK(2 * (interval) + 1, hold())
+#define MARK(number, behind)			\
+	do {					\
+		if (alone) {			\
+			MARKER(number);		\
+			break;			\
+		}				\
+		meet();				\
+		if (!task)			\
+			MARKER(number);		\
+		behind;				\
+		meet();				\
+	} while (0)
 
 /* The intervals, as tests/plugin/folioscope/lab/marks.py names them. */
 enum {
@@ -34,12 +50,52 @@ enum {
 	RANDOM_WRITE = 13,
 };
 
+/* The size of a page, and how often a load that can do it more than once does it. */
+extern size_t page;
+extern long turns;
+
+/* One store per page. */
+void touch(char *area, size_t bytes);
+
 /* Shared mappings and private ones, or the program ends. */
 char *map(size_t bytes, int flags, int fd);
 void unmap(char *area, size_t bytes);
 
-/* The loads of files.c. */
+/* crowd.c: whether this is the only task, and nobody wants to look at it; and which one this is. */
+extern bool alone;
+extern int tasks;
+extern _Thread_local int task;
+
+/* All tasks come here before any goes on. */
+void meet(void);
+
+/* Stops the first task at the end of its first interval, if that was asked for: then somebody looks at its memory. */
+void hold(void);
+
+/* So many tasks, processes or threads, do it once each, on the CPUs in turn; and who stops where (or the program ends). */
+void crowd(int count, bool threads, bool held, void (*run)(size_t bytes), size_t bytes);
+
+/* The loads, and what some need to be there before the first task comes. */
+void page_fault1(size_t bytes);
+void page_fault2(size_t bytes);
+void page_fault3(size_t bytes);
+void malloc1(size_t bytes);
+void malloc1_turns(size_t bytes);
+void anon_shmem(size_t bytes);
+void anon_shmem_parts(size_t bytes);
+void map_common(size_t bytes);
+void fold(size_t bytes);
+void mmap1(size_t bytes);
+void read1(size_t bytes);
+void read2(size_t bytes);
+void file_common(size_t bytes);
+void context_switch1(size_t bytes);
+void tlb_flush1(size_t bytes);
+void tlb_flush2(size_t bytes);
 void file_map(size_t bytes);
 void file_calls(size_t bytes);
+void ramfs(size_t bytes);
+void known(size_t bytes);
+void known_memory(size_t bytes);
 
 #endif

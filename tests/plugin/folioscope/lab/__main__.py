@@ -51,7 +51,9 @@ def keep(report: Result, path: Path) -> None:
 
 def key_of(bench: Bench) -> str:
     """What results depend on, so that only a lab of the same is gone on with."""
-    digest = hashlib.sha256(repr((VERSION, bench.granule, bench.memory_mib, bench.runs, bench.more)).encode())
+    digest = hashlib.sha256(
+        repr((VERSION, bench.granule, bench.memory_mib, bench.runs, bench.cpus, bench.more)).encode()
+    )
     package = sorted(Path(__file__).parent.glob("*.py"))
     root = command().directory
     kernel = bench.more[bench.more.index("--kernel") + 1] if "--kernel" in bench.more else ""
@@ -67,9 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
     for name in names:
         if name not in EXPERIMENTS:
             refuse(f"there is no experiment {name!r} in the laboratory; it has {', '.join(EXPERIMENTS)}")
-        # The load's memory, the kernel's own, and the initramfs.
+        # The load's memory, the kernel's own, and the initramfs; or what the experiment says.
         least = EXPERIMENTS[name].mib * 2 + 128
-        if least > arguments.memory:
+        if least > arguments.memory and not EXPERIMENTS[name].memory:
             refuse(
                 f"expected {least} MiB or more for the load of {name} and found {arguments.memory}; "
                 "give the guest more by --memory"
@@ -82,7 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
         word for name in ("kernel", "vmlinux") if (value := getattr(arguments, name)) for word in (f"--{name}", value)
     ]
     runs = LEAST_RUNS if arguments.quick else FULL_RUNS
-    bench = Bench(arguments.initrd, arguments.out / "lab", arguments.granule, arguments.memory, tuple(more), runs)
+    bench = Bench(
+        arguments.initrd, arguments.out / "lab", arguments.granule, arguments.memory, tuple(more), runs, arguments.smp
+    )
     bench.out.mkdir(parents=True, exist_ok=True)
     part, whole = arguments.out / "lab.part.json", arguments.json or arguments.out / "lab.json"
     key = key_of(bench)
@@ -133,6 +137,9 @@ def main() -> int:
     runs.add_argument("--quick", action="store_true", help=f"{LEAST_RUNS} runs of each instead of {FULL_RUNS}")
     runs.add_argument("--granule", default="4k", choices=["4k"], help="the experiments are for pages of 4K")
     runs.add_argument("--memory", type=int, default=1024, metavar="MIB", help="of the guest")
+    runs.add_argument(
+        "--smp", type=int, default=4, metavar="N", help="CPUs where a load has several tasks [default: 4]"
+    )
     runs.add_argument("--kernel", help="another kernel")
     runs.add_argument("--vmlinux", help="its vmlinux")
     two = commands.add_parser("compare", help="what moved from one lab's results to another's")

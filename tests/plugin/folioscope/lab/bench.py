@@ -1,4 +1,4 @@
-"""Runs one experiment: a guest of one CPU for each setting, whose time is its instructions, and a load in it."""
+"""Runs one experiment: a guest for each setting, whose time is its instructions, and a load in it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 from ..client import CommandFailed, GuestLost, Session
 from ..guest import Guest
-from .experiments import MIB, THP, Experiment, Setting
+from .experiments import MIB, THP, Crowd, Experiment, Setting
 from .marks import intervals
+from .memory import look
 
 #: Runs of the load before those that count: the first finds nothing in the kernel's caches.
 WARM = 1
@@ -37,11 +38,14 @@ class Bench:
     more: tuple[str, ...] = ()
     #: How often a load is measured.
     runs: int = 15
+    #: Of the guest of a load with several tasks.
+    cpus: int = 4
 
-    def boot(self, marks: Path, *, icount: bool = True) -> Guest:
+    def boot(self, marks: Path, *, icount: bool = True, cpus: int = 1, memory_mib: int = 0) -> Guest:
         """A guest whose counter writes to ``marks``."""
-        arguments = ["--machine", "tcg", "--granule", self.granule, "--initrd", str(self.initrd), "--smp", "1"]
-        arguments += ["--memory", f"{self.memory_mib}M", "--out", str(self.out), "--marks", str(marks), *self.more]
+        memory = max(self.memory_mib, memory_mib)
+        arguments = ["--machine", "tcg", "--granule", self.granule, "--initrd", str(self.initrd), "--smp", str(cpus)]
+        arguments += ["--memory", f"{memory}M", "--out", str(self.out), "--marks", str(marks), *self.more]
         log = self.out / "lab.log"
         return Guest(Session(arguments + ["--icount"] * icount, log=log), self.granule)
 
@@ -67,10 +71,11 @@ def missing(guest: Guest, setting: Setting) -> str | None:
 def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
     """One experiment under one setting: the instructions of each run, and what was decided in one more."""
     result: Result = {"name": setting.name, "missing": None, "lost": None, "intervals": {}, "orders": {}, "blocks": {}}
+    result["memory"] = None
     with tempfile.TemporaryDirectory(prefix="folioscope-lab-") as place:
         marks = Path(place) / "marks"
         try:
-            guest = bench.boot(marks)
+            guest = bench.boot(marks, cpus=bench.cpus if experiment.crowds else 1, memory_mib=experiment.memory)
         except GuestLost as error:
             return {**result, "lost": str(error)}
         try:
@@ -90,22 +95,25 @@ def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, resul
     guest.write("/proc/sys/kernel/randomize_va_space", "0")
     # What the record costs is none of the load's.
     _switch(guest, RECORD, "0")
-    for run in range(WARM + bench.runs):
-        before = len(marks.read_text().splitlines())
-        _load(guest, experiment)
-        # By name: a load may go through one more than once.
-        sums: dict[str, Counter[str]] = {}
-        for each in intervals(marks, before):
-            sums.setdefault(each.name, Counter()).update(user=each.user, kernel=each.kernel)
-        for name, sum in sums.items() if run >= WARM else ():
-            halves = result["intervals"].setdefault(name, {"user": [], "kernel": []})
-            for half in halves:
-                halves[half].append(sum[half])
+    for crowd in experiment.crowds or (None,):
+        for run in range(WARM + bench.runs):
+            before = len(marks.read_text().splitlines())
+            _load(guest, experiment, crowd)
+            # By name: a load may go through one more than once.
+            sums: dict[str, Counter[str]] = {}
+            for each in intervals(marks, before):
+                name = crowd.of(each.name) if crowd else each.name
+                sums.setdefault(name, Counter()).update(user=each.user, kernel=each.kernel)
+            for name, sum in sums.items() if run >= WARM else ():
+                halves = result["intervals"].setdefault(name, {"user": [], "kernel": []})
+                for half in halves:
+                    halves[half].append(sum[half])
+    largest = experiment.crowds[-1] if experiment.crowds else None
     # Once more with all that is counted switched on.
     _switch(guest, RECORD, "1")
     if _switch(guest, COUNTING, "1"):
         counts = guest.counts()
-        _load(guest, experiment)
+        _load(guest, experiment, largest)
         since = guest.counts().since(counts)
         orders: Counter[str] = Counter()
         for decision, count in (since.orders or {}).items():
@@ -113,6 +121,8 @@ def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, resul
                 orders[str(decision.chosen)] += count
         result["orders"] = dict(sorted(orders.items()))
         result["blocks"] = {event: count for event, count in sorted((since.contpte or {}).items()) if count}
+    _switch(guest, COUNTING, "0")
+    result["memory"] = look(guest, words(experiment, largest))
 
 
 def _switch(guest: Guest, path: str, value: str) -> bool:
@@ -123,8 +133,17 @@ def _switch(guest: Guest, path: str, value: str) -> bool:
     return True
 
 
-def _load(guest: Guest, experiment: Experiment) -> None:
-    program = guest.run(LOAD, experiment.load, str(experiment.mib * MIB), str(experiment.times), seconds=RUN_SECONDS)
+def words(experiment: Experiment, crowd: Crowd | None) -> list[str]:
+    """The load's command line: memory or operations are divided among the tasks."""
+    pages, count = experiment.unit == "page", crowd.count if crowd else 1
+    found = [LOAD, experiment.load, str(experiment.mib * MIB // (count if pages else 1))]
+    if experiment.unit == "operation":
+        found += ["--turns", str(experiment.times // count)]
+    return found + ([f"--{crowd.kind}", str(count)] if crowd else [])
+
+
+def _load(guest: Guest, experiment: Experiment, crowd: Crowd | None = None) -> None:
+    program = guest.run(*words(experiment, crowd), seconds=RUN_SECONDS)
     if program.status != 0:
         how = program.signal or f"status {program.status}"
         raise GuestLost(f"the load {experiment.load} ended with {how}: {program.stderr.strip() or 'without a word'}")

@@ -2,62 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from .crowds import CROWDS
+from .kinds import CACHE, MIB, PATTERNS, POLICIES, SHMEM, THP, Crowd, Experiment, Setting, Theirs, crowds, policies
 
-THP = "/sys/kernel/mm/transparent_hugepage"
-#: The policies by which an anonymous folio's order is chosen.
-POLICIES = ("baseline", "simple", "variable", "retry", "adaptive", "sysfs")
-MIB = 1 << 20
+__all__ = ["EXPERIMENTS", "MIB", "THP", "Crowd", "Experiment", "Setting", "Theirs", "crowds", "policies"]
+
 RFC = "anon-folios RFC v2"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What an experiment is run under: an order policy, or other knobs beside ``variable``."""
-
-    name: str
-    policy: str = "variable"
-    #: Files of the guest, and what is written there.
-    knobs: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Theirs:
-    """What others have measured: how many times as many operations a second ``setting`` has as the first."""
-
-    setting: str
-    #: The intervals of the load that one such operation goes through.
-    intervals: tuple[str, ...]
-    times: float
-    #: As they print it, and where.
-    printed: str
-    source: str
-    #: Why it is not to be expected here, where that is known.
-    why_not: str = ""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One load under several settings, of which the first is what the others are compared with."""
-
-    name: str
-    title: str
-    load: str
-    mib: int
-    settings: tuple[Setting, ...]
-    theirs: tuple[Theirs, ...] = ()
-    #: What an instruction count is given for: a page of 4K, a block of 16 pages, or an operation of the load.
-    unit: str = "page"
-    #: How often the load does it in one run, where once would be little beside a tick of the clock.
-    times: int = 1
-
-
-def policies(*names: str) -> tuple[Setting, ...]:
-    """A setting for each policy. ``sysfs`` has the size of a contiguous block enabled, as the others choose it."""
-    return tuple(
-        Setting(name, name, {f"{THP}/hugepages-64kB/enabled": "always"} if name == "sysfs" else {}) for name in names
-    )
 
 
 def rates(name: str, before: int, after: int, percent: str, *intervals: str, why_not: str = "") -> Theirs:
@@ -77,18 +27,6 @@ def will_it_scale(
     )
 
 
-#: Of the load, and what iozone's report calls them, in the order in which the cover letter has them.
-PATTERNS = {
-    "pass": "initial writers",
-    "again": "rewriters",
-    "read": "readers",
-    "reread": "re-readers",
-    "reverse": "reverse readers",
-    "random read": "random readers",
-    "random write": "random writers",
-}
-
-
 def iozone(*times: float) -> tuple[Theirs, ...]:
     """A row for each pattern, of one thread."""
     return tuple(
@@ -96,10 +34,6 @@ def iozone(*times: float) -> tuple[Theirs, ...]:
         for (interval, name), each in zip(PATTERNS.items(), times, strict=True)
     )
 
-
-SHMEM = f"{THP}/hugepages-64kB/shmem_enabled"
-FILES = f"{THP}/page_cache"
-CACHE = (Setting("off", knobs={FILES: "0"}), Setting("on", knobs={FILES: "1"}))
 
 EXPERIMENTS: dict[str, Experiment] = {
     one.name: one
@@ -172,7 +106,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "shared anonymous memory, each page written, its mTHP size of 64K off and on",
             "anon_shmem",
             64,
-            (Setting("off", knobs={SHMEM: "never"}), Setting("64K", knobs={SHMEM: "always"})),
+            SHMEM,
             (
                 Theirs(
                     "64K",
@@ -238,5 +172,6 @@ EXPERIMENTS: dict[str, Experiment] = {
                 for name, value in (("off", "0"), ("on", "1"))
             ),
         ),
+        *CROWDS,
     )
 }

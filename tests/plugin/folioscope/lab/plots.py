@@ -12,7 +12,7 @@ from matplotlib import pyplot  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 
 from .bench import Result  # noqa: E402
-from .experiments import EXPERIMENTS  # noqa: E402
+from .experiments import EXPERIMENTS, MIB  # noqa: E402
 from .report import instructions  # noqa: E402
 
 #: Of the first order that there is; larger ones are darker.
@@ -29,39 +29,24 @@ def draw(report: Result, path: Path) -> list[Path]:
 
 
 def _draw(found: Result, path: Path) -> Path | None:
-    """Instructions of each setting, interval by interval, and the memory that its faults brought by folio order."""
+    """Instructions of each setting, interval by interval or by number of tasks, and the memory that it mapped."""
     settings = [setting for setting in found["settings"] if setting["intervals"]]
     if not settings:
         return None
-    names = [setting["name"] for setting in settings]
+    experiment = EXPERIMENTS[found["name"]]
+    looked = [setting for setting in settings if setting["memory"]]
+    orders = sorted({int(order) for setting in looked for order in setting["memory"]["folios"]})
     intervals = list(dict.fromkeys(name for setting in settings for name in setting["intervals"]))
-    orders = sorted({int(order) for setting in settings for order in setting["orders"]})
+    rows = len(settings) * (len(intervals) if not experiment.crowds else 4)
     style = {"svg.hashsalt": "folioscope", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False}
     with pyplot.rc_context({**style, "axes.spines.right": False}):
-        size = (9, 1.1 + 0.32 * len(names) * len(intervals))
-        figure, axes = pyplot.subplots(
-            1, 1 + bool(orders), figsize=size, squeeze=False, sharey=True, layout="constrained"
-        )
-        height = 0.8 / len(intervals)
-        for place, interval in enumerate(intervals):
-            for row, setting in enumerate(settings):
-                runs = [count / found["units"] for count in instructions(setting, [interval])]
-                if not runs:
-                    continue
-                middle = median(runs)
-                (bar,) = axes[0][0].barh(
-                    row + (place + 0.5) * height - 0.4,
-                    middle,
-                    height,
-                    color=f"C{place}",
-                    xerr=[[middle - min(runs)], [max(runs) - middle]],
-                    label=interval if row == 0 else None,
-                )
-                bar.set_gid(f"{interval}:{setting['name']}")
-        axes[0][0].set_yticks(range(len(names)), names)
-        axes[0][0].invert_yaxis()
-        axes[0][0].set_xlabel(f"instructions per {found['unit']}, median and range")
-        title = EXPERIMENTS[found["name"]].title.split(": ")[-1]
+        size = (9, max(2.4, 1.1 + 0.32 * rows))
+        figure, axes = pyplot.subplots(1, 1 + bool(orders), figsize=size, squeeze=False, layout="constrained")
+        if len(experiment.crowds) > 1:
+            _tasks(axes[0][0], found, settings)
+        else:
+            _intervals(axes[0][0], found, settings, intervals)
+        title = experiment.title.split(": ")[-1]
         figure.suptitle(f"{found['name']}: {title}", x=0.01, ha="left", fontsize=9)
         figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False)
         if orders:
@@ -72,16 +57,80 @@ def _draw(found: Result, path: Path) -> Path | None:
     return path
 
 
+def _intervals(axes: Axes, found: Result, settings: list[Result], intervals: list[str]) -> None:
+    """A bar for each interval of each setting."""
+    height = 0.8 / len(intervals)
+    for place, interval in enumerate(intervals):
+        for row, setting in enumerate(settings):
+            runs = [count / found["units"] for count in instructions(setting, [interval])]
+            if not runs:
+                continue
+            middle = median(runs)
+            (bar,) = axes.barh(
+                row + (place + 0.5) * height - 0.4,
+                middle,
+                height,
+                color=f"C{place}",
+                xerr=[[middle - min(runs)], [max(runs) - middle]],
+                label=interval if row == 0 else None,
+            )
+            bar.set_gid(f"{interval}:{setting['name']}")
+    _settings(axes, settings)
+    axes.set_xlabel(f"instructions per {found['unit']}, median and range")
+
+
+def _tasks(axes: Axes, found: Result, settings: list[Result]) -> None:
+    """All intervals of a load together, against the number of its tasks."""
+    crowds = EXPERIMENTS[found["name"]].crowds
+    for color, setting in enumerate(settings):
+        for kind in dict.fromkeys(crowd.kind for crowd in crowds):
+            points = []
+            for crowd in crowds:
+                names = [name for name in setting["intervals"] if name.endswith(f", {crowd}")]
+                runs = [count / found["units"] for count in instructions(setting, names)] if names else []
+                if runs and (crowd.kind == kind or crowd.count == 1):
+                    points.append((crowd.count, median(runs), min(runs), max(runs)))
+            if not points:
+                continue
+            at, middle, low, high = zip(*points, strict=True)
+            (line, _, _) = axes.errorbar(
+                at,
+                middle,
+                yerr=[
+                    [m - a for m, a in zip(middle, low, strict=True)],
+                    [b - m for m, b in zip(middle, high, strict=True)],
+                ],
+                color=f"C{color}",
+                linestyle="-" if kind == "processes" else "--",
+                marker=".",
+                label=f"{setting['name']}, {kind}",
+            )
+            line.set_gid(f"{kind}:{setting['name']}")
+    axes.set_xticks(sorted({crowd.count for crowd in crowds}))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("tasks")
+    axes.set_ylabel(f"instructions per {found['unit']}")
+
+
+def _settings(axes: Axes, settings: list[Result]) -> None:
+    axes.set_yticks(range(len(settings)), [setting["name"] for setting in settings])
+    axes.invert_yaxis()
+
+
 def _memory(axes: Axes, settings: list[Result], orders: list[int]) -> None:
-    """The share of memory that came in folios of each order, for each setting."""
+    """What each setting had mapped, in folios of each order, and how much of it was contiguous."""
     shades = matplotlib.colormaps["Blues"]
     for row, setting in enumerate(settings):
-        pages = {order: setting["orders"].get(str(order), 0) << order for order in orders}
-        left, whole = 0.0, sum(pages.values())
+        memory = setting["memory"] or {"folios": {}, "contiguous": 0}
+        left = 0.0
         for rank, order in enumerate(orders):
-            share = 100 * pages[order] / whole if whole else 0.0
+            mib = memory["folios"].get(str(order), 0) / MIB
             shade = shades(LIGHTEST + (1 - LIGHTEST) * (rank + 1) / len(orders))
-            (bar,) = axes.barh(row, share, 0.6, left=left, color=shade, label=f"order {order}" if row == 0 else None)
+            (bar,) = axes.barh(row, mib, 0.6, left=left, color=shade, label=f"order {order}" if row == 0 else None)
             bar.set_gid(f"order {order}:{setting['name']}")
-            left += share
-    axes.set_xlabel("memory that faults brought, by folio order, %")
+            left += mib
+        label = "contiguous" if row == 0 else None
+        (bar,) = axes.barh(row, memory["contiguous"] / MIB, 0.1, color="black", label=label)
+        bar.set_gid(f"contiguous:{setting['name']}")
+    _settings(axes, settings)
+    axes.set_xlabel("MiB mapped, by folio order")

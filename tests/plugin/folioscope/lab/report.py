@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from .bench import Result, units
-from .experiments import EXPERIMENTS, Experiment, Theirs
+from .experiments import EXPERIMENTS, MIB, Experiment, Theirs
 from .statistics import LEAST_RUNS, Ratio, ratio
 
 FORMAT = "folioscope-lab"
@@ -54,6 +54,17 @@ SCHEMA: dict[str, Any] = {
                             "additionalProperties": _object(("user", "kernel"), user=_RUNS, kernel=_RUNS),
                         },
                         orders={**_COUNTS, "description": "folios that faults brought in one run, by order"},
+                        memory={
+                            "description": "what the load mapped when it was stopped, by the snapshot; null: not asked",
+                            "type": ["object", "null"],
+                            "required": ["mapped", "contiguous", "folios", "taken"],
+                            "properties": {
+                                "mapped": {"type": "integer", "description": "bytes"},
+                                "contiguous": {"type": "integer", "description": "bytes of them"},
+                                "folios": {**_COUNTS, "description": "bytes by folio order"},
+                                "taken": {"type": "integer", "description": "free pages, fewer than before"},
+                            },
+                        },
                         blocks={**_COUNTS, "description": "what became of contiguous blocks in one run"},
                     ),
                 },
@@ -96,21 +107,14 @@ def markdown(report: Result) -> str:
 
 def _experiment(found: Result) -> Iterator[str]:
     experiment: Experiment = EXPERIMENTS[found["name"]]
-    unit, count = experiment.unit, units(experiment)
     yield f"### {experiment.name}: {experiment.title}"
     yield ""
     first, *_ = found["settings"]
     names = list(dict.fromkeys(name for each in found["settings"] for name in each["intervals"]))
     if names:
-        heads = [f"{name}, kernel and user per {unit}" for name in names]
-        yield f"| {experiment.settings[0].name} against | {' | '.join(heads)} | folios by order | blocks |"
-        yield "|---|" + "---:|" * len(names) + "---|---|"
-    for setting in found["settings"]:
-        if not setting["intervals"]:
-            continue
-        cells = [_cell(setting, first, name, count) for name in names]
-        cells += [_counts(setting["orders"]), _counts(setting["blocks"])]
-        yield f"| {setting['name']} | {' | '.join(cells)} |"
+        rows = _rows(experiment, found["settings"], names)
+        # Several tasks make many intervals, so these go down.
+        yield from _table(rows if not experiment.crowds else list(zip(*rows, strict=True)))
     for setting in found["settings"]:
         for why in ("missing", "lost"):
             if setting[why]:
@@ -126,6 +130,36 @@ def _experiment(found: Result) -> Iterator[str]:
         ours, said = verdict(theirs, first, by_name[theirs.setting])
         shown = f"{ours.times:.2f} ({ours.low:.2f} to {ours.high:.2f})" if ours else ""
         yield f"| {theirs.source} | {theirs.printed} | {theirs.times:.2f} | {shown} | {said} |"
+
+
+def _rows(experiment: Experiment, settings: Sequence[Result], names: Sequence[str]) -> list[Sequence[str]]:
+    """A head, and a row for each setting that was measured."""
+    unit, count = experiment.unit, units(experiment)
+    heads = [f"{name}, kernel and user per {unit}" for name in names]
+    rows: list[Sequence[str]] = [
+        (f"{experiment.settings[0].name} against", *heads, "folios by order", "blocks", "mapped, contiguous")
+    ]
+    for setting in settings:
+        if setting["intervals"]:
+            cells = [_cell(setting, settings[0], name, count) for name in names]
+            cells += [_counts(setting["orders"]), _counts(setting["blocks"]), _memory(setting["memory"])]
+            rows.append((setting["name"], *cells))
+    return rows
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(rows[0])} |"
+    yield "|---|" + "---:|" * (len(rows[0]) - 1)
+    for row in rows[1:]:
+        yield f"| {' | '.join(row)} |"
+
+
+def _memory(memory: Result | None) -> str:
+    if not memory:
+        return ""
+    whole = memory["mapped"] or 1
+    orders = ", ".join(f"{order}: {size / whole:.1%}" for order, size in memory["folios"].items())
+    return f"{memory['mapped'] / MIB:.1f} MiB ({orders}), {memory['contiguous'] / whole:.1%}"
 
 
 def _cell(setting: Result, first: Result, name: str, count: int) -> str:

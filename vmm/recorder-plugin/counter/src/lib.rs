@@ -1,26 +1,31 @@
-//! A TCG plugin for QEMU 10: counts the instructions that each CPU executes, kernel and user, and tells them at markers.
+//! A TCG plugin for QEMU 10: counts the instructions that the guest executes, kernel and user, and tells them at markers.
 //!
 //!     -plugin libcounter_plugin.so,marks=FILE
 //!
 //! A marker is `movz xzr, #NUMBER, lsl #48` in user code: it writes a constant to the zero register, so it does nothing at any
 //! exception level, traps nowhere, and compilers have no use for it. At each a line of JSON is written: the marker's number,
-//! the CPU that met it, and for all CPUs the instructions so far, `[user, kernel]`.
+//! the CPU that met it, and the instructions so far of all CPUs, `[user, kernel]`.
 //!
 //! Counted is where QEMU translates, by an addition of its own and without a call: for each translation block, and in user code
 //! for each run of instructions up to a load or store, so that one that faults does not count what was to follow it. An
 //! instruction counts when it begins: one that faults and is begun again counts twice. Markers do not count. In the kernel, where
 //! few instructions fault, what follows such a one in its block is counted though it did not run.
+//!
+//! That is so with one CPU. With several, additions of QEMU's own spoil the guest (10.0.2: where it runs them in turn on one
+//! thread, it takes the number of the CPU for a constant, and writes to it): there a call adds, and the line has one pair for
+//! all CPUs, as QEMU then names the CPU that the code was translated for, and not the one that executes it.
 
 mod marker;
 
 use std::fs::File;
 use std::io::Write as _;
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use qemu_plugin::sys::qemu_plugin_scoreboard_new;
 use qemu_plugin::{
-    qemu_plugin_num_vcpus, qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu,
+    qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu,
     qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu, qemu_plugin_u64_get, register, Args,
     CallbackFlags, HasCallbacks, Info, Instruction as Insn, PluginId, PluginOp, PluginU64,
     Register, Result, TranslationBlock, VCPUIndex,
@@ -59,7 +64,35 @@ unsafe impl Send for Places {}
 // SAFETY: As above; a place is only read here.
 unsafe impl Sync for Places {}
 
-static PLACES: OnceLock<Places> = OnceLock::new();
+/// What calls count, where there are several CPUs: of each its own line of the cache, as each may be a thread.
+#[repr(align(128))]
+struct Called {
+    user: AtomicU64,
+    kernel: AtomicU64,
+}
+
+/// QEMU's `virt` has no more CPUs; a guest of so many would only be slow.
+const MOST_CPUS: usize = 512;
+static CALLED: [Called; MOST_CPUS] = [const {
+    Called {
+        user: AtomicU64::new(0),
+        kernel: AtomicU64::new(0),
+    }
+}; MOST_CPUS];
+
+impl Called {
+    /// Nobody else writes to it at the same time.
+    fn add(to: &AtomicU64, count: u64) {
+        to.store(to.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    }
+
+    fn of(cpu: VCPUIndex) -> &'static Self {
+        &CALLED[cpu as usize % MOST_CPUS]
+    }
+}
+
+/// Where one CPU counts without a call. None with several.
+static PLACES: OnceLock<Option<Places>> = OnceLock::new();
 static MARKS: OnceLock<Mutex<Option<File>>> = OnceLock::new();
 
 /// QEMU shows no more than that the plugin did not load.
@@ -72,7 +105,7 @@ fn refuse(what: &str) -> ! {
 struct Plugin;
 
 impl Register for Plugin {
-    fn register(&mut self, _: PluginId, args: &Args, _: &Info) -> Result<()> {
+    fn register(&mut self, _: PluginId, args: &Args, info: &Info) -> Result<()> {
         let path = args
             .raw
             .iter()
@@ -85,7 +118,8 @@ impl Register for Plugin {
             });
         let file = File::create(path)
             .unwrap_or_else(|error| refuse(&format!("cannot write {path}: {error}")));
-        let _ = PLACES.set(Places::new());
+        let one = info.system.as_ref().is_some_and(|it| it.max_vcpus == 1);
+        let _ = PLACES.set(one.then(Places::new));
         let _ = MARKS.set(Mutex::new(Some(file)));
         Ok(())
     }
@@ -93,14 +127,21 @@ impl Register for Plugin {
 
 impl HasCallbacks for Plugin {
     fn on_translation_block_translate(&mut self, _: PluginId, tb: TranslationBlock) -> Result<()> {
-        let Some(places) = PLACES.get() else {
+        let Some(places) = PLACES.get().copied() else {
             return Ok(());
         };
+        let user = places.map(|places| places.user);
         let insns: Vec<Insn<'_>> = tb.instructions().collect();
         // The half, as the MMU tells them apart; a boot's first instructions, at physical addresses, count as user.
         if tb.vaddr() >> 55 & 1 != 0 {
             let count = insns.len() as u64;
             drop(insns);
+            let Some(places) = places else {
+                tb.register_execute_callback(move |cpu| {
+                    Called::add(&Called::of(cpu).kernel, count)
+                });
+                return Ok(());
+            };
             let add = PluginOp::QEMU_PLUGIN_INLINE_ADD_U64;
             qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, add, places.kernel, count);
             return Ok(());
@@ -115,7 +156,7 @@ impl HasCallbacks for Plugin {
                 _ => 0,
             };
             if let Some(number) = marker(opcode) {
-                add(first.take(), places.user, &mut count);
+                add(first.take(), user, &mut count);
                 insn.register_execute_callback_flags(
                     move |cpu| tell(number, cpu),
                     CallbackFlags::QEMU_PLUGIN_CB_NO_REGS,
@@ -127,21 +168,28 @@ impl HasCallbacks for Plugin {
                 first = Some(insn);
             }
             if accesses_memory(opcode) {
-                add(first.take(), places.user, &mut count);
+                add(first.take(), user, &mut count);
             }
         }
-        add(first, places.user, &mut count);
+        add(first, user, &mut count);
         Ok(())
     }
 }
 
 /// Has a run of `count` instructions counted where it begins.
-fn add(first: Option<Insn<'_>>, to: PluginU64, count: &mut u64) {
-    if let Some(first) = first {
-        let add = PluginOp::QEMU_PLUGIN_INLINE_ADD_U64;
-        qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(first, add, to, *count);
+fn add(first: Option<Insn<'_>>, to: Option<PluginU64>, count: &mut u64) {
+    let run = std::mem::take(count);
+    match (first, to) {
+        (Some(first), Some(to)) => {
+            let add = PluginOp::QEMU_PLUGIN_INLINE_ADD_U64;
+            qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(first, add, to, run);
+        }
+        (Some(first), None) => first.register_execute_callback_flags(
+            move |cpu| Called::add(&Called::of(cpu).user, run),
+            CallbackFlags::QEMU_PLUGIN_CB_NO_REGS,
+        ),
+        (None, _) => {}
     }
-    *count = 0;
 }
 
 /// Writes a marker's line.
@@ -149,18 +197,19 @@ fn tell(number: u16, cpu: VCPUIndex) {
     let (Some(places), Some(marks)) = (PLACES.get(), MARKS.get()) else {
         return;
     };
-    let cpus = qemu_plugin_num_vcpus().unwrap_or(0).unsigned_abs();
-    let counts: Vec<String> = (0..cpus)
-        .map(|cpu| {
-            let user = qemu_plugin_u64_get(places.user, cpu);
-            let kernel = qemu_plugin_u64_get(places.kernel, cpu);
-            format!("[{user},{kernel}]")
-        })
-        .collect();
-    let line = format!(
-        "{{\"marker\":{number},\"cpu\":{cpu},\"counts\":[{}]}}\n",
-        counts.join(",")
-    );
+    let (user, kernel) = match places {
+        Some(places) => (
+            qemu_plugin_u64_get(places.user, cpu),
+            qemu_plugin_u64_get(places.kernel, cpu),
+        ),
+        None => CALLED.iter().fold((0, 0), |(user, kernel), one| {
+            (
+                user + one.user.load(Ordering::Relaxed),
+                kernel + one.kernel.load(Ordering::Relaxed),
+            )
+        }),
+    };
+    let line = format!("{{\"marker\":{number},\"cpu\":{cpu},\"counts\":[[{user},{kernel}]]}}\n");
     let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(file) = marks.as_mut() {
         if let Err(error) = file.write_all(line.as_bytes()) {

@@ -1,0 +1,70 @@
+"""The memory that a load has when it is stopped, as the snapshot shows it: by folio order, contiguous or not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ..client import CommandFailed, GuestLost
+from ..guest import Guest
+
+#: Stops at the end of its first interval, and then says so by its state.
+_HELD = """
+"$@" --hold </dev/null >/dev/null 2>&1 &
+tries=0
+until grep -q '^State:.T' /proc/$!/status; do
+    tries=$((tries + 1))
+    [ $tries -lt 3000 ] && kill -0 $! || exit 1
+    sleep 0.1
+done
+"""
+_HELD_SECONDS = 320.0
+#: The kernel's name of a task is its program's.
+_NAME = "load"
+
+
+def look(guest: Guest, words: Sequence[str]) -> dict[str, Any] | None:
+    """Bytes that a load's processes map at the end of its first interval: all, contiguous, by folio order; and by how
+    many pages fewer are free than before. None where this kernel cannot be asked for VMAs or free pages.
+
+    A page that several processes map counts for each.
+    """
+    try:
+        before = free(guest)
+    except CommandFailed:
+        return None
+    started = guest.run("/bin/busybox", "sh", "-c", _HELD, "sh", *words, seconds=_HELD_SECONDS)
+    if started.status != 0:
+        raise GuestLost(
+            f"the load {words[1]} did not stop to be looked at: {started.stderr.strip() or 'without a word'}"
+        )
+    held = [task.pid for task in guest.tasks() if task.name == _NAME]
+    try:
+        areas = [area for pid in held for area in guest.vmas(pid)]
+        taken = before - free(guest)
+    except CommandFailed:
+        return None
+    finally:
+        guest.run("/bin/busybox", "kill", "-KILL", *map(str, held))
+    folios: Counter[str] = Counter()
+    for area in areas:
+        folios.update({str(order): size for order, size in area.folios.items()})
+    return {
+        "mapped": sum(area.mapped for area in areas),
+        "contiguous": sum(area.contiguous for area in areas),
+        "folios": dict(sorted(folios.items(), key=lambda each: int(each[0]))),
+        "taken": taken,
+    }
+
+
+def free(guest: Guest) -> int:
+    """Pages that are free, in the zones' lists and on those of each CPU, by these lists themselves."""
+    # Somebody may hold a zone's lock when the guest is stopped.
+    for _ in range(8):
+        zones = guest.call("counted")["counted"]["zones"].get("Ok", ())
+        parts = [zone["areas"] for zone in zones], [cpu for zone in zones for cpu in zone["cpus"]]
+        if zones and all("Ok" in part for half in parts for part in half):
+            areas = sum(of["listed"] << of["order"] for part in parts[0] for of in part["Ok"])
+            return int(areas + sum(cpu["Ok"]["listed"] for cpu in parts[1]))
+    raise CommandFailed({"message": "the lists of free pages could not be read"})
