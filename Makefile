@@ -78,7 +78,7 @@ test: ## set up and run every test: lint, Rust, pytest on real guests
 test-long: ## the tests that take too long for `make test`
 	@$(SETUP)/inputs.sh test
 	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh --carrier --mutants --debug 4k 16k 64k
+	@$(SETUP)/build.sh --carrier --mutants --debug --net 4k 16k 64k
 	@$(SETUP)/plugin.sh --where-possible
 	@$(SETUP)/pytest.sh -m long $(PYTEST)
 	@$(SETUP)/test_arm64.sh
@@ -105,10 +105,13 @@ bench: ## measure; prints a table and writes out/bench.json
 	@$(SETUP)/build.sh $(if $(KVMTOOL),--carrier) $(call build-granules,4k)
 	@$(SETUP)/bench.sh $(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)')
 
+# The experiment of TCP has a kernel of its own, which is built for it alone.
+lab-net := $(if $(is-file),,$(if $(EXP),$(filter tcp,$(EXP)),tcp))
+
 lab: ## measure what the order policies do: EXP= names experiments, QUICK=1 takes fewer runs; goes on where it stopped
 	@$(SETUP)/inputs.sh lab
 	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh $(call build-granules,4k)
+	@$(SETUP)/build.sh $(if $(lab-net),--net) $(call build-granules,4k)
 	@$(SETUP)/plugin.sh
 	@$(SETUP)/lab.sh run $(EXP) $(if $(QUICK),--quick) $(if $(SMP),--smp '$(SMP)') \
 		$(if $(is-file),--kernel '$(abspath $(KERNEL))') $(if $(VMLINUX),--vmlinux '$(abspath $(VMLINUX))')

@@ -6,7 +6,7 @@ set -euo pipefail
 
 usage() {
 	cat <<'USAGE'
-usage: build.sh --granule 4k|16k|64k [--base NAME | --source DIR | --with DIR] [--debug] [--out DIR]
+usage: build.sh --granule 4k|16k|64k [--base NAME | --source DIR | --with DIR] [--debug] [--net] [--out DIR]
        build.sh --check-source DIR
 
 Builds the pinned kernel with the patches of series, or with --source a kernel
@@ -15,6 +15,7 @@ With --base the patches of NAME/series go on top of the source that
 FOLIOSCOPE_KERNEL_TARBALL names: 7.x is there beside the pinned 6.12.
 With --with the patches of DIR/series go on top of the pinned kernel's.
 With --debug the kernel checks itself too: config/debug.config.
+With --net it has TCP and counts trace events by their fields: config/net.config.
 The last line on stdout is the directory that holds Image, vmlinux, config and
 release. With --out they are copied to DIR too, and DIR is printed.
 With --check-source it only says whether DIR can be built from.
@@ -34,7 +35,7 @@ readonly script_version=1
 readonly default_objects=1400
 readonly need_mib=4096
 
-granule='' base='' debug='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
+granule='' base='' debug='' net='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
 started=$SECONDS
 
 # say TEXT: one line of progress, which the next one overwrites on a terminal.
@@ -97,6 +98,10 @@ while [ $# -gt 0 ]; do
 		;;
 	--debug)
 		debug=yes
+		shift
+		;;
+	--net)
+		net=yes
 		shift
 		;;
 	--check-source)
@@ -224,6 +229,7 @@ fi
 
 fragments=("$here/config/base.config" "$here/config/$granule.config")
 [ -z "$debug" ] || fragments+=("$here/config/debug.config")
+[ -z "$net" ] || fragments+=("$here/config/net.config")
 newer=()
 [ -z "$source_dir$base" ] || newer=("$here/config/newer.config")
 

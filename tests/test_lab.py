@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from xml.etree import ElementTree
@@ -18,7 +19,8 @@ from folioscope.guest import Guest
 from folioscope.lab import bench as lab_bench
 from folioscope.lab.bench import Bench, measure, units
 from folioscope.lab.experiments import EXPERIMENTS, MIB, Crowd, Experiment, Setting, Theirs, crowds, policies
-from folioscope.lab.marks import NAMES, BadMarks, Interval, intervals
+from folioscope.lab.frames import BadHistogram, summary
+from folioscope.lab.marks import NAMES, SIZES, BadMarks, Interval, intervals
 from folioscope.lab.report import SCHEMA, compared, instructions, markdown, verdict
 from folioscope.lab.statistics import ratio
 
@@ -85,7 +87,7 @@ def test_a_known_program_is_counted_exactly(bench: Bench, tmp_path: Path, icount
 
 def test_intervals_are_named_as_the_loads_number_them() -> None:
     """By tests/loads/load.h, and each experiment's figures are of intervals that there are."""
-    numbered = re.findall(r"^\t([A-Z_]+) = (\d+),", (ROOT / "tests/loads/load.h").read_text(), re.MULTILINE)
+    numbered = re.findall(r"^\t([A-Z_0-9]+) = (\d+),", (ROOT / "tests/loads/load.h").read_text(), re.MULTILINE)
     assert {int(number): name.lower().replace("_", " ") for name, number in numbered} == NAMES
     for each in EXPERIMENTS.values():
         there = {crowd.of(name) if crowd else name for name in NAMES.values() for crowd in each.crowds or (None,)}
@@ -149,6 +151,47 @@ def test_a_task_that_fails_ends_all(bench: Bench, tmp_path: Path) -> None:
         assert ended.status == 2 and "the load read1 has one turn" in ended.stderr
     finally:
         guest.session.close()
+
+
+def test_memory_that_has_aged_is_less_contiguous(bench: Bench) -> None:
+    """Single pages stay single pages; of order 4 is what folios of that order map; each seed has a look of its own."""
+    aged = replace(EXPERIMENTS["aged"], times=3000)
+    bench = replace(bench, runs=2)
+    baseline, variable = (measure(bench, aged, aged.settings[at]) for at in (0, 2))
+    for each in (baseline, variable):
+        assert len(each["looks"]) == len(each["intervals"]["fault"]["kernel"]) == 2
+        assert each["memory"] in each["looks"] and min(each["intervals"]["fault"]["user"]) >= 4 * units(aged)
+        for look in each["looks"]:
+            assert 16 * MIB <= look["mapped"] <= 18 * MIB <= look["taken"] * PAGE
+    assert baseline["memory"]["contiguous"] == 0 < variable["memory"]["contiguous"]
+    assert variable["memory"]["contiguous"] <= variable["memory"]["folios"]["4"]
+
+
+def test_page_frames_are_counted_by_their_event(bench: Bench, tmp_path: Path) -> None:
+    """Of the kernel's text; what was left out is no count. The rig's own kernel has no TCP."""
+    lines = [f"{{ pfn:{pfn:11} }} hitcount: {times:10}" for pfn, times in ((7, 1), (4096, 30), (5, 9), (6, 20))]
+    text = "\n".join(["# event histogram", "#", "", *lines, "", "Totals:", "    Hits: 60", "    Entries: 4"])
+    found = summary(text + "\n    Dropped: 0\n")
+    assert (found["allocations"], found["frames"], found["half"]) == (60, 4, 1)
+    assert found["most"][:2] == [{"pfn": 4096, "times": 30}, {"pfn": 6, "times": 20}]
+    for wrong in (text, text + "\n    Dropped: 3\n", "\n    Dropped: 0\n"):
+        with pytest.raises(BadHistogram, match="expected the counts of all page frames"):
+            summary(wrong)
+    tcp = replace(EXPERIMENTS["tcp"], kernel="")
+    assert "the kernel has no TCP" in measure(bench, tcp, tcp.settings[0])["missing"]
+
+
+@pytest.mark.long
+def test_page_frames_come_back_sooner_without_high_orders(bench: Bench) -> None:
+    """What TCP allocates on one CPU and frees on another: one that keeps none of high orders gives it back at once."""
+    tcp = replace(EXPERIMENTS["tcp"], times=1000)
+    every, none = (measure(bench, tcp, setting) for setting in tcp.settings[:2])
+    for each in (every, none):
+        assert not each["missing"] and len(each["frames"]) == bench.runs
+        assert set(each["intervals"]) == {f"send {size}" for size in SIZES}
+    assert median(run["most"][0]["times"] for run in none["frames"]) > median(
+        run["most"][0]["times"] for run in every["frames"]
+    )
 
 
 def test_a_fold_and_an_unfold_are_counted(bench: Bench) -> None:
@@ -276,6 +319,8 @@ def measured(name: str, kernel: list[int]) -> dict[str, object]:
         "orders": {},
         "blocks": {},
         "memory": None,
+        "frames": [],
+        "looks": [],
     }
 
 

@@ -11,6 +11,7 @@
 
 size_t page;
 long turns = 1;
+long seed = 1;
 
 char *map(size_t bytes, int flags, int fd)
 {
@@ -51,7 +52,7 @@ static int file(size_t bytes)
 	return fd;
 }
 
-static void fault_and_release(size_t bytes, int flags, int fd)
+void fault_and_release(size_t bytes, int flags, int fd)
 {
 	char *area = map(bytes, flags, fd);
 

@@ -48,11 +48,21 @@ enum {
 	STRIDE = 11,	/* each 17th record, round and round until all were read */
 	RANDOM_READ = 12,
 	RANDOM_WRITE = 13,
+	SEND_64 = 14,	/* messages of so many bytes, until all are read */
+	SEND_128 = 15,
+	SEND_256 = 16,
+	SEND_1024 = 17,
+	SEND_2048 = 18,
+	SEND_3312 = 19,
+	SEND_4096 = 20,
+	SEND_8192 = 21,
+	SEND_16384 = 22,
 };
 
-/* The size of a page, and how often a load that can do it more than once does it. */
+/* The size of a page, and how often a load that can do it more than once does it, what chance begins with. */
 extern size_t page;
 extern long turns;
+extern long seed;
 
 /* One store per page. */
 void touch(char *area, size_t bytes);
@@ -60,6 +70,9 @@ void touch(char *area, size_t bytes);
 /* Shared mappings and private ones, or the program ends. */
 char *map(size_t bytes, int flags, int fd);
 void unmap(char *area, size_t bytes);
+
+/* Writes each page of such an area and unmaps it, the two as intervals. */
+void fault_and_release(size_t bytes, int flags, int fd);
 
 /* crowd.c: whether this is the only task, and nobody wants to look at it; and which one this is. */
 extern bool alone;
@@ -95,6 +108,8 @@ void tlb_flush2(size_t bytes);
 void file_map(size_t bytes);
 void file_calls(size_t bytes);
 void ramfs(size_t bytes);
+void tcp(size_t bytes);
+void aged(size_t bytes);
 void known(size_t bytes);
 void known_memory(size_t bytes);
 

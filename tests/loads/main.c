@@ -1,7 +1,7 @@
 /*
  * The laboratory's loads, each a program of a few lines whose marked intervals the counter of instructions tells:
  *
- *     load NAME BYTES [--turns N] [--processes N | --threads N] [--hold]
+ *     load NAME BYTES [--turns N] [--processes N | --threads N] [--seed N] [--hold]
  *
  * page_fault1 to page_fault3, malloc1, mmap1, read1, read2, context_switch1, tlb_flush1 and tlb_flush2 have the shape of
  * will-it-scale's tests of these names. All set up what they need before the first marker: a load writes nothing and starts
@@ -39,6 +39,8 @@ static const struct {
 	{ "tlb_flush2", tlb_flush2, NULL, false },
 	{ "file_map", file_map, ramfs, false },
 	{ "file_calls", file_calls, ramfs, false },
+	{ "tcp", tcp, NULL, true },
+	{ "aged", aged, NULL, true },
 	{ "known", known, NULL, false },
 	{ "known_memory", known_memory, NULL, false },
 };
@@ -56,7 +58,8 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "turns", required_argument, NULL, 'n' },  { "processes", required_argument, NULL, 'p' },
-		{ "threads", required_argument, NULL, 't' }, { "hold", no_argument, NULL, 'h' },
+		{ "threads", required_argument, NULL, 't' }, { "seed", required_argument, NULL, 's' },
+		{ "hold", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
 	};
 	bool threads = false, held = false;
@@ -74,6 +77,9 @@ int main(int argc, char **argv)
 		case 'p':
 			wanted = count(optarg);
 			break;
+		case 's':
+			seed = count(optarg);
+			break;
 		case 'h':
 			held = true;
 			break;
@@ -85,7 +91,7 @@ int main(int argc, char **argv)
 	size_t bytes = argc - optind == 2 ? strtoull(argv[optind + 1], NULL, 0) : 0;
 
 	if (bytes == 0 || bytes % (16 * page))
-		errx(2, "usage: load NAME BYTES [--turns N] [--processes N | --threads N] [--hold], the bytes being whole "
+		errx(2, "usage: load NAME BYTES [--turns N] [--processes N | --threads N] [--seed N] [--hold], the bytes being whole "
 			"blocks of 16 pages");
 	for (size_t i = 0; i < sizeof(loads) / sizeof(loads[0]); i++) {
 		if (strcmp(argv[optind], loads[i].name))

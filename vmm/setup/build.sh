@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds what is missing and links it into out/: the command, the guest's initramfs, the kernels.
-# Usage: build.sh [--carrier] [--mutants] [--debug] [--base 7.x] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
+# Usage: build.sh [--carrier] [--mutants] [--debug] [--net] [--base 7.x] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
 # --carrier: what --machine kvm-in-tcg needs besides: the arm64 build of the command, the carrier's initramfs and kernel.
 # --mutants: the pinned kernel with wrong edits, of which one is chosen at boot (tests/mutants).
 # --debug: the pinned kernel with its own checks, beside the others. DEBUG=1 in the environment: those of the granules have them.
+# --net: the pinned kernel, or that of KERNEL, with TCP beside the others, for the laboratory.
 # --base 7.x: the granules' kernels are of Debian's newest 7.x, with the patches that are for it.
 # Everything is kept by content in the cache, so that a second checkout or a `git clean` costs nothing.
 # shellcheck source-path=SCRIPTDIR
@@ -34,12 +35,13 @@ build_initramfs() {
     step initramfs 'the initramfs' "$ROOT/rootfs/pack.sh" --agent "$agent/folioscope-agent" --out "$1/initramfs.cpio"
 }
 
-carrier='' mutants='' debug='' base=6.12 newer=''
+carrier='' mutants='' debug='' net='' base=6.12 newer=''
 while :; do
     case ${1:-} in
     --carrier) carrier=yes ;;
     --mutants) mutants=yes ;;
     --debug) debug=yes ;;
+    --net) net=yes ;;
     --base)
         base=$2
         shift
@@ -90,6 +92,7 @@ for granule in "$@"; do
 done
 
 [ -z "$debug" ] || kernel kernel-debug --granule 4k --debug
+[ -z "$net" ] || kernel kernel-net --granule 4k --net ${KERNEL:+--source "$KERNEL"}
 [ -z "$mutants" ] || kernel kernel-mutants --granule 4k --with "$ROOT/tests/mutants"
 
 if [ -n "$carrier" ]; then

@@ -10,7 +10,9 @@ from typing import Any
 
 from ..client import CommandFailed, GuestLost, Session
 from ..guest import Guest
+from ..locate import command
 from .experiments import MIB, THP, Crowd, Experiment, Setting
+from .frames import begin, can_count, end
 from .marks import intervals
 from .memory import look
 
@@ -41,11 +43,13 @@ class Bench:
     #: Of the guest of a load with several tasks.
     cpus: int = 4
 
-    def boot(self, marks: Path, *, icount: bool = True, cpus: int = 1, memory_mib: int = 0) -> Guest:
-        """A guest whose counter writes to ``marks``."""
-        memory = max(self.memory_mib, memory_mib)
+    def boot(self, marks: Path, *, icount: bool = True, cpus: int = 1, memory_mib: int = 0, kernel: str = "") -> Guest:
+        """A guest whose counter writes to ``marks``; of another kernel than the rig's unless the user named one."""
+        memory = memory_mib or self.memory_mib
         arguments = ["--machine", "tcg", "--granule", self.granule, "--initrd", str(self.initrd), "--smp", str(cpus)]
         arguments += ["--memory", f"{memory}M", "--out", str(self.out), "--marks", str(marks), *self.more]
+        if kernel and "--kernel" not in self.more:
+            arguments += ["--kernel", str(command().directory / "out" / kernel / "Image")]
         log = self.out / "lab.log"
         return Guest(Session(arguments + ["--icount"] * icount, log=log), self.granule)
 
@@ -68,19 +72,29 @@ def missing(guest: Guest, setting: Setting) -> str | None:
     return None
 
 
+def lacking(guest: Guest, experiment: Experiment) -> str | None:
+    """What of the kernel an experiment needs and this one does not have."""
+    if experiment.load == "tcp" and guest.run("/bin/busybox", "test", "-d", "/proc/sys/net/ipv4").status:
+        return "the kernel has no TCP (CONFIG_INET), so this setting was left out"
+    if experiment.frames and not can_count(guest):
+        return "the kernel does not count events by their fields (CONFIG_HIST_TRIGGERS), so this setting was left out"
+    return None
+
+
 def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
     """One experiment under one setting: the instructions of each run, and what was decided in one more."""
     result: Result = {"name": setting.name, "missing": None, "lost": None, "intervals": {}, "orders": {}, "blocks": {}}
-    result["memory"] = None
+    result |= {"memory": None, "frames": [], "looks": []}
     with tempfile.TemporaryDirectory(prefix="folioscope-lab-") as place:
         marks = Path(place) / "marks"
         try:
-            guest = bench.boot(marks, cpus=bench.cpus if experiment.crowds else 1, memory_mib=experiment.memory)
+            cpus = bench.cpus if experiment.crowds else experiment.cpus
+            guest = bench.boot(marks, cpus=cpus, memory_mib=experiment.memory, kernel=experiment.kernel)
         except GuestLost as error:
             return {**result, "lost": str(error)}
         try:
             result["guest"] = guest.hello.kernel_release
-            result["missing"] = missing(guest, setting)
+            result["missing"] = missing(guest, setting) or lacking(guest, experiment)
             if result["missing"] is None:
                 _runs(bench, guest, experiment, marks, result)
         except GuestLost as error:
@@ -95,6 +109,9 @@ def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, resul
     guest.write("/proc/sys/kernel/randomize_va_space", "0")
     # What the record costs is none of the load's.
     _switch(guest, RECORD, "0")
+    if experiment.aged:
+        _aged(bench, guest, experiment, marks, result)
+        return
     for crowd in experiment.crowds or (None,):
         for run in range(WARM + bench.runs):
             before = len(marks.read_text().splitlines())
@@ -122,7 +139,29 @@ def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, resul
         result["orders"] = dict(sorted(orders.items()))
         result["blocks"] = {event: count for event, count in sorted((since.contpte or {}).items()) if count}
     _switch(guest, COUNTING, "0")
+    _switch(guest, RECORD, "0")
+    for _ in range(bench.runs if experiment.frames else 0):
+        begin(guest)
+        _load(guest, experiment, largest)
+        result["frames"].append(end(guest))
     result["memory"] = look(guest, words(experiment, largest))
+
+
+def _aged(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, result: Result) -> None:
+    """Each run with a seed of its own, ended where it is looked at, behind the first interval."""
+    for seed in range(1, bench.runs + 1):
+        before = len(marks.read_text().splitlines())
+        found = look(guest, [*words(experiment, None), "--seed", str(seed)])
+        if found is None:
+            result["missing"] = "the kernel does not say what is mapped and free, so this setting was left out"
+            return
+        result["looks"].append(found)
+        for each in intervals(marks, before):
+            halves = result["intervals"].setdefault(each.name, {"user": [], "kernel": []})
+            halves["user"].append(each.user)
+            halves["kernel"].append(each.kernel)
+    shares = sorted(result["looks"], key=lambda each: float(each["contiguous"] / each["mapped"]))
+    result["memory"] = shares[len(shares) // 2]
 
 
 def _switch(guest: Guest, path: str, value: str) -> bool:
@@ -137,7 +176,7 @@ def words(experiment: Experiment, crowd: Crowd | None) -> list[str]:
     """The load's command line: memory or operations are divided among the tasks."""
     pages, count = experiment.unit == "page", crowd.count if crowd else 1
     found = [LOAD, experiment.load, str(experiment.mib * MIB // (count if pages else 1))]
-    if experiment.unit == "operation":
+    if experiment.times > 1:
         found += ["--turns", str(experiment.times // count)]
     return found + ([f"--{crowd.kind}", str(count)] if crowd else [])
 
@@ -151,5 +190,9 @@ def _load(guest: Guest, experiment: Experiment, crowd: Crowd | None = None) -> N
 
 def units(experiment: Experiment, page: int = 4096) -> int:
     """How many pages, blocks or operations a run of the load goes through."""
-    one = {"page": experiment.mib * MIB // page, "block": experiment.mib * MIB // (16 * page), "operation": 1}
-    return one[experiment.unit] * experiment.times
+    one = {
+        "page": experiment.mib * MIB // page,
+        "block": experiment.mib * MIB // (16 * page),
+        "operation": experiment.times,
+    }
+    return one[experiment.unit]

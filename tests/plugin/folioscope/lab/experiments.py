@@ -172,6 +172,16 @@ EXPERIMENTS: dict[str, Experiment] = {
                 for name, value in (("off", "0"), ("on", "1"))
             ),
         ),
+        Experiment(
+            "aged",
+            "our own: anonymous memory faulted where areas of many sizes have come and gone for 12,000 turns",
+            "aged",
+            16,
+            policies(*POLICIES),
+            times=12000,
+            memory=256,
+            aged=True,
+        ),
         *CROWDS,
     )
 }

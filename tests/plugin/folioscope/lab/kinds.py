@@ -50,6 +50,8 @@ class Theirs:
     source: str
     #: Why it is not to be expected here, where that is known.
     why_not: str = ""
+    #: What they have counted is how often the page frame was allocated that was allocated most often.
+    frames: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,16 @@ class Experiment:
     #: By which numbers of tasks the load is done, its memory and its operations divided among them. The guest has
     #: several CPUs then.
     crowds: tuple[Crowd, ...] = ()
-    #: MiB that the guest has to have, where that is more than the load's own twice, and some.
+    #: MiB that the guest has, where that is not what all others have.
     memory: int = 0
+    #: Of which the guest has to have as many.
+    cpus: int = 1
+    #: Another kernel than the rig's own, by its name in out/: that with TCP.
+    kernel: str = ""
+    #: Each run is looked at, and begins with another seed.
+    aged: bool = False
+    #: Page frames are counted too, how often each was allocated.
+    frames: bool = False
 
 
 def crowds(kind: str, *counts: int) -> tuple[Crowd, ...]:

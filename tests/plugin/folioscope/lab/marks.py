@@ -9,6 +9,9 @@ from pathlib import Path
 # By the numbers of tests/loads/load.h.
 NAMES = dict(enumerate(("fault", "release", "known", "unfold", "fold", "pass", "again"), 1))
 NAMES |= dict(enumerate(("read", "reread", "reverse", "stride", "random read", "random write"), 8))
+#: Bytes of a message.
+SIZES = (64, 128, 256, 1024, 2048, 3312, 4096, 8192, 16384)
+NAMES |= {number: f"send {size}" for number, size in enumerate(SIZES, 14)}
 
 
 class BadMarks(ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,9 @@ done
 _HELD_SECONDS = 320.0
 #: The kernel's name of a task is its program's.
 _NAME = "load"
+#: That of the process whose memory has aged.
+_AGED = "aged"
+_END_SECONDS = 60.0
 
 
 def look(guest: Guest, words: Sequence[str]) -> dict[str, Any] | None:
@@ -46,7 +50,7 @@ def look(guest: Guest, words: Sequence[str]) -> dict[str, Any] | None:
     except CommandFailed:
         return None
     finally:
-        guest.run("/bin/busybox", "kill", "-KILL", *map(str, held))
+        _end(guest, held)
     folios: Counter[str] = Counter()
     for area in areas:
         folios.update({str(order): size for order, size in area.folios.items()})
@@ -56,6 +60,16 @@ def look(guest: Guest, words: Sequence[str]) -> dict[str, Any] | None:
         "folios": dict(sorted(folios.items(), key=lambda each: int(each[0]))),
         "taken": taken,
     }
+
+
+def _end(guest: Guest, held: Sequence[int]) -> None:
+    """Kills what was held, and waits for it and its like to be gone: the next load needs their memory."""
+    guest.run("/bin/busybox", "kill", "-KILL", *map(str, held))
+    end = time.monotonic() + _END_SECONDS
+    while any(task.name in (_NAME, _AGED) for task in guest.tasks()):
+        if time.monotonic() > end:
+            raise GuestLost(f"a load that was killed is still there after {_END_SECONDS:.0f} s")
+        time.sleep(0.05)
 
 
 def free(guest: Guest) -> int:

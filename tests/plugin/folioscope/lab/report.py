@@ -14,6 +14,8 @@ FORMAT = "folioscope-lab"
 VERSION = 1
 #: What is less is not worth a word, however often it repeats.
 LEAST_CHANGE = 0.01
+#: What has more intervals is a table on its side.
+MOST_COLUMNS = 8
 
 _COUNTS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}}
 _RUNS: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}}
@@ -65,6 +67,23 @@ SCHEMA: dict[str, Any] = {
                                 "taken": {"type": "integer", "description": "free pages, fewer than before"},
                             },
                         },
+                        looks={"type": "array", "description": "as memory, run by run, each of another seed"},
+                        frames={
+                            "type": "array",
+                            "description": "which page frames were allocated, run by run",
+                            "items": _object(
+                                ("allocations", "frames", "half", "most"),
+                                allocations={"type": "integer"},
+                                frames={"type": "integer", "description": "that served"},
+                                half={"type": "integer", "description": "those used most that made half of it"},
+                                most={
+                                    "type": "array",
+                                    "items": _object(
+                                        ("pfn", "times"), pfn={"type": "integer"}, times={"type": "integer"}
+                                    ),
+                                },
+                            ),
+                        },
                         blocks={**_COUNTS, "description": "what became of contiguous blocks in one run"},
                     ),
                 },
@@ -84,7 +103,11 @@ def instructions(setting: Result, names: Sequence[str]) -> list[int]:
 
 def verdict(theirs: Theirs, first: Result, setting: Result) -> tuple[Ratio | None, str]:
     """How many times the work per instruction here, and whether that is their direction."""
-    runs = [instructions(each, theirs.intervals) for each in (first, setting)]
+    if theirs.frames:
+        # More is better, where fewer instructions are.
+        runs = [[run["most"][0]["times"] for run in each["frames"]] for each in (setting, first)]
+    else:
+        runs = [instructions(each, theirs.intervals) for each in (first, setting)]
     if min(map(len, runs)) < LEAST_RUNS:
         why = setting["missing"] or first["missing"] or setting["lost"] or first["lost"] or "there are too few runs"
         return None, f"not measured: {why}"
@@ -113,12 +136,14 @@ def _experiment(found: Result) -> Iterator[str]:
     names = list(dict.fromkeys(name for each in found["settings"] for name in each["intervals"]))
     if names:
         rows = _rows(experiment, found["settings"], names)
-        # Several tasks make many intervals, so these go down.
-        yield from _table(rows if not experiment.crowds else list(zip(*rows, strict=True)))
+        # Many intervals go down.
+        yield from _table(rows if len(names) <= MOST_COLUMNS else list(zip(*rows, strict=True)))
     for setting in found["settings"]:
         for why in ("missing", "lost"):
             if setting[why]:
                 yield f"\n{setting['name']}: {why}: {setting[why]}"
+    yield from _coverage(found["settings"])
+    yield from _frames(found["settings"])
     by_name = {setting["name"]: setting for setting in found["settings"]}
     if experiment.theirs:
         yield ""
@@ -152,6 +177,37 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield "|---|" + "---:|" * (len(rows[0]) - 1)
     for row in rows[1:]:
         yield f"| {' | '.join(row)} |"
+
+
+def _coverage(settings: Sequence[Result]) -> Iterator[str]:
+    """How much was contiguous run by run, and the range."""
+    looked = [setting for setting in settings if setting["looks"]]
+    if not looked:
+        return
+    yield ""
+    yield "| contiguous | median | runs |"
+    yield "|---|---:|---|"
+    for setting in looked:
+        shares = [each["contiguous"] / each["mapped"] for each in setting["looks"]]
+        yield f"| {setting['name']} | {median(shares):.1%} | {', '.join(f'{share:.1%}' for share in sorted(shares))} |"
+
+
+def _frames(settings: Sequence[Result]) -> Iterator[str]:
+    """How often page frames were allocated: the run whose most used one is the median, and the range of the runs."""
+    counted = [setting for setting in settings if setting["frames"]]
+    if not counted:
+        return
+    yield ""
+    yield "| page frames | allocations | frames that served | half of them by | most often | runs |"
+    yield "|---|---:|---:|---:|---|---|"
+    for setting in counted:
+        runs = sorted(setting["frames"], key=lambda run: run["most"][0]["times"])
+        run = runs[len(runs) // 2]
+        most = ", ".join(f"{each['times']:,} of {each['pfn']:#x}" for each in run["most"])
+        span = f"{runs[0]['most'][0]['times']:,} to {runs[-1]['most'][0]['times']:,}"
+        yield (
+            f"| {setting['name']} | {run['allocations']:,} | {run['frames']:,} | {run['half']:,} | {most} | {span} |"
+        )
 
 
 def _memory(memory: Result | None) -> str:
