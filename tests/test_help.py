@@ -12,7 +12,7 @@ from command import ROOT, folioscope
 from test_reports import COLUMNS
 
 SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "rules", "completions", "bench"]
-SUBCOMMANDS += ["session", "image", "ps", "maps", "page", "kernel", "diff", "watch", "record"]
+SUBCOMMANDS += ["session", "image", "ps", "maps", "page", "kernel", "diff", "watch", "record", "lab"]
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)

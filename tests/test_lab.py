@@ -348,6 +348,9 @@ def test_compare_tells_a_regression(tmp_path: Path) -> None:
     worse = lab("compare", one, other, "--threshold", "5")
     assert worse.returncode == 1 and "| page_fault1 | baseline | fault | 1,010 | 1,110 | +9.90% |" in worse.stdout
     assert lab("compare", one, other, "--threshold", "15").returncode == 0
+    # And by the command, which has to know where the laboratory is.
+    command = folioscope("lab", "compare", one, other, "--threshold", "5")
+    assert command.status == 1 and command.out == worse.stdout
     assert lab("compare", other, one, "--threshold", "5").returncode == 0
     lines, regressed = compared(json.loads(one.read_text()), json.loads(other.read_text()), None)
     assert not regressed and len(lines) == 3

@@ -20,6 +20,7 @@ mod dump;
 mod explain;
 mod image;
 mod kernel;
+mod lab;
 mod maps;
 mod output;
 mod page;
@@ -97,6 +98,7 @@ enum Command {
         shell: clap_complete::Shell,
     },
     Bench(bench::Bench),
+    Lab(lab::Lab),
     Session(session::Session),
     Carrier(carrier::CarrierCommand),
 }
@@ -196,6 +198,7 @@ fn run(command: Command) -> Outcome {
             output::bytes(&text).map(|()| EXIT_OK)
         }
         Command::Bench(bench) => bench.run(),
+        Command::Lab(lab) => lab.run(),
         Command::Session(session) => session.run(),
         Command::Carrier(carrier) => carrier.run(),
     }
