@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 from xml.etree import ElementTree
 
 import jsonschema
@@ -18,6 +19,7 @@ from folioscope.client import GuestLost
 from folioscope.guest import Guest
 from folioscope.lab import bench as lab_bench
 from folioscope.lab.bench import Bench, measure, units
+from folioscope.lab.entries import table
 from folioscope.lab.experiments import EXPERIMENTS, MIB, Crowd, Experiment, Setting, Theirs, crowds, policies
 from folioscope.lab.frames import BadHistogram, summary
 from folioscope.lab.marks import NAMES, SIZES, BadMarks, Interval, intervals
@@ -97,6 +99,11 @@ def test_intervals_are_named_as_the_loads_number_them() -> None:
 FAULTS = Experiment("page_fault1", "", "page_fault1", 4, policies("baseline", "variable"))
 
 
+def without_folio(setting: dict[str, Any]) -> int:
+    """Bytes that are mapped of what is no folio: the zero page where data was read and not written, and the vDSO's."""
+    return int(setting["memory"]["mapped"] - sum(setting["memory"]["folios"].values()))
+
+
 def test_two_guests_agree_and_the_larger_order_is_cheaper(bench: Bench) -> None:
     """Instructions per fault repeat from guest to guest; 16 pages for one fault are a fraction of 16 faults."""
     first, second, variable = (measure(bench, FAULTS, FAULTS.settings[setting]) for setting in (0, 0, 1))
@@ -116,7 +123,75 @@ def test_two_guests_agree_and_the_larger_order_is_cheaper(bench: Bench) -> None:
     assert 0 <= variable["memory"]["contiguous"] - pages * PAGE <= MIB
     for each in (first, variable):
         assert pages <= each["memory"]["taken"] <= pages + FEW
-        assert sum(each["memory"]["folios"].values()) == each["memory"]["mapped"]
+        assert 0 <= without_folio(each) <= 16 * PAGE
+
+
+def test_entries_have_all_that_the_kernel_executed(bench: Bench, tmp_path: Path) -> None:
+    """Each page a data abort, one munmap(2), and together every instruction of the kernel's."""
+    marks = tmp_path / "marks"
+    pages = 4 * MIB // PAGE
+    bench = replace(bench, more=("--entries",))
+    guest = bench.boot(marks)
+    try:
+        guest.set_policy("baseline")
+        assert guest.run("/lab/load", "page_fault1", str(4 * MIB)).status == 0
+        fault, release = intervals(marks)
+        for each, cause, times in ((fault, "data abort", pages), (release, "syscall 215", 1)):
+            assert sum(count for _, count in each.entries.values()) == each.kernel
+            assert each.entries[cause][0] == times and each.entries[cause][1] > 0.9 * each.kernel
+    finally:
+        guest.session.close()
+    ended = folioscope("boot", "--machine", "tcg", "--marks", marks, "--entries", "--smp", "2")
+    assert "--entries is for guests with one CPU and this one has 2" in ended.sentence()
+
+
+def test_a_table_of_entries_and_what_others_have_counted() -> None:
+    """System calls by name and together; kernel alone, faults, and memory within a range."""
+    before = measured("baseline", [1000, 1010, 990, 1005, 995])
+    after = measured("batched", [500, 505, 495, 500, 502])
+    for each, abort, opened in ((before, 800, 100), (after, 300, 100)):
+        each["entries"] = {
+            "data abort": {"times": [7] * 5, "instructions": [abort] * 5},
+            "syscall 56": {"times": [2] * 5, "instructions": [opened] * 5},
+            "syscall 999": {"times": [1] * 5, "instructions": [10] * 5},
+        }
+    before |= {"orders": {"0": 30}, "memory": {"taken": 100}}
+    after |= {"orders": {"0": 5, "4": 5}, "memory": {"taken": 101}}
+    rows = [line.split(" | ") for line in table([before, after])]
+    assert [row[0] for row in rows[3:]] == ["| data abort", "| syscall", "| openat", "| syscall 999"]
+    assert rows[3][2] == "0.0 (7) -62.5% |" and rows[4][1:] == ["0.0 (3)", "0.0 (3) ~ |"]
+    for counted, times, within, said in (
+        ("kernel", 1000 / 500, None, "*reproduced*"),
+        ("user", 1, None, "no difference"),
+        ("entry data abort", 800 / 300, None, "*reproduced*"),
+        ("entry openat", 1, None, "no difference"),
+        ("faults", 10 / 30, None, "the other way"),
+        ("memory", 100 / 101, (1 / 1.02, 1 / 0.99), "*reproduced*"),
+        ("memory", 100 / 101, (0.995, 1.005), "beyond 0.99 to 1.00"),
+    ):
+        theirs = Theirs("batched", ("fault",), 2.0, "", "", counted=counted, within=within)
+        ours, found = verdict(theirs, before, after)
+        assert ours and ours.times == pytest.approx(times) and said in found, counted
+    theirs = Theirs("batched", ("fault",), 2.0, "", "", counted="entry clone")
+    assert verdict(theirs, before, after) == (None, "not measured: there are too few runs")
+
+
+@pytest.mark.long
+@pytest.mark.network
+def test_a_compiler_runs_in_the_guest(bench: Bench) -> None:
+    """Eight at once; what they map is looked at where they are about to go, and large folios spare aborts."""
+    made = built("programs.sh")
+    assert made.returncode == 0, made.stderr
+    compile_ = EXPERIMENTS["compile"]
+    bench = replace(bench, programs=Path(made.stdout.strip()), runs=1)
+    baseline, batched = (measure(bench, compile_, compile_.settings[at]) for at in (0, 3))
+    for each in (baseline, batched):
+        assert not each["missing"] and not each["lost"]
+        assert each["entries"]["syscall 221"]["times"] == each["entries"]["syscall 94"]["times"] == [8]
+        assert sum(each["memory"]["folios"].values()) > 8 * 8 * MIB and without_folio(each) <= 8 * 16 * PAGE
+    assert baseline["memory"]["contiguous"] == 0 < batched["memory"]["contiguous"]
+    aborts = [each["entries"]["data abort"]["times"][0] for each in (baseline, batched)]
+    assert aborts[0] > 1.5 * aborts[1]
 
 
 SMALL = crowds("processes", 1, 4) + crowds("threads", 4)
@@ -321,6 +396,7 @@ def measured(name: str, kernel: list[int]) -> dict[str, object]:
         "memory": None,
         "frames": [],
         "looks": [],
+        "entries": {},
     }
 
 

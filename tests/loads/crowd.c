@@ -12,11 +12,11 @@
 #include "load.h"
 
 bool alone;
+bool holding;
 int tasks;
 _Thread_local int task;
 
 static pthread_barrier_t *barrier;
-static bool holding;
 static void (*load)(size_t bytes);
 static size_t load_bytes;
 

@@ -40,7 +40,7 @@ enum {
 	KNOWN = 3,	/* a known number of instructions */
 	UNFOLD = 4,	/* one page of each block is changed */
 	FOLD = 5,	/* and changed back */
-	PASS = 6,	/* a pass over a file: the first, by its system calls or its mapping */
+	PASS = 6,	/* a pass over a file: the first, by its system calls or its mapping; programs from their begin to their end */
 	AGAIN = 7,	/* the same once more */
 	READ = 8,	/* the whole file, record by record */
 	REREAD = 9,
@@ -83,6 +83,7 @@ extern _Thread_local int task;
 void meet(void);
 
 /* Stops the first task at the end of its first interval, if that was asked for: then somebody looks at its memory. */
+extern bool holding;
 void hold(void);
 
 /* So many tasks, processes or threads, do it once each, on the CPUs in turn; and who stops where (or the program ends). */
@@ -110,6 +111,8 @@ void file_calls(size_t bytes);
 void ramfs(size_t bytes);
 void tcp(size_t bytes);
 void aged(size_t bytes);
+void compile(size_t bytes);
+void script(size_t bytes);
 void known(size_t bytes);
 void known_memory(size_t bytes);
 

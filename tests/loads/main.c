@@ -41,6 +41,8 @@ static const struct {
 	{ "file_calls", file_calls, ramfs, false },
 	{ "tcp", tcp, NULL, true },
 	{ "aged", aged, NULL, true },
+	{ "compile", compile, NULL, true },
+	{ "script", script, NULL, true },
 	{ "known", known, NULL, false },
 	{ "known_memory", known_memory, NULL, false },
 };

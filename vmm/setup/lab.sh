@@ -13,6 +13,13 @@ if [ "${1:-}" = run ]; then
     esac
     child "$ROOT/vmm/setup/loads.sh" >"$LOGS/loads.path"
     words=(--initrd "$(cat "$LOGS/loads.path")" --out "$OUT")
+    # Debian's programs are fetched for those experiments that want them, which are among all.
+    case " ${*:2} " in
+    *' compile'* | *' script '* | '  ' | ' --'*)
+        child "$ROOT/vmm/setup/programs.sh" >"$LOGS/programs.path"
+        words+=(--programs "$(cat "$LOGS/programs.path")")
+        ;;
+    esac
 fi
 child "$ROOT/vmm/setup/python.sh" >"$LOGS/python.path"
 PYTHONPATH=$ROOT/tests/plugin exec "$(cat "$LOGS/python.path")" -m folioscope.lab "$@" ${words[@]+"${words[@]}"}

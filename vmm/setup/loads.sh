@@ -21,12 +21,13 @@ make_initramfs() {
     mkdir "$root/lab"
     step loads "the laboratory's loads" compile "$root/lab"
     step loads-pack 'an initramfs with them' "$ROOT/rootfs/pack.sh" --agent "$agent" --extra "$root" --out "$1/initramfs.cpio"
+    mv "$root/lab/load" "$1/load"
     rm -rf "$root"
 }
 key=$({
     content tests/loads rootfs/pack.sh rootfs/newc.py rootfs/applets
     "$ARM64_CC" --version | head -n 1
-    declare -f compile
+    declare -f compile make_initramfs
     sha256sum <"$agent"
 } | sha256sum | cut -c1-20)
 built loads "$key" make_initramfs

@@ -84,6 +84,12 @@ fn counting(options: &GuestOptions) -> Result<Option<Counting>, Error> {
             options.counter.display()
         )));
     }
+    if options.entries && options.smp != 1 {
+        return Err(Error::Input(format!(
+            "--entries is for guests with one CPU and this one has {}; say --smp 1, or leave it out",
+            options.smp
+        )));
+    }
     // QEMU tells no more of a plugin that does not like its arguments than that it does not.
     File::create(marks).map_err(Error::io(format!("write {}", marks.display())))?;
     let whole =
@@ -91,6 +97,7 @@ fn counting(options: &GuestOptions) -> Result<Option<Counting>, Error> {
     Ok(Some(Counting {
         plugin: whole(&options.counter)?,
         marks: whole(marks)?,
+        entries: options.entries,
     }))
 }
 

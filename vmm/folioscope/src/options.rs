@@ -128,6 +128,9 @@ pub struct GuestOptions {
         requires = "marks"
     )]
     pub counter: PathBuf,
+    /// Tell at each marker what the kernel was entered for as well (of one CPU): aborts, interrupts, system calls by number
+    #[arg(long, requires = "marks")]
+    pub entries: bool,
     /// Let the guest's time pass by its instructions (under TCG), so that what runs on one CPU repeats
     #[arg(long)]
     pub icount: bool,

@@ -52,7 +52,7 @@ def keep(report: Result, path: Path) -> None:
 def key_of(bench: Bench) -> str:
     """What results depend on, so that only a lab of the same is gone on with."""
     digest = hashlib.sha256(
-        repr((VERSION, bench.granule, bench.memory_mib, bench.runs, bench.cpus, bench.more)).encode()
+        repr((VERSION, bench.granule, bench.memory_mib, bench.runs, bench.cpus, bench.more, bench.programs)).encode()
     )
     package = sorted(Path(__file__).parent.glob("*.py"))
     root = command().directory
@@ -80,12 +80,24 @@ def run(arguments: argparse.Namespace) -> int:
         refuse(
             f"expected an initramfs with the loads at {arguments.initrd} and found none; vmm/setup/loads.sh makes it"
         )
+    if any(EXPERIMENTS[name].programs for name in names) and not (arguments.programs and arguments.programs.is_file()):
+        refuse(
+            f"expected an initramfs with Debian's programs at --programs and found {arguments.programs}; "
+            "vmm/setup/programs.sh makes it"
+        )
     more = [
         word for name in ("kernel", "vmlinux") if (value := getattr(arguments, name)) for word in (f"--{name}", value)
     ]
     runs = LEAST_RUNS if arguments.quick else FULL_RUNS
     bench = Bench(
-        arguments.initrd, arguments.out / "lab", arguments.granule, arguments.memory, tuple(more), runs, arguments.smp
+        arguments.initrd,
+        arguments.out / "lab",
+        arguments.granule,
+        arguments.memory,
+        tuple(more),
+        runs,
+        arguments.smp,
+        arguments.programs,
     )
     bench.out.mkdir(parents=True, exist_ok=True)
     part, whole = arguments.out / "lab.part.json", arguments.json or arguments.out / "lab.json"
@@ -132,6 +144,7 @@ def main() -> int:
     runs = commands.add_parser("run", help="run experiments")
     runs.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=", ".join(EXPERIMENTS))
     runs.add_argument("--initrd", type=Path, required=True, help="the initramfs with the loads")
+    runs.add_argument("--programs", type=Path, help="the one with Debian's programs")
     runs.add_argument("--out", type=Path, default=Path("out").absolute(), help="where results and logs go")
     runs.add_argument("--json", type=Path, help="the results [default: lab.json there]; Markdown goes beside")
     runs.add_argument("--quick", action="store_true", help=f"{LEAST_RUNS} runs of each instead of {FULL_RUNS}")

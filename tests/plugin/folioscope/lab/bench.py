@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,25 @@ class Bench:
     runs: int = 15
     #: Of the guest of a load with several tasks.
     cpus: int = 4
+    #: The initramfs that has Debian's programs as well, which vmm/setup/programs.sh makes.
+    programs: Path | None = None
 
-    def boot(self, marks: Path, *, icount: bool = True, cpus: int = 1, memory_mib: int = 0, kernel: str = "") -> Guest:
+    def boot(
+        self,
+        marks: Path,
+        *,
+        icount: bool = True,
+        cpus: int = 1,
+        memory_mib: int = 0,
+        kernel: str = "",
+        programs: bool = False,
+    ) -> Guest:
         """A guest whose counter writes to ``marks``; of another kernel than the rig's unless the user named one."""
         memory = memory_mib or self.memory_mib
-        arguments = ["--machine", "tcg", "--granule", self.granule, "--initrd", str(self.initrd), "--smp", str(cpus)]
+        initrd = self.programs if programs else self.initrd
+        arguments = ["--machine", "tcg", "--granule", self.granule, "--initrd", str(initrd), "--smp", str(cpus)]
         arguments += ["--memory", f"{memory}M", "--out", str(self.out), "--marks", str(marks), *self.more]
+        arguments += ["--entries"] * programs
         if kernel and "--kernel" not in self.more:
             arguments += ["--kernel", str(command().directory / "out" / kernel / "Image")]
         log = self.out / "lab.log"
@@ -84,12 +98,18 @@ def lacking(guest: Guest, experiment: Experiment) -> str | None:
 def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
     """One experiment under one setting: the instructions of each run, and what was decided in one more."""
     result: Result = {"name": setting.name, "missing": None, "lost": None, "intervals": {}, "orders": {}, "blocks": {}}
-    result |= {"memory": None, "frames": [], "looks": []}
+    result |= {"memory": None, "frames": [], "looks": [], "entries": {}}
     with tempfile.TemporaryDirectory(prefix="folioscope-lab-") as place:
         marks = Path(place) / "marks"
         try:
             cpus = bench.cpus if experiment.crowds else experiment.cpus
-            guest = bench.boot(marks, cpus=cpus, memory_mib=experiment.memory, kernel=experiment.kernel)
+            guest = bench.boot(
+                marks,
+                cpus=cpus,
+                memory_mib=experiment.memory,
+                kernel=experiment.kernel,
+                programs=experiment.programs,
+            )
         except GuestLost as error:
             return {**result, "lost": str(error)}
         try:
@@ -118,9 +138,14 @@ def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, resul
             _load(guest, experiment, crowd)
             # By name: a load may go through one more than once.
             sums: dict[str, Counter[str]] = {}
+            entries: Counter[tuple[str, str]] = Counter()
             for each in intervals(marks, before):
                 name = crowd.of(each.name) if crowd else each.name
                 sums.setdefault(name, Counter()).update(user=each.user, kernel=each.kernel)
+                for cause, (times, count) in each.entries.items():
+                    entries.update({(cause, "times"): times, (cause, "instructions"): count})
+            if run >= WARM:
+                result["entries"] = _with(result["entries"], entries, run - WARM)
             for name, sum in sums.items() if run >= WARM else ():
                 halves = result["intervals"].setdefault(name, {"user": [], "kernel": []})
                 for half in halves:
@@ -144,7 +169,21 @@ def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, resul
         begin(guest)
         _load(guest, experiment, largest)
         result["frames"].append(end(guest))
-    result["memory"] = look(guest, words(experiment, largest))
+    result["memory"] = look(guest, words(experiment, largest), programs=experiment.programs)
+
+
+def _with(
+    before: Mapping[str, Mapping[str, list[int]]], entries: Mapping[tuple[str, str], int], runs: int
+) -> dict[str, dict[str, list[int]]]:
+    """What the kernel was entered for, run by run, with one run more than the ``runs`` before."""
+    causes = sorted({*before, *(cause for cause, _ in entries)})
+    return {
+        cause: {
+            part: [*before.get(cause, {}).get(part, [0] * runs), entries.get((cause, part), 0)]
+            for part in ("times", "instructions")
+        }
+        for cause in causes
+    }
 
 
 def _aged(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, result: Result) -> None:

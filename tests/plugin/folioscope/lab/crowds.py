@@ -80,7 +80,7 @@ _MOST = 13128
 
 def _reused(setting: str, most: int, kernel: str) -> Theirs:
     printed = f"the most used page frame {_MOST} to {most} times, {kernel}"
-    return Theirs(setting, (), most / _MOST, printed, "pcp-high-order-limit", frames=True)
+    return Theirs(setting, (), most / _MOST, printed, "pcp-high-order-limit", counted="frames")
 
 
 #: Setting, bytes of a message, MBit/s of 5.17-rc3 and under the setting, on the machine with the smaller cache.

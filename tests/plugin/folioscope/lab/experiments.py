@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .crowds import CROWDS
 from .kinds import CACHE, MIB, PATTERNS, POLICIES, SHMEM, THP, Crowd, Experiment, Setting, Theirs, crowds, policies
+from .programs import PROGRAMS
 
 __all__ = ["EXPERIMENTS", "MIB", "THP", "Crowd", "Experiment", "Setting", "Theirs", "crowds", "policies"]
 
@@ -183,5 +184,6 @@ EXPERIMENTS: dict[str, Experiment] = {
             aged=True,
         ),
         *CROWDS,
+        *PROGRAMS,
     )
 }

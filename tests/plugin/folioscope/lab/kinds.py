@@ -50,8 +50,12 @@ class Theirs:
     source: str
     #: Why it is not to be expected here, where that is known.
     why_not: str = ""
-    #: What they have counted is how often the page frame was allocated that was allocated most often.
-    frames: bool = False
+    #: What they have counted: see report.py's runs_of().
+    counted: str = "instructions"
+    #: Against which setting, where that is not the first.
+    against: str = ""
+    #: Where theirs is a range, and no direction.
+    within: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Experiment:
     aged: bool = False
     #: Page frames are counted too, how often each was allocated.
     frames: bool = False
+    #: The load begins programs of Debian's, and the kernel's work is told apart by what it was entered for.
+    programs: bool = False
 
 
 def crowds(kind: str, *counts: int) -> tuple[Crowd, ...]:

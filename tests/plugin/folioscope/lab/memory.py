@@ -25,14 +25,17 @@ _HELD_SECONDS = 320.0
 _NAME = "load"
 #: That of the process whose memory has aged.
 _AGED = "aged"
+#: Those of Debian's programs.
+_PROGRAMS = ("cc1", "node")
 _END_SECONDS = 60.0
 
 
-def look(guest: Guest, words: Sequence[str]) -> dict[str, Any] | None:
+def look(guest: Guest, words: Sequence[str], *, programs: bool = False) -> dict[str, Any] | None:
     """Bytes that a load's processes map at the end of its first interval: all, contiguous, by folio order; and by how
     many pages fewer are free than before. None where this kernel cannot be asked for VMAs or free pages.
 
-    A page that several processes map counts for each.
+    Of a load that has begun ``programs`` it is what these map where each is about to go, but for their files. A page
+    that several processes map counts for each.
     """
     try:
         before = free(guest)
@@ -43,9 +46,11 @@ def look(guest: Guest, words: Sequence[str]) -> dict[str, Any] | None:
         raise GuestLost(
             f"the load {words[1]} did not stop to be looked at: {started.stderr.strip() or 'without a word'}"
         )
-    held = [task.pid for task in guest.tasks() if task.name == _NAME]
+    tasks = guest.tasks()
+    held = [task.pid for task in tasks if task.name == _NAME]
+    looked = [task.pid for task in tasks if task.name in _PROGRAMS] if programs else held
     try:
-        areas = [area for pid in held for area in guest.vmas(pid)]
+        areas = [area for pid in looked for area in guest.vmas(pid) if not (programs and area.inode)]
         taken = before - free(guest)
     except CommandFailed:
         return None
@@ -66,7 +71,7 @@ def _end(guest: Guest, held: Sequence[int]) -> None:
     """Kills what was held, and waits for it and its like to be gone: the next load needs their memory."""
     guest.run("/bin/busybox", "kill", "-KILL", *map(str, held))
     end = time.monotonic() + _END_SECONDS
-    while any(task.name in (_NAME, _AGED) for task in guest.tasks()):
+    while any(task.name in (_NAME, _AGED, *_PROGRAMS) for task in guest.tasks()):
         if time.monotonic() > end:
             raise GuestLost(f"a load that was killed is still there after {_END_SECONDS:.0f} s")
         time.sleep(0.05)

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from . import entries
 from .bench import Result, units
+from .entries import instructions_for
 from .experiments import EXPERIMENTS, MIB, Experiment, Theirs
-from .statistics import LEAST_RUNS, Ratio, ratio
+from .statistics import LEAST_RUNS, Ratio, changed, exactly, ratio
 
 FORMAT = "folioscope-lab"
 VERSION = 1
-#: What is less is not worth a word, however often it repeats.
-LEAST_CHANGE = 0.01
+PAGE = 4096
 #: What has more intervals is a table on its side.
 MOST_COLUMNS = 8
 
@@ -84,6 +85,11 @@ SCHEMA: dict[str, Any] = {
                                 },
                             ),
                         },
+                        entries={
+                            "type": "object",
+                            "description": "what the kernel was entered for, run by run: how often, what was executed",
+                            "additionalProperties": _object(("times", "instructions"), times=_RUNS, instructions=_RUNS),
+                        },
                         blocks={**_COUNTS, "description": "what became of contiguous blocks in one run"},
                     ),
                 },
@@ -93,34 +99,54 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def instructions(setting: Result, names: Sequence[str]) -> list[int]:
+def instructions(setting: Result, names: Sequence[str], halves: Sequence[str] = ("user", "kernel")) -> list[int]:
     """Of each run, user and kernel, in these intervals together; nothing where one was not measured."""
-    halves = [setting["intervals"].get(name) for name in names]
-    if None in halves:
+    found = [setting["intervals"].get(name) for name in names]
+    if None in found:
         return []
-    return [sum(run) for run in zip(*(each for half in halves for each in half.values()), strict=True)]
+    return [sum(run) for run in zip(*(each[half] for each in found for half in halves), strict=True)]
+
+
+def runs_of(theirs: Theirs, setting: Result) -> list[int]:
+    """What a comparison is made of, run by run; nothing where it was not measured.
+
+    ``counted`` is "instructions" (of both halves), "kernel" or "user"; "entry " and a cause of :mod:`.entries`;
+    "frames", how often the page frame was allocated that was allocated most often; "faults", how many folios they
+    brought; "memory", the free pages that were taken. Of the last two there is one figure.
+    """
+    counted = theirs.counted
+    if counted == "frames":
+        return [run["most"][0]["times"] for run in setting["frames"]]
+    if counted == "faults":
+        return [sum(setting["orders"].values())] if setting["orders"] else []
+    if counted == "memory":
+        return [setting["memory"]["taken"]] if setting["memory"] else []
+    if counted.startswith("entry "):
+        return instructions_for(setting, counted.removeprefix("entry "))
+    halves = ("user", "kernel") if counted == "instructions" else (counted,)
+    return instructions(setting, theirs.intervals, halves)
 
 
 def verdict(theirs: Theirs, first: Result, setting: Result) -> tuple[Ratio | None, str]:
     """How many times the work per instruction here, and whether that is their direction."""
-    if theirs.frames:
-        # More is better, where fewer instructions are.
-        runs = [[run["most"][0]["times"] for run in each["frames"]] for each in (setting, first)]
-    else:
-        runs = [instructions(each, theirs.intervals) for each in (first, setting)]
-    if min(map(len, runs)) < LEAST_RUNS:
+    single = theirs.counted in ("faults", "memory")
+    runs = [runs_of(theirs, each) for each in (first, setting)]
+    if theirs.counted in ("frames", "faults"):
+        # They say how many times as many; of instructions, how many times as much is done by one.
+        runs.reverse()
+    if min(map(len, runs)) < (1 if single else LEAST_RUNS):
         why = setting["missing"] or first["missing"] or setting["lost"] or first["lost"] or "there are too few runs"
         return None, f"not measured: {why}"
-    ours = ratio(*runs)
+    ours = exactly(runs[0][0] / runs[1][0]) if single else ratio(*runs)
+    if theirs.within:
+        low, high = theirs.within
+        if low <= ours.times <= high:
+            return ours, "*reproduced*"
+        return ours, f"*not reproduced*: {theirs.why_not or f'beyond {low:.2f} to {high:.2f}'}"
     if changed(ours) and (ours.times > 1) == (theirs.times > 1):
         return ours, "*reproduced*"
     how = "it moves the other way" if changed(ours) else "no difference beyond the spread or 1 %"
     return ours, f"*not reproduced*: {theirs.why_not or how}"
-
-
-def changed(found: Ratio) -> bool:
-    """Whether a ratio is worth a word."""
-    return found.moved and abs(found.times - 1) > LEAST_CHANGE
 
 
 def markdown(report: Result) -> str:
@@ -144,6 +170,7 @@ def _experiment(found: Result) -> Iterator[str]:
                 yield f"\n{setting['name']}: {why}: {setting[why]}"
     yield from _coverage(found["settings"])
     yield from _frames(found["settings"])
+    yield from entries.table(found["settings"])
     by_name = {setting["name"]: setting for setting in found["settings"]}
     if experiment.theirs:
         yield ""
@@ -152,7 +179,9 @@ def _experiment(found: Result) -> Iterator[str]:
     for theirs in experiment.theirs:
         if theirs.setting not in by_name:
             continue
-        ours, said = verdict(theirs, first, by_name[theirs.setting])
+        if theirs.against and theirs.against not in by_name:
+            continue
+        ours, said = verdict(theirs, by_name.get(theirs.against, first), by_name[theirs.setting])
         shown = f"{ours.times:.2f} ({ours.low:.2f} to {ours.high:.2f})" if ours else ""
         yield f"| {theirs.source} | {theirs.printed} | {theirs.times:.2f} | {shown} | {said} |"
 
@@ -167,7 +196,8 @@ def _rows(experiment: Experiment, settings: Sequence[Result], names: Sequence[st
     for setting in settings:
         if setting["intervals"]:
             cells = [_cell(setting, settings[0], name, count) for name in names]
-            cells += [_counts(setting["orders"]), _counts(setting["blocks"]), _memory(setting["memory"])]
+            cells += [_counts(setting["orders"]), _counts(setting["blocks"])]
+            cells.append(_memory(setting["memory"], taken=experiment.programs))
             rows.append((setting["name"], *cells))
     return rows
 
@@ -210,12 +240,13 @@ def _frames(settings: Sequence[Result]) -> Iterator[str]:
         )
 
 
-def _memory(memory: Result | None) -> str:
+def _memory(memory: Result | None, *, taken: bool) -> str:
     if not memory:
         return ""
     whole = memory["mapped"] or 1
     orders = ", ".join(f"{order}: {size / whole:.1%}" for order, size in memory["folios"].items())
-    return f"{memory['mapped'] / MIB:.1f} MiB ({orders}), {memory['contiguous'] / whole:.1%}"
+    free = f"; {memory['taken'] * PAGE / MIB:.1f} MiB fewer are free" if taken else ""
+    return f"{memory['mapped'] / MIB:.1f} MiB ({orders}), {memory['contiguous'] / whole:.1%}{free}"
 
 
 def _cell(setting: Result, first: Result, name: str, count: int) -> str:

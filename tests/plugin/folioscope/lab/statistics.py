@@ -13,6 +13,8 @@ CONFIDENCE = 0.95
 #: A claim needs as many runs on each side.
 LEAST_RUNS = 5
 RESAMPLES = 2000
+#: What is less is not worth a word, however often it repeats.
+LEAST_CHANGE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +59,13 @@ def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     ).confidence_interval
     apart = max(first) < min(second) or max(second) < min(first)
     return Ratio(times, float(found.low), float(found.high), apart)
+
+
+def exactly(times: float) -> Ratio:
+    """Of what is counted once, as it does not scatter."""
+    return Ratio(times, times, times)
+
+
+def changed(found: Ratio) -> bool:
+    """Whether a ratio is worth a word."""
+    return found.moved and abs(found.times - 1) > LEAST_CHANGE

@@ -103,6 +103,7 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
         let mut plugin = escaped(&counting.plugin);
         plugin.push(",marks=");
         plugin.push(escaped(&counting.marks));
+        plugin.push(if counting.entries { ",entries=on" } else { "" });
         all.pair("-plugin", plugin);
     }
     all.pair("-append", &config.cmdline);
@@ -205,13 +206,14 @@ mod tests {
         config.counting = Some(crate::qemu::Counting {
             plugin: "/p.so".into(),
             marks: "/a,b".into(),
+            entries: true,
         });
         let all = arguments(&config, &fds(1));
         let behind = |name: &str| {
             let at = all.iter().position(|argument| argument == name);
             all[at.unwrap() + 1].clone()
         };
-        assert_eq!(behind("-plugin"), "/p.so,marks=/a,,b");
+        assert_eq!(behind("-plugin"), "/p.so,marks=/a,,b,entries=on");
         assert_eq!(behind("-accel"), "tcg,thread=single");
         assert_eq!(behind("-icount"), "shift=0");
     }

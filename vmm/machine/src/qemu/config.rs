@@ -29,6 +29,8 @@ pub struct Counting {
     pub plugin: PathBuf,
     /// The marks: a file, which is written anew.
     pub marks: PathBuf,
+    /// Whether they tell what the kernel was entered for.
+    pub entries: bool,
 }
 
 /// A guest to boot under QEMU.

@@ -1,6 +1,6 @@
 //! A TCG plugin for QEMU 10: counts the instructions that the guest executes, kernel and user, and tells them at markers.
 //!
-//!     -plugin libcounter_plugin.so,marks=FILE
+//!     -plugin libcounter_plugin.so,marks=FILE[,entries=on]
 //!
 //! A marker is `movz xzr, #NUMBER, lsl #48` in user code: it writes a constant to the zero register, so it does nothing at any
 //! exception level, traps nowhere, and compilers have no use for it. At each a line of JSON is written: the marker's number,
@@ -14,8 +14,14 @@
 //! That is so with one CPU. With several, additions of QEMU's own spoil the guest (10.0.2: where it runs them in turn on one
 //! thread, it takes the number of the CPU for a constant, and writes to it): there a call adds, and the line has one pair for
 //! all CPUs, as QEMU then names the CPU that the code was translated for, and not the one that executes it.
+//!
+//! With `entries=on`, which wants one CPU, a line has besides how often the kernel was entered from user code and what it executed for that so far,
+//! by cause (`entries`): at each vector, each `msr sp_el0` (the kernel's current task) and each ERET to EL0 a call reads registers.
+//! A cause is exact to the length of a translation block.
 
+mod entries;
 mod marker;
+mod watch;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -95,6 +101,12 @@ impl Called {
 static PLACES: OnceLock<Option<Places>> = OnceLock::new();
 static MARKS: OnceLock<Mutex<Option<File>>> = OnceLock::new();
 
+/// What the only CPU has executed in the kernel, up to the end of the block that it is in.
+fn kernel(cpu: VCPUIndex) -> u64 {
+    let places = PLACES.get().copied().flatten();
+    places.map_or(0, |places| qemu_plugin_u64_get(places.kernel, cpu))
+}
+
 /// QEMU shows no more than that the plugin did not load.
 fn refuse(what: &str) -> ! {
     eprintln!("counter: {what}");
@@ -119,6 +131,12 @@ impl Register for Plugin {
         let file = File::create(path)
             .unwrap_or_else(|error| refuse(&format!("cannot write {path}: {error}")));
         let one = info.system.as_ref().is_some_and(|it| it.max_vcpus == 1);
+        if args.raw.iter().any(|raw| raw == "entries=on") {
+            if !one {
+                refuse("expected one CPU with entries=on, as of several QEMU does not say which one executes, and found more");
+            }
+            watch::begin();
+        }
         let _ = PLACES.set(one.then(Places::new));
         let _ = MARKS.set(Mutex::new(Some(file)));
         Ok(())
@@ -126,6 +144,10 @@ impl Register for Plugin {
 }
 
 impl HasCallbacks for Plugin {
+    fn on_vcpu_init(&mut self, _: PluginId, _: VCPUIndex) -> Result<()> {
+        watch::find_registers()
+    }
+
     fn on_translation_block_translate(&mut self, _: PluginId, tb: TranslationBlock) -> Result<()> {
         let Some(places) = PLACES.get().copied() else {
             return Ok(());
@@ -135,6 +157,7 @@ impl HasCallbacks for Plugin {
         // The half, as the MMU tells them apart; a boot's first instructions, at physical addresses, count as user.
         if tb.vaddr() >> 55 & 1 != 0 {
             let count = insns.len() as u64;
+            watch::block(&insns);
             drop(insns);
             let Some(places) = places else {
                 tb.register_execute_callback(move |cpu| {
@@ -150,11 +173,7 @@ impl HasCallbacks for Plugin {
         let mut first: Option<Insn<'_>> = None;
         let mut count = 0;
         for insn in insns {
-            let mut bytes = [0; 4];
-            let opcode = match insn.read_data(&mut bytes) {
-                4 => u32::from_le_bytes(bytes),
-                _ => 0,
-            };
+            let opcode = opcode(&insn);
             if let Some(number) = marker(opcode) {
                 add(first.take(), user, &mut count);
                 insn.register_execute_callback_flags(
@@ -173,6 +192,15 @@ impl HasCallbacks for Plugin {
         }
         add(first, user, &mut count);
         Ok(())
+    }
+}
+
+/// An instruction, or 0 where it cannot be read.
+fn opcode(insn: &Insn<'_>) -> u32 {
+    let mut bytes = [0; 4];
+    match insn.read_data(&mut bytes) {
+        4 => u32::from_le_bytes(bytes),
+        _ => 0,
     }
 }
 
@@ -209,7 +237,9 @@ fn tell(number: u16, cpu: VCPUIndex) {
             )
         }),
     };
-    let line = format!("{{\"marker\":{number},\"cpu\":{cpu},\"counts\":[[{user},{kernel}]]}}\n");
+    let entries = watch::told();
+    let line =
+        format!("{{\"marker\":{number},\"cpu\":{cpu},\"counts\":[[{user},{kernel}]]{entries}}}\n");
     let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(file) = marks.as_mut() {
         if let Err(error) = file.write_all(line.as_bytes()) {
