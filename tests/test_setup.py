@@ -212,6 +212,29 @@ def test_a_checkout_gets_what_is_built_of_it(host: Host) -> None:
     assert said == [["newer", "content"], ["older", "discontent"], ["newer", "content"]]
 
 
+def test_a_checkout_gets_a_library_that_is_built_of_it(host: Host) -> None:
+    """Of these cargo keeps no more than one, whoever has built it."""
+    library = host.place / "builds" / "debug" / "libtried_here.so"
+    for name in ("newer", "older", "newer"):
+        place = host.place / name
+        if not place.exists():
+            shutil.copytree(SETUP, place / "vmm" / "setup")
+            (place / "src").mkdir()
+            text = (
+                '[package]\nname = "tried-here"\nversion = "0.1.0"\nedition = "2021"\n[lib]\ncrate-type = ["cdylib"]\n'
+            )
+            (place / "Cargo.toml").write_text(text)
+            (place / "src" / "lib.rs").write_text(f'#[no_mangle]\npub static OF: &[u8; 5] = b"{name}";\n')
+            if name == "older":
+                for path in (place / "Cargo.toml", place / "src" / "lib.rs"):
+                    os.utime(path, (0, 0))
+        script = "cd $0 && . vmm/setup/lib.sh && . vmm/setup/toolchain.sh && "
+        script += 'forget_libraries "$CARGO_TARGET_DIR/debug" tried_here && cargo -q build'
+        host.run("bash", "-c", script, place, CARGO_TARGET_DIR=str(host.place / "builds"))
+        found = library.read_bytes()
+        assert [each for each in (b"newer", b"older") if each in found] == [name.encode()]
+
+
 def test_the_question_of_sudo_can_be_read_and_answered(host: Host) -> None:
     """It is asked once, in the terminal, with nothing drawn over it and nothing else reading."""
     host.program("id", "echo 1000")

@@ -18,6 +18,11 @@ export RUSTC_WORKSPACE_WRAPPER=$ROOT/vmm/setup/rustc.sh
 # The same for clippy, which is such a wrapper itself: it looks anew where its arguments are others.
 # shellcheck disable=SC2034 # lint.sh has it
 CLIPPY_OPTIONS=(-D warnings --cfg "checkout=\"$ROOT\"")
+# forget_libraries DIRECTORY NAME...: a cdylib's name there does not say of which checkout it is, and cargo takes any for its own.
+forget_libraries() {
+    local name
+    for name in "${@:2}"; do rm -f "$1/deps/lib$name.so"; done
+}
 
 rust_minor() { "$1" --version 2>/dev/null | sed -n 's/^rustc 1\.\([0-9]*\)\..*/\1/p'; }
 
