@@ -91,9 +91,14 @@ NOSYNC = "__flush_tlb_range_nosync.constprop.0"
 HUGE = ("--only", "thp,fork")
 # A PMD is split once in thp, and an interrupt at that instant has a DSB of its own.
 ALL = ()
+# Memory that is given back, and taken again.
+REUSE = ("--only", "reuse")
 BOOT = ("--boot-only",)
 # Without LSE, whose instructions are put in when the kernel has booted.
 NO_LSE = ("--cpu", "cortex-a72")
+
+# That of memory.c, which takes pages away; "tlb_flush" is its own as well, and the second one mmu_gather.c's, for tables.
+ZAP = "__flush_tlb_range_nosync"
 
 # Of each kind one, which make test does.
 EDITS = [
@@ -107,6 +112,9 @@ EDITS = [
     Edit(f"{NOSYNC}#1", tlbi, nothing, "S2", "set_huge_pte_at", ("--only", "hugecow")),
     Edit(f"{NOSYNC}#3", tlbi, nothing, "S2", "split_huge_pmd_locked", HUGE),
     Edit("__set_fixmap", dsb_of_all, nothing, "S3", "__set_fixmap", BOOT),
+    Edit(ZAP, tlbi, nothing, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit(ZAP, dsb_of_stores, nothing, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit("tlb_flush", dsb_of_all, nothing, "S7", "contpte_clear_full_ptes", REUSE),
 ]
 MORE_EDITS = [
     Edit(NOSYNC, dsb_of_stores, of_loads, "S3", "contpte_convert"),
@@ -127,6 +135,11 @@ MORE_EDITS = [
     Edit("pmdp_invalidate", dsb_of_all, nothing, "S3", "split_huge_pmd_locked", ALL),
     Edit("pmdp_invalidate", dsb_of_all, nearby, "S3", "split_huge_pmd_locked", ALL),
     Edit("pmdp_invalidate", store_exclusive, no_store, "S1", "split_huge_pmd_locked", (*NO_LSE, *HUGE)),
+    Edit(ZAP, dsb_of_stores, of_loads, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit("tlb_flush", dsb_of_all, nearby, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit("tlb_flush", dsb_of_all, of_stores, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit("tlb_flush#1", dsb_of_stores, nothing, "S7", "free_pgd_range", REUSE),
+    Edit("tlb_flush#1", dsb_of_all, nothing, "S7", "free_pgd_range", REUSE),
 ]
 
 

@@ -10,6 +10,7 @@
 #include "cases_groups.h"
 #include "cases_tables.h"
 #include "cases_spaces.h"
+#include "cases_returns.h"
 
 u64 tables[MOST_CASES][512] __attribute__((aligned(4096)));
 u64 uppers[MOST_CASES][512] __attribute__((aligned(4096)));

@@ -106,6 +106,12 @@ ALWAYS void run(const u64 *root, u64 asid)
 #define run_q() run(q_l1, 9)
 #define run_idle() run(idle_l1, 0)
 
+/* Which thread runs, and what it does before ERET: to EL0, and to EL1. */
+ALWAYS void thread(u64 pid) { asm volatile("msr contextidr_el1, %0" : : "r"(pid) : "memory"); }
+ALWAYS void back_to(u64 spsr) { asm volatile("msr spsr_el1, %0" : : "r"(spsr) : "memory"); }
+#define back() back_to(0)
+#define back_to_kernel() back_to(5)
+
 /* The steps are another CPU's; this one waits for it. */
 #define ON(cpu, ...) ({ void steps(void) { __VA_ARGS__; } run_on(cpu, steps); })
 #define ALL(i) for (u64 i = 0; i < 16; i++)

@@ -50,7 +50,7 @@ class Moment(Fields):
 class Sequence(Fields):
     """A sequence that breaks a rule (docs/recorder.md)."""
 
-    #: "S1" to "S6".
+    #: "S1" to "S7".
     rule: str
     #: What was missing.
     sentence: str

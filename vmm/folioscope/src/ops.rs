@@ -60,6 +60,11 @@ pub fn write(address: u64, length: u64) -> Operation {
     touch(address, length, Access::Write, Order::Forward)
 }
 
+/// `munmap(2)`.
+pub fn unmap(address: u64, length: u64) -> Operation {
+    Operation::Munmap { address, length }
+}
+
 /// `madvise(2)`.
 pub fn advise(address: u64, length: u64, advice: Advice) -> Operation {
     Operation::Madvise {

@@ -1,4 +1,4 @@
-//! The life of a block that a finding on a sequence (S1 to S6) is about: a row for each step, a column for each CPU.
+//! The life of a block that a finding on a sequence (S1 to S7) is about: a row for each step, a column for each CPU.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

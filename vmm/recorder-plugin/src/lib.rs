@@ -10,7 +10,7 @@
 //! nothing puts in order, the one that is told late is told as such.
 //!
 //! Told are stores of any size to pages that hold tables, TLBI, DSB, ISB, and MSR to the registers that translation
-//! depends on. Not seen: what the MMU writes itself (AF, dirty state), DC ZVA, of which QEMU tells no address, and devices.
+//! depends on; and, behind stores that took descriptors away, a CPU's next return to EL0. Not seen: what the MMU writes itself (AF, dirty state), DC ZVA, of which QEMU tells no address, and devices.
 
 mod calls;
 mod memory;
@@ -19,6 +19,7 @@ mod watched;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use qemu_plugin::{
@@ -46,6 +47,13 @@ struct State {
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 static WATCHED: OnceLock<Watched> = OnceLock::new();
+
+/// A bit for each CPU (of 64) that has not gone back to EL0 since somebody took a descriptor away: of these returns alone is told.
+static OWES: AtomicU64 = AtomicU64::new(0);
+
+const fn bit(cpu: VCPUIndex) -> u64 {
+    1 << (cpu % 64)
+}
 
 fn state() -> Option<MutexGuard<'static, State>> {
     let state = STATE.get()?.lock();
@@ -252,6 +260,16 @@ impl HasCallbacks for Plugin {
 fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
     insn.register_execute_callback_flags(
         move |cpu| {
+            let returns = matches!(
+                instruction,
+                Instruction::Msr {
+                    to: SystemRegister::Spsr,
+                    ..
+                }
+            );
+            if returns && OWES.load(Ordering::Relaxed) & bit(cpu) == 0 {
+                return;
+            }
             let Some(mut state) = state() else { return };
             state.tell_ids(cpu);
             let what = match instruction {
@@ -265,7 +283,16 @@ fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
                     value: state.x(register),
                 },
             };
-            state.tell_called(cpu, pc, what);
+            if returns {
+                // To EL1: M[3:0] of what is returned to.
+                if !matches!(what, What::Register { value, .. } if value & 0xf == 0) {
+                    return;
+                }
+                OWES.fetch_and(!bit(cpu), Ordering::Relaxed);
+                state.tell(cpu, pc, what);
+            } else {
+                state.tell_called(cpu, pc, what);
+            }
         },
         CallbackFlags::QEMU_PLUGIN_CB_R_REGS,
     );
@@ -326,6 +353,9 @@ fn stored(cpu: VCPUIndex, pc: u64, info: &MemoryInfo<'_>, va: u64, atomic: bool)
             if now != Some(word) && now == told {
                 state.tell(cpu, pc, What::Late { address });
                 continue;
+            }
+            if told.is_some_and(|told| told & !word & 1 != 0) {
+                OWES.store(u64::MAX, Ordering::Relaxed);
             }
             state.tell_called(cpu, pc, What::Store { address, word });
         }

@@ -138,5 +138,6 @@ const fn register_name(register: Register) -> &'static str {
         Register::Mmfr2 => "id_aa64mmfr2_el1",
         Register::Mmfr3 => "id_aa64mmfr3_el1",
         Register::Contextidr => "contextidr_el1",
+        Register::Spsr => "spsr_el1",
     }
 }

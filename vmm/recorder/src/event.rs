@@ -135,11 +135,13 @@ pub enum Register {
     Mmfr3,
     /// CONTEXTIDR_EL1, where Linux writes the process's PID (CONFIG_PID_IN_CONTEXTIDR).
     Contextidr,
+    /// SPSR_EL1, told where it says EL0 and behind stores that took descriptors away: this CPU goes back to a process.
+    Spsr,
 }
 
 impl Register {
     /// All of them, by the number that a trace has for them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Sctlr,
         Self::Ttbr0,
         Self::Ttbr1,
@@ -151,5 +153,6 @@ impl Register {
         Self::Mmfr2,
         Self::Mmfr3,
         Self::Contextidr,
+        Self::Spsr,
     ];
 }

@@ -22,6 +22,8 @@ pub enum Rule {
     S5,
     /// The TLBI between has a level hint, a last-level form or a range that leaves the change out.
     S6,
+    /// What a process took away of its own memory may be in a TLB still when it goes on.
+    S7,
 }
 
 impl Rule {
@@ -35,6 +37,7 @@ impl Rule {
             Self::S4 => "S4",
             Self::S5 => "S5",
             Self::S6 => "S6",
+            Self::S7 => "S7",
         }
     }
 
@@ -48,6 +51,7 @@ impl Rule {
             Self::S4 => "no member of a live contiguous group is changed alone",
             Self::S5 => "a page is used as something else only behind its TLBI",
             Self::S6 => "level hint and range of that TLBI cover what changed",
+            Self::S7 => "what a process takes away of its own memory is in no TLB when it goes on",
         }
     }
 
@@ -60,6 +64,7 @@ impl Rule {
             Self::S4 => "Arm ARM D8.7.1, R_QTRPM and R_SKQHL",
             Self::S5 => "Arm ARM D8.17, TLB maintenance, on intermediate walks; Linux: mmu_gather frees behind the TLBI",
             Self::S6 => "Arm ARM C5.5 and D8.17.5, TTL and the range forms",
+            Self::S7 => "Linux: include/asm-generic/tlb.h, mmu_gather; Documentation/core-api/cachetlb.rst",
         }
     }
 }
@@ -242,6 +247,8 @@ pub struct NotJudged {
     pub tlbi: u64,
     /// Stores of two CPUs to one word at the same time, whose order is not known.
     pub late: u64,
+    /// Returns to EL0 without the TLBI of what was taken away before, where nobody knows by which thread.
+    pub nameless: u64,
 }
 
 impl NotJudged {
@@ -257,6 +264,7 @@ impl NotJudged {
             (self.read_only, "changes of the address of read-only memory, which are allowed where the bytes are the same"),
             (self.tables, "tables exchanged without a break, which is allowed where they map the same"),
             (self.late, "stores of two CPUs to one word at the same time, whose order is not known"),
+            (self.nameless, "returns to EL0 without the TLBI of what was taken away before, of a kernel that does not say whose it was (CONFIG_PID_IN_CONTEXTIDR)"),
             (self.tlbi, "TLBIs before any translation was on"),
         ]
         .into_iter()

@@ -49,6 +49,7 @@ impl Instruction {
             0xd518_2060 => Some(Register::Tcr2),
             0xd518_a200 => Some(Register::Mair),
             0xd518_d020 => Some(Register::Contextidr),
+            0xd518_4000 => Some(Register::Spsr),
             _ => None,
         };
         if let Some(to) = to {
@@ -102,13 +103,16 @@ mod tests {
             // isb, dmb ish
             (0xd503_3fdf, Some(Instruction::Barrier(Barrier::Isb))),
             (0xd503_3bbf, None),
-            // msr ttbr0_el1, x1; msr ttbr1_el1, x2; msr tcr_el1, x0; msr sctlr_el1, x19; msr mair_el1, x5; msr contextidr_el1, x1
+            // msr ttbr0_el1, x1; msr ttbr1_el1, x2; msr tcr_el1, x0; msr sctlr_el1, x19; msr mair_el1, x5; msr contextidr_el1, x1;
+            // msr spsr_el1, x22; msr elr_el1, x21
             (0xd518_2001, msr(Register::Ttbr0, 1)),
             (0xd518_2022, msr(Register::Ttbr1, 2)),
             (0xd518_2040, msr(Register::Tcr, 0)),
             (0xd518_1013, msr(Register::Sctlr, 19)),
             (0xd518_a205, msr(Register::Mair, 5)),
             (0xd518_d021, msr(Register::Contextidr, 1)),
+            (0xd518_4016, msr(Register::Spsr, 22)),
+            (0xd518_4035, None),
             // mrs x1, ttbr0_el1
             (0xd538_2001, None),
             // tlbi vmalle1is; tlbi vae1is, x3; tlbi rvale1is, x4; tlbi aside1is, x0

@@ -164,6 +164,10 @@ impl Judge {
                 register: Register::Contextidr,
                 value,
             } => self.chains.runs(event.cpu, *value as u32),
+            What::Register {
+                register: Register::Spsr,
+                value,
+            } => self.goes_on(*value, by),
             What::Unknown { .. } | What::NoTable { .. } | What::Register { .. } => {
                 self.linked = None;
                 self.tracker.apply_keeping(event);
@@ -286,6 +290,7 @@ impl Judge {
         if !holders.is_empty() && change.need >= Need::Tlbi && !told {
             let stale = Stale {
                 old: old.word,
+                entry,
                 stored: by,
                 holders,
                 miss: None,
@@ -364,6 +369,7 @@ impl Judge {
                 let va = self.tracker.shadow.va(root, base, index);
                 let stale = Stale {
                     old,
+                    entry: base + index as u64 * 8,
                     stored: by,
                     holders,
                     miss: None,

@@ -5,7 +5,7 @@
 //! come from a plugin, a trace file or a test alike.
 //!
 //! The order of things is [`Event`] -> [`Tracker`] (which pages are tables, which CPU could cache what) -> [`Judge`]
-//! (rules S1 to S6) -> [`Finding`]. [`Recorder`] is what runs beside a machine: it writes a trace that holds all
+//! (rules S1 to S7) -> [`Finding`]. [`Recorder`] is what runs beside a machine: it writes a trace that holds all
 //! that the judge needs, and no more.
 //!
 //! A verdict is never a guess: what lost track is counted in [`NotJudged`] and says nothing.
@@ -16,6 +16,7 @@ mod cover;
 mod cut;
 mod event;
 mod finding;
+mod goes_on;
 mod history;
 mod instruction;
 mod judge;

@@ -49,6 +49,8 @@ pub(crate) enum Miss {
 #[derive(Clone, Debug)]
 pub(crate) struct Stale {
     pub(crate) old: u64,
+    /// The physical address of its descriptor.
+    pub(crate) entry: u64,
     pub(crate) stored: Stored,
     pub(crate) holders: Vec<Holder>,
     pub(crate) miss: Option<(Miss, Stored, Cover)>,
@@ -191,7 +193,7 @@ impl Stales {
         }
     }
 
-    fn of_root(&self, root: Root) -> Vec<Key> {
+    pub(crate) fn of_root(&self, root: Root) -> Vec<Key> {
         let range = (root, 0, Level::Minus1)..=(root, u64::MAX, Level::L3);
         self.words.range(range).map(|(key, _)| *key).collect()
     }

@@ -241,7 +241,7 @@ impl Tracker {
             Register::Tcr => registers.tcr_el1 = value,
             Register::Tcr2 => registers.tcr2_el1 = Some(value),
             Register::Mair => registers.mair_el1 = value,
-            Register::Contextidr => return,
+            Register::Contextidr | Register::Spsr => return,
             Register::Mmfr0 => self.ids[0] = Some(value),
             Register::Mmfr1 => self.ids[1] = Some(value),
             Register::Mmfr2 => self.ids[2] = Some(value),

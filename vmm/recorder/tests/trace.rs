@@ -168,8 +168,8 @@ fn other_files_are_refused_in_a_sentence() {
     let error = |bytes: &[u8]| read(bytes).1.unwrap().to_string();
     assert!(error(b"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00").starts_with("expected a trace"));
     assert!(error(b"").starts_with("expected a trace"));
-    assert!(error(b"FOLIOREC\x03\x00\x00\x00")
-        .contains("version 3 and this folioscope reads up to version 2"));
+    assert!(error(b"FOLIOREC\x04\x00\x00\x00")
+        .contains("version 4 and this folioscope reads up to version 3"));
     assert!(error(b"FOLIOREC\x01").starts_with("the trace was cut"));
     assert!(error(b"FOLIOREC\x01\x00\x00\x00\x3f").contains("damaged behind record 0"));
     assert!(error(b"FOLIOREC\x01\x00\x00\x00\x30\x07").contains("an end that counts 7 records"));

@@ -67,7 +67,7 @@ pub struct Finding {
     /// The next of these places, as far as they are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<Place>,
-    /// Of a finding on a sequence (S1 to S6): its stores, its TLB maintenance and who did them.
+    /// Of a finding on a sequence (S1 to S7): its stores, its TLB maintenance and who did them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<Box<Sequence>>,
 }

@@ -1,4 +1,4 @@
-//! What a finding on a sequence (S1 to S6) has beside what every finding has.
+//! What a finding on a sequence (S1 to S7) has beside what every finding has.
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -51,7 +51,8 @@ pub struct Record {
     #[arg(long, value_name = "FILE", requires = "judge")]
     text: Option<PathBuf>,
     /// Only these workloads of the tour, as `folioscope run` names them; or unfolded, which changes the rights of a whole
-    /// block that is present and not folded; or hugecow, which has a hugetlb page of several PMDs copied on write
+    /// block that is present and not folded; hugecow, which has a hugetlb page of several PMDs copied on write;
+    /// or reuse, which gives memory back that is taken again, at its own address and by another process
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Boot alone, without the tour

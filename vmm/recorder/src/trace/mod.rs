@@ -21,8 +21,11 @@
 //! | 9 chain | its number from 1, in the order in which chains come; a new one's frames: how many, then deltas of each over 4, the first to the PC's |
 //! | 10 mark | number |
 //!
-//! A trace without its end is a cut one: what it holds is good up to there. Version 1 had no chains and no marks. A newer version is
+//! A trace without its end is a cut one: what it holds is good up to there. Version 1 had no chains and no marks, version 2 no
+//! SPSR_EL1. A newer version is
 //! refused.
+
+use crate::Register;
 
 mod number;
 mod read;
@@ -34,7 +37,7 @@ pub use write::Writer;
 /// How a trace begins.
 pub const MAGIC: &[u8; 8] = b"FOLIOREC";
 /// The version that is written, and the newest one that is read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The most descriptors of a table: of the 64K granule.
 pub const MOST_WORDS: usize = 8192;
 /// The most return addresses of a call chain.
@@ -53,7 +56,7 @@ pub(crate) struct Before {
     pub(crate) address: u64,
     pub(crate) word: u64,
     pub(crate) operand: u64,
-    pub(crate) registers: [u64; 11],
+    pub(crate) registers: [u64; Register::ALL.len()],
     pub(crate) records: u64,
 }
 

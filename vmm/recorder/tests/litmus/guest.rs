@@ -1,7 +1,7 @@
 //! A made-up guest whose CPUs do what a line of text says, recorded and then judged from the trace.
 //!
 //! A step is `CPU:what`. `3=b` writes word `b` to the page descriptor of VA 3, `t=inv` to the descriptor of the table that these
-//! are in. `run=p`, `run=q` and `run=idle` load an address space. TLBIs are `op`, `op,VA`, `op,FIRST+PAGES`, each with `/asid=`, `/ttl=`,
+//! are in. `run=p`, `run=q` and `run=idle` load an address space, `pid=7` says which thread runs, `to=el0` returns. TLBIs are `op`, `op,VA`, `op,FIRST+PAGES`, each with `/asid=`, `/ttl=`,
 //! `/tg=` where they differ from what is right. Barriers have their own names.
 
 use std::collections::BTreeMap;
@@ -167,6 +167,16 @@ impl Guest {
         } else if let Some((place, word)) = step.split_once('=').filter(|_| !step.contains("e1")) {
             match place {
                 "run" => self.run(cpu, word),
+                "pid" => {
+                    let (register, value) = (Register::Contextidr, word.parse().unwrap());
+                    self.event(cpu, What::Register { register, value });
+                }
+                // EL0, or EL1 with its own stack.
+                "to" => {
+                    let value = if word == "el0" { 0x1000 } else { 0x1005 };
+                    let register = Register::Spsr;
+                    self.event(cpu, What::Register { register, value });
+                }
                 "t" => {
                     let word = self.word(word, 0);
                     self.store(cpu, self.link, word);

@@ -1,6 +1,7 @@
 //! Litmus tests: sequences that are right, and each in the ways in which it can be wrong.
 
 mod guest;
+mod returns;
 mod spaces;
 
 use guest::Guest;

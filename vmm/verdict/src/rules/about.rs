@@ -151,8 +151,8 @@ pub fn markdown() -> String {
         "# Rules\n\n\
          Made by `folioscope rules --markdown`; a test fails while this file says something else. The text of each \
          rule, its check and its test on made-up tables are in one module of `vmm/verdict/src/rules/` (A1 to A8 are \
-         checked by `vmm/stage1`, S1 to S6 by `vmm/recorder`).\n\n\
-         Every rule but V1 and S1 to S6 needs the tables and the CPU's registers; what else it needs is named. *Synthetic* tests are Rust \
+         checked by `vmm/stage1`, S1 to S7 by `vmm/recorder`).\n\n\
+         Every rule but V1 and S1 to S7 needs the tables and the CPU's registers; what else it needs is named. *Synthetic* tests are Rust \
          tests on made-up tables: one that breaks the rule in just one way, one that does not. *Live* tests are \
          pytest's, on a running guest whose tables are changed from outside.\n\n\
          | rule | asserts | source | needs | releases | tested |\n|---|---|---|---|---|---|\n",

@@ -53,6 +53,7 @@ pub enum RuleId {
     S4,
     S5,
     S6,
+    S7,
     #[serde(rename = "I-eligible")]
     Eligible,
     #[serde(rename = "N")]

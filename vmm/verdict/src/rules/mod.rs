@@ -165,7 +165,7 @@ impl Releases {
 }
 
 /// All, in order.
-pub const RULES: [&Rule; 40] = [
+pub const RULES: [&Rule; 41] = [
     &architecture::A1,
     &architecture::A2,
     &architecture::A3,
@@ -204,6 +204,7 @@ pub const RULES: [&Rule; 40] = [
     &sequences::S4,
     &sequences::S5,
     &sequences::S6,
+    &sequences::S7,
     &information::ELIGIBLE,
     &information::NOT_JUDGED,
 ];

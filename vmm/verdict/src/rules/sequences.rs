@@ -1,4 +1,4 @@
-//! S1 to S6: rules on sequences of stores and TLB maintenance. Their checks are [`recorder::Judge`]'s.
+//! S1 to S7: rules on sequences of stores and TLB maintenance. Their checks are [`recorder::Judge`]'s.
 
 use recorder::Rule as Checked;
 
@@ -87,6 +87,19 @@ pub(super) const S6: Rule = rule(
     LITMUS,
 );
 
+pub(super) const S7: Rule = Rule {
+    tier: Tier::Linux,
+    ..rule(
+        RuleId::S7,
+        Checked::S7,
+        "When a thread goes back to EL0, no CPU may hold a descriptor of its address space that it has taken away by itself and \
+         that is invalid still. Lower half; needs CONFIG_PID_IN_CONTEXTIDR.",
+        &[Checked::S7.reference()],
+        &["a_tlbi_that_never_comes"],
+        LIVE,
+    )
+};
+
 const LIVE: &[&str] = &["test_a_wrong_kernel", "test_each_case"];
 const LITMUS: &[&str] = &["test_each_case"];
 
@@ -99,6 +112,7 @@ impl From<Checked> for RuleId {
             Checked::S4 => Self::S4,
             Checked::S5 => Self::S5,
             Checked::S6 => Self::S6,
+            Checked::S7 => Self::S7,
         }
     }
 }

@@ -3,7 +3,7 @@
 use protocol::{Advice, Protection};
 
 use crate::guest::{unexpected, Guest};
-use crate::ops::{advise, map, map_hugetlb, protect, write};
+use crate::ops::{advise, map, map_hugetlb, map_shared, protect, unmap, write};
 use crate::stage::{block_size, Stage, StageResult, THP};
 use crate::tour::Workload;
 use crate::Error;
@@ -44,11 +44,51 @@ pub(super) fn mprotect_unfolded(guest: &mut Guest) -> Result<(), Error> {
 }
 
 /// Workloads that change what the tour leaves alone.
-pub(super) const OWN: [Workload; 1] = [Workload {
-    name: "hugecow",
-    title: "a hugetlb page of a contiguous group, copied on write after fork",
-    run: hugetlb_copied,
-}];
+pub(super) const OWN: [Workload; 2] = [
+    Workload {
+        name: "hugecow",
+        title: "a hugetlb page of a contiguous group, copied on write after fork",
+        run: hugetlb_copied,
+    },
+    Workload {
+        name: "reuse",
+        title:
+            "memory that is given back and taken again, at its own address and by another process",
+        run: given_back,
+    },
+];
+
+/// Blocks of `reuse`: more page frames than a CPU's lists of free pages hold back.
+const BLOCKS: u64 = 16;
+
+/// Pages and their tables go three times: the same VA gets others, another process gets the page frames, and a file's stay
+/// with the file.
+fn given_back(stage: &mut Stage<'_>) -> StageResult {
+    let length = BLOCKS * stage.block();
+    let (one, other) = (stage.spawn()?, stage.spawn()?);
+    let area = stage.map(one, map(length, 0))?;
+    for operation in [
+        write(area, length),
+        advise(area, length, Advice::Dontneed),
+        write(area, length),
+        unmap(area, length),
+    ] {
+        stage.op(one, operation)?;
+    }
+    let area = stage.map(other, map(length, 0))?;
+    stage.op(other, write(area, length))?;
+    let shared = stage.map(other, map_shared(length))?;
+    for operation in [
+        write(shared, length),
+        advise(shared, length, Advice::Dontneed),
+        write(shared, length),
+        unmap(shared, length),
+        unmap(area, length),
+    ] {
+        stage.op(other, operation)?;
+    }
+    Ok(())
+}
 
 /// hugetlb pages above this are not asked for: a guest has too few of them in one piece.
 const LARGEST: u64 = 64 << 20;

@@ -1,0 +1,86 @@
+//! Rule S7: what a process takes away of its own memory is in no TLB when it goes on.
+//!
+//! The architecture lets a TLBI come as late as one likes. Linux has it done before whoever asked for the unmapping goes back to
+//! user space (mmu_gather, `tlb_finish_mmu()`), as the page may be somebody else's from then on. It is asked of a thread's own
+//! address space alone: reclaim, migration and khugepaged flush others' before they free, at an instant that no register tells;
+//! and an address space that nobody runs any more is let go without (mmu_gather's `fullmm`).
+
+use stage1::{Cause, Half};
+
+use crate::finding::Scene;
+use crate::make::missing;
+use crate::shadow::State;
+use crate::stale::{Key, Stale};
+use crate::{Finding, Judge, Rule, Stored};
+
+/// SPSR_EL1.M\[3:0\]: the exception level and its stack pointer, 0 for EL0.
+const MODE: u64 = 0xf;
+
+impl Judge {
+    /// A CPU is about to return to what SPSR_EL1 says.
+    pub(crate) fn goes_on(&mut self, spsr: u64, by: Stored) {
+        let cpu = self.tracker.cpus.get(usize::from(by.cpu));
+        let walks = cpu.and_then(|cpu| cpu.walks[Half::Lower.number() as usize]);
+        let Some((root, _)) = walks.filter(|_| spsr & MODE == 0) else {
+            return;
+        };
+        let mut left = Vec::new();
+        for key in self.stales.of_root(root) {
+            for stale in self.stales.at(&key) {
+                let own = match by.pid {
+                    0 => stale.stored.pid == 0 && stale.stored.cpu == by.cpu,
+                    pid => stale.stored.pid == pid,
+                };
+                if !own || !self.is_gone(key, stale.entry) {
+                    continue;
+                }
+                if let Some(worst) = self.held(root, stale) {
+                    let (_, missing) = missing(key.2, stale, worst);
+                    left.push((key, stale.clone(), missing));
+                }
+            }
+        }
+        // Another thread of the process may run here, before the first has come to its TLBI.
+        if by.pid == 0 {
+            self.not_judged.nameless += u64::from(!left.is_empty());
+            return;
+        }
+        for (key, stale, missing) in left {
+            self.never_came(key, &stale, &missing);
+        }
+    }
+
+    /// Whether there is nothing valid where this descriptor was, nor a table for it.
+    fn is_gone(&self, (root, va, _): Key, entry: u64) -> bool {
+        let shadow = &self.tracker.shadow;
+        let found = shadow
+            .place(entry)
+            .and_then(|(base, index)| Some((base, index, shadow.table(base)?)));
+        found.is_none_or(|(base, index, table)| {
+            let here = table.roots.contains(&root) && shadow.va(root, base, index) == va;
+            table.state == State::Known && (!here || table.words[index] & 1 == 0)
+        })
+    }
+
+    fn never_came(&mut self, key: Key, stale: &Stale, missing: &str) {
+        let (root, va, level) = key;
+        self.found(Finding {
+            rule: Rule::S7,
+            made: stale.stored,
+            broken: None,
+            tlbi: stale.miss.map(|(_, tlbi, _)| tlbi),
+            root: root.base(),
+            va,
+            level,
+            entry: stale.entry,
+            old: stale.old,
+            new: self.tracker.word(stale.entry).unwrap_or(0),
+            cause: Cause::Broken,
+            block: None,
+            scene: Scene::default(),
+            sentence: format!("taken away by a process that goes on: {missing}"),
+        });
+        let event = stale.stored.event;
+        self.stales.remove(key, |one| one.stored.event == event);
+    }
+}

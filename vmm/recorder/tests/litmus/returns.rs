@@ -1,0 +1,78 @@
+//! Rule S7: a thread goes back to EL0, and what it has taken away may be in a TLB.
+
+use crate::guest::Guest;
+use crate::{expect, judged, layouts, NOTHING};
+use stage1::testing::Layout;
+use stage1::{Granule, Half};
+
+#[test]
+fn a_tlbi_that_never_comes() {
+    for (steps, rules) in [
+        ("0:pid=7 0:3=inv 0:to=el0", &["S7"][..]),
+        // Told once, and not again by what is mapped there next.
+        ("0:pid=7 0:3=inv 0:to=el0 0:to=el0 0:3=b", &["S7"]),
+        ("0:pid=7 0:3=swap 0:to=el0", &["S7"]),
+        ("0:pid=7 0:3=inv 0:vale1is,3 0:ish 0:to=el0", &["S7"]),
+        ("0:pid=7 0:3=inv 0:ishst 0:vale1is,3 0:to=el0", &["S7"]),
+        (
+            "0:pid=7 0:3=inv 0:ishst 0:vale1is,4 0:ish 0:to=el0",
+            &["S7"],
+        ),
+        ("0:pid=7 0:3=inv 0:ishst 0:vale1,3 0:nsh 0:to=el0", &["S7"]),
+        // It has moved to another CPU before.
+        ("0:pid=7 0:3=inv 0:pid=0 1:pid=7 1:to=el0", &["S7"]),
+        ("0:pid=7 0:3=inv 0:ishst 0:vale1is,3 0:ish 0:to=el0", NOTHING),
+        ("0:pid=7 0:3=inv 0:ishst 0:aside1is 0:ish 0:to=el0", NOTHING),
+        // Back to the kernel, which an interrupt does.
+        (
+            "0:pid=7 0:3=inv 0:to=el1 0:ishst 0:vale1is,3 0:ish 0:to=el0",
+            NOTHING,
+        ),
+        // Another thread goes on meanwhile, on another CPU and on the same.
+        (
+            "0:pid=7 1:pid=8 0:3=inv 1:to=el0 0:pid=8 0:to=el0 0:pid=7 0:ishst 0:vale1is,3 0:ish 0:to=el0",
+            NOTHING,
+        ),
+        // Its old address space, of which it has no more.
+        ("0:pid=7 0:3=inv 0:run=q 0:to=el0", NOTHING),
+        // Of rights and age, by when is nobody's affair.
+        ("0:pid=7 0:3=ro 0:to=el0 0:3=inv 0:3=ro 0:to=el0", NOTHING),
+        // Reclaim's and khugepaged's.
+        ("0:pid=7 1:pid=60 1:3=inv 0:to=el0", NOTHING),
+    ] {
+        expect(2, "a", steps, rules);
+    }
+}
+
+#[test]
+fn a_table_whose_tlbi_never_comes() {
+    let layout = Layout::new(Granule::K4, Half::Lower, 48);
+    for (steps, rules) in [
+        ("0:t=inv 0:to=el0", &["S7", "S7"][..]),
+        // The walk cache alone is left.
+        ("0:t=inv 0:ishst 0:vale1is,3 0:ish 0:to=el0", &["S7"]),
+        ("0:t=inv 0:ishst 0:vae1is,3 0:ish 0:to=el0", NOTHING),
+        // mremap() links it again.
+        ("0:t=inv 0:t=table 0:to=el0", NOTHING),
+    ] {
+        let mut guest = Guest::new(layout, 1);
+        guest.has(3, "a");
+        guest.settled(1);
+        guest.steps("0:pid=7");
+        guest.steps(steps);
+        let (found, judge) = guest.verdict();
+        assert_eq!(found, rules, "{steps}: {:#?}", judge.findings().kept());
+    }
+}
+
+/// A kernel that does not say who runs: only that something may be wrong.
+#[test]
+fn without_pids() {
+    for layout in layouts() {
+        let (rules, judge) = judged(layout, 2, "a", "0:3=inv 1:to=el0 0:to=el0");
+        assert_eq!(rules, NOTHING);
+        assert_eq!(judge.not_judged().nameless, 1);
+        let right = "0:3=inv 0:ishst 0:vale1is,3 0:ish 0:to=el0";
+        assert_eq!(judged(layout, 2, "a", right).1.not_judged().nameless, 0);
+    }
+}
