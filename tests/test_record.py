@@ -97,7 +97,8 @@ BOOT = ("--boot-only",)
 # Without LSE, whose instructions are put in when the kernel has booted.
 NO_LSE = ("--cpu", "cortex-a72")
 
-# That of memory.c, which takes pages away; "tlb_flush" is its own as well, and the second one mmu_gather.c's, for tables.
+# That of memory.c, which takes pages away; "tlb_flush" is its own as well, and the second one mmu_gather.c's, for
+# tables.
 ZAP = "__flush_tlb_range_nosync"
 
 # Of each kind one, which make test does.

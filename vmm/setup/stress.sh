@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes an initramfs with Debian's stress-ng for arm64 in it, in the cache, and prints its path. Nothing is installed.
 # A kernel that is booted with it and `rdinit=/stress` has stress-ng's memory stressors at work until it is ended; with
-# `SWAP=BYTES` besides it swaps to zram of that size, all the time.
+# `SWAP=BYTES` besides it swaps to zram of that size, all the time; with `SECONDS_LEFT=N` it powers off after as long.
 # Usage: stress.sh
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -43,6 +43,7 @@ if [ -n "${SWAP:-}" ]; then
     while :; do stress --pageswap 1 --vm 1 --vm-bytes 288M --vm-keep --timeout 60; done >/tmp/background 2>&1 &
 fi
 echo 'stress: begins'
+[ -z "${SECONDS_LEFT:-}" ] || { /bin/busybox sleep "$SECONDS_LEFT" && echo 'stress: ends' && /bin/busybox poweroff -f; } &
 # In turn, each for a second or two, and all over again.
 while :; do
     for one in $all; do

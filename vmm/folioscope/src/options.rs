@@ -72,9 +72,9 @@ pub struct GuestOptions {
     /// The kernel's vmlinux, for symbols and the order record [default: vmlinux beside the kernel]
     #[arg(long, value_name = "FILE")]
     pub vmlinux: Option<PathBuf>,
-    /// The guest's initramfs
-    #[arg(long, value_name = "FILE", default_value = "out/initramfs.cpio")]
-    pub initrd: PathBuf,
+    /// The guest's initramfs [default: out/initramfs.cpio]
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
     /// Page size of the pinned kernel (a kernel that is given has its own)
     #[arg(long, value_enum, default_value = "4k")]
     pub granule: GranuleName,
@@ -230,8 +230,9 @@ impl GuestOptions {
     /// # Errors
     /// Where it is not there, with the command that builds it.
     pub fn initrd_path(&self) -> Result<PathBuf, Error> {
+        let ours = Path::new("out/initramfs.cpio");
         existing(
-            &self.initrd,
+            self.initrd.as_deref().unwrap_or(ours),
             "the guest's initramfs",
             "build it with: make rootfs",
         )

@@ -48,7 +48,8 @@ struct State {
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 static WATCHED: OnceLock<Watched> = OnceLock::new();
 
-/// A bit for each CPU (of 64) that has not gone back to EL0 since somebody took a descriptor away: of these returns alone is told.
+/// A bit for each CPU (of 64) that has not gone back to EL0 since somebody took a descriptor away, or since another thread came to
+/// run there: of these returns alone is told.
 static OWES: AtomicU64 = AtomicU64::new(0);
 
 const fn bit(cpu: VCPUIndex) -> u64 {
@@ -258,15 +259,13 @@ impl HasCallbacks for Plugin {
 }
 
 fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
+    let to = match instruction {
+        Instruction::Msr { to, .. } => Some(to),
+        _ => None,
+    };
+    let returns = to == Some(SystemRegister::Spsr);
     insn.register_execute_callback_flags(
         move |cpu| {
-            let returns = matches!(
-                instruction,
-                Instruction::Msr {
-                    to: SystemRegister::Spsr,
-                    ..
-                }
-            );
             if returns && OWES.load(Ordering::Relaxed) & bit(cpu) == 0 {
                 return;
             }
@@ -291,6 +290,9 @@ fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
                 OWES.fetch_and(!bit(cpu), Ordering::Relaxed);
                 state.tell(cpu, pc, what);
             } else {
+                if to == Some(SystemRegister::Contextidr) {
+                    OWES.fetch_or(bit(cpu), Ordering::Relaxed);
+                }
                 state.tell_called(cpu, pc, what);
             }
         },

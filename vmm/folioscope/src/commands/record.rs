@@ -58,7 +58,8 @@ pub struct Record {
     /// Boot alone, without the tour
     #[arg(long, conflicts_with = "only")]
     boot_only: bool,
-    /// Boot this arm64 Image, which needs no agent and ends by itself, and nothing else
+    /// Boot this arm64 Image, which needs no agent and ends by itself within --boot-timeout, with what --initrd names and
+    /// nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "boot_only"])]
     bare: Option<PathBuf>,
 }

@@ -172,7 +172,9 @@ fn ourselves(arguments: &[&str], options: &GuestOptions) -> Result<Command, Erro
     if let Some(vmlinux) = &options.vmlinux {
         command.arg("--vmlinux").arg(vmlinux);
     }
-    command.arg("--initrd").arg(&options.initrd);
+    if let Some(initrd) = &options.initrd {
+        command.arg("--initrd").arg(initrd);
+    }
     let machine = match options.machine() {
         MachineName::Kvm => "kvm",
         _ => "tcg",

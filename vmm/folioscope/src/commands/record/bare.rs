@@ -20,6 +20,8 @@ impl Record {
     pub(super) fn bare(&self, image: &Path) -> Outcome {
         let mut guest = self.guest.clone();
         guest.only_tcg()?;
+        let initrd = guest.initrd.is_some().then(|| guest.initrd_path());
+        let initrd = initrd.transpose()?;
         let live = Live::begin(&self.plugin, self.trace.as_deref())?;
         let mut config = Config::new(image, boot::scratch(&guest.out)?);
         config.qemu.clone_from(&guest.qemu);
@@ -27,6 +29,7 @@ impl Record {
         config.memory_bytes = guest.memory;
         config.smp = guest.smp;
         config.cmdline.clone_from(&guest.append);
+        config.initrd = initrd;
         config.recording = Some(live.recording());
         let started = Qemu::start(&config);
         let live = live.booted();
