@@ -1,0 +1,58 @@
+"""Sequences at hard work: nothing that a good kernel does while stress-ng drives its memory breaks a rule.
+
+Dozens of processes and threads map, unmap, move, share, swap and poison memory on two CPUs, and every store to their
+page tables is judged. Any finding is a false alarm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from command import BOOT_SECONDS, OUT, folioscope
+from recorder import plugin, seen
+from test_stress import LONG_SECONDS, SCARCE, SWAP, initramfs
+
+pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.network]
+__all__ = ["plugin"]
+
+SECONDS = 20
+# What the guest may take to power off, and the judge to come after it.
+AFTER = 120.0
+
+
+def judged(kernel: Path, seconds: int, memory: str, swap: str = "") -> None:
+    """No finding, nothing left unjudged, and enough was judged for that to say something."""
+    within = int(seconds + BOOT_SECONDS + AFTER)
+    words = f"rdinit=/stress SECONDS_LEFT={seconds} SWAP={swap}"
+    guest = ["--machine", "tcg", "--smp", 2, "--memory", memory, "--initrd", initramfs(), "--append", words]
+    judge = ["--bare", kernel / "Image", "--vmlinux", kernel / "vmlinux", "--boot-timeout", within]
+    ended = folioscope("record", *judge, *guest, seconds=2.0 * within)
+    stressors = Counter(re.findall(r"^stress: (\w+) \d+\r?$", ended.out, re.MULTILINE))
+    print(ended.out[-400:], dict(stressors))
+    assert ended.status == 0, ended.out + ended.err
+    assert ended.out.splitlines()[-1] == "0 findings"
+    stores, tlbis, barriers = seen(ended.out)
+    assert re.search(r"^stress: ends\r?$", ended.out, re.MULTILINE) and stressors, ended.out
+    # A boot alone has fewer.
+    assert stores > 100_000 + 2_000 * seconds and tlbis > 200 * seconds and barriers > tlbis
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("granule", ["4k"])
+def test_stress_ng_recorded(granule: str) -> None:
+    """The first stressors."""
+    judged(OUT / f"kernel-{granule}", SECONDS, "1G")
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.long
+@pytest.mark.timeout(2 * LONG_SECONDS)
+@pytest.mark.parametrize("swap", ["", SWAP], ids=["all", "swap"])
+@pytest.mark.parametrize("granule", ["4k", "16k"])
+def test_stress_ng_recorded_long(granule: str, swap: str) -> None:
+    """All of them, several times; and with less memory than they want, where reclaim batches its TLBIs."""
+    judged(OUT / f"kernel-{granule}", LONG_SECONDS // 2, SCARCE if swap else "1G", swap)
