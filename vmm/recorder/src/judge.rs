@@ -317,7 +317,11 @@ impl Judge {
             let holder = Holder {
                 cpu: context.cpu,
                 asid: (!global).then_some(context.asid),
-                gone: context.gone.filter(|_| !upper),
+                gone: if upper {
+                    Vec::new()
+                } else {
+                    context.gone.clone()
+                },
             };
             let same = |other: &Holder| (other.cpu, other.asid) == (holder.cpu, holder.asid);
             if !holders.iter().any(same) {

@@ -206,9 +206,9 @@ impl Judge {
 
 /// What lacks before nobody can hold a word that `worst` can hold, with the rule that asks for it.
 pub(crate) fn missing(level: Level, stale: &Stale, worst: &Holder) -> (Rule, String) {
-    let (rule, missing) = match (worst.gone, stale.miss) {
-        (Some(gone), _) if gone.ordered => (Rule::S3, "no DSB came after the TLBI".to_owned()),
-        (Some(_), _) => (
+    let (rule, missing) = match (worst.ordered(), stale.miss) {
+        (Some(true), _) => (Rule::S3, "no DSB came after the TLBI".to_owned()),
+        (Some(false), _) => (
             Rule::S3,
             "no DSB came between the store that ended the old word and the TLBI".to_owned(),
         ),

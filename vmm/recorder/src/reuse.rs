@@ -28,11 +28,7 @@ impl Judge {
             let current = holder.asid.is_none_or(|asid| space.uses(asid));
             current && !self.stales.done(holder)
         });
-        held.min_by_key(|holder| match holder.gone {
-            None => 0,
-            Some(gone) if !gone.ordered => 1,
-            Some(_) => 2,
-        })
+        held.min_by_key(|holder| holder.ordered())
     }
 
     /// The words that lead to the page of `address` in some TLB, as a table or as a page.

@@ -9,14 +9,14 @@ use crate::tracker::Tracker;
 use crate::{Barrier, Domain, Types};
 
 /// One CPU with one ASID that walks, or walked, an address space, so that its TLB may hold some of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) cpu: u16,
     pub(crate) asid: u16,
     /// When it ceased to; `None` while it does.
     pub(crate) until: Option<u64>,
-    /// The TLBI that has emptied it since, until a DSB says that it is complete.
-    pub(crate) gone: Option<Gone>,
+    /// The TLBIs that have emptied it since, of each CPU the last, until a DSB says that one is complete.
+    pub(crate) gone: Vec<Gone>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,7 +54,8 @@ impl Tracker {
                     Asids::OneOrGlobal(asid) | Asids::One(asid) => context.asid == asid,
                 };
                 if context.until.is_some() && asid && cover.reaches(own, context.cpu) {
-                    context.gone = Some(Gone {
+                    context.gone.retain(|gone| gone.by != own);
+                    context.gone.push(Gone {
                         by: own,
                         at,
                         scope: cover.scope,
@@ -89,11 +90,14 @@ impl Tracker {
             };
             space
                 .contexts
-                .retain(|context| !context.gone.as_ref().is_some_and(complete));
+                .retain(|context| !context.gone.iter().any(complete));
             if space.contexts.is_empty() {
                 empty.push(*root);
             }
-            space.contexts.iter().any(|context| context.gone.is_some())
+            space
+                .contexts
+                .iter()
+                .any(|context| !context.gone.is_empty())
         });
         // No TLB holds any of it: there is nothing to judge until it is loaded and read again, and its pages may be
         // anything meanwhile.
@@ -117,12 +121,12 @@ impl Tracker {
         space.set_asid(upper, asid);
         let same = |context: &&mut Context| context.cpu == cpu && context.asid == asid;
         match space.contexts.iter_mut().find(same) {
-            Some(context) => (context.until, context.gone) = (None, None),
+            Some(context) => (context.until, context.gone) = (None, Vec::new()),
             None => space.contexts.push(Context {
                 cpu,
                 asid,
                 until: None,
-                gone: None,
+                gone: Vec::new(),
             }),
         }
     }

@@ -12,13 +12,21 @@ use crate::{Barrier, Domain, Stored, Types};
 pub(crate) type Key = (Root, u64, Level);
 
 /// One CPU that may hold the word.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) cpu: u16,
     /// `None` for a global entry.
     pub(crate) asid: Option<u16>,
-    /// The TLBI that was for it.
-    pub(crate) gone: Option<Gone>,
+    /// The TLBIs that were for it, of each CPU one: whichever is complete first will do.
+    pub(crate) gone: Vec<Gone>,
+}
+
+impl Holder {
+    /// Whether a DSB was before one of its TLBIs; `None` if none has come.
+    pub(crate) fn ordered(&self) -> Option<bool> {
+        let ordered = self.gone.iter().map(|gone| gone.ordered);
+        ordered.max()
+    }
 }
 
 /// A TLBI that covers a word.
@@ -287,7 +295,7 @@ impl Stales {
 }
 
 fn done(holder: &Holder, waited: &HashMap<u16, Waited>) -> bool {
-    holder.gone.is_some_and(|gone| {
+    holder.gone.iter().any(|gone| {
         let by = waited.get(&gone.by).copied().unwrap_or_default();
         gone.ordered && by.tlbis.since(gone.scope) > gone.at
     })
@@ -346,10 +354,11 @@ impl Stale {
             } else if !cover.reaches(by.cpu, holder.cpu) {
                 other = other.or(Some(Miss::Scope));
             } else if miss.is_none() && !done(holder, waited) {
-                // A later TLBI does not undo that an earlier one was in order and waits for its DSB.
-                let better = holder.gone.is_none_or(|gone| !gone.ordered);
-                if better {
-                    holder.gone = Some(Gone {
+                // A later TLBI does not undo that an earlier one was in order and waits for its CPU's DSB.
+                let own = |gone: &Gone| gone.by == by.cpu;
+                holder.gone.retain(|gone| gone.ordered || !own(gone));
+                if !holder.gone.iter().any(own) {
+                    holder.gone.push(Gone {
                         by: by.cpu,
                         at: by.event,
                         scope: cover.scope,

@@ -37,6 +37,19 @@ fn a_tlbi_that_never_comes() {
         ("0:pid=7 0:3=inv 0:run=q 0:to=el0", NOTHING),
         // Of rights and age, by when is nobody's affair.
         ("0:pid=7 0:3=ro 0:to=el0 0:3=inv 0:3=ro 0:to=el0", NOTHING),
+        // Another CPU's TLBI for it waits for its DSB, this one's own is complete.
+        (
+            "0:pid=7 1:pid=60 0:3=inv 1:ishst 1:vale1is,3 0:ishst 0:vale1is,3 0:ish 0:to=el0",
+            NOTHING,
+        ),
+        (
+            "0:pid=7 1:pid=60 0:3=inv 0:ishst 0:vale1is,3 1:ishst 1:vale1is,3 1:ish 0:to=el0",
+            NOTHING,
+        ),
+        (
+            "0:pid=7 1:pid=60 0:3=inv 1:ishst 1:vale1is,3 0:ishst 0:vale1is,3 0:to=el0",
+            &["S7"],
+        ),
         // Reclaim's and khugepaged's.
         ("0:pid=7 1:pid=60 1:3=inv 0:to=el0", NOTHING),
     ] {
