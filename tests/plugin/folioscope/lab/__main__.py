@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..locate import command
-from .bench import Bench, Result, measure, units
+from .bench import Bench, Result, units
 from .experiments import EXPERIMENTS
 from .plots import draw
 from .report import FORMAT, SCHEMA, VERSION, compared, markdown
+from .side_by_side import results
 from .statistics import LEAST_RUNS
 
 EXIT_WORSE = 1
 EXIT_INPUT = 2
+EXIT_INTERRUPTED = 130
 FULL_RUNS = 15
 
 
@@ -112,20 +114,19 @@ def run(arguments: argparse.Namespace) -> int:
             report["experiments"] = before["experiments"]
             print("folioscope: going on with the lab that was interrupted", file=sys.stderr)
     kept = {each["name"]: each for each in report["experiments"]}
+    wanted: list[tuple[str, str]] = []
     for name in names:
-        experiment = EXPERIMENTS[name]
-        found = kept.setdefault(
-            name, {"name": name, "unit": experiment.unit, "units": units(experiment), "settings": []}
-        )
-        for setting in experiment.settings:
-            if setting.name in [each["name"] for each in found["settings"]]:
-                continue
-            print(f"folioscope: {name}, {setting.name}", file=sys.stderr)
-            found["settings"].append(measure(bench, experiment, setting))
-            report["experiments"] = list(kept.values())
-            keep(report, part)
-        order = [setting.name for setting in experiment.settings]
-        found["settings"].sort(key=lambda each: order.index(each["name"]))
+        one = EXPERIMENTS[name]
+        found = kept.setdefault(name, {"name": name, "unit": one.unit, "units": units(one), "settings": []})
+        there = [each["name"] for each in found["settings"]]
+        wanted += [(name, setting.name) for setting in one.settings if setting.name not in there]
+    for name, result in results(bench, wanted):
+        kept[name]["settings"].append(result)
+        report["experiments"] = list(kept.values())
+        keep(report, part)
+    for name in names:
+        order = [setting.name for setting in EXPERIMENTS[name].settings]
+        kept[name]["settings"].sort(key=lambda each: order.index(each["name"]))
     report["experiments"] = [kept[name] for name in names]
     keep(report, whole)
     part.unlink(missing_ok=True)
@@ -165,7 +166,11 @@ def main() -> int:
         print(json.dumps(SCHEMA, indent=1))
         return 0
     if arguments.command == "run":
-        return run(arguments)
+        try:
+            return run(arguments)
+        except KeyboardInterrupt:
+            print("folioscope: interrupted; the same again goes on where this has come to", file=sys.stderr)
+            return EXIT_INTERRUPTED
     lines, worse = compared(load(arguments.one), load(arguments.other), arguments.threshold)
     print("\n".join(lines))
     return EXIT_WORSE if worse else 0

@@ -1,0 +1,50 @@
+"""Experiments side by side, a guest on each CPU: what is counted are instructions, which no neighbour changes."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from .bench import Bench, Result, measure
+from .experiments import EXPERIMENTS
+
+#: More of them want more memory than a laptop has.
+MOST = 4
+#: MiB that a guest takes beside its own memory.
+BESIDE = 512
+_PR_SET_PDEATHSIG = 1
+
+
+def _begin() -> None:
+    """A Ctrl-C is for who has begun us; whose end is ours, in which the guest is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _one(bench: Bench, wanted: tuple[str, str]) -> tuple[str, Result]:
+    name, setting = wanted
+    experiment = EXPERIMENTS[name]
+    print(f"folioscope: {name}, {setting}", file=sys.stderr, flush=True)
+    return name, measure(bench, experiment, next(each for each in experiment.settings if each.name == setting))
+
+
+def guests(memory_mib: int) -> int:
+    """How many guests of so much memory run at once: one on each CPU, as far as memory goes."""
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    return max(1, min(len(os.sched_getaffinity(0)), MOST, available // (memory_mib + BESIDE)))
+
+
+def results(bench: Bench, wanted: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Result]]:
+    """Each experiment under each setting that is named, by their names, as they come to their ends."""
+    if not wanted:
+        return
+    memory = max(EXPERIMENTS[name].memory or bench.memory_mib for name, _ in wanted)
+    # Not by fork: the library of statistics has threads.
+    with multiprocessing.get_context("spawn").Pool(min(guests(memory), len(wanted)), _begin) as pool:
+        yield from pool.imap_unordered(partial(_one, bench), wanted)
