@@ -14,15 +14,26 @@ from kernel_edits import (
     dsb_of_all,
     dsb_of_stores,
     edit,
+    last_level,
     nearby,
     no_store,
     nothing,
     of_loads,
     of_stores,
     of_stores_nearby,
+    other_asid,
+    other_num,
+    other_range_level,
+    other_scale,
+    page_beside,
+    step,
     store_exclusive,
     symbols,
     tlbi,
+    tlbi_by_va,
+    tlbi_of_range,
+    tlbi_of_tables,
+    twice,
 )
 from recorder import Found, plugin, record, seen
 
@@ -86,7 +97,7 @@ class Edit:
 
 
 # The static function of include/asm/tlbflush.h has a copy in each file that calls it: the first in contpte.c, the
-# second in hugetlbpage.c, the fourth in pgtable-generic.c.
+# second in hugetlbpage.c, the third in mremap.c, the fourth in pgtable-generic.c.
 NOSYNC = "__flush_tlb_range_nosync.constprop.0"
 HUGE = ("--only", "thp,fork")
 # A PMD is split once in thp, and an interrupt at that instant has a DSB of its own.
@@ -97,8 +108,8 @@ BOOT = ("--boot-only",)
 # Without LSE, whose instructions are put in when the kernel has booted.
 NO_LSE = ("--cpu", "cortex-a72")
 
-# That of memory.c, which takes pages away; "tlb_flush" is its own as well, and the second one mmu_gather.c's, for
-# tables.
+# That of memory.c, which takes pages away; "tlb_flush" is its own as well, the second one mmu_gather.c's, for tables,
+# and the third mprotect.c's.
 ZAP = "__flush_tlb_range_nosync"
 
 # Of each kind one, which make test does.
@@ -116,6 +127,9 @@ EDITS = [
     Edit(ZAP, tlbi, nothing, "S7", "contpte_clear_full_ptes", REUSE),
     Edit(ZAP, dsb_of_stores, nothing, "S7", "contpte_clear_full_ptes", REUSE),
     Edit("tlb_flush", dsb_of_all, nothing, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit("tlb_flush#1", tlbi_of_tables, last_level, "S7", "free_pgd_range", REUSE),
+    Edit(f"{NOSYNC}#2", tlbi, nothing, "S7", "move_page_tables", ("--only", "mremap")),
+    Edit(NOSYNC, tlbi_of_range, other_num, "S6", "contpte_convert"),
 ]
 MORE_EDITS = [
     Edit(NOSYNC, dsb_of_stores, of_loads, "S3", "contpte_convert"),
@@ -141,6 +155,21 @@ MORE_EDITS = [
     Edit("tlb_flush", dsb_of_all, of_stores, "S7", "contpte_clear_full_ptes", REUSE),
     Edit("tlb_flush#1", dsb_of_stores, nothing, "S7", "free_pgd_range", REUSE),
     Edit("tlb_flush#1", dsb_of_all, nothing, "S7", "free_pgd_range", REUSE),
+    Edit("tlb_flush#2", tlbi, nothing, "S7", "ptep_modify_prot_start", ("--only", "mprotect")),
+    Edit(ZAP, tlbi_of_range, other_num, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit(ZAP, tlbi_of_range, other_scale, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit(ZAP, tlbi_of_range, other_range_level, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit(ZAP, tlbi_by_va, other_asid, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit(ZAP, step, twice, "S7", "contpte_clear_full_ptes", (*NO_LSE, *REUSE)),
+    Edit(NOSYNC, tlbi_of_range, other_range_level, "S6", "contpte_convert"),
+    Edit(NOSYNC, tlbi_of_range, page_beside, "S6", "contpte_convert"),
+    Edit(NOSYNC, tlbi_by_va, other_asid, "S2", "contpte_convert"),
+    Edit("ptep_clear_flush", tlbi_by_va, page_beside, "S2", "do_wp_page"),
+    Edit("ptep_clear_flush", tlbi_by_va, other_asid, "S2", "do_wp_page"),
+    Edit(f"{NOSYNC}#1", tlbi_of_range, other_num, "S2", "set_huge_pte_at", ("--only", "hugecow")),
+    Edit(f"{NOSYNC}#1", tlbi_of_range, other_range_level, "S6", "set_huge_pte_at", ("--only", "hugecow")),
+    Edit(f"{NOSYNC}#1", tlbi_by_va, other_asid, "S2", "set_huge_pte_at", ("--only", "hugecow")),
+    Edit(f"{NOSYNC}#3", tlbi_of_range, other_range_level, "S6", "split_huge_pmd_locked", HUGE),
 ]
 
 
