@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use protocol::{Content, Failure, FileRead, Outcome, MAX_PAGEMAP_PAGES, MAX_READ};
 
-use crate::sys;
+use crate::{getters, sys};
 
 /// Puts a process's number where `{pid}` stands.
 pub fn with_pid(text: &str, pid: Option<i32>) -> Result<String, Failure> {
@@ -103,20 +103,8 @@ pub fn pagemap(pid: i32, address: u64, pages: u64) -> Result<Outcome, Failure> {
     let page = sys::page_size();
     let path = format!("/proc/{pid}/pagemap");
     let file = File::from(sys::open(&path, libc::O_RDONLY)?);
-    let mut bytes = vec![0; pages as usize * 8];
-    let mut length = 0;
-    while length < bytes.len() {
-        match file.read_at(&mut bytes[length..], address / page * 8 + length as u64) {
-            Ok(0) => break,
-            Ok(n) => length += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(sys::io_failure(&e, format!("read {path}"))),
-        }
-    }
-    let entries = bytes[..length]
-        .chunks_exact(8)
-        .map(|entry| u64::from_le_bytes(entry.try_into().expect("8 bytes")))
-        .collect();
+    let entries = getters::words(&file, address / page, pages)
+        .map_err(|e| sys::io_failure(&e, format!("read {path}")))?;
     Ok(Outcome::Pagemap {
         address: address / page * page,
         entries,

@@ -13,6 +13,7 @@ mod checkpoint;
 mod doorbell;
 mod facts;
 mod files;
+mod getters;
 mod init;
 mod jobs;
 mod link;

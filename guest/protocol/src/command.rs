@@ -92,6 +92,12 @@ pub enum Command {
         /// How many pages, up to [`MAX_PAGEMAP_PAGES`].
         pages: u64,
     },
+    /// What pagemap, kpageflags, kpagecount, PAGEMAP_SCAN, smaps and the counters of sizes say of a process, as much of it
+    /// as there is in [`MAX_GETTER_PAGES`](crate::MAX_GETTER_PAGES): [`Outcome::Getters`](crate::Outcome::Getters).
+    Getters {
+        /// Whose.
+        process: ProcessId,
+    },
     /// Ends a process by SIGKILL: [`Outcome::Ended`](crate::Outcome::Ended) once it is gone.
     Kill {
         /// Which process.

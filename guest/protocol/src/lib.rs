@@ -26,6 +26,7 @@ mod codec;
 mod command;
 mod content;
 mod failure;
+mod getters;
 mod kinds;
 mod message;
 mod operation;
@@ -38,6 +39,9 @@ pub use codec::{encode, LineDecoder, LineError, TooLong, MAX_LINE};
 pub use command::{Command, ProcessId, MAX_PAGEMAP_PAGES, MAX_READ};
 pub use content::{Content, ContentError};
 pub use failure::{Ended, Failure};
+pub use getters::{
+    category, pagemap, Getters, Packed, PageRun, SizeCounted, ENOUGH_RUNS, MAX_GETTER_PAGES,
+};
 pub use kinds::{
     Access, Advice, Backing, Expect, LockFlag, MapFlag, MoveFlag, Placement, Protection, UffdMode,
 };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Content, Ended, Hello, ProcessId};
+use crate::{Content, Ended, Getters, Hello, ProcessId};
 
 /// The content of a successful reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,8 @@ pub enum Outcome {
         /// The entries, fewer than were asked for where the address space ends.
         entries: Vec<u64>,
     },
+    /// What the kernel's getters say of a process.
+    Getters(Box<Getters>),
     /// The workload processes.
     Processes {
         /// In the order in which they were started.

@@ -156,6 +156,7 @@ fn every_command_survives_a_round_trip() {
             address: 1 << 47,
             pages: 16,
         },
+        Command::Getters { process },
         Command::Kill { process },
         Command::Processes {},
         Command::ReadFile {

@@ -210,7 +210,8 @@ class Process:
     def look(self, **params: Any) -> View:
         """Lets the process wait in user mode, reads its tables from outside, judges them, and lets it go on.
 
-        With ``again=True`` only tables that were written to since the last time are read, where the machine tells.
+        With ``again=True`` only tables that were written to since the last time are read, where the machine tells. With
+        ``getters=True`` what the kernel says of that memory, inside, is held to them too (L17).
         """
         return self._seen("look", params)
 

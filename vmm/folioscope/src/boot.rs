@@ -221,7 +221,7 @@ pub fn capture_all(
     Ok(Capture {
         companions: Vec::new(),
         work,
-        extent: Extent { kernel: true },
+        extent: Extent::KERNEL,
         snapshot: Snapshot {
             cpus,
             memory: memory?,

@@ -7,23 +7,11 @@ use verdict::Expectation;
 use crate::guest::{Guest, Poke};
 use crate::Error;
 
-/// Lets the process wait, captures it, judges the copy, lets it go on.
+/// Lets the process wait, captures as much of the guest as `extent` says, judges the copy, lets it go on.
 ///
 /// # Errors
 /// Where the state cannot be had cleanly, or the guest is lost.
 pub fn look(
-    guest: &mut Guest,
-    process: ProcessId,
-    expectations: &[Expectation],
-) -> Result<Look, Error> {
-    look_whole(guest, process, expectations, Extent::default())
-}
-
-/// The same, as much of the guest as `extent` says.
-///
-/// # Errors
-/// As [`look`].
-pub fn look_whole(
     guest: &mut Guest,
     process: ProcessId,
     expectations: &[Expectation],

@@ -1,6 +1,6 @@
 //! Where a workload of the tour is played: it names processes and areas, and says what must be folded.
 
-use join::Look;
+use join::{Extent, Look};
 use linux::release::Release;
 use protocol::{Command, MthpSize, ProcessId};
 use serde::Serialize;
@@ -263,7 +263,7 @@ impl<'g> Stage<'g> {
         let expectations = if self.short { Vec::new() } else { expectations };
         let mut look = match self.spoil.clone() {
             Some(spoil) if spoil.label == label => self.spoiled(process, &expectations, &spoil)?,
-            _ => look(self.guest, process, &expectations)?,
+            _ => look(self.guest, process, &expectations, Extent::GETTERS)?,
         };
         if self.short {
             let reason =

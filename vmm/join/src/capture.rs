@@ -60,6 +60,21 @@ pub struct Seen<'a> {
 pub struct Extent {
     /// The kernel half's tables as well.
     pub kernel: bool,
+    /// What the kernel says of the process's memory, read inside right before.
+    pub getters: bool,
+}
+
+impl Extent {
+    /// With the kernel half's tables.
+    pub const KERNEL: Self = Self {
+        kernel: true,
+        getters: false,
+    };
+    /// With what the kernel says of the process's memory.
+    pub const GETTERS: Self = Self {
+        kernel: false,
+        getters: true,
+    };
 }
 
 /// Goes into each table once: KASAN's shadow leads to few from everywhere.
@@ -163,7 +178,7 @@ pub fn pages_of_all<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu], facts: Fac
     let mut all = RangeSet::new();
     for cpu in cpus {
         // Each CPU's own upper half: which one is the kernel's is not for this to say.
-        let (only, extent) = (std::slice::from_ref(cpu), Extent { kernel: true });
+        let (only, extent) = (std::slice::from_ref(cpu), Extent::KERNEL);
         extend(&mut all, &pages(memory, only, Some(cpu), facts, extent));
     }
     // The records of all.

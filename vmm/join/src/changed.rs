@@ -5,12 +5,12 @@ use linux::order::OrderRecords;
 use linux::release::Release;
 use snapshot::{Memory, Snapshot};
 use stage1::{Half, PhysicalAddress, Regime};
-use structures::pages::{Layout, Pages};
+use structures::pages::Layout;
 use structures::{tasks, vmas};
 use verdict::{Folios, NotKnown};
 
-use crate::gathered::Read;
 use crate::inside::{is_whole, lower_half, Inside, NO_LOWER_HALF};
+use crate::pages::Read;
 use crate::{kernel_half, parse_vmas, read_orders, Companion, Error, Facts, Gathered, Subject};
 
 /// Why VMAs are not compared.
@@ -318,10 +318,8 @@ fn pages<'g>(
 ) -> Readable<'g> {
     let layout = layout.as_ref().map_err(Clone::clone)?;
     let upper = upper.ok_or("no CPU showed the kernel's tables")?;
-    Ok(Read {
-        pages: Pages::new(layout, structures::View { memory, upper }),
-        taken_off: true,
-    })
+    let view = structures::View { memory, upper };
+    Ok(Read::new(layout, view, true))
 }
 
 fn asked<'g>(pages: &'g Readable<'g>) -> Result<&'g dyn Folios, String> {

@@ -258,7 +258,7 @@ impl Foreign {
         let own = kernel.map(|kernel| &kernel.symbols);
         let facts = Facts::new(self.symbols.as_ref().or(own), &look.cpus);
         let memory = look.memory();
-        let extent = Extent { kernel: true };
+        let extent = Extent::KERNEL;
         let _ = pages(memory, &look.cpus, None, facts, extent);
         let mut processes = processes(&look.cpus, &[]);
         let upper = kernel_half(&look.cpus);

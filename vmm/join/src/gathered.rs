@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use linux::counted::{Counted, Known, NotRead, Queues};
-use linux::folio::{Claimed, NoPage, Page};
+use linux::counted::{Counted, Known, NotRead, Size};
+use linux::folio::Claimed;
 use linux::release::Release;
 use serde::{Deserialize, Serialize};
 use snapshot::{Cpu, Memory, Notes, Snapshot};
@@ -15,28 +15,27 @@ use structures::tasks::Process;
 use structures::unlisted::Doing;
 use structures::StructureError;
 use structures::View;
-use verdict::{
-    judge_counted, judge_counts, Everyone, Folios, NotKnown, ProcessVerdict, Structures,
-};
+use verdict::{judge_counted, judge_counts, Everyone, NotKnown, ProcessVerdict, Structures};
 
 use crate::claimed::{older, unmapped, Search};
 use crate::inside::Inside;
 use crate::kernel_half;
 use crate::mapped::Mapped;
+use crate::pages::Read;
 
 /// Why nothing of the kernel can be read at some instants.
-const NO_KERNEL: &str =
+pub(crate) const NO_KERNEL: &str =
     "no CPU showed the kernel's tables when the guest was stopped (with KPTI a CPU in user mode does not)";
 
 /// What was read at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gathered {
-    layout: pages::Layout,
+    pub(crate) layout: pages::Layout,
     /// All address spaces.
     pub spaces: Vec<Space>,
     /// What the kernel counts of all memory; an earlier version did not ask.
     #[serde(default)]
-    counted: Option<Counted>,
+    pub(crate) counted: Option<Counted>,
     /// Why entries may be counted of an address space that no task has, if somebody was seen at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unlisted: Option<String>,
@@ -175,6 +174,11 @@ impl Gathered {
             && !counted.is_some_and(Counted::later)
     }
 
+    /// The kernel's counters of large anonymous folios, where they were read.
+    pub(crate) fn sizes(&self) -> Option<&[Size]> {
+        self.counted.as_ref()?.sizes.as_deref().ok()
+    }
+
     /// What the kernel's pages look like.
     pub(crate) fn layout(&self) -> pages::Layout {
         self.layout.clone()
@@ -238,29 +242,6 @@ static NO_TASK: NotKnown = NotKnown {
     why: std::borrow::Cow::Borrowed("no task of the kernel's has its first table"),
     later: true,
 };
-
-/// The pages of a snapshot, or why they are not known.
-pub(crate) fn folios<'g, M: PhysMemory + ?Sized>(
-    memory: &'g M,
-    upper: Option<&'g Regime>,
-    gathered: &'g Result<Gathered, NotKnown>,
-) -> Result<Read<'g, M>, NotKnown> {
-    let gathered = gathered.as_ref().map_err(Clone::clone)?;
-    let upper = upper.ok_or(NO_KERNEL)?;
-    let queues = gathered.counted.as_ref().map(|counted| &counted.queues);
-    Ok(Read {
-        pages: Pages::new(&gathered.layout, View { memory, upper }),
-        taken_off: taken_off(queues),
-    })
-}
-
-/// Asks something of the pages of a snapshot, where they are known.
-pub fn with_folios<T>(snapshot: &Snapshot, ask: impl FnOnce(Option<&dyn Folios>) -> T) -> T {
-    let gathered = Gathered::of(snapshot);
-    let upper = kernel_half(&snapshot.cpus);
-    let read = folios(&snapshot.memory, upper.as_ref(), &gathered).ok();
-    ask(read.as_ref().map(|read| read as &dyn Folios))
-}
 
 /// What is known of the process whose half this is, or why nothing is.
 pub(crate) fn structures<'g, M: PhysMemory + ?Sized + std::fmt::Debug>(
@@ -354,52 +335,4 @@ pub(crate) fn count(
         uncounted += judge_counted(&counted, (&mapped, unlisted.as_deref()), folios, verdicts);
     }
     busy.is_some() && uncounted > 0
-}
-
-/// Whether a folio that waits to be split may be on no list: who splits folios takes them off theirs before, later kernels one
-/// by one (`deferred_split_scan()` in mm/huge_memory.c), and where the queues cannot be read nobody knows whether somebody does.
-fn taken_off(queues: Option<&Known<Queues>>) -> bool {
-    !matches!(queues, Some(Ok(queues)) if !queues.is_scanned)
-}
-
-/// The pages of a snapshot.
-#[derive(Debug)]
-pub(crate) struct Read<'g, M: ?Sized> {
-    pub(crate) pages: Pages<'g, M>,
-    /// Whether nothing can be said of which folios wait to be split.
-    pub(crate) taken_off: bool,
-}
-
-impl<M: PhysMemory + ?Sized + std::fmt::Debug> Folios for Read<'_, M> {
-    fn page(&self, pfn: u64) -> Result<Page, NoPage> {
-        let mut page = self.pages.page(pfn)?;
-        page.split = page.split.filter(|_| !self.taken_off);
-        Ok(page)
-    }
-
-    fn alike(&self, page: &Page, most: u64) -> u64 {
-        self.pages.alike(page, most)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use linux::counted::{NotRead, Queues};
-
-    use super::taken_off;
-
-    #[test]
-    fn a_folio_is_on_a_list_while_nobody_splits() {
-        let queues = |is_scanned| Queues {
-            is_scanned,
-            ..Queues::default()
-        };
-        assert!(!taken_off(Some(&Ok(queues(false)))));
-        assert!(taken_off(Some(&Ok(queues(true)))));
-        let not_read = NotRead {
-            why: "queued by list_lru".into(),
-            later: false,
-        };
-        assert!(taken_off(Some(&Err(not_read))) && taken_off(None));
-    }
 }

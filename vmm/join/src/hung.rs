@@ -38,7 +38,7 @@ impl Stops for Hung<'_> {
         let (memory, cpus) = (&paused.memory, &paused.cpus);
         let work = Work::of(memory, cpus, ran_ns);
         let facts = Facts::new(self.symbols, cpus);
-        let extent = Extent { kernel: true };
+        let extent = Extent::KERNEL;
         let mut wanted = pages(memory, cpus, None, facts, extent);
         let processes = processes(cpus, &self.known);
         for process in &processes {

@@ -17,8 +17,9 @@ use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
 use verdict::{judge, Hex, NotKnown, ProcessInput};
 
 use crate::capture::walk_all;
-use crate::gathered::{folios, structures};
+use crate::gathered::structures;
 use crate::kernel::vectors;
+use crate::pages::folios;
 use crate::{kernel_half, read_orders, Facts, Gathered};
 
 /// Where a kernel's variables are, what its types look like, and its own tables: none of it changes while it runs.

@@ -8,12 +8,13 @@ use verdict::{
     ProcessVerdict, Step,
 };
 
-use crate::gathered::{count, folios, later, structures, Read};
+use crate::gathered::{count, later, structures};
+use crate::pages::{folios, Read};
 use crate::settle::{settle, Judged, Verdict};
 use crate::unattended::process_of;
 use crate::{
-    came, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error, Gathered,
-    ReadAgain, Sight, Subject,
+    came, getters, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error,
+    Gathered, ReadAgain, Sight, Subject,
 };
 
 /// Of a snapshot that nobody has looked at more than once.
@@ -83,6 +84,13 @@ impl Look {
             &gathered,
             &folios,
             &mut verdicts,
+        );
+        getters::judge(
+            &capture.snapshot.memory,
+            &subject,
+            &gathered,
+            &folios,
+            &mut verdicts[0],
         );
         let tables: Vec<u64> = regimes.iter().map(|regime| regime.root.0).collect();
         let later = later(&gathered, &tables);
@@ -197,6 +205,9 @@ fn judge_with(
         regimes.push(regime);
     }
     count(snapshot, false, &regimes, &gathered, &folios, &mut verdicts);
+    let subject = Subject::find(snapshot, pid)?;
+    let (memory, first) = (&snapshot.memory, &mut verdicts[0]);
+    getters::judge(memory, &subject, &gathered, &folios, first);
     Ok((verdicts, orders))
 }
 

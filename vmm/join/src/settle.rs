@@ -222,7 +222,8 @@ impl Fault {
                 | RuleId::L13
                 | RuleId::L14
                 | RuleId::L15
-                | RuleId::L16 => finding.message.clone(),
+                | RuleId::L16
+                | RuleId::L17 => finding.message.clone(),
                 _ => String::new(),
             },
         })

@@ -16,9 +16,10 @@ use verdict::{
 };
 
 use crate::foreign::known;
-use crate::gathered::{count, folios, later, structures, Read};
+use crate::gathered::{count, later, structures};
 use crate::inside::is_whole;
 use crate::look::ONE_LOOK;
+use crate::pages::{folios, Read};
 use crate::settle::{self, Judged};
 use crate::{judge_kernel_half, kernel_half, Capture, Error, Gathered, Sight, Subject};
 

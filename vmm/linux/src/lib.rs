@@ -2,13 +2,14 @@
 //!
 //! Pure functions over bytes, text and guest memory: kernel images and what they were packed in ([`image`]), a vmlinux's
 //! symbols ([`symbols`]) or the kernel's own in its memory ([`kallsyms`]), `/proc/PID/maps` ([`vma`]), the kernel's record of
-//! why it chose a folio's order ([`order`]), pages and their folios ([`folio`]), what it counts of all memory ([`counted`])
+//! why it chose a folio's order ([`order`]), pages and their folios ([`folio`]), what its own getters say ([`getters`]), what it counts of all memory ([`counted`])
 //! and of contiguous blocks ([`contpte`]), and Linux's own reading of a descriptor ([`pte`]).
 //! Nothing here decides what is right or wrong; that is the crate `verdict`.
 
 pub mod contpte;
 pub mod counted;
 pub mod folio;
+pub mod getters;
 pub mod image;
 pub mod kallsyms;
 pub mod kernel_memory;

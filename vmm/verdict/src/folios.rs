@@ -33,6 +33,13 @@ pub trait Folios: fmt::Debug {
         let _ = (page, most);
         0
     }
+
+    /// Bits of `/proc/kpageflags` that are bits of the folio's `flags` ([`linux::getters::COPIED`]): those that this kernel is
+    /// known to have, and those of them that are set.
+    fn copied(&self, page: &Page) -> (u64, u64) {
+        let _ = page;
+        (0, 0)
+    }
 }
 
 /// What the kernel's own structures say of a process, at the instant of its tables.

@@ -4,6 +4,7 @@
 mod counted;
 mod findings;
 mod folios;
+mod getters;
 mod growth;
 pub(crate) mod guest;
 mod hugetlb;

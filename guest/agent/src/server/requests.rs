@@ -9,7 +9,7 @@ use crate::jobs::Job;
 use crate::link::{Link, Task};
 use crate::processes::{Kind, Pending, Process, Waiting, Work};
 use crate::spawn::{self, Start};
-use crate::{files, run, swap, sys};
+use crate::{files, getters, run, swap, sys};
 
 /// How a request goes on: answered, or under way.
 type Begun = Result<Option<Outcome>, Failure>;
@@ -263,6 +263,11 @@ impl Server {
                 let pid = self.pid(process)?;
                 let work = move || files::pagemap(pid, address, pages);
                 (format!("pagemap of {process}"), Job::start(work))
+            }
+            Command::Getters { process } => {
+                let pid = self.pid(process)?;
+                let work = move || getters::read(pid);
+                (format!("getters of {process}"), Job::start(work))
             }
             Command::ReadFile {
                 path,

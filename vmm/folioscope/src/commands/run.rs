@@ -13,7 +13,7 @@ use super::output::say;
 use super::Outcome;
 use crate::control;
 use crate::guest::Guest;
-use crate::look::look_whole;
+use crate::look::look;
 use crate::options::GuestOptions;
 use crate::picture::Picture;
 use crate::recorded::{self, tell, PLUGIN};
@@ -249,7 +249,7 @@ impl Run {
         text: bool,
     ) -> Result<(), Error> {
         let process = guest.spawn("kernel")?.process;
-        let look = look_whole(guest, process, &[], Extent { kernel: true })?;
+        let look = look(guest, process, &[], Extent::KERNEL)?;
         let (mut seen, mut instant) = (look.kernel, look.capture.snapshot);
         let mut step = Step::default();
         // A lone CPU at EL0 may show KPTI's trampoline: with nothing left to do it idles at EL1.

@@ -19,7 +19,7 @@ use super::structures::{counted, counts, kernel_map, maps, page, space, tasks};
 use super::translate::translate;
 use crate::boot;
 use crate::guest::{Guest, Poke};
-use crate::look::{look, look_again, look_held, look_held_again, look_whole};
+use crate::look::{look, look_again, look_held, look_held_again};
 use crate::rows;
 use crate::stage::{allow_allocations, fail_allocations, Stage};
 use crate::tour::WORKLOADS;
@@ -67,11 +67,18 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
     }
 }
 
+fn extent(getters: bool) -> Extent {
+    Extent {
+        getters,
+        ..Extent::default()
+    }
+}
+
 fn look_at(guest: &mut Guest, at: &LookAt) -> Result<Done, Error> {
     let seen = if at.again {
         look_again(guest, at.process, &at.expectations)?
     } else {
-        look(guest, at.process, &at.expectations)?
+        look(guest, at.process, &at.expectations, extent(at.getters))?
     };
     Ok(kept(guest, seen))
 }
@@ -92,7 +99,7 @@ fn judge(guest: &mut Guest, at: &Judge) -> Result<Done, Error> {
             guest,
             at.process,
             &at.expectations,
-            Extent::default(),
+            extent(at.getters),
             &pokes,
         )?
     };
@@ -145,7 +152,7 @@ fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
 /// The kernel's tables, entry by entry, judged by as many looks as that takes.
 fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> {
     let pokes: Vec<Poke> = p.pokes.iter().map(Poke::from).collect();
-    let mut seen = look_held(guest, p.process, &[], Extent { kernel: true }, &pokes)?;
+    let mut seen = look_held(guest, p.process, &[], Extent::KERNEL, &pokes)?;
     let kernel = seen.kernel.take();
     let kernel = kernel.unwrap_or_else(|| Err("the kernel half was not captured".into()));
     let verdict = kernel.map_err(Error::Input)?;
@@ -201,7 +208,7 @@ fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
     let [only] = workloads.found[..] else {
         return Err(workloads.refused());
     };
-    let seen = look_whole(guest, only, &[], Extent { kernel: true })?;
+    let seen = look(guest, only, &[], Extent::KERNEL)?;
     boot::save(&seen.capture.snapshot, &p.path)?;
     guest.keep_look(seen.capture);
     Ok(Kept {
@@ -252,7 +259,14 @@ fn structures(guest: &mut Guest, p: Structures) -> Result<Kept, Error> {
 }
 
 fn save(guest: &mut Guest, p: Save) -> Result<Kept, Error> {
-    let capture = guest.capture(p.process, Extent { kernel: p.kernel }, &[])?;
+    let capture = guest.capture(
+        p.process,
+        Extent {
+            kernel: p.kernel,
+            ..Extent::default()
+        },
+        &[],
+    )?;
     boot::save(&capture.snapshot, &p.path)?;
     Ok(Kept { path: p.path })
 }

@@ -137,6 +137,9 @@ pub struct LookAt {
     /// The verdict is the same.
     #[serde(default)]
     pub again: bool,
+    /// Also hold what the kernel says of the process's memory to its tables (L17).
+    #[serde(default)]
+    pub getters: bool,
 }
 
 /// Parameters of [`Call::Judge`].
@@ -151,6 +154,9 @@ pub struct Judge {
     /// As for `look`.
     #[serde(default)]
     pub again: bool,
+    /// As for `look`.
+    #[serde(default)]
+    pub getters: bool,
     /// Words that are in guest memory only while it stands still to be read.
     #[serde(default)]
     pub pokes: Vec<RawPoke>,

@@ -111,6 +111,7 @@ impl Guest {
         if !pokes.is_empty() {
             self.forget_copy();
         }
+        self.read_getters(process, extent.getters)?;
         self.stop_and_copy(process, others, extent, |paused, seen, _| {
             let mut before = Vec::with_capacity(pokes.len());
             for poke in pokes {
@@ -217,6 +218,22 @@ impl Guest {
         Err(Error::GuestLost {
             what: format!("{process} was to wait in user mode, and in {ATTEMPTS} looks no CPU was seen in its loop; without that no table is known to be its own"),
         })
+    }
+
+    /// Has the next capture say what the kernel says of a process that waits, or nothing of it.
+    fn read_getters(&mut self, process: ProcessId, wanted: bool) -> Result<(), Error> {
+        let said = match wanted.then(|| self.command(Command::Getters { process }, self.deadline)) {
+            None => None,
+            Some(Ok(Outcome::Getters(said))) => Some(Ok(*said)),
+            Some(Ok(other)) => return Err(unexpected("getters", &other)),
+            // A kernel that does not have these files.
+            Some(Err(error @ Error::Guest { .. })) => Some(Err(error.to_string())),
+            Some(Err(error)) => return Err(error),
+        };
+        if let Some(held) = self.held.get_mut(&process) {
+            join::keep_getters(held, said.as_ref());
+        }
+        Ok(())
     }
 
     /// What is to be known of `others` before the guest is stopped.

@@ -27,6 +27,7 @@ impl Need {
             Need::Processes => "all processes (the half on sharing)",
             Need::Folios => "the kernel's struct page (BTF)",
             Need::Counted => "the kernel's own counters and lists (BTF, kallsyms)",
+            Need::Getters => "what the kernel's own files say (the agent)",
             Need::Layout => "the kernel's layout (vmlinux, rodata=)",
             Need::Console => "the console alone",
             Need::Recording => "a recorded guest (`--record`, TCG)",

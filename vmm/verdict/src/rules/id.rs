@@ -40,6 +40,7 @@ pub enum RuleId {
     L14,
     L15,
     L16,
+    L17,
     C1,
     C2,
     C3,

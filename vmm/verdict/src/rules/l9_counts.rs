@@ -279,7 +279,7 @@ fn references(entries: &Entries, page: Page) -> Option<String> {
 }
 
 /// The findings, with the words of their groups.
-fn tell<M: PhysMemory + ?Sized>(
+pub(super) fn tell<M: PhysMemory + ?Sized>(
     memory: &M,
     regimes: &[Regime],
     verdicts: &mut [ProcessVerdict],
@@ -289,12 +289,16 @@ fn tell<M: PhysMemory + ?Sized>(
     let mut lists: Vec<Findings> = verdicts.iter().map(|_| Findings::new()).collect();
     for (rule, owner, va, message) in found {
         let verdict = &mut verdicts[owner];
-        // Walked a moment ago, so it can be read again.
-        let Ok(group) = group_at(memory, &regimes[owner], va) else {
-            continue;
-        };
         let remarks = remark(rule, &message, verdict.release);
-        let finding = group.finding(rule, Some(&verdict.process), message);
+        let process = Some(&verdict.process);
+        // What was walked a moment ago can be read again; of some things no table says anything.
+        let finding = match group_at(memory, &regimes[owner], va) {
+            Ok(group) => group.finding(rule, process, message),
+            Err(_) => Finding {
+                process: process.cloned(),
+                ..Finding::new(rule, message)
+            },
+        };
         let end = va + verdict.page_size;
         broken[owner].push((rule, va..end));
         lists[owner].add(Finding {

@@ -23,6 +23,9 @@ pub(crate) mod l13;
 pub(crate) mod l14;
 pub(crate) mod l15;
 pub(crate) mod l16;
+pub(crate) mod l17;
+mod l17_pages;
+mod l17_totals;
 mod l2;
 mod l3;
 mod l4;
@@ -106,6 +109,8 @@ pub enum Need {
     Folios,
     /// The kernel's own counters and lists of all memory.
     Counted,
+    /// What the kernel's own files say, read by the agent.
+    Getters,
     Layout,
     /// The guest's console, and no table.
     Console,
@@ -165,7 +170,7 @@ impl Releases {
 }
 
 /// All, in order.
-pub const RULES: [&Rule; 41] = [
+pub const RULES: [&Rule; 42] = [
     &architecture::A1,
     &architecture::A2,
     &architecture::A3,
@@ -191,6 +196,7 @@ pub const RULES: [&Rule; 41] = [
     &l14::RULE,
     &l15::RULE,
     &l16::RULE,
+    &l17::RULE,
     &c1::RULE,
     &c2::RULE,
     &c3::RULE,

@@ -190,7 +190,7 @@ impl Guest {
         self.judged(judge_plainly)
     }
 
-    fn judged(
+    pub fn judged(
         &self,
         judge: impl Fn(&SparseMemory, &ProcessInput<'_>) -> ProcessVerdict,
     ) -> ProcessVerdict {
