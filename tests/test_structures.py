@@ -118,6 +118,7 @@ def test_page(held: Held, core: Path, place: Path) -> None:
             "four",
             row["va"] + at * LAYOUT.page,
         )
+        assert frame["memcg"] == {"css": 1, "inode": 1, "path": "/"}
         (belongs,) = frame["belongs"]
         assert (belongs["pid"], belongs["name"], belongs["va"]) == (place_["pid"], place_["name"], place_["va"])
     # A live guest says the same, as its process has done nothing since.
@@ -126,7 +127,7 @@ def test_page(held: Held, core: Path, place: Path) -> None:
     text = folioscope("page", f"{pfn:#x}", full).ok()
     assert f"order 4 (64K), page 1 of it, from page frame {pfn - 1:#x}: anonymous" in text
     assert f"mapped   at {row['va']:#014x} in four ({pid}) by level 3 entry {row['word']:#018x}" in text
-    assert "belongs" not in text
+    assert "belongs" not in text and "\n  memcg    / (css 1, inode 1)\n" in text
     # The page that was given away is of its folio still, and mapped nowhere.
     given = row["va"] - LAYOUT.block + 2 * LAYOUT.page
     dump = rows(folioscope("dump", full, "--pid", pid, "--level", "3", "--format", "json").ok())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .model import Fields, Frame, Raw, number, plain
+from .model import Fields, Frame, Memcg, Raw, number, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,7 @@ class Folio(Frame):
         given: dict[str, Any] = {
             "flags": tuple(raw["flags"]),
             "folio_flags": tuple(raw["folio_flags"]),
+            "memcg": Memcg.read(raw["memcg"]),
             "mapped": tuple(map(Mapping.read, raw["mapped"])),
         }
         return cls(**given, **plain(cls, raw["page"], *given))

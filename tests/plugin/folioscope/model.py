@@ -222,6 +222,20 @@ class Verified(Fields):
 
 
 @dataclass(frozen=True, slots=True)
+class Memcg(Fields):
+    """A memory cgroup: the id of its state, the inode of its directory, and its path from the root of the hierarchy."""
+
+    css: int
+    inode: int
+    path: str
+
+    @classmethod
+    def read(cls, raw: Raw | None) -> Memcg | None:
+        """From JSON; None where a folio is charged to none."""
+        return cls(**plain(cls, raw)) if raw else None
+
+
+@dataclass(frozen=True, slots=True)
 class Frame(Fields):
     """A page frame and its folio, as ``struct page`` and ``struct folio`` have them. Counts are 0 for none."""
 
@@ -250,6 +264,8 @@ class Frame(Fields):
     #: The names of what is set in the page's flags, and in its folio's.
     flags: tuple[str, ...]
     folio_flags: tuple[str, ...]
+    #: What the folio is charged to; None where that is nothing, or the kernel has no memory cgroups.
+    memcg: Memcg | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +280,12 @@ class Page(Frame):
     def read(cls, raw: Raw) -> Page:
         """From the session's answer."""
         page = raw["page"]
-        own = plain(cls, page, "flags", "folio_flags", "at", "head_at")
+        own = plain(cls, page, "flags", "folio_flags", "memcg", "at", "head_at")
         return cls(
             **own,
             flags=tuple(raw["flags"]),
             folio_flags=tuple(raw["folio_flags"]),
+            memcg=Memcg.read(raw["memcg"]),
             at=number(raw["at"]),
             head_at=number(raw["head_at"]),
         )

@@ -7,13 +7,13 @@ use linux::folio::{MayMap, Page};
 use snapshot::{Cpu, Snapshot};
 use stage1::{Descriptor, Kind, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
 use structures::pages::{Layout, Pages};
-use structures::{tasks, View};
+use structures::{memcg, tasks, View};
 use verdict::frames::{Belongs, Frame, Frames, Mapped};
 use verdict::listing::LISTING_VERSION;
 use verdict::Hex;
 
 use crate::inside::{lower_half, Inside, Unseen, NO_LOWER_HALF};
-use crate::{kernel_half, Gathered};
+use crate::{cgroups, kernel_half, Gathered};
 
 /// The pages with these page frame numbers.
 ///
@@ -40,7 +40,8 @@ pub fn frames<M: PhysMemory + ?Sized>(
             mms.extend(task.mm);
         }
     }
-    let mut found = found(layout, view, lower_half(cpus), &owners, pfns);
+    let memcg = inside.memcg.as_ref().ok();
+    let mut found = found((layout, memcg), view, lower_half(cpus), &owners, pfns);
     for frame in &mut found.pages {
         let places = frame.page.and_then(|page| belongs(inside, view, page));
         let belongs = |place: MayMap| {
@@ -96,7 +97,8 @@ pub fn frames_kept(snapshot: &Snapshot, lower: &Regime, pfns: &[u64]) -> Result<
         memory: &snapshot.memory,
         upper: &upper,
     };
-    let mut found = found(&gathered.layout(), view, Some(*lower), &owners, pfns);
+    let layouts = (&gathered.layout, gathered.memcg.as_ref());
+    let mut found = found(layouts, view, Some(*lower), &owners, pfns);
     found.kernel = Some(snapshot.notes.kernel_release.clone());
     Ok(found)
 }
@@ -109,7 +111,7 @@ struct Owner {
 }
 
 fn found<M: PhysMemory + ?Sized>(
-    layout: &Layout,
+    (layout, memcg): (&Layout, Option<&memcg::Layout>),
     view: View<'_, M>,
     lower: Option<Regime>,
     tasks: &[Owner],
@@ -129,6 +131,10 @@ fn found<M: PhysMemory + ?Sized>(
             folio_flags: page
                 .as_ref()
                 .map_or(vec![], |page| names(page.folio_flags).collect()),
+            memcg: page
+                .as_ref()
+                .ok()
+                .and_then(|page| cgroups::of(memcg, view, &pages, page)),
             page: page.ok(),
             mapped: Vec::new(),
             belongs: None,

@@ -9,6 +9,7 @@ use linux::release::Release;
 use serde::{Deserialize, Serialize};
 use snapshot::{Cpu, Memory, Notes, Snapshot};
 use stage1::{PhysMemory, PhysicalAddress, Regime};
+use structures::memcg;
 use structures::pages::{self, Pages};
 use structures::spaces::Space;
 use structures::tasks::Process;
@@ -17,6 +18,7 @@ use structures::StructureError;
 use structures::View;
 use verdict::{judge_counted, judge_counts, Everyone, NotKnown, ProcessVerdict, Structures};
 
+use crate::cgroups::Cgroups;
 use crate::claimed::{older, unmapped, Search};
 use crate::inside::Inside;
 use crate::kernel_half;
@@ -45,6 +47,9 @@ pub struct Gathered {
     /// Why pages may be of an address space that exec() makes and no task has yet, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     exec: Option<String>,
+    /// What leads from a folio to its memory cgroup, which a copy holds of those that the processes map.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) memcg: Option<memcg::Layout>,
     /// Free pages that CPUs keep for themselves.
     #[serde(skip)]
     kept: Vec<Range<u64>>,
@@ -119,10 +124,13 @@ impl Gathered {
             )
         });
         mapped.runs.sort_unstable();
+        let memcg = inside.memcg.as_ref().ok();
+        let mut cgroups = Cgroups::new(memcg, view);
         let mut next = 0;
         for (first, count) in mapped.runs {
             let end = first + count;
-            next = next.max(pages.touch(first.max(next).min(end), end));
+            let charged = |data| cgroups.touch(data);
+            next = next.max(pages.touch(first.max(next).min(end), end, charged));
         }
         Ok(Gathered {
             layout: layout.clone(),
@@ -131,6 +139,7 @@ impl Gathered {
             unlisted,
             claimed: Some(claimed),
             exec,
+            memcg: memcg.cloned(),
             kept: Vec::new(),
         })
     }

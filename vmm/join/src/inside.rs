@@ -3,20 +3,23 @@
 
 use std::fmt::Debug;
 
+use linux::folio::{Memcg, Page};
 use linux::order::OrderRecords;
 use linux::release::Release;
 use linux::vma::Vma;
 use snapshot::{Cpu, Memory, Notes, Ram};
 use stage1::{Half, PhysMemory, Regime};
+use structures::pages::Pages;
 use structures::tasks::{self, Process};
 use structures::unlisted::{self, Doing, InKernel};
 use structures::vmas::Layout;
 use structures::vmcoreinfo::VmCoreInfo;
-use structures::{counted, pages, reverse, spaces, Kernel, Lock, StructureError, View};
+use structures::{counted, memcg, pages, reverse, spaces, Kernel, Lock, StructureError, View};
 use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
 use verdict::{judge, Hex, NotKnown, ProcessInput};
 
 use crate::capture::walk_all;
+use crate::cgroups;
 use crate::gathered::structures;
 use crate::kernel::vectors;
 use crate::pages::folios;
@@ -35,6 +38,8 @@ pub struct Inside {
     pub counted: counted::Layout,
     /// What leads from a folio to those who may map it.
     pub reverse: Result<reverse::Layout, StructureError>,
+    /// What leads from a folio to its memory cgroup.
+    pub memcg: Result<memcg::Layout, StructureError>,
     /// How to see who makes or ends an address space that no task has.
     pub unlisted: Result<unlisted::Layout, StructureError>,
 }
@@ -96,6 +101,7 @@ impl Inside {
         Ok(Self {
             counted: counted::Layout::new(&kernel, view),
             reverse: reverse::Layout::new(&kernel),
+            memcg: memcg::Layout::new(&kernel),
             unlisted: unlisted::Layout::new(&kernel),
             kernel,
             upper,
@@ -115,6 +121,17 @@ impl Inside {
     pub fn view<'v, M: ?Sized>(&'v self, memory: &'v M) -> View<'v, M> {
         let upper = &self.upper;
         View { memory, upper }
+    }
+
+    /// The memory cgroup that a page's folio is charged to: none where it is charged to none, or that is not known.
+    pub fn memcg<M: PhysMemory + ?Sized>(&self, memory: &M, page: &Page) -> Option<Memcg> {
+        let ((layout, _), view) = (self.layouts.as_ref().ok()?, self.view(memory));
+        cgroups::of(
+            self.memcg.as_ref().ok(),
+            view,
+            &Pages::new(layout, view),
+            page,
+        )
     }
 
     /// What the kernel says of itself for readers of its dumps.

@@ -21,6 +21,7 @@
 
 mod again;
 mod capture;
+mod cgroups;
 mod claimed;
 mod error;
 mod facts;

@@ -161,6 +161,17 @@ impl Page {
     }
 }
 
+/// A memory cgroup, to which folios are charged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Memcg {
+    /// Its id among all states of memory cgroups (`css.id`).
+    pub css: u64,
+    /// The inode of its directory, as `/proc/kpagecgroup` has it.
+    pub inode: u64,
+    /// Its path from the root of the hierarchy.
+    pub path: String,
+}
+
 /// Which counter of its `struct mm_struct` a mapped page is in (`mm_counter()`, include/linux/mm.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rss {

@@ -14,6 +14,7 @@ mod error;
 mod kernel;
 mod lock;
 pub mod maple;
+pub mod memcg;
 pub mod pages;
 mod per_cpu;
 mod place;

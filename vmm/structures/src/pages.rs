@@ -48,6 +48,9 @@ pub struct Layout {
     /// The slot of the folio's first page, while it is in the swap cache.
     #[serde(default)]
     swap: Option<Field>,
+    /// Of a folio's first page, what leads to its memory cgroup (`memcg_data`).
+    #[serde(default)]
+    memcg: Option<Field>,
     /// Its node on a queue of folios that wait to be split.
     #[serde(default)]
     deferred: Option<Field>,
@@ -133,6 +136,7 @@ impl Layout {
                 .ok()
                 .map(Field::from),
             swap: folio("swap.val").ok(),
+            memcg: folio("memcg_data").ok(),
             deferred: folio("_deferred_list").ok(),
             // `NO_PAGE_MAPCOUNT` selects `MM_ID`, and nothing else in the types tells of it.
             per_page: types.member("folio", "_mm_ids").is_err(),

@@ -1,6 +1,7 @@
 //! The kernel's types, from the BTF that lies in its own memory: sizes, members, enumerators.
 
 use btf_rs::{Btf, BtfType, Type};
+use serde::{Deserialize, Serialize};
 
 use crate::StructureError;
 
@@ -14,7 +15,7 @@ impl std::fmt::Debug for Types {
 }
 
 /// Where a member lies in its structure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Bytes from the start of the structure.
     pub offset: u64,

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use linux::folio::{Kind, Page, Type};
+use linux::folio::{Kind, Memcg, Page, Type};
 use schemars::{schema_for, JsonSchema};
 use serde::Serialize;
 
@@ -37,6 +37,8 @@ pub struct Frame {
     pub flags: Vec<String>,
     /// The same of its folio's.
     pub folio_flags: Vec<String>,
+    /// The memory cgroup that its folio is charged to; null where that is none, or is not known.
+    pub memcg: Option<Memcg>,
     /// Where processes map this very page, by the tables of all.
     pub mapped: Vec<Mapped>,
     /// Where VMAs are in which it belongs, by the kernel's reverse mapping, mapped there or not; null where that is not known.
@@ -155,6 +157,10 @@ impl Frames {
             "  mapping  {:#x}, index {:#x}{exclusive}",
             page.mapping, page.index
         )?;
+        if let Some(memcg) = &frame.memcg {
+            let Memcg { path, css, inode } = memcg;
+            writeln!(out, "  memcg    {path} (css {css}, inode {inode})")?;
+        }
         writeln!(out, "  flags    {}", frame.folio_flags.join(" "))?;
         if page.order > 0 {
             writeln!(out, "  its own  {}", frame.flags.join(" "))?;

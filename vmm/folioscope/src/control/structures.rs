@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use join::inside::Inside;
 use linux::contpte::Event;
 use linux::counted::Counted;
-use linux::folio::{HugetlbUsage, Page, Rss};
+use linux::folio::{HugetlbUsage, Memcg, Page, Rss};
 use linux::order::counts::Decision;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,6 +27,8 @@ pub struct PageAnswer {
     pub flags: Vec<String>,
     /// The same of its folio's.
     pub folio_flags: Vec<String>,
+    /// The memory cgroup that its folio is charged to; null where that is none, or is not known.
+    pub memcg: Option<Memcg>,
     /// The physical address of its `struct page`.
     pub at: Hex,
     /// The physical address of the `struct page` of its folio's first page.
@@ -115,6 +117,7 @@ pub(super) fn page(guest: &mut Guest, p: &OfPage) -> Result<PageAnswer, Error> {
             folio_flags: names(page.folio_flags).collect(),
             at: physical(view, layout.address(page.pfn))?,
             head_at: physical(view, layout.address(page.head))?,
+            memcg: inside.memcg(view.memory, &page),
             page,
         })
     })

@@ -55,6 +55,7 @@ struct Places {
     large_mapcount: Place,
     entire_mapcount: Place,
     swap: Option<Place>,
+    memcg: Option<Place>,
 }
 
 /// A member of up to 8 bytes: in which page of its folio, in which word of the `struct page`, and which bits of it.
@@ -126,6 +127,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             large_mapcount: place(layout.large_mapcount),
             entire_mapcount: place(layout.entire_mapcount),
             swap: layout.swap.map(place),
+            memcg: layout.memcg.map(place),
         };
         Self {
             layout,
@@ -239,8 +241,8 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
     }
 
     /// Reads what [`Pages::page`] will read of the pages from `first` to before `end`, or to where it is given up: at the
-    /// page frame that is returned.
-    pub fn touch(&self, first: u64, end: u64) -> u64 {
+    /// page frame that is returned. `charged` is told of each folio's `memcg_data`, and may be of other pages' word there.
+    pub fn touch(&self, first: u64, end: u64, mut charged: impl FnMut(u64)) -> u64 {
         // The link of the tail pages of the folio at hand.
         let mut tail = None;
         let mut gone = 0;
@@ -254,6 +256,9 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
                 continue;
             };
             let link = self.at.compound_head.of(own);
+            if let Some(place) = self.at.memcg.filter(|_| link & 1 == 0) {
+                charged(place.of(own));
+            }
             let single = link & 1 == 0 && self.at.flags.of(own) & self.layout.bits.head == 0;
             if single || tail == Some(link) {
                 continue;
@@ -261,6 +266,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             // A folio's first page may lie before what is mapped of it, and what it keeps in its second one behind.
             let head = self.page(pfn).map_or(pfn, |page| page.head);
             tail = Some(self.layout.address(head) | 1);
+            charged(self.memcg_data(head).unwrap_or(0));
         }
         end
     }
@@ -270,6 +276,12 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
     pub fn table_is_locked(&self, pfn: u64) -> Option<bool> {
         let place = Place::new(self.layout.table_lock?, self.layout.size);
         Some(place.of(self.structure(pfn).ok()?) != 0)
+    }
+
+    /// What leads to the memory cgroup of the folio that begins at this page frame; `None` where the kernel has none such.
+    #[must_use]
+    pub fn memcg_data(&self, head: u64) -> Option<u64> {
+        Some(self.at.memcg?.of(self.structure(head).ok()?))
     }
 
     fn order(&self, head: u64, flags: u64) -> Result<u8, NoPage> {

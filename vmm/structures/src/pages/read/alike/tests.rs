@@ -41,6 +41,7 @@ fn layout(per_page: bool) -> Layout {
         private: Some(Field(40, 8)),
         table_lock: Some(Field(40, 4)),
         swap: Some(Field(40, 8)),
+        memcg: Some(Field(56, 8)),
         deferred: Some(Field(144, 16)),
         per_page,
         bits: Bits {
