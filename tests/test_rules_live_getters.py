@@ -73,10 +73,9 @@ def test_l17_flags(guest: Guest, paged: Area, folded: Area, layout: Layout) -> N
             head = page_of(guest, view, area.address, layout)
             if of == "flags":
                 found = told(held, [(head.at + FLAGS, word(guest, head.at + FLAGS) ^ REFERENCED)])
-                # Flags are the folio's: each of its pages says it.
-                assert [finding.va for finding in found] == [
-                    area.address + at * layout.page for at in range(1 << head.order)
-                ]
+                # Flags are the folio's: each of its pages says it, of which not more are listed.
+                pages = range(min(1 << head.order, 100))
+                assert [finding.va for finding in found] == [area.address + at * layout.page for at in pages]
                 assert all("kpageflags says" in finding.message for finding in found)
                 assert all("REFERENCED" in finding.message for finding in found)
             else:

@@ -203,6 +203,37 @@ def test_policy_needs_the_patches() -> None:
     assert "has no order policies" in sentence and "kernel-patches/" in sentence and "leave POLICY out" in sentence
 
 
+@of_each
+def test_exclusive_by_the_first_page(rig: Rig, kernel: Kernel) -> None:
+    """A PMD's block, of which a child has given back the first page: pagemap says that all of it is exclusive (L17).
+
+    pagemap_pmd_range_thp() asks the block's first page for each of its pages, in 7.3.4 still; 6.12 asks each.
+    """
+    guest = rig.guest(Wanted(kernel.granule, "max", "tcg", ("--kernel", str(stock(kernel)))))
+    process, layout = guest.spawn(), guest.layout
+    area = process.map(3 * layout.pmd)
+    start = -(-area.address // layout.pmd) * layout.pmd
+    first, pages = (start - area.address) // layout.page, layout.pmd // layout.page
+    area.madvise("hugepage")
+    area.write(first, pages)
+    child = process.fork()
+    view = process.look(getters=True)
+    assert not view.errors and not view.not_judged and (entry := view.entry(start)) and entry.level == 2
+    area.in_process(child).madvise("dontneed", first, 1)
+    exclusive = [word >> 56 & 1 for word in process.pagemap(start, pages)]
+    view = process.look(getters=True)
+    assert not view.not_judged
+    if version(guest.hello.kernel_release) < (6, 13, 0):
+        assert exclusive == [1, *[0] * (pages - 1)] and not view.errors
+    else:
+        assert exclusive == [1] * pages
+        (finding,) = view.errors
+        assert (finding.rule, finding.va) == ("L17", start + layout.page)
+        assert "(EXCLUSIVE), and kpagecount 2" in finding.message
+    for each in (child, process):
+        each.exit()
+
+
 # Checkpoint, block, page in it, bit, the rules that speak.
 WRONG = [
     ("pages", 0, 2, 10, {"L5"}),

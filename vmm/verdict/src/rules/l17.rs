@@ -9,7 +9,7 @@ use linux::pte::{Kind, Pte, SwapKind};
 use linux::vma::Vma;
 use stage1::{walk, Descend, Level, PhysMemory, Regime, Table, Visitor};
 
-use super::l17_pages::{said_of, Place, Said};
+use super::l17_pages::{said_of, Counts, Place, Said};
 use super::l17_totals::{self, Sums};
 use super::{l9_counts, Need, Releases, Rule, RuleId, Tier};
 use crate::mapped::of_frames;
@@ -27,7 +27,8 @@ pub(super) const RULE: Rule = Rule {
               nr_anon_partially_mapped of each size in sysfs are the kernel's counters. Left alone: how often pages are mapped that the agent's \
               reading process maps as well, KSM of anonymous pages before 7.2 (6.12 and 6.18 have it for all of them, a fault of theirs), places of which another rule has told, \
               VMAs of page frames and the kernel's own ([vdso]), entries that may be of a page on its way, what counts each page of \
-              a large folio where the kernel may have CONFIG_NO_PAGE_MAPCOUNT (6.15), EXCLUSIVE of hugetlb (a guess), and of the \
+              a large folio where the kernel may have CONFIG_NO_PAGE_MAPCOUNT (6.15; but where kpagecount differs within a block \
+              EXCLUSIVE goes by it), EXCLUSIVE of hugetlb (a guess), and of the \
               huge zero page what pagemap, which kernels differ in, makes of it. No getter is asked for bits of the age of \
               entries, or soft-dirty, which arm64 does not have.",
     tier: Tier::Linux,
@@ -44,6 +45,7 @@ pub(super) const RULE: Rule = Rule {
         "l17_what_only_one_side_has",
         "l17_totals_and_sizes",
         "l17_what_is_left_alone",
+        "l17_exclusive_pages_of_a_block",
     ],
     live: &[
         "test_l17_page_frame",
@@ -224,7 +226,7 @@ impl Judge<'_> {
         let first = regime.output_address(level, pte.0).0 / self.page;
         let folios = self.input.structures.ok().map(|it| it.folios);
         let mut next = self.inside.next_before(va + size, self.page);
-        let mut wrong = None;
+        let (mut wrong, mut block) = (None, Counts::default());
         for n in 0..size / self.page {
             let address = va + n * self.page;
             let mut said = Said::default();
@@ -251,10 +253,13 @@ impl Judge<'_> {
             if !self.sums[at].add(&place, self.page) {
                 self.unsure.insert(at);
             }
-            if !moving && !told && wrong.is_none() && address < self.cut {
-                wrong = said_of(&place, said).map(|wrong| (address, wrong));
+            if !moving && !told && address < self.cut {
+                block.add(&place, said);
+                wrong = wrong.or_else(|| said_of(&place, said).map(|wrong| (address, wrong)));
             }
         }
+        let contradicted = || Some((va + block.wrong()? * self.page, block.text()?));
+        let wrong = wrong.or_else(contradicted);
         self.found.extend(wrong.map(|(va, wrong)| {
             let message = format!("VA 0x{va:016x}, entry 0x{:016x}: {wrong}", pte.0);
             (va, message)

@@ -173,6 +173,56 @@ pub(super) fn said_of(place: &Place<'_>, said: Said) -> Option<String> {
     (!wrong.is_empty()).then(|| wrong.join("; "))
 }
 
+/// What is said of how often the pages of one block are mapped, where the kernel may not count them one by one.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pages: u64,
+    first: u64,
+    /// They are not all said to be mapped alike often: so they are counted one by one, and no average is told.
+    differ: bool,
+    /// The first page of which EXCLUSIVE and its count do not go together, and what is said of it.
+    contradicted: Option<(u64, Said)>,
+}
+
+impl Counts {
+    /// Adds the next page of the block.
+    pub fn add(&mut self, place: &Place<'_>, said: Said) {
+        let (at, block) = (self.pages, place.level != Level::L3 && !place.hugetlb());
+        self.pages += 1;
+        if !block || place.unowned_block() || place.mapcount().is_some() || place.readers {
+            return;
+        }
+        if at == 0 {
+            self.first = said.count;
+        }
+        self.differ |= said.count != self.first;
+        let exclusive = said.entry & pagemap::EXCLUSIVE != 0;
+        if exclusive != (said.count == 1) && self.contradicted.is_none() {
+            self.contradicted = Some((at, said));
+        }
+    }
+
+    /// The place of the first page that is wrong.
+    pub fn wrong(&self) -> Option<u64> {
+        let (at, _) = self.contradicted.filter(|_| self.differ)?;
+        Some(at)
+    }
+
+    /// What is.
+    pub fn text(&self) -> Option<String> {
+        let (_, said) = self.contradicted?;
+        let not = if said.entry & pagemap::EXCLUSIVE == 0 {
+            "not "
+        } else {
+            ""
+        };
+        Some(format!(
+            "pagemap says 0x{:x} ({not}EXCLUSIVE), and kpagecount {}, of a page of a block whose pages are counted one by one",
+            said.entry, said.count
+        ))
+    }
+}
+
 /// `pte_to_pagemap_entry()`, `pagemap_pmd_range()`, `pagemap_hugetlb_range()`.
 fn of_pagemap(place: &Place<'_>) -> Bits {
     let mut bits = Bits::default();

@@ -274,3 +274,54 @@ fn l17_what_is_left_alone() {
     guest.vmas[0].flags = None;
     assert_eq!(errors(&guest, &Getters::default()), []);
 }
+
+#[test]
+fn l17_exclusive_pages_of_a_block() {
+    // A block of 2 MiB, of whose pages the kernel may count none by itself.
+    let mut guest = good(Guest::new());
+    let (first, pages) = (PA / guest.page + 512, 512);
+    let va = VA.next_multiple_of(2 << 20) + (2 << 20);
+    let smaps = format!(
+        "{va:x}-{:x} rw-p 00000000 00:00 0 \nVmFlags: rd wr mr mw me ac \n",
+        va + (2 << 20)
+    );
+    let mut guest = {
+        guest.tables = Guest::new().tables;
+        guest.smaps(&smaps)
+    };
+    guest
+        .tables
+        .map(va, first * guest.page, 2, written(), false);
+    let kernel = guest.kernel.as_mut().unwrap();
+    kernel.folio(first, 9, va / guest.page);
+    for pfn in first..first + pages {
+        kernel.change(pfn, |page| {
+            (page.mapcount, page.entire, page.large) = (None, 1, Some(512));
+        });
+    }
+    let flags = MAPPED | kpf::THP;
+    let getters = |count| Getters {
+        pages: Packed(vec![
+            [va, 1, THERE | first, flags | kpf::COMPOUND_HEAD, 1],
+            [
+                va + guest.page,
+                pages - 1,
+                THERE | (first + 1),
+                flags | kpf::COMPOUND_TAIL,
+                count,
+            ],
+        ]),
+        ..Getters::default()
+    };
+    let told_of = |getters: &Getters| {
+        let found = errors(&guest, getters).into_iter();
+        let of_rule = found.filter(|(rule, ..)| *rule == RuleId::L17);
+        of_rule.map(|(_, va, said)| (va, said)).collect::<Vec<_>>()
+    };
+    assert_eq!(told_of(&getters(1)), []);
+    let found = told_of(&getters(2));
+    assert!(
+        matches!(&found[..], [(at, said)] if *at == va + guest.page && said.contains("(EXCLUSIVE), and kpagecount 2")),
+        "{found:#?}"
+    );
+}
