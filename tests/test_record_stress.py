@@ -25,7 +25,7 @@ AFTER = 120.0
 
 
 def judged(kernel: Path, seconds: int, memory: str, swap: str = "") -> None:
-    """No finding, nothing left unjudged, and enough was judged for that to say something."""
+    """No finding, and enough was judged for that to say something. Not judged is what Linux lets two threads do at once."""
     within = int(seconds + BOOT_SECONDS + AFTER)
     words = f"rdinit=/stress SECONDS_LEFT={seconds} SWAP={swap}"
     guest = ["--machine", "tcg", "--smp", 2, "--memory", memory, "--initrd", initramfs(), "--append", words]
@@ -33,7 +33,9 @@ def judged(kernel: Path, seconds: int, memory: str, swap: str = "") -> None:
     ended = folioscope("record", *judge, *guest, seconds=2.0 * within)
     stressors = Counter(re.findall(r"^stress: (\w+) \d+\r?$", ended.out, re.MULTILINE))
     print(ended.out[-400:], dict(stressors))
-    assert ended.status == 0, ended.out + ended.err
+    not_judged = [line for line in ended.out.splitlines() if line.startswith("not judged")]
+    assert ended.status == (2 if not_judged else 0), ended.out + ended.err
+    assert all("another's TLBI for the old ones was on its way" in line for line in not_judged), not_judged
     assert ended.out.splitlines()[-1] == "0 findings"
     stores, tlbis, barriers = seen(ended.out)
     assert re.search(r"^stress: ends\r?$", ended.out, re.MULTILINE) and stressors, ended.out

@@ -247,6 +247,8 @@ pub struct NotJudged {
     pub tlbi: u64,
     /// Stores of two CPUs to one word at the same time, whose order is not known.
     pub late: u64,
+    /// Pages mapped by one thread before another one's TLBI for what was there.
+    pub overtaken: u64,
     /// Returns to EL0 without the TLBI of what was taken away before, where nobody knows by which thread.
     pub nameless: u64,
 }
@@ -264,6 +266,7 @@ impl NotJudged {
             (self.read_only, "changes of the address of read-only memory, which are allowed where the bytes are the same"),
             (self.tables, "tables exchanged without a break, which is allowed where they map the same"),
             (self.late, "stores of two CPUs to one word at the same time, whose order is not known"),
+            (self.overtaken, "pages mapped by one thread while another's TLBI for the old ones was on its way: no break-before-make, and Linux allows it"),
             (self.nameless, "returns to EL0 without the TLBI of what was taken away before, of a kernel that does not say whose it was (CONFIG_PID_IN_CONTEXTIDR)"),
             (self.tlbi, "TLBIs before any translation was on"),
         ]

@@ -9,7 +9,7 @@ use stage1::{Cause, Half};
 
 use crate::finding::Scene;
 use crate::make::missing;
-use crate::shadow::State;
+use crate::shadow::{Root, State};
 use crate::stale::{Key, Stale};
 use crate::{Finding, Judge, Rule, Stored};
 
@@ -19,9 +19,7 @@ const MODE: u64 = 0xf;
 impl Judge {
     /// A CPU is about to return to what SPSR_EL1 says.
     pub(crate) fn goes_on(&mut self, spsr: u64, by: Stored) {
-        let cpu = self.tracker.cpus.get(usize::from(by.cpu));
-        let walks = cpu.and_then(|cpu| cpu.walks[Half::Lower.number() as usize]);
-        let Some((root, _)) = walks.filter(|_| spsr & MODE == 0) else {
+        let Some(root) = self.lower(by.cpu).filter(|_| spsr & MODE == 0) else {
             return;
         };
         let mut left = Vec::new();
@@ -31,7 +29,7 @@ impl Judge {
                     0 => stale.stored.pid == 0 && stale.stored.cpu == by.cpu,
                     pid => stale.stored.pid == pid,
                 };
-                if !own || !self.is_gone(key, stale.entry) {
+                if !own || !stale.overtaken && !self.is_gone(key, stale.entry) {
                     continue;
                 }
                 if let Some(worst) = self.held(root, stale) {
@@ -48,6 +46,24 @@ impl Judge {
         for (key, stale, missing) in left {
             self.never_came(key, &stale, &missing);
         }
+    }
+
+    /// The address space of processes that a CPU has loaded.
+    fn lower(&self, cpu: u16) -> Option<Root> {
+        let cpu = self.tracker.cpus.get(usize::from(cpu))?;
+        cpu.walks[Half::Lower.number() as usize].map(|(root, _)| root)
+    }
+
+    /// Whether it is this one.
+    pub(crate) fn runs(&self, root: Root, cpu: u16) -> bool {
+        self.lower(cpu) == Some(root)
+    }
+
+    /// Whether `by` writes while another thread of the same process is on its way to its TLBI: Linux lets threads fault
+    /// pages in where another one's munmap() or madvise() has not flushed yet, and keeps the old pages until it has.
+    pub(crate) fn overtakes(&self, stale: &Stale, cause: Cause, by: Stored) -> bool {
+        let pids = [stale.stored.pid, by.pid];
+        cause == Cause::OutputAddress && stale.own && pids[0] != pids[1] && !pids.contains(&0)
     }
 
     /// Whether there is nothing valid where this descriptor was, nor a table for it.

@@ -292,6 +292,8 @@ impl Judge {
                 old: old.word,
                 entry,
                 stored: by,
+                own: self.runs(root, by.cpu),
+                overtaken: false,
                 holders,
                 miss: None,
             };
@@ -375,6 +377,8 @@ impl Judge {
                     old,
                     entry: base + index as u64 * 8,
                     stored: by,
+                    own: self.runs(root, by.cpu),
+                    overtaken: false,
                     holders,
                     miss: None,
                 };

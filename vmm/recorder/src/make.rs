@@ -37,11 +37,15 @@ impl Judge {
         for key in keys {
             let mut wrong = Vec::new();
             let mut over = Vec::new();
+            let mut overtaken = Vec::new();
             for stale in self.stales.at(&key) {
                 match self.conflict(root, key.2, stale, new) {
                     Some(Err(())) => {
                         self.not_judged.read_only += 1;
                         over.push(stale.stored.event);
+                    }
+                    Some(Ok(Some(found))) if self.overtakes(stale, found.1, by) => {
+                        overtaken.push(stale.stored.event);
                     }
                     Some(Ok(Some(found))) => {
                         over.push(stale.stored.event);
@@ -68,6 +72,10 @@ impl Judge {
                     scene: Scene::default(),
                     sentence,
                 });
+            }
+            self.not_judged.overtaken += overtaken.len() as u64;
+            for event in overtaken {
+                self.stales.overtake(key, event);
             }
             if !over.is_empty() {
                 self.stales

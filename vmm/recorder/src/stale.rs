@@ -60,6 +60,10 @@ pub(crate) struct Stale {
     /// The physical address of its descriptor.
     pub(crate) entry: u64,
     pub(crate) stored: Stored,
+    /// It was taken away by a thread of its own address space, which has its TLBI done before it goes back: rule S7.
+    pub(crate) own: bool,
+    /// Another thread has mapped something there before.
+    pub(crate) overtaken: bool,
     pub(crate) holders: Vec<Holder>,
     pub(crate) miss: Option<(Miss, Stored, Cover)>,
 }
@@ -177,6 +181,13 @@ impl Stales {
         let range = (root, first, Level::Minus1)..=(root, last, Level::L3);
         let keys = self.words.range(range).map(|(key, _)| *key);
         keys.filter(|key| key.2 > level).collect()
+    }
+
+    /// Another thread has mapped something where the one of that event was.
+    pub(crate) fn overtake(&mut self, key: Key, event: u64) {
+        for stale in self.words.get_mut(&key).into_iter().flatten() {
+            stale.overtaken |= stale.stored.event == event;
+        }
     }
 
     /// Removes those of one place that `which` picks, and says how many those were.

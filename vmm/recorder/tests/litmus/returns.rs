@@ -78,6 +78,28 @@ fn a_table_whose_tlbi_never_comes() {
     }
 }
 
+/// A thread maps a page where another one's TLBI is on its way: that has to come all the same.
+#[test]
+fn overtaken() {
+    for (steps, rules, overtaken) in [
+        ("0:ishst 0:vale1is,3 1:3=b 0:ish 0:to=el0", NOTHING, 1),
+        ("1:3=b 0:ishst 0:vale1is,3 0:ish 0:to=el0", NOTHING, 1),
+        ("0:ishst 0:vale1is,3 0:ish 1:3=b 0:to=el0", NOTHING, 0),
+        ("1:3=b 0:to=el0", &["S7"], 1),
+        ("0:ishst 0:vale1is,3 1:3=b 0:to=el0", &["S7"], 1),
+        // By itself, and with an attribute that another thread's fault does not bring.
+        ("0:ishst 0:vale1is,3 0:3=b 0:ish 0:to=el0", &["S3"], 0),
+        ("0:ishst 0:vale1is,3 1:3=dev 0:ish 0:to=el0", &["S3"], 0),
+    ] {
+        for layout in layouts() {
+            let steps = format!("0:pid=7 1:pid=8 0:3=inv {steps}");
+            let (found, judge) = judged(layout, 2, "a", &steps);
+            assert_eq!(found, rules, "{steps}");
+            assert_eq!(judge.not_judged().overtaken, overtaken, "{steps}");
+        }
+    }
+}
+
 /// A kernel that does not say who runs: only that something may be wrong.
 #[test]
 fn without_pids() {
