@@ -25,7 +25,7 @@ AFTER = 120.0
 
 
 def judged(kernel: Path, seconds: int, memory: str, swap: str = "") -> None:
-    """No finding, and enough was judged for that to say something. Not judged is what Linux lets two threads do at once."""
+    """No finding, and enough was judged. Not judged is what Linux lets two threads do at once."""
     within = int(seconds + BOOT_SECONDS + AFTER)
     words = f"rdinit=/stress SECONDS_LEFT={seconds} SWAP={swap}"
     guest = ["--machine", "tcg", "--smp", 2, "--memory", memory, "--initrd", initramfs(), "--append", words]
