@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from command import BOOT_SECONDS, OUT, folioscope
-from recorder import plugin, seen
+from recorder import Found, plugin, seen
 from test_stress import LONG_SECONDS, SCARCE, SWAP, initramfs
 
 pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.network]
@@ -22,6 +22,14 @@ __all__ = ["plugin"]
 SECONDS = 20
 # What the guest may take to power off, and the judge to come after it.
 AFTER = 120.0
+
+
+def known(found: Found) -> bool:
+    """A fault brings a folio back, folded, that kswapd has unmapped without the DSB behind its batched TLBIs
+    (docs/recorder.md, Found): true of Linux, and rare."""
+    broken, _, made = "\n".join(found.lines).partition("  made")
+    contiguous = found.rule == "S3" and found.sentence.startswith("the Contiguous bit differs: no DSB came after")
+    return contiguous and "shrink_folio_list+" in broken and "do_swap_page+" in made
 
 
 def judged(kernel: Path, seconds: int, memory: str, swap: str = "") -> None:
@@ -34,9 +42,10 @@ def judged(kernel: Path, seconds: int, memory: str, swap: str = "") -> None:
     stressors = Counter(re.findall(r"^stress: (\w+) \d+\r?$", ended.out, re.MULTILINE))
     print(ended.out[-400:], dict(stressors))
     not_judged = [line for line in ended.out.splitlines() if line.startswith("not judged")]
-    assert ended.status == (2 if not_judged else 0), ended.out + ended.err
+    found = Found.all(ended.out)
+    assert all(swap and known(each) for each in found), ended.out
+    assert ended.status == (1 if found else 2 if not_judged else 0), ended.out + ended.err
     assert all("another's TLBI for the old ones was on its way" in line for line in not_judged), not_judged
-    assert ended.out.splitlines()[-1] == "0 findings"
     stores, tlbis, barriers = seen(ended.out)
     assert re.search(r"^stress: ends\r?$", ended.out, re.MULTILINE) and stressors, ended.out
     # A boot alone has fewer.
