@@ -36,7 +36,11 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(BOOT_SECONDS)
-        self.socket.connect(str(path))
+        try:
+            self.socket.connect(str(path))
+        except OSError:
+            self.socket.close()
+            raise
         self.file = self.socket.makefile("rw")
 
     def __enter__(self) -> Lines:
@@ -67,9 +71,17 @@ class Qemu:
         self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=place)
 
     def __enter__(self) -> Qemu:
-        up = wait_until(lambda: self.qmp.is_socket() or self.child.poll() is not None, BOOT_SECONDS)
+        up = wait_until(lambda: self.listens() or self.child.poll() is not None, BOOT_SECONDS)
         assert up and self.child.poll() is None, (self.place / "qemu.log").read_text()
         return self
+
+    def listens(self) -> bool:
+        """Whether its socket is there, and takes a connection: between the two a CPU may do something else."""
+        try:
+            Lines(self.qmp).__exit__()
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
 
     def __exit__(self, *_: object) -> None:
         self.child.kill()
