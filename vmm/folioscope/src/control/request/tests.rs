@@ -9,7 +9,7 @@ fn why(line: &str) -> (Option<u64>, String) {
 fn a_request_reads_back_as_it_was_written() {
     let lines = [
         r#"{"id":1,"deadline_ms":20000,"method":"machine","params":{}}"#,
-        r#"{"id":2,"deadline_ms":5,"method":"judge","params":{"process":3,"expectations":[],"again":true,"pokes":[{"address":"0x40000008","word":"0xffffffffffffffff"}]}}"#,
+        r#"{"id":2,"deadline_ms":5,"method":"judge","params":{"process":3,"expectations":[],"again":false,"getters":true,"pokes":[{"address":"0x40000008","word":"0xffffffffffffffff"}]}}"#,
         r#"{"id":3,"deadline_ms":20000,"method":"command","params":{"command":{"ping":{}}}}"#,
     ];
     for line in lines {
@@ -27,7 +27,7 @@ fn what_may_be_left_out_may_be_left_out() {
     let Call::Look(look) = request.call else {
         panic!("{request:?}")
     };
-    assert!(look.expectations.is_empty() && !look.again);
+    assert!(look.expectations.is_empty() && !look.again && !look.getters);
 }
 
 #[test]
