@@ -14,9 +14,10 @@ use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, RuleId, Severity};
 use crate::work::ran_on;
 use crate::Capture;
 
-/// Looks at most, but for those that leave counts open.
+/// Looks at most, but for those that leave counts open, and while no error is sure whose tables are seldom shown.
 pub(crate) const LOOKS: u32 = 16;
-/// Looks at most with those: where processes come and go all the time, two of three catch one half made.
+/// Looks at most with those: where processes come and go all the time, two of three catch one half made, and where the
+/// host is busy a guest's CPU is seldom found in user mode.
 pub(crate) const ALL_LOOKS: u32 = 4 * LOOKS;
 /// Looks that have to agree.
 pub(crate) const AGREEING: u32 = 3;
@@ -131,7 +132,7 @@ pub fn settle<J: Judged, E>(
         let under_way = (at(&now) > 0 && changes || now.later()) && number < PATIENT;
         let under_way = under_way || now.uncounted();
         complete += u32::from(!now.uncounted());
-        let enough = complete == LOOKS || number == ALL_LOOKS;
+        let enough = complete >= LOOKS && !streaks.hidden() || number == ALL_LOOKS;
         if !runs || enough || (streaks.settled() && !under_way) {
             return Ok((now, streaks.end(number, runs)));
         }
@@ -147,6 +148,8 @@ struct Streaks {
     of: BTreeMap<Fault, u32>,
     /// Whose tables the last look showed.
     here: BTreeSet<Owner>,
+    /// How many looks showed them.
+    shown: BTreeMap<Owner, u32>,
 }
 
 impl Streaks {
@@ -154,6 +157,9 @@ impl Streaks {
     fn add(&mut self, verdicts: &[Verdict<'_>], (ran, uncounted): (bool, bool)) {
         let faults: BTreeSet<Fault> = verdicts.iter().flat_map(Verdict::faults).collect();
         self.here = verdicts.iter().map(Verdict::owner).collect();
+        for owner in &self.here {
+            *self.shown.entry(*owner).or_default() += 1;
+        }
         // What is gone where it was has been an update; but a count that was not judged is not gone.
         let here = &self.here;
         let open = |fault: &Fault| uncounted && fault.rule == RuleId::L9;
@@ -173,6 +179,13 @@ impl Streaks {
     fn settled(&self) -> bool {
         let mut all = self.of.iter();
         all.all(|(fault, streak)| self.is_sure(fault, *streak))
+    }
+
+    /// Whether errors were found, none is sure yet, and the tables of one were not shown as often as all should be.
+    fn hidden(&self) -> bool {
+        let mut all = self.of.iter();
+        !all.any(|(fault, streak)| self.is_sure(fault, *streak))
+            && self.of.keys().any(|fault| self.shown[&fault.owner] < LOOKS)
     }
 
     fn end(self, looks: u32, runs: bool) -> Settled {

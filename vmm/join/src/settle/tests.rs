@@ -56,6 +56,8 @@ struct Made {
     process: ProcessVerdict,
     later: bool,
     uncounted: bool,
+    /// No CPU shows its tables.
+    away: bool,
 }
 
 impl Judged for Made {
@@ -72,7 +74,8 @@ impl Judged for Made {
     }
 
     fn verdicts(&self) -> Vec<Verdict<'_>> {
-        vec![Verdict::Process(&self.process)]
+        let shown = (!self.away).then_some(Verdict::Process(&self.process));
+        shown.into_iter().collect()
     }
 }
 
@@ -97,6 +100,7 @@ fn made(pc: u64, process: ProcessVerdict) -> Made {
         process,
         later: false,
         uncounted: false,
+        away: false,
     }
 }
 
@@ -238,6 +242,30 @@ fn what_is_not_sure_is_told_once_by_rule() {
     let mut notes = snapshot::Notes::default();
     sight.keep(&mut notes);
     assert_eq!(Sight::of(&notes), Some(sight));
+}
+
+#[test]
+fn an_error_in_tables_that_are_seldom_shown_is_waited_for() {
+    let looks = |every: u32, broken: bool| {
+        let look = |number: u32| {
+            let found = broken.then(|| finding(0x1000, &BROKEN));
+            let process = process(found.into_iter().collect(), 0);
+            let away = number % every != 1;
+            Ok::<_, ()>(Made {
+                away,
+                ..made(0x1000 * u64::from(number), process)
+            })
+        };
+        let (_, settled) = settle(true, look).unwrap();
+        (
+            settled.looks,
+            settled.confirmed.len(),
+            settled.open.into_values().collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(looks(10, true), (21, 1, vec![]));
+    assert_eq!(looks(40, true), (ALL_LOOKS, 0, vec![Why::NotSeenAgain]));
+    assert_eq!(looks(40, false), (1, 0, vec![]));
 }
 
 #[test]
