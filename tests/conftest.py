@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from folioscope import Area, Guest, Layout, Process, dimensions
+from folioscope import Area, Guest, Layout, Process, dimensions, machines
 from folioscope.rig import Rig, Wanted
 
 from skips import Skips
@@ -31,17 +31,33 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What needs QEMU has a mark, so that a host without it can leave it out: our own monitor alone does not.
 
-    An emulated host is slow, so of the machines that are carried each has one granule in `make test`: the first without
-    VHE, the last with. The others are long, unless the user names the machine."""
+    In `make test` all that has a granule runs with the first; with the others what is marked ``every_granule`` or
+    chooses its granules, and that under one policy. An emulated host is slow, so of the machines that are carried each
+    has one granule there: the first without VHE, the last with. The rest is long, unless the user names it."""
+
+    first, last = dimensions.granules(config)[0], dimensions.granules(config)[-1]
     for item in items:
         only = item.get_closest_marker("only_machine")
         has = dimensions.of(item)
         machine = has.get("machine") or (only.args[0] if only else "kvm")
         if machine != "kvm":
             item.add_marker("qemu")
-        asked = config.getoption("--machine") != "auto"
-        if machine == "kvm-in-tcg" and not asked and has.get("granule") not in (None, dimensions.granules(config)[-1]):
+        granule = has.get("granule")
+        if machine in machines.CARRIED:
+            again = config.getoption("--machine") == "auto" and granule not in (None, last)
+            again = again and machine != machines.NOT_AT_EL2
+        else:
+            again = not config.getoption("--granule") and granule not in (None, first) and not on_every_granule(item)
+        if again:
             item.add_marker("long")
+
+
+def on_every_granule(item: pytest.Item) -> bool:
+    """Whether a test shows something with every granule that it does not with the first."""
+    if dimensions.of(item).get("policy", dimensions.CARRIED_POLICY) != dimensions.CARRIED_POLICY:
+        return False
+    chooses = any("granule" in str(mark.args[0]).split(",") for mark in item.iter_markers("parametrize"))
+    return chooses or item.get_closest_marker("every_granule") is not None
 
 
 @pytest.fixture

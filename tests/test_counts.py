@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from folioscope import Area, Counts, Decision, Guest, Layout, Process
 
+pytestmark = pytest.mark.every_granule
+
 DIRECTORY = "/sys/kernel/mm/transparent_hugepage/anon_order"
 
 

@@ -8,6 +8,8 @@ from itertools import pairwise
 import pytest
 from folioscope import Entry, Guest, Layout, Process
 
+pytestmark = pytest.mark.every_granule
+
 DUMP = "/sys/kernel/debug/kernel_page_tables"
 LEVELS = {"PTE": 3, "PMD": 2, "PUD": 1}
 # The order of AttrIndx: MT_* of asm/memory.h, named as in arch/arm64/mm/ptdump.c.

@@ -8,6 +8,8 @@ from itertools import pairwise
 import pytest
 from folioscope import Area, CommandFailed, Guest, Layout, Process
 
+pytestmark = pytest.mark.every_granule
+
 ALIGN = "/sys/kernel/mm/transparent_hugepage/anon_order/align"
 
 

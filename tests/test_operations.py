@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from folioscope import CommandFailed, Guest, Layout, Process
 
+pytestmark = pytest.mark.every_granule
+
 ENOENT = -2
 
 

@@ -33,7 +33,7 @@ MACHINES = [
 ]
 
 # Its translation is QEMU's.
-pytestmark = pytest.mark.only_machine("tcg")
+pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.every_granule]
 
 Pair = dict[str, Any]
 

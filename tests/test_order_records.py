@@ -6,6 +6,8 @@ import pytest
 from folioscope import Area, Guest, Layout, Process, View
 from folioscope.model import Record
 
+pytestmark = pytest.mark.every_granule
+
 RECORD = "/sys/kernel/mm/transparent_hugepage/anon_order/record"
 
 

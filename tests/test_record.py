@@ -112,26 +112,26 @@ NO_LSE = ("--cpu", "cortex-a72")
 # and the third mprotect.c's.
 ZAP = "__flush_tlb_range_nosync"
 
-# Of each kind one, which make test does.
+# For each rule one, which make test does.
 EDITS = [
     Edit(NOSYNC, tlbi, nothing, "S2", "contpte_convert"),
-    Edit(NOSYNC, dsb_of_stores, nothing, "S3", "contpte_convert"),
     Edit("contpte_convert", dsb_of_all, nothing, "S3", "contpte_convert"),
     Edit("contpte_convert", store_exclusive, no_store, "S1 S4", "contpte_convert", (*NO_LSE, "--only", WORKLOADS)),
+    Edit(ZAP, tlbi, nothing, "S7", "contpte_clear_full_ptes", REUSE),
+    Edit(NOSYNC, tlbi_of_range, other_num, "S6", "contpte_convert"),
+]
+MORE_EDITS = [
+    Edit(NOSYNC, dsb_of_stores, nothing, "S3", "contpte_convert"),
     Edit("ptep_clear_flush", tlbi, nothing, "S2", "do_wp_page"),
     Edit("ptep_clear_flush", dsb_of_stores, nothing, "S3", "do_wp_page"),
     Edit("ptep_clear_flush", dsb_of_all, nothing, "S3", "do_wp_page"),
     Edit(f"{NOSYNC}#1", tlbi, nothing, "S2", "set_huge_pte_at", ("--only", "hugecow")),
     Edit(f"{NOSYNC}#3", tlbi, nothing, "S2", "split_huge_pmd_locked", HUGE),
     Edit("__set_fixmap", dsb_of_all, nothing, "S3", "__set_fixmap", BOOT),
-    Edit(ZAP, tlbi, nothing, "S7", "contpte_clear_full_ptes", REUSE),
     Edit(ZAP, dsb_of_stores, nothing, "S7", "contpte_clear_full_ptes", REUSE),
     Edit("tlb_flush", dsb_of_all, nothing, "S7", "contpte_clear_full_ptes", REUSE),
     Edit("tlb_flush#1", tlbi_of_tables, last_level, "S7", "free_pgd_range", REUSE),
     Edit(f"{NOSYNC}#2", tlbi, nothing, "S7", "move_page_tables", ("--only", "mremap")),
-    Edit(NOSYNC, tlbi_of_range, other_num, "S6", "contpte_convert"),
-]
-MORE_EDITS = [
     Edit(NOSYNC, dsb_of_stores, of_loads, "S3", "contpte_convert"),
     Edit(NOSYNC, dsb_of_stores, of_stores_nearby, "S3", "contpte_convert"),
     Edit("contpte_convert", dsb_of_all, nearby, "S3", "contpte_convert"),

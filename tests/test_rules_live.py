@@ -14,6 +14,8 @@ import pytest
 from folioscope import Area, Layout, Process, View
 from folioscope.guest import Held
 
+pytestmark = pytest.mark.every_granule
+
 VALID = 1 << 0
 USER = 1 << 6
 RDONLY = 1 << 7

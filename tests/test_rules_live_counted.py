@@ -15,6 +15,8 @@ from folioscope import Area, Guest, Layout, Process
 from test_rules_live import broken, errors, words_of
 from test_rules_live_folios import ANON_EXCLUSIVE, FLAGS, MAPCOUNT, REFCOUNT_SHIFT, page_of, word
 
+pytestmark = pytest.mark.every_granule
+
 #: Bytes of a struct page.
 PAGE = 64
 #: ``PG_partially_mapped`` is ``PG_reclaim`` of a folio's second page.

@@ -16,6 +16,8 @@ from folioscope.model import bytes_of
 from command import ROOT
 from test_rules_live import broken, errors, words_of
 
+pytestmark = pytest.mark.every_granule
+
 #: Bytes from the start of a struct page of 6.12.
 FLAGS, COMPOUND_HEAD, INDEX, MAPCOUNT = 0, 8, 32, 48
 #: Where a page is that of a table (``struct ptdesc``).

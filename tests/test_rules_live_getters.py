@@ -17,6 +17,8 @@ from test_rules_live_counted import size_of
 from test_rules_live_folios import FLAGS, MAPCOUNT, SPECIAL, page_of, word
 from test_zero_page import zeroes
 
+pytestmark = pytest.mark.every_granule
+
 #: ``PTE_UFFD_WP``.
 UFFD_WP = 1 << 58
 #: ``PG_referenced`` of 6.12.

@@ -15,6 +15,8 @@ from folioscope.guest import number
 from test_rules_live import AF, CONT, DIRTY, RDONLY, USER, VALID, WRITE, Errors, broken, errors, words_of
 from test_rules_live_tables import way
 
+pytestmark = pytest.mark.every_granule
+
 ADDRESS = (1 << 48) - (1 << 12)
 
 

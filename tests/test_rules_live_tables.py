@@ -11,6 +11,8 @@ from folioscope.guest import Held, number
 
 from test_rules_live import AF, CONT, VALID, broken
 
+pytestmark = pytest.mark.every_granule
+
 
 @dataclass(frozen=True)
 class Slot:

@@ -17,6 +17,8 @@ from tour_expected import EXPECTED, Case
 from tour_orders import ORDERS, Orders
 from tour_states import codes, compare
 
+pytestmark = pytest.mark.every_granule
+
 POLICIES = ["sysfs", "baseline", "simple", "variable", "retry", "adaptive"]
 # What the policies differ in.
 FAULTS = ["anon", "neighbour", "munmap", "mprotect", "dontneed", "fork", "allocfail", "zeropage", "vma", "populate"]

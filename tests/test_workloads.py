@@ -14,6 +14,8 @@ from folioscope import Area, CommandFailed, Guest, Layout, Process, View
 
 from order_model import Model
 
+pytestmark = pytest.mark.every_granule
+
 POLICIES = ["baseline", "simple", "variable", "retry"]
 USER = 1 << 6
 AF = 1 << 10

@@ -9,6 +9,8 @@ from folioscope.rig import Rig, Wanted
 from order_model import Model
 from test_workloads import POLICIES, Folds, intact, look, pattern
 
+pytestmark = pytest.mark.every_granule
+
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_stack_growth(guest: Guest, process: Process, layout: Layout, policy: str) -> None:
