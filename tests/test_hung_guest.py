@@ -109,11 +109,12 @@ def test_run_ends_with_what_is_broken(tmp_path: Path, granule: str, broken: bool
 def break_tables(qemu: int) -> int:
     """Writes an entry of a reserved type into each level-3 table of a user process, where nothing is mapped; gives how
     many there are. The guest's memory is a file of its QEMU."""
-    files = [
-        place
-        for place in Path(f"/proc/{qemu}/fd").iterdir()
-        if stat.S_ISREG(os.stat(place).st_mode) and "memfd:" in os.readlink(place)
-    ]
+    files = []
+    for place in Path(f"/proc/{qemu}/fd").iterdir():
+        # Others come and go: QEMU is at work.
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISREG(os.stat(place).st_mode) and "memfd:" in os.readlink(place):
+                files.append(place)
     # QEMU has smaller ones of its own.
     memory = max(files, key=lambda place: os.stat(place).st_size)
     broken = 0

@@ -9,7 +9,7 @@ from folioscope import Area, Guest, Process
 from folioscope.rig import Rig, Wanted
 
 from test_rules_live_folios import of_pfn
-from test_stock_kernel import Kernel, of_each, stock
+from test_stock_kernel import EACH, Kernel, kernels, stock
 from test_write_faults_pressed import shell
 
 ROOT, GROUPS = "/sys/fs/cgroup", ("outer", "outer/in ner")
@@ -70,7 +70,7 @@ def test_memory_cgroups(guest: Guest, process: Process, group: str) -> None:
 
 
 @pytest.mark.network
-@of_each
+@kernels(EACH[-1])
 def test_on_other_kernels(rig: Rig, kernel: Kernel) -> None:
     """Where a folio is charged by a pointer to its group, and where by one to its group's obj_cgroup (7.x)."""
     guest = rig.guest(Wanted(kernel.granule, "max", "tcg", ("--kernel", str(stock(kernel)))))

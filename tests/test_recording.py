@@ -18,6 +18,9 @@ from write_faults import SWITCHES, switch
 pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.usefixtures("plugin")]
 __all__ = ["plugin"]
 
+#: Of a kernel without a DSB.
+WRITES = 4
+
 
 @pytest.mark.recorded
 @pytest.mark.parametrize("granule", ["4k"])
@@ -92,7 +95,8 @@ def test_without_a_flush(rig: Rig, tmp_path: Path, what: Callable[[int], bool], 
     """A kernel that sets the block without its TLBI, or without the DSB before that: named, of the block and no more.
 
     Reuse maps the same page frames again, with the right to write besides: who still holds an old entry takes a fault
-    more, and that is all.
+    more, and that is all. An interrupt between the stores and the TLBI has a DSB of its own and makes up for the one
+    that is gone, so there is more than one write.
     """
     kernel, image = OUT / "kernel-4k", tmp_path / "Image"
     # That of mm/memory.c, which all three paths call.
@@ -100,10 +104,14 @@ def test_without_a_flush(rig: Rig, tmp_path: Path, what: Callable[[int], bool], 
     more = ("--kernel", str(image), "--vmlinux", str(kernel / "vmlinux"), "--record")
     wanted = Wanted("4k", "max", "tcg", more)
     try:
-        area, trace = write_fault(rig.guest(wanted), path)
-        found = {(finding.rule, finding.va) for finding in trace.findings}
-        assert {rule for rule, _ in found} == (set() if path == "reuse" else {rule}), trace.findings
-        assert all(area.address <= va < area.address + area.length for _, va in found)
+        found: set[str] = set()
+        for _ in range(WRITES):
+            area, trace = write_fault(rig.guest(wanted), path)
+            assert all(area.address <= finding.va < area.address + area.length for finding in trace.findings)
+            found |= {finding.rule for finding in trace.findings}
+            if found:
+                break
+        assert found == (set() if path == "reuse" else {rule})
     finally:
         rig.drop(wanted)
 

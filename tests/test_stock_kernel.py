@@ -46,9 +46,15 @@ class Kernel(NamedTuple):
 # One of each series whenever tests run; the rest where there is time.
 EACH = [Kernel("4k", "6.12"), Kernel("4k", "6.18"), Kernel("4k", "7")]
 LONG = [Kernel("16k", "6.12"), Kernel("16k", "6.18"), Kernel("16k", "7"), Kernel("4k", "7.2")]
-of_each = pytest.mark.parametrize(
-    "kernel", [*EACH, *(pytest.param(kernel, marks=pytest.mark.long) for kernel in LONG)], ids=str
-)
+
+
+def kernels(*whenever: Kernel) -> pytest.MarkDecorator:
+    """A test of each kernel, which `make test` does with some."""
+    long = [pytest.param(kernel, marks=pytest.mark.long) for kernel in EACH + LONG if kernel not in whenever]
+    return pytest.mark.parametrize("kernel", [*whenever, *long], ids=str)
+
+
+of_each = kernels(*EACH)
 
 
 class Fault(NamedTuple):
