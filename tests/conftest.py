@@ -33,7 +33,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     In `make test` all that has a granule runs with the first; with the others what is marked ``every_granule`` or
     chooses its granules, and that under one policy. An emulated host is slow, so of the machines that are carried each
-    has one granule there: the first without VHE, the last with. The rest is long, unless the user names it."""
+    has one granule there: the first without VHE, the last with; what has a policy is about the kernel and not about
+    the machine, so the last has that alone. The rest is long, unless the user names it."""
 
     first, last = dimensions.granules(config)[0], dimensions.granules(config)[-1]
     for item in items:
@@ -44,8 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("qemu")
         granule = has.get("granule")
         if machine in machines.CARRIED:
-            again = config.getoption("--machine") == "auto" and granule not in (None, last)
-            again = again and machine != machines.NOT_AT_EL2
+            elsewhere = "policy" in has if machine == machines.NOT_AT_EL2 else granule not in (None, last)
+            again = config.getoption("--machine") == "auto" and elsewhere
         else:
             again = not config.getoption("--granule") and granule not in (None, first) and not on_every_granule(item)
         if again:

@@ -243,6 +243,7 @@ def test_keys_on_a_terminal(where: str, carrier: dict[str, str], tmp_path: Path)
         os.close(theirs)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not CARRIED, reason="there is no carrier")
 def test_a_carrier_that_ends(tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session whose carrier goes away is lost with a sentence, and does not hang."""

@@ -228,6 +228,7 @@ def test_a_task_that_fails_ends_all(bench: Bench, tmp_path: Path) -> None:
         guest.session.close()
 
 
+@pytest.mark.long
 def test_memory_that_has_aged_is_less_contiguous(bench: Bench) -> None:
     """Single pages stay single pages; of order 4 is what folios of that order map; each seed has a look of its own."""
     aged = replace(EXPERIMENTS["aged"], times=3000)

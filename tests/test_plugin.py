@@ -168,7 +168,7 @@ def test_a_hung_test_ends_and_leaves_a_bundle(user: pytest.Pytester) -> None:
         def test_hangs(folioscope_guest, folioscope_process):
             PIDS.add(folioscope_guest.session.pid)
             folioscope_process.hold()
-            folioscope_guest.run("/bin/busybox", "sleep", "20", seconds=25)
+            folioscope_guest.run("/bin/busybox", "sleep", "12", seconds=25)
 
         def test_goes_on(folioscope_guest, folioscope_process):
             PIDS.add(folioscope_guest.session.pid)

@@ -182,8 +182,9 @@ def test_make_run(shell: Shell) -> None:
     assert "ok no error found (exit status 0)" in shell.run("make run")
 
 
+@pytest.mark.long
 def test_make_run_with_a_kernel_of_ones_own(shell: Shell) -> None:
-    """An Image with its vmlinux."""
+    """An Image with its vmlinux: by `make` the tour once more."""
     image = {"arch/arm64/boot/Image": "out/kernel-4k/Image", "=vmlinux": "=out/kernel-4k/vmlinux"}
     said = shell.run("make run KERNEL=arch/arm64/boot/Image VMLINUX=vmlinux", **image)
     assert "ok no error found (exit status 0)" in said

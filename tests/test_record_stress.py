@@ -19,7 +19,7 @@ from test_stress import LONG_SECONDS, SCARCE, SWAP, initramfs
 pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.network]
 __all__ = ["plugin"]
 
-SECONDS = 20
+SECONDS = 10
 # What the guest may take to power off, and the judge to come after it.
 AFTER = 120.0
 

@@ -28,7 +28,8 @@ pytestmark = [pytest.mark.qemu, pytest.mark.network]
 # What switches the series' write faults on (vmm/setup/selftests.sh).
 WRITE_FAULTS = "write_faults=1"
 # A program that ends sooner is run again, for so long, so that looks meet it.
-SECONDS = 4
+SECONDS = 2
+LONG_SECONDS = 4
 # What a guest may take longer that stands still now and then.
 PATIENCE = 4
 # A program that ends worse, or that no look has met, is tried again.
@@ -103,12 +104,12 @@ HEAD = (
 )
 
 
-def watched(guest: Runner, row: Row, reports: Path) -> Outcome:
+def watched(guest: Runner, row: Row, reports: Path, seconds: int) -> Outcome:
     """One program under our eyes, long enough to be seen."""
     # One that does not end by itself does not end later either.
     patience = 1 if row.alone[-1].status == KILLED else PATIENCE
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(guest.run, row.selftest, SECONDS, row.alone[-1].status, patience)
+        ended = pool.submit(guest.run, row.selftest, seconds, row.alone[-1].status, patience)
         while not ended.done():
             row.add(checked(guest, reports)[1])
         return ended.result()
@@ -119,7 +120,9 @@ def alike(reason: str) -> str:
     return re.sub(r"0x[0-9a-f]+|\b\d+\b", "N", reason)
 
 
-def works(place: Path, name: str, kernel: Path, selftests: Iterable[Selftest], *machine: str) -> None:
+def works(
+    place: Path, name: str, kernel: Path, selftests: Iterable[Selftest], *machine: str, seconds: int = LONG_SECONDS
+) -> None:
     """None ends worse than alone, in none is an error found, and each was seen."""
     (here := place / "guest").mkdir()
     (reports := place / "reports").mkdir()
@@ -129,8 +132,8 @@ def works(place: Path, name: str, kernel: Path, selftests: Iterable[Selftest], *
             rows.append(row := Row(selftest))
             for attempt in range(TRIES):
                 # What fails only when it is run again and again has to be given that alone, too.
-                row.alone.append(guest.run(selftest, SECONDS if attempt else 0))
-                row.watched.append(watched(guest, row, reports))
+                row.alone.append(guest.run(selftest, seconds if attempt else 0))
+                row.watched.append(watched(guest, row, reports, seconds))
                 if row.worse is None and row.seen:
                     break
             print(row, flush=True)
@@ -187,7 +190,8 @@ def test_reasons_are_one_by_their_words() -> None:
 
 def test_selftests(tmp_path: Path) -> None:
     """Those that are quick, on the patched kernel, with all that the patches do at write faults."""
-    works(tmp_path, "short", OUT / "kernel-4k" / "Image", [s for s in SELFTESTS if s.short], "2G", WRITE_FAULTS)
+    short = [selftest for selftest in SELFTESTS if selftest.short]
+    works(tmp_path, "short", OUT / "kernel-4k" / "Image", short, "2G", WRITE_FAULTS, seconds=SECONDS)
 
 
 @pytest.mark.long

@@ -209,7 +209,7 @@ def test_policy_needs_the_patches() -> None:
     assert "has no order policies" in sentence and "kernel-patches/" in sentence and "leave POLICY out" in sentence
 
 
-@of_each
+@kernels(EACH[-1])
 def test_exclusive_by_the_first_page(rig: Rig, kernel: Kernel) -> None:
     """A PMD's block, of which a child has given back the first page: pagemap says that all of it is exclusive (L17).
 
