@@ -9,6 +9,7 @@ import pytest
 from folioscope import Area, Guest, Layout, Process, dimensions, machines
 from folioscope.rig import Rig, Wanted
 
+from command import SLOWER
 from skips import Skips
 
 pytest_plugins = ["folioscope.plugin", "held_guest", "own_qemu"]
@@ -34,7 +35,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     In `make test` all that has a granule runs with the first; with the others what is marked ``every_granule`` or
     chooses its granules, and that under one policy. An emulated host is slow, so of the machines that are carried each
     has one granule there: the first without VHE, the last with; what has a policy is about the kernel and not about
-    the machine, so the last has that alone. The rest is long, unless the user names it."""
+    the machine, so the last has that alone, as has a host that is emulated (``make test-arm64``). The rest is
+    long, unless the user names it."""
 
     first, last = dimensions.granules(config)[0], dimensions.granules(config)[-1]
     for item in items:
@@ -44,7 +46,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if machine != "kvm":
             item.add_marker("qemu")
         granule = has.get("granule")
-        if machine in machines.CARRIED:
+        if SLOWER > 1 and other_policy(item):
+            again = True
+        elif machine in machines.CARRIED:
             elsewhere = "policy" in has if machine == machines.NOT_AT_EL2 else granule not in (None, last)
             again = config.getoption("--machine") == "auto" and elsewhere
         else:
@@ -53,9 +57,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("long")
 
 
+def other_policy(item: pytest.Item) -> bool:
+    """Whether a test's policy is another one than `make run`'s."""
+    return dimensions.of(item).get("policy", dimensions.CARRIED_POLICY) != dimensions.CARRIED_POLICY
+
+
 def on_every_granule(item: pytest.Item) -> bool:
     """Whether a test shows something with every granule that it does not with the first."""
-    if dimensions.of(item).get("policy", dimensions.CARRIED_POLICY) != dimensions.CARRIED_POLICY:
+    if other_policy(item):
         return False
     chooses = any("granule" in str(mark.args[0]).split(",") for mark in item.iter_markers("parametrize"))
     return chooses or item.get_closest_marker("every_granule") is not None
