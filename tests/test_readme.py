@@ -345,6 +345,7 @@ def test_a_test_that_wanted_64k(tmp_path: Path) -> None:
     asked(0, *lines[:3], on, *lines[3:], off)
 
 
+@pytest.mark.qemu
 def test_a_qemu_of_ones_own(shell: Shell) -> None:
     """The README's own arguments are enough, also where QEMU has no ROMs for network cards."""
     (line,) = (command for command in README if command.startswith(QEMU))

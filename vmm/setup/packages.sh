@@ -55,7 +55,7 @@ web=''
 if lacks host_rust_ok; then wanted+=("cargo$web" "rustc$web"); fi
 if lacks guest_rust_ok; then wanted+=("rustc$web" "libstd-rust$web-dev:arm64"); fi
 if [ "$goal" = test ]; then
-    wanted+=(shellcheck python3 gdb-multiarch binutils)
+    wanted+=(shellcheck python3 gdb-multiarch binutils git)
     has_fmt() { cargo fmt --version >/dev/null 2>&1; }
     has_clippy() { cargo clippy --version >/dev/null 2>&1 && guest_clippy_ok; }
     has_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }

@@ -58,7 +58,8 @@ setup() {
         chown 0:104 /dev/kvm
         chmod 660 /dev/kvm
         for own in dev proc sys; do mount -o rbind /$own "$root/$own"; done
-        mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+        # It takes what is written: a build asks for room first.
+        mount -t tmpfs -o mode=1777,size=8G tmpfs "$root/tmp"
         mount -t tmpfs -o mode=0755 tmpfs "$root/run"
         mount -t tmpfs -o mode=0755 tmpfs "$root/home"
         cache=$root/home/user/.cache/folioscope
