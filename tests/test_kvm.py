@@ -11,6 +11,7 @@ import os
 import platform
 import pty
 import random
+import re
 import select
 import subprocess
 import termios
@@ -204,7 +205,7 @@ def test_every_thread_is_confined(inside: Callable[[str], str], carrier: dict[st
 
 
 def test_a_monitor_by_itself(carrier: dict[str, str], tmp_path: Path) -> None:
-    """`boot --console` shows the guest's console and ends with the guest."""
+    """`boot --console` shows the guest's console and ends with the guest. The command line is the user's."""
     machine = "kvm-in-tcg" if CARRIED else "kvm"
     words = ["boot", "--machine", machine, "--console", "--out", str(tmp_path), "--cpus", "1"]
     words += ["--append", "rdinit=/bin/busybox -- poweroff -f"]
@@ -212,6 +213,8 @@ def test_a_monitor_by_itself(carrier: dict[str, str], tmp_path: Path) -> None:
         ended = running.end(BOOT_SECONDS)
     assert ended.status == 0, ended.err
     assert "Linux version" in ended.out and "reboot: Power down" in ended.out
+    said = re.search("Kernel command line: (.*?)\r?\n", ended.out)
+    assert said and said[1].split(" ", 2)[2] == "rdinit=/bin/busybox -- poweroff -f", ended.out
 
 
 @pytest.mark.parametrize("where", [pytest.param("tcg", marks=pytest.mark.qemu), "kvm"])

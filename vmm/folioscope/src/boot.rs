@@ -70,7 +70,7 @@ fn qemu(
     config.counting = counting(options)?;
     config.icount = options.icount;
     // The early console shows a kernel that dies before it has a driver for the UART.
-    config.cmdline = command_line("console=ttyAMA0 earlycon=pl011,0x9000000", &options.append);
+    config.cmdline = command_line("console=ttyAMA0 earlycon=pl011,0x9000000", options);
     Ok(Box::new(Qemu::start(&config)?))
 }
 
@@ -118,23 +118,21 @@ fn kvm(
     config.memory_bytes = options.memory;
     config.smp = options.smp;
     config.hugepages = options.hugepages;
-    config.cmdline = command_line(
-        "console=ttyS0 earlycon=uart8250,mmio,0x9000000",
-        &options.append,
-    );
+    config.cmdline = command_line("console=ttyS0 earlycon=uart8250,mmio,0x9000000", options);
     Ok(kvm::start(&config)?)
 }
 
 /// Two NUMA nodes, so that pages can be moved from one to the other (CONFIG_NUMA_EMU; else nobody reads it). No
 /// `DAMON_STAT` (since 6.17, on by default in Debian's kernels): it clears AF of pages that it draws by lot, and so
-/// takes away what a step has just left there.
-fn command_line(console: &str, append: &str) -> String {
-    format!(
-        "{console} numa=fake=2 damon_stat.enabled=N {}",
-        append.trim()
-    )
-    .trim_end()
-    .to_owned()
+/// takes away what a step has just left there. A guest that nobody looks into has neither.
+fn command_line(console: &str, options: &GuestOptions) -> String {
+    let watched = match options.plain {
+        true => "",
+        false => " numa=fake=2 damon_stat.enabled=N",
+    };
+    format!("{console}{watched} {}", options.append.trim())
+        .trim_end()
+        .to_owned()
 }
 
 /// Keeps what there is of a guest that never came up, and says where.

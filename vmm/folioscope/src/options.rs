@@ -134,6 +134,9 @@ pub struct GuestOptions {
     /// Let the guest's time pass by its instructions (under TCG), so that what runs on one CPU repeats
     #[arg(long)]
     pub icount: bool,
+    /// Whether nobody looks into the guest: then its command line has a console and what the user appends.
+    #[arg(skip)]
+    pub plain: bool,
     /// Where the recorder's plugin is and its trace goes, if the guest is recorded
     #[arg(skip)]
     pub recording: Option<machine::qemu::Recording>,

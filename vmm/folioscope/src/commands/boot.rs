@@ -56,7 +56,8 @@ impl Boot {
     }
 
     /// The guest's console, and nothing else of ours.
-    fn monitor(self) -> Outcome {
+    fn monitor(mut self) -> Outcome {
+        self.guest.plain = true;
         let scratch = boot::scratch(&self.guest.out)?;
         let mut kernel = Kernel::prepare(&self.guest, &scratch)?;
         let initrd = self.guest.initrd_path()?;
