@@ -4,7 +4,8 @@
 //!
 //! A marker is `movz xzr, #NUMBER, lsl #48` in user code: it writes a constant to the zero register, so it does nothing at any
 //! exception level, traps nowhere, and compilers have no use for it. At each a line of JSON is written: the marker's number,
-//! the CPU that met it, and the instructions so far of all CPUs, `[user, kernel]`.
+//! the CPU that met it, nanoseconds of the host's (`ns`), the instructions so far of all CPUs, `[user, kernel]`, and how many of the
+//! kernel's were TLBIs, DSBs, DMBs and ISBs (`did`, in this order).
 //!
 //! Counted is where QEMU translates, by an addition of its own and without a call: for each translation block, and in user code
 //! for each run of instructions up to a load or store, so that one that faults does not count what was to follow it. An
@@ -20,6 +21,7 @@
 //! A cause is exact to the length of a translation block.
 
 mod entries;
+mod maintenance;
 mod marker;
 mod watch;
 
@@ -28,6 +30,7 @@ use std::io::Write as _;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use qemu_plugin::sys::qemu_plugin_scoreboard_new;
 use qemu_plugin::{
@@ -37,20 +40,23 @@ use qemu_plugin::{
     Register, Result, TranslationBlock, VCPUIndex,
 };
 
+use maintenance::Kind;
 use marker::{accesses_memory, marker};
 
-/// What is counted for each CPU: the two halves of the address space.
+/// What is counted for each CPU: the two halves of the address space, and what the kernel did of each [`Kind`].
 #[repr(C)]
 struct Counts {
     user: u64,
     kernel: u64,
+    did: [u64; Kind::COUNT],
 }
 
-/// Where the two counts of a CPU are, as QEMU names such places.
+/// Where the counts of a CPU are, as QEMU names such places.
 #[derive(Clone, Copy)]
 struct Places {
     user: PluginU64,
     kernel: PluginU64,
+    did: [PluginU64; Kind::COUNT],
 }
 
 impl Places {
@@ -61,6 +67,9 @@ impl Places {
         Self {
             user: place(offset_of!(Counts, user)),
             kernel: place(offset_of!(Counts, kernel)),
+            did: std::array::from_fn(|kind| {
+                place(offset_of!(Counts, did) + kind * size_of::<u64>())
+            }),
         }
     }
 }
@@ -75,6 +84,7 @@ unsafe impl Sync for Places {}
 struct Called {
     user: AtomicU64,
     kernel: AtomicU64,
+    did: [AtomicU64; Kind::COUNT],
 }
 
 /// QEMU's `virt` has no more CPUs; a guest of so many would only be slow.
@@ -83,6 +93,7 @@ static CALLED: [Called; MOST_CPUS] = [const {
     Called {
         user: AtomicU64::new(0),
         kernel: AtomicU64::new(0),
+        did: [const { AtomicU64::new(0) }; Kind::COUNT],
     }
 }; MOST_CPUS];
 
@@ -100,6 +111,8 @@ impl Called {
 /// Where one CPU counts without a call. None with several.
 static PLACES: OnceLock<Option<Places>> = OnceLock::new();
 static MARKS: OnceLock<Mutex<Option<File>>> = OnceLock::new();
+/// Where the host's time begins.
+static BEGAN: OnceLock<Instant> = OnceLock::new();
 
 /// What the only CPU has executed in the kernel, up to the end of the block that it is in.
 fn kernel(cpu: VCPUIndex) -> u64 {
@@ -137,6 +150,7 @@ impl Register for Plugin {
             }
             watch::begin();
         }
+        let _ = BEGAN.set(Instant::now());
         let _ = PLACES.set(one.then(Places::new));
         let _ = MARKS.set(Mutex::new(Some(file)));
         Ok(())
@@ -158,7 +172,11 @@ impl HasCallbacks for Plugin {
         if tb.vaddr() >> 55 & 1 != 0 {
             let count = insns.len() as u64;
             watch::block(&insns);
-            drop(insns);
+            for insn in insns {
+                if let Some(kind) = Kind::of(opcode(&insn)) {
+                    add_one(insn, places, kind);
+                }
+            }
             let Some(places) = places else {
                 tb.register_execute_callback(move |cpu| {
                     Called::add(&Called::of(cpu).kernel, count)
@@ -220,26 +238,51 @@ fn add(first: Option<Insn<'_>>, to: Option<PluginU64>, count: &mut u64) {
     }
 }
 
+/// Has an instruction of the kernel's counted among those of its kind.
+fn add_one(insn: Insn<'_>, places: Option<Places>, kind: Kind) {
+    let kind = kind as usize;
+    match places {
+        Some(places) => {
+            let add = PluginOp::QEMU_PLUGIN_INLINE_ADD_U64;
+            let to = places.did[kind];
+            qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn, add, to, 1);
+        }
+        None => insn.register_execute_callback_flags(
+            move |cpu| Called::add(&Called::of(cpu).did[kind], 1),
+            CallbackFlags::QEMU_PLUGIN_CB_NO_REGS,
+        ),
+    }
+}
+
 /// Writes a marker's line.
 fn tell(number: u16, cpu: VCPUIndex) {
     let (Some(places), Some(marks)) = (PLACES.get(), MARKS.get()) else {
         return;
     };
-    let (user, kernel) = match places {
+    let sum = |of: fn(&Called) -> &AtomicU64| {
+        let all = CALLED.iter();
+        all.map(|one| of(one).load(Ordering::Relaxed)).sum::<u64>()
+    };
+    let (user, kernel, did) = match places {
         Some(places) => (
             qemu_plugin_u64_get(places.user, cpu),
             qemu_plugin_u64_get(places.kernel, cpu),
+            places.did.map(|place| qemu_plugin_u64_get(place, cpu)),
         ),
-        None => CALLED.iter().fold((0, 0), |(user, kernel), one| {
-            (
-                user + one.user.load(Ordering::Relaxed),
-                kernel + one.kernel.load(Ordering::Relaxed),
-            )
-        }),
+        None => (
+            sum(|one| &one.user),
+            sum(|one| &one.kernel),
+            std::array::from_fn(|kind| {
+                let all = CALLED.iter();
+                all.map(|one| one.did[kind].load(Ordering::Relaxed)).sum()
+            }),
+        ),
     };
+    let ns = BEGAN.get().map_or(0, |began| began.elapsed().as_nanos());
     let entries = watch::told();
-    let line =
-        format!("{{\"marker\":{number},\"cpu\":{cpu},\"counts\":[[{user},{kernel}]]{entries}}}\n");
+    let line = format!(
+        "{{\"marker\":{number},\"cpu\":{cpu},\"ns\":{ns},\"counts\":[[{user},{kernel}]],\"did\":{did:?}{entries}}}\n"
+    );
     let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(file) = marks.as_mut() {
         if let Err(error) = file.write_all(line.as_bytes()) {

@@ -1,0 +1,34 @@
+//! Which instructions maintain the TLB or order what was done.
+
+/// What such an instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// TLBI, of whatever scope.
+    Tlbi,
+    /// DSB, its nXS form included.
+    Dsb,
+    /// DMB.
+    Dmb,
+    /// ISB.
+    Isb,
+}
+
+impl Kind {
+    /// How many there are.
+    pub const COUNT: usize = 4;
+
+    /// The kind of the instruction with this opcode (Arm ARM C6.2: DMB, DSB, ISB; C5.5: TLBI, which is SYS with CRn 8, or 9 for nXS).
+    pub fn of(opcode: u32) -> Option<Self> {
+        // Barriers: CRm in [11:8], op2 in [7:5].
+        match opcode & !0xf00 {
+            // The types in CRm[1:0]: none of them are SSBB and PSSBB, which order speculation alone.
+            0xd503_309f if opcode >> 8 & 3 != 0 => return Some(Self::Dsb),
+            0xd503_303f if opcode >> 8 & 3 == 2 => return Some(Self::Dsb),
+            0xd503_30bf => return Some(Self::Dmb),
+            0xd503_30df => return Some(Self::Isb),
+            _ => (),
+        }
+        let is_sys = opcode & 0xfff8_0000 == 0xd508_0000;
+        (is_sys && matches!(opcode >> 12 & 0xf, 8 | 9)).then_some(Self::Tlbi)
+    }
+}
