@@ -47,7 +47,7 @@ help: ## list the targets and variables
 	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
 	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md)'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"'
-	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 anon_shmem ...   QUICK=1  five runs of each'
+	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 orders ...   QUICK=1  five runs of each, and shorter loads'
 
 # Each begins with a look at what the user said, before anything is installed.
 run: ## set up, build what is missing, boot, fault, read, judge
@@ -114,6 +114,7 @@ lab: ## measure what the order policies do: EXP= names experiments, QUICK=1 take
 	@$(SETUP)/build.sh $(if $(lab-net),--net) $(call build-granules,4k)
 	@$(SETUP)/plugin.sh
 	@$(SETUP)/lab.sh run $(EXP) $(if $(QUICK),--quick) $(if $(SMP),--smp '$(SMP)') \
+		$(if $(MEM),--memory '$(MEM)') $(if $(CPU),--cpu '$(CPU)') \
 		$(if $(is-file),--kernel '$(abspath $(KERNEL))') $(if $(VMLINUX),--vmlinux '$(abspath $(VMLINUX))')
 
 fuzz: ## run the fuzz targets, a minute each (needs cargo-fuzz and a nightly Rust)

@@ -7,6 +7,7 @@ set -euo pipefail
 usage() {
 	cat <<'USAGE'
 usage: series.sh [--granule 4k|16k|64k] [--from N] [--to N] [--topics] [--off] COMMAND
+       series.sh [--granule 4k|16k|64k] [--from N] [--to N] [--topics] --list
 
 Builds the pinned source with the first 0, 1, 2, ... patches of series, and
 prints a line for each: what the tour found there, how much of what it mapped
@@ -14,7 +15,8 @@ was contiguous, and what a fault costs. COMMAND is folioscope. A kernel that was
 built is kept by content: what is interrupted goes on where it stopped, and a
 changed patch costs the kernels from there on. With --topics only the end of
 each topic is built. With --off the whole series is built once more without each
-option that it adds.
+option that it adds. With --list nothing is built: a line for each has how many
+patches, the last one's name, and its Image, or - where that is not built.
 
 Exit status: 0 every kernel builds and shows no error, 1 one does not, 2 it could not be tried.
 USAGE
@@ -26,7 +28,7 @@ die() {
 }
 say() { printf 'series: %s\n' "$1" >&2; }
 
-granule=4k from=0 to='' topics='' off='' command=''
+granule=4k from=0 to='' topics='' off='' list='' command=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--granule | --from | --to)
@@ -40,6 +42,7 @@ while [ $# -gt 0 ]; do
 		;;
 	--topics) topics=yes ;;
 	--off) off=yes ;;
+	--list) list=yes ;;
 	-h | --help)
 		usage
 		exit 0
@@ -53,8 +56,10 @@ case $granule in
 4k | 16k | 64k) ;;
 *) die 2 "--granule must be 4k, 16k or 64k, not '$granule'" ;;
 esac
-[ -x "$command" ] || die 2 "expected the folioscope command and found '$command', which cannot be run (--help shows how)"
-command=$(realpath "$command")
+if [ -z "$list" ]; then
+	[ -x "$command" ] || die 2 "expected the folioscope command and found '$command', which cannot be run (--help shows how)"
+	command=$(realpath "$command")
+fi
 mapfile -t patches < <(series)
 to=${to:-${#patches[@]}}
 if ! [[ $from =~ ^[0-9]+$ && $to =~ ^[0-9]+$ ]] || ((from > to || to > ${#patches[@]})); then
@@ -70,9 +75,34 @@ ends_topic() {
 		END {exit !(found || seen == number)}' "$here/series"
 }
 
+place=$cache/series/$granule
+source_id=$(tarball_hash)
+# key N [OPTION]: of all that the kernel with the first N is made of.
+key() {
+	{
+		printf '%s\n' "$source_id" "$granule" "${2-}"
+		"${cross}gcc" --version | head -1
+		cat "$here/config/base.config" "$here/config/$granule.config"
+		local number
+		for ((number = 0; number < $1; number++)); do cat "$(patch_file "${patches[number]}")"; done
+	} | hash_of | cut -c1-20
+}
+# name N: of the last of the first N patches.
+name() {
+	if (($1 == 0)); then echo base; else echo "${patches[$1 - 1]%.patch}"; fi
+}
+if [ -n "$list" ]; then
+	for ((number = from; number <= to; number++)); do
+		if [ -n "$topics" ] && ! ends_topic "$number"; then continue; fi
+		image=$place/images/$(key "$number")
+		[ -f "$image" ] || image=-
+		printf '%d\t%s\t%s\n' "$number" "$(name "$number")" "$image"
+	done
+	exit 0
+fi
+
 # --- one tree, one user -------------------------------------------------------
 
-place=$cache/series/$granule
 mkdir -p "$place/images" "$place/applied"
 exec 9>"$place/lock"
 flock -n 9 || die 2 "another series.sh works in $place: wait for it"
@@ -105,7 +135,6 @@ run() {
 
 # The source as the tarball has it; marked last, so that half of it is never taken for the whole. A patch that was cut short
 # has left a tree of which nothing is known.
-source_id=$(tarball_hash)
 if [ -e "$place/moving" ] || [ "$(cat "$place/source" 2>/dev/null)" != "$source_id" ]; then
 	say "unpacking $(basename "$tarball")"
 	rm -rf "$place/src" "$place/obj" "$place/applied" "$place/source" "$place/moving"
@@ -141,17 +170,6 @@ same() {
 	for ((number = 1; number <= $1; number++)); do
 		cmp -s "$place/applied/$number" "$(patch_file "${patches[number - 1]}")" || return 1
 	done
-}
-
-# key N [OPTION]: of all that the kernel with the first N is made of.
-key() {
-	{
-		printf '%s\n' "$source_id" "$granule" "${2-}"
-		"${cross}gcc" --version | head -1
-		cat "$here/config/base.config" "$here/config/$granule.config"
-		local number
-		for ((number = 0; number < $1; number++)); do cat "$(patch_file "${patches[number]}")"; done
-	} | hash_of | cut -c1-20
 }
 
 # image N [OPTION]: builds it, or finds it; without OPTION where one is given. Sets $image.
@@ -209,9 +227,7 @@ printf '%-56s %7s  %13s  %13s  %5s  %s\n' "first patches, $granule" contig. 'sys
 printf '%-56s %7s  %6s %6s  %6s %6s\n' '' pages instr. faults instr. faults
 for ((number = from; number <= to; number++)); do
 	if [ -n "$topics" ] && ! ends_topic "$number"; then continue; fi
-	name=base
-	((number == 0)) || name=${patches[number - 1]%.patch}
-	row "$name" "$number"
+	row "$(name "$number")" "$number"
 done
 if [ -n "$off" ]; then
 	mapfile -t options < <(cd "$here" && sed -n 's/^+config \([A-Z0-9_]*\)$/\1/p' "${patches[@]}")

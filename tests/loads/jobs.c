@@ -102,8 +102,22 @@ void compile(size_t bytes)
 	run_all("/lab/compile");
 }
 
+/* The smallest of these files. */
+void compile_small(size_t bytes)
+{
+	(void)bytes;
+	run_all("/lab/compile_small");
+}
+
 void script(size_t bytes)
 {
 	(void)bytes;
-	run_all("/lab/script");
+	run_all("/lab/script_3");
+}
+
+/* A third of the list. */
+void script_short(size_t bytes)
+{
+	(void)bytes;
+	run_all("/lab/script_1");
 }

@@ -112,7 +112,9 @@ void ramfs(size_t bytes);
 void tcp(size_t bytes);
 void aged(size_t bytes);
 void compile(size_t bytes);
+void compile_small(size_t bytes);
 void script(size_t bytes);
+void script_short(size_t bytes);
 void known(size_t bytes);
 void known_memory(size_t bytes);
 

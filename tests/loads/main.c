@@ -42,7 +42,9 @@ static const struct {
 	{ "tcp", tcp, NULL, true },
 	{ "aged", aged, NULL, true },
 	{ "compile", compile, NULL, true },
+	{ "compile_small", compile_small, NULL, true },
 	{ "script", script, NULL, true },
+	{ "script_short", script_short, NULL, true },
 	{ "known", known, NULL, false },
 	{ "known_memory", known_memory, NULL, false },
 };

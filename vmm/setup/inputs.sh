@@ -45,6 +45,15 @@ run,auto | boot,auto | test,* | bench,*)
     ;;
 esac
 
+if [ "$goal" = lab ]; then
+    [ "${GRANULE:-4k}" = 4k ] ||
+        die "the laboratory's loads, sizes and others' figures are of pages and blocks of 4K kernels, and GRANULE is $GRANULE; leave it out"
+    case ${MACHINE:-auto} in
+    auto | tcg) ;;
+    *) die "the laboratory counts instructions under QEMU's emulation and MACHINE is $MACHINE; leave it out, or say MACHINE=tcg" ;;
+    esac
+fi
+
 # bytes FILE OFFSET COUNT: in hexadecimal.
 bytes() { od -An -v -tx1 -j "$2" -N "$3" -- "$1" 2>/dev/null | tr -d ' \n'; }
 

@@ -6,11 +6,7 @@
 
 words=()
 if [ "${1:-}" = run ]; then
-    [ "${GRANULE:-4k}" = 4k ] || die "the laboratory's experiments are for pages of 4K and GRANULE is $GRANULE; leave it out"
-    case ${MACHINE:-auto} in
-    auto | tcg) ;;
-    *) die "the laboratory counts instructions under QEMU's emulation and MACHINE is $MACHINE; leave it out, or say MACHINE=tcg" ;;
-    esac
+    child "$ROOT/vmm/setup/inputs.sh" lab
     child "$ROOT/vmm/setup/loads.sh" >"$LOGS/loads.path"
     words=(--initrd "$(cat "$LOGS/loads.path")" --out "$OUT")
     # Debian's programs are fetched for those experiments that want them, which are among all.
@@ -18,6 +14,13 @@ if [ "${1:-}" = run ]; then
     *' compile'* | *' script '* | '  ' | ' --'*)
         child "$ROOT/vmm/setup/programs.sh" >"$LOGS/programs.path"
         words+=(--programs "$(cat "$LOGS/programs.path")")
+        ;;
+    esac
+    # The series patch by patch, as far as its kernels are built.
+    case " ${*:2} " in
+    *' series '*)
+        child "$ROOT/kernel-patches/series.sh" --list >"$LOGS/series.list"
+        words+=(--series "$LOGS/series.list")
         ;;
     esac
 fi

@@ -38,8 +38,13 @@ preprocessed() {
         "$ARM64_CC" -E -P "${OPTIONS[@]}" -I "$state/source/$LIBRARY" "$file" -o "$1/lab/c/$name.i" || return 1
         echo "$compiler -quiet -fpreprocessed ${OPTIONS[*]} /lab/c/$name.i -o /dev/null" >>"$1/lab/compile"
     done
+    # The smallest, for many at once.
+    find "$1/lab/c" -name '*.i' -printf '%s %f\n' | sort -n | head -n 3 | while read -r _ name; do
+        grep -F " /lab/c/$name " "$1/lab/compile" || return 1
+    done >"$1/lab/compile_small"
 }
 make_root() {
+    local length
     arm64_unpack "$1" || return 1
     rm -rf "$1"/usr/share/{doc,man,lintian,locale} "${1:?}"/{etc,var}
     # A library may be looked for under either name.
@@ -48,7 +53,9 @@ make_root() {
     cp "$(dirname "$loads")/load" "$1/lab/load"
     cp "$ROOT/tests/loads/todo.js" "$1/lab/todo.js"
     # One thread, and the same order of events in each run.
-    echo "/usr/bin/node --single-threaded --predictable --random-seed=1 --hash-seed=1 /lab/todo.js 3" >"$1/lab/script"
+    for length in 1 3; do
+        echo "/usr/bin/node --single-threaded --predictable --random-seed=1 --hash-seed=1 /lab/todo.js $length" >"$1/lab/script_$length"
+    done
     preprocessed "$1"
 }
 make_initramfs() {

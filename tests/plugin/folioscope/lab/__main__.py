@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import NoReturn
 
-from ..locate import command
 from .bench import Bench, Result, units
-from .experiments import EXPERIMENTS
-from .plots import draw
-from .report import FORMAT, SCHEMA, VERSION, compared, markdown
+from .compare import bad_threshold, compared
+from .experiments import EXPERIMENTS, Experiment, Setting
+from .key import key_of
+from .orders import SERIES, BadList, series
+from .report import markdown
+from .schema import FORMAT, SCHEMA, VERSION, check
 from .side_by_side import results
 from .statistics import LEAST_RUNS
 
@@ -36,6 +38,7 @@ def load(path: Path) -> Result:
         found: Result = json.loads(path.read_text())
         if found["format"] != FORMAT or found["version"] != VERSION:
             raise ValueError(f"format {found['format']!r}, version {found['version']!r}")
+        check(found)
     except (OSError, ValueError, KeyError, TypeError) as error:
         refuse(
             f"expected a lab's results (format {FORMAT}, version {VERSION}) in {path} and found {error}; "
@@ -51,91 +54,129 @@ def keep(report: Result, path: Path) -> None:
     os.replace(new, path)
 
 
-def key_of(bench: Bench) -> str:
-    """What results depend on, so that only a lab of the same is gone on with."""
-    digest = hashlib.sha256(
-        repr((VERSION, bench.granule, bench.memory_mib, bench.runs, bench.cpus, bench.more, bench.programs)).encode()
-    )
-    package = sorted(Path(__file__).parent.glob("*.py"))
-    root = command().directory
-    kernel = bench.more[bench.more.index("--kernel") + 1] if "--kernel" in bench.more else ""
-    image = Path(kernel) if kernel else root / "out" / f"kernel-{bench.granule}" / "Image"
-    for path in (bench.initrd, root / "out" / "libcounter_plugin.so", command().path, image, *package):
-        digest.update(path.read_bytes() if path.is_file() else str(path).encode())
-    return digest.hexdigest()[:20]
+def mebibytes(text: str) -> int:
+    """A guest's memory, as the command takes it: with K, M or G behind it; a bare number is of MiB here."""
+    found = re.fullmatch(r"([0-9]+)([MG]?)", text, re.IGNORECASE)
+    if not found or not int(found[1]):
+        refuse(f"expected the guest's memory in MiB, or as 1024M or 1G, and found {text!r}; check MEM= or --memory")
+    return int(found[1]) << (10 if found[2].upper() == "G" else 0)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """The experiments that were asked for, each setting kept as it is measured."""
-    names = arguments.experiments or list(EXPERIMENTS)
+def chosen(arguments: argparse.Namespace, memory: int) -> dict[str, Experiment]:
+    """The experiments that were asked for, by name; all of them, but the long ones, where none is named."""
+    known = dict(EXPERIMENTS)
+    if arguments.series:
+        try:
+            known[SERIES.name] = series(arguments.series)
+        except (OSError, BadList) as error:
+            refuse(str(error))
+    names = arguments.experiments or [name for name, one in known.items() if not one.long]
     for name in names:
-        if name not in EXPERIMENTS:
-            refuse(f"there is no experiment {name!r} in the laboratory; it has {', '.join(EXPERIMENTS)}")
+        if name not in known:
+            refuse(f"there is no experiment {name!r} in the laboratory; it has {', '.join(known)}")
+        if name == SERIES.name and arguments.kernel:
+            refuse(f"the experiment {name} is of the series' own kernels; leave --kernel out (KERNEL= of make lab)")
+        if not known[name].settings:
+            refuse(f"the experiment {name} is of kernels that --series lists; kernel-patches/series.sh --list does")
         # The load's memory, the kernel's own, and the initramfs; or what the experiment says.
-        least = EXPERIMENTS[name].mib * 2 + 128
-        if least > arguments.memory and not EXPERIMENTS[name].memory:
+        least = known[name].mib * 2 + 128
+        if least > memory and not known[name].memory:
             refuse(
-                f"expected {least} MiB or more for the load of {name} and found {arguments.memory}; "
-                "give the guest more by --memory"
+                f"expected {least} MiB or more for the load of {name} and found {memory}; "
+                f"give the guest more by MEM={least}M (make lab) or --memory {least}M"
             )
     if not arguments.initrd.is_file():
         refuse(
             f"expected an initramfs with the loads at {arguments.initrd} and found none; vmm/setup/loads.sh makes it"
         )
-    if any(EXPERIMENTS[name].programs for name in names) and not (arguments.programs and arguments.programs.is_file()):
+    if any(known[name].programs for name in names) and not (arguments.programs and arguments.programs.is_file()):
         refuse(
             f"expected an initramfs with Debian's programs at --programs and found {arguments.programs}; "
             "vmm/setup/programs.sh makes it"
         )
-    more = [
-        word for name in ("kernel", "vmlinux") if (value := getattr(arguments, name)) for word in (f"--{name}", value)
-    ]
+    return {name: known[name] for name in names}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The experiments that were asked for, each setting kept as it is measured."""
+    memory = mebibytes(arguments.memory)
+    experiments = chosen(arguments, memory)
+    words = ("kernel", "vmlinux", "cpu")
+    more = [word for name in words if (value := getattr(arguments, name)) for word in (f"--{name}", value)]
     runs = LEAST_RUNS if arguments.quick else FULL_RUNS
     bench = Bench(
         arguments.initrd,
         arguments.out / "lab",
         arguments.granule,
-        arguments.memory,
+        memory,
         tuple(more),
         runs,
         arguments.smp,
         arguments.programs,
+        arguments.quick,
     )
     bench.out.mkdir(parents=True, exist_ok=True)
     part, whole = arguments.out / "lab.part.json", arguments.json or arguments.out / "lab.json"
-    key = key_of(bench)
+    key = key_of(bench, (setting for one in experiments.values() for setting in one.settings))
     report: Result = {"format": FORMAT, "version": VERSION, "key": key, "runs": runs, "experiments": []}
     if part.exists():
-        before = load(part)
-        if before["key"] == key:
-            # One that was lost is tried again.
-            for each in before["experiments"]:
-                each["settings"] = [setting for setting in each["settings"] if not setting["lost"]]
-            report["experiments"] = before["experiments"]
-            print("folioscope: going on with the lab that was interrupted", file=sys.stderr)
+        report["experiments"] = gone_on_with(part, key)
     kept = {each["name"]: each for each in report["experiments"]}
-    wanted: list[tuple[str, str]] = []
-    for name in names:
-        one = EXPERIMENTS[name]
-        found = kept.setdefault(name, {"name": name, "unit": one.unit, "units": units(one), "settings": []})
+    wanted: list[tuple[Experiment, Setting]] = []
+    for name, one in experiments.items():
+        of = one.hurried() if bench.quick else one
+        found = kept.setdefault(name, {"name": name, "unit": of.unit, "units": units(of), "settings": []})
         there = [each["name"] for each in found["settings"]]
-        wanted += [(name, setting.name) for setting in one.settings if setting.name not in there]
+        wanted += [(one, setting) for setting in one.settings if setting.name not in there]
     for name, result in results(bench, wanted):
         kept[name]["settings"].append(result)
         report["experiments"] = list(kept.values())
         keep(report, part)
-    for name in names:
-        order = [setting.name for setting in EXPERIMENTS[name].settings]
+    for name, one in experiments.items():
+        order = [setting.name for setting in one.settings]
         kept[name]["settings"].sort(key=lambda each: order.index(each["name"]))
-    report["experiments"] = [kept[name] for name in names]
+    # What was not asked for this time waits for the next.
+    waiting = [each for name, each in kept.items() if name not in experiments]
+    report["experiments"] = [kept[name] for name in experiments]
     keep(report, whole)
-    part.unlink(missing_ok=True)
+    if waiting:
+        keep({**report, "experiments": waiting}, part)
+    else:
+        part.unlink(missing_ok=True)
     text = markdown(report)
     whole.with_suffix(".md").write_text(text)
     print(text)
-    print(f"folioscope: {whole} and {whole.with_suffix('.md')}", *draw(report, whole), sep=", ", file=sys.stderr)
+    # What draws takes long to load, and a comparison needs none of it.
+    from .page import written  # noqa: PLC0415
+    from .plots import draw  # noqa: PLC0415
+
+    pictures = draw(report, whole)
+    page = whole.with_suffix(".html")
+    page.write_text(written(report, pictures))
+    print(f"folioscope: {whole}, {whole.with_suffix('.md')} and {page}", *pictures, sep=", ", file=sys.stderr)
     lost = any(setting["lost"] for each in report["experiments"] for setting in each["settings"])
     return EXIT_INPUT if lost else 0
+
+
+def gone_on_with(part: Path, key: str) -> list[Result]:
+    """What a lab of the same has measured before it was interrupted; one that was lost is tried again."""
+    try:
+        before = json.loads(part.read_text())
+        same = before["version"] == VERSION and before["key"] == key
+        if same:
+            check(before)
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    if not same:
+        print(
+            "folioscope: what an interrupted lab has left is of other inputs, so all is measured anew", file=sys.stderr
+        )
+        return []
+    for each in before["experiments"]:
+        each["settings"] = [setting for setting in each["settings"] if not setting["lost"]]
+    print("folioscope: going on with the lab that was interrupted", file=sys.stderr)
+    found: list[Result] = before["experiments"]
+    return found
 
 
 def main() -> int:
@@ -150,12 +191,14 @@ def main() -> int:
     runs.add_argument("--json", type=Path, help="the results [default: lab.json there]; Markdown goes beside")
     runs.add_argument("--quick", action="store_true", help=f"{LEAST_RUNS} runs of each instead of {FULL_RUNS}")
     runs.add_argument("--granule", default="4k", choices=["4k"], help="the experiments are for pages of 4K")
-    runs.add_argument("--memory", type=int, default=1024, metavar="MIB", help="of the guest")
+    runs.add_argument("--memory", default="1G", metavar="SIZE", help="of the guest: 1G, 1024M, or MiB [default: 1G]")
     runs.add_argument(
         "--smp", type=int, default=4, metavar="N", help="CPUs where a load has several tasks [default: 4]"
     )
     runs.add_argument("--kernel", help="another kernel")
     runs.add_argument("--vmlinux", help="its vmlinux")
+    runs.add_argument("--cpu", help="QEMU's CPU model [default: max]")
+    runs.add_argument("--series", type=Path, metavar="LIST", help="what kernel-patches/series.sh --list has printed")
     two = commands.add_parser("compare", help="what moved from one lab's results to another's")
     two.add_argument("one", type=Path)
     two.add_argument("other", type=Path)
@@ -171,9 +214,15 @@ def main() -> int:
         except KeyboardInterrupt:
             print("folioscope: interrupted; the same again goes on where this has come to", file=sys.stderr)
             return EXIT_INTERRUPTED
-    lines, worse = compared(load(arguments.one), load(arguments.other), arguments.threshold)
-    print("\n".join(lines))
-    return EXIT_WORSE if worse else 0
+    if bad_threshold(arguments.threshold):
+        refuse(f"expected a threshold in percent, 0 or more, and found {arguments.threshold}; check --threshold")
+    found = compared(load(arguments.one), load(arguments.other), arguments.threshold)
+    print("\n".join(found.lines))
+    if found.unjudged:
+        print(f"folioscope: {found.judged} judged, {found.unjudged} not judged", file=sys.stderr)
+    if found.worse:
+        return EXIT_WORSE
+    return EXIT_INPUT if found.unjudged else 0
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,18 @@ from ..guest import Guest
 from ..locate import command
 from .experiments import MIB, THP, Crowd, Experiment, Setting
 from .frames import begin, can_count, end
-from .marks import intervals
-from .memory import look
+from .marks import DID, Interval, intervals
+from .memory import look, watched
+from .orders import NOT_BUILT
+from .steps import steps
 
 #: Runs of the load before those that count: the first finds nothing in the kernel's caches.
 WARM = 1
-#: What a load may take; it takes seconds.
-RUN_SECONDS = 300.0
 LOAD = "/lab/load"
 COUNTING = f"{THP}/anon_order/contpte"
 RECORD = f"{THP}/anon_order/record"
+#: What an interval has of each run: instructions, those of some kinds, and the host's time.
+COUNTED = ("user", "kernel", *DID, "ns")
 Result = dict[str, Any]
 
 
@@ -45,27 +48,37 @@ class Bench:
     cpus: int = 4
     #: The initramfs that has Debian's programs as well, which vmm/setup/programs.sh makes.
     programs: Path | None = None
+    #: Loads are shorter where experiments say so.
+    quick: bool = False
 
     def boot(
         self,
-        marks: Path,
+        marks: Path | None,
         *,
         icount: bool = True,
         cpus: int = 1,
         memory_mib: int = 0,
-        kernel: str = "",
+        kernel: str | Path = "",
         programs: bool = False,
+        entries: bool = False,
     ) -> Guest:
-        """A guest whose counter writes to ``marks``; of another kernel than the rig's unless the user named one."""
+        """A guest whose counter writes to ``marks``, or without a place for these one that is recorded; of another
+        kernel than the rig's unless the user named one."""
         memory = memory_mib or self.memory_mib
         initrd = self.programs if programs else self.initrd
         arguments = ["--machine", "tcg", "--granule", self.granule, "--initrd", str(initrd), "--smp", str(cpus)]
-        arguments += ["--memory", f"{memory}M", "--out", str(self.out), "--marks", str(marks), *self.more]
-        arguments += ["--entries"] * programs
+        arguments += ["--memory", f"{memory}M", "--out", str(self.out), *self.more]
+        arguments += ["--record"] if marks is None else ["--marks", str(marks)]
+        arguments += ["--entries"] * entries + ["--icount"] * (icount and marks is not None)
         if kernel and "--kernel" not in self.more:
-            arguments += ["--kernel", str(command().directory / "out" / kernel / "Image")]
-        log = self.out / "lab.log"
-        return Guest(Session(arguments + ["--icount"] * icount, log=log), self.granule)
+            arguments += ["--kernel", str(kernel)]
+        return Guest(Session(arguments, log=self.out / "lab.log"), self.granule)
+
+    def kernel_of(self, experiment: Experiment, setting: Setting) -> str | Path:
+        """The Image that a setting wants; nothing for the rig's own."""
+        if setting.image:
+            return setting.image
+        return command().directory / "out" / experiment.kernel / "Image" if experiment.kernel else ""
 
 
 def missing(guest: Guest, setting: Setting) -> str | None:
@@ -97,19 +110,32 @@ def lacking(guest: Guest, experiment: Experiment) -> str | None:
 
 def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
     """One experiment under one setting: the instructions of each run, and what was decided in one more."""
+    began = time.monotonic()
+    if bench.quick:
+        experiment = experiment.hurried()
     result: Result = {"name": setting.name, "missing": None, "lost": None, "intervals": {}, "orders": {}, "blocks": {}}
-    result |= {"memory": None, "frames": [], "looks": [], "entries": {}}
+    result |= {"memory": None, "frames": [], "looks": [], "entries": {}, "faults": [], "water": [], "steps": None}
+    cpus = bench.cpus if experiment.crowds else experiment.cpus
+    memory = experiment.memory or bench.memory_mib
+    # What has to be alike where two are compared.
+    result["load"] = {"words": words(experiment, None), "cpus": cpus, "memory_mib": memory}
+    if setting.image == NOT_BUILT:
+        return {**result, "missing": "this kernel is not built (make series builds it), so it was left out"}
     with tempfile.TemporaryDirectory(prefix="folioscope-lab-") as place:
         marks = Path(place) / "marks"
-        try:
-            cpus = bench.cpus if experiment.crowds else experiment.cpus
-            guest = bench.boot(
+
+        def boot(marks: Path | None) -> Guest:
+            return bench.boot(
                 marks,
                 cpus=cpus,
-                memory_mib=experiment.memory,
-                kernel=experiment.kernel,
+                memory_mib=memory,
+                kernel=bench.kernel_of(experiment, setting),
                 programs=experiment.programs,
+                entries=marks is not None and (experiment.programs or experiment.per_fault),
             )
+
+        try:
+            guest = boot(marks)
         except GuestLost as error:
             return {**result, "lost": str(error)}
         try:
@@ -117,52 +143,49 @@ def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
             result["missing"] = missing(guest, setting) or lacking(guest, experiment)
             if result["missing"] is None:
                 _runs(bench, guest, experiment, marks, result)
+                if experiment.steps:
+                    guest.session.close()
+                    guest = boot(None)
+                    missing(guest, setting)
+                    _quiet(guest)
+                    result["steps"] = steps(guest, words(experiment, None))
         except GuestLost as error:
             result["lost"] = str(error)
         finally:
             guest.session.close()
+    result["seconds"] = round(time.monotonic() - began, 1)
     return result
 
 
-def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, result: Result) -> None:
+def _quiet(guest: Guest) -> None:
     # Where an area begins within a block is for its settings to decide, and not for chance.
     guest.write("/proc/sys/kernel/randomize_va_space", "0")
     # What the record costs is none of the load's.
     _switch(guest, RECORD, "0")
+
+
+def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, result: Result) -> None:
+    _quiet(guest)
     if experiment.aged:
         _aged(bench, guest, experiment, marks, result)
         return
+    total = result["load"]["memory_mib"] * MIB
     for crowd in experiment.crowds or (None,):
         for run in range(WARM + bench.runs):
             before = len(marks.read_text().splitlines())
-            _load(guest, experiment, crowd)
-            # By name: a load may go through one more than once.
-            sums: dict[str, Counter[str]] = {}
-            entries: Counter[tuple[str, str]] = Counter()
-            for each in intervals(marks, before):
-                name = crowd.of(each.name) if crowd else each.name
-                sums.setdefault(name, Counter()).update(user=each.user, kernel=each.kernel)
-                for cause, (times, count) in each.entries.items():
-                    entries.update({(cause, "times"): times, (cause, "instructions"): count})
-            if run >= WARM:
-                result["entries"] = _with(result["entries"], entries, run - WARM)
-            for name, sum in sums.items() if run >= WARM else ():
-                halves = result["intervals"].setdefault(name, {"user": [], "kernel": []})
-                for half in halves:
-                    halves[half].append(sum[half])
+            water = _load(guest, experiment, crowd, (marks, total) if experiment.programs else None)
+            found = intervals(marks, before)
+            if run < WARM:
+                continue
+            _take_in(result, found, crowd, run - WARM)
+            if water:
+                result["water"].append(water)
     largest = experiment.crowds[-1] if experiment.crowds else None
-    # Once more with all that is counted switched on.
+    # Once more with all that is counted switched on; as often as before where something is claimed of that.
     _switch(guest, RECORD, "1")
-    if _switch(guest, COUNTING, "1"):
-        counts = guest.counts()
-        _load(guest, experiment, largest)
-        since = guest.counts().since(counts)
-        orders: Counter[str] = Counter()
-        for decision, count in (since.orders or {}).items():
-            if decision.chosen is not None:
-                orders[str(decision.chosen)] += count
-        result["orders"] = dict(sorted(orders.items()))
-        result["blocks"] = {event: count for event, count in sorted((since.contpte or {}).items()) if count}
+    for _ in range(bench.runs if experiment.recorded_runs else 1):
+        if not _recorded(guest, experiment, largest, result):
+            break
     _switch(guest, COUNTING, "0")
     _switch(guest, RECORD, "0")
     for _ in range(bench.runs if experiment.frames else 0):
@@ -170,6 +193,45 @@ def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, resul
         _load(guest, experiment, largest)
         result["frames"].append(end(guest))
     result["memory"] = look(guest, words(experiment, largest), programs=experiment.programs)
+
+
+def _take_in(result: Result, found: Sequence[Interval], crowd: Crowd | None, runs: int) -> None:
+    """One more run. By name: a load may go through an interval more than once."""
+    sums: dict[str, Counter[str]] = {}
+    entries: Counter[tuple[str, str]] = Counter()
+    for each in found:
+        name = crowd.of(each.name) if crowd else each.name
+        sums.setdefault(name, Counter()).update(user=each.user, kernel=each.kernel, ns=each.ns, **each.did)
+        for cause, (times, count) in each.entries.items():
+            entries.update({(cause, "times"): times, (cause, "instructions"): count})
+    result["entries"] = _with(result["entries"], entries, runs)
+    for name, sum in sums.items():
+        counts = result["intervals"].setdefault(name, {kind: [] for kind in COUNTED})
+        for kind, of_runs in counts.items():
+            of_runs.append(sum[kind])
+
+
+def _recorded(guest: Guest, experiment: Experiment, crowd: Crowd | None, result: Result) -> bool:
+    """One run whose decisions are counted; whether this kernel does that."""
+    try:
+        if not _switch(guest, COUNTING, "1"):
+            return False
+        counts = guest.counts()
+        _load(guest, experiment, crowd)
+        since = guest.counts().since(counts)
+    except CommandFailed:  # a kernel without symbols for what it counts
+        return False
+    orders: Counter[str] = Counter()
+    faults: list[dict[str, Any]] = []
+    for decision, count in (since.orders or {}).items():
+        faults.append({"path": decision.path, "order": decision.chosen, "why": decision.why, "times": count})
+        if decision.chosen is not None:
+            orders[str(decision.chosen)] += count
+    result["faults"].append(sorted(faults, key=lambda each: (each["path"], -each["times"], each["why"])))
+    result["orders"] = result["orders"] or dict(sorted(orders.items()))
+    blocks = {event: count for event, count in sorted((since.contpte or {}).items()) if count}
+    result["blocks"] = result["blocks"] or blocks
+    return True
 
 
 def _with(
@@ -190,15 +252,12 @@ def _aged(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, resul
     """Each run with a seed of its own, ended where it is looked at, behind the first interval."""
     for seed in range(1, bench.runs + 1):
         before = len(marks.read_text().splitlines())
-        found = look(guest, [*words(experiment, None), "--seed", str(seed)])
+        found = look(guest, [*words(experiment, None), "--seed", str(seed)], seconds=experiment.seconds)
         if found is None:
             result["missing"] = "the kernel does not say what is mapped and free, so this setting was left out"
             return
         result["looks"].append(found)
-        for each in intervals(marks, before):
-            halves = result["intervals"].setdefault(each.name, {"user": [], "kernel": []})
-            halves["user"].append(each.user)
-            halves["kernel"].append(each.kernel)
+        _take_in(result, intervals(marks, before), None, seed - 1)
     shares = sorted(result["looks"], key=lambda each: float(each["contiguous"] / each["mapped"]))
     result["memory"] = shares[len(shares) // 2]
 
@@ -220,11 +279,19 @@ def words(experiment: Experiment, crowd: Crowd | None) -> list[str]:
     return found + ([f"--{crowd.kind}", str(count)] if crowd else [])
 
 
-def _load(guest: Guest, experiment: Experiment, crowd: Crowd | None = None) -> None:
-    program = guest.run(*words(experiment, crowd), seconds=RUN_SECONDS)
+def _load(
+    guest: Guest, experiment: Experiment, crowd: Crowd | None = None, watch: tuple[Path, int] | None = None
+) -> dict[str, int] | None:
+    """One run of the load. With marks, and the bytes that the guest has, memory is looked at meanwhile."""
+    argv, water = words(experiment, crowd), None
+    if watch is None:
+        program = guest.run(*argv, seconds=experiment.seconds)
+    else:
+        program, water = watched(guest, argv, *watch, experiment.seconds)
     if program.status != 0:
         how = program.signal or f"status {program.status}"
         raise GuestLost(f"the load {experiment.load} ended with {how}: {program.stderr.strip() or 'without a word'}")
+    return water
 
 
 def units(experiment: Experiment, page: int = 4096) -> int:

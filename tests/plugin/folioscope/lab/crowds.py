@@ -6,6 +6,9 @@ from .kinds import CACHE, PATTERNS, SHMEM, Experiment, Setting, Theirs, crowds, 
 
 #: One, and then up to eight of each kind.
 _TASKS = (*crowds("processes", 1, 2, 4, 8), *crowds("threads", 2, 4, 8))
+#: Of a quick lab: the ends. One of its experiments has all of them.
+_ENDS = (*crowds("processes", 1, 8), *crowds("threads", 8))
+_WHOLE = "page_fault1"
 
 
 def _will_it_scale(name: str, mib: int, load: str = "", times: int = 1, theirs: tuple[Theirs, ...] = ()) -> Experiment:
@@ -21,6 +24,7 @@ def _will_it_scale(name: str, mib: int, load: str = "", times: int = 1, theirs: 
         unit=unit,
         times=times,
         crowds=_TASKS,
+        quick={} if name == _WHOLE else {"crowds": _ENDS},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .crowds import CROWDS
 from .kinds import CACHE, MIB, PATTERNS, POLICIES, SHMEM, THP, Crowd, Experiment, Setting, Theirs, crowds, policies
+from .orders import ORDERS
 from .programs import PROGRAMS
 
 __all__ = ["EXPERIMENTS", "MIB", "THP", "Crowd", "Experiment", "Setting", "Theirs", "crowds", "policies"]
@@ -183,6 +184,19 @@ EXPERIMENTS: dict[str, Experiment] = {
             memory=256,
             aged=True,
         ),
+        Experiment(
+            "aged_long",
+            "our own: the same where areas have come and gone for 3,000,000 turns",
+            "aged",
+            16,
+            policies(*POLICIES),
+            times=3_000_000,
+            memory=256,
+            aged=True,
+            long=True,
+            seconds=4 * 3600.0,
+        ),
+        *ORDERS,
         *CROWDS,
         *PROGRAMS,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 THP = "/sys/kernel/mm/transparent_hugepage"
 #: The policies by which an anonymous folio's order is chosen.
@@ -19,6 +20,8 @@ class Setting:
     policy: str = "variable"
     #: Files of the guest, and what is written there.
     knobs: Mapping[str, str] = field(default_factory=dict)
+    #: The Image of another kernel.
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,28 @@ class Experiment:
     aged: bool = False
     #: Page frames are counted too, how often each was allocated.
     frames: bool = False
-    #: The load begins programs of Debian's, and the kernel's work is told apart by what it was entered for.
+    #: The load begins programs of Debian's; the kernel's work is told apart by what it was entered for, and memory is
+    #: looked at while they are at work.
     programs: bool = False
+    #: One more guest has the recorder, which counts stores to page tables, TLBIs and DSBs by function of the kernel.
+    steps: bool = False
+    #: What a fault costs is told: the kernel's instructions for data aborts are told apart.
+    per_fault: bool = False
+    #: Not among all experiments: it takes hours, or wants more than all others. Measured where it is named.
+    long: bool = False
+    #: What one run of the load may take.
+    seconds: float = 300.0
+    #: What is otherwise where the lab has to be quick.
+    quick: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def recorded_runs(self) -> bool:
+        """Whether something is claimed of how many folios faults bring: one run says nothing of a spread."""
+        return any(theirs.counted == "faults" for theirs in self.theirs)
+
+    def hurried(self) -> Experiment:
+        """The same for a quick lab."""
+        return replace(self, **self.quick)
 
 
 def crowds(kind: str, *counts: int) -> tuple[Crowd, ...]:

@@ -16,6 +16,8 @@ NAMES |= {number: f"send {size}" for number, size in enumerate(SIZES, 14)}
 
 
 Entries = Mapping[str, tuple[int, int]]
+#: What the kernel's instructions are counted by beside their number, in the counter's order.
+DID = ("tlbi", "dsb", "dmb", "isb")
 
 
 class BadMarks(ValueError):
@@ -34,6 +36,10 @@ class Interval:
     kernel: int
     #: By what the kernel was entered for, how often, and what it executed for that; empty where it was not asked for.
     entries: Entries = field(default_factory=dict)
+    #: How many of the kernel's instructions were of each of these kinds.
+    did: Mapping[str, int] = field(default_factory=dict)
+    #: Nanoseconds of the host's, in which it did other things too.
+    ns: int = 0
 
     @property
     def instructions(self) -> int:
@@ -41,38 +47,60 @@ class Interval:
         return self.user + self.kernel
 
 
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    cpu: int
+    ns: int
+    counts: list[list[int]]
+    did: list[int]
+    entries: Entries
+
+
 def intervals(path: Path, skip: int = 0) -> list[Interval]:
     """The intervals that a file of marks has behind its first ``skip`` lines, in the order in which they end."""
     found: list[Interval] = []
-    begun: dict[int, tuple[int, list[list[int]], Entries]] = {}
+    begun: dict[int, _Mark] = {}
     lines = path.read_text().splitlines()
     for number, line in enumerate(lines[skip:], skip + 1):
-        try:
-            mark = json.loads(line)
-            marker, cpu, counts = int(mark["marker"]), int(mark["cpu"]), [[int(a), int(b)] for a, b in mark["counts"]]
-            entries = {str(cause): (int(a), int(b)) for cause, (a, b) in mark.get("entries", {}).items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadMarks(
-                f"expected a mark in line {number} of {path} and found {line[:80]!r}; take a file of --marks"
-            ) from error
+        marker, now = _mark(path, number, line)
         key = marker // 2
         if marker % 2 == 0:
-            begun[key] = (cpu, counts, entries)
+            begun[key] = now
             continue
         if key not in begun:
             raise BadMarks(f"line {number} of {path} ends interval {key}, which no line before begins")
-        first, before, then_entries = begun.pop(key)
-        # A CPU that came up in between had executed nothing.
-        before = before + [[0, 0]] * (len(counts) - len(before))
-        user, kernel = (
-            sum(now[half] - then[half] for now, then in zip(counts, before, strict=True)) for half in (0, 1)
-        )
-        since = {
-            cause: (times - then_entries.get(cause, (0, 0))[0], count - then_entries.get(cause, (0, 0))[1])
-            for cause, (times, count) in entries.items()
-        }
-        told = {cause: each for cause, each in since.items() if any(each)}
-        found.append(Interval(NAMES.get(key, str(key)), first, user, kernel, told))
+        found.append(_between(NAMES.get(key, str(key)), begun.pop(key), now))
     if begun:
         raise BadMarks(f"{path} has no end of interval {min(begun)}: the program did not get there")
     return found
+
+
+def _mark(path: Path, number: int, line: str) -> tuple[int, _Mark]:
+    try:
+        mark = json.loads(line)
+        counts = [[int(a), int(b)] for a, b in mark["counts"]]
+        did = [int(count) for count in mark["did"]]
+        entries = {str(cause): (int(a), int(b)) for cause, (a, b) in mark.get("entries", {}).items()}
+        found = _Mark(int(mark["cpu"]), int(mark["ns"]), counts, did, entries)
+        if len(did) != len(DID):
+            raise ValueError
+        return int(mark["marker"]), found
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadMarks(
+            f"expected a mark in line {number} of {path} and found {line[:80]!r}; take a file of --marks"
+        ) from error
+
+
+def _between(name: str, then: _Mark, now: _Mark) -> Interval:
+    # A CPU that came up in between had executed nothing.
+    before = then.counts + [[0, 0]] * (len(now.counts) - len(then.counts))
+    user, kernel = (
+        sum(after[half] - was[half] for after, was in zip(now.counts, before, strict=True)) for half in (0, 1)
+    )
+    since = {
+        cause: (times - then.entries.get(cause, (0, 0))[0], count - then.entries.get(cause, (0, 0))[1])
+        for cause, (times, count) in now.entries.items()
+    }
+    did = {kind: after - was for kind, after, was in zip(DID, now.did, then.did, strict=True)}
+    told = {cause: each for cause, each in since.items() if any(each)}
+    return Interval(name, then.cpu, user, kernel, told, did, now.ns - then.ns)

@@ -1,26 +1,35 @@
-"""The memory that a load has when it is stopped, as the snapshot shows it: by folio order, contiguous or not."""
+"""The memory of a load, as it is from outside: by folio order where it is stopped, and what is free while it runs."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ..client import CommandFailed, GuestLost
 from ..guest import Guest
+from ..model import Program
 
 #: Stops at the end of its first interval, and then says so by its state.
 _HELD = """
 "$@" --hold </dev/null >/dev/null 2>&1 &
-tries=0
 until grep -q '^State:.T' /proc/$!/status; do
-    tries=$((tries + 1))
-    [ $tries -lt 3000 ] && kill -0 $! || exit 1
+    kill -0 $! || exit 1
     sleep 0.1
 done
 """
-_HELD_SECONDS = 320.0
+#: Begun, and left alone: whoever waits for it would be in the way of those who look.
+_BEGIN = '("$@" </dev/null >/said 2>&1; echo $? >/ended.new; mv /ended.new /ended) </dev/null >/dev/null 2>&1 &'
+_ENDED = "while [ ! -e /ended ]; do sleep 0.1; done; cat /said; exit $(cat /ended; rm /ended)"
+#: Seconds between two looks.
+_BETWEEN = 0.2
+#: So many looks are of free pages alone before one asks who is there.
+_LOOKS = 10
+_BEGIN_SECONDS = 20.0
+#: Of the experiments' guests.
+PAGE = 4096
 #: The kernel's name of a task is its program's.
 _NAME = "load"
 #: That of the process whose memory has aged.
@@ -30,7 +39,9 @@ _PROGRAMS = ("cc1", "node")
 _END_SECONDS = 60.0
 
 
-def look(guest: Guest, words: Sequence[str], *, programs: bool = False) -> dict[str, Any] | None:
+def look(
+    guest: Guest, words: Sequence[str], *, programs: bool = False, seconds: float = 300.0
+) -> dict[str, Any] | None:
     """Bytes that a load's processes map at the end of its first interval: all, contiguous, by folio order; and by how
     many pages fewer are free than before. None where this kernel cannot be asked for VMAs or free pages.
 
@@ -41,7 +52,7 @@ def look(guest: Guest, words: Sequence[str], *, programs: bool = False) -> dict[
         before = free(guest)
     except CommandFailed:
         return None
-    started = guest.run("/bin/busybox", "sh", "-c", _HELD, "sh", *words, seconds=_HELD_SECONDS)
+    started = guest.run("/bin/busybox", "sh", "-c", _HELD, "sh", *words, seconds=seconds)
     if started.status != 0:
         raise GuestLost(
             f"the load {words[1]} did not stop to be looked at: {started.stderr.strip() or 'without a word'}"
@@ -75,6 +86,33 @@ def _end(guest: Guest, held: Sequence[int]) -> None:
         if time.monotonic() > end:
             raise GuestLost(f"a load that was killed is still there after {_END_SECONDS:.0f} s")
         time.sleep(0.05)
+
+
+def watched(
+    guest: Guest, words: Sequence[str], marks: Path, total: int, seconds: float
+) -> tuple[Program, dict[str, int] | None]:
+    """Runs a load of one interval, and looks from outside at what of ``total`` bytes is not free: the least and the
+    most of it, from its begin to its end; None where that cannot be read. The guest is not asked meanwhile."""
+    before = len(marks.read_text().splitlines())
+    guest.run("/bin/busybox", "sh", "-c", _BEGIN, "sh", *words, seconds=_BEGIN_SECONDS)
+    used: list[int] = []
+    able = True
+    looks, end = 0, time.monotonic() + seconds
+    while (lines := len(marks.read_text().splitlines()) - before) < 2:
+        if time.monotonic() > end:
+            raise GuestLost(f"the load {words[1]} did not end within {seconds:.0f} s")
+        looks += 1
+        if looks % _LOOKS == 0 and all(task.name != _NAME for task in guest.tasks()):
+            break
+        if lines == 1 and able:
+            try:
+                used.append(total - free(guest) * PAGE)
+            except CommandFailed:  # a kernel that does not say so
+                able = False
+        time.sleep(_BETWEEN)
+    program = guest.run("/bin/busybox", "sh", "-c", _ENDED, seconds=_END_SECONDS)
+    ended = Program(program.status, program.signal, "", program.stdout, program.truncated)
+    return ended, {"low": min(used), "high": max(used), "looks": len(used)} if used and able else None
 
 
 def free(guest: Guest) -> int:

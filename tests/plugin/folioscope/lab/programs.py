@@ -15,8 +15,8 @@ _SETTINGS = (
 )
 
 
-def _kernel(setting: str, percent: float, name: str) -> Theirs:
-    printed = f"8 jobs, {name}: kern-time {percent:+.1f}%"
+def _kernel(setting: str, percent: float, name: str, jobs: int = 8) -> Theirs:
+    printed = f"{jobs} jobs, {name}: kern-time {percent:+.1f}%"
     return Theirs(setting, ("pass",), 1 / (1 + percent / 100), printed, _V2, counted="kernel")
 
 
@@ -26,13 +26,34 @@ def _cycles(cause: str, before: int, after: int, percent: str) -> Theirs:
     return Theirs("batched", ("pass",), before / after, printed, f"{_RFC}, 8 jobs", counted=f"entry {cause}")
 
 
-_ALONE = "theirs is of the whole system, ours of what the compilers have taken"
+def _memory(mark: str, name: str, before: int, after: int, percent: str) -> Theirs:
+    """Memory in use while they compile, in MB: between a percent less and two more, as that text says."""
+    printed = f"mem-used-{mark} by {name}: {before} to {after} MB, {percent}"
+    return Theirs("batched", (), before / after, printed, _RFC, counted=f"memory {mark}", within=(1 / 1.02, 1 / 0.99))
 
 
-def _memory(name: str, before: int, after: int, percent: str) -> Theirs:
-    """Memory in use at its highest, in MB: between a percent less and two more, as that text says."""
-    printed = f"mem-used-high by {name}: {before} to {after} MB, {percent}"
-    return Theirs("batched", (), before / after, printed, _RFC, _ALONE, "memory", within=(1 / 1.02, 1 / 0.99))
+def _available(mark: str, before: int, after: int, percent: str) -> Theirs:
+    printed = f"mem-used-{mark} by MemAvailable: {before} to {after} MB, {percent}"
+    why = "what could be given back is not read from outside; this guest has no disk, so no page cache of one"
+    return Theirs("batched", (), before / after, printed, _RFC, why, "nothing")
+
+
+def _many(jobs: int, memory: int, *theirs: Theirs) -> Experiment:
+    """So many compilers at once on one CPU, and memory that they fit into."""
+    return Experiment(
+        f"compile_{jobs}",
+        f"GCC 12 compiles the smallest files of the kernel's device tree library, {jobs} at once",
+        "compile_small",
+        16,
+        _SETTINGS,
+        theirs,
+        unit="operation",
+        times=jobs,
+        memory=memory,
+        programs=True,
+        long=True,
+        seconds=3600.0,
+    )
 
 
 PROGRAMS = (
@@ -60,8 +81,9 @@ PROGRAMS = (
             _cycles("munmap", 15, 12, "-17.0%"),
             _cycles("newfstatat", 46, 41, "-9.7%"),
             _cycles("clone", 26, 24, "-10.0%"),
-            _memory("MemFree", 2697, 2672, "-0.9%"),
-            _memory("MemAvailable", 1522, 1537, "1.0%"),
+            _memory("low", "MemFree", 825, 842, "2.1%"),
+            _memory("high", "MemFree", 2697, 2672, "-0.9%"),
+            *(_available(*each) for each in (("low", 518, 530, "2.3%"), ("high", 1522, 1537, "1.0%"))),
         ),
         unit="operation",
         times=8,
@@ -87,5 +109,25 @@ PROGRAMS = (
         unit="operation",
         times=1,
         programs=True,
+        quick={"load": "script_short"},
+    ),
+    _many(
+        80,
+        2048,
+        _kernel("simple", -40.2, "anonfolio-lkml-v2-simple-order", 80),
+        _kernel("variable", -42.6, "anonfolio-lkml-v2", 80),
+        _kernel("batched", -45.7, "anonfolio-lkml-v1", 80),
+    ),
+    _many(
+        160,
+        3072,
+        Theirs(
+            "batched",
+            ("pass",),
+            1370.4 / 1064.3,
+            "160 jobs, 1370.4 to 1064.3 s sys-time, -22.3%",
+            _RFC,
+            counted="kernel",
+        ),
     ),
 )

@@ -1,102 +1,19 @@
-"""What a lab says: JSON, by a schema, and the same as tables in Markdown."""
+"""What a lab says of its results: each beside the figures that it repeats, as tables in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Any
 
-from . import entries
-from .bench import Result, units
+from . import entries, steps, tables
+from .bench import Result
 from .entries import instructions_for
 from .experiments import EXPERIMENTS, MIB, Experiment, Theirs
-from .statistics import LEAST_RUNS, Ratio, changed, exactly, ratio
+from .statistics import LEAST_RUNS, Ratio, changed, ratio
 
-FORMAT = "folioscope-lab"
-VERSION = 1
 PAGE = 4096
 #: What has more intervals is a table on its side.
 MOST_COLUMNS = 8
-
-_COUNTS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}}
-_RUNS: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-_SENTENCE: dict[str, Any] = {"type": ["string", "null"]}
-
-
-def _object(required: Sequence[str], **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "required": list(required), "properties": properties}
-
-
-#: Of a lab's JSON.
-SCHEMA: dict[str, Any] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "What folioscope's laboratory has measured",
-    **_object(
-        ("format", "version", "key", "runs", "experiments"),
-        format={"const": FORMAT},
-        version={"const": VERSION},
-        key={"type": "string", "description": "what was measured: kernel, loads, command, runs"},
-        runs={"type": "integer", "minimum": LEAST_RUNS},
-        experiments={
-            "type": "array",
-            "items": _object(
-                ("name", "unit", "units", "settings"),
-                name={"type": "string"},
-                unit={"enum": ["page", "block", "operation"]},
-                units={"type": "integer", "minimum": 1, "description": "how many of them a run goes through"},
-                settings={
-                    "type": "array",
-                    "items": _object(
-                        ("name", "missing", "lost", "intervals", "orders", "blocks"),
-                        name={"type": "string"},
-                        guest={"type": "string", "description": "the kernel's release"},
-                        missing={**_SENTENCE, "description": "why this kernel was not measured under it"},
-                        lost={**_SENTENCE, "description": "how the guest was lost; what is there was measured before"},
-                        intervals={
-                            "type": "object",
-                            "additionalProperties": _object(("user", "kernel"), user=_RUNS, kernel=_RUNS),
-                        },
-                        orders={**_COUNTS, "description": "folios that faults brought in one run, by order"},
-                        memory={
-                            "description": "what the load mapped when it was stopped, by the snapshot; null: not asked",
-                            "type": ["object", "null"],
-                            "required": ["mapped", "contiguous", "folios", "taken"],
-                            "properties": {
-                                "mapped": {"type": "integer", "description": "bytes"},
-                                "contiguous": {"type": "integer", "description": "bytes of them"},
-                                "folios": {**_COUNTS, "description": "bytes by folio order"},
-                                "taken": {"type": "integer", "description": "free pages, fewer than before"},
-                            },
-                        },
-                        looks={"type": "array", "description": "as memory, run by run, each of another seed"},
-                        frames={
-                            "type": "array",
-                            "description": "which page frames were allocated, run by run",
-                            "items": _object(
-                                ("allocations", "frames", "half", "most"),
-                                allocations={"type": "integer"},
-                                frames={"type": "integer", "description": "that served"},
-                                half={"type": "integer", "description": "those used most that made half of it"},
-                                most={
-                                    "type": "array",
-                                    "items": _object(
-                                        ("pfn", "times"), pfn={"type": "integer"}, times={"type": "integer"}
-                                    ),
-                                },
-                            ),
-                        },
-                        entries={
-                            "type": "object",
-                            "description": "what the kernel was entered for, run by run: how often, what was executed",
-                            "additionalProperties": _object(("times", "instructions"), times=_RUNS, instructions=_RUNS),
-                        },
-                        blocks={**_COUNTS, "description": "what became of contiguous blocks in one run"},
-                    ),
-                },
-            ),
-        },
-    ),
-}
 
 
 def instructions(setting: Result, names: Sequence[str], halves: Sequence[str] = ("user", "kernel")) -> list[int]:
@@ -112,15 +29,15 @@ def runs_of(theirs: Theirs, setting: Result) -> list[int]:
 
     ``counted`` is "instructions" (of both halves), "kernel" or "user"; "entry " and a cause of :mod:`.entries`;
     "frames", how often the page frame was allocated that was allocated most often; "faults", how many folios they
-    brought; "memory", the free pages that were taken. Of the last two there is one figure.
+    brought; "memory high" and "memory low", what was in use while the load ran; "nothing" where none of it is counted.
     """
     counted = theirs.counted
     if counted == "frames":
         return [run["most"][0]["times"] for run in setting["frames"]]
     if counted == "faults":
-        return [sum(setting["orders"].values())] if setting["orders"] else []
-    if counted == "memory":
-        return [setting["memory"]["taken"]] if setting["memory"] else []
+        return [sum(each["times"] for each in run if each["order"] is not None) for run in setting["faults"]]
+    if counted.startswith("memory "):
+        return [run[counted.removeprefix("memory ")] for run in setting["water"]]
     if counted.startswith("entry "):
         return instructions_for(setting, counted.removeprefix("entry "))
     halves = ("user", "kernel") if counted == "instructions" else (counted,)
@@ -129,24 +46,35 @@ def runs_of(theirs: Theirs, setting: Result) -> list[int]:
 
 def verdict(theirs: Theirs, first: Result, setting: Result) -> tuple[Ratio | None, str]:
     """How many times the work per instruction here, and whether that is their direction."""
-    single = theirs.counted in ("faults", "memory")
+    if theirs.counted == "nothing":
+        return None, f"not measured: {theirs.why_not}"
     runs = [runs_of(theirs, each) for each in (first, setting)]
     if theirs.counted in ("frames", "faults"):
         # They say how many times as many; of instructions, how many times as much is done by one.
         runs.reverse()
-    if min(map(len, runs)) < (1 if single else LEAST_RUNS):
+    if min(map(len, runs)) < LEAST_RUNS:
         why = setting["missing"] or first["missing"] or setting["lost"] or first["lost"] or "there are too few runs"
         return None, f"not measured: {why}"
-    ours = exactly(runs[0][0] / runs[1][0]) if single else ratio(*runs)
-    if theirs.within:
-        low, high = theirs.within
-        if low <= ours.times <= high:
-            return ours, "*reproduced*"
-        return ours, f"*not reproduced*: {theirs.why_not or f'beyond {low:.2f} to {high:.2f}'}"
+    if not all(runs[1]):
+        return None, "not measured: in a run nothing was counted"
+    ours = ratio(*runs)
+    return ours, _within(ours, theirs) if theirs.within else _direction(ours, theirs)
+
+
+def _within(ours: Ratio, theirs: Theirs) -> str:
+    low, high = theirs.within or (0, 0)
+    if low <= ours.low and ours.high <= high:
+        return "*reproduced*"
+    if ours.low <= high and low <= ours.high:
+        return f"*not judged*: the runs lie on both sides of an end of {low:.2f} to {high:.2f}"
+    return f"*not reproduced*: {theirs.why_not or f'beyond {low:.2f} to {high:.2f}'}"
+
+
+def _direction(ours: Ratio, theirs: Theirs) -> str:
     if changed(ours) and (ours.times > 1) == (theirs.times > 1):
-        return ours, "*reproduced*"
+        return "*reproduced*"
     how = "it moves the other way" if changed(ours) else "no difference beyond the spread or 1 %"
-    return ours, f"*not reproduced*: {theirs.why_not or how}"
+    return f"*not reproduced*: {theirs.why_not or how}"
 
 
 def markdown(report: Result) -> str:
@@ -158,40 +86,59 @@ def _experiment(found: Result) -> Iterator[str]:
     experiment: Experiment = EXPERIMENTS[found["name"]]
     yield f"### {experiment.name}: {experiment.title}"
     yield ""
-    first, *_ = found["settings"]
+    if not found["settings"]:
+        yield "Nothing was measured."
+        return
     names = list(dict.fromkeys(name for each in found["settings"] for name in each["intervals"]))
     if names:
-        rows = _rows(experiment, found["settings"], names)
+        rows = _rows(experiment, found["settings"], names, found["units"])
         # Many intervals go down.
         yield from _table(rows if len(names) <= MOST_COLUMNS else list(zip(*rows, strict=True)))
     for setting in found["settings"]:
         for why in ("missing", "lost"):
             if setting[why]:
                 yield f"\n{setting['name']}: {why}: {setting[why]}"
-    yield from _coverage(found["settings"])
-    yield from _frames(found["settings"])
-    yield from entries.table(found["settings"])
-    by_name = {setting["name"]: setting for setting in found["settings"]}
-    if experiment.theirs:
+    settings, count = found["settings"], found["units"]
+    yield from _coverage(settings)
+    yield from _frames(settings)
+    if experiment.per_fault:
+        yield from tables.costs(settings, count)
+    else:
+        yield from entries.table(settings)
+    yield from steps.table(settings, experiment.unit, count)
+    yield from tables.did(settings, experiment.unit, count)
+    yield from tables.faults(settings)
+    yield from tables.water(settings)
+    yield from tables.rates(experiment, settings, count)
+    rows = list(judged(found))
+    if rows:
         yield ""
         yield "| theirs | printed as | times | ours | |"
         yield "|---|---|---:|---:|---|"
-    for theirs in experiment.theirs:
-        if theirs.setting not in by_name:
-            continue
-        if theirs.against and theirs.against not in by_name:
-            continue
-        ours, said = verdict(theirs, by_name.get(theirs.against, first), by_name[theirs.setting])
+        for row in rows:
+            yield f"| {' | '.join(row)} |"
+
+
+def judged(found: Result) -> Iterator[tuple[str, str, str, str, str]]:
+    """Each figure that an experiment repeats: whose, as they print it, how many times, ours, and the verdict."""
+    by_name = {setting["name"]: setting for setting in found["settings"]}
+    for theirs in EXPERIMENTS[found["name"]].theirs:
+        first = theirs.against or next(iter(by_name), "")
+        lacks = next((name for name in (theirs.setting, first) if name not in by_name), None)
+        if lacks is None:
+            ours, said = verdict(theirs, by_name[first], by_name[theirs.setting])
+        else:
+            ours, said = None, f"not measured: there is no setting {lacks!r}"
         shown = f"{ours.times:.2f} ({ours.low:.2f} to {ours.high:.2f})" if ours else ""
-        yield f"| {theirs.source} | {theirs.printed} | {theirs.times:.2f} | {shown} | {said} |"
+        yield theirs.source, theirs.printed, f"{theirs.times:.2f}", shown, said
 
 
-def _rows(experiment: Experiment, settings: Sequence[Result], names: Sequence[str]) -> list[Sequence[str]]:
+def _rows(experiment: Experiment, settings: Sequence[Result], names: Sequence[str], count: int) -> list[Sequence[str]]:
     """A head, and a row for each setting that was measured."""
-    unit, count = experiment.unit, units(experiment)
+    unit = experiment.unit
     heads = [f"{name}, kernel and user per {unit}" for name in names]
     rows: list[Sequence[str]] = [
-        (f"{experiment.settings[0].name} against", *heads, "folios by order", "blocks", "mapped, contiguous")
+        (f"{settings[0]['name']} against", *heads, "folios by order", "blocks", "mapped, contiguous")
     ]
     for setting in settings:
         if setting["intervals"]:
@@ -266,23 +213,3 @@ def _cell(setting: Result, first: Result, name: str, count: int) -> str:
 
 def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name}: {count}" for name, count in counts.items())
-
-
-def compared(one: Result, other: Result, threshold: float | None) -> tuple[list[str], bool]:
-    """A table of what takes more or fewer instructions in the other, and whether anything takes ``threshold`` more."""
-    lines = ["| experiment | setting | interval | instructions | then | |", "|---|---|---|---:|---:|---:|"]
-    worse = False
-    after = {(each["name"], setting["name"]): setting for each in other["experiments"] for setting in each["settings"]}
-    for experiment in one["experiments"]:
-        for setting in experiment["settings"]:
-            there = after.get((experiment["name"], setting["name"]))
-            for name in setting["intervals"] if there else ():
-                runs = [instructions(each, [name]) for each in (setting, there) if each]
-                if min(map(len, runs)) < LEAST_RUNS:
-                    continue
-                found = ratio(runs[1], runs[0])
-                moved = f"{found.times - 1:+.2%}" if changed(found) else "~"
-                worse |= threshold is not None and found.moved and found.times - 1 > threshold / 100
-                where = f"| {experiment['name']} | {setting['name']} | {name}"
-                lines.append(f"{where} | {median(runs[0]):,.0f} | {median(runs[1]):,.0f} | {moved} |")
-    return lines, worse

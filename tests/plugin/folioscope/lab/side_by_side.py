@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from .bench import Bench, Result, measure
-from .experiments import EXPERIMENTS
+from .kinds import Experiment, Setting
 
 #: More of them want more memory than a laptop has.
 MOST = 4
@@ -27,11 +27,10 @@ def _begin() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _one(bench: Bench, wanted: tuple[str, str]) -> tuple[str, Result]:
-    name, setting = wanted
-    experiment = EXPERIMENTS[name]
-    print(f"folioscope: {name}, {setting}", file=sys.stderr, flush=True)
-    return name, measure(bench, experiment, next(each for each in experiment.settings if each.name == setting))
+def _one(bench: Bench, wanted: tuple[Experiment, Setting]) -> tuple[str, Result]:
+    experiment, setting = wanted
+    print(f"folioscope: {experiment.name}, {setting.name}", file=sys.stderr, flush=True)
+    return experiment.name, measure(bench, experiment, setting)
 
 
 def guests(memory_mib: int) -> int:
@@ -40,11 +39,11 @@ def guests(memory_mib: int) -> int:
     return max(1, min(len(os.sched_getaffinity(0)), MOST, available // (memory_mib + BESIDE)))
 
 
-def results(bench: Bench, wanted: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Result]]:
-    """Each experiment under each setting that is named, by their names, as they come to their ends."""
+def results(bench: Bench, wanted: Sequence[tuple[Experiment, Setting]]) -> Iterator[tuple[str, Result]]:
+    """Each experiment's name, and what it has measured under a setting, as they come to their ends."""
     if not wanted:
         return
-    memory = max(EXPERIMENTS[name].memory or bench.memory_mib for name, _ in wanted)
+    memory = max(experiment.memory or bench.memory_mib for experiment, _ in wanted)
     # Not by fork: the library of statistics has threads.
     with multiprocessing.get_context("spawn").Pool(min(guests(memory), len(wanted)), _begin) as pool:
         yield from pool.imap_unordered(partial(_one, bench), wanted)

@@ -61,11 +61,6 @@ def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     return Ratio(times, float(found.low), float(found.high), apart)
 
 
-def exactly(times: float) -> Ratio:
-    """Of what is counted once, as it does not scatter."""
-    return Ratio(times, times, times)
-
-
 def changed(found: Ratio) -> bool:
     """Whether a ratio is worth a word."""
     return found.moved and abs(found.times - 1) > LEAST_CHANGE

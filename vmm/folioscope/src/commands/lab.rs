@@ -16,7 +16,7 @@ const SCRIPT: &str = "vmm/setup/lab.sh";
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: folioscope lab compare before.json after.json --threshold 5\n\
-                  Exit status of compare: 1 where anything takes so much more"
+                  Exit status of compare: 1 where anything takes so much more, 2 where not all could be judged"
 )]
 pub struct Lab {
     /// run [EXPERIMENT...] [--quick], compare A.json B.json, schema; --help behind one of them says more

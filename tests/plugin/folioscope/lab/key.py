@@ -1,0 +1,53 @@
+"""What a lab's results depend on, so that only a lab of the same is gone on with."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..locate import command
+from .bench import Bench
+from .kinds import Setting
+from .schema import VERSION
+
+#: Of the rig's own: what each guest may be started with.
+_BUILT = ("libcounter_plugin.so", "librecorder_plugin.so")
+_KERNELS = ("kernel-net",)
+_PARTS = ("Image", "vmlinux")
+_QEMU = "qemu-system-aarch64"
+_AT_ONCE = 1 << 20
+
+
+def inputs(bench: Bench, settings: Iterable[Setting] = ()) -> Iterator[Path]:
+    """Every file that guests are made of, there or not: programs, plugins, initramfs, kernels and this package."""
+    found = command()
+    out = found.directory / "out"
+    yield from (found.path, bench.initrd, *(out / name for name in _BUILT))
+    if bench.programs:
+        yield bench.programs
+    yield Path(shutil.which(_QEMU) or _QEMU)
+    # A kernel of the user's is that of all experiments.
+    for option, path in zip(bench.more, bench.more[1:], strict=False):
+        if option in ("--kernel", "--vmlinux"):
+            yield Path(path)
+        if option == "--kernel":
+            yield Path(path).with_name("vmlinux")
+    if "--kernel" not in bench.more:
+        yield from (out / name / part for name in (f"kernel-{bench.granule}", *_KERNELS) for part in _PARTS)
+    yield from (Path(setting.image) for setting in settings if setting.image)
+    yield from sorted(Path(__file__).parent.parent.rglob("*.py"))
+
+
+def key_of(bench: Bench, settings: Iterable[Setting] = ()) -> str:
+    """A hash of all inputs and of how they are used."""
+    how = (VERSION, bench.granule, bench.memory_mib, bench.runs, bench.quick, bench.cpus, bench.more)
+    digest = hashlib.sha256(repr(how).encode())
+    for path in inputs(bench, settings):
+        digest.update(f"\n{path.name} ".encode())
+        if path.is_file():
+            with path.open("rb") as file:
+                while piece := file.read(_AT_ONCE):
+                    digest.update(piece)
+    return digest.hexdigest()[:20]

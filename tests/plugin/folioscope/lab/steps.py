@@ -1,0 +1,64 @@
+"""What each step of a load does to page tables: stores, TLBIs and DSBs by function of the kernel, by the recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..client import GuestLost
+from ..guest import Guest
+
+#: Of the kernel, and what they do; each is called by others that do more.
+FUNCTIONS = {
+    "handle_mm_fault": "a fault",
+    "__contpte_try_unfold": "an unfold",
+    "__contpte_try_fold": "a fold, and looking whether there can be one",
+    "change_protection": "mprotect(), unfolds and folds included",
+    "unmap_vmas": "unmapping, entry by entry",
+    "tlb_finish_mmu": "unmapping, the TLB",
+}
+_SECONDS = 300.0
+_KINDS = ("stores", "tlbis", "dsbs")
+
+
+def steps(guest: Guest, words: Sequence[str]) -> dict[str, Any]:
+    """Of a load's memory once: what a run of twice as much does more than one of it, so that what a program does
+    besides is in neither. The guest has the recorder."""
+    sums: list[dict[str, dict[str, int]]] = []
+    total = 0
+    not_judged: tuple[str, ...] = ()
+    for times in (1, 2):
+        argv = [*words[:2], str(times * int(words[2])), *words[3:]]
+        with guest.recording() as trace:
+            program = guest.run(*argv, seconds=_SECONDS)
+        if program.status != 0:
+            raise GuestLost(f"the load {words[1]} ended with status {program.status} under the recorder")
+        total += trace.total
+        not_judged = trace.not_judged
+        sums.append(
+            {name: {kind: getattr((trace.calls or {}).get(name), kind, 0) for kind in _KINDS} for name in FUNCTIONS}
+        )
+    once, twice = sums
+    functions = {name: {kind: twice[name][kind] - once[name][kind] for kind in _KINDS} for name in FUNCTIONS}
+    return {"functions": functions, "findings": total, "not_judged": list(not_judged)}
+
+
+def table(settings: Sequence[dict[str, Any]], unit: str, count: int) -> Iterator[str]:
+    """A row for each function, a cell for each setting."""
+    counted = [setting for setting in settings if setting["steps"]]
+    if not counted:
+        return
+    yield ""
+    yield f"| stores to page tables, TLBIs, DSBs per {unit} | {' | '.join(setting['name'] for setting in counted)} |"
+    yield "|---|" + "---:|" * len(counted)
+    for name, does in FUNCTIONS.items():
+        cells = (
+            ", ".join(f"{setting['steps']['functions'][name][kind] / count:,.1f}" for kind in _KINDS)
+            for setting in counted
+        )
+        yield f"| `{name}`: {does} | {' | '.join(cells)} |"
+    for setting in counted:
+        if setting["steps"]["findings"]:
+            yield f"\n{setting['name']}: the recorder found {setting['steps']['findings']} sequences that break a rule"
+        for sentence in setting["steps"]["not_judged"]:
+            yield f"\n{setting['name']}: the recorder has not judged all: {sentence}"

@@ -1,0 +1,120 @@
+"""Tables of a lab beside its instructions: what faults brought, what they cost, barriers, memory in use, seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any
+
+from .kinds import MIB, Experiment
+from .marks import DID
+from .statistics import LEAST_RUNS, changed, ratio
+
+#: The counter's name of what a fault of user code's own data is.
+FAULT = "data abort"
+#: Reasons that are named; there are always some of a program's own.
+MOST_REASONS = 6
+
+
+def _head(first: str, settings: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield ""
+    yield f"| {first} | {' | '.join(setting['name'] for setting in settings)} |"
+    yield "|---|" + "---:|" * len(settings)
+
+
+def faults(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Of the first run whose decisions were counted: by path of the kernel, order and reason."""
+    counted = [setting for setting in settings if setting["faults"]]
+    if not counted:
+        return
+    sums: list[Counter[str]] = []
+    for setting in counted:
+        sum: Counter[str] = Counter()
+        for each in setting["faults"][0]:
+            order = "none" if each["order"] is None else f"order {each['order']}"
+            sum[f"{each['path']}, {order}, {each['why']}"] += each["times"]
+        sums.append(sum)
+    # What one setting has often, whatever the others have.
+    wanted = {name for sum in sums for name, _ in sum.most_common(MOST_REASONS)}
+    yield from _head("faults of one run, by path, order and reason", counted)
+    for name in sorted(wanted):
+        yield f"| {name} | {' | '.join(f'{sum[name]:,}' for sum in sums)} |"
+
+
+def did(settings: Sequence[dict[str, Any]], unit: str, count: int) -> Iterator[str]:
+    """What the kernel did in each interval: TLBIs and barriers, per unit, medians."""
+    counted = [setting for setting in settings if setting["intervals"]]
+    if not counted:
+        return
+    yield from _head(f"{', '.join(map(str.upper, DID))} per {unit}", counted)
+    for name in dict.fromkeys(name for setting in counted for name in setting["intervals"]):
+        cells = []
+        for setting in counted:
+            kinds = setting["intervals"].get(name)
+            told = kinds and all(kinds[kind] for kind in DID)
+            cells.append(", ".join(f"{median(kinds[kind]) / count:,.2f}" for kind in DID) if told else "")
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def per_fault(setting: dict[str, Any]) -> list[float]:
+    """The kernel's instructions for a fault, run by run; nothing where causes were not told apart."""
+    told = setting["entries"].get(FAULT)
+    if not told or not all(told["times"]):
+        return []
+    return [count / times for count, times in zip(told["instructions"], told["times"], strict=True)]
+
+
+def costs(settings: Sequence[dict[str, Any]], count: int) -> Iterator[str]:
+    """A row for each setting: how many faults a run has, and what one of them costs."""
+    counted = [(setting, runs) for setting in settings if (runs := per_fault(setting))]
+    if not counted:
+        return
+    yield ""
+    yield "| kernel instructions | faults of a run | for a fault | for a page, its share of faults | |"
+    yield "|---|---:|---:|---:|---:|"
+    first: list[float] = []
+    for setting, runs in counted:
+        pages = [each / count for each in setting["entries"][FAULT]["instructions"]]
+        first = first or pages
+        spread = (max(runs) - min(runs)) / median(runs) / 2
+        against = ""
+        if pages is not first and min(len(pages), len(first)) >= LEAST_RUNS:
+            found = ratio(pages, first)
+            against = f"{found.times - 1:+.1%}" if changed(found) else "~"
+        yield (
+            f"| {setting['name']} | {median(setting['entries'][FAULT]['times']):,.0f} | {median(runs):,.0f} "
+            f"±{spread:.1%} | {median(pages):,.0f} | {against} |"
+        )
+
+
+def water(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What was in use of all memory while the load ran."""
+    looked = [setting for setting in settings if setting["water"]]
+    if not looked:
+        return
+    yield ""
+    yield "| memory in use while it runs, MiB | least | most | runs, most | looks at each |"
+    yield "|---|---:|---:|---|---:|"
+    for setting in looked:
+        low, high = ([run[mark] / MIB for run in setting["water"]] for mark in ("low", "high"))
+        runs = ", ".join(f"{each:,.1f}" for each in sorted(high))
+        looks = median(run["looks"] for run in setting["water"])
+        yield f"| {setting['name']} | {median(low):,.1f} | {median(high):,.1f} | {runs} | {looks:,.0f} |"
+
+
+def rate(setting: dict[str, Any], interval: str, count: int) -> float | None:
+    """Units a second of the host's, which is busy with other things as well and executes CPUs in turn."""
+    runs = setting["intervals"].get(interval, {}).get("ns")
+    return count / (median(runs) / 1e9) if runs and median(runs) else None
+
+
+def rates(experiment: Experiment, settings: Sequence[dict[str, Any]], count: int) -> Iterator[str]:
+    """Pages or operations a second by number of tasks: of this host, at that time, and no claim."""
+    counted = [setting for setting in settings if setting["intervals"]]
+    if len(experiment.crowds) < 2 or not counted:
+        return
+    yield from _head(f"{experiment.unit}s a second of this host", counted)
+    for name in dict.fromkeys(name for setting in counted for name in setting["intervals"]):
+        found = [rate(setting, name, count) for setting in counted]
+        yield f"| {name} | {' | '.join(f'{each:,.0f}' if each else '' for each in found)} |"
