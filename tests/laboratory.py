@@ -64,7 +64,7 @@ def measured(name: str, kernel: Sequence[int], interval: str = "fault", **more: 
         "name": name,
         "missing": None,
         "lost": None,
-        "load": {"words": ["/lab/load", "page_fault1", "65536"], "cpus": 1, "memory_mib": 1024},
+        "load": {"words": ["/lab/load", "page_fault1", "65536"], "cpus": 1, "memory_mib": 1024, "cpu": "max"},
         "intervals": {interval: counts} if kernel else {},
         "orders": {},
         "blocks": {},

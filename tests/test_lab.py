@@ -201,6 +201,8 @@ def test_a_quick_lab_of_one_experiment(bench: Bench, tmp_path: Path) -> None:
     whole = tmp_path / "lab.json"
     report = json.loads(whole.read_text())
     jsonschema.validate(report, json.loads(lab("schema").stdout))
+    seconds = [each["seconds"] for each in report["experiments"][0]["settings"]]
+    assert all(0 < each["cpu"] <= each["all"] * os.cpu_count() for each in seconds)
     assert (tmp_path / "lab.md").read_text() == markdown(report) == done.stdout.removesuffix("\n")
     assert (
         "| THP page cache v4 |" in done.stdout and "<td>THP page cache v4</td>" in (tmp_path / "lab.html").read_text()

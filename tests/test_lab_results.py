@@ -173,8 +173,11 @@ def test_tables_beside_the_instructions() -> None:
     ]
     second["faults"] = [[{"path": "anonymous", "order": 4, "why": "chosen", "times": 9}]]
     lines = list(did([first, second], "page", 9))
-    assert lines[1].startswith("| TLBI, DSB, DMB, ISB per page | one | other |")
-    assert lines[3] == "| fault | 1.00, 2.00, 0.00, 1.00 | 0.00, 0.00, 0.00, 0.00 |"
+    assert lines[1:2] + lines[3:] == [
+        "| TLBI, DSB, DMB, ISB per page | fault |",
+        "| one | 1.00, 2.00, 0.00, 1.00 |",
+        "| other | 0.00, 0.00, 0.00, 0.00 |",
+    ]
     assert list(faults([first, second]))[3:] == [
         "| anonymous, order 0, chosen | 12,000 | 0 |",
         "| anonymous, order 4, chosen | 0 | 9 |",

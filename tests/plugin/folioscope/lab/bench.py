@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import tempfile
 import time
 from collections import Counter
@@ -74,6 +75,11 @@ class Bench:
             arguments += ["--kernel", str(kernel)]
         return Guest(Session(arguments, log=self.out / "lab.log"), self.granule)
 
+    @property
+    def cpu(self) -> str:
+        """The CPU model."""
+        return self.more[self.more.index("--cpu") + 1] if "--cpu" in self.more else "max"
+
     def kernel_of(self, experiment: Experiment, setting: Setting) -> str | Path:
         """The Image that a setting wants; nothing for the rig's own."""
         if setting.image:
@@ -110,7 +116,7 @@ def lacking(guest: Guest, experiment: Experiment) -> str | None:
 
 def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
     """One experiment under one setting: the instructions of each run, and what was decided in one more."""
-    began = time.monotonic()
+    began, used = time.monotonic(), _used()
     if bench.quick:
         experiment = experiment.hurried()
     result: Result = {"name": setting.name, "missing": None, "lost": None, "intervals": {}, "orders": {}, "blocks": {}}
@@ -118,7 +124,7 @@ def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
     cpus = bench.cpus if experiment.crowds else experiment.cpus
     memory = experiment.memory or bench.memory_mib
     # What has to be alike where two are compared.
-    result["load"] = {"words": words(experiment, None), "cpus": cpus, "memory_mib": memory}
+    result["load"] = {"words": words(experiment, None), "cpus": cpus, "memory_mib": memory, "cpu": bench.cpu}
     if setting.image == NOT_BUILT:
         return {**result, "missing": "this kernel is not built (make series builds it), so it was left out"}
     with tempfile.TemporaryDirectory(prefix="folioscope-lab-") as place:
@@ -153,8 +159,14 @@ def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
             result["lost"] = str(error)
         finally:
             guest.session.close()
-    result["seconds"] = round(time.monotonic() - began, 1)
+    result["seconds"] = {"all": round(time.monotonic() - began, 1), "cpu": round(_used() - used, 1)}
     return result
+
+
+def _used() -> float:
+    """Seconds of the host's CPUs that guests of this process have had which are gone."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
 
 
 def _quiet(guest: Guest) -> None:

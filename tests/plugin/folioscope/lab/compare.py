@@ -77,7 +77,7 @@ def _settings(found: Comparison, where: tuple[str, str], then: Result, now: Resu
         return
     if then["load"] != now["load"]:
         loads = " and ".join(
-            f"{' '.join(load['words'])} ({load['cpus']} CPUs, {load['memory_mib']} MiB)"
+            f"{' '.join(load['words'])} ({load['cpus']} x {load['cpu']}, {load['memory_mib']} MiB)"
             for load in (then["load"], now["load"])
         )
         found.left(f"the loads differ: {loads}", *where)

@@ -23,6 +23,7 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 3rem; }
 p.quiet { color: var(--quiet); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 0.85rem; }
+td:first-child, th:first-child { min-width: 9rem; }
 th, td { border-bottom: 1px solid var(--line); padding: 0.2rem 0.6rem; text-align: left; vertical-align: top; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .good { color: var(--good); } .bad { color: var(--bad); } .unsure { color: var(--unsure); }
@@ -58,10 +59,18 @@ def _page(report: Result, pictures: dict[str, str]) -> Iterator[str]:
         yield f'<section id="{escape(name)}"><h2>{escape(name)}: {escape(EXPERIMENTS[name].title)}</h2>'
         if name in pictures:
             yield f"<figure>{_inline(pictures[name], name)}</figure>"
+        yield from _seconds(each)
         text = markdown({**report, "experiments": [each]})
         yield from _tables(text.partition("\n")[2])
         yield "</section>"
     yield "</body></html>"
+
+
+def _seconds(found: Result) -> Iterator[str]:
+    told = [setting["seconds"] for setting in found["settings"] if "seconds" in setting]
+    if told:
+        whole, cpu = (sum(each[kind] for each in told) for kind in ("all", "cpu"))
+        yield f'<p class="quiet">Guests ran for {whole:,.0f} s in all, {cpu:,.0f} s of it on a CPU.</p>'
 
 
 def _verdicts(report: Result) -> Iterator[str]:

@@ -22,6 +22,8 @@ from .tables import per_fault, rate  # noqa: E402
 LIGHTEST, DARKEST = 0.3, 0.85
 #: Lines and letters, and what they are on: the page that has pictures in it takes others for these two.
 INK, GROUND = "#1b1b1b", "#ffffff"
+#: In a row below a picture.
+LABELS = 6
 #: Page frames of a setting that are drawn.
 FRAMES = 5
 
@@ -72,7 +74,7 @@ def _draw(found: Result, path: Path) -> Path | None:
         figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False)
         if len(panels) > 1:
             labels = axes[0][-1].get_legend_handles_labels()
-            figure.legend(*labels, loc="outside lower right", ncols=9, frameon=False)
+            figure.legend(*labels, loc="outside lower right", ncols=LABELS, frameon=False)
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
         pyplot.close(figure)
     return path
@@ -93,6 +95,7 @@ def _intervals(axes: Axes, found: Result, settings: list[Result], intervals: lis
                 height,
                 color=f"C{place}",
                 xerr=[[middle - min(runs)], [max(runs) - middle]],
+                ecolor=INK,
                 label=interval if row == 0 else None,
             )
             bar.set_gid(f"{interval}:{setting['name']}")
@@ -163,8 +166,7 @@ def _faults(axes: Axes, settings: list[Result]) -> None:
         if runs := per_fault(setting):
             middle = median(runs)
             low, high = middle - min(runs), max(runs) - middle
-            label = "a fault" if row == 0 else None
-            (bar,) = axes.barh(row, middle, 0.6, color="C0", xerr=[[low], [high]], label=label)
+            (bar,) = axes.barh(row, middle, 0.6, color="C0", xerr=[[low], [high]], ecolor=INK)
             bar.set_gid(f"fault:{setting['name']}")
     _settings(axes, settings)
     axes.set_xscale("log")
@@ -198,7 +200,7 @@ def _frames(axes: Axes, settings: list[Result]) -> None:
             middle = median(runs)
             low, high = middle - min(runs), max(runs) - middle
             at = row + (rank + 0.5) * height - 0.4
-            (bar,) = axes.barh(at, middle, height, color="C1", alpha=1 - 0.15 * rank, xerr=[[low], [high]])
+            (bar,) = axes.barh(at, middle, height, color="C1", alpha=1 - 0.15 * rank, xerr=[[low], [high]], ecolor=INK)
             bar.set_gid(f"frame {rank + 1}:{setting['name']}")
     _settings(axes, settings)
     axes.set_xlabel(f"allocations of each of the {FRAMES} page frames most used")

@@ -47,12 +47,17 @@ SCHEMA: dict[str, Any] = {
                         missing={**_SENTENCE, "description": "why this kernel was not measured under it"},
                         lost={**_SENTENCE, "description": "how the guest was lost; what is there was measured before"},
                         load=_object(
-                            ("words", "cpus", "memory_mib"),
+                            ("words", "cpus", "memory_mib", "cpu"),
                             words={"type": "array", "items": {"type": "string"}},
                             cpus={"type": "integer"},
                             memory_mib={"type": "integer"},
+                            cpu={"type": "string", "description": "QEMU's model"},
                         ),
-                        seconds={"type": "number", "description": "of the host's, from boot to end"},
+                        seconds=_object(
+                            ("all", "cpu"),
+                            all={"type": "number", "description": "of the host's, from boot to end"},
+                            cpu={"type": "number", "description": "of its CPUs, which others take nothing of"},
+                        ),
                         intervals={
                             "type": "object",
                             "description": "by run: instructions, those of some kinds, nanoseconds of the host's",

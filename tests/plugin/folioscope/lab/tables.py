@@ -17,10 +17,8 @@ FAULT = "data abort"
 MOST_REASONS = 6
 
 
-def _head(first: str, settings: Sequence[dict[str, Any]]) -> Iterator[str]:
-    yield ""
-    yield f"| {first} | {' | '.join(setting['name'] for setting in settings)} |"
-    yield "|---|" + "---:|" * len(settings)
+def _names(first: str, settings: Sequence[dict[str, Any]]) -> list[str]:
+    return [first, *(setting["name"] for setting in settings)]
 
 
 def faults(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -37,24 +35,35 @@ def faults(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
         sums.append(sum)
     # What one setting has often, whatever the others have.
     wanted = {name for sum in sums for name, _ in sum.most_common(MOST_REASONS)}
-    yield from _head("faults of one run, by path, order and reason", counted)
-    for name in sorted(wanted):
-        yield f"| {name} | {' | '.join(f'{sum[name]:,}' for sum in sums)} |"
+    rows = [[name, *(f"{sum[name]:,}" for sum in sums)] for name in sorted(wanted)]
+    yield from table([_names("faults of one run, by path, order and reason", counted), *rows])
 
 
 def did(settings: Sequence[dict[str, Any]], unit: str, count: int) -> Iterator[str]:
     """What the kernel did in each interval: TLBIs and barriers, per unit, medians."""
     counted = [setting for setting in settings if setting["intervals"]]
-    if not counted:
-        return
-    yield from _head(f"{', '.join(map(str.upper, DID))} per {unit}", counted)
-    for name in dict.fromkeys(name for setting in counted for name in setting["intervals"]):
+    names = list(dict.fromkeys(name for setting in counted for name in setting["intervals"]))
+    grid = [[f"{', '.join(map(str.upper, DID))} per {unit}", *names]]
+    for setting in counted:
         cells = []
-        for setting in counted:
+        for name in names:
             kinds = setting["intervals"].get(name)
             told = kinds and all(kinds[kind] for kind in DID)
             cells.append(", ".join(f"{median(kinds[kind]) / count:,.2f}" for kind in DID) if told else "")
-        yield f"| {name} | {' | '.join(cells)} |"
+        grid.append([setting["name"], *cells])
+    if counted:
+        # As high as it is wide, or higher.
+        yield from table(grid if len(counted) >= len(names) else [list(row) for row in zip(*grid, strict=True)])
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A head, and rows whose first cell is a name and all others are figures."""
+    head, *body = rows
+    yield ""
+    yield f"| {' | '.join(head)} |"
+    yield "|---|" + "---:|" * (len(head) - 1)
+    for row in body:
+        yield f"| {' | '.join(row)} |"
 
 
 def per_fault(setting: dict[str, Any]) -> list[float]:
@@ -70,9 +79,7 @@ def costs(settings: Sequence[dict[str, Any]], count: int) -> Iterator[str]:
     counted = [(setting, runs) for setting in settings if (runs := per_fault(setting))]
     if not counted:
         return
-    yield ""
-    yield "| kernel instructions | faults of a run | for a fault | for a page, its share of faults | |"
-    yield "|---|---:|---:|---:|---:|"
+    rows = [["kernel instructions", "faults of a run", "for a fault", "for a page, its share of faults", ""]]
     first: list[float] = []
     for setting, runs in counted:
         pages = [each / count for each in setting["entries"][FAULT]["instructions"]]
@@ -82,10 +89,10 @@ def costs(settings: Sequence[dict[str, Any]], count: int) -> Iterator[str]:
         if pages is not first and min(len(pages), len(first)) >= LEAST_RUNS:
             found = ratio(pages, first)
             against = f"{found.times - 1:+.1%}" if changed(found) else "~"
-        yield (
-            f"| {setting['name']} | {median(setting['entries'][FAULT]['times']):,.0f} | {median(runs):,.0f} "
-            f"±{spread:.1%} | {median(pages):,.0f} | {against} |"
-        )
+        times = median(setting["entries"][FAULT]["times"])
+        cost = f"{median(runs):,.0f} ±{spread:.1%}"
+        rows.append([setting["name"], f"{times:,.0f}", cost, f"{median(pages):,.0f}", against])
+    yield from table(rows)
 
 
 def water(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -93,14 +100,13 @@ def water(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
     looked = [setting for setting in settings if setting["water"]]
     if not looked:
         return
-    yield ""
-    yield "| memory in use while it runs, MiB | least | most | runs, most | looks at each |"
-    yield "|---|---:|---:|---|---:|"
+    rows = [["memory in use while it runs, MiB", "least", "most", "runs, most", "looks at each"]]
     for setting in looked:
         low, high = ([run[mark] / MIB for run in setting["water"]] for mark in ("low", "high"))
         runs = ", ".join(f"{each:,.1f}" for each in sorted(high))
         looks = median(run["looks"] for run in setting["water"])
-        yield f"| {setting['name']} | {median(low):,.1f} | {median(high):,.1f} | {runs} | {looks:,.0f} |"
+        rows.append([setting["name"], f"{median(low):,.1f}", f"{median(high):,.1f}", runs, f"{looks:,.0f}"])
+    yield from table(rows)
 
 
 def rate(setting: dict[str, Any], interval: str, count: int) -> float | None:
@@ -114,7 +120,8 @@ def rates(experiment: Experiment, settings: Sequence[dict[str, Any]], count: int
     counted = [setting for setting in settings if setting["intervals"]]
     if len(experiment.crowds) < 2 or not counted:
         return
-    yield from _head(f"{experiment.unit}s a second of this host", counted)
+    rows = [_names(f"{experiment.unit}s a second of this host", counted)]
     for name in dict.fromkeys(name for setting in counted for name in setting["intervals"]):
         found = [rate(setting, name, count) for setting in counted]
-        yield f"| {name} | {' | '.join(f'{each:,.0f}' if each else '' for each in found)} |"
+        rows.append([name, *(f"{each:,.0f}" if each else "" for each in found)])
+    yield from table(rows)
