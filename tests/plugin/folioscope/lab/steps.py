@@ -54,9 +54,9 @@ def table(settings: Sequence[dict[str, Any]], unit: str, count: int) -> Iterator
     rows = [[f"stores to page tables, TLBIs, DSBs per {unit}", *(setting["name"] for setting in counted)]]
     for name, does in FUNCTIONS.items():
         done = [setting["steps"]["functions"][name] for setting in counted]
-        rows.append(
-            [f"`{name}`: {does}", *(", ".join(f"{each[kind] / count:,.1f}" for kind in _KINDS) for each in done)]
-        )
+        # No zero below zero.
+        per = ([round(each[kind] / count, 1) + 0 for kind in _KINDS] for each in done)
+        rows.append([f"`{name}`: {does}", *(", ".join(f"{each:,.1f}" for each in kinds) for kinds in per)])
     yield from tables.table(rows)
     for setting in counted:
         if setting["steps"]["findings"]:
