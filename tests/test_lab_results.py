@@ -36,8 +36,10 @@ def test_intervals_are_named_as_the_loads_number_them() -> None:
     """By tests/loads/load.h, and each experiment's figures are of intervals that there are."""
     numbered = re.findall(r"^\t([A-Z_0-9]+) = (\d+),", (ROOT / "tests/loads/load.h").read_text(), re.MULTILINE)
     assert {int(number): name.lower().replace("_", " ") for name, number in numbered} == NAMES
+    loads = re.findall(r'^\t\{ "(\w+)", ', (ROOT / "tests/loads/main.c").read_text(), re.MULTILINE)
     for each in EXPERIMENTS.values():
         for one in (each, each.hurried()):
+            assert one.load in loads
             there = {crowd.of(name) if crowd else name for name in NAMES.values() for crowd in one.crowds or (None,)}
             assert {name for theirs in each.theirs for name in theirs.intervals} < there
 

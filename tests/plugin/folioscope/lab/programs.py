@@ -88,6 +88,7 @@ PROGRAMS = (
         unit="operation",
         times=8,
         programs=True,
+        quick={"load": "compile_small"},
     ),
     Experiment(
         "script",
