@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from folioscope.lab.__main__ import main
 from folioscope.lab.bench import COUNTED, Bench
 from folioscope.lab.schema import FORMAT, VERSION
 
@@ -54,6 +56,32 @@ def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "plugin")},
     )
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the laboratory's command has said, and its status."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def inside(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """The laboratory's command in this process, which spares most of its time."""
+
+    def run(*arguments: object) -> Said:
+        monkeypatch.setattr("sys.argv", ["lab", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            status = main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        printed = capsys.readouterr()
+        return Said(status, printed.out, printed.err)
+
+    return run
 
 
 def measured(name: str, kernel: Sequence[int], interval: str = "fault", **more: Any) -> dict[str, Any]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from folioscope.lab.__main__ import main
 from folioscope.lab.compare import compared
 
 from command import folioscope
-from laboratory import lab, measured, reported
+from laboratory import Said, inside, lab, measured, reported
+
+__all__ = ["inside"]
 
 pytestmark = pytest.mark.only_machine("tcg")
 
@@ -25,18 +27,18 @@ def page_fault1(*settings: dict[str, Any]) -> dict[str, Any]:
     return reported({"page_fault1": settings})
 
 
-def test_compare_tells_a_regression(tmp_path: Path) -> None:
+def test_compare_tells_a_regression(tmp_path: Path, inside: Callable[..., Said]) -> None:
     """Status 1 past the threshold, 0 below it."""
     one, other = tmp_path / "one.json", tmp_path / "other.json"
     for path, kernel in ((one, BEFORE), (other, WORSE)):
         path.write_text(json.dumps(page_fault1(measured("baseline", kernel))))
     worse = lab("compare", one, other, "--threshold", "5")
     assert worse.returncode == 1 and "| page_fault1 | baseline | fault | 1,010 | 1,110 | +9.90% |" in worse.stdout
-    assert lab("compare", one, other, "--threshold", "15").returncode == 0
+    assert inside("compare", one, other, "--threshold", "15").status == 0
     # And by the command, which has to know where the laboratory is.
     command = folioscope("lab", "compare", one, other, "--threshold", "5")
     assert command.status == 1 and command.out == worse.stdout
-    assert lab("compare", other, one, "--threshold", "5").returncode == 0
+    assert inside("compare", other, one, "--threshold", "5").status == 0
     found = compared(json.loads(one.read_text()), json.loads(other.read_text()), None)
     assert not found.worse and len(found.lines) == 3 and (found.judged, found.unjudged) == (1, 0)
 
@@ -70,7 +72,7 @@ CANNOT = {
 @pytest.mark.parametrize("what", CANNOT)
 @pytest.mark.parametrize("turned", [False, True])
 def test_what_one_of_them_lacks_is_not_judged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, what: str, turned: bool
+    tmp_path: Path, inside: Callable[..., Said], what: str, turned: bool
 ) -> None:
     """It is said, whichever of the two lacks it, and the status is not that of all being well; a regression beside it
     is one all the same."""
@@ -86,12 +88,11 @@ def test_what_one_of_them_lacks_is_not_judged(
         paths = [tmp_path / "one.json", tmp_path / "other.json"]
         for path, report in zip(paths, reversed(reports) if turned else reports, strict=True):
             path.write_text(json.dumps(report))
-        monkeypatch.setattr("sys.argv", ["lab", "compare", *map(str, paths), "--threshold", "5"])
+        ended = inside("compare", *paths, "--threshold", "5")
         # Turned round the regression is a gain.
-        assert main() == (2 if turned else status)
-        printed = capsys.readouterr()
-        assert "| page_fault1 | baseline | fault |" in printed.out and said in printed.out, printed.out
-        assert " judged, " in printed.err and " not judged" in printed.err
+        assert ended.status == (2 if turned else status)
+        assert "| page_fault1 | baseline | fault |" in ended.out and said in ended.out, ended.out
+        assert " judged, " in ended.err and " not judged" in ended.err
 
 
 def test_an_experiment_that_one_lacks_is_not_judged() -> None:
@@ -107,13 +108,13 @@ def test_an_experiment_that_one_lacks_is_not_judged() -> None:
     assert (found.judged, found.unjudged) == (0, 1) and "neither has a run of it" in found.lines[2]
 
 
-def test_what_neither_kernel_has_is_left_out(tmp_path: Path) -> None:
+def test_what_neither_kernel_has_is_left_out(tmp_path: Path, inside: Callable[..., Said]) -> None:
     """By name: two kernels without a policy can be compared in all else, and then all was judged."""
     report = page_fault1(measured("baseline", BEFORE), measured("simple", [], missing=LACKS))
     path = tmp_path / "lab.json"
     path.write_text(json.dumps(report))
-    ended = lab("compare", path, path, "--threshold", "5")
-    assert ended.returncode == 0 and f"left out: neither kernel can be put under it ({LACKS})" in ended.stdout
+    ended = inside("compare", path, path, "--threshold", "5")
+    assert ended.status == 0 and f"left out: neither kernel can be put under it ({LACKS})" in ended.out
 
 
 def test_more_tlb_maintenance_is_a_regression() -> None:

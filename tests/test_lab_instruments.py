@@ -13,8 +13,9 @@ from folioscope.lab.experiments import EXPERIMENTS, MIB, Experiment, crowds, pol
 from folioscope.lab.frames import BadHistogram, summary
 from folioscope.lab.marks import Interval, intervals
 from folioscope.lab.memory import PAGE, watched
+from folioscope.lab.orders import NOT_BUILT, series
 
-from command import folioscope
+from command import OUT, folioscope
 from laboratory import FEW, bench
 
 __all__ = ["bench"]
@@ -75,6 +76,20 @@ def test_what_a_fault_costs_by_order(bench: Bench) -> None:
         assert all(pages >> order <= times < (pages >> order) + FEW // 10 for times in aborts["times"])
         found[order] = median(aborts["instructions"]) / median(aborts["times"])
     assert found[0] < found[4] < 16 * found[0]
+
+
+def test_a_kernel_of_the_series_is_measured(bench: Bench, tmp_path: Path) -> None:
+    """As an Image without a vmlinux, which is all that is kept of it; one that is not built is left out."""
+    image = tmp_path / "image"
+    image.symlink_to(OUT / "kernel-4k" / "Image")
+    listed = tmp_path / "list"
+    listed.write_text(f"30\tsome.patch\t{NOT_BUILT}\n31\tother.patch\t{image}\n")
+    experiment = replace(series(listed), mib=4)
+    left_out, _, _, measured = experiment.settings
+    assert "this kernel is not built (make series builds it)" in measure(bench, experiment, left_out)["missing"]
+    assert measured.name == "31 other, 64K"
+    aborts = measure(bench, experiment, measured)["entries"]["data abort"]
+    assert all(units(experiment) >> 4 <= times < (units(experiment) >> 4) + FEW // 10 for times in aborts["times"])
 
 
 def test_what_a_step_does_to_page_tables(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,9 @@ from folioscope.lab.statistics import ratio
 from folioscope.lab.tables import costs, did, faults, per_fault, rates, water
 
 from command import ROOT, SLOWER, folioscope
-from laboratory import lab, measured, reported
+from laboratory import Said, inside, measured, reported
+
+__all__ = ["inside"]
 
 pytestmark = pytest.mark.only_machine("tcg")
 
@@ -307,7 +310,7 @@ def test_the_series_is_measured_as_far_as_it_is_built(tmp_path: Path) -> None:
         series(listed)
 
 
-def test_bad_input(tmp_path: Path) -> None:
+def test_bad_input(tmp_path: Path, inside: Callable[..., Said]) -> None:
     """A sentence, and status 2."""
     nothing = tmp_path / "nothing"
     nothing.write_text("{}")
@@ -336,8 +339,8 @@ def test_bad_input(tmp_path: Path) -> None:
         (["compare", hollow, hollow, "--threshold", "nan"], f"{threshold} nan"),
         (["compare", hollow, hollow, "--threshold", "-1"], f"{threshold} -1.0"),
     ):
-        ended = lab(*arguments)
-        assert ended.returncode == 2 and said in ended.stderr and len(ended.stderr.splitlines()) == 1, ended.stderr
+        ended = inside(*arguments)
+        assert ended.status == 2 and said in ended.err and len(ended.err.splitlines()) == 1, ended.err
     for variable, value, words in (
         ("MACHINE", "kvm-in-tcg", "the laboratory counts instructions under QEMU's emulation"),
         ("GRANULE", "16k", "are of pages and blocks of 4K kernels, and GRANULE is 16k; leave it out"),
