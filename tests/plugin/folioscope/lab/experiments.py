@@ -186,11 +186,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             "aged_long",
-            "our own: the same where areas have come and gone for 3,000,000 turns",
+            "our own: the same where areas have come and gone for 17,000,000 turns, some hour of a run",
             "aged",
             16,
             policies(*POLICIES),
-            times=3_000_000,
+            times=17_000_000,
             memory=256,
             aged=True,
             long=True,
