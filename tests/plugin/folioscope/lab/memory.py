@@ -28,6 +28,10 @@ _BETWEEN = 0.2
 #: So many looks are of free pages alone before one asks who is there.
 _LOOKS = 10
 _BEGIN_SECONDS = 20.0
+#: A guest is at rest where so many looks in a row, so far apart, have the same; it is waited for no longer than this.
+_ALIKE = 3
+_REST = 0.05
+_RESTS = 60
 #: Of the experiments' guests.
 PAGE = 4096
 #: The kernel's name of a task is its program's.
@@ -49,7 +53,7 @@ def look(
     that several processes map counts for each.
     """
     try:
-        before = free(guest)
+        before = _rested(guest)
     except CommandFailed:
         return None
     started = guest.run("/bin/busybox", "sh", "-c", _HELD, "sh", *words, seconds=seconds)
@@ -113,6 +117,18 @@ def watched(
     program = guest.run("/bin/busybox", "sh", "-c", _ENDED, seconds=_END_SECONDS)
     ended = Program(program.status, program.signal, "", program.stdout, program.truncated)
     return ended, {"low": min(used), "high": max(used), "looks": len(used)} if used and able else None
+
+
+def _rested(guest: Guest) -> int:
+    """Free pages once what has ended has given back all: some of it waits for other CPUs, and for a tick (RCU)."""
+    found, alike = free(guest), 0
+    for _ in range(_RESTS):
+        time.sleep(_REST)
+        before, found = found, free(guest)
+        alike = alike + 1 if found == before else 0
+        if alike == _ALIKE:
+            break
+    return found
 
 
 def free(guest: Guest) -> int:
