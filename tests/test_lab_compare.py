@@ -117,6 +117,14 @@ def test_what_neither_kernel_has_is_left_out(tmp_path: Path, inside: Callable[..
     assert ended.status == 0 and f"left out: neither kernel can be put under it ({LACKS})" in ended.out
 
 
+def test_a_small_regression_is_shown() -> None:
+    """Less than a percent is not worth a word, unless it is what the status is about."""
+    one, other = (page_fault1(measured("simple", [base + run for run in range(5)])) for base in (990, 996))
+    assert compared(one, other, 5).lines[2].endswith("| ~ |")
+    found = compared(one, other, 0.5)
+    assert found.worse and found.lines[2].endswith("| +0.60% |")
+
+
 def test_more_tlb_maintenance_is_a_regression() -> None:
     """Beside the instructions, where it has moved and is more than a few; then it counts as they do."""
     one, other = measured("simple", BEFORE), measured("simple", BEFORE)

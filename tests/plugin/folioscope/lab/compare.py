@@ -104,8 +104,10 @@ def _settings(found: Comparison, where: tuple[str, str], then: Result, now: Resu
             continue
         moved = ratio(after, before)
         found.judged += 1
-        found.worse |= threshold is not None and moved.moved and moved.times - 1 > threshold / 100
-        said = f"{moved.times - 1:+.2%}" if changed(moved) else "~"
+        worse = threshold is not None and moved.moved and moved.times - 1 > threshold / 100
+        found.worse |= worse
+        # A status is never without the figure that it is for.
+        said = f"{moved.times - 1:+.2%}" if changed(moved) or worse else "~"
         cells = (*where, name, f"{median(before):,.0f}", f"{median(after):,.0f}", said)
         found.lines.append(f"| {' | '.join(cells)} |")
 
