@@ -79,8 +79,8 @@ def test_a_compiler_runs_in_the_guest(bench: Bench) -> None:
         assert each["entries"]["syscall 221"]["times"] == each["entries"]["syscall 94"]["times"] == [8]
         assert sum(each["memory"]["folios"].values()) > 8 * 8 * MIB and without_folio(each) <= 8 * 16 * PAGE
         (water,) = each["water"]
-        # What they have at their ends is not far from the most that is in use, beside what is so before they begin.
-        assert water["looks"] > 5 and water["high"] - water["low"] > 0.8 * each["memory"]["taken"] * PAGE
+        # Not all are at their ends at once, but most of what they then have is in use together.
+        assert water["looks"] > 5 and water["high"] - water["low"] > 0.5 * each["memory"]["taken"] * PAGE
     assert baseline["memory"]["contiguous"] == 0 < batched["memory"]["contiguous"]
     aborts = [each["entries"]["data abort"]["times"][0] for each in (baseline, batched)]
     assert aborts[0] > 1.5 * aborts[1]
