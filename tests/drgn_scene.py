@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import drgn
-from drgn.helpers.linux import cpumask, kallsyms, mm, pid
+from drgn.helpers.linux import cpumask, kallsyms, mm, pid, xarray
 from folioscope import Guest, Layout, Process, View
 from folioscope.model import bytes_of
 
@@ -218,6 +219,19 @@ def name_of(vma: Any) -> str:
     if vma.vm_file and text == f"[{vma.vm_file.f_inode.i_sb.s_type.name.string_().decode()}]":
         return "/" + str(vma.vm_file.f_path.dentry.d_name.name.string_().decode())
     return text
+
+
+def cache_of(vma: Any, page: int) -> dict[str, Any] | None:
+    """The page cache of a regular file as drgn has it, in the words of our listing."""
+    file = vma.vm_file
+    if not file or not stat.S_ISREG(file.f_inode.i_mode.value_()):
+        return None
+    entries = [entry for _, entry in xarray.xa_for_each(file.f_mapping.i_pages.address_of_())]
+    folios = {entry.value_(): entry for entry in entries if not xarray.xa_is_value(entry)}
+    heads = [drgn.cast("struct page *", entry) for entry in folios.values()]
+    pages = sum(1 << mm.compound_order(head).value_() for head in heads)
+    assert pages == file.f_mapping.nrpages.value_()
+    return {"mapping": f"{file.f_mapping.value_():#018x}", "bytes": pages * page}
 
 
 def page_of(program: Any, pfn: int) -> dict[str, Any]:

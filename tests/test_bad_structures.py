@@ -72,6 +72,14 @@ def dentry(core: Core) -> Any:
     return next(vma.vm_file.f_path.dentry for vma in mm.for_each_vma(core.mm) if vma.vm_file)
 
 
+def cache_node(core: Core) -> Any:
+    """The root of the tree of the page cache of the process's program."""
+    file = next(vma.vm_file for vma in mm.for_each_vma(core.mm) if vma.vm_file)
+    encoded = file.f_mapping.i_pages.xa_head.value_()
+    assert encoded & 3 == 2, "it has one page"
+    return drgn.Object(core.program, "struct xa_node *", value=encoded & ~3)
+
+
 def variable(name: str, value: int, size: int = 8) -> Callable[[Core], Writes]:
     """A variable of the kernel."""
     return lambda core: [(core.program.symbol(name).address, word(value, size))]
@@ -126,6 +134,25 @@ CASES: dict[str, tuple[Callable[[Core], Writes], str, int, str]] = {
     "table-bytes": (lambda c: [(at(c.mm.pgtables_bytes.counter), word(1 << 63))], "check", 1, r"^  L9 "),
     "free-loop": (lambda c: [(at(free_list(c).next.next), free_list(c).next.to_bytes_())], "check", 1, r"^  L14 "),
     "free-nowhere": (lambda c: [(at(free_list(c).next), word(NOWHERE))], "check", 1, r"^  L14 "),
+    "cache-loop": (
+        lambda c: [(at(cache_node(c).slots[0]), word(cache_node(c).value_() | 2))],
+        "check",
+        2,
+        r"L18 was not judged for 1 files: a node of the page cache of a file at 0x\w+ makes no sense",
+    ),
+    "cache-nowhere": (
+        lambda c: [(at(cache_node(c).slots[0]), word(NOWHERE & ~3 | 2))],
+        "check",
+        2,
+        r"L18 was not judged for 1 files: .* could not be read",
+    ),
+    "cache-of-nothing": (lambda c: [(at(cache_node(c).slots[1]), word(NOWHERE & ~3))], "check", 1, r"^  L18 "),
+    "cache-count": (
+        lambda c: [(at(next(v.vm_file for v in mm.for_each_vma(c.mm) if v.vm_file).f_mapping.nrpages), word(1 << 63))],
+        "check",
+        1,
+        r"^  L18 ",
+    ),
     "pcp-nowhere": (
         lambda c: [(at(c.zone().per_cpu_pageset), word(NO_ADDRESS))],
         "check",

@@ -124,6 +124,18 @@ def test_vmas(scene: Any) -> None:
     assert len(processes) >= 3 and seen > 30
 
 
+def test_page_caches(scene: Any) -> None:
+    """Of every regular file that a process maps: which it is, and what is in its page cache, in all."""
+    page, seen = scene.layout.page, 0
+    for process in (task for task in scene.ours("ps")["tasks"] if task["mm"]):
+        said = scene.ours("maps", str(process["pid"]))
+        theirs = [scenes.cache_of(vma, page) for vma in scenes.mm.for_each_vma(scene.mm_of(process["pid"]))]
+        ours = [vma["cache"] and {name: vma["cache"][name] for name in ("mapping", "bytes")} for vma in said["vmas"]]
+        assert ours == theirs
+        seen += sum(1 for cache in theirs if cache and cache["bytes"] >= page)
+    assert seen > 5
+
+
 def test_folios(scene: Any) -> None:
     """Every page that a process has mapped, and others by lot: folio, order, flags, counts, index; and who maps it."""
     page, mapped = scene.layout.page, defaultdict(list)

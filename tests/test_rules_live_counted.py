@@ -71,16 +71,37 @@ def test_counters_are_the_kernels_own(guest: Guest, split: Area, layout: Layout)
 
 
 def test_l12_counters(guest: Guest, split: Area, layout: Layout) -> None:
-    """Fewer folios of a size are counted than the process maps; one more, and one less, waits than is queued."""
+    """Fewer folios of a size are counted than there are, and more; one more, and one less, waits than is queued."""
     with split.process.hold() as held:
         size = size_of(guest, layout.cont_order)
         anonymous, partial = size["at"]
         now = word(guest, anonymous)
-        for wrong in (now - size["anonymous"], now - FAR):
+        for wrong in (now - size["anonymous"], now - FAR, now - 1, now + 1, now + FAR):
             assert broken(held, [(anonymous, wrong & (1 << 64) - 1)]) == [("L12", 0)]
         now = word(guest, partial)
         for wrong in (now + 1, now - 1):
             assert broken(held, [(partial, wrong & (1 << 64) - 1)]) == [("L12", 0)]
+
+
+def test_l12_folios_that_nobody_maps(guest: Guest, process: Process, layout: Layout) -> None:
+    """What is in swap and in the swap cache is counted as long as its folio is there, and not when it has gone."""
+    guest.swap_on(SWAP)
+    area = process.blocks(4)
+    area.write(salt=1)
+    before = size_of(guest, layout.cont_order)["anonymous"]
+    assert before >= 4
+    area.swap_out()
+    assert errors(process.look()) == []
+    swapped = size_of(guest, layout.cont_order)["anonymous"]
+    there = counted(guest)["census"]["folios"].get(str(layout.cont_order), {"least": 0, "most": 0})
+    assert there["least"] <= swapped <= there["most"]
+    # Back in the swap cache, by a read of one page of each.
+    area.swap_in()
+    assert errors(process.look()) == []
+    area.munmap()
+    guest.swap_off(SWAP)
+    assert size_of(guest, layout.cont_order)["anonymous"] <= before - 4
+    assert errors(process.look()) == []
 
 
 def test_l13_queue(guest: Guest, split: Area, layout: Layout) -> None:
@@ -161,6 +182,7 @@ def test_memory_is_counted_as_the_kernel_does(guest: Guest, process: Process, la
     assert abs(theirs["nr_mapped"] - ours["file"][0]) <= near
     assert theirs["nr_anon_transparent_hugepages"] == ours["blocks"]
     assert abs(theirs["nr_shmem"] - ours["shmem"]) <= near
+    assert abs(theirs["nr_file_pages"] - ours["cache"][0]) <= near
     assert ours["shmem"] >= 8 * layout.cont_pages
     for zone in zones(guest):
         listed = sum(part["listed"] << part["order"] for part in zone["areas"]["Ok"])
@@ -169,20 +191,16 @@ def test_memory_is_counted_as_the_kernel_does(guest: Guest, process: Process, la
 
 
 def test_l15_mapped(guest: Guest, paged: Area) -> None:
-    """Less is counted than the process maps: of anonymous memory, of what blocks map, of shmem, of files. And more."""
+    """Less is counted than there is: of anonymous memory, of what blocks map, of shmem, of files, of page cache. And more."""
     area = paged.process.blocks(1, flags=["shared"])
     area.write()
     with paged.process.hold() as held:
         memory = counted(guest)["memory"]
         places = [*zip((memory["anonymous"], memory["blocks"], memory["shmem"]), memory["at"], strict=True)]
-        for counted_now, at in (*places, memory["file"]):
-            wrong = word(guest, at) - counted_now - FAR
-            assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)]
-        anonymous, blocks, shmem = places
-        for counted_now, at in (anonymous, blocks, memory["file"]):
-            assert broken(held, [(at, word(guest, at) + ALL)]) == [("L15", 0)], counted_now
-        # Not all of it need be mapped.
-        assert broken(held, [(shmem[1], word(guest, shmem[1]) + ALL)]) == []
+        for counted_now, at in (*places, memory["file"], memory["cache"]):
+            for by in (-counted_now - FAR, -FAR, FAR, ALL):
+                wrong = word(guest, at) + by
+                assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)], (counted_now, by)
 
 
 def test_l15_free_pages(guest: Guest, paged: Area) -> None:

@@ -9,7 +9,7 @@ from .guest import Guest
 from .layout import LAYOUTS, Layout
 from .listing import Folio, KernelMap, Mapping, Task, Vma, VmArea
 from .locate import CommandNotFound
-from .model import Entry, Finding, Hello, Mismatch, Page, Program, Record, Space, Touched, Verified
+from .model import Entry, FileCache, Finding, Hello, Mismatch, Page, Program, Record, Space, Touched, Verified
 from .process import Held, Process
 from .trace import Done, Sequence, Step, Tlbi, Trace
 from .view import View
@@ -26,6 +26,7 @@ __all__ = [
     "Entry",
     "Event",
     "Expectation",
+    "FileCache",
     "Finding",
     "Folio",
     "Guest",

@@ -292,6 +292,27 @@ class Page(Frame):
 
 
 @dataclass(frozen=True, slots=True)
+class FileCache(Fields):
+    """The page cache of a file, in pages."""
+
+    #: The address of its ``struct address_space``, as in ``Folio.mapping``.
+    mapping: int
+    #: ``nrpages``, and its physical address.
+    counted: int
+    counted_at: int
+    #: The pages of the folios that are in it.
+    found: int
+    #: Places of pages that are in swap, or of which something is remembered.
+    gone: int
+
+    @classmethod
+    def read(cls, raw: Raw) -> FileCache:
+        """From the session's answer."""
+        own = number(raw["mapping"]), raw["counted"], number(raw["counted_at"])
+        return cls(*own, raw["found"], raw["gone"])
+
+
+@dataclass(frozen=True, slots=True)
 class Space(Fields):
     """An address space: what the kernel counts as mapped, in pages."""
 
@@ -307,6 +328,8 @@ class Space(Fields):
     #: The pages of hugetlb that it counts ("pages", and "may_share" where that says nothing), and where it does.
     hugetlb: dict[str, Any] | None
     hugetlb_at: int | None
+    #: The page caches of the files that it maps.
+    files: tuple[FileCache, ...]
 
     @classmethod
     def read(cls, raw: Raw) -> Space:
@@ -315,7 +338,8 @@ class Space(Fields):
         tables_at = raw["tables_bytes_at"] and number(raw["tables_bytes_at"])
         hugetlb_at = raw["hugetlb_at"] and number(raw["hugetlb_at"])
         own = (number(raw["mm"]), number(raw["table"]), raw["rss"], at)
-        return cls(*own, raw["tables_bytes"], tables_at, raw["hugetlb"], hugetlb_at)
+        files = tuple(FileCache.read(file) for file in raw["files"])
+        return cls(*own, raw["tables_bytes"], tables_at, raw["hugetlb"], hugetlb_at, files)
 
 
 def text_of(content: Raw) -> str:

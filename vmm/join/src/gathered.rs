@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use linux::cache::Cache;
 use linux::counted::{Counted, Known, NotRead, Size};
 use linux::folio::Claimed;
 use linux::release::Release;
@@ -16,8 +17,12 @@ use structures::tasks::Process;
 use structures::unlisted::Doing;
 use structures::StructureError;
 use structures::View;
-use verdict::{judge_counted, judge_counts, Everyone, NotKnown, ProcessVerdict, Structures};
+use verdict::listing::FileCache;
+use verdict::{
+    judge_caches, judge_counted, judge_counts, Everyone, Hex, NotKnown, ProcessVerdict, Structures,
+};
 
+use crate::caches;
 use crate::cgroups::Cgroups;
 use crate::claimed::{older, unmapped, Search};
 use crate::inside::Inside;
@@ -47,6 +52,12 @@ pub struct Gathered {
     /// Why pages may be of an address space that exec() makes and no task has yet, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     exec: Option<String>,
+    /// The page caches of the files that the processes map; an earlier version did not look.
+    #[serde(default, rename = "page_caches")]
+    caches: Option<Known<Vec<Cache>>>,
+    /// Who is making pages of a file into one, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    collapses: Option<String>,
     /// What leads from a folio to its memory cgroup, which a copy holds of those that the processes map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) memcg: Option<memcg::Layout>,
@@ -123,6 +134,13 @@ impl Gathered {
                 process.tgid, process.name
             )
         });
+        let mut collapses = doing.iter().filter(|(_, doing)| *doing == Doing::Collapse);
+        let collapses = collapses.next().map(|(process, _)| {
+            format!(
+                "process {} ({}) was making pages of a file into one",
+                process.tgid, process.name
+            )
+        });
         mapped.runs.sort_unstable();
         let memcg = inside.memcg.as_ref().ok();
         let mut cgroups = Cgroups::new(memcg, view);
@@ -132,6 +150,7 @@ impl Gathered {
             let charged = |data| cgroups.touch(data);
             next = next.max(pages.touch(first.max(next).min(end), end, charged));
         }
+        let caches = caches::read(inside, view, &pages, &spaces);
         Ok(Gathered {
             layout: layout.clone(),
             spaces,
@@ -139,6 +158,8 @@ impl Gathered {
             unlisted,
             claimed: Some(claimed),
             exec,
+            caches: Some(caches),
+            collapses,
             memcg: memcg.cloned(),
             kept: Vec::new(),
         })
@@ -188,6 +209,20 @@ impl Gathered {
         self.counted.as_ref()?.sizes.as_deref().ok()
     }
 
+    /// The page cache of the file that the address space with this first table maps at the VMA that begins at `start`.
+    pub(crate) fn cache_of(&self, table: u64, start: u64, page: u64) -> Option<FileCache> {
+        let mut places = self.space(table)?.numbering.iter().flatten();
+        let of = places.find(|place| place.start == start)?.of?;
+        let mut caches = self.caches.as_ref()?.iter().flatten();
+        let cache = caches.find(|cache| cache.mapping == of.mapping)?;
+        let tree = cache.tree.as_ref().ok()?;
+        Some(FileCache {
+            mapping: Hex(of.mapping),
+            bytes: tree.found.saturating_mul(page),
+            gone: tree.values.saturating_mul(page),
+        })
+    }
+
     /// What the kernel's pages look like.
     pub(crate) fn layout(&self) -> pages::Layout {
         self.layout.clone()
@@ -209,6 +244,7 @@ pub(crate) fn later(gathered: &Result<Gathered, NotKnown>, tables: &[u64]) -> bo
             let changing = |space: &Space| space.lock.is_held() || space.table_locked;
             spaces.any(|space| changing(space) && tables.contains(&space.table))
                 || counted.is_some_and(Counted::later)
+                || caches::later(gathered.caches.as_ref())
         }
         Err(not_known) => not_known.later,
     }
@@ -230,7 +266,7 @@ fn not_listed(doing: &[(&Process, Doing)], spaces: &mut [Space]) -> Option<Strin
             Doing::End => {
                 "was taking an address space down, which need not be of any task any more"
             }
-            Doing::Exec => return None,
+            Doing::Exec | Doing::Collapse => return None,
         };
         Some(format!(
             "process {} ({}) {said}",
@@ -342,6 +378,9 @@ pub(crate) fn count(
             });
         }
         uncounted += judge_counted(&counted, (&mapped, unlisted.as_deref()), folios, verdicts);
+    }
+    if let Some(caches) = &gathered.caches {
+        judge_caches(caches, gathered.collapses.as_deref(), verdicts);
     }
     busy.is_some() && uncounted > 0
 }

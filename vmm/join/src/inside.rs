@@ -14,7 +14,9 @@ use structures::tasks::{self, Process};
 use structures::unlisted::{self, Doing, InKernel};
 use structures::vmas::Layout;
 use structures::vmcoreinfo::VmCoreInfo;
-use structures::{counted, memcg, pages, reverse, spaces, Kernel, Lock, StructureError, View};
+use structures::{
+    cache, counted, memcg, pages, reverse, spaces, Kernel, Lock, StructureError, View,
+};
 use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
 use verdict::{judge, Hex, NotKnown, ProcessInput};
 
@@ -38,6 +40,8 @@ pub struct Inside {
     pub counted: counted::Layout,
     /// What leads from a folio to those who may map it.
     pub reverse: Result<reverse::Layout, StructureError>,
+    /// What the page cache of a file looks like.
+    pub caches: Result<cache::Layout, StructureError>,
     /// What leads from a folio to its memory cgroup.
     pub memcg: Result<memcg::Layout, StructureError>,
     /// How to see who makes or ends an address space that no task has.
@@ -101,6 +105,7 @@ impl Inside {
         Ok(Self {
             counted: counted::Layout::new(&kernel, view),
             reverse: reverse::Layout::new(&kernel),
+            caches: cache::Layout::new(&kernel),
             memcg: memcg::Layout::new(&kernel),
             unlisted: unlisted::Layout::new(&kernel),
             kernel,
@@ -376,6 +381,11 @@ impl Space {
             &self.vmas,
             verdict,
         );
+        if let Ok(gathered) = &self.gathered {
+            for vma in &mut maps.vmas {
+                vma.cache = gathered.cache_of(self.regime.root.0, vma.map.start.0, maps.page_size);
+            }
+        }
         if self.lock.is_held() {
             maps.notes.push("somebody held its mmap_lock at this instant: VMAs that are being changed need not fit its tables".into());
         }

@@ -20,6 +20,7 @@
 //! `examples/judge.rs` is such a program, whole.
 
 mod again;
+mod caches;
 mod capture;
 mod cgroups;
 mod claimed;

@@ -236,7 +236,8 @@ impl Fault {
                 | RuleId::L14
                 | RuleId::L15
                 | RuleId::L16
-                | RuleId::L17 => finding.message.clone(),
+                | RuleId::L17
+                | RuleId::L18 => finding.message.clone(),
                 _ => String::new(),
             },
         })

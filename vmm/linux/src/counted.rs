@@ -1,5 +1,8 @@
 //! What a kernel counts of all its memory, and what it keeps on lists, as they were at one instant.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +21,16 @@ pub struct Counted {
     /// Swap; an earlier version did not ask.
     #[serde(default = "not_asked_swap")]
     pub swap: Known<Swap>,
+    /// What all pages of memory are; an earlier version did not look.
+    #[serde(default = "not_asked_census")]
+    pub census: Known<Census>,
+}
+
+fn not_asked_census() -> Known<Census> {
+    Err(NotRead {
+        why: "the snapshot does not say what all pages of memory were".into(),
+        later: false,
+    })
 }
 
 fn not_asked_memory() -> Known<Memory> {
@@ -42,6 +55,10 @@ pub struct Swap {
     pub areas: Vec<SwapArea>,
     /// The address spaces (`struct mm_struct`) that may have swap entries: `mmlist`, by which swapoff() finds them.
     pub spaces: Vec<u64>,
+    /// Slots of shmem that are counted as those of entries are: the number of the area, the first slot, and how many; none where
+    /// they are marked.
+    #[serde(default)]
+    pub shmem: Vec<(u8, u64, u64)>,
 }
 
 /// One swap area.
@@ -51,7 +68,7 @@ pub struct SwapArea {
     pub number: u8,
     /// How many slots it has, those included that are none.
     pub slots: u64,
-    /// Where the first slot that is counted has its count (`swap_map`, a byte for each).
+    /// Where the first slot that is counted has its count: a byte of `swap_map`, or a word of a cluster's table.
     pub at: u64,
     /// The slots that are counted, in order, in runs; all others are free, or in the swap cache alone.
     pub counted: Vec<Slots>,
@@ -83,8 +100,72 @@ pub struct Memory {
     /// `NR_FILE_MAPPED`: pages of files that are mapped, shmem's too, and where it is; an earlier version did not ask.
     #[serde(default)]
     pub file: Option<(i64, u64)>,
+    /// `NR_FILE_PAGES`: the page cache and the swap cache, and where it is; an earlier version did not ask.
+    #[serde(default)]
+    pub cache: Option<(i64, u64)>,
     /// How many CPUs keep a part of them to themselves.
     pub cpus: u64,
+}
+
+/// What all pages of memory are by their own `struct page`, whoever maps them: counted, without hugetlb's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Census {
+    /// Large anonymous folios, by order.
+    pub folios: BTreeMap<u8, Amount>,
+    /// Anonymous folios that are just given back, whose order is no longer told.
+    pub unknown: i64,
+    /// Anonymous pages that are mapped.
+    pub anonymous: i64,
+    /// Pages of anonymous folios that blocks map.
+    pub blocks: i64,
+    /// Other pages that are mapped.
+    pub file: i64,
+    /// Pages in the page cache of shmem.
+    pub shmem: Amount,
+    /// Pages in any page cache, and in the swap cache.
+    pub cache: Amount,
+}
+
+/// How many there are, where some are just coming or going.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Amount {
+    /// At least so many.
+    pub least: i64,
+    /// And at most.
+    pub most: i64,
+}
+
+impl Amount {
+    /// Adds so many, which are there for sure or may be.
+    pub fn add(&mut self, count: i64, sure: bool) {
+        self.least += if sure { count } else { 0 };
+        self.most += count;
+    }
+
+    /// Whether there may be so many, give or take `open`.
+    #[must_use]
+    pub fn holds(self, count: i64, open: i64) -> bool {
+        (self.least - open..=self.most + open).contains(&count)
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Amount { least, most } = self;
+        match least == most {
+            true => write!(out, "{least}"),
+            false => write!(out, "{least} to {most}"),
+        }
+    }
+}
+
+impl From<i64> for Amount {
+    fn from(count: i64) -> Amount {
+        Amount {
+            least: count,
+            most: count,
+        }
+    }
 }
 
 /// What was read, or why it was not.
@@ -216,7 +297,8 @@ impl Counted {
         places.extend(queues.map(|queue| &mut queue.at));
         for memory in self.memory.iter_mut() {
             places.extend(&mut memory.at);
-            places.extend(memory.file.iter_mut().map(|(_, at)| at));
+            let more = memory.file.iter_mut().chain(&mut memory.cache);
+            places.extend(more.map(|(_, at)| at));
         }
         let areas = self.swap.iter_mut().flat_map(|swap| &mut swap.areas);
         places.extend(areas.map(|area| &mut area.at));

@@ -58,7 +58,12 @@ impl Layout {
             queues: known(&self.queues, |layout| layout.read(view, pages)),
             zones: known(&self.zones, |layout| layout.read(view, pages)),
             memory: known(&self.memory, |layout| layout.read(view)),
-            swap: known(&self.swap, |layout| layout.read(view)),
+            swap: known(&self.swap, |layout| layout.read(view, pages)),
+            census: self.spans(view).and_then(|spans| {
+                pages
+                    .census(spans)
+                    .map_err(|why| NotRead { why, later: false })
+            }),
         }
     }
 }
@@ -71,7 +76,7 @@ fn known<L, T>(
     read(layout).map_err(|error| not_read(&error))
 }
 
-fn not_read(error: &StructureError) -> NotRead {
+pub(crate) fn not_read(error: &StructureError) -> NotRead {
     NotRead {
         why: error.to_string(),
         later: error.may_pass(),
@@ -89,6 +94,11 @@ impl Lock {
             .types
             .member("spinlock", "rlock.raw_lock.val.counter")?;
         Ok(Lock(value))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(word: Member) -> Lock {
+        Lock(word)
     }
 
     pub(crate) fn is_held<M: PhysMemory + ?Sized>(

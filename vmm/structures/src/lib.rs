@@ -4,10 +4,11 @@
 //! BTF, [`types`]); both lie in guest memory. From it come all tasks ([`tasks`]) and the VMAs of each address space
 //! ([`vmas`]), in the words of `/proc/PID/smaps`, all address spaces with their counters ([`spaces`]), each page with its
 //! folio ([`pages`]), what the kernel counts of all memory ([`counted`]) and of its decisions ([`counts`]), the areas of
-//! vmalloc ([`vmap`]), the VMAs that may map a folio ([`reverse`]), who is in the middle of what no lock tells of ([`unlisted`]), and what it says of itself for readers
+//! vmalloc ([`vmap`]), the VMAs that may map a folio ([`reverse`]), the page cache of a file ([`cache`]), who is in the middle of what no lock tells of ([`unlisted`]), and what it says of itself for readers
 //! of its dumps ([`vmcoreinfo`]). No offset of any structure is written here: what a kernel does not have is
 //! [`StructureError::Missing`], named, and never guessed.
 
+pub mod cache;
 pub mod counted;
 pub mod counts;
 mod error;

@@ -13,7 +13,9 @@ use crate::kernel::View;
 use crate::types::{Member, Types};
 use crate::{vmcoreinfo, Kernel, StructureError};
 
-pub(crate) use read::Free;
+#[cfg(test)]
+pub(crate) use read::made_up;
+pub(crate) use read::{Free, Passed};
 
 /// What this kernel's pages look like, and where they are. It does not change while the kernel runs, and a snapshot
 /// keeps it: with it and the kernel's tables pages are read without the kernel's symbols and types.
@@ -84,6 +86,10 @@ struct Bits {
     /// Of the folio's second page.
     #[serde(default)]
     partially_mapped: Option<u64>,
+    #[serde(default)]
+    locked: Option<u64>,
+    #[serde(default)]
+    lru: Option<u64>,
 }
 
 /// `enum pagetype`: the top byte of `page_type`.
@@ -147,6 +153,8 @@ impl Layout {
                 swapcache: bit("PG_swapcache")?,
                 hwpoison: bit("PG_hwpoison").ok(),
                 partially_mapped: bit("PG_partially_mapped").ok(),
+                locked: bit("PG_locked").ok(),
+                lru: bit("PG_lru").ok(),
             },
             types: PageTypes {
                 buddy: kind("PGTY_buddy")?,

@@ -1,5 +1,6 @@
 //! Who is in the middle of what no lock tells of: of making an address space that no task has yet, of ending one that none
-//! has any more, of exec(). It is on its kernel stack, which is read frame by frame.
+//! has any more, of exec(), of making
+//! a file's pages into one. It is on its kernel stack, which is read frame by frame.
 
 use std::ops::Range;
 
@@ -19,11 +20,15 @@ const FUNCTIONS: [(&str, Doing); 2] = [("copy_process", Doing::Fork), ("exit_mma
 /// Those that a compiler may have made part of others. The callers of the first two, as a function that was interrupted before
 /// its first instructions has left no frame; and `acct_arg_size()`'s, which counts the pages of arguments as the caller's own
 /// (fs/exec.c).
-const MORE: [(&str, Doing); 4] = [
+const MORE: [(&str, Doing); 7] = [
     ("kernel_clone", Doing::Fork),
     ("__mmput", Doing::End),
     ("mmput", Doing::End),
     ("do_execveat_common", Doing::Exec),
+    // mm/khugepaged.c; the first is a part of the others in some kernels, whose names have changed.
+    ("collapse_file", Doing::Collapse),
+    ("hpage_collapse_scan_file", Doing::Collapse),
+    ("collapse_scan_file", Doing::Collapse),
 ];
 /// Behind a `kernel_clone()` that has done all that, in the parent of a `vfork()`.
 const WAITING: &str = "wait_for_vfork_done";
@@ -37,6 +42,8 @@ pub enum Doing {
     End,
     /// exec(): pages of arguments are counted as the process's own before they are.
     Exec,
+    /// Pages of a file are made into one folio, and counted in its page cache before they are there.
+    Collapse,
 }
 
 /// What this kernel's tasks look like.

@@ -45,6 +45,7 @@ pub use kernel::{judge_kernel, KernelLayout, KernelVerdict, LinearBit, Region};
 pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
 pub use rules::counted::judge_counted;
 pub use rules::l17::judge_getters;
+pub use rules::l18::judge_caches;
 pub use rules::l8_sharing::judge_sharing;
 pub use rules::l9_counts::{judge_counts, AllMapped, Everyone};
 pub use rules::l9_unmapped::{MayBe, Unmapped};

@@ -79,6 +79,19 @@ pub struct VmaMap {
     pub inode: u64,
     /// Its flags (`VmFlags` of smaps), in two letters each.
     pub flags: Vec<String>,
+    /// The page cache of its file as a whole; null for memory without a file, and where that was not looked through.
+    pub cache: Option<FileCache>,
+}
+
+/// The page cache of a file, whoever maps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FileCache {
+    /// The address of its `struct address_space`.
+    pub mapping: Hex,
+    /// Bytes of the folios in it.
+    pub bytes: u64,
+    /// Bytes of which it has a slot in swap, or remembers when they went.
+    pub gone: u64,
 }
 
 impl Maps {
@@ -96,6 +109,7 @@ impl Maps {
                     .flags
                     .as_ref()
                     .map_or_else(Vec::new, |flags| flags.words().to_vec()),
+                cache: None,
             })
         });
         Maps {
@@ -192,6 +206,9 @@ impl VmaMap {
             let folios =
                 folios.map(|(order, size)| format!("{} of order {order}", map::bytes(*size)));
             facts.push(format!("folios {}", folios.collect::<Vec<_>>().join(" + ")));
+        }
+        if let Some(cache) = self.cache {
+            facts.push(format!("page cache {}", map::bytes(cache.bytes)));
         }
         if !map.orders.is_empty() {
             facts.push(format!("orders {}", map::orders(&map.orders)));

@@ -1,6 +1,6 @@
 //! The methods `page`, `space`, `tasks`, `maps`, `kernel_map` and `counts`: the kernel's own structures at one instant, and where they lie.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use join::inside::Inside;
 use linux::contpte::Event;
@@ -54,6 +54,23 @@ pub struct SpaceAnswer {
     pub hugetlb: Option<HugetlbUsage>,
     /// The physical address of this count.
     pub hugetlb_at: Option<Hex>,
+    /// The regular files that it maps, each once.
+    pub files: Vec<FileAnswer>,
+}
+
+/// The page cache of one file.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FileAnswer {
+    /// The address of its `struct address_space`.
+    pub mapping: Hex,
+    /// How many pages it counts (`nrpages`).
+    pub counted: u64,
+    /// The physical address of this count.
+    pub counted_at: Hex,
+    /// How many pages the folios in its tree have that are as they must be.
+    pub found: u64,
+    /// Places of pages that are in swap, or of which something is remembered.
+    pub gone: u64,
 }
 
 /// The answer of `counted`.
@@ -135,6 +152,8 @@ pub(super) fn space(guest: &mut Guest, p: &OfSpace) -> Result<SpaceAnswer, Error
             .ok_or_else(|| Error::Input(format!("no process {} has an address space", p.pid)))?;
         let counted = layout.spaces(view, &[space.table]).map_err(wrong)?;
         let counted = counted.into_iter().find(|it| it.mm == space.mm);
+        let mapped = counted.iter().flat_map(|it| it.numbering.iter().flatten());
+        let mapped: BTreeSet<u64> = mapped.filter_map(|it| Some(it.of?.mapping)).collect();
         let tables_at = layout.tables_bytes(space.mm);
         let hugetlb_at = layout.hugetlb(space.mm);
         let at = (0..4).filter_map(|index| layout.counter(space.mm, index));
@@ -147,9 +166,39 @@ pub(super) fn space(guest: &mut Guest, p: &OfSpace) -> Result<SpaceAnswer, Error
             tables_bytes_at: tables_at.map(|va| physical(view, va)).transpose()?,
             hugetlb: counted.and_then(|it| it.hugetlb),
             hugetlb_at: hugetlb_at.map(|va| physical(view, va)).transpose()?,
+            files: files(inside, view, mapped)?,
         })
     })
 }
+
+/// The page caches of these files.
+fn files(
+    inside: &Inside,
+    view: View<'_, snapshot::Memory>,
+    mappings: BTreeSet<u64>,
+) -> Result<Vec<FileAnswer>, Error> {
+    let wrong = |error: &structures::StructureError| Error::Input(error.to_string());
+    let (layout, (pages, _)) = (inside.caches.as_ref().map_err(wrong)?, layouts(inside)?);
+    let (pages, mut left) = (Pages::new(pages, view), FOLIOS);
+    let mut files = Vec::new();
+    for mapping in mappings {
+        let tree = layout.tree(view, &pages, mapping, &mut left);
+        let Some(tree) = tree.map_err(|why| Error::Input(why.why))? else {
+            continue;
+        };
+        files.push(FileAnswer {
+            mapping: Hex(mapping),
+            counted: tree.counted,
+            counted_at: physical(view, layout.count_at(mapping))?,
+            found: tree.found,
+            gone: tree.values,
+        });
+    }
+    Ok(files)
+}
+
+/// Folios that are looked at for one answer.
+const FOLIOS: u64 = 1 << 20;
 
 /// What the kernel counts of all memory.
 pub(super) fn counted(guest: &mut Guest) -> Result<CountedAnswer, Error> {

@@ -18,6 +18,7 @@ pub(super) struct Layout {
     blocks: u64,
     shmem: u64,
     file: u64,
+    cache: u64,
     cpus: PerCpu,
 }
 
@@ -97,6 +98,7 @@ impl Layout {
             blocks: item("NR_ANON_THPS")?,
             shmem: item("NR_SHMEM")?,
             file: item("NR_FILE_MAPPED")?,
+            cache: item("NR_FILE_PAGES")?,
             cpus: PerCpu::new(kernel, view)?,
         })
     }
@@ -106,22 +108,29 @@ impl Layout {
         &self,
         view: View<'_, M>,
     ) -> Result<Memory, StructureError> {
-        let items = [self.anonymous, self.blocks, self.shmem, self.file];
-        let mut sums = [0i64; 4];
+        let items = [
+            self.anonymous,
+            self.blocks,
+            self.shmem,
+            self.file,
+            self.cache,
+        ];
+        let mut sums = [0i64; 5];
         for (_, node) in &self.nodes {
             for (sum, item) in sums.iter_mut().zip(items) {
                 *sum = sum.wrapping_add(self.counters.read(view, *node, item, &self.cpus)?);
             }
         }
         let first = self.nodes.first().map_or(0, |(_, node)| *node);
-        let [anonymous, blocks, shmem, file] = sums;
-        let [at @ .., of_file] = items.map(|item| self.counters.address(first, item));
+        let [anonymous, blocks, shmem, file, cache] = sums;
+        let [at @ .., of_file, of_cache] = items.map(|item| self.counters.address(first, item));
         Ok(Memory {
             anonymous,
             blocks,
             shmem,
             at,
             file: Some((file, of_file)),
+            cache: Some((cache, of_cache)),
             cpus: self.cpus.offsets.len() as u64,
         })
     }

@@ -1,10 +1,15 @@
-//! Slots of swap areas, and how often each is counted: `swap_map`, a byte for each.
+//! Slots of swap areas, and how often each is counted: by `swap_map`, a byte for each, or since 7.1 by the tables of
+//! clusters.
+
+mod tables;
 
 use linux::counted::{Slots, Swap, SwapArea};
 use stage1::PhysMemory;
 
+use self::tables::Tables;
 use super::Lock;
 use crate::kernel::View;
+use crate::pages::Pages;
 use crate::per_cpu::word;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
@@ -17,13 +22,22 @@ pub(super) struct Layout {
     locks: [u64; 2],
     areas: u64,
     count: u64,
-    map: Member,
+    counts: Counts,
     slots: Member,
     init_mm: u64,
     list: Member,
     next: Member,
     /// What is not 0 while somebody hibernates, who takes slots that no entry leads to.
     hibernates: Vec<(u64, Member)>,
+}
+
+/// Where slots are counted.
+#[derive(Debug)]
+enum Counts {
+    /// In `swap_map`.
+    Map(Member),
+    /// In the tables of clusters.
+    Tables(Tables),
 }
 
 /// `MAX_SWAPFILES` is no more, whatever is configured.
@@ -44,12 +58,18 @@ const WHAT: &str = "a swap area";
 
 impl Layout {
     pub(super) fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
-        // What the bytes of a map mean no type tells. It is the above where slots of shmem, and of the swap cache, are
-        // marked by these functions; both went with 7.0's swap tables.
-        for marks in ["swap_shmem_alloc", "swapcache_prepare"] {
-            kernel.variable(marks)?;
-        }
         let area = |name| kernel.types.member("swap_info_struct", name);
+        let counts = match Tables::new(kernel)? {
+            Some(tables) => Counts::Tables(tables),
+            None => {
+                // What the bytes of a map mean no type tells. It is the above where slots of shmem, and of the swap cache, are
+                // marked by these functions; both went with 7.0.
+                for marks in ["swap_shmem_alloc", "swapcache_prepare"] {
+                    kernel.variable(marks)?;
+                }
+                Counts::Map(area("swap_map")?)
+            }
+        };
         let hibernates = [
             ("swsusp_extents", "rb_root", "rb_node"),
             ("system_transition_mutex", "mutex", "owner.counter"),
@@ -68,7 +88,7 @@ impl Layout {
             ],
             areas: kernel.variable("swap_info")?,
             count: kernel.variable("nr_swapfiles")?,
-            map: area("swap_map")?,
+            counts,
             slots: area("max")?,
             init_mm: kernel.variable("init_mm")?,
             list: kernel.types.member("mm_struct", "mmlist")?,
@@ -80,6 +100,7 @@ impl Layout {
     pub(super) fn read<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
+        pages: &Pages<'_, M>,
     ) -> Result<Swap, StructureError> {
         let busy = |va, why: &str| StructureError::Inconsistent {
             what: WHAT,
@@ -102,36 +123,41 @@ impl Layout {
         let mut areas = Vec::new();
         for number in 0..view.number(WHAT, self.count, word(4))?.min(MOST_AREAS) {
             let at = view.number(WHAT, self.areas.wrapping_add(8 * number), word(8))?;
-            let map = view.number(WHAT, at, self.map)?;
             let slots = view.number(WHAT, at, self.slots)?;
-            // One that is used no more.
-            if map == 0 || slots == 0 {
-                continue;
-            }
             if slots > MOST_SLOTS {
                 let why = format!(
                     "swap area {number} has {slots} slots; no more than {MOST_SLOTS} are read"
                 );
                 return Err(StructureError::Missing(why));
             }
-            let counts = view.bytes(WHAT, map, slots)?;
-            let counted = runs(&counts);
+            let found = match &self.counts {
+                Counts::Map(map) => by_map(view, (at, *map), slots)?,
+                Counts::Tables(tables) => tables.area(view, pages, at, slots)?,
+            };
+            // One that is used no more has nothing.
+            let Some((counted, at)) = found else { continue };
             if counted.len() > MOST_RUNS {
                 return Err(StructureError::Missing(format!(
                     "swap area {number} with its slots in no more than {MOST_RUNS} runs that are counted alike"
                 )));
             }
-            let first = counted.first().map_or(0, |run| run.first);
             areas.push(SwapArea {
                 number: number as u8,
                 slots,
-                at: map.wrapping_add(first),
+                at,
                 counted,
             });
         }
+        let shmem = match &self.counts {
+            // Its slots are marked.
+            Counts::Map(_) => Vec::new(),
+            Counts::Tables(_) if areas.is_empty() => Vec::new(),
+            Counts::Tables(tables) => tables.of_shmem(view)?,
+        };
         Ok(Swap {
             areas,
             spaces: self.spaces(view)?,
+            shmem,
         })
     }
 
@@ -149,6 +175,24 @@ impl Layout {
     }
 }
 
+/// The slots of one area that are counted, in runs, and where the first of them is.
+type Area = (Vec<Slots>, u64);
+
+/// Those of the area at `at` by its `map`; `None` where it has none.
+fn by_map<M: PhysMemory + ?Sized>(
+    view: View<'_, M>,
+    (at, map): (u64, Member),
+    slots: u64,
+) -> Result<Option<Area>, StructureError> {
+    let map = view.number(WHAT, at, map)?;
+    if map == 0 || slots == 0 {
+        return Ok(None);
+    }
+    let counted = runs(&view.bytes(WHAT, map, slots)?);
+    let first = counted.first().map_or(0, |run| run.first);
+    Ok(Some((counted, map.wrapping_add(first))))
+}
+
 /// Slots that are counted at all, in runs.
 fn runs(counts: &[u8]) -> Vec<Slots> {
     let mut runs: Vec<Slots> = Vec::new();
@@ -158,17 +202,21 @@ fn runs(counts: &[u8]) -> Vec<Slots> {
             byte if byte & CONTINUED != 0 || byte == BAD => None,
             byte => Some(byte),
         };
-        let slot = slot as u64;
-        match runs.last_mut() {
-            Some(run) if run.first + run.slots == slot && run.count == count => run.slots += 1,
-            _ => runs.push(Slots {
-                first: slot,
-                slots: 1,
-                count,
-            }),
-        }
+        add(&mut runs, slot as u64, count);
     }
     runs
+}
+
+/// Adds a slot behind those that are in the runs already.
+fn add(runs: &mut Vec<Slots>, slot: u64, count: Option<u8>) {
+    match runs.last_mut() {
+        Some(run) if run.first + run.slots == slot && run.count == count => run.slots += 1,
+        _ => runs.push(Slots {
+            first: slot,
+            slots: 1,
+            count,
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Pages and folios read, by a kernel's layout.
 
 mod alike;
+mod cached;
+mod census;
 mod claimed;
 mod lists;
 
@@ -12,7 +14,10 @@ use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, VirtualAddress};
 use super::{Field, Layout};
 use crate::kernel::View;
 
+#[cfg(test)]
+pub(crate) use alike::tests as made_up;
 use alike::Alike;
+pub(crate) use cached::Passed;
 pub(crate) use lists::Free;
 
 /// `PAGE_TYPE_MASK` and its shift: a type is in the top byte, and everything else in the word says nothing.

@@ -1,12 +1,12 @@
 //! What the kernel counts of all memory, held to what there is: rules L12 to L16.
 
-use linux::counted::{Counted, Known, NotRead};
+use linux::counted::{Census, Counted, Known, NotRead};
 
 use super::l9_counts::AllMapped;
 use super::{l12, l13, l14, l15, l16, remark};
 use crate::finding::Finding;
 use crate::folios::Folios;
-use crate::{NotJudged, ProcessVerdict, RuleId};
+use crate::{NotJudged, ProcessVerdict, RuleId, Severity};
 
 /// Holds the kernel's counters and lists to its pages; `mapped` is what is mapped. All
 /// must be of one instant. `unlisted` says why an address space with swap entries may not be among those that were walked. What is found is of no process, and goes to the first verdict.
@@ -18,6 +18,7 @@ pub fn judge_counted(
     verdicts: &mut [ProcessVerdict],
 ) -> u64 {
     let moving = verdicts.iter().map(|verdict| verdict.entries.moving).sum();
+    let census = census(counted, verdicts);
     let Some(first) = verdicts.first_mut() else {
         return 0;
     };
@@ -30,13 +31,13 @@ pub fn judge_counted(
             });
         }
     };
-    let queues = counted.queues.as_ref().ok();
+    let (queues, known) = (counted.queues.as_ref().ok(), census.as_ref().ok().copied());
     let (mut not_judged, mut uncounted) = (Vec::new(), 0);
     let (mut free, mut unjudged) = (Vec::new(), Vec::new());
     if let Ok(sizes) = &counted.sizes {
         told(
             RuleId::L12,
-            l12::check(sizes, &mapped.folios, queues, folios),
+            l12::check(sizes, (&mapped.folios, known), queues, folios),
         );
     }
     if let Some(queues) = queues {
@@ -47,7 +48,7 @@ pub fn judge_counted(
     }
     told(RuleId::L14, free);
     if let Ok(memory) = &counted.memory {
-        let (wrong, above) = l15::mapped(memory, mapped, (by_page, moving));
+        let (wrong, above) = l15::mapped(memory, (mapped, known), (by_page, moving));
         told(RuleId::L15, wrong);
         uncounted = above.len() as u64;
         not_judged.extend(above.into_iter().map(|reason| NotJudged { reason }));
@@ -74,6 +75,11 @@ pub fn judge_counted(
     );
     why_not(first, "What L15 says of mapped memory", &counted.memory);
     why_not(first, "L16", &counted.swap);
+    why_not(
+        first,
+        "That all counters of L12 and L15 are just what there is",
+        &census,
+    );
     first.not_judged.extend(not_judged);
     let reasons = unjudged.into_iter();
     first.not_judged.extend(reasons.map(|why| NotJudged {
@@ -82,6 +88,27 @@ pub fn judge_counted(
         ),
     }));
     uncounted
+}
+
+/// What all pages are, where counters can be held to it: not where a page is not what it should be.
+fn census<'c>(counted: &'c Counted, verdicts: &[ProcessVerdict]) -> Known<&'c Census> {
+    let census = counted.census.as_ref().map_err(Clone::clone)?;
+    of_pages(verdicts).map_or(Ok(census), Err)
+}
+
+/// Why nothing can be held to pages, where a rule has told of one that is not what it should be.
+pub(super) fn of_pages(verdicts: &[ProcessVerdict]) -> Option<NotRead> {
+    use RuleId::{L10, L2, L7, L8, L9};
+    let mut findings = verdicts.iter().flat_map(|verdict| &verdict.findings);
+    let told = findings
+        .find(|it| it.severity == Severity::Error && [L2, L7, L8, L9, L10].contains(&it.rule))?;
+    Some(NotRead {
+        why: format!(
+            "{} has told of pages that are not what they should be",
+            told.rule
+        ),
+        later: false,
+    })
 }
 
 /// Says why a rule was not judged, where what it needs was not read.

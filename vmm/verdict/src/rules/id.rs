@@ -41,6 +41,7 @@ pub enum RuleId {
     L15,
     L16,
     L17,
+    L18,
     C1,
     C2,
     C3,

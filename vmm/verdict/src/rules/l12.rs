@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use linux::counted::{Queues, Size};
+use linux::counted::{Census, Queues, Size};
 
 use super::{Need, Releases, Rule, RuleId, Tier};
 use crate::folios::Folios;
@@ -10,29 +10,33 @@ use crate::folios::Folios;
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L12,
     title: "the counters of each size agree with its folios",
-    asserts: "By order, over all CPUs: nr_anon is no less than the anonymous folios of that order that the judged processes map, \
-              without hugetlb's. More is not asserted: folios that others map, that are swapped out and in the swap cache, or that a \
-              CPU is about to free are counted as well. nr_anon_partially_mapped is the number of folios so marked on all \
+    asserts: "By order, over all CPUs: nr_anon is the number of anonymous folios of that order in all memory, without hugetlb's: \
+              mapped or not, in the swap cache, or about to be given back. Those that are frozen, or locked and mapped nowhere, may be \
+              counted or not. Where not all pages could be looked at, or L2, L7, L8, L9 or L10 has told of pages, it is only no less than those \
+              that the judged processes map; a note says so. nr_anon_partially_mapped is the number of folios so marked on all \
               queues of those that wait to be split, where those are known and nobody is splitting them. Neither is below 0.",
     tier: Tier::Linux,
     sources: &[
         "include/linux/huge_mm.h, mod_mthp_stat()",
-        "mm/rmap.c, folio_add_new_anon_rmap(); mm/page_alloc.c, free_pages_prepare(); mm/huge_memory.c, deferred_split_folio()",
+        "mm/rmap.c, folio_add_new_anon_rmap(); mm/page_alloc.c, free_pages_prepare(); mm/migrate.c, __folio_migrate_mapping()",
+        "mm/huge_memory.c, split_huge_page_to_list_to_order(), deferred_split_folio()",
     ],
     needs: &[Need::Vmas, Need::Folios, Need::Counted],
     releases: Releases::WIDELY,
     known: &[],
     synthetic: &[
         "l12_fewer_counted_than_mapped",
+        "l12_as_many_as_there_are",
         "l12_partially_mapped_and_queued",
     ],
     live: &["test_l12_counters"],
 };
 
-/// The sentence of each counter that is wrong; `mapped` is how many anonymous folios of each order are mapped.
+/// The sentence of each counter that is wrong; `mapped` is how many anonymous folios of each order are mapped, `census` how
+/// many there are, where that is known.
 pub(super) fn check(
     sizes: &[Size],
-    mapped: &BTreeMap<u8, i64>,
+    (mapped, census): (&BTreeMap<u8, i64>, Option<&Census>),
     queues: Option<&Queues>,
     folios: &dyn Folios,
 ) -> Vec<String> {
@@ -50,6 +54,14 @@ pub(super) fn check(
             wrong.push(format!(
                 "the kernel counts {anonymous} anonymous folios of order {order} (nr_anon), and {least} of that order are mapped: it must count these at least"
             ));
+        } else if let Some(census) = census {
+            let mut there = census.folios.get(&order).copied().unwrap_or_default();
+            there.most += census.unknown;
+            if !there.holds(anonymous, 0) {
+                wrong.push(format!(
+                    "the kernel counts {anonymous} anonymous folios of order {order} (nr_anon), and there are {there} of that order in all memory: they must be equal"
+                ));
+            }
         }
         let waiting = waiting
             .as_ref()

@@ -8,21 +8,22 @@ pub(super) const RULE: Rule = Rule {
     id: RuleId::L16,
     title: "a slot in swap is counted as often as entries lead to it",
     asserts: "Each swap entry of any address space leads to a slot that there is, and a slot's count (swap_map) is the number of \
-              entries that lead to it, its being in the swap cache apart. Not judged: slots of shmem, bad ones, those whose count goes on \
-              elsewhere (more than 62 entries); counts above the entries where not every address space that may have swap \
-              entries (mmlist, which swapoff() goes by) could be walked; and while somebody hibernates. Not on kernels whose swap \
-              tables count otherwise (7.0).",
+              entries that lead to it, its being in the swap cache apart; since 7.1, where a cluster's table counts, of those and of shmem's, in the \
+              trees of files. Not judged: slots of shmem before that, bad ones, those whose count goes on \
+              elsewhere (more than 62 entries, since 7.1 more than 14), those whose folio somebody has locked in the swap cache (since 7.1); counts above the entries where not every address space that may have swap \
+              entries (mmlist, which swapoff() goes by) could be walked; and while somebody hibernates. Not on 7.0, which counts \
+              otherwise.",
     tier: Tier::Linux,
     sources: &["mm/swapfile.c, __swap_duplicate(), __swap_entry_free_locked(), try_to_unuse(); mm/memory.c, do_swap_page(), zap_pte_range(), copy_nonpresent_pte(); mm/rmap.c, try_to_unmap_one()"],
     needs: &[Need::Counted],
     releases: Releases {
         since: Some(super::V6_12),
-        until: Some(super::V7_0),
+        until: None,
         // Debian's kernels have no swap device that needs no module.
         tried: &[super::V6_12_117],
     },
     known: &[],
-    synthetic: &["l16_slots_and_entries", "l16_what_is_not_known"],
+    synthetic: &["l16_slots_and_entries", "l16_what_is_not_known", "l16_slots_of_shmem"],
     live: &["test_l16_swap_slots"],
 };
 
@@ -62,6 +63,8 @@ pub(super) fn check(
     incomplete: Option<&str>,
 ) -> (Vec<String>, Option<String>) {
     let (mut wrong, mut uncounted) = (Vec::new(), 0);
+    let all = with_shmem(swap, swapped);
+    let swapped = &all[..];
     for entries in swapped.chunk_by(|a, b| a.0 == b.0) {
         let (number, slot, _) = entries[0];
         if !swap.areas.iter().any(|area| area.number == number) {
@@ -84,6 +87,21 @@ pub(super) fn check(
     let not_judged = not_judged
         .map(|why| format!("{uncounted} slots are counted more often than entries lead to them, and L16 was not judged for them: {why}"));
     (wrong, not_judged)
+}
+
+/// Entries, and the places of shmem that count as they do.
+fn with_shmem(swap: &Swap, swapped: &[Swapped]) -> Vec<Swapped> {
+    let shmem = swap.shmem.iter().flat_map(|&(area, first, slots)| {
+        (first..first.saturating_add(slots)).map(move |slot| (area, slot, 1))
+    });
+    let mut all: Vec<Swapped> = swapped.iter().copied().chain(shmem).collect();
+    all.sort_unstable();
+    all.dedup_by(|next, before| {
+        let same = (next.0, next.1) == (before.0, before.1);
+        before.2 += if same { next.2 } else { 0 };
+        same
+    });
+    all
 }
 
 /// The slots with more entries than are counted, and with fewer.

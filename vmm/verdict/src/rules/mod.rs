@@ -26,6 +26,7 @@ pub(crate) mod l16;
 pub(crate) mod l17;
 mod l17_pages;
 mod l17_totals;
+pub(crate) mod l18;
 mod l2;
 mod l3;
 mod l4;
@@ -143,7 +144,6 @@ pub struct Known {
 const V6_12: Release = Release::new(6, 12, 0);
 const V6_12_117: Release = Release::new(6, 12, 117);
 const V6_18_15: Release = Release::new(6, 18, 15);
-const V7_0: Release = Release::new(7, 0, 0);
 const V7_2_12: Release = Release::new(7, 2, 12);
 const V7_3: Release = Release::new(7, 3, 0);
 const V7_3_4: Release = Release::new(7, 3, 4);
@@ -170,7 +170,7 @@ impl Releases {
 }
 
 /// All, in order.
-pub const RULES: [&Rule; 42] = [
+pub const RULES: [&Rule; 43] = [
     &architecture::A1,
     &architecture::A2,
     &architecture::A3,
@@ -197,6 +197,7 @@ pub const RULES: [&Rule; 42] = [
     &l15::RULE,
     &l16::RULE,
     &l17::RULE,
+    &l18::RULE,
     &c1::RULE,
     &c2::RULE,
     &c3::RULE,

@@ -11,6 +11,7 @@ use super::folios::{errors, good, Kernel};
 use super::guest::*;
 use crate::{judge_counted, AllMapped, ProcessVerdict, RuleId};
 
+mod census;
 mod swap;
 
 /// Pages of an order that a CPU keeps, as counted.
@@ -73,9 +74,14 @@ fn counted() -> Counted {
             shmem: 300,
             at: [0; 3],
             file: Some((400, 0)),
+            cache: None,
             cpus: 1,
         }),
         swap: Ok(Swap::default()),
+        census: Err(NotRead {
+            why: "nobody has looked".into(),
+            later: false,
+        }),
     }
 }
 
@@ -103,6 +109,17 @@ fn judged_as(
 ) -> (ProcessVerdict, u64) {
     let mut verdicts = [good(Guest::new()).judge()];
     let mapped = AllMapped {
+        swapped: swapped.to_vec(),
+        ..mapped(more)
+    };
+    let open = judge_counted(counted, (&mapped, unlisted), kernel, &mut verdicts);
+    let [verdict] = verdicts;
+    (verdict, open)
+}
+
+/// What all processes map, where there may be `more`.
+fn mapped(more: Option<&str>) -> AllMapped {
+    AllMapped {
         folios: BTreeMap::from([(0, 16), (4, 1)]),
         anonymous: 1000,
         blocks: 512,
@@ -110,13 +127,10 @@ fn judged_as(
         file: 400,
         others: OTHERS,
         more: more.map(str::to_owned),
-        swapped: swapped.to_vec(),
+        swapped: Vec::new(),
         unwalked: None,
         uncounted: 0,
-    };
-    let open = judge_counted(counted, (&mapped, unlisted), kernel, &mut verdicts);
-    let [verdict] = verdicts;
-    (verdict, open)
+    }
 }
 
 fn size(counted: &mut Counted, order: u8) -> &mut Size {

@@ -107,4 +107,4 @@ impl<M: PhysMemory + ?Sized> Pages<'_, M> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -21,6 +21,7 @@ fn swap() -> Counted {
             counted: vec![run(8, 8, Some(1)), run(20, 1, Some(3)), run(21, 1, None)],
         }],
         spaces: Vec::new(),
+        shmem: Vec::new(),
     });
     counted
 }
@@ -99,4 +100,23 @@ fn l16_what_is_not_known() {
         .notes
         .iter()
         .any(|note| note.starts_with("L16 was not judged")));
+}
+
+#[test]
+fn l16_slots_of_shmem() {
+    let (mut counted, kernel) = (swap(), queued().1);
+    let mut entries = swapped();
+    // Two of three that lead to slot 20, and slots 10 to 13, are a file's.
+    entries.retain(|(_, slot, _)| !(10..14).contains(slot));
+    entries
+        .iter_mut()
+        .filter(|it| it.1 == 20)
+        .for_each(|it| it.2 = 1);
+    let judged = |counted: &Counted| errors(&judged_with(counted, &kernel, &entries, None));
+    assert_eq!(judged(&counted), [RuleId::L16]);
+    counted.swap.as_mut().unwrap().shmem = vec![(1, 10, 4), (1, 20, 1), (1, 20, 1)];
+    assert_eq!(judged(&counted), []);
+    // One more than is counted.
+    counted.swap.as_mut().unwrap().shmem.push((1, 30, 1));
+    assert_eq!(judged(&counted), [RuleId::L16]);
 }

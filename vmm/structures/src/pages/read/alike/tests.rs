@@ -8,21 +8,21 @@ use crate::kernel::View;
 use crate::pages::{Bits, Field, Layout, PageTypes, Pages};
 
 /// Where the array of pages is, and where its pages lie in physical memory: not in order, and the last is nowhere.
-const VMEMMAP: u64 = 0xffff_ff00_0000_0000;
+pub(crate) const VMEMMAP: u64 = 0xffff_ff00_0000_0000;
 const PLACES: [u64; 3] = [0x9000_1000, 0x9000_0000, 0x9000_2000];
-const PAGES: u64 = 3 * 64;
-const FIRST: u64 = 64;
+pub(crate) const PAGES: u64 = 3 * 64;
+pub(crate) const FIRST: u64 = 64;
 
-const FLAGS: usize = 0;
-const LINK: usize = 1;
-const MAPPING: usize = 3;
-const INDEX: usize = 4;
-const COUNTS: usize = 6;
+pub(crate) const FLAGS: usize = 0;
+pub(crate) const LINK: usize = 1;
+pub(crate) const MAPPING: usize = 3;
+pub(crate) const INDEX: usize = 4;
+pub(crate) const COUNTS: usize = 6;
 const EXCLUSIVE: u64 = 1 << 17;
 const HEAD: u64 = 1 << 6;
 
 /// As 6.12 has it.
-fn layout(per_page: bool) -> Layout {
+pub(crate) fn layout(per_page: bool) -> Layout {
     Layout {
         vmemmap: VMEMMAP,
         start: VMEMMAP,
@@ -51,6 +51,8 @@ fn layout(per_page: bool) -> Layout {
             swapcache: 1 << 10,
             hwpoison: Some(1 << 21),
             partially_mapped: Some(1 << 9),
+            locked: Some(1),
+            lru: Some(1 << 5),
         },
         types: PageTypes {
             buddy: 0xf0,
@@ -64,7 +66,7 @@ fn layout(per_page: bool) -> Layout {
 }
 
 /// xorshift64*.
-struct Random(u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     fn below(&mut self, end: u64) -> u64 {
@@ -77,13 +79,13 @@ impl Random {
 
 /// The kernel's tables and its array of pages, all of it of anonymous folios that are mapped once. Of single ones, and
 /// of those of `order`, in turn.
-struct Guest {
-    tables: TableBuilder,
-    memory: SparseMemory,
+pub(crate) struct Guest {
+    pub tables: TableBuilder,
+    pub memory: SparseMemory,
 }
 
 impl Guest {
-    fn new(order: u8, random: &mut Random) -> Guest {
+    pub fn new(order: u8, random: &mut Random) -> Guest {
         let mut tables = TableBuilder::new(Regime::new(Granule::K4, Half::Upper, 48));
         let mut memory = SparseMemory::new();
         for (n, place) in (0..).zip(PLACES) {
@@ -122,11 +124,11 @@ impl Guest {
         PLACES[(own / 64) as usize] + own % 64 * 64 + word as u64 * 8
     }
 
-    fn poke(&mut self, pfn: u64, word: usize, value: u64) {
+    pub fn poke(&mut self, pfn: u64, word: usize, value: u64) {
         assert!(self.memory.poke(Guest::place(pfn, word), value));
     }
 
-    fn change(&mut self, pfn: u64, word: usize, change: impl Fn(u64) -> u64) {
+    pub fn change(&mut self, pfn: u64, word: usize, change: impl Fn(u64) -> u64) {
         let was = self.memory.word(Guest::place(pfn, word)).unwrap();
         self.poke(pfn, word, change(was));
     }

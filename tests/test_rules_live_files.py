@@ -1,0 +1,101 @@
+"""The page cache of a file as a whole: what is in its tree, and what is counted of it; and both made wrong (L18)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from folioscope import Area, FileCache, Guest, Layout, Process
+
+from test_rules_live import broken, errors
+from test_rules_live_folios import FLAGS, INDEX, MAPCOUNT, page_of, word
+
+pytestmark = pytest.mark.every_granule
+
+#: ``mapping`` of a struct page, behind ``lru``.
+MAPPING = 24
+PATH = "/tmp/cached"
+PAGES = 40
+THP = "/sys/kernel/mm/transparent_hugepage"
+
+
+def cache_of(guest: Guest, area: Area, layout: Layout) -> FileCache:
+    """The page cache of the file that an area maps, by the mapping of its first page."""
+    area.read(0, 1)
+    mapping = page_of(guest, area.process.look(), area.address, layout).mapping
+    (found,) = (file for file in guest.space(area.process.pid).files if file.mapping == mapping)
+    return found
+
+
+@pytest.fixture
+def cached(process: Process, layout: Layout) -> Iterator[Area]:
+    """A file of forty pages, of which no more than the first need be mapped."""
+    process.file_create(PATH, PAGES * layout.page)
+    process.file_write(PATH, 0, PAGES * layout.page)
+    yield process.map_file(PATH, PAGES * layout.page)
+    process.file_unlink(PATH)
+
+
+def test_a_file_is_counted_as_a_whole(guest: Guest, cached: Area, layout: Layout) -> None:
+    """Whatever is mapped of it; as it grows, and where it is cut."""
+    process, page = cached.process, layout.page
+    found = cache_of(guest, cached, layout)
+    assert (found.counted, found.found, found.gone) == (PAGES, PAGES, 0)
+    cached.read()
+    assert cache_of(guest, cached, layout) == found
+    # A hole of sixty pages has none; one page behind it has.
+    process.file_write(PATH, 100 * page, page)
+    assert cache_of(guest, cached, layout).found == PAGES + 1
+    process.file_truncate(PATH, 10 * page)
+    found = cache_of(guest, cached, layout)
+    assert (found.counted, found.found) == (10, 10)
+    assert errors(process.look()) == []
+
+
+def test_large_folios_stand_for_all_their_pages(guest: Guest, process: Process, layout: Layout) -> None:
+    """Shared memory with a folio of a block's size, single pages beside it, and pages in swap."""
+    guest.write(f"{THP}/hugepages-{layout.block >> 10}kB/shmem_enabled", "always")
+    area = process.blocks(3, flags=["shared"], hint=None)
+    area.write(0, 1)
+    assert page_of(guest, process.look(), area.address, layout).order == layout.cont_order
+    assert cache_of(guest, area, layout).found == layout.cont_pages
+    guest.write(f"{THP}/hugepages-{layout.block >> 10}kB/shmem_enabled", "never")
+    area.write(2 * layout.cont_pages, 3)
+    found = cache_of(guest, area, layout)
+    assert found.counted == found.found == layout.cont_pages + 3
+    assert errors(process.look()) == []
+
+
+def test_l18_count_of_a_file(guest: Guest, cached: Area, layout: Layout) -> None:
+    """One page more is counted than is there, and one less."""
+    found = cache_of(guest, cached, layout)
+    with cached.process.hold() as held:
+        assert word(guest, found.counted_at) == PAGES
+        for wrong in (PAGES + 1, PAGES - 1, 0):
+            assert broken(held, [(found.counted_at, wrong)]) == [("L18", 0)]
+
+
+def test_l18_folios_of_a_file(guest: Guest, cached: Area, layout: Layout) -> None:
+    """A page that nobody maps has another number, is of another file, anonymous, free, or without a reference."""
+    process, other = cached.process, cached.process.blocks(1, flags=["shared"])
+    other.write()
+    cached.read()
+    view = process.look()
+    page = page_of(guest, view, cached.address + 7 * layout.page, layout)
+    theirs = page_of(guest, view, other.address, layout).mapping
+    cached.madvise("dontneed")
+    with process.hold() as held:
+        assert errors(held.judge()) == []
+        now = guest.page(page.pfn)
+        assert (now.kind, now.mapcount, now.index) == ("file", 0, 7)
+        counts = word(guest, page.at + MAPCOUNT)
+        assert not word(guest, page.at + FLAGS) & 1
+        for member, wrong in (
+            (INDEX, 8),
+            (MAPPING, theirs),
+            (MAPPING, now.mapping | 1),
+            (MAPPING, 0),
+            (MAPCOUNT, counts & 0xFFFF_FFFF),
+            (MAPCOUNT, counts & ~0xFFFF_FFFF | 0xF200_0000),
+        ):
+            assert broken(held, [(page.at + member, wrong)]) == [("L18", 0)], (member, hex(wrong))

@@ -1,0 +1,249 @@
+//! What all pages of memory are, counted: by their own `struct page`, whoever maps them.
+
+use std::ops::Range;
+
+use linux::counted::Census;
+use linux::folio::Kind;
+use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, VirtualAddress};
+
+use super::{count, signed, Pages, Place, LARGEST, ORDER};
+
+/// No block of the buddy allocator is larger (`MAX_PAGE_ORDER`, 64K granule).
+const LARGEST_FREE: u64 = 13;
+/// More page frames than are looked through: 256 GiB of 4K pages.
+const MOST: u64 = 1 << 26;
+
+/// What is added up; how large folios are counted is known at the end.
+#[derive(Debug, Default)]
+struct Sums {
+    census: Census,
+    /// Pages of large folios that are mapped, anonymous ones and others, one by one.
+    by_page: [i64; 2],
+    /// All pages of large folios of which any part is mapped.
+    whole: [i64; 2],
+    /// A large folio was seen whose pages count their own entries.
+    counts_pages: bool,
+}
+
+/// The first page of a folio, or a folio of one page.
+#[derive(Clone, Copy, Debug)]
+struct First<'w> {
+    pfn: u64,
+    order: u8,
+    /// Its words, and those of the pages behind it.
+    words: &'w [u64],
+    flags: u64,
+    kind: Kind,
+}
+
+impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
+    /// Counts the pages of all memory, `spans`, which may overlap.
+    ///
+    /// # Errors
+    /// Why not all could be looked at.
+    pub fn census(&self, mut spans: Vec<Range<u64>>) -> Result<Census, String> {
+        let bits = &self.layout.bits;
+        if bits.locked.is_none() || bits.lru.is_none() || !self.in_pages() {
+            return Err(
+                "enum pageflags has no PG_locked or no PG_lru, or struct page an odd size".into(),
+            );
+        }
+        let mut pages = spans.iter().map(|span| span.end.saturating_sub(span.start));
+        let pages = pages.try_fold(0u64, u64::checked_add);
+        if pages.is_none_or(|pages| pages > MOST) {
+            return Err("there is more memory than is looked through".into());
+        }
+        spans.sort_unstable_by_key(|span| span.start);
+        let (mut sums, mut next) = (Sums::default(), 0);
+        for span in spans {
+            next = span.start.max(next);
+            while next < span.end {
+                next = self.some(next, span.end, &mut sums)?;
+            }
+        }
+        // From 6.15 on a folio may be counted whole once any of it is mapped (`CONFIG_NO_PAGE_MAPCOUNT`). No page of a large
+        // folio counts its entries then.
+        let large = match self.layout.per_page || sums.counts_pages {
+            true => sums.by_page,
+            false => sums.whole,
+        };
+        let mut census = sums.census;
+        census.anonymous += large[0];
+        census.file += large[1];
+        Ok(census)
+    }
+
+    /// Counts pages from `from` on that follow each other in the array, before `end`; gives the one behind them.
+    fn some(&self, from: u64, end: u64, sums: &mut Sums) -> Result<u64, String> {
+        let (layout, at) = (self.layout, &self.at);
+        let behind = end.min(self.page_behind(from));
+        // A hole in memory has no pages of the array.
+        let Some(all) = self.passed(from, behind - from)? else {
+            return Ok(behind);
+        };
+        let each = (layout.size / 8) as usize;
+        let mut next = from;
+        for (pfn, n) in (from..behind).zip(0..) {
+            if pfn < next {
+                continue;
+            }
+            next = pfn + 1;
+            let words = &all[n * each..];
+            let own = &words[..each];
+            let flags = at.flags.of(own);
+            // A tail page, whose first one is elsewhere or broken; what was never set up
+            // (`CONFIG_DEFERRED_STRUCT_PAGE_INIT`), and what is no memory, is all 0 or all 1.
+            if at.compound_head.of(own) & 1 == 1
+                || flags == u64::MAX
+                || own.iter().all(|word| *word == 0)
+            {
+                continue;
+            }
+            let kind = self.kind_of(at.mapcount.of(own));
+            if kind == Some(layout.types.buddy) {
+                let order = layout
+                    .private
+                    .map(|it| Place::new(it, layout.size).of(own))
+                    .filter(|order| *order <= LARGEST_FREE && pfn % (1 << order) == 0);
+                next = pfn + order.map_or(1, |order| 1 << order);
+                continue;
+            }
+            let mut first = First {
+                pfn,
+                order: 0,
+                words,
+                flags,
+                kind: Kind::of(at.mapping.of(own)),
+            };
+            if flags & layout.bits.head != 0 {
+                let order = self.of_first(&first, at.flags_1).unwrap_or(0) & ORDER;
+                if order == 0 || order > LARGEST || pfn % (1 << order) != 0 {
+                    // Between free_pages_prepare()'s first lines and its last ones no order is there any more.
+                    let anonymous = kind.is_none() && first.kind == Kind::Anonymous;
+                    sums.census.unknown += i64::from(anonymous);
+                    continue;
+                }
+                first.order = order as u8;
+                next = pfn + (1 << order);
+            }
+            if kind.is_none() {
+                self.add(&first, sums)?;
+            }
+        }
+        Ok(next.max(behind))
+    }
+
+    /// Whether each `struct page` is in one page of the array, in words (`HAVE_ALIGNED_STRUCT_PAGE`).
+    pub(super) fn in_pages(&self) -> bool {
+        let (size, bytes) = (self.layout.size, self.view.upper.granule.bytes());
+        size != 0 && size % 8 == 0 && bytes % size == 0 && self.layout.vmemmap % size == 0
+    }
+
+    /// The first page frame whose `struct page` is in another page of the array.
+    fn page_behind(&self, pfn: u64) -> u64 {
+        let bytes = self.view.upper.granule.bytes();
+        let left = bytes - self.layout.address(pfn) % bytes;
+        pfn + left / self.layout.size
+    }
+
+    /// The words of so many pages in one page of the array, without keeping them; `None` where it has none.
+    pub(super) fn passed(&self, pfn: u64, pages: u64) -> Result<Option<&'p [u64]>, String> {
+        let (layout, va) = (self.layout, self.layout.address(pfn));
+        let no = |why: &str| format!("the struct page of page frame 0x{pfn:x}, at 0x{va:x}, {why}");
+        if !(layout.start..layout.end).contains(&va) {
+            return Err(no("lies outside the array of pages"));
+        }
+        let pa = match lookup(self.view.memory, self.view.upper, VirtualAddress(va)) {
+            Lookup::Mapped { pa, .. } => PhysicalAddress(pa.0),
+            Lookup::NotMapped { .. } => return Ok(None),
+            _ => return Err(no("cannot be read")),
+        };
+        let words = (pages * layout.size / 8) as usize;
+        let memory: &'p M = self.view.memory;
+        let words = memory.passing(pa, words);
+        words.map(Some).ok_or_else(|| no("cannot be read"))
+    }
+
+    /// A member of a folio, wherever among its first pages it is; `None` where it has not so many.
+    fn of_first(&self, first: &First<'_>, member: Place) -> Option<u64> {
+        let each = (self.layout.size / 8) as usize;
+        let at = member.page as usize * each;
+        let is_its = member.page < 1 << first.order || member.page == 1;
+        first
+            .words
+            .get(at..at + each)
+            .filter(|_| is_its)
+            .map(|words| member.of(words))
+    }
+
+    /// Adds a folio that has no type.
+    fn add(&self, first: &First<'_>, sums: &mut Sums) -> Result<(), String> {
+        let (bits, at, own) = (&self.layout.bits, &self.at, first.words);
+        let pages = 1i64 << first.order;
+        let anonymous = first.kind.anonymous();
+        let other = usize::from(!anonymous);
+        let is_mapped = if first.order == 0 {
+            let mapped = i64::from(count(at.mapcount.of(own)) > 0);
+            match anonymous {
+                true => sums.census.anonymous += mapped,
+                false => sums.census.file += mapped,
+            }
+            mapped > 0
+        } else {
+            let of = |place| self.of_first(first, place).map_or(0, count);
+            let (entire, large) = (of(at.entire_mapcount), of(at.large_mapcount));
+            if large > entire {
+                let (mapped, entries) = self.by_page(first.pfn, pages as u64)?;
+                // As many entries as the folio itself counts.
+                sums.counts_pages |= entries == large - entire;
+                sums.by_page[other] += if entire > 0 { pages } else { mapped };
+            } else if large > 0 {
+                sums.by_page[other] += pages;
+            }
+            sums.whole[other] += if large > 0 { pages } else { 0 };
+            sums.census.blocks += if anonymous && entire > 0 { pages } else { 0 };
+            large > 0
+        };
+        let locked = bits.locked.is_some_and(|bit| first.flags & bit != 0);
+        let coming = locked && !is_mapped;
+        if first.kind == Kind::Anonymous && first.order > 0 {
+            let held = signed(at.refcount.of(own)) > 0;
+            let of_order = sums.census.folios.entry(first.order).or_default();
+            // Frozen ones are split or given back, and one that nobody maps yet may be a page's that moves.
+            of_order.add(1, held && !coming);
+        }
+        let swapbacked = first.flags & bits.swapbacked != 0;
+        if first.kind == Kind::File {
+            if swapbacked {
+                sums.census.shmem.add(pages, !coming);
+            }
+            // A driver's page may lead to a mapping that it is not in.
+            let on_lru = bits.lru.is_some_and(|bit| first.flags & bit != 0);
+            sums.census.cache.add(pages, on_lru && !coming);
+        }
+        if swapbacked && first.flags & bits.swapcache != 0 {
+            sums.census.cache.add(pages, !locked);
+        }
+        Ok(())
+    }
+
+    /// How many pages of a large folio count entries of their own, and how many entries.
+    fn by_page(&self, head: u64, pages: u64) -> Result<(i64, i64), String> {
+        let each = (self.layout.size / 8) as usize;
+        let (mut mapped, mut entries, mut next) = (0, 0, head);
+        while next < head + pages {
+            let behind = self.page_behind(next).min(head + pages);
+            let words = self.passed(next, behind - next)?.unwrap_or_default();
+            for own in words.chunks_exact(each) {
+                let counted = count(self.at.mapcount.of(own)).max(0);
+                mapped += i64::from(counted > 0);
+                entries += counted;
+            }
+            next = behind;
+        }
+        Ok((mapped, entries))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! A made-up array of pages, counted.
+
+use std::collections::BTreeMap;
+
+use linux::counted::{Amount, Census};
+use stage1::Half;
+
+use crate::kernel::View;
+use crate::pages::made_up::*;
+use crate::pages::Pages;
+
+/// The order of every other run of pages; the others are folios of one.
+const ORDER: u8 = 3;
+/// So many folios of it, and the first page of the first.
+const FOLIOS: i64 = PAGES as i64 / 16;
+const HEAD: u64 = FIRST + 8;
+/// A folio of one page.
+const SINGLE: u64 = FIRST;
+const LOCKED: u64 = 1;
+const LRU: u64 = 1 << 5;
+const SWAPBACKED: u64 = 1 << 18;
+const SWAPCACHE: u64 = 1 << 10;
+/// What the file of a page is, in `mapping`.
+const FILE: u64 = 0xffff_0000_7654_3000;
+/// `_mapcount` of what is not mapped, below a reference.
+const UNMAPPED: u64 = 1 << 32 | 0xffff_ffff;
+
+fn guest() -> Guest {
+    Guest::new(ORDER, &mut Random(5))
+}
+
+fn amount(count: i64) -> Amount {
+    count.into()
+}
+
+fn counted(guest: &Guest, per_page: bool) -> Census {
+    let layout = layout(per_page);
+    let upper = stage1::Regime::new(&guest.tables.registers(), Half::Upper).unwrap();
+    let (memory, upper) = (&guest.memory, &upper);
+    let pages = Pages::new(&layout, View { memory, upper });
+    // Holes before and behind, and spans that overlap.
+    let spans = vec![FIRST + 70..FIRST + PAGES + 64, 0..FIRST + 100];
+    pages.census(spans).unwrap()
+}
+
+/// All of it: anonymous, and mapped once.
+fn good() -> Census {
+    Census {
+        folios: BTreeMap::from([(ORDER, amount(FOLIOS))]),
+        anonymous: PAGES as i64,
+        ..Census::default()
+    }
+}
+
+/// What is counted where one thing is changed.
+fn with(change: impl FnOnce(&mut Guest)) -> Census {
+    let mut guest = guest();
+    change(&mut guest);
+    counted(&guest, true)
+}
+
+#[test]
+fn all_pages_are_counted_once() {
+    assert_eq!(counted(&guest(), true), good());
+    // Where the layout does not say that pages count their entries, they show it.
+    assert_eq!(counted(&guest(), false), good());
+    for order in [0, 1, 2, 4, 5] {
+        let census = counted(&Guest::new(order, &mut Random(9)), true);
+        let folios = (order > 0).then(|| (order, amount((PAGES as i64 >> order) / 2)));
+        assert_eq!(census.folios, BTreeMap::from_iter(folios), "order {order}");
+        assert_eq!(census.anonymous, PAGES as i64, "order {order}");
+    }
+}
+
+#[test]
+fn what_is_no_folio_of_processes_is_not_counted() {
+    let less = |pages| Census {
+        anonymous: PAGES as i64 - pages,
+        ..good()
+    };
+    // Free, of another type, and what was never set up.
+    let free = with(|guest| {
+        guest.poke(SINGLE, COUNTS, 0xf0 << 24);
+        guest.poke(SINGLE, 5, 2);
+    });
+    assert_eq!(free, less(4));
+    assert_eq!(
+        with(|guest| guest.poke(SINGLE, COUNTS, 0xf5 << 24)),
+        less(1)
+    );
+    let empty = with(|guest| (0..8).for_each(|word| guest.poke(SINGLE, word, 0)));
+    assert_eq!(empty, less(1));
+    // A whole folio of hugetlb.
+    let hugetlb = with(|guest| guest.poke(HEAD, COUNTS, 1 << 32 | 0xf4 << 24));
+    let folios = BTreeMap::from([(ORDER, amount(FOLIOS - 1))]);
+    assert_eq!(hugetlb, Census { folios, ..less(8) });
+}
+
+#[test]
+fn folios_that_come_and_go() {
+    let folios = |least, most| BTreeMap::from([(ORDER, Amount { least, most })]);
+    let open = folios(FOLIOS - 1, FOLIOS);
+    // Frozen; locked, which changes nothing while it is mapped; and locked while nobody maps it.
+    let frozen = with(|guest| guest.change(HEAD, COUNTS, |word| word & 0xffff_ffff));
+    assert_eq!(frozen.folios, open);
+    let locked = |guest: &mut Guest| guest.change(HEAD, FLAGS, |word| word | LOCKED);
+    assert_eq!(with(locked), good());
+    let unmap = |guest: &mut Guest| {
+        (HEAD..HEAD + 8).for_each(|pfn| guest.poke(pfn, COUNTS, UNMAPPED));
+        guest.poke(HEAD + 1, 2, u64::MAX);
+    };
+    let unmapped = with(|guest| {
+        unmap(guest);
+        locked(guest);
+    });
+    assert_eq!(
+        (&unmapped.folios, unmapped.anonymous),
+        (&open, PAGES as i64 - 8)
+    );
+    // One that is in the swap cache and mapped nowhere is counted.
+    let cached = with(|guest| {
+        unmap(guest);
+        guest.change(HEAD, FLAGS, |word| word | SWAPCACHE);
+    });
+    assert_eq!((cached.folios, cached.cache), (good().folios, amount(8)));
+    // The order is gone.
+    let going = with(|guest| guest.change(HEAD + 1, FLAGS, |word| word & !0xff));
+    assert_eq!(
+        (going.folios, going.unknown),
+        (folios(FOLIOS - 1, FOLIOS - 1), 1)
+    );
+}
+
+#[test]
+fn pages_of_files() {
+    let file = |flags: u64, count: u64| {
+        with(|guest| {
+            guest.poke(SINGLE, MAPPING, FILE);
+            guest.change(SINGLE, FLAGS, |word| word & !SWAPBACKED | flags);
+            guest.poke(SINGLE, COUNTS, count);
+        })
+    };
+    let only = |most| Amount { least: 0, most };
+    let cached = file(LRU, UNMAPPED);
+    assert_eq!(
+        (cached.file, cached.cache, cached.shmem),
+        (0, amount(1), amount(0))
+    );
+    let mapped = file(LRU | SWAPBACKED, 1 << 32);
+    assert_eq!(
+        (mapped.file, mapped.cache, mapped.shmem),
+        (1, amount(1), amount(1))
+    );
+    assert_eq!(mapped.anonymous, PAGES as i64 - 1);
+    let coming = file(LRU | SWAPBACKED | LOCKED, UNMAPPED);
+    assert_eq!((coming.cache, coming.shmem), (only(1), only(1)));
+    // It may be a driver's.
+    assert_eq!(file(0, 1 << 32).cache, only(1));
+}
+
+#[test]
+fn folios_that_are_mapped_in_part() {
+    // Three pages of a folio, two of them by two entries.
+    let in_part = |guest: &mut Guest| {
+        (HEAD..HEAD + 8).for_each(|pfn| guest.poke(pfn, COUNTS, UNMAPPED));
+        for (n, raw) in [(0, 0), (1, 1), (2, 1)] {
+            guest.poke(HEAD + n, COUNTS, 1 << 32 | raw);
+        }
+        guest.poke(HEAD + 1, 2, u64::from(u32::MAX) << 32 | 4);
+    };
+    assert_eq!(with(in_part).anonymous, PAGES as i64 - 5);
+    // A block, and pages of it beside.
+    let block = with(|guest| {
+        in_part(guest);
+        guest.poke(HEAD + 1, 2, 5);
+    });
+    assert_eq!((block.anonymous, block.blocks), (PAGES as i64, 8));
+    // Where no page of a large folio counts, one is counted whole.
+    let mut guest = guest();
+    for pfn in (FIRST..FIRST + PAGES).filter(|pfn| pfn >> ORDER & 1 == 1) {
+        guest.change(pfn, COUNTS, |word| word | 0xffff_ffff);
+    }
+    guest.poke(HEAD + 1, 2, u64::from(u32::MAX) << 32);
+    assert_eq!(counted(&guest, false), good());
+}

@@ -1,0 +1,103 @@
+//! L18 on made-up page caches.
+
+use linux::cache::{Cache, Tree};
+use linux::counted::{Known, NotRead};
+
+use super::folios::{errors, good};
+use super::guest::Guest;
+use crate::{judge_caches, ProcessVerdict, RuleId};
+
+fn cache(tree: Known<Tree>) -> Cache {
+    Cache {
+        whose: "process 7 (reader) maps at VA 0x0000000000001000".into(),
+        mapping: 0xffff_0000_1234_0000,
+        at: 0,
+        tree,
+    }
+}
+
+fn tree(counted: u64, found: u64) -> Tree {
+    Tree {
+        counted,
+        found,
+        values: 3,
+        ..Tree::default()
+    }
+}
+
+fn judged(caches: Vec<Cache>, collapses: Option<&str>) -> ProcessVerdict {
+    let mut verdicts = [good(Guest::new()).judge()];
+    judge_caches(&Ok(caches), collapses, &mut verdicts);
+    let [verdict] = verdicts;
+    verdict
+}
+
+fn not_read(later: bool) -> Cache {
+    let why = "somebody held its lock".into();
+    cache(Err(NotRead { why, later }))
+}
+
+#[test]
+fn l18_folios_and_their_count() {
+    let good = || cache(Ok(tree(300, 300)));
+    assert_eq!(errors(&judged(vec![good(), good()], None)), []);
+    for (counted, found) in [(300, 299), (299, 300), (0, 1), (u64::MAX, 300)] {
+        let verdict = judged(vec![good(), cache(Ok(tree(counted, found)))], None);
+        assert_eq!(errors(&verdict), [RuleId::L18], "{counted} {found}");
+        let said = &verdict.findings[0].message;
+        let part = format!("process 7 (reader) maps at VA 0x0000000000001000 (struct address_space 0xffff000012340000): it counts {counted} pages (nrpages), and {found} hang");
+        assert!(said.contains(&part), "{said}");
+        assert_eq!(verdict.findings[0].process, None);
+    }
+    // A folio that is wrong is told of, and the sum is not.
+    let wrong = Tree {
+        wrong: vec!["number 0x2 leads to nowhere".into(), "and another".into()],
+        more: 5,
+        ..tree(300, 298)
+    };
+    let verdict = judged(vec![cache(Ok(wrong))], Some("somebody collapses"));
+    assert_eq!(errors(&verdict), [RuleId::L18]);
+    let said = &verdict.findings[0].message;
+    assert!(
+        said.ends_with("number 0x2 leads to nowhere; 6 more folios are not as they must be"),
+        "{said}"
+    );
+}
+
+#[test]
+fn l18_what_is_not_known() {
+    // Pages that are counted before they are there; never fewer.
+    let why = Some("process 30 (khugepaged) makes a file's pages into one");
+    let verdict = judged(vec![cache(Ok(tree(812, 300)))], why);
+    assert_eq!(errors(&verdict), []);
+    assert!(verdict.not_judged[0]
+        .reason
+        .starts_with("L18 was not judged for 1 files"));
+    let verdict = judged(vec![cache(Ok(tree(299, 300)))], why);
+    assert_eq!(
+        (errors(&verdict), verdict.not_judged.len()),
+        (vec![RuleId::L18], 0)
+    );
+    // Just being changed, and never to be had.
+    let verdict = judged(vec![not_read(false), not_read(true)], None);
+    assert_eq!(errors(&verdict), []);
+    assert!(verdict.not_judged[0]
+        .reason
+        .contains("for 2 files: somebody held its lock"));
+    let verdict = judged(vec![not_read(false)], None);
+    assert!(verdict.not_judged.is_empty());
+    assert!(verdict
+        .notes
+        .iter()
+        .any(|note| note.starts_with("L18 was not judged for 1")));
+    // A page that another rule has told of.
+    let mut guest = good(Guest::new());
+    let pfn = guest.first() + guest.members;
+    guest.kernel().kept = vec![pfn..pfn + 1];
+    let mut verdicts = [guest.judge()];
+    let all = Ok(vec![cache(Ok(tree(1, 2)))]);
+    judge_caches(&all, None, &mut verdicts);
+    assert_eq!(errors(&verdicts[0]), [RuleId::L9]);
+    let said = "L18 was not judged: L9 has told of pages that are not what they should be";
+    assert!(verdicts[0].notes.iter().any(|note| note == said));
+}

@@ -1,0 +1,132 @@
+//! L12 and L15 where it is known what all pages of memory are.
+
+use linux::counted::{Amount, Census};
+
+use super::*;
+
+fn amount(least: i64, most: i64) -> Amount {
+    Amount { least, most }
+}
+
+/// What [`counted`] counts: an anonymous folio of order 4, and memory as in [`judged_as`].
+fn whole() -> (Counted, Kernel) {
+    let (mut counted, kernel) = queued();
+    counted.memory.as_mut().unwrap().cache = Some((2000, 0));
+    counted.census = Ok(Census {
+        folios: BTreeMap::from([(4, amount(1, 1))]),
+        unknown: 0,
+        anonymous: 1000,
+        blocks: 512,
+        file: 400,
+        shmem: amount(300, 300),
+        cache: amount(2000, 2000),
+    });
+    assert_eq!(errors(&judged(&counted, &kernel)), []);
+    (counted, kernel)
+}
+
+fn census(counted: &mut Counted) -> &mut Census {
+    counted.census.as_mut().unwrap()
+}
+
+#[test]
+fn l12_as_many_as_there_are() {
+    let (good, kernel) = whole();
+    let wrong = |change: &dyn Fn(&mut Counted)| {
+        let mut counted = good.clone();
+        change(&mut counted);
+        judged(&counted, &kernel)
+    };
+    for (order, anonymous) in [(4, 2), (4, 1000), (5, 1), (9, 3)] {
+        let verdict = wrong(&|all| size(all, order).anonymous = anonymous);
+        assert_eq!(errors(&verdict), [RuleId::L12], "{order} {anonymous}");
+        let there = i32::from(order == 4);
+        let part = format!("(nr_anon), and there are {there} of that order in all memory");
+        assert!(verdict.findings[0].message.contains(&part));
+    }
+    // One that another process has, or that is in the swap cache, and is not counted.
+    let another = |all: &mut Counted| census(all).folios.insert(4, amount(2, 2)).map(drop);
+    let another = wrong(&|all| another(all).unwrap());
+    assert_eq!(errors(&another), [RuleId::L12]);
+    // One that comes or goes may be counted or not, and so may one of an order that is gone.
+    for (counted, errors_of) in [(1, 0), (2, 0), (3, 1)] {
+        let coming = wrong(&|all| {
+            census(all).folios.insert(4, amount(1, 2));
+            size(all, 4).anonymous = counted;
+        });
+        assert_eq!(errors(&coming).len(), errors_of, "{counted}");
+        let going = wrong(&|all| {
+            census(all).unknown = 1;
+            size(all, 4).anonymous = counted;
+        });
+        assert_eq!(errors(&going).len(), errors_of, "{counted}");
+    }
+}
+
+#[test]
+fn l15_as_much_as_there_is() {
+    let (good, kernel) = whole();
+    type Change = fn(&mut Memory, i64);
+    let each: [(Change, &str); 5] = [
+        (|memory, by| memory.anonymous += by, "NR_ANON_MAPPED"),
+        (|memory, by| memory.blocks += by, "NR_ANON_THPS"),
+        (|memory, by| memory.shmem += by, "NR_SHMEM"),
+        (
+            |memory, by| memory.file = Some((400 + by, 0)),
+            "NR_FILE_MAPPED",
+        ),
+        (
+            |memory, by| memory.cache = Some((2000 + by, 0)),
+            "NR_FILE_PAGES",
+        ),
+    ];
+    for (change, name) in each {
+        for (by, is_wrong) in [
+            (OPEN, false),
+            (-OPEN, false),
+            (OPEN + 1, true),
+            (-OPEN - 1, true),
+        ] {
+            let mut counted = good.clone();
+            change(counted.memory.as_mut().unwrap(), by);
+            // Whoever else may map something: it is counted all the same.
+            let (verdict, open) =
+                judged_as(&counted, &kernel, (&[], None), Some("a lock was held"));
+            let expected = if is_wrong { vec![RuleId::L15] } else { vec![] };
+            assert_eq!((errors(&verdict), open), (expected, 0), "{name} {by}");
+            assert!(verdict.findings.iter().all(|it| it.message.contains(name)));
+        }
+    }
+    // What may be in a cache or not.
+    let mut counted = good;
+    census(&mut counted).shmem = amount(200, 1300);
+    let mut shmem = |count| {
+        counted.memory.as_mut().unwrap().shmem = count;
+        errors(&judged(&counted, &kernel)).len()
+    };
+    assert_eq!([1300 + OPEN, 1301 + OPEN].map(&mut shmem), [0, 1]);
+    // Less than the judged process maps is wrong, whatever may be elsewhere.
+    assert_eq!([300 - OPEN, 299 - OPEN].map(&mut shmem), [0, 1]);
+}
+
+#[test]
+fn what_all_pages_are_is_asked_where_pages_are_right() {
+    let (mut counted, kernel) = whole();
+    size(&mut counted, 4).anonymous = 7;
+    counted.memory.as_mut().unwrap().anonymous = 1000 + OTHERS + OPEN;
+    // L9 tells of a page, and so nothing can be held to pages.
+    let mut guest = good(Guest::new());
+    let pfn = guest.first() + guest.members;
+    guest.kernel().kept = vec![pfn..pfn + 1];
+    let mut verdicts = [guest.judge()];
+    assert_eq!(errors(&verdicts[0]), [RuleId::L9]);
+    judge_counted(&counted, (&mapped(None), None), &kernel, &mut verdicts);
+    assert_eq!(errors(&verdicts[0]), [RuleId::L9]);
+    let note = "L9 has told of pages that are not what they should be";
+    assert!(verdicts[0].notes.iter().any(|said| said.ends_with(note)));
+    // The same without.
+    assert_eq!(
+        errors(&judged(&counted, &kernel)),
+        [RuleId::L12, RuleId::L15]
+    );
+}
