@@ -73,10 +73,10 @@ def dentry(core: Core) -> Any:
 
 
 def cache_node(core: Core) -> Any:
-    """The root of the tree of the page cache of the process's program."""
-    file = next(vma.vm_file for vma in mm.for_each_vma(core.mm) if vma.vm_file)
-    encoded = file.f_mapping.i_pages.xa_head.value_()
-    assert encoded & 3 == 2, "it has one page"
+    """The root of the tree of the page cache of a file that the process maps."""
+    # A file of one page has no node.
+    roots = (vma.vm_file.f_mapping.i_pages.xa_head.value_() for vma in mm.for_each_vma(core.mm) if vma.vm_file)
+    encoded = next(root for root in roots if root & 3 == 2)
     return drgn.Object(core.program, "struct xa_node *", value=encoded & ~3)
 
 

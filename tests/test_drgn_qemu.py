@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.qemu, pytest.mark.only_machine("tcg")]
 ARGUMENTS = ("-M", "virt,memory-backend=ram", "-object", MEMFD)
 DEVICE = ("-device", "vmcoreinfo")
 BLOCKS = 4
+SIZE = f"/sys/kernel/mm/transparent_hugepage/hugepages-{LAYOUT.block >> 10}kB/enabled"
 # Where QEMU puts the kernel, in front of which `virt` leaves 2 MiB.
 IMAGE = 0x4020_0000
 
@@ -34,6 +35,8 @@ class Live:
     """A guest with a process that waits: what we read of it, then drgn over its socket, which serves one at a time."""
 
     def __init__(self, own: Guest) -> None:
+        # Each size by itself, as a guest with less than 512 MiB has none.
+        own.command("write_file", path=SIZE, text="always")
         process = own.command("spawn", name="mine")["spawned"]
         self.pid = process["pid"]
         where = {"isolated": {"offset": 0}}

@@ -88,11 +88,15 @@ def test_l17_flags(guest: Guest, paged: Area, folded: Area, layout: Layout) -> N
 
 
 def test_l17_sizes(guest: Guest, folded: Area, layout: Layout) -> None:
-    """One folio more is counted than sysfs has said."""
+    """One folio more is counted than sysfs has said; and than there are (L12)."""
     with folded.process.hold() as held:
+        assert errors(held.judge(getters=True)) == []
         size = size_of(guest, layout.cont_order)
         at = size["at"][0]
-        (finding,) = told(held, [(at, word(guest, at) + 1)])
+        view = held.judge([(at, word(guest, at) + 1)], getters=True)
+        assert errors(held.judge(getters=True)) == []
+    assert errors(view) == [("L12", 0), ("L17", 0)]
+    (finding,) = (finding for finding in view.errors if finding.rule == "L17")
     said, counted = size["anonymous"], size["anonymous"] + 1
     assert f"nr_anon of order {layout.cont_order} is {said}, and the kernel's counters are {counted}" in finding.message
 
