@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Fetches a stock Debian kernel for arm64, unpacks it in the cache and prints its path. Nothing is installed.
-# Usage: stock.sh [4k|16k] [SERIES]   (SERIES: 6.12, 6.18, 7.2, or 7 for the newest 7.x)
+# Usage: stock.sh [4k|16k] [SERIES [MODULE]]   (SERIES: 6.12, 6.18, 7.2, or 7 for the newest 7.x)
+# With MODULE, as brd: that module of the kernel instead, of those that have a package for them (7.x).
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
 granule=${1:-4k}
 series=${2:-6.12}
+module=${3:-}
 case $granule in
 4k) flavours=(cloud-arm64 arm64) ;;
 16k) flavours=(arm64-16k) ;;
@@ -28,6 +30,16 @@ find_package newest "linux-image-$series.*-${flavours[0]}"
 binary=linux-binary-${package#linux-image-}
 if apt-cache "${options[@]}" pkgnames "$binary" | grep -Fx -- "$binary" >/dev/null; then package=$binary; fi
 
+if [ -n "$module" ]; then
+    [ "$package" = "$binary" ] || die "expected a kernel whose modules have a package of their own and found $package"
+    package=linux-modules-${binary#linux-binary-}
+    locate arm64
+    directory+=-$module
+    [ -e "$directory/complete" ] || step "stock-$granule-$module" "$module of Debian's ${binary#linux-binary-}" fetch arm64 "$module.ko" "$module.ko.xz" >&2
+    [ -e "$directory/$module.ko" ] || xz --decompress --keep "$directory/$module.ko.xz"
+    echo "$directory/$module.ko"
+    exit
+fi
 locate arm64
 [ -e "$directory/complete" ] || step "stock-$granule" "Debian's ${package#linux-binary-}" fetch arm64 vmlinuz vmlinuz >&2
 echo "$directory/vmlinuz"

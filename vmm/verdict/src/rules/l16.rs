@@ -19,12 +19,12 @@ pub(super) const RULE: Rule = Rule {
     releases: Releases {
         since: Some(super::V6_12),
         until: None,
-        // Debian's kernels have no swap device that needs no module.
-        tried: &[super::V6_12_117],
+        // Debian's kernels have no swap device that needs no module; of those since 7.0 modules are easily had.
+        tried: &[super::V6_12_117, super::V7_3_4],
     },
     known: &[],
     synthetic: &["l16_slots_and_entries", "l16_what_is_not_known", "l16_slots_of_shmem"],
-    live: &["test_l16_swap_slots"],
+    live: &["test_l16_swap_slots", "test_l16_tables_of_clusters"],
 };
 
 /// Entries that lead to one slot: the number of its area, the slot, and how many.
