@@ -105,7 +105,11 @@ def main() -> None:
         ("full verdict of a core", ours, "folioscope check: program start, all processes, all rules"),
         ("drgn, follow_phys", figures["drgn_follow_phys"], f"the same core, {ASKED} pages one by one"),
         ("  and the folio of each", figures["drgn_follow_phys_and_folio"], "flags, order, counts, mapping, index"),
-        ("getters, in the guest", figures["getters_in_the_guest"], "pagemap, kpageflags, kpagecount, smaps, by the agent"),
+        (
+            "getters, in the guest",
+            figures["getters_in_the_guest"],
+            "pagemap, kpageflags, kpagecount, smaps, by the agent",
+        ),
     ]
     for name, figure, method in rows:
         if figure is not None:

@@ -191,7 +191,7 @@ def test_memory_is_counted_as_the_kernel_does(guest: Guest, process: Process, la
 
 
 def test_l15_mapped(guest: Guest, paged: Area) -> None:
-    """Less is counted than there is: of anonymous memory, of what blocks map, of shmem, of files, of page cache. And more."""
+    """Less is counted than there is, and more: of anonymous memory, of what blocks map, of shmem, files, page cache."""
     area = paged.process.blocks(1, flags=["shared"])
     area.write()
     with paged.process.hold() as held:

@@ -33,9 +33,9 @@ def initramfs(place: Path) -> Path:
     """The rig's own with the module behind it: the kernel unpacks one archive after the other."""
     line = [str(ROOT / "vmm/setup/stock.sh"), "4k", "7", MODULE]
     module = subprocess.run(line, check=True, capture_output=True, text=True, timeout=FETCH_SECONDS).stdout.strip()
-    archive = ["cpio", "--create", "--format=newc", "--quiet"]
-    own = Path(module)
-    more = subprocess.run(archive, check=True, capture_output=True, input=f"{own.name}\n".encode(), cwd=own.parent).stdout
+    archive, own = ["cpio", "--create", "--format=newc", "--quiet"], Path(module)
+    name = f"{own.name}\n".encode()
+    more = subprocess.run(archive, check=True, capture_output=True, input=name, cwd=own.parent).stdout
     whole = (OUT / "initramfs.cpio").read_bytes()
     both = place / "initramfs.cpio"
     both.write_bytes(whole + bytes(-len(whole) % 4) + more)

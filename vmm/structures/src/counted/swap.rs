@@ -37,7 +37,7 @@ enum Counts {
     /// In `swap_map`.
     Map(Member),
     /// In the tables of clusters.
-    Tables(Tables),
+    Tables(Box<Tables>),
 }
 
 /// `MAX_SWAPFILES` is no more, whatever is configured.
@@ -60,7 +60,7 @@ impl Layout {
     pub(super) fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
         let area = |name| kernel.types.member("swap_info_struct", name);
         let counts = match Tables::new(kernel)? {
-            Some(tables) => Counts::Tables(tables),
+            Some(tables) => Counts::Tables(Box::new(tables)),
             None => {
                 // What the bytes of a map mean no type tells. It is the above where slots of shmem, and of the swap cache, are
                 // marked by these functions; both went with 7.0.

@@ -93,7 +93,7 @@ fn l18_what_is_not_known() {
     // A page that another rule has told of.
     let mut guest = good(Guest::new());
     let pfn = guest.first() + guest.members;
-    guest.kernel().kept = vec![pfn..pfn + 1];
+    guest.kernel().kept.push(pfn..pfn + 1);
     let mut verdicts = [guest.judge()];
     let all = Ok(vec![cache(Ok(tree(1, 2)))]);
     judge_caches(&all, None, &mut verdicts);

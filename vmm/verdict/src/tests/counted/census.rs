@@ -117,7 +117,7 @@ fn what_all_pages_are_is_asked_where_pages_are_right() {
     // L9 tells of a page, and so nothing can be held to pages.
     let mut guest = good(Guest::new());
     let pfn = guest.first() + guest.members;
-    guest.kernel().kept = vec![pfn..pfn + 1];
+    guest.kernel().kept.push(pfn..pfn + 1);
     let mut verdicts = [guest.judge()];
     assert_eq!(errors(&verdicts[0]), [RuleId::L9]);
     judge_counted(&counted, (&mapped(None), None), &kernel, &mut verdicts);
