@@ -10,6 +10,7 @@ import json
 import re
 import stat
 import subprocess
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,18 @@ def task_of(leader: Any, threads: list[int]) -> dict[str, Any]:
         "mm": f"{space.value_():#018x}" if space else None,
         "table": f"{mm.virt_to_phys(space.pgd).value_():#018x}" if space else None,
     }
+
+
+def tasks_of(program: Any) -> dict[int, dict[str, Any]]:
+    """All processes as drgn has them, by their id."""
+    groups = defaultdict(list)
+    for task in pid.for_each_task(program):
+        groups[task.tgid.value_()].append(task)
+    found = {}
+    for tgid, tasks in groups.items():
+        (leader,) = (task for task in tasks if task.pid.value_() == tgid)
+        found[tgid] = task_of(leader, sorted(task.pid.value_() for task in tasks))
+    return found
 
 
 def vma_of(vma: Any, page: int) -> dict[str, Any]:

@@ -94,13 +94,7 @@ def test_translations(scene: Any) -> None:
 
 def test_tasks(scene: Any) -> None:
     """Every process and thread: ids, name, start, address space, first table."""
-    groups = defaultdict(list)
-    for task in scenes.pid.for_each_task(scene.program):
-        groups[task.tgid.value_()].append(task)
-    theirs = {}
-    for tgid, tasks in groups.items():
-        (leader,) = (task for task in tasks if task.pid.value_() == tgid)
-        theirs[tgid] = scenes.task_of(leader, sorted(task.pid.value_() for task in tasks))
+    theirs = scenes.tasks_of(scene.program)
     said = scene.ours("ps")
     ours = {task["pid"]: task | {"threads": sorted(task["threads"])} for task in said["tasks"]}
     assert said["kernel"] == scene.release

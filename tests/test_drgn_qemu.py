@@ -8,7 +8,6 @@ and sees physical memory, and no kernel.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,13 +80,7 @@ def test_it_is_a_live_kernel(live: Live) -> None:
 
 def test_tasks_of_a_live_guest(live: Live) -> None:
     """Every process that has memory of its own; threads of the kernel come and go."""
-    groups = defaultdict(list)
-    for task in scenes.pid.for_each_task(live.program):
-        groups[task.tgid.value_()].append(task)
-    theirs = {}
-    for tgid, tasks in groups.items():
-        (leader,) = (task for task in tasks if task.pid.value_() == tgid)
-        theirs[tgid] = scenes.task_of(leader, sorted(task.pid.value_() for task in tasks))
+    theirs = scenes.tasks_of(live.program)
     ours = {task["pid"]: task | {"threads": sorted(task["threads"])} for task in live.tasks if task["mm"]}
     assert {1, live.pid} <= set(ours)
     assert ours == {pid: task for pid, task in theirs.items() if task["mm"]}

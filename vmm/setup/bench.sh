@@ -12,6 +12,10 @@ fi
 out/folioscope bench --json "$OUT/bench.json" "$@"
 # What is asked for by name is measured alone.
 [ $# -eq 0 ] || exit 0
+if ! python3 -c 'import ensurepip' 2>/dev/null; then
+    say "drgn and the guest's own getters were not measured beside it: that needs Debian's python3-venv"
+    exit 0
+fi
 child vmm/setup/python.sh >"$LOGS/python.path"
 echo
 PYTHONPATH=tests/plugin exec "$(cat "$LOGS/python.path")" tests/measure_others.py --json "$OUT/bench-others.json"
