@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fetches a stock Debian kernel for arm64, unpacks it in the cache and prints its path. Nothing is installed.
-# Usage: stock.sh [4k|16k] [SERIES [MODULE]]   (SERIES: 6.12, 6.18, 7.2, or 7 for the newest 7.x)
+# Usage: stock.sh [4k|16k] [SERIES [MODULE|modules]]   (SERIES: 6.12, 6.18, 7.2, or 7 for the newest 7.x)
 # With MODULE, as brd: that module of the kernel instead, of those that have a package for them (7.x).
+# With `modules`, where some of its modules are, unpacked: those of lib/, crypto/ and fs/nls/.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -30,7 +31,7 @@ find_package newest "linux-image-$series.*-${flavours[0]}"
 binary=linux-binary-${package#linux-image-}
 if apt-cache "${options[@]}" pkgnames "$binary" | grep -Fx -- "$binary" >/dev/null; then package=$binary; fi
 
-if [ -n "$module" ]; then
+if [ -n "$module" ] && [ "$module" != modules ]; then
     [ "$package" = "$binary" ] || die "expected a kernel whose modules have a package of their own and found $package"
     package=linux-modules-${binary#linux-binary-}
     locate arm64
@@ -42,4 +43,23 @@ if [ -n "$module" ]; then
 fi
 locate arm64
 [ -e "$directory/complete" ] || step "stock-$granule" "Debian's ${package#linux-binary-}" fetch arm64 vmlinuz vmlinuz >&2
-echo "$directory/vmlinuz"
+if [ "$module" != modules ]; then
+    echo "$directory/vmlinuz"
+    exit
+fi
+
+# modules: into $directory/modules, so as the kernel can load them whether or not it can unpack them itself.
+modules() {
+    local work status
+    work=$(mktemp -d "$CACHE/stock/fetch.XXXXXX")
+    (cd "$work" && apt-get "${options[@]}" download "$package:arm64") &&
+        echo "$hash  $(echo "$work"/*.deb)" | sha256sum --check --quiet &&
+        dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C "$work" --wildcards '*/kernel/lib/*' '*/kernel/crypto/*' '*/kernel/fs/nls/*' &&
+        mkdir "$work/modules" && find "$work" -path '*/kernel/*' -name '*.ko*' -exec mv -t "$work/modules" {} + &&
+        find "$work/modules" -name '*.xz' -exec xz -d {} + && mv "$work/modules" "$directory/modules"
+    status=$?
+    rm -rf "$work"
+    return $status
+}
+[ -d "$directory/modules" ] || step "stock-modules-$granule" "modules of Debian's ${package#linux-binary-}" modules >&2
+echo "$directory/modules"
