@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes an initramfs with the pinned kernel's own mm selftests, as static arm64 programs, in the cache, and prints its path.
-# Nothing is installed. A kernel that is booted with it and `rdinit=/selftests` runs what it is told to on its second serial port.
+# Nothing is installed. A kernel that is booted with it and `rdinit=/selftests` runs what it is told to on its second serial port; with
+# `selftests=PROGRAM+ARGUMENTS:MIB,...` besides, MIB of hugetlb, it runs these, says of each how it has ended, and powers off.
 # Usage: selftests.sh
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -61,6 +62,20 @@ knobs() {
 # It says so each time otherwise.
 echo 4 >/proc/sys/vm/drop_caches
 cd /mm
+if [ -n "${selftests:-}" ]; then
+    for one in $(echo "$selftests" | tr , ' '); do
+        words=$(echo "${one%:*}" | tr + ' ')
+        knobs $((${one##*:} * 1024 / hpage))
+        echo "selftest: begins: $words"
+        # shellcheck disable=SC2086
+        timeout -s KILL "${selftest_seconds:-120}" /mm/$words >/tmp/log 2>&1 </dev/null
+        echo "selftest: $words: $?" >>/tmp/ended
+        killall -q -KILL "${words%% *}"
+        rm -rf /tmp/log
+    done
+    cat /tmp/ended
+    /bin/busybox poweroff -f
+fi
 stty -F /dev/ttyAMA1 raw -echo
 exec 3<>/dev/ttyAMA1
 echo "ready $hpage" >&3
