@@ -12,6 +12,7 @@ mod exits;
 mod folios;
 mod judge;
 mod kvmtool;
+mod recorder;
 mod row;
 mod tour;
 mod walk;
@@ -32,7 +33,7 @@ use crate::options::{GuestOptions, MachineName};
 use crate::{Error, EXIT_OK};
 use row::Row;
 
-/// Measure walk, rules, boot, checkpoint, folios, dump and tour; print a table with the targets
+/// Measure walk, rules, boot, checkpoint, folios, dump, tour and recorder; print a table with the targets
 #[derive(Args, Debug)]
 #[command(after_help = "Example: folioscope bench --only walk,checkpoint --json out/bench.json")]
 pub struct Bench {
@@ -58,6 +59,7 @@ enum Part {
     Folios,
     Dump,
     Tour,
+    Recorder,
 }
 
 impl Bench {
@@ -79,6 +81,9 @@ impl Bench {
                 Part::Folios => folios::measure(&self.guest, &progress),
                 Part::Dump => dump::measure(&self.guest, &progress),
                 Part::Tour => tour::measure(&self.guest, &progress),
+                // Only TCG tells of stores.
+                Part::Recorder if on_kvm => Ok(Vec::new()),
+                Part::Recorder => recorder::measure(&self.guest, &progress),
             };
             progress.done();
             match measured {
