@@ -111,6 +111,9 @@ NO_LSE = ("--cpu", "cortex-a72")
 # That of memory.c, which takes pages away; "tlb_flush" is its own as well, the second one mmu_gather.c's, for tables,
 # and the third mprotect.c's.
 ZAP = "__flush_tlb_range_nosync"
+# Reclaim's and migration's, whose TLBIs wait for one DSB; pages that others move.
+BATCHED = "set_tlb_ubc_flush_pending"
+MOVED = ("--only", "migrate,compact")
 
 # For each rule one, which make test does.
 EDITS = [
@@ -161,6 +164,10 @@ MORE_EDITS = [
     Edit(ZAP, tlbi_of_range, other_range_level, "S7", "contpte_clear_full_ptes", REUSE),
     Edit(ZAP, tlbi_by_va, other_asid, "S7", "contpte_clear_full_ptes", REUSE),
     Edit(ZAP, step, twice, "S7", "contpte_clear_full_ptes", (*NO_LSE, *REUSE)),
+    Edit(BATCHED, tlbi, nothing, "S2", "remove_migration_pte", MOVED),
+    Edit(BATCHED, dsb_of_stores, nothing, "S3", "remove_migration_pte", MOVED),
+    Edit("try_to_unmap_flush", dsb_of_all, nothing, "S3", "remove_migration_pte", MOVED),
+    Edit(BATCHED, tlbi, nothing, "S7", "try_to_unmap_one", ("--only", "swap")),
     Edit(NOSYNC, tlbi_of_range, other_range_level, "S6", "contpte_convert"),
     Edit(NOSYNC, tlbi_of_range, page_beside, "S6", "contpte_convert"),
     Edit(NOSYNC, tlbi_by_va, other_asid, "S2", "contpte_convert"),
@@ -208,6 +215,9 @@ def test_a_finding_in_full(granule: str, tmp_path: Path) -> None:
     for each in found:
         text = "\n".join(each.lines)
         assert re.search(r"^  process \d+", text, re.MULTILINE)
+        # Folding and unfolding leave the folio as it is, and the block is one.
+        whole = r"^  folio   order 4, anonymous, from page frame 0x[0-9a-f]+0, before and after$"
+        assert re.search(whole, text, re.MULTILINE)
         block = re.search(r"^  block   0x0000[0-9a-f]{12} \[(.{16})\] -> \[(.{16})\]$", text, re.MULTILINE)
         assert block and set(block[1]) <= {"-", "="} and block[1] != block[2]
         broken, made = text.split("  made")

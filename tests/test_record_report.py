@@ -61,6 +61,10 @@ def test_one_in_full(run: Path) -> None:
         # The linear part of a descriptor of 4K pages and 48 bits: folding moves no page.
         frame = (old & 0xFFFF_FFFF_F000) >> 12
         assert int(sequence["old_frame"], 16) == int(sequence["new_frame"], 16) == frame
+        # A block is one folio, and folding leaves it so.
+        assert sequence["old_folio"] == sequence["new_folio"]
+        first, order = int(sequence["old_folio"]["first"], 16), sequence["old_folio"]["order"]
+        assert (order, sequence["old_folio"]["kind"]) == (4, "anonymous") and frame >> 4 << 4 == first
         assert (old ^ new) & 1 << 52 and len(sequence["before"]) == len(each["words"]) == 16
         assert sequence["made"]["place"].startswith("contpte_convert+")
         life = sequence["life"]

@@ -116,6 +116,43 @@ def test_without_a_flush(rig: Rig, tmp_path: Path, what: Callable[[int], bool], 
         rig.drop(wanted)
 
 
+def test_folios_before_and_after(rig: Rig, tmp_path: Path) -> None:
+    """A page of a folio that a child shares is copied, by a kernel without the flush: its folio, and the new one.
+
+    Both are as the kernel itself has them, before the write and behind it.
+    """
+    kernel, image = OUT / "kernel-4k", tmp_path / "Image"
+    assert edit(kernel, "ptep_clear_flush", tlbi, nothing, image)
+    more = ("--kernel", str(image), "--vmlinux", str(kernel / "vmlinux"), "--record")
+    wanted = Wanted("4k", "max", "tcg", more)
+    try:
+        guest = rig.guest(wanted)
+        guest.set_policy("variable")
+        process = guest.spawn()
+        area = process.blocks(1)
+        area.write()
+        child = process.fork()
+        # Of one cause the first is told: not that of what the process writes to by itself.
+        area.write(0, 1)
+        va = area.address + 5 * guest.layout.page
+        before = process.look().folio(va)
+        with guest.recording() as trace:
+            area.write(5, 1)
+        after = process.look().folio(va)
+        found = [each for each in trace.findings if each.va == va]
+        assert found and {each.rule for each in found} == {"S2"}, trace.findings
+        assert before and after and before.pfn != after.pfn
+        for each, folio in [(found[0].old_folio, before), (found[0].new_folio, after)]:
+            assert each and (each.first, each.order, each.kind) == (folio.head, folio.order, "anonymous")
+        assert found[0].old_folio and found[0].old_folio.order == guest.layout.cont_order
+        # What is taken away and given back to nobody has no folio behind it.
+        with guest.recording() as trace:
+            area.in_process(child).munmap()
+        assert trace.findings == ()
+    finally:
+        rig.drop(wanted)
+
+
 @pytest.mark.parametrize("granule", ["4k"])
 def test_a_guest_that_is_not_recorded(guest: Guest) -> None:
     """What has to be done is said in a sentence."""

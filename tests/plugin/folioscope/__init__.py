@@ -11,7 +11,7 @@ from .listing import Folio, KernelMap, Mapping, Task, Vma, VmArea
 from .locate import CommandNotFound
 from .model import Entry, FileCache, Finding, Hello, Mismatch, Page, Program, Record, Space, Touched, Verified
 from .process import Held, Process
-from .trace import Done, Sequence, Step, Tlbi, Trace
+from .trace import Done, FolioThen, Sequence, Step, Tlbi, Trace
 from .view import View
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "FileCache",
     "Finding",
     "Folio",
+    "FolioThen",
     "Guest",
     "GuestLost",
     "Held",

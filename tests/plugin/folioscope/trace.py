@@ -47,6 +47,22 @@ class Moment(Fields):
 
 
 @dataclass(frozen=True, slots=True)
+class FolioThen(Fields):
+    """A folio, as the kernel had it when a descriptor that maps it was written or taken away."""
+
+    #: Its first page frame.
+    first: int
+    order: int
+    #: "anonymous", "file" (shmem too), "ksm", "movable", "unowned".
+    kind: str
+
+    @classmethod
+    def read(cls, raw: Raw) -> FolioThen:
+        """From JSON."""
+        return cls(number(raw["first"]), raw["order"], raw["kind"])
+
+
+@dataclass(frozen=True, slots=True)
 class Sequence(Fields):
     """A sequence that breaks a rule (docs/recorder.md)."""
 
@@ -60,6 +76,9 @@ class Sequence(Fields):
     #: The word that a TLB may still hold, and the one that was written.
     old: int
     new: int
+    #: The old word's folio when it was taken away, and the new one's when it was written; None where that was not told.
+    old_folio: FolioThen | None
+    new_folio: FolioThen | None
     #: How often, at this place in the code.
     count: int
     #: Pid, and name where it is known.
@@ -76,6 +95,8 @@ class Sequence(Fields):
         """From JSON."""
         whole = raw["sequence"]
         broken, tlbi = whole.get("broken"), whole.get("tlbi")
+        folios = [whole.get("old_folio"), whole.get("new_folio")]
+        old_folio, new_folio = (folio and FolioThen.read(folio) for folio in folios)
         process = raw.get("process")
         return cls(
             rule=raw["rule"],
@@ -84,6 +105,8 @@ class Sequence(Fields):
             level=raw["level"],
             old=number(whole["old"]),
             new=number(whole["new"]),
+            old_folio=old_folio,
+            new_folio=new_folio,
             count=raw["places"],
             process=process and f"{process['pid']} ({process['name']})",
             made=Step.read(whole["made"]),

@@ -5,6 +5,7 @@ mod names;
 mod seen;
 mod text;
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,12 +16,12 @@ use std::time::Duration;
 
 use machine::qemu::Recording;
 use recorder::trace::{Reader, TraceError};
-use recorder::{Judge, Limits, What};
+use recorder::{Judge, Limits, PageLayout, What};
 use rustix::fs::{fcntl_setfl, mkfifoat, Mode, OFlags, CWD};
 use stage1::BbmLevel;
 use tempfile::TempDir;
 
-pub use found::step;
+pub use found::{folio_of, step};
 pub use names::{Known, Names};
 pub use seen::{Calls, Sequences, Tlbi};
 pub use text::tell;
@@ -94,6 +95,28 @@ impl Default for Judging {
             judge: Judge::new(Limits::default(), BbmLevel::Zero),
             end: End::default(),
         }
+    }
+}
+
+impl Judging {
+    /// Judges what is left of a trace; where it was cut or is damaged, up to there.
+    ///
+    /// # Errors
+    /// Where it cannot be read at all.
+    pub fn read<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), Error> {
+        loop {
+            match reader.next() {
+                Ok(Some(event)) => self.judge.event(&event),
+                Ok(None) => break,
+                Err(error @ TraceError::Io(_)) => return Err(Error::Input(error.to_string())),
+                Err(error) => {
+                    self.end.said.push(error.to_string());
+                    break;
+                }
+            }
+        }
+        self.end.bytes = reader.bytes();
+        Ok(())
     }
 }
 
@@ -241,6 +264,18 @@ impl Live {
         self
     }
 
+    /// Says how the kernel keeps its pages: from here on the folios of pages that are mapped or taken away are told.
+    ///
+    /// # Errors
+    /// Where the plugin cannot be told.
+    pub fn tell_pages(&mut self, pages: &PageLayout) -> Result<(), Error> {
+        let numbers = [PageLayout::BEGINS].into_iter().chain(pages.numbers());
+        let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
+        self.control
+            .write_all(&bytes)
+            .map_err(Error::io("tell the recorder's plugin how pages are kept"))
+    }
+
     /// Waits until all that was told so far has been judged.
     fn caught_up(&mut self) -> Result<MutexGuard<'_, Watch>, Error> {
         self.marks += 1;
@@ -288,6 +323,23 @@ impl Live {
             )));
         }
         Ok(Sequences::new(&watch.judge, &watch.end, &tlbis, names))
+    }
+
+    /// Counts anew what is done of these VAs, first and last; findings stay.
+    ///
+    /// # Errors
+    /// Where the trace does not come up to here.
+    pub fn count_within(&mut self, vas: [u64; 2]) -> Result<(), Error> {
+        self.caught_up()?.judge.count_within(Some(vas));
+        Ok(())
+    }
+
+    /// What was done since under each function of the kernel.
+    ///
+    /// # Errors
+    /// Where the trace does not come up to here.
+    pub fn counted(&mut self, names: &Names<'_>) -> Result<BTreeMap<String, Calls>, Error> {
+        Ok(seen::by_function(&self.caught_up()?.judge, names))
     }
 
     /// What came of it, once QEMU has ended.

@@ -27,7 +27,7 @@ pub struct SourceOptions {
     #[arg(long, value_name = "SOCKET", conflicts_with = "core")]
     pub guest: Option<PathBuf>,
     /// The vmlinux of the kernel in a QEMU of your own, for symbols and the order record
-    #[arg(long, value_name = "FILE", conflicts_with = "core")]
+    #[arg(long, value_name = "FILE")]
     pub vmlinux: Option<PathBuf>,
     /// The process, by its pid in the guest [default: the only one]
     #[arg(long)]
@@ -86,6 +86,11 @@ impl SourceOptions {
     /// A core that is damaged, no guest, several, or one that cannot be captured.
     pub fn open(&self, need: Need) -> Result<Source, Error> {
         if let Some(core) = &self.core {
+            if self.vmlinux.is_some() {
+                return Err(Error::Input(
+                    "expected --vmlinux with a QEMU of your own and found a saved snapshot, which has what it needs of its kernel; leave --vmlinux out".into(),
+                ));
+            }
             let mut snapshot = read_core(core)?;
             if need != Need::Kernel {
                 join::complete(&mut snapshot);

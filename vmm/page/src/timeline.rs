@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use quick_xml::escape::escape;
-use verdict::sequence::{pattern, Did, Instruction, Moment, Sequence};
+use verdict::sequence::{pattern, Did, Folio, Instruction, Moment, Sequence};
 use verdict::Finding;
 
 /// Steps that are one row: stores of one instruction, one after the other, that do the same.
@@ -20,15 +20,26 @@ struct Row<'s> {
 /// # Errors
 /// Where it cannot be written.
 pub fn write(out: &mut dyn Write, finding: &Finding, sequence: &Sequence) -> io::Result<()> {
-    let frame = |word, frame: Option<verdict::Hex>| match frame {
-        Some(frame) => format!("{word} (page frame {:#x})", frame.0),
-        None => format!("{word}"),
+    let frame = |word, frame: Option<verdict::Hex>, folio: Option<&Folio>| match (frame, folio) {
+        (Some(frame), Some(folio)) => {
+            format!("{word} (page frame {:#x} of a folio: {folio})", frame.0)
+        }
+        (Some(frame), None) => format!("{word} (page frame {:#x})", frame.0),
+        (None, _) => format!("{word}"),
     };
     writeln!(
         out,
         "<p class=\"place\">{} &rarr; {}; {}</p>",
-        frame(sequence.old, sequence.old_frame),
-        frame(sequence.new, sequence.new_frame),
+        frame(
+            sequence.old,
+            sequence.old_frame,
+            sequence.old_folio.as_ref()
+        ),
+        frame(
+            sequence.new,
+            sequence.new_frame,
+            sequence.new_folio.as_ref()
+        ),
         escape(sequence.reference.as_str())
     )?;
     let rows = rows(finding, sequence);

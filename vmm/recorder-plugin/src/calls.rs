@@ -1,7 +1,8 @@
 //! The call chain of what a CPU does, by its frame records (AAPCS64, 6.4.6).
 
-use qemu_plugin::qemu_plugin_read_memory_vaddr;
 use recorder::trace::MOST_FRAMES;
+
+use crate::virtual_memory::read;
 
 /// Bytes of the stack that are read at once: a read costs a walk of the tables.
 const AT_ONCE: usize = 512;
@@ -19,7 +20,7 @@ pub fn chain(pc: u64, link: u64, frame: u64) -> Vec<u64> {
         (address | pc & 0xffff_8000_0000_0000) & !3
     };
     let mut frames = vec![plain(link)];
-    let mut stack = [0; AT_ONCE];
+    let mut stack = Vec::new();
     let mut begins = 0;
     let mut at = frame;
     while frames.len() < MOST_FRAMES && at != 0 && at & 7 == 0 {
@@ -29,10 +30,10 @@ pub fn chain(pc: u64, link: u64, frame: u64) -> Vec<u64> {
         let offset = match within {
             Some(offset) => offset as usize,
             None => {
-                if qemu_plugin_read_memory_vaddr(at, &mut stack).is_err() {
-                    break;
+                match read(at, AT_ONCE) {
+                    Some(bytes) => (stack, begins) = (bytes, at),
+                    None => break,
                 }
-                begins = at;
                 0
             }
         };

@@ -3,7 +3,8 @@
 //!     -plugin librecorder_plugin.so,trace=FILE,ram=FILE,base=ADDRESS,size=BYTES[,control=FIFO]
 //!
 //! `ram` is the file behind the guest's memory, `base` its physical address (hexadecimal with 0x); each number of
-//! 8 bytes that comes from `control` becomes a mark in the trace, behind all that was told before. With several CPUs QEMU has to
+//! 8 bytes that comes from `control` becomes a mark in the trace, behind all that was told before, but for all ones, behind which
+//! there is what a [`PageLayout`] has: from then on the folios of pages that are mapped or taken away are told. With several CPUs QEMU has to
 //! run each in a thread (`-accel tcg,thread=multi`): in one thread QEMU 10.0 names the CPU that *translated* an instruction,
 //! not the one that executes it. A CPU tells of a store behind it and before its next instruction, of anything else before
 //! it; so whatever locks, barriers or interrupts put in order is told in that order. Of two stores to one word that
@@ -13,12 +14,14 @@
 //! depends on; and, behind stores that took descriptors away, a CPU's next return to EL0. Not seen: what the MMU writes itself (AF, dirty state), DC ZVA, of which QEMU tells no address, and devices.
 
 mod calls;
+mod control;
+mod folios;
 mod memory;
+mod virtual_memory;
 mod watched;
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -27,7 +30,9 @@ use qemu_plugin::{
     Error, HasCallbacks, Info, Instruction as Insn, MemRW, MemValue, MemoryInfo, PluginId,
     Register, RegisterDescriptor, Result, TranslationBlock, VCPUIndex,
 };
-use recorder::{Event, Instruction, Limits, Recorder, Register as SystemRegister, What};
+use recorder::{
+    Barrier, Event, Instruction, Limits, PageLayout, Recorder, Register as SystemRegister, What,
+};
 
 use memory::Ram;
 use watched::Watched;
@@ -43,13 +48,15 @@ struct State {
     ids_told: bool,
     /// The call chain that was told last of each CPU.
     chains: HashMap<VCPUIndex, Vec<u64>>,
+    /// How the kernel keeps its pages, once somebody has said so.
+    pages: Option<PageLayout>,
 }
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 static WATCHED: OnceLock<Watched> = OnceLock::new();
 
-/// A bit for each CPU (of 64) that has not gone back to EL0 since somebody took a descriptor away, or since another thread came to
-/// run there: of these returns alone is told.
+/// A bit for each CPU (of 64) that has not gone back to EL0 since somebody took a descriptor away or got another page, or since
+/// another thread came to run there: of these returns alone is told.
 static OWES: AtomicU64 = AtomicU64::new(0);
 
 const fn bit(cpu: VCPUIndex) -> u64 {
@@ -88,6 +95,26 @@ impl State {
             self.tell(cpu, pc, What::Chain { frames });
         }
         self.tell(cpu, pc, what);
+    }
+
+    /// The folios of the pages that a store maps or takes away, where something else was told of them last.
+    fn tell_folios(&mut self, cpu: VCPUIndex, pc: u64, address: u64, word: u64) {
+        let (Some(pages), Some(recorder)) = (&self.pages, &mut self.recorder) else {
+            return;
+        };
+        let [old, new] = recorder.frames(address, word);
+        let frames = [old, new.filter(|_| new != old)];
+        let folios = frames.map(|frame| {
+            let folio = folios::folio(pages, frame?);
+            recorder.is_news(folio).then_some(folio)
+        });
+        // A page frame that is another's now: whoever had it before goes on, or does not.
+        if folios[1].is_some() {
+            OWES.store(u64::MAX, Ordering::Relaxed);
+        }
+        for folio in folios.into_iter().flatten() {
+            self.tell(cpu, pc, What::Folio(folio));
+        }
     }
 
     /// A general register's value, 31 being zero.
@@ -161,7 +188,7 @@ impl Register for Plugin {
         if let Some(control) = args.raw.iter().find_map(|raw| raw.strip_prefix("control=")) {
             let control = File::open(control)
                 .unwrap_or_else(|error| refuse(&format!("cannot read {control}: {error}")));
-            std::thread::spawn(move || mark(control));
+            std::thread::spawn(move || control::obey(control));
         }
         self.low = [base, base + size];
         let _ = WATCHED.set(Watched::new(base, size));
@@ -172,22 +199,9 @@ impl Register for Plugin {
             ids: Vec::new(),
             ids_told: false,
             chains: HashMap::new(),
+            pages: None,
         }));
         qemu_plugin_register_atexit_cb(id, |_| ended())
-    }
-}
-
-/// Whatever was told before a number came is in the trace before its mark, and is handed on.
-fn mark(mut control: File) {
-    let mut number = [0; 8];
-    while control.read_exact(&mut number).is_ok() {
-        let Some(mut state) = state() else { return };
-        let number = u64::from_le_bytes(number);
-        state.tell(0, 0, What::Mark { number });
-        if let Some(recorder) = &mut state.recorder {
-            // Where that fails, the next event says so.
-            let _ = recorder.flush();
-        }
     }
 }
 
@@ -289,11 +303,15 @@ fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
                 }
                 OWES.fetch_and(!bit(cpu), Ordering::Relaxed);
                 state.tell(cpu, pc, what);
-            } else {
-                if to == Some(SystemRegister::Contextidr) {
-                    OWES.fetch_or(bit(cpu), Ordering::Relaxed);
-                }
-                state.tell_called(cpu, pc, what);
+                return;
+            }
+            if to == Some(SystemRegister::Contextidr) {
+                OWES.fetch_or(bit(cpu), Ordering::Relaxed);
+            }
+            match what {
+                // Nobody asks who called for these.
+                What::Register { .. } | What::Barrier(Barrier::Isb) => state.tell(cpu, pc, what),
+                _ => state.tell_called(cpu, pc, what),
             }
         },
         CallbackFlags::QEMU_PLUGIN_CB_R_REGS,
@@ -359,6 +377,7 @@ fn stored(cpu: VCPUIndex, pc: u64, info: &MemoryInfo<'_>, va: u64, atomic: bool)
             if told.is_some_and(|told| told & !word & 1 != 0) {
                 OWES.store(u64::MAX, Ordering::Relaxed);
             }
+            state.tell_folios(cpu, pc, address, word);
             state.tell_called(cpu, pc, What::Store { address, word });
         }
     }

@@ -70,6 +70,7 @@ impl Text {
             | What::Late { .. }
             | What::NoTable { .. }
             | What::Chain { .. }
+            | What::Folio(_)
             | What::Mark { .. } => (),
         }
         text

@@ -76,9 +76,11 @@ impl Cut {
                 };
                 ((touches || near).then(|| event.clone()), concerns)
             }
-            What::Barrier(_) | What::Register { .. } | What::Chain { .. } | What::Mark { .. } => {
-                (Some(event.clone()), Concerns::default())
-            }
+            What::Barrier(_)
+            | What::Register { .. }
+            | What::Chain { .. }
+            | What::Folio(_)
+            | What::Mark { .. } => (Some(event.clone()), Concerns::default()),
         };
         self.tracker.apply(event);
         while self.tracker.wanted().is_some() {}

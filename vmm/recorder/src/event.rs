@@ -1,5 +1,7 @@
 //! What happens on a machine, as far as sequences go.
 
+use crate::Folio;
+
 /// Something that a CPU did, in the order in which all of it became visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -58,6 +60,8 @@ pub enum What {
         /// record, then those of the frame records (AAPCS64, 6.4.6).
         frames: Vec<u64>,
     },
+    /// What the kernel says of a page frame that the next store maps or takes away.
+    Folio(Folio),
     /// Somebody outside marks this place.
     Mark {
         /// By this number.

@@ -5,7 +5,8 @@ use std::fmt;
 
 use stage1::{Cause, Level};
 
-use crate::Moment;
+use crate::stale::Stale;
+use crate::{Folio, Moment};
 
 /// A rule on sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,12 +131,25 @@ pub struct Scene {
     pub bytes: u64,
     /// The page frames that the old word and the new one map, where they do.
     pub frames: [Option<u64>; 2],
+    /// Their folios, each as the kernel had it when its word was taken away or written; of several pages a block has, the
+    /// finding's own. Where they were not told, none.
+    pub folios: [Option<Folio>; 2],
     /// The physical address of the table that has the block, or the descriptor alone, and the first one's index.
     pub table: u64,
     /// See `table`.
     pub index: usize,
     /// What happened last to the block, in order; the last of it is what was found.
     pub life: Vec<Moment>,
+}
+
+impl Scene {
+    /// Of a word that was taken away before.
+    pub(crate) fn of(stale: &Stale) -> Self {
+        Self {
+            folios: [stale.folio, None],
+            ..Self::default()
+        }
+    }
 }
 
 /// What a contiguous group, or what could be one, holds and held.

@@ -19,7 +19,11 @@ const MODE: u64 = 0xf;
 impl Judge {
     /// A CPU is about to return to what SPSR_EL1 says.
     pub(crate) fn goes_on(&mut self, spsr: u64, by: Stored) {
-        let Some(root) = self.lower(by.cpu).filter(|_| spsr & MODE == 0) else {
+        let root = self.lower(by.cpu);
+        if let Some(follow) = self.follow.as_mut().filter(|_| spsr & MODE == 0) {
+            follow.returns(by.cpu, by.pid, root);
+        }
+        let Some(root) = root.filter(|_| spsr & MODE == 0) else {
             return;
         };
         let mut left = Vec::new();
@@ -41,11 +45,12 @@ impl Judge {
         // Another thread of the process may run here, before the first has come to its TLBI.
         if by.pid == 0 {
             self.not_judged.nameless += u64::from(!left.is_empty());
-            return;
+        } else {
+            for (key, stale, missing) in left {
+                self.never_came(key, &stale, &missing);
+            }
         }
-        for (key, stale, missing) in left {
-            self.never_came(key, &stale, &missing);
-        }
+        self.given_away(root);
     }
 
     /// The address space of processes that a CPU has loaded.
@@ -93,7 +98,7 @@ impl Judge {
             new: self.tracker.word(stale.entry).unwrap_or(0),
             cause: Cause::Broken,
             block: None,
-            scene: Scene::default(),
+            scene: Scene::of(stale),
             sentence: format!("taken away by a process that goes on: {missing}"),
         });
         let event = stale.stored.event;

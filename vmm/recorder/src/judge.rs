@@ -1,21 +1,23 @@
 //! The judge: events in, findings out.
 
-use stage1::{may_be_cached, transition, BbmLevel, Cause, Descriptor, Kind, Need};
+use std::collections::HashMap;
+
+use stage1::{may_be_cached, transition, BbmLevel, Cause, Descriptor, Half, Kind, Need};
 
 use crate::chains::Chains;
 use crate::finding::Scene;
+use crate::folio::{mapped, Folios};
+use crate::follow::Follow;
 use crate::history::{Did, History};
-use crate::reuse::leads_to;
+use crate::reuse::{leads_to, Given};
 use crate::shadow::{Filled, Root, State};
 use crate::stale::{Holder, Stale, Stales};
 use crate::tracker::Limits;
 use crate::Cover;
 use crate::{
-    Barrier, Done, Event, Finding, Findings, NotJudged, Register, Rule, Stored, Tracker, What,
+    Barrier, Done, Event, Finding, Findings, Folio, NotJudged, Register, Rule, Stored, Tracker,
+    What,
 };
-
-/// Leaves below a table that was taken away which are looked at.
-const MOST_BELOW: usize = 1 << 14;
 
 /// Judges a stream of events.
 #[derive(Debug)]
@@ -33,6 +35,14 @@ pub struct Judge {
     pub(crate) history: History,
     /// The store that a table came with, whose words come next.
     pub(crate) linked: Option<Stored>,
+    /// The VA whose sequences are minded, and these.
+    pub(crate) follow: Option<Follow>,
+    /// The folios of page frames, as far as they were told.
+    pub(crate) folios: Folios,
+    /// Pages that are somebody else's now, by the address space that they were taken from.
+    pub(crate) given: HashMap<Root, Vec<Given>>,
+    /// The VAs of which is counted what is done; else of all.
+    counted: Option<[u64; 2]>,
 }
 
 /// What a judge has seen.
@@ -71,6 +81,10 @@ impl Judge {
             chains: Chains::default(),
             history: History::default(),
             linked: None,
+            follow: None,
+            folios: Folios::default(),
+            counted: None,
+            given: HashMap::new(),
         }
     }
 
@@ -87,8 +101,15 @@ impl Judge {
 
     /// Begins to count anew and forgets its findings, so that each cause is told again.
     pub fn anew(&mut self) {
-        self.chains.count_anew();
+        self.count_within(None);
         self.findings = Findings::new(self.findings.most());
+    }
+
+    /// Begins to count anew, what is done of these VAs, first and last, alone: stores to their leaves and TLBIs that touch
+    /// them; and DSBs.
+    pub fn count_within(&mut self, vas: Option<[u64; 2]>) {
+        self.chains.count_anew();
+        self.counted = vas;
     }
 
     /// What a TLBI of `cpu` covers; `None` if it does not concern what is judged.
@@ -154,11 +175,15 @@ impl Judge {
                     self.chains.done(chain).dsbs += 1;
                     self.history.push(by, Did::Dsb { domain, types });
                 }
+                if let Some(follow) = &mut self.follow {
+                    follow.dsb(*barrier, by);
+                }
                 self.stales.barrier(event.cpu, *barrier, self.events);
                 self.tracker.waited(event.cpu, *barrier);
             }
             What::Late { .. } => self.not_judged.late += 1,
             What::Chain { frames } => self.chains.enter(event.cpu, frames),
+            What::Folio(folio) => self.folios.insert(*folio),
             What::Mark { .. } => (),
             What::Register {
                 register: Register::Contextidr,
@@ -175,6 +200,10 @@ impl Judge {
         }
         for root in std::mem::take(&mut self.tracker.dropped) {
             self.stales.forget(root);
+            self.given.remove(&root);
+            if let Some(follow) = &mut self.follow {
+                follow.forget(root);
+            }
         }
         // The trace has them by itself.
         while self.tracker.wanted().is_some() {}
@@ -183,8 +212,14 @@ impl Judge {
 
     fn tlbi(&mut self, opcode: u32, operand: u64, by: Stored) {
         self.tlbis += 1;
-        self.chains.done(by.chain).tlbis += 1;
-        let Some(cover) = self.tracker.cover(by.cpu, opcode, operand) else {
+        let cover = self.tracker.cover(by.cpu, opcode, operand);
+        let counts = match (self.counted, &cover) {
+            (None, _) => true,
+            (Some([first, last]), Some(cover)) => cover.touches(first, last),
+            (Some(_), None) => false,
+        };
+        self.chains.done(by.chain).tlbis += u64::from(counts);
+        let Some(cover) = cover else {
             self.not_judged.tlbi += u64::from(!self.tracker.spaces.is_empty());
             return;
         };
@@ -194,6 +229,7 @@ impl Judge {
             cover,
         };
         self.history.push(by, did);
+        self.followed_tlbi(&cover, did, by);
         let shadow = &self.tracker.shadow;
         let roots = self.tracker.spaces.keys().copied();
         self.stales
@@ -207,7 +243,8 @@ impl Judge {
             return;
         };
         self.stores += 1;
-        self.chains.done(by.chain).stores += 1;
+        let counts = self.counts(base, index);
+        self.chains.done(by.chain).stores += u64::from(counts);
         self.tracker.stores_without_regime(by.cpu);
         let Some(table) = self.tracker.shadow.table(base) else {
             return;
@@ -225,12 +262,30 @@ impl Judge {
         if old != word {
             let (entry, new) = (address, word);
             self.history.push(by, Did::Store { entry, old, new });
-            for root in table.roots.clone() {
+            let roots = table.roots.clone();
+            self.followed_store(base, index, word, by);
+            for root in roots {
                 self.changed(root, base, index, word, by);
             }
             self.group(base, index, word, by);
         }
         self.tracker.write(base, index, word);
+    }
+
+    /// Whether a descriptor is one of those whose stores are counted: what it maps lies within the VAs.
+    fn counts(&self, base: u64, index: usize) -> bool {
+        let Some([first, last]) = self.counted else {
+            return true;
+        };
+        let shadow = &self.tracker.shadow;
+        shadow.table(base).is_some_and(|table| {
+            table.roots.iter().any(|root| {
+                let va = shadow.va(*root, base, index);
+                let size = shadow.format(*root).map(|it| it.entry_size(table.level));
+                let end = size.and_then(|size| va.checked_add(size - 1));
+                va >= first && end.is_some_and(|end| end <= last)
+            })
+        })
     }
 
     /// One descriptor of one address space becomes `word`.
@@ -294,6 +349,7 @@ impl Judge {
                 stored: by,
                 own: self.runs(root, by.cpu),
                 overtaken: false,
+                folio: self.folio(&old),
                 holders,
                 miss: None,
             };
@@ -301,15 +357,20 @@ impl Judge {
         }
     }
 
+    /// The folio that a descriptor of user space maps, as far as it was told.
+    pub(crate) fn folio(&self, descriptor: &Descriptor<'_>) -> Option<Folio> {
+        self.folios.at(mapped(descriptor)?)
+    }
+
     /// Which CPUs may hold a descriptor that was written at `since`: those that have walked its address space afterwards.
-    fn holders(&self, root: Root, old: &Descriptor<'_>, since: u64) -> Vec<Holder> {
+    pub(crate) fn holders(&self, root: Root, old: &Descriptor<'_>, since: u64) -> Vec<Holder> {
         if !may_be_cached(old) {
             return Vec::new();
         }
         let Some(space) = self.tracker.spaces.get(&root) else {
             return Vec::new();
         };
-        let upper = old.regime().half == stage1::Half::Upper;
+        let upper = old.regime().half == Half::Upper;
         let global = upper || old.kind().is_leaf() && !old.ng();
         let mut holders: Vec<Holder> = Vec::new();
         for context in &space.contexts {
@@ -331,59 +392,5 @@ impl Judge {
             }
         }
         holders
-    }
-
-    /// A table is linked no more: what was valid below it may be in TLBs still.
-    fn unlinked(&mut self, root: Root, base: u64, by: Stored) {
-        let mut left = MOST_BELOW;
-        let mut tables = vec![base];
-        while let Some(base) = tables.pop() {
-            let shadow = &self.tracker.shadow;
-            let (Some(table), Some(regime)) = (shadow.table(base), shadow.format(root)) else {
-                continue;
-            };
-            if table.state != State::Known || !table.roots.contains(&root) {
-                self.not_judged.ambiguous += u64::from(table.state == State::Ambiguous);
-                continue;
-            }
-            let (regime, level) = (*regime, table.level);
-            let mut found = Vec::new();
-            for (index, word) in table.words.iter().enumerate() {
-                let old = Descriptor::new(*word, level, &regime);
-                if word & 1 == 0 {
-                    continue;
-                }
-                if old.kind() == Kind::Table {
-                    // Tables are only ever followed downwards.
-                    let next = old.next_table().0;
-                    let below = shadow.table(next).is_some_and(|below| below.level > level);
-                    if below && tables.len() < MOST_BELOW {
-                        tables.push(next);
-                    }
-                }
-                let holders = self.holders(root, &old, table.since[index]);
-                if !holders.is_empty() {
-                    found.push((index, *word, holders, leads_to(&old)));
-                }
-            }
-            for (index, old, holders, page) in found {
-                if left == 0 {
-                    self.stales.dropped += 1;
-                    continue;
-                }
-                left -= 1;
-                let va = self.tracker.shadow.va(root, base, index);
-                let stale = Stale {
-                    old,
-                    entry: base + index as u64 * 8,
-                    stored: by,
-                    own: self.runs(root, by.cpu),
-                    overtaken: false,
-                    holders,
-                    miss: None,
-                };
-                self.stales.insert((root, va, level), stale, page);
-            }
-        }
     }
 }

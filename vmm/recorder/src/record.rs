@@ -2,8 +2,11 @@
 
 use std::io::{self, Write};
 
+use stage1::Descriptor;
+
+use crate::folio::{mapped, Folios};
 use crate::trace::Writer;
-use crate::{Event, Limits, Tracker, What};
+use crate::{Event, Folio, Limits, Tracker, What};
 
 /// The memory of the machine, at the instant of the event.
 pub trait ReadTable {
@@ -22,6 +25,7 @@ impl<F: FnMut(u64, usize) -> Option<Vec<u64>>> ReadTable for F {
 pub struct Recorder<W: Write> {
     tracker: Tracker,
     writer: Writer<W>,
+    folios: Folios,
 }
 
 impl<W: Write> Recorder<W> {
@@ -33,6 +37,7 @@ impl<W: Write> Recorder<W> {
         Ok(Self {
             tracker: Tracker::new(limits),
             writer: Writer::new(out)?,
+            folios: Folios::default(),
         })
     }
 
@@ -70,6 +75,24 @@ impl<W: Write> Recorder<W> {
             }
         }
         Ok(())
+    }
+
+    /// The page frames that a store of `word` to `address` takes from user space, and gives to it.
+    #[must_use]
+    pub fn frames(&self, address: u64, word: u64) -> [Option<u64>; 2] {
+        let shadow = &self.tracker.shadow;
+        let found = shadow.place(address).and_then(|(base, index)| {
+            let table = shadow.table(base)?;
+            let regime = shadow.format(*table.roots.first()?)?;
+            let words = [table.words[index], word];
+            Some(words.map(|word| mapped(&Descriptor::new(word, table.level, regime))))
+        });
+        found.unwrap_or_default()
+    }
+
+    /// Whether a folio has to be told: nothing else was said last of its page frames.
+    pub fn is_news(&mut self, folio: Folio) -> bool {
+        self.folios.is_news(folio)
     }
 
     /// Something happened; `memory` has what it came to.

@@ -8,6 +8,21 @@ use crate::shadow::Root;
 use crate::stale::{Holder, Key, Stale};
 use crate::{Finding, Judge, Rule, Stored};
 
+/// Pages of one address space that are minded as given to another.
+const MOST_GIVEN: usize = 1 << 12;
+
+/// A page that is somebody else's now, and that a TLB may lead to still.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    key: Key,
+    /// The event that took its old word away.
+    event: u64,
+    /// Where it was mapped anew, by which word and whom.
+    entry: u64,
+    new: u64,
+    by: Stored,
+}
+
 /// The table that a word leads to, or the page that it maps in the lower half. The kernel's own half is left out: vfree()
 /// gives pages back at once and flushes lazily (mm/vmalloc.c), which harms nobody but the kernel itself.
 pub(crate) fn leads_to(word: &Descriptor<'_>) -> Option<u64> {
@@ -83,6 +98,9 @@ impl Judge {
         }
         let Some(page) = leads_to(new) else { return };
         let as_table = new.kind() != Kind::Table;
+        if as_table {
+            self.given(page, entry, new, by);
+        }
         for (key, stale, missing) in self.leading(page, as_table) {
             // What is wrong with the same VA is for the other rules.
             if key.0 == root && key.2 == new.level && key.1 == va {
@@ -94,6 +112,46 @@ impl Judge {
                 format!("the page was mapped and is a table now: {missing}")
             };
             self.reused(key, &stale, entry, new.word, by, what);
+        }
+    }
+
+    /// A page is mapped that was somebody else's when its old word was taken away. That is no harm to an address space
+    /// that nobody goes back to: mmu_gather lets one that ends go without a TLBI (`fullmm`).
+    fn given(&mut self, page: u64, entry: u64, new: &Descriptor<'_>, by: Stored) {
+        let Some(now) = self.folio(new) else { return };
+        let frame = page >> new.regime().granule.shift();
+        for (key, stale, _) in self.leading(page, false) {
+            if stale.folio.is_some_and(|then| then.is_other(&now, frame)) {
+                let given = self.given.entry(key.0).or_default();
+                if given.len() < MOST_GIVEN {
+                    given.push(Given {
+                        key,
+                        event: stale.stored.event,
+                        entry,
+                        new: new.word,
+                        by,
+                    });
+                } else {
+                    self.stales.dropped += 1;
+                }
+            }
+        }
+    }
+
+    /// A thread goes back to user space in `root`: what of its pages has been given away may be in its TLB no more.
+    pub(crate) fn given_away(&mut self, root: Root) {
+        for given in self.given.remove(&root).unwrap_or_default() {
+            let stales = self.stales.at(&given.key);
+            let stale = stales.iter().find(|it| it.stored.event == given.event);
+            let Some(stale) = stale.cloned() else {
+                continue;
+            };
+            let Some(worst) = self.held(root, &stale) else {
+                continue;
+            };
+            let (_, missing) = missing(given.key.2, &stale, worst);
+            let what = format!("the page was mapped and is another's now: {missing}");
+            self.reused(given.key, &stale, given.entry, given.new, given.by, what);
         }
     }
 
@@ -120,7 +178,7 @@ impl Judge {
             new,
             cause: Cause::Broken,
             block: None,
-            scene: Scene::default(),
+            scene: Scene::of(stale),
             sentence,
         });
         let event = stale.stored.event;
@@ -130,8 +188,14 @@ impl Judge {
     /// A finding, with the block around it and its scene.
     pub(crate) fn found(&mut self, mut finding: Finding) {
         if self.findings.keeps(&finding) {
+            // What has become of a page that was taken away before is another matter.
+            let taken = finding.broken.is_some() || finding.rule == Rule::S7;
+            let before = finding.scene.folios[0];
             finding.block = self.block(&finding);
             finding.scene = self.scene(&finding);
+            if taken {
+                finding.scene.folios[0] = before;
+            }
         }
         self.findings.push(finding);
     }
@@ -161,9 +225,11 @@ impl Judge {
             leaf.then(|| word.output_address().0 >> regime.granule.shift())
         };
         let (table, index) = shadow.place(start).unwrap_or((start, 0));
+        let frames = [finding.old, finding.new].map(frame);
         Scene {
             bytes,
-            frames: [finding.old, finding.new].map(frame),
+            frames,
+            folios: frames.map(|frame| self.folios.at(frame?)),
             table,
             index,
             life: self.history.of(finding, &entries, vas, uses),

@@ -6,7 +6,7 @@ use stage1::{Descriptor, Kind, Level, Regime};
 
 use crate::cover::{Cover, Scope};
 use crate::shadow::Root;
-use crate::{Barrier, Domain, Stored, Types};
+use crate::{Barrier, Domain, Folio, Stored, Types};
 
 /// Which descriptor: of which address space, the first VA that it maps, its level.
 pub(crate) type Key = (Root, u64, Level);
@@ -64,6 +64,8 @@ pub(crate) struct Stale {
     pub(crate) own: bool,
     /// Another thread has mapped something there before.
     pub(crate) overtaken: bool,
+    /// The folio that it mapped, when it was taken away.
+    pub(crate) folio: Option<Folio>,
     pub(crate) holders: Vec<Holder>,
     pub(crate) miss: Option<(Miss, Stored, Cover)>,
 }

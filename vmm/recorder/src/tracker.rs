@@ -140,7 +140,7 @@ impl Tracker {
                 }
             }
             What::Barrier(barrier) => self.waited(event.cpu, *barrier),
-            What::Late { .. } | What::Chain { .. } | What::Mark { .. } => (),
+            What::Late { .. } | What::Chain { .. } | What::Folio(_) | What::Mark { .. } => (),
         }
     }
 

@@ -4,7 +4,7 @@ mod hostile;
 
 use proptest::prelude::*;
 use recorder::trace::{Reader, TraceError, Writer};
-use recorder::{Barrier, Domain, Event, Register, Types, What};
+use recorder::{Barrier, Domain, Event, Folio, FolioKind, Register, Types, What};
 use stage1::testing::Layout;
 use stage1::{Granule, Half};
 
@@ -20,7 +20,14 @@ fn types() -> impl Strategy<Value = Types> {
 fn what() -> impl Strategy<Value = What> {
     let address = || (any::<u64>()).prop_map(|place| place & !7);
     let barrier = (domain(), types()).prop_map(|(domain, types)| Barrier::Dsb { domain, types });
-    let words = proptest::collection::vec(prop_oneof![Just(0), any::<u64>()], 0..40);
+    // Single ones, and runs of one step.
+    let one = prop_oneof![Just(vec![0]), any::<u64>().prop_map(|word| vec![word])];
+    let run = (any::<u64>(), 0..0x4_0000_u64, 1..40_u64).prop_map(|(first, step, count)| {
+        let word = |at: u64| first.wrapping_add(at.wrapping_mul(step));
+        (0..count).map(word).collect()
+    });
+    let words = proptest::collection::vec(prop_oneof![one, run], 0..20);
+    let words = words.prop_map(|runs: Vec<Vec<u64>>| runs.concat());
     prop_oneof![
         (address(), any::<u64>()).prop_map(|(address, word)| What::Store { address, word }),
         address().prop_map(|address| What::Unknown { address }),
@@ -34,6 +41,14 @@ fn what() -> impl Strategy<Value = What> {
         proptest::collection::vec(any::<u64>().prop_map(|frame| frame & !3), 1..9)
             .prop_map(|frames| What::Chain { frames }),
         any::<u64>().prop_map(|number| What::Mark { number }),
+        (0..1_u64 << 52, 0..=Folio::LARGEST, any::<u64>()).prop_map(|(first, order, index)| {
+            What::Folio(Folio {
+                first,
+                order,
+                kind: FolioKind::File,
+                index,
+            })
+        }),
         barrier.prop_map(What::Barrier),
         Just(What::Barrier(Barrier::Isb)),
         (proptest::sample::select(&Register::ALL[..]), any::<u64>())
@@ -168,11 +183,40 @@ fn other_files_are_refused_in_a_sentence() {
     let error = |bytes: &[u8]| read(bytes).1.unwrap().to_string();
     assert!(error(b"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00").starts_with("expected a trace"));
     assert!(error(b"").starts_with("expected a trace"));
-    assert!(error(b"FOLIOREC\x04\x00\x00\x00")
-        .contains("version 4 and this folioscope reads up to version 3"));
+    assert!(error(b"FOLIOREC\x05\x00\x00\x00")
+        .contains("version 5 and this folioscope reads up to version 4"));
     assert!(error(b"FOLIOREC\x01").starts_with("the trace was cut"));
     assert!(error(b"FOLIOREC\x01\x00\x00\x00\x3f").contains("damaged behind record 0"));
     assert!(error(b"FOLIOREC\x01\x00\x00\x00\x30\x07").contains("an end that counts 7 records"));
+}
+
+/// A table of 8192 pages that go up one after the other, and are no more than a block each.
+#[test]
+fn a_table_of_blocks_is_small() {
+    let word =
+        |at: u64| 0x00e8_0000_4000_0fc3 + (at / 32 * 7919 % 4096) * 0x20_0000 + at % 32 * 0x1_0000;
+    let table = |words: Vec<u64>| What::Table {
+        address: 0x4800_0000,
+        words,
+    };
+    let event = |what| Event {
+        cpu: 0,
+        pc: 0,
+        what,
+    };
+    let blocks = written(&[event(table((0..8192).map(word).collect()))]).len();
+    assert!(blocks < 8192 / 32 * 16, "{blocks} bytes");
+    let even = (0..8192).map(|at| 0x00e8_0000_4000_0fc3 + at * 0x1_0000);
+    assert!(written(&[event(table(even.collect()))]).len() < 60);
+}
+
+/// A table as versions before 4 have it.
+#[test]
+fn older_traces_are_read() {
+    let (events, error) = read(b"FOLIOREC\x03\x00\x00\x00\x33\x01\x03\x01\x02\x0a\x02\x30\x01");
+    assert!(error.is_none(), "{error:?}");
+    let words = vec![0, 5, 6];
+    assert_eq!(events[0].what, What::Table { address: 8, words });
 }
 
 /// What a kernel stores most: runs of pages, and the same cleared again.

@@ -103,7 +103,37 @@ struct PageTypes {
     underflow: u64,
 }
 
+/// Where of a `struct page` and a `struct folio` that is which tells of which folio a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FolioFields {
+    /// Where `flags` is in a `struct page`, in bytes.
+    pub flags: u64,
+    /// The bit of `PG_head` in that.
+    pub head: u64,
+    /// Where `compound_head` is.
+    pub compound_head: u64,
+    /// Where `_flags_1` of the folio is, whose low byte is the order.
+    pub flags_1: u64,
+    /// Where its `mapping` is.
+    pub mapping: u64,
+    /// Where its `index` is.
+    pub index: u64,
+}
+
 impl Layout {
+    /// What tells of which folio a page is.
+    #[must_use]
+    pub fn folio_fields(&self) -> FolioFields {
+        FolioFields {
+            flags: self.flags.0,
+            head: self.bits.head,
+            compound_head: self.compound_head.0,
+            flags_1: self.flags_1.0,
+            mapping: self.mapping.0,
+            index: self.index.0,
+        }
+    }
+
     /// As this kernel has it.
     ///
     /// # Errors

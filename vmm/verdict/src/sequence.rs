@@ -1,5 +1,7 @@
 //! What a finding on a sequence (S1 to S7) has beside what every finding has.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -20,6 +22,12 @@ pub struct Sequence {
     /// That of the new word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_frame: Option<Hex>,
+    /// The folio that the old word's page was of when that word was taken away; absent where that was not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_folio: Option<Folio>,
+    /// That of the new word's page, when that word was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_folio: Option<Folio>,
     /// The first VA of the block around it; what it holds is in the finding's `words`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<Hex>,
@@ -36,6 +44,24 @@ pub struct Sequence {
     pub tlbi: Option<Instruction>,
     /// What happened last to the block, in order.
     pub life: Vec<Moment>,
+}
+
+/// A folio, as the kernel had it at that store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Folio {
+    /// Its first page frame.
+    pub first: Hex,
+    /// It has 2 to the power of this pages.
+    pub order: u8,
+    /// `anonymous`, `file` (shmem too), `ksm`, `movable` (a driver's), or `unowned` (no mapping).
+    pub kind: String,
+}
+
+impl fmt::Display for Folio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, order, kind } = self;
+        write!(f, "order {order}, {kind}, from page frame {:#x}", first.0)
+    }
 }
 
 /// An instruction that was part of it.

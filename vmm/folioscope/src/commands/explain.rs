@@ -1,5 +1,7 @@
 //! `folioscope explain`: why an address is mapped as it is.
 
+mod traced;
+
 use std::io;
 use std::path::PathBuf;
 
@@ -22,9 +24,12 @@ use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 /// Other places of a page that are listed.
 const OTHERS: usize = 8;
 
-/// Say why an address is mapped as it is: VMA, block, folio and who else maps it, each order rejected and why
+/// Say why an address is mapped as it is: VMA, block, folio and who else maps it, each order rejected and why; of a trace of
+/// `folioscope record` in the place of a saved snapshot, how it came to be so, step by step
 #[derive(Args, Debug)]
-#[command(after_help = "Example: folioscope explain 0xfffff7c05000 saved.core")]
+#[command(
+    after_help = "Example: folioscope explain 0xfffff7c05000 saved.core\n         folioscope explain 0xfffff7c05000 out/mprotect.trace --vmlinux out/kernel-4k/vmlinux"
+)]
 pub struct Explain {
     /// The virtual address, in hexadecimal
     #[arg(value_name = "VA", value_parser = parse_address)]
@@ -34,10 +39,21 @@ pub struct Explain {
     /// An earlier snapshot: say what has happened here since. Of a guest that `folioscope boot` holds it is the look before
     #[arg(long, value_name = "CORE")]
     since: Option<PathBuf>,
+    /// Of a trace, how many of the last sequences are told
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    last: u8,
 }
 
 impl Explain {
     pub fn run(self) -> Outcome {
+        if let Some(path) = self
+            .source
+            .core
+            .as_ref()
+            .filter(|path| traced::is_trace(path))
+        {
+            return self.traced(path);
+        }
         let Source { snapshot, .. } = self.source.open(Need::Process)?;
         let subject = Subject::find(&snapshot, self.source.pid)?;
         let (va, page) = (self.va, subject.regime.granule.bytes());

@@ -18,9 +18,11 @@ use crate::tour::Workload;
 use crate::{control, Error, EXIT_ERRORS};
 
 mod bare;
+mod costs;
 mod offline;
 mod own;
 
+use costs::COSTS;
 use own::{mprotect_unfolded, OWN, UNFOLDED};
 
 /// Boot a guest, run the tour in it, and judge every store to its page tables and all TLB maintenance
@@ -52,7 +54,8 @@ pub struct Record {
     text: Option<PathBuf>,
     /// Only these workloads of the tour, as `folioscope run` names them; or unfolded, which changes the rights of a whole
     /// block that is present and not folded; hugecow, which has a hugetlb page of several PMDs copied on write;
-    /// or reuse, which gives memory back that is taken again, at its own address and by another process
+    /// reuse, which gives memory back that is taken again, at its own address and by another process; or costs, which
+    /// prints how many stores, TLBIs and DSBs a fault, a fork and their kin take, by folio order
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Boot alone, without the tour
@@ -112,11 +115,32 @@ impl Record {
         }
     }
 
+    /// A workload that has the guest for itself; gives why it failed.
+    fn direct(
+        &self,
+        guest: &mut Guest,
+        name: &str,
+        work: fn(&mut Guest) -> Result<(), Error>,
+    ) -> Option<Error> {
+        progress(&format!("workload {name}"));
+        let error = work(guest).err()?;
+        Some(if error.lost() {
+            control::keep(guest, &self.guest.out, error)
+        } else {
+            error
+        })
+    }
+
     fn live(mut self) -> Outcome {
         // What the recorder has beside the tour.
         let named = self.only.len();
-        self.only.retain(|name| name != UNFOLDED);
-        let unfolded = !self.boot_only && (named == 0 || self.only.len() < named);
+        let mut wants = |own: &str| {
+            let before = self.only.len();
+            self.only.retain(|name| name != own);
+            self.only.len() < before
+        };
+        let costs = wants(COSTS);
+        let unfolded = wants(UNFOLDED) || named == 0 && !self.boot_only;
         let is_own = |name: &str| OWN.iter().any(|own| own.name == name);
         let (own, tour): (Vec<String>, Vec<String>) = std::mem::take(&mut self.only)
             .into_iter()
@@ -143,14 +167,7 @@ impl Record {
         );
         let mut lost = None;
         if unfolded {
-            progress(&format!("workload {UNFOLDED}"));
-            lost = mprotect_unfolded(&mut guest).err().map(|error| {
-                if error.lost() {
-                    control::keep(&mut guest, &self.guest.out, error)
-                } else {
-                    error
-                }
-            });
+            lost = self.direct(&mut guest, UNFOLDED, mprotect_unfolded);
         }
         if lost.is_none() && !workloads.is_empty() {
             let policy = default_policy(&guest);
@@ -170,6 +187,10 @@ impl Record {
                     break;
                 }
             }
+        }
+        // It changes which sizes of folios there are.
+        if costs && lost.is_none() {
+            lost = self.direct(&mut guest, COSTS, costs::measure);
         }
         let Some((known, judge, end)) = guest.end_recorded() else {
             return Err(Error::Input("the guest was not recorded".into()));

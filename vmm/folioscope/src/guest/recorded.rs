@@ -1,12 +1,13 @@
 //! A guest that was booted with the recorder's plugin.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use recorder::Judge;
+use recorder::{Judge, PageLayout};
 
 use super::Guest;
 use crate::options::GuestOptions;
-use crate::recorded::{tell, End, Known, Live, Names, Sequences, LAST};
+use crate::recorded::{tell, Calls, End, Known, Live, Names, Sequences, LAST};
 use crate::Error;
 
 impl Guest {
@@ -25,10 +26,14 @@ impl Guest {
         let booted = Self::boot(options);
         let live = live.booted();
         match booted {
-            Ok(guest) => Ok(Self {
-                live: Some(live),
-                ..guest
-            }),
+            Ok(guest) => {
+                let mut guest = Self {
+                    live: Some(live),
+                    ..guest
+                };
+                guest.tell_pages()?;
+                Ok(guest)
+            }
             Err(error) => {
                 // QEMU has ended, and with it the trace.
                 let (judge, end) = live.join();
@@ -36,6 +41,32 @@ impl Guest {
                 Err(error)
             }
         }
+    }
+
+    /// Tells the plugin how this kernel keeps its pages, where that is known, so that findings name folios.
+    fn tell_pages(&mut self) -> Result<(), Error> {
+        let Some(mut live) = self.live.take() else {
+            return Ok(());
+        };
+        let inside = self.find_inside().ok().map(|found| &found.inside);
+        let layout = inside.and_then(|inside| Some(&inside.layouts.as_ref().ok()?.0));
+        let told = layout.map_or(Ok(()), |layout| {
+            let fields = layout.folio_fields();
+            live.tell_pages(&PageLayout {
+                vmemmap: layout.vmemmap,
+                start: layout.start,
+                end: layout.end,
+                size: layout.size,
+                flags: fields.flags,
+                head: fields.head,
+                compound_head: fields.compound_head,
+                flags_1: fields.flags_1,
+                mapping: fields.mapping,
+                index: fields.index,
+            })
+        });
+        self.live = Some(live);
+        told
     }
 
     /// Ends the guest, and says what came of its sequences, where it was booted for that.
@@ -53,6 +84,28 @@ impl Guest {
                 "this guest was booted without the recorder's plugin, which has to be there from the first instruction on; boot it with --record".into(),
             )
         })
+    }
+
+    /// Counts anew what is done of these VAs, first and last.
+    ///
+    /// # Errors
+    /// As [`Guest::begin_sequences`].
+    pub fn count_within(&mut self, vas: [u64; 2]) -> Result<(), Error> {
+        let mut live = self.recorded()?;
+        let begun = live.count_within(vas);
+        self.live = Some(live);
+        begun
+    }
+
+    /// What was done since under each function of the kernel, by the names of `known`.
+    ///
+    /// # Errors
+    /// As [`Guest::begin_sequences`].
+    pub fn counted(&mut self, known: &Known) -> Result<BTreeMap<String, Calls>, Error> {
+        let mut live = self.recorded()?;
+        let counted = live.counted(&known.names(self));
+        self.live = Some(live);
+        counted
     }
 
     /// From here on its findings, TLBIs and counts are new.

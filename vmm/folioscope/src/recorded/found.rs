@@ -1,7 +1,7 @@
 //! A judge's findings as findings of a report: the one place where they become these.
 
 use recorder::{casemate, Judge, Stored};
-use verdict::sequence::{Did, Instruction, Moment, Sequence};
+use verdict::sequence::{Did, Folio, Instruction, Moment, Sequence};
 use verdict::{Finding, Hex, KernelVerdict, NotJudged, RuleId, Step};
 
 use super::text::{first_of_each, not_judged};
@@ -34,6 +34,16 @@ pub fn step(judge: &Judge, end: &End, names: &Names<'_>) -> Step {
         step: "sequences".into(),
         kernel: Some(kernel),
         ..Step::default()
+    }
+}
+
+/// A folio, as a report has it.
+#[must_use]
+pub fn folio_of(folio: recorder::Folio) -> Folio {
+    Folio {
+        first: Hex(folio.first),
+        order: folio.order,
+        kind: folio.kind.name().into(),
     }
 }
 
@@ -92,6 +102,8 @@ fn finding(judge: &Judge, found: &recorder::Finding, names: &Names<'_>) -> Findi
         new: Hex(found.new),
         old_frame: scene.frames[0].map(Hex),
         new_frame: scene.frames[1].map(Hex),
+        old_folio: scene.folios[0].map(folio_of),
+        new_folio: scene.folios[1].map(folio_of),
         block,
         before,
         broken: found.broken.map(instruction),

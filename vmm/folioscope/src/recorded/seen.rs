@@ -92,12 +92,18 @@ impl Sequences {
     }
 }
 
-/// What was done under each function, called by whom it may.
-fn by_function(judge: &Judge, names: &Names<'_>) -> BTreeMap<String, Calls> {
+/// Whether a function is an interrupt's entry: what is done under it is not done for whoever is interrupted.
+fn is_interrupt(name: &str) -> bool {
+    name == "el1_interrupt" || name.starts_with("el1h_64_irq") || name.starts_with("el1h_64_fiq")
+}
+
+/// What was done under each function, called by whom it may; what an interrupt does meanwhile is the interrupt's.
+pub(super) fn by_function(judge: &Judge, names: &Names<'_>) -> BTreeMap<String, Calls> {
     let mut all: BTreeMap<String, Done> = BTreeMap::new();
     for (frames, done) in judge.done() {
         let of = |back: &u64| names.function(back.wrapping_sub(4)).map(|(name, _)| name);
-        let mut called: Vec<&str> = frames.iter().filter_map(of).collect();
+        let called = frames.iter().filter_map(of);
+        let mut called: Vec<&str> = called.take_while(|name| !is_interrupt(name)).collect();
         called.sort_unstable();
         called.dedup();
         for name in called {

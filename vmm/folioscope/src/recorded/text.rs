@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use recorder::{Block, Finding, Judge, Stored};
+use recorder::{Block, Finding, Judge, Scene, Stored};
 use verdict::sequence::pattern;
 
+use super::found::folio_of;
 use super::{End, Names};
 use crate::{EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};
 
@@ -84,6 +85,14 @@ fn in_full(judge: &Judge, finding: &Finding, names: &Names<'_>) -> String {
             let _ = writeln!(text, "  block   {va:#018x} [{before}] -> [{after}]");
         }
     }
+    // Of the kernel's own half nobody asks.
+    if finding.va >> 63 == 0 && finding.scene.frames != [None, None] {
+        let [old, new] = [0, 1].map(|at| behind(&finding.scene, at));
+        let _ = match old == new {
+            true => writeln!(text, "  folio   {old}, before and after"),
+            false => writeln!(text, "  folio   {old} -> {new}"),
+        };
+    }
     for (what, by) in [
         ("broken", finding.broken),
         ("TLBI", finding.tlbi),
@@ -94,6 +103,15 @@ fn in_full(judge: &Judge, finding: &Finding, names: &Names<'_>) -> String {
         }
     }
     text
+}
+
+/// The folio of the old word or the new one.
+fn behind(scene: &Scene, at: usize) -> String {
+    match (scene.frames[at], scene.folios[at]) {
+        (None, _) => "none".into(),
+        (Some(_), None) => "not known".into(),
+        (Some(_), Some(found)) => folio_of(found).to_string(),
+    }
 }
 
 fn stored(text: &mut String, what: &str, judge: &Judge, by: &Stored, names: &Names<'_>) {

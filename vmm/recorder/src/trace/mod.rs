@@ -12,7 +12,7 @@
 //! | 0 end | number of records before it |
 //! | 1 store | delta of the address over 8, delta of the word, both to the store before |
 //! | 2 unknown | address over 8 |
-//! | 3 table | address over 8, number of words; then runs: zeros, others, and the others as deltas of words |
+//! | 3 table | before version 4: address over 8, number of words; then runs: zeros, others, and the others as deltas of words |
 //! | 4 no table | address over 8 |
 //! | 5 TLBI | opcode bits \[18:5\], delta of the operand to the TLBI before |
 //! | 6 barrier | one byte: 0 ISB; else 1 + domain × 3 + types |
@@ -20,15 +20,18 @@
 //! | 8 late | address over 8 |
 //! | 9 chain | its number from 1, in the order in which chains come; a new one's frames: how many, then deltas of each over 4, the first to the PC's |
 //! | 10 mark | number |
+//! | 11 folio | delta of its first page frame to the folio before; one byte: order + 32 × kind; delta of its index |
+//! | 12 table | address over 8, number of words; then runs: zeros; others × 2, and the others as deltas of words, or others × 2 + 1, and the one delta of each |
 //!
 //! A trace without its end is a cut one: what it holds is good up to there. Version 1 had no chains and no marks, version 2 no
-//! SPSR_EL1. A newer version is
+//! SPSR_EL1, version 3 no folios. A newer version is
 //! refused.
 
 use crate::Register;
 
 mod number;
 mod read;
+mod table;
 mod write;
 
 pub use read::{Reader, TraceError};
@@ -37,7 +40,7 @@ pub use write::Writer;
 /// How a trace begins.
 pub const MAGIC: &[u8; 8] = b"FOLIOREC";
 /// The version that is written, and the newest one that is read.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The most descriptors of a table: of the 64K granule.
 pub const MOST_WORDS: usize = 8192;
 /// The most return addresses of a call chain.
@@ -56,6 +59,8 @@ pub(crate) struct Before {
     pub(crate) address: u64,
     pub(crate) word: u64,
     pub(crate) operand: u64,
+    pub(crate) folio: u64,
+    pub(crate) index: u64,
     pub(crate) registers: [u64; Register::ALL.len()],
     pub(crate) records: u64,
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use super::number::unzigzag;
 use super::{Before, MAGIC, MOST_CHAINS, MOST_FRAMES, MOST_WORDS, SAME_CPU, SAME_PC, VERSION};
 use crate::tracker::MOST_CPUS;
-use crate::{Barrier, Domain, Event, Register, Types, What};
+use crate::{Barrier, Domain, Event, Folio, FolioKind, Register, Types, What};
 
 /// Why a trace cannot be read on.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +144,7 @@ impl<R: Read> Reader<R> {
             2 => What::Unknown {
                 address: self.place()?,
             },
-            3 => self.table()?,
+            3 => self.table(false)?,
             4 => What::NoTable {
                 address: self.place()?,
             },
@@ -181,6 +181,8 @@ impl<R: Read> Reader<R> {
             10 => What::Mark {
                 number: self.number()?,
             },
+            11 => self.folio()?,
+            12 => self.table(true)?,
             kind => return Err(self.damaged(format!("a record of kind {kind}"))),
         };
         self.before.records += 1;
@@ -230,7 +232,26 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    fn table(&mut self) -> Result<What, TraceError> {
+    fn folio(&mut self) -> Result<What, TraceError> {
+        let first = self.before.folio.wrapping_add(self.delta()?) & u64::MAX >> 12;
+        self.before.folio = first;
+        let byte = self.byte()?;
+        let index = self.before.index.wrapping_add(self.delta()?);
+        self.before.index = index;
+        let (order, kind) = (byte & 31, FolioKind::ALL.get(usize::from(byte >> 5)));
+        match kind {
+            Some(kind) if order <= Folio::LARGEST => Ok(What::Folio(Folio {
+                first,
+                order,
+                kind: *kind,
+                index,
+            })),
+            _ => Err(self.damaged(format!("folio {byte:#x}"))),
+        }
+    }
+
+    /// Before version 4 there were no runs of one step.
+    fn table(&mut self, by_steps: bool) -> Result<What, TraceError> {
         let address = self.place()?;
         let count = self.at_most(MOST_WORDS as u64, "number of descriptors")? as usize;
         let mut words = Vec::with_capacity(count);
@@ -238,13 +259,23 @@ impl<R: Read> Reader<R> {
         while words.len() < count {
             let left = (count - words.len()) as u64;
             let zeros = self.at_most(left, "run of zeros")?;
-            let others = self.at_most(left - zeros, "run of words")?;
+            let most = left - zeros;
+            let (others, even) = if by_steps {
+                let number = self.at_most(most << 1 | 1, "run of words")?;
+                (number >> 1, number & 1 != 0)
+            } else {
+                (self.at_most(most, "run of words")?, false)
+            };
             if zeros + others == 0 {
                 return Err(self.damaged("an empty run".into()));
             }
             words.resize(words.len() + zeros as usize, 0);
-            for _ in 0..others {
-                last = last.wrapping_add(self.delta()?);
+            let mut step = 0;
+            for at in 0..others {
+                if at == 0 || !even {
+                    step = self.delta()?;
+                }
+                last = last.wrapping_add(step);
                 words.push(last);
             }
         }

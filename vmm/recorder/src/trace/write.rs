@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::number::{put, zigzag};
-use super::{Before, MAGIC, MOST_CHAINS, MOST_FRAMES, SAME_CPU, SAME_PC, VERSION};
-use crate::{Barrier, Event, What};
+use super::{table, Before, MAGIC, MOST_CHAINS, MOST_FRAMES, SAME_CPU, SAME_PC, VERSION};
+use crate::{Barrier, Event, Folio, What};
 
 /// Writes events. Dropped without [`Writer::finish`] it leaves a trace that says that it was cut.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<W: Write> Writer<W> {
         let kind = match event.what {
             What::Store { .. } => 1,
             What::Unknown { .. } => 2,
-            What::Table { .. } => 3,
+            What::Table { .. } => 12,
             What::NoTable { .. } => 4,
             What::Tlbi { .. } => 5,
             What::Barrier(_) => 6,
@@ -54,6 +54,7 @@ impl<W: Write> Writer<W> {
             What::Late { .. } => 8,
             What::Chain { .. } => 9,
             What::Mark { .. } => 10,
+            What::Folio(_) => 11,
         };
         // Of those that are known the number alone is written; without end there may be none.
         let mut chain = 0;
@@ -82,7 +83,7 @@ impl<W: Write> Writer<W> {
             What::Unknown { address } | What::NoTable { address } | What::Late { address } => {
                 put(out, address / 8)
             }
-            What::Table { address, words } => table(out, *address, words),
+            What::Table { address, words } => table::put(out, *address, words),
             What::Tlbi { opcode, operand } => {
                 put(out, u64::from(opcode >> 5 & 0x3fff));
                 put(out, zigzag(operand.wrapping_sub(before.operand)));
@@ -100,6 +101,17 @@ impl<W: Write> Writer<W> {
                 }
             }
             What::Mark { number } => put(out, *number),
+            What::Folio(Folio {
+                first,
+                order,
+                kind,
+                index,
+            }) => {
+                put(out, zigzag(first.wrapping_sub(before.folio)));
+                out.push(order | (*kind as u8) << 5);
+                put(out, zigzag(index.wrapping_sub(before.index)));
+                (before.folio, before.index) = (*first, *index);
+            }
             What::Barrier(Barrier::Isb) => out.push(0),
             What::Barrier(Barrier::Dsb { domain, types }) => {
                 out.push(1 + *domain as u8 * 3 + *types as u8);
@@ -163,23 +175,5 @@ impl<W: Write> Writer<W> {
         put(&mut self.buffer, records);
         self.flush()?;
         Ok(self.out)
-    }
-}
-
-fn table(out: &mut Vec<u8>, address: u64, words: &[u64]) {
-    put(out, address / 8);
-    put(out, words.len() as u64);
-    let mut rest = words;
-    let mut last = 0_u64;
-    while !rest.is_empty() {
-        let zeros = rest.iter().take_while(|word| **word == 0).count();
-        let others = rest[zeros..].iter().take_while(|word| **word != 0).count();
-        put(out, zeros as u64);
-        put(out, others as u64);
-        for word in &rest[zeros..zeros + others] {
-            put(out, zigzag(word.wrapping_sub(last)));
-            last = *word;
-        }
-        rest = &rest[zeros + others..];
     }
 }

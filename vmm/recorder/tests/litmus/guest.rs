@@ -1,13 +1,15 @@
 //! A made-up guest whose CPUs do what a line of text says, recorded and then judged from the trace.
 //!
 //! A step is `CPU:what`. `3=b` writes word `b` to the page descriptor of VA 3, `t=inv` to the descriptor of the table that these
-//! are in. `run=p`, `run=q` and `run=idle` load an address space, `pid=7` says which thread runs, `to=el0` returns. TLBIs are `op`, `op,VA`, `op,FIRST+PAGES`, each with `/asid=`, `/ttl=`,
+//! are in. `folio=80000/4` says that the kernel has a folio of order 4 there, `folio=80000/4/7` that its index is 7. `run=p`, `run=q` and `run=idle` load an address space, `pid=7` says which thread runs, `to=el0` returns. TLBIs are `op`, `op,VA`, `op,FIRST+PAGES`, each with `/asid=`, `/ttl=`,
 //! `/tg=` where they differ from what is right. Barriers have their own names.
 
 use std::collections::BTreeMap;
 
 use recorder::trace::Reader;
-use recorder::{Barrier, Domain, Event, Judge, Limits, Recorder, Register, Types, What};
+use recorder::{
+    Barrier, Domain, Event, Folio, FolioKind, Judge, Limits, Recorder, Register, Types, What,
+};
 use stage1::testing::Layout;
 use stage1::{BbmLevel, Granule, Half, Level, Regime};
 
@@ -109,6 +111,8 @@ impl Guest {
         match name {
             "inv" => 0,
             "a" => page(0x8000_0000),
+            // The page of number 3, wherever that is mapped.
+            "a3" => (0x8000_0000 + 3 * self.regime.granule.bytes()) | 0x0060_0000_0000_0c43,
             "b" => page(0x9000_0000),
             "ro" => page(0x8000_0000) | 1 << 7,
             "rob" => page(0x9000_0000) | 1 << 7,
@@ -170,6 +174,17 @@ impl Guest {
                 "pid" => {
                     let (register, value) = (Register::Contextidr, word.parse().unwrap());
                     self.event(cpu, What::Register { register, value });
+                }
+                "folio" => {
+                    let mut parts = word.split('/');
+                    let first = parts.next().unwrap();
+                    let folio = Folio {
+                        first: u64::from_str_radix(first, 16).unwrap(),
+                        order: parts.next().unwrap().parse().unwrap(),
+                        kind: FolioKind::Anonymous,
+                        index: parts.next().map_or(0, |index| index.parse().unwrap()),
+                    };
+                    self.event(cpu, What::Folio(folio));
                 }
                 // EL0, or EL1 with its own stack.
                 "to" => {
@@ -282,8 +297,17 @@ impl Guest {
 
     /// What the judge says of the trace: the rules in order, and the judge itself.
     pub fn verdict(self) -> (Vec<&'static str>, Judge) {
+        self.verdict_following(None)
+    }
+
+    /// The same, and it minds the sequences of the page with this number.
+    pub fn verdict_following(self, index: Option<u64>) -> (Vec<&'static str>, Judge) {
+        let va = index.map(|index| self.va(index));
         let trace = self.recorder.finish().unwrap();
         let mut judge = Judge::new(Limits::default(), self.bbm);
+        if let Some(va) = va {
+            judge.follow(va);
+        }
         let mut reader = Reader::new(&trace[..]).unwrap();
         while let Some(event) = reader.next().unwrap() {
             judge.event(&event);

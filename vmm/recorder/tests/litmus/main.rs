@@ -1,5 +1,6 @@
 //! Litmus tests: sequences that are right, and each in the ways in which it can be wrong.
 
+mod followed;
 mod guest;
 mod returns;
 mod spaces;

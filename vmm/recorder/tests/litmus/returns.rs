@@ -111,3 +111,58 @@ fn without_pids() {
         assert_eq!(judged(layout, 2, "a", right).1.not_judged().nameless, 0);
     }
 }
+
+/// Somebody else takes a page away, and its frame becomes another's before the TLBI: no thread of its own says when.
+#[test]
+fn a_page_that_is_given_away() {
+    // CPU 1 runs a thread of the kernel's.
+    let before = "0:pid=7 1:run=idle 1:pid=60 0:folio=80003/0/3";
+    let flushed = "1:ishst 1:vale1is,3 1:ish";
+    let given = "0:folio=80003/0/40 0:40=a3";
+    for (steps, rules) in [
+        (format!("1:3=inv {given} 0:to=el0"), &["S5"][..]),
+        (format!("1:3=swap {given} 0:to=el0 0:to=el0"), &["S5"]),
+        (
+            format!("1:3=inv 1:ishst 1:vale1is,3 {given} 0:to=el0"),
+            &["S5"],
+        ),
+        (
+            format!("1:3=inv 1:vale1is,3 1:ish {given} 0:to=el0"),
+            &["S5"],
+        ),
+        (
+            format!("1:3=inv 1:ishst 1:vale1is,4 1:ish {given} 0:to=el0"),
+            &["S5"],
+        ),
+        (format!("1:3=inv {flushed} {given} 0:to=el0"), NOTHING),
+        // Nobody has gone back, or it is another's address space that goes on.
+        (format!("1:3=inv {given}"), NOTHING),
+        (format!("1:3=inv {given} 0:to=el1"), NOTHING),
+        (format!("1:3=inv {given} 0:run=q 0:to=el0"), NOTHING),
+        (
+            format!("1:3=inv {given} 0:run=q 0:to=el0 0:run=p 0:to=el0"),
+            &["S5"],
+        ),
+        // Moved, as mremap() does: the same page of the same memory.
+        ("1:3=inv 0:40=a3 0:to=el0".into(), NOTHING),
+        ("1:3=inv 0:folio=80003/0/3 0:40=a3 0:to=el0".into(), NOTHING),
+        // By the thread itself, which S7 asks; told once.
+        (format!("0:3=inv {given} 0:to=el0 0:to=el0"), &["S7"]),
+    ] {
+        let mut guest = Guest::new(Layout::new(Granule::K4, Half::Lower, 48), 2);
+        guest.has(3, "a");
+        guest.settled(2);
+        guest.steps(before);
+        guest.steps(&steps);
+        let (found, judge) = guest.verdict();
+        assert_eq!(found, rules, "{steps}: {:#?}", judge.findings().kept());
+    }
+    // Its folio was not told when it was taken away.
+    let mut guest = Guest::new(Layout::new(Granule::K4, Half::Lower, 48), 2);
+    guest.has(3, "a");
+    guest.settled(2);
+    guest.steps("0:pid=7 1:run=idle 1:pid=60 1:3=inv 0:folio=80003/0/3");
+    guest.steps(given);
+    guest.steps("0:to=el0");
+    assert_eq!(guest.verdict().0, NOTHING);
+}

@@ -72,9 +72,9 @@ pub(super) const S5: Rule = rule(
     RuleId::S5,
     Checked::S5,
     "A page that a TLB may know as a table is not written to or mapped as a page, and none that it may know as a page becomes a \
-     table. Lower half.",
+     table, or a page of other memory while its old address space goes on. Lower half.",
     &[Checked::S5.reference()],
-    &["pages_that_are_used_too_soon"],
+    &["pages_that_are_used_too_soon", "a_page_that_is_given_away"],
     LITMUS,
 );
 

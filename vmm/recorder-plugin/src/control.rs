@@ -1,0 +1,42 @@
+//! What somebody outside says: marks, and how the kernel keeps its pages.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use recorder::{PageLayout, What};
+
+use crate::state;
+
+/// Whatever was told before a number came is in the trace before its mark, and is handed on.
+pub fn obey(mut control: File) {
+    let mut number = [0; 8];
+    while control.read_exact(&mut number).is_ok() {
+        let Some(mut state) = state() else { return };
+        let number = u64::from_le_bytes(number);
+        if number == PageLayout::BEGINS {
+            drop(state);
+            pages(&mut control);
+            continue;
+        }
+        state.tell(0, 0, What::Mark { number });
+        if let Some(recorder) = &mut state.recorder {
+            // Where that fails, the next event says so.
+            let _ = recorder.flush();
+        }
+    }
+}
+
+/// How the kernel keeps its pages: from here on folios are told.
+fn pages(control: &mut File) {
+    let mut numbers = [0; PageLayout::NUMBERS];
+    for number in &mut numbers {
+        let mut bytes = [0; 8];
+        if control.read_exact(&mut bytes).is_err() {
+            return;
+        }
+        *number = u64::from_le_bytes(bytes);
+    }
+    if let Some(mut state) = state() {
+        state.pages = Some(PageLayout::of(numbers));
+    }
+}

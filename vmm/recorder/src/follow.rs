@@ -1,0 +1,352 @@
+//! One VA that is followed: the last sequences of its block in each address space, however long ago they were.
+//!
+//! A sequence is what takes words of the block away or changes them, the TLBIs and DSBs that are for that, and what is
+//! written there behind it. It ends where the CPU has gone back to user space, or another CPU comes to do the same.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use stage1::{Descriptor, Level};
+
+use crate::history::{Did, Moment};
+use crate::shadow::Root;
+use crate::{Barrier, Cover, Finding, Folio, Judge, Stored, Types};
+
+/// Address spaces that are minded, those in which something was done last.
+const MOST_SPACES: usize = 256;
+/// Sequences of one that are minded, the last ones.
+const MOST_SEQUENCES: usize = 16;
+/// Steps of a sequence that are minded, the first ones: blocks of 128 entries page by page, unfolded before.
+const MOST_STEPS: usize = 2048;
+/// DSBs without a store or a TLBI between them that are minded.
+const MOST_DSBS: usize = 4;
+
+/// A sequence of the block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sequence {
+    /// What was done, in order.
+    pub steps: Vec<Moment>,
+    /// Steps that were too many to be kept.
+    pub left_out: u64,
+    /// The physical address of the block's first descriptor of level 3; 0 where no page of it was written.
+    pub entries: u64,
+    /// What these descriptors held before the first store to them.
+    pub before: Vec<u64>,
+}
+
+/// What a followed address space has for the VA at the end of the trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Its descriptor, or the lowest that is known.
+    pub text: String,
+    /// The words of the block around it.
+    pub words: Vec<u64>,
+    /// Its folio, as the kernel had it when the descriptor was written.
+    pub folio: Option<Folio>,
+}
+
+/// An address space in which the block has had sequences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Followed {
+    root: Root,
+    /// The thread that last went back to user space in it, by its PID, where the kernel writes that into CONTEXTIDR_EL1.
+    pub pid: Option<u32>,
+    /// Whether it is there still; else it has ended, or was forgotten.
+    pub lives: bool,
+    /// The last sequences, in order.
+    pub sequences: VecDeque<Sequence>,
+    /// How many there were.
+    pub all: u64,
+    /// When the last sequence began: by which CPU, after how many of its returns.
+    began: (u16, u64),
+    /// It has taken something away.
+    takes: bool,
+    /// The last store wrote a valid word where none was.
+    making: bool,
+    /// What was taken away may be in a TLB still.
+    open: bool,
+    stored: BTreeSet<u16>,
+    flushed: BTreeSet<u16>,
+    dsbs: usize,
+}
+
+impl Followed {
+    fn new(root: Root) -> Self {
+        Self {
+            root,
+            pid: None,
+            lives: true,
+            sequences: VecDeque::new(),
+            all: 0,
+            began: (0, 0),
+            takes: false,
+            making: false,
+            open: false,
+            stored: BTreeSet::new(),
+            flushed: BTreeSet::new(),
+            dsbs: 0,
+        }
+    }
+
+    /// The physical address of its first table.
+    #[must_use]
+    pub fn root(&self) -> u64 {
+        self.root.base()
+    }
+
+    /// The event of its last step.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        let last = self.sequences.back().and_then(|one| one.steps.last());
+        last.map_or(0, |step| step.by.event)
+    }
+
+    fn push(&mut self, by: Stored, did: Did) {
+        if let Some(sequence) = self.sequences.back_mut() {
+            if sequence.steps.len() < MOST_STEPS {
+                sequence.steps.push(Moment { by, did });
+            } else {
+                sequence.left_out += 1;
+            }
+        }
+    }
+
+    fn store(&mut self, by: Stored, returns: u64, did: Did, group: Option<(u64, &[u64])>) {
+        let Did::Store { old, new, .. } = did else {
+            return;
+        };
+        let (takes, entry) = (old & 1 != 0, (by.cpu, returns));
+        let next = takes && self.making && (!self.takes || self.began != entry);
+        if next || self.sequences.is_empty() {
+            if self.sequences.len() == MOST_SEQUENCES {
+                self.sequences.pop_front();
+            }
+            self.sequences.push_back(Sequence::default());
+            self.all += 1;
+            (self.takes, self.open) = (false, false);
+            self.stored.clear();
+            self.flushed.clear();
+        }
+        if takes && !self.takes {
+            self.began = entry;
+        }
+        self.takes |= takes;
+        self.open |= takes;
+        self.making = !takes && (self.making || new & 1 != 0);
+        self.stored.insert(by.cpu);
+        self.dsbs = 0;
+        if let (Some(sequence), Some((first, words))) = (self.sequences.back_mut(), group) {
+            if sequence.before.is_empty() {
+                sequence.entries = first;
+                sequence.before = words.to_vec();
+            }
+        }
+        self.push(by, did);
+    }
+
+    fn tlbi(&mut self, by: Stored, did: Did) {
+        if self.open {
+            self.flushed.insert(by.cpu);
+            self.dsbs = 0;
+            self.push(by, did);
+        }
+    }
+
+    fn dsb(&mut self, by: Stored, did: Did, all: bool) {
+        let flushed = all && self.flushed.contains(&by.cpu);
+        let concerned = self.stored.contains(&by.cpu) || self.flushed.contains(&by.cpu);
+        if !self.open || !concerned || !flushed && self.dsbs == MOST_DSBS {
+            return;
+        }
+        self.dsbs += 1;
+        self.push(by, did);
+        if flushed {
+            self.flushed.remove(&by.cpu);
+            self.open = false;
+        }
+    }
+}
+
+/// What is followed.
+#[derive(Clone, Debug)]
+pub(crate) struct Follow {
+    va: u64,
+    spaces: Vec<Followed>,
+    /// How often each CPU was told to have gone back to user space.
+    returns: HashMap<u16, u64>,
+    /// Whose address spaces are whose, while they live.
+    owners: HashMap<Root, u32>,
+    left_out: u64,
+}
+
+impl Follow {
+    pub(crate) fn new(va: u64) -> Self {
+        Self {
+            va,
+            spaces: Vec::new(),
+            returns: HashMap::new(),
+            owners: HashMap::new(),
+            left_out: 0,
+        }
+    }
+
+    fn space(&mut self, root: Root) -> &mut Followed {
+        let mut found = self.spaces.iter();
+        let found = found.rposition(|space| space.lives && space.root == root);
+        let at = found.unwrap_or_else(|| {
+            if self.spaces.len() == MOST_SPACES {
+                let oldest = (0..MOST_SPACES).min_by_key(|at| self.spaces[*at].last());
+                self.spaces.remove(oldest.unwrap_or(0));
+                self.left_out += 1;
+            }
+            let mut space = Followed::new(root);
+            space.pid = self.owners.get(&root).copied();
+            self.spaces.push(space);
+            self.spaces.len() - 1
+        });
+        &mut self.spaces[at]
+    }
+
+    /// A CPU goes back to user space.
+    pub(crate) fn returns(&mut self, cpu: u16, pid: u32, root: Option<Root>) {
+        *self.returns.entry(cpu).or_default() += 1;
+        let Some(root) = root.filter(|_| pid != 0) else {
+            return;
+        };
+        self.owners.insert(root, pid);
+        let mine = |space: &&mut Followed| space.lives && space.root == root;
+        for space in self.spaces.iter_mut().filter(mine) {
+            space.pid = Some(pid);
+        }
+    }
+
+    /// An address space has ended, or is not followed any more.
+    pub(crate) fn forget(&mut self, root: Root) {
+        self.owners.remove(&root);
+        for space in &mut self.spaces {
+            space.lives &= space.root != root;
+        }
+    }
+
+    pub(crate) fn dsb(&mut self, barrier: Barrier, by: Stored) {
+        let Barrier::Dsb { domain, types } = barrier else {
+            return;
+        };
+        for space in self.spaces.iter_mut().filter(|space| space.lives) {
+            space.dsb(by, Did::Dsb { domain, types }, types == Types::All);
+        }
+    }
+}
+
+impl Judge {
+    /// Minds the last sequences of the block of `va` from here on, whose address space it may be.
+    pub fn follow(&mut self, va: u64) {
+        self.follow = Some(Follow::new(va));
+    }
+
+    /// The address spaces in which the block has had sequences, that of the last one last; and how many had to be left out.
+    #[must_use]
+    pub fn followed(&self) -> (Vec<&Followed>, u64) {
+        let follow = self.follow.as_ref();
+        let mut spaces: Vec<&Followed> = follow.into_iter().flat_map(|it| &it.spaces).collect();
+        spaces.sort_by_key(|space| space.last());
+        (spaces, follow.map_or(0, |follow| follow.left_out))
+    }
+
+    /// The first and the last VA of the group of pages that `va` is in.
+    #[must_use]
+    pub fn block_of(&self, va: u64) -> [u64; 2] {
+        self.tracker.block(va)
+    }
+
+    /// What a followed address space has for `va` now; `None` where it is not known, or has ended.
+    #[must_use]
+    pub fn now(&self, space: &Followed, va: u64) -> Option<Now> {
+        let shadow = &self.tracker.shadow;
+        let regime = shadow.format(space.root).filter(|_| space.lives)?;
+        let tables = shadow.tables.iter().filter(|(_, table)| {
+            let size = regime.entry_size(table.level);
+            let within = va.wrapping_sub(table.va) / size < table.words.len() as u64;
+            within && table.roots.contains(&space.root)
+        });
+        let (base, table) = tables.max_by_key(|(_, table)| table.level)?;
+        let index = (va.wrapping_sub(table.va) / regime.entry_size(table.level)) as usize;
+        let word = *table.words.get(index)?;
+        let descriptor = Descriptor::new(word, table.level, regime);
+        let text = format!(
+            "level {} entry {index} of table {base:#x} is {word:#018x}: {descriptor}",
+            table.level
+        );
+        let members = match table.level {
+            Level::L3 => regime.contiguous_entries(Level::L3).unwrap_or(1),
+            _ => 1,
+        };
+        let first = index / members * members;
+        let words = table.words.get(first..first + members)?;
+        Some(Now {
+            text,
+            words: words.to_vec(),
+            folio: self.folio(&descriptor),
+        })
+    }
+
+    /// Whether a finding is one of the followed block of that address space.
+    #[must_use]
+    pub fn concerns(&self, space: &Followed, finding: &Finding) -> bool {
+        let steps = space.sequences.iter().flat_map(|one| &one.steps);
+        let mut events = steps.map(|step| step.by.event);
+        finding.root == space.root() && events.any(|event| event == finding.made.event)
+    }
+
+    /// A descriptor of a table is about to become `word`.
+    pub(crate) fn followed_store(&mut self, base: u64, index: usize, word: u64, by: Stored) {
+        let (Some(follow), Some(table)) = (&mut self.follow, self.tracker.shadow.table(base))
+        else {
+            return;
+        };
+        for root in &table.roots {
+            let Some(regime) = self.tracker.shadow.format(*root) else {
+                continue;
+            };
+            let (size, pages) = (regime.entry_size(table.level), table.level == Level::L3);
+            // Above the pages the neighbours are other places' tables.
+            let members = match pages {
+                true => regime.contiguous_entries(Level::L3).unwrap_or(1),
+                false => 1,
+            };
+            let block = !size.saturating_mul(members as u64).wrapping_sub(1);
+            let va = self.tracker.shadow.va(*root, base, index);
+            if va & block != follow.va & block {
+                continue;
+            }
+            let first = index / members * members;
+            let group = table.words.get(first..first + members);
+            let group = group.filter(|_| pages);
+            let did = Did::Store {
+                entry: base + index as u64 * 8,
+                old: table.words[index],
+                new: word,
+            };
+            let returns = follow.returns.get(&by.cpu).copied().unwrap_or(0);
+            let group = group.map(|words| (base + first as u64 * 8, words));
+            follow.space(*root).store(by, returns, did, group);
+        }
+    }
+
+    /// A TLBI that may be for what was taken away there.
+    pub(crate) fn followed_tlbi(&mut self, cover: &Cover, did: Did, by: Stored) {
+        let Some(follow) = &mut self.follow else {
+            return;
+        };
+        let [first, last] = self.tracker.block(follow.va);
+        if !cover.touches(first, last) {
+            return;
+        }
+        for space in follow.spaces.iter_mut().filter(|space| space.lives) {
+            let known = self.tracker.spaces.get(&space.root);
+            let uses = |asid| known.is_some_and(|known| known.uses(asid));
+            if cover.asid().is_none_or(uses) {
+                space.tlbi(by, did);
+            }
+        }
+    }
+}
