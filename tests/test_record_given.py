@@ -27,6 +27,7 @@ SWAP = "/dev/zram0"
 PAGES = 64
 # What the other writes to: more page frames than lie on the lists of a CPU's free pages.
 OTHERS = 4096
+GUESTS = 4
 
 
 def reclaimed(guest: Guest) -> tuple[Area, Trace]:
@@ -66,6 +67,7 @@ def test_a_page_is_reclaimed(rig: Rig) -> None:
         rig.drop(wanted)
 
 
+@pytest.mark.long
 def test_a_page_is_reclaimed_without_its_tlbi(rig: Rig, tmp_path: Path) -> None:
     """One that leaves them out: its pages are found at the other's addresses, and by whom they were taken away."""
     names = {name for _, name in symbols(KERNEL.resolve() / "vmlinux")}
@@ -75,8 +77,12 @@ def test_a_page_is_reclaimed_without_its_tlbi(rig: Rig, tmp_path: Path) -> None:
     assert edit(KERNEL.resolve(), where, tlbi, nothing, image)
     wanted = Wanted("4k", "max", "tcg", ("--kernel", str(image), "--vmlinux", str(KERNEL / "vmlinux"), "--record"))
     try:
-        area, trace = reclaimed(rig.guest(wanted))
-        found = [each for each in trace.findings if each.rule == "S5"]
+        # Which frames the other process gets is the allocator's choice: not each guest shows one.
+        for _ in range(GUESTS):
+            area, trace = reclaimed(rig.guest(wanted))
+            if found := [each for each in trace.findings if each.rule == "S5"]:
+                break
+            rig.drop(wanted)
         assert found, trace.findings
         for each in found:
             assert area.address <= each.va < area.address + area.length

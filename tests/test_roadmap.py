@@ -157,7 +157,8 @@ def test_a_batch_keeps_nobody_from_his_own(guest: Guest, process: Process, layou
     assert orders(area.part(1 << order)) == [order] * (2 << order)
     guest.write(LRU_BATCH, "0")
     freed = guest.page(heads[0])
-    assert freed.refcount == 0 or freed.head != heads[0] or freed.kind != "anonymous"
+    # Somebody else may have it by now, as another folio.
+    assert freed.refcount == 0 or (freed.head, freed.order, freed.kind) != (heads[0], order, "anonymous")
     assert not process.look().errors
 
 
