@@ -52,6 +52,19 @@ def test_a_file_is_counted_as_a_whole(guest: Guest, cached: Area, layout: Layout
     assert errors(process.look()) == []
 
 
+def test_all_of_a_long_file_is_listed(guest: Guest, process: Process, layout: Layout) -> None:
+    """What only leads to pages that nobody maps is in no copy: dozens of the tree's nodes, and the pages themselves."""
+    process.file_create(PATH, 4000 * layout.page)
+    process.file_write(PATH, 0, 4000 * layout.page)
+    area = process.map_file(PATH, 4000 * layout.page)
+    try:
+        area.read(0, 1)
+        (vma,) = (vma for vma in guest.call("maps", pid=process.pid)["vmas"] if vma["start"] == f"0x{area.address:016x}")
+        assert vma["cache"]["bytes"] == 4000 * layout.page and 0 < vma["mapped"] < vma["cache"]["bytes"] // 10
+    finally:
+        process.file_unlink(PATH)
+
+
 def test_large_folios_stand_for_all_their_pages(guest: Guest, process: Process, layout: Layout) -> None:
     """Shared memory with a folio of a block's size, single pages beside it, and pages in swap."""
     guest.write(f"{THP}/hugepages-{layout.block >> 10}kB/shmem_enabled", "always")

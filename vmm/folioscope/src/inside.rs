@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use join::foreign::Foreign;
 use join::frames::frames;
-use join::inside::{is_whole, see, Inside, Seen, Unseen};
+use join::inside::{is_whole, Inside};
 use join::kernel_map::kernel_map;
+use join::seen::{see, see_again, Seen, Unseen};
 use join::Moment;
 use serde_json::{json, Value};
 use snapshot::{read_core, Memory, Snapshot};
@@ -68,13 +69,19 @@ impl InsideOptions {
         if let Some(core) = &self.core {
             let snapshot = read_core(core)?;
             let whole = is_whole(&snapshot.memory);
-            return in_snapshot(snapshot, pid).map_err(|why| match whole {
+            let read =
+                |inside: &Inside| see(inside, inside.view(&snapshot.memory), &snapshot.cpus, pid);
+            let seen = in_snapshot(&snapshot, read).map_err(|why| match whole {
                 true => why,
                 false => not_whole(core),
             });
+            return Ok((seen?, snapshot.memory));
         }
         match self.source(&json!({"pid": pid}))? {
-            Source::Kept(snapshot) => in_snapshot(*snapshot, pid),
+            Source::Kept(copy) => {
+                let seen = in_snapshot(&copy, |inside| see_again(inside, &copy, pid))?;
+                Ok((seen, copy.memory))
+            }
             Source::Theirs(mut guest) => Ok(guest.see(pid)?),
         }
     }
@@ -162,16 +169,16 @@ impl Watched {
         let (seen, memory) = match self {
             Self::Theirs(guest) => guest.see(Some(pid))?,
             Self::Ours(socket, found) => {
-                let Snapshot { cpus, memory, .. } = take(socket, &json!({"pid": pid}))?;
+                let copy = take(socket, &json!({"pid": pid}))?;
                 let inside = match found {
                     Some(inside) => inside,
                     None => {
-                        let inside = Inside::find(&memory, &cpus);
+                        let inside = Inside::find(&copy.memory, &copy.cpus);
                         found.insert(Box::new(inside.map_err(|why| not_read(&why.to_string()))?))
                     }
                 };
-                let seen = see(inside, inside.view(&memory), &cpus, Some(pid));
-                (seen.map_err(|unseen| unseen_by(&unseen))?, memory)
+                let seen = see_again(inside, &copy, Some(pid));
+                (seen.map_err(|unseen| unseen_by(&unseen))?, copy.memory)
             }
         };
         let space = seen
@@ -214,11 +221,13 @@ fn not_whole(core: &Path) -> Error {
     ))
 }
 
-fn in_snapshot(snapshot: Snapshot, pid: Option<u32>) -> Result<(Seen, Memory), Error> {
-    let Snapshot { cpus, memory, .. } = snapshot;
-    let inside = Inside::find(&memory, &cpus).map_err(|why| not_read(&why.to_string()))?;
-    let seen = see(&inside, inside.view(&memory), &cpus, pid);
-    Ok((seen.map_err(|unseen| unseen_by(&unseen))?, memory))
+fn in_snapshot(
+    snapshot: &Snapshot,
+    read: impl FnOnce(&Inside) -> Result<Seen, Unseen>,
+) -> Result<Seen, Error> {
+    let inside = Inside::find(&snapshot.memory, &snapshot.cpus);
+    let inside = inside.map_err(|why| not_read(&why.to_string()))?;
+    read(&inside).map_err(|unseen| unseen_by(&unseen))
 }
 
 /// As the command says it.

@@ -9,8 +9,9 @@ use structures::pages::Layout;
 use structures::{tasks, vmas};
 use verdict::{Folios, NotKnown};
 
-use crate::inside::{is_whole, lower_half, Inside, NO_LOWER_HALF};
+use crate::inside::{is_whole, Inside};
 use crate::pages::Read;
+use crate::seen::{lower_half, NO_LOWER_HALF};
 use crate::{kernel_half, parse_vmas, read_orders, Companion, Error, Facts, Gathered, Subject};
 
 /// Why VMAs are not compared.

@@ -21,8 +21,9 @@ use verdict::kernel_map::KernelMap;
 
 use crate::capture::walk_all;
 use crate::frames::frames;
-use crate::inside::{see, Inside, Seen, Unseen, Whole};
+use crate::inside::{Inside, Whole};
 use crate::kernel_map::kernel_map;
+use crate::seen::{see, Seen, Unseen};
 use crate::unattended::{lower_with, processes, table_of, Stops};
 use crate::{gather, kernel_half, pages, Capture, Error, Extent, Facts, Gathered, Work};
 

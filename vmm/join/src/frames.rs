@@ -12,7 +12,8 @@ use verdict::frames::{Belongs, Frame, Frames, Mapped};
 use verdict::listing::LISTING_VERSION;
 use verdict::Hex;
 
-use crate::inside::{lower_half, Inside, Unseen, NO_LOWER_HALF};
+use crate::inside::Inside;
+use crate::seen::{lower_half, Unseen, NO_LOWER_HALF};
 use crate::{cgroups, kernel_half, Gathered};
 
 /// The pages with these page frame numbers.

@@ -46,6 +46,7 @@ pub mod foreign;
 pub mod frames;
 pub mod inside;
 pub mod kernel_map;
+pub mod seen;
 pub mod settle;
 pub mod unattended;
 

@@ -5,19 +5,19 @@ use snapshot::Memory;
 use verdict::listing::Maps;
 
 use crate::changed::{compare, mapped, who, Ground, LOCKED, NO_RECORD};
-use crate::{inside, Error};
+use crate::{seen, Error};
 
-/// A process of a live guest at one instant, as [`crate::inside::see`] has seen it.
+/// A process of a live guest at one instant, as [`crate::seen::see`] has seen it.
 #[derive(Debug)]
 pub struct Moment {
-    space: inside::Space,
+    space: seen::Space,
     memory: Memory,
 }
 
 impl Moment {
     /// With the memory that was read for it.
     #[must_use]
-    pub fn new(space: inside::Space, memory: Memory) -> Self {
+    pub fn new(space: seen::Space, memory: Memory) -> Self {
         Self { space, memory }
     }
 

@@ -4,7 +4,8 @@ use snapshot::{Process, Snapshot};
 use verdict::NotKnown;
 
 use crate::foreign::known;
-use crate::inside::{is_whole, lower_half, Inside, NO_LOWER_HALF};
+use crate::inside::{is_whole, Inside};
+use crate::seen::{lower_half, NO_LOWER_HALF};
 use crate::unattended::processes;
 use crate::{Facts, Gathered, Subject};
 

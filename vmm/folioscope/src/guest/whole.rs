@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use join::frames::frames;
-use join::inside::{see, shows_kernel, Inside, NotInside, Seen, Whole};
+use join::inside::{shows_kernel, Inside, NotInside, Whole};
 use join::kernel_map::kernel_map;
+use join::seen::{see, see_again, Seen};
 use join::{Extent, Facts};
 use protocol::ProcessId;
 use snapshot::{Cpu, Memory, RangeSet, Recording, Snapshot};
@@ -82,7 +83,7 @@ impl Guest {
         kernel: bool,
     ) -> Result<Snapshot, Error> {
         self.find_inside()?;
-        let notes = self.notes(Vec::new());
+        let mut notes = self.notes(Vec::new());
         let Some(Ok(Found { inside, pages })) = &self.inside else {
             return Err(Error::Input(
                 "the kernel's structures were not found".into(),
@@ -114,11 +115,12 @@ impl Guest {
             paused.resume()?;
             match seen {
                 Ok(seen) if left == 0 || shows && !later && !seen.is_locked() => {
+                    seen.keep(&mut notes);
                     return Ok(Snapshot {
                         cpus,
                         memory: copy?,
                         notes,
-                    })
+                    });
                 }
                 Err(unseen) if left == 0 || !unseen.later => {
                     return Err(Error::Input(unseen.why));
@@ -133,11 +135,11 @@ impl Guest {
     /// # Errors
     /// As [`Guest::structures`].
     pub fn see(&mut self, pid: Option<u32>) -> Result<(Seen, Memory), Error> {
-        let Snapshot { cpus, memory, .. } = self.structures(pid, &[], false)?;
+        let copy = self.structures(pid, &[], false)?;
         let found = self.find_inside()?;
-        let seen = see(&found.inside, found.inside.view(&memory), &cpus, pid);
+        let seen = see_again(&found.inside, &copy, pid);
         let seen = seen.map_err(|unseen| Error::Input(unseen.why))?;
-        Ok((seen, memory))
+        Ok((seen, copy.memory))
     }
 
     /// By what sizes the kernel's own half is mapped.

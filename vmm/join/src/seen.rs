@@ -1,0 +1,268 @@
+//! What a kernel's structures say of its tasks, and of the address space of one process.
+
+use std::fmt::Debug;
+
+use linux::order::OrderRecords;
+use linux::release::Release;
+use linux::vma::Vma;
+use snapshot::{Cpu, Notes, Snapshot};
+use stage1::{Half, PhysMemory, Regime};
+use structures::tasks::{self, Process};
+use structures::vmas::Layout;
+use structures::vmcoreinfo::VmCoreInfo;
+use structures::{Lock, StructureError, View};
+use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
+use verdict::{judge, Hex, NotKnown, ProcessInput};
+
+use crate::capture::walk_all;
+use crate::gathered::structures;
+use crate::inside::Inside;
+use crate::pages::folios;
+use crate::{read_orders, Facts, Gathered};
+
+/// What a kernel's structures say of its tasks, and more of one process.
+#[derive(Debug)]
+pub struct Seen {
+    /// `uname -r`, where the kernel tells.
+    pub release: Option<String>,
+    /// All tasks.
+    pub tasks: Vec<Process>,
+    /// The process that was asked for.
+    pub space: Option<Space>,
+}
+
+/// The address space of a process.
+#[derive(Debug)]
+pub struct Space {
+    /// Whose.
+    pub task: Process,
+    /// Its VMAs.
+    pub vmas: Vec<Vma>,
+    /// The lower half with its own first table: no CPU need run it.
+    pub regime: Regime,
+    /// Who held its `mmap_lock`.
+    pub lock: Lock,
+    /// What was read of the pages that it maps, and of all address spaces.
+    gathered: Result<Gathered, NotKnown>,
+    upper: Regime,
+    orders: Option<OrderRecords>,
+    contpte: Option<bool>,
+    release: Option<String>,
+}
+
+/// Why something was not seen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Unseen {
+    /// Why.
+    pub why: String,
+    /// Whether it may be seen at another instant: what was read may just have been changed.
+    pub later: bool,
+}
+
+impl From<StructureError> for Unseen {
+    fn from(error: StructureError) -> Self {
+        Self {
+            why: error.to_string(),
+            later: error.may_pass(),
+        }
+    }
+}
+
+/// Reads the tasks, and what there is of the process with this pid.
+///
+/// # Errors
+/// Where there is no such process, or it has no memory of its own; where the structures are not to be had.
+pub fn see<M: PhysMemory + ?Sized>(
+    inside: &Inside,
+    view: View<'_, M>,
+    cpus: &[Cpu],
+    pid: Option<u32>,
+) -> Result<Seen, Unseen> {
+    let kernel = &inside.kernel;
+    let tasks = tasks::processes(kernel, view)?;
+    let info = VmCoreInfo::read(kernel, view).ok();
+    let release = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
+    let space = pid.map(|pid| space(inside, view, cpus, &tasks, pid));
+    let mut space = space.transpose()?;
+    if let Some(space) = &mut space {
+        space.release.clone_from(&release);
+    }
+    Ok(Seen {
+        release,
+        tasks,
+        space,
+    })
+}
+
+fn space<M: PhysMemory + ?Sized>(
+    inside: &Inside,
+    view: View<'_, M>,
+    cpus: &[Cpu],
+    tasks: &[Process],
+    pid: u32,
+) -> Result<Space, Unseen> {
+    let kernel = &inside.kernel;
+    let never = |why: String| Unseen { why, later: false };
+    let task = tasks.iter().find(|task| task.tgid == pid);
+    let task = task.ok_or_else(|| {
+        let of = tasks.iter().find(|task| task.threads.contains(&pid));
+        never(match of {
+            Some(task) => format!(
+                "{pid} is a thread of process {} ({}); give that",
+                task.tgid, task.name
+            ),
+            None => format!("the guest has no process {pid}; `folioscope ps` lists those it has"),
+        })
+    })?;
+    let (Some(mm), Some(table)) = (task.mm, task.table) else {
+        let name = &task.name;
+        return Err(never(format!(
+            "process {pid} ({name}) has no memory of its own: it is a thread of the kernel, or has ended"
+        )));
+    };
+    let mut regime = lower_half(cpus).ok_or_else(|| Unseen {
+        why: NO_LOWER_HALF.into(),
+        later: true,
+    })?;
+    regime.root = table;
+    let layout = Layout::new(kernel, view)?;
+    let facts = Facts::new(Some(&kernel.symbols), cpus);
+    let rings = facts.rings();
+    let orders = rings.and_then(|rings| read_orders(view.memory, view.upper, rings, cpus).ok());
+    Ok(Space {
+        task: task.clone(),
+        vmas: layout.vmas(view, mm)?,
+        regime,
+        lock: layout.lock(view, mm)?,
+        gathered: Gathered::gather(inside, view.memory, cpus, (&regime, &[table.0])),
+        upper: *view.upper,
+        orders,
+        contpte: facts.contpte,
+        release: None,
+    })
+}
+
+/// Why no process's table can be walked.
+pub(crate) const NO_LOWER_HALF: &str = "no CPU shows how the lower half is translated";
+
+/// How the lower half is translated, whosever it is.
+pub(crate) fn lower_half(cpus: &[Cpu]) -> Option<Regime> {
+    let regimes = cpus.iter();
+    let regimes = regimes.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
+    let regimes: Vec<Regime> = regimes.filter(|regime| !regime.epd).collect();
+    let mut regime = regimes.first().copied()?;
+    // Any CPU may run it: what one of them updates by itself, no entry can be blamed for.
+    regime.ha = regimes.iter().any(|regime| regime.ha);
+    regime.hd = regimes.iter().any(|regime| regime.hd);
+    Some(regime)
+}
+
+impl Space {
+    /// Reads its tables: what [`Space::maps`] will read of a copy.
+    pub fn touch<M: PhysMemory + ?Sized>(&self, memory: &M) {
+        walk_all(memory, &self.regime);
+    }
+
+    pub(crate) fn gathered(&self) -> &Result<Gathered, NotKnown> {
+        &self.gathered
+    }
+
+    pub(crate) fn upper(&self) -> Regime {
+        self.upper
+    }
+
+    pub(crate) fn orders(&self) -> Option<&OrderRecords> {
+        self.orders.as_ref()
+    }
+
+    pub(crate) fn release(&self) -> Option<&str> {
+        self.release.as_deref()
+    }
+
+    /// Its VMAs, with what its tables have in each.
+    pub fn maps<M: PhysMemory + ?Sized + Debug>(&self, memory: &M) -> Maps {
+        let process = verdict::Process {
+            pid: self.task.tgid,
+            name: self.task.name.clone(),
+        };
+        let release = self.release.as_deref();
+        let folios = folios(memory, Some(&self.upper), &self.gathered);
+        let input = ProcessInput {
+            process: &process,
+            regime: &self.regime,
+            vmas: &self.vmas,
+            orders: self.orders.as_ref(),
+            expectations: &[],
+            release: release.and_then(Release::parse),
+            contpte: self.contpte,
+            structures: structures(&self.gathered, &folios, &self.regime),
+        };
+        let verdict = judge(memory, &input);
+        let mut maps = Maps::new(
+            self.release.clone(),
+            listed(&self.task),
+            &self.vmas,
+            verdict,
+        );
+        if let Ok(gathered) = &self.gathered {
+            for vma in &mut maps.vmas {
+                vma.cache = gathered.cache_of(self.regime.root.0, vma.map.start.0, maps.page_size);
+            }
+        }
+        if self.lock.is_held() {
+            maps.notes.push("somebody held its mmap_lock at this instant: VMAs that are being changed need not fit its tables".into());
+        }
+        maps
+    }
+}
+
+/// What [`see`] saw of the instant that a copy was made at, which has [`Seen::keep`] in its notes.
+///
+/// # Errors
+/// As [`see`].
+pub fn see_again(inside: &Inside, copy: &Snapshot, pid: Option<u32>) -> Result<Seen, Unseen> {
+    let mut seen = see(inside, inside.view(&copy.memory), &copy.cpus, pid)?;
+    if let Some(space) = &mut seen.space {
+        space.gathered = Gathered::of(copy);
+    }
+    Ok(seen)
+}
+
+impl Seen {
+    /// Keeps with a copy what was looked at in passing, and is not in it: page caches, the pages that nobody maps.
+    pub fn keep(&self, notes: &mut Notes) {
+        if let Some(space) = &self.space {
+            Gathered::keep(&space.gathered, notes);
+        }
+    }
+
+    /// Whether the VMAs of the process may just be changed.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.space
+            .as_ref()
+            .is_some_and(|space| space.lock.is_held())
+    }
+
+    /// For [`Tasks::write`] and JSON.
+    #[must_use]
+    pub fn listing(&self) -> Tasks {
+        Tasks {
+            schema_version: LISTING_VERSION,
+            kernel: self.release.clone(),
+            tasks: self.tasks.iter().map(listed).collect(),
+        }
+    }
+}
+
+fn listed(task: &Process) -> Task {
+    Task {
+        pid: task.tgid,
+        name: task.name.clone(),
+        started_ns: task.started_ns,
+        threads: task.threads.clone(),
+        mm: task.mm.map(Hex),
+        table: task.table.map(|table| Hex(table.0)),
+    }
+}
