@@ -145,3 +145,19 @@ def test_runs_without_an_instruction_are_not_judged() -> None:
     nothing["intervals"]["fault"]["user"] = [0] * 5
     found = compared(page_fault1(nothing), page_fault1(GOOD), 5)
     assert (found.judged, found.unjudged) == (0, 1) and "the first has counted nothing in a run" in found.lines[2]
+
+
+def test_tlb_maintenance_where_there_was_none_is_not_judged() -> None:
+    """No ratio to nothing, and not passed over; a small part of many is a regression as instructions' is."""
+    none, some = measured("simple", BEFORE), measured("simple", BEFORE)
+    none["intervals"]["fault"]["tlbi"], some["intervals"]["fault"]["tlbi"] = [0] * 5, [200] * 5
+    found = compared(page_fault1(none), page_fault1(some), 50)
+    assert (found.judged, found.unjudged, found.worse) == (1, 1, False)
+    said = "| page_fault1 | simple | fault, TLBI | | | *not judged*: the first has none in a run, and the second 200 |"
+    assert found.lines[-1] == said
+    assert compared(page_fault1(none), page_fault1(none), 50).unjudged == 0
+    more = measured("simple", BEFORE)
+    some["intervals"]["fault"]["tlbi"], more["intervals"]["fault"]["tlbi"] = [1000] * 5, [1006] * 5
+    found = compared(page_fault1(some), page_fault1(more), 0.5)
+    assert found.worse and found.lines[-1] == "| page_fault1 | simple | fault, TLBI | 1,000 | 1,006 | +0.60% |"
+    assert len(compared(page_fault1(some), page_fault1(more), 5).lines) == 3

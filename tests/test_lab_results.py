@@ -23,6 +23,8 @@ from folioscope.lab.orders import NOT_BUILT, BadList, series
 from folioscope.lab.report import judged, verdict
 from folioscope.lab.schema import SCHEMA
 from folioscope.lab.statistics import ratio
+from folioscope.lab.steps import FUNCTIONS
+from folioscope.lab.steps import table as table_of_steps
 from folioscope.lab.tables import costs, did, faults, per_fault, rates, water
 
 from command import ROOT, SLOWER, folioscope
@@ -375,3 +377,22 @@ def test_make_lab_hands_on_what_the_user_says() -> None:
     ).stdout
     words = said.replace("\\\n", " ").split("lab.sh ")[-1].split()
     assert words == ["run", "zap", "--quick", "--smp", "'8'", "--memory", "'2G'", "--cpu", "'neoverse-n1'"]
+
+
+def test_a_function_that_nobody_saw_is_no_zero() -> None:
+    """Where one setting has it the others' zeros are zeros; where none has, it may be a part of another function."""
+
+    def setting(name: str, unfolds: int) -> dict[str, Any]:
+        functions = {each: {"stores": 0, "tlbis": 0, "dsbs": 0} for each in FUNCTIONS}
+        functions["handle_mm_fault"]["stores"] = 160
+        functions["__contpte_try_unfold"] = {"stores": 32 * unfolds, "tlbis": unfolds, "dsbs": 2 * unfolds}
+        return measured(name, [], steps={"functions": functions, "findings": 0, "not_judged": []})
+
+    rows = {
+        row.split("`")[1]: row
+        for row in table_of_steps([setting("one", 0), setting("two", 10)], "block", 10)
+        if "`" in row
+    }
+    assert rows["__contpte_try_unfold"].endswith("| 0.0, 0.0, 0.0 | 32.0, 1.0, 2.0 |")
+    assert rows["handle_mm_fault"].endswith("| 16.0, 0.0, 0.0 | 16.0, 0.0, 0.0 |")
+    assert rows["unmap_vmas"].endswith("| not seen | not seen |")

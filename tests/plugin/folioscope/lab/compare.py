@@ -39,6 +39,18 @@ class Comparison:
         self.unjudged += 1
         self.note(f"{NOT_JUDGED}: {why}", *where)
 
+    def moved(
+        self, where: tuple[str, ...], before: list[int], after: list[int], threshold: float | None, *, shown: bool
+    ) -> None:
+        """How what was counted has moved, and whether that is a regression; a row of it, or only if it has moved."""
+        found = ratio(after, before)
+        worse = threshold is not None and found.moved and found.times - 1 > threshold / 100
+        self.worse |= worse
+        # A status is never without the figure that it is for.
+        said = f"{found.times - 1:+.2%}" if changed(found) or worse else "~"
+        if shown or said != "~":
+            self.lines.append(f"| {' | '.join((*where, f'{median(before):,.0f}', f'{median(after):,.0f}', said))} |")
+
     def note(self, what: str, *where: str) -> None:
         """A row without figures."""
         cells = [*where, "", "", ""][:3]
@@ -102,14 +114,8 @@ def _settings(found: Comparison, where: tuple[str, str], then: Result, now: Resu
         if not min(before):
             found.left("the first has counted nothing in a run", *where, name)
             continue
-        moved = ratio(after, before)
         found.judged += 1
-        worse = threshold is not None and moved.moved and moved.times - 1 > threshold / 100
-        found.worse |= worse
-        # A status is never without the figure that it is for.
-        said = f"{moved.times - 1:+.2%}" if changed(moved) or worse else "~"
-        cells = (*where, name, f"{median(before):,.0f}", f"{median(after):,.0f}", said)
-        found.lines.append(f"| {' | '.join(cells)} |")
+        found.moved((*where, name), before, after, threshold, shown=True)
 
 
 def _kinds(
@@ -121,14 +127,15 @@ def _kinds(
     for name in (name for name in then["intervals"] if name in now["intervals"]):
         for kind in DID:
             before, after = (each["intervals"][name][kind] for each in (then, now))
+            # With fewer runs the interval itself is not judged.
             few = min(len(before), len(after)) < LEAST_RUNS
-            if few or not min(before) or max(median(before), median(after)) * LEAST_SHARE < count:
+            if few or max(median(before), median(after)) * LEAST_SHARE < count:
                 continue
-            moved = ratio(after, before)
-            if changed(moved):
-                found.worse |= threshold is not None and moved.times - 1 > threshold / 100
-                cells = (*where, f"{name}, {kind.upper()}", f"{median(before):,.0f}", f"{median(after):,.0f}")
-                found.lines.append(f"| {' | '.join(cells)} | {moved.times - 1:+.2%} |")
+            named = (*where, f"{name}, {kind.upper()}")
+            if min(before):
+                found.moved(named, before, after, threshold, shown=False)
+            else:
+                found.left(f"the first has none in a run, and the second {median(after):,.0f}", *named)
 
 
 def bad_threshold(percent: float | None) -> bool:

@@ -85,15 +85,14 @@ def markdown(report: Result) -> str:
 def _experiment(found: Result) -> Iterator[str]:
     experiment: Experiment = EXPERIMENTS[found["name"]]
     yield f"### {experiment.name}: {experiment.title}"
-    yield ""
     if not found["settings"]:
-        yield "Nothing was measured."
+        yield "\nNothing was measured."
         return
     names = list(dict.fromkeys(name for each in found["settings"] for name in each["intervals"]))
     if names:
         rows = _rows(experiment, found["settings"], names, found["units"])
         # Many intervals go down.
-        yield from _table(rows if len(names) <= MOST_COLUMNS else list(zip(*rows, strict=True)))
+        yield from tables.table(rows if len(names) <= MOST_COLUMNS else list(zip(*rows, strict=True)))
     for setting in found["settings"]:
         for why in ("missing", "lost"):
             if setting[why]:
@@ -147,13 +146,6 @@ def _rows(experiment: Experiment, settings: Sequence[Result], names: Sequence[st
             cells.append(_memory(setting["memory"], taken=experiment.programs))
             rows.append((setting["name"], *cells))
     return rows
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(rows[0])} |"
-    yield "|---|" + "---:|" * (len(rows[0]) - 1)
-    for row in rows[1:]:
-        yield f"| {' | '.join(row)} |"
 
 
 def _coverage(settings: Sequence[Result]) -> Iterator[str]:

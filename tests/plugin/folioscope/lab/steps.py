@@ -54,6 +54,10 @@ def table(settings: Sequence[dict[str, Any]], unit: str, count: int) -> Iterator
     rows = [[f"stores to page tables, TLBIs, DSBs per {unit}", *(setting["name"] for setting in counted)]]
     for name, does in FUNCTIONS.items():
         done = [setting["steps"]["functions"][name] for setting in counted]
+        if not any(each[kind] for each in done for kind in _KINDS):
+            # The compiler may have made it a part of others: that is no zero.
+            rows.append([f"`{name}`: {does}", *("not seen" for _ in counted)])
+            continue
         # No zero below zero.
         per = ([round(each[kind] / count, 1) + 0 for kind in _KINDS] for each in done)
         rows.append([f"`{name}`: {does}", *(", ".join(f"{each:,.1f}" for each in kinds) for kinds in per)])
