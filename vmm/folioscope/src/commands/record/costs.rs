@@ -62,7 +62,7 @@ pub(super) fn measure(guest: &mut Guest) -> Result<(), Error> {
 }
 
 fn tell(page: u64, rows: &[Row]) -> Result<(), Error> {
-    say!("by folio order: stores to the area's descriptors, TLBIs that are for it, DSBs, of one folio");
+    say!("by folio order: stores to the area's descriptors, TLBIs that are for it, DSBs, of one folio; - where none was seen");
     let mut head = format!("{:>5} {:>8}", "order", "size");
     for (name, _) in STEPS {
         head += &format!(" {name:>12}");
@@ -72,7 +72,7 @@ fn tell(page: u64, rows: &[Row]) -> Result<(), Error> {
         let size = (page << row.order) / 1024;
         let mut line = format!("{:>5} {:>7}K", row.order, size);
         if row.other {
-            say!("{line} left out: the fault gave another order");
+            say!("{line} left out: no fault was seen that gave this order");
             continue;
         }
         for (name, _) in STEPS {
@@ -136,8 +136,9 @@ impl<'g> Measured<'g> {
         let counted = self.guest.counted(self.known)?;
         let step = STEPS.iter().find(|(step, _)| *step == name);
         let functions = step.map_or(&[][..], |(_, functions)| functions);
+        // None where the compiler has made it a part of others: that says nothing of what it does.
         let calls = functions.iter().find_map(|function| counted.get(*function));
-        self.cells.insert(name, calls.copied().unwrap_or_default());
+        self.cells.extend(calls.map(|calls| (name, *calls)));
         Ok(())
     }
 
@@ -147,9 +148,10 @@ impl<'g> Measured<'g> {
         let (page, address, bytes) = (self.guest.hello().page_size, self.address, self.bytes);
         let pages = bytes / page;
         self.count("fault", write(address, page))?;
-        let by_pages = self.cells["fault"].stores == pages;
+        let stores = self.cells.get("fault").map_or(0, |calls| calls.stores);
+        let by_pages = stores == pages;
         // A PMD's folio is one descriptor of the level above.
-        let by_block = bytes == page / 8 * page && self.cells["fault"].stores == 1;
+        let by_block = bytes == page / 8 * page && stores == 1;
         let other = !by_pages && !by_block;
         if bytes == block_size(page) && by_pages {
             // Folding is tried where the last page's descriptor is written (contpte_try_fold(), asm/pgtable.h).
