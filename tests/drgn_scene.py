@@ -42,6 +42,7 @@ VARIABLES = {
 }
 FUNCTION = "special_mapping_name"
 
+THP = "/sys/kernel/mm/transparent_hugepage"
 # In the word that a process wrote into its memory.
 MARK = 0x0F01_1005_C0DE
 
@@ -89,7 +90,8 @@ def furnish(process: Process) -> int:
     whole.write()
     whole.poke(0, [MARK])
     process.blocks(1, hint="nohugepage").write()
-    # Folios of several orders.
+    # Folios of several orders, on kernels without policies too: what does not fill a block has the next smaller size.
+    guest.write(f"{THP}/hugepages-{layout.block >> 11}kB/enabled", "always")
     process.map(2 * layout.block, offset=3 * layout.page).write()
     holes = process.blocks(4)
     for page in range(0, holes.pages, layout.cont_pages + 3):
