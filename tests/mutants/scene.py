@@ -32,6 +32,10 @@ class Scene:
         """Looks at a process, with what was stated since."""
         return self.take(process.look())
 
+    def told_of(self, process: Process) -> View:
+        """The same, with what the kernel says of its memory, inside."""
+        return self.take(process.look(getters=True))
+
     def holds(self, area: Area, first: int = 0, pages: int | None = None, **expect: int) -> None:
         """The pages hold what was written to them; C3 where they do not, as in the tour."""
         try:

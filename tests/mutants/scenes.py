@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+import scenes_told
 import scenes_written
 from folioscope import Area, CommandFailed, Guest
 from scene import Scene
@@ -348,6 +349,7 @@ SCENES: dict[str, Callable[[Scene], object]] = {
         hugetlb_written,
         hugetlb_unmapped,
         *scenes_written.SCENES,
+        *scenes_told.SCENES,
     )
 }
 
