@@ -59,7 +59,8 @@ def test_all_of_a_long_file_is_listed(guest: Guest, process: Process, layout: La
     area = process.map_file(PATH, 4000 * layout.page)
     try:
         area.read(0, 1)
-        (vma,) = (vma for vma in guest.call("maps", pid=process.pid)["vmas"] if vma["start"] == f"0x{area.address:016x}")
+        vmas = guest.call("maps", pid=process.pid)["vmas"]
+        (vma,) = (vma for vma in vmas if int(vma["start"], 16) == area.address)
         assert vma["cache"]["bytes"] == 4000 * layout.page and 0 < vma["mapped"] < vma["cache"]["bytes"] // 10
     finally:
         process.file_unlink(PATH)
