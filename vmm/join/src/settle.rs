@@ -14,10 +14,11 @@ use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, RuleId, Severity};
 use crate::work::ran_on;
 use crate::Capture;
 
-/// Looks at most, but for those that leave counts open, and while no error is sure whose tables are seldom shown.
+/// Looks at most, but for those that leave counts open or found a CPU where it was, and while no error is sure whose
+/// tables are seldom shown.
 pub(crate) const LOOKS: u32 = 16;
 /// Looks at most with those: where processes come and go all the time, two of three catch one half made, and where the
-/// host is busy a guest's CPU is seldom found in user mode.
+/// host is slow or busy a guest's CPU gets no turn between two, or is seldom found in user mode.
 pub(crate) const ALL_LOOKS: u32 = 4 * LOOKS;
 /// Looks that have to agree.
 pub(crate) const AGREEING: u32 = 3;
@@ -131,7 +132,7 @@ pub fn settle<J: Judged, E>(
         streaks.add(&now.verdicts(), (ran, now.uncounted()));
         let under_way = (at(&now) > 0 && changes || now.later()) && number < PATIENT;
         let under_way = under_way || now.uncounted();
-        complete += u32::from(!now.uncounted());
+        complete += u32::from(ran && !now.uncounted());
         let enough = complete >= LOOKS && !streaks.hidden() || number == ALL_LOOKS;
         if !runs || enough || (streaks.settled() && !under_way) {
             return Ok((now, streaks.end(number, runs)));

@@ -196,12 +196,22 @@ fn without_proof_of_work_nothing_counts() {
     let stands = settle(true, |_| Ok::<_, ()>(made(0x1000, error())))
         .unwrap()
         .1;
-    assert_eq!(stands.looks, LOOKS);
+    assert_eq!(stands.looks, ALL_LOOKS);
     assert!(stands.open.values().eq([&Why::Changing]));
     let still = settle(false, |_| Ok::<_, ()>(made(0x1000, error()))).unwrap();
     assert_eq!(still.1.looks, 1);
     assert!(still.1.open.values().eq([&Why::StoodStill]));
     assert_eq!(held((still.0.process, still.1)), (vec![], 1, 1));
+}
+
+#[test]
+fn a_cpu_that_is_slow_to_run_on_is_waited_for() {
+    // It gets a turn between every ninth look and the next: the third that agrees is more than are taken of others.
+    let error = || process(vec![finding(0x1000, &BROKEN)], 0);
+    let look = |number: u32| Ok::<_, ()>(made(0x1000 * u64::from(number / 9), error()));
+    let (last, settled) = settle(true, look).unwrap();
+    assert_eq!(settled.looks, 18);
+    assert_eq!(held((last.process, settled)), (vec![0x1000], 0, 0));
 }
 
 #[test]
