@@ -32,16 +32,21 @@ impl Work {
 }
 
 /// Whether every CPU that may have been in the middle of something has run on since: what each `was` and how far,
-/// what it `is` now.
+/// what it `is` now. One whose time is not known has to be seen in the middle of nothing: that its registers are others does
+/// not say how far it came.
 #[must_use]
 pub fn ran_on(was: (&[Cpu], &Work), is: (&[Cpu], &Work)) -> bool {
     let cpus = was.0.iter().zip(is.0);
     cpus.enumerate().all(|(index, (before, now))| {
         let ran = |work: &Work| work.ran_ns.get(index).copied().unwrap_or(0);
         let (earlier, later) = (ran(was.1), ran(is.1));
-        let ran = earlier == 0 || later.saturating_sub(earlier) >= RAN_NS;
-        let idle = was.1.idle.get(index) == Some(&true);
-        before.el() == 0 || !started(before) || idle || (before.general != now.general && ran)
+        let idle = |work: &Work| work.idle.get(index) == Some(&true);
+        let ran = match earlier {
+            0 => now.el() == 0 || idle(is.1),
+            _ => later.saturating_sub(earlier) >= RAN_NS,
+        };
+        let nothing = before.el() == 0 || !started(before) || idle(was.1);
+        nothing || (before.general != now.general && ran)
     })
 }
 
@@ -118,9 +123,12 @@ mod tests {
         for was in [at(0, 0x1000, 5, false), at(1, 0x1000, 5, true)] {
             assert!(on(&was, &at(1, 0x1000, 5, false)));
         }
-        // Where its time is not known its registers have to do.
-        assert!(on(&at(1, 0x1000, 0, false), &at(1, 0x2000, 0, false)));
-        assert!(!on(&at(1, 0x1000, 0, false), &at(1, 0x1000, 0, false)));
+        // Where its time is not known it has to have come to an end of it.
+        let unknown = at(1, 0x1000, 0, false);
+        assert!(on(&unknown, &at(0, 0x2000, 0, false)));
+        assert!(on(&unknown, &at(1, 0x2000, 0, true)));
+        assert!(!on(&unknown, &at(1, 0x2000, 0, false)));
+        assert!(!on(&unknown, &at(1, 0x1000, 0, true)));
         // One that never came has nothing to run on with.
         let mut never = at(1, 0, 0, false);
         never.0[0].system.sctlr_el1 = 0;

@@ -7,6 +7,7 @@ use snapshot::{Cpu, Memory, Snapshot};
 use verdict::Process;
 
 use super::*;
+use crate::work::RAN_NS;
 use crate::{Extent, Sight, Work};
 
 /// A group of the process, with these words.
@@ -79,7 +80,7 @@ impl Judged for Made {
     }
 }
 
-/// A look with a CPU in the kernel at `pc`.
+/// A look with a CPU in the kernel at `pc`, which has run so far.
 fn made(pc: u64, process: ProcessVerdict) -> Made {
     let mut cpu = Cpu::default();
     cpu.general.pstate = 5;
@@ -94,7 +95,10 @@ fn made(pc: u64, process: ProcessVerdict) -> Made {
             },
             companions: Vec::new(),
             stopped: Duration::ZERO,
-            work: Work::default(),
+            work: Work {
+                idle: vec![false],
+                ran_ns: vec![1 + pc * RAN_NS],
+            },
             extent: Extent::default(),
         },
         process,

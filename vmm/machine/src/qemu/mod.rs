@@ -298,9 +298,7 @@ impl Stopped for Qemu {
     }
 
     fn ran_ns(&mut self) -> Vec<u64> {
-        let pid = self.process.pid() as i32;
-        let threads = self.threads.iter();
-        threads.map(|&thread| ran_ns_of(pid, thread)).collect()
+        ran_ns_of(self.process.pid() as i32, &self.threads)
     }
 
     /// By QEMU's own walk (`gva2gpa`).
@@ -338,16 +336,43 @@ fn cpu_threads(qmp: &mut Qmp) -> Result<Vec<u64>, QmpError> {
     Ok(threads.map(Option::unwrap_or_default).collect())
 }
 
-/// How long a thread has had a processor, in nanoseconds; 0 where that cannot be told.
-fn ran_ns_of(pid: i32, thread: u64) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat"));
-    let text = text.unwrap_or_default();
-    let first = text.split(' ').next();
-    first.and_then(|text| text.parse().ok()).unwrap_or(0)
+/// How long each CPU's thread has had a processor, in nanoseconds; 0 where that cannot be told, as of CPUs that take turns in
+/// one thread (`thread=single`, `-icount`).
+fn ran_ns_of(pid: i32, threads: &[u64]) -> Vec<u64> {
+    let ran = |thread: &u64| -> Option<u64> {
+        threads
+            .iter()
+            .filter(|other| *other == thread)
+            .nth(1)
+            .is_none()
+            .then_some(())?;
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat"));
+        text.ok()?.split(' ').next()?.parse().ok()
+    };
+    threads
+        .iter()
+        .map(|thread| ran(thread).unwrap_or(0))
+        .collect()
 }
 
 impl Drop for Qemu {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_several_cpus_take_turns_in_tells_of_none() {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        // Its first thread has the process's number.
+        let thread = own as u64;
+        assert!(ran_ns_of(own, &[thread])[0] > 0);
+        assert_eq!(ran_ns_of(own, &[thread, thread]), [0, 0]);
+        assert!(ran_ns_of(own, &[thread, 0])[0] > 0);
+        assert_eq!(ran_ns_of(own, &[0]), [0]);
     }
 }

@@ -204,10 +204,7 @@ impl Attached {
         }
         let since = Instant::now();
         self.stop()?;
-        let ran_ns = self.threads.iter();
-        let ran_ns = ran_ns
-            .map(|&thread| ran_ns_of(self.found.pid, thread))
-            .collect();
+        let ran_ns = ran_ns_of(self.found.pid, &self.threads);
         let stub = self.stub.as_mut().expect("there until the drop");
         let cpus = match stub.reader.read() {
             Ok(cpus) => cpus,
