@@ -146,7 +146,7 @@ fn fork(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
 ///
 /// A guest's CPU that wakes another holds a lock that the other wants first of all. Where the host has no CPU left for the
 /// second it would otherwise take the first's, and wait for the lock in a loop until its time is up: two guests on two
-/// CPUs spent half of their time so.
+/// CPUs spent a third of their time so.
 fn batch() {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: both are plain system calls of this process, and the second reads a structure that is there.
