@@ -79,11 +79,24 @@ pub fn see<M: PhysMemory + ?Sized>(
     cpus: &[Cpu],
     pid: Option<u32>,
 ) -> Result<Seen, Unseen> {
+    see_with(inside, view, cpus, pid, |regime| {
+        Gathered::gather(inside, view.memory, cpus, (regime, &[regime.root.0]))
+    })
+}
+
+/// The same, where `gather` says what was read of the pages that the process maps, by its regime.
+fn see_with<M: PhysMemory + ?Sized>(
+    inside: &Inside,
+    view: View<'_, M>,
+    cpus: &[Cpu],
+    pid: Option<u32>,
+    gather: impl FnOnce(&Regime) -> Result<Gathered, NotKnown>,
+) -> Result<Seen, Unseen> {
     let kernel = &inside.kernel;
     let tasks = tasks::processes(kernel, view)?;
     let info = VmCoreInfo::read(kernel, view).ok();
     let release = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
-    let space = pid.map(|pid| space(inside, view, cpus, &tasks, pid));
+    let space = pid.map(|pid| space(inside, view, cpus, (&tasks, pid), gather));
     let mut space = space.transpose()?;
     if let Some(space) = &mut space {
         space.release.clone_from(&release);
@@ -99,8 +112,8 @@ fn space<M: PhysMemory + ?Sized>(
     inside: &Inside,
     view: View<'_, M>,
     cpus: &[Cpu],
-    tasks: &[Process],
-    pid: u32,
+    (tasks, pid): (&[Process], u32),
+    gather: impl FnOnce(&Regime) -> Result<Gathered, NotKnown>,
 ) -> Result<Space, Unseen> {
     let kernel = &inside.kernel;
     let never = |why: String| Unseen { why, later: false };
@@ -135,7 +148,7 @@ fn space<M: PhysMemory + ?Sized>(
         vmas: layout.vmas(view, mm)?,
         regime,
         lock: layout.lock(view, mm)?,
-        gathered: Gathered::gather(inside, view.memory, cpus, (&regime, &[table.0])),
+        gathered: gather(&regime),
         upper: *view.upper,
         orders,
         contpte: facts.contpte,
@@ -222,11 +235,8 @@ impl Space {
 /// # Errors
 /// As [`see`].
 pub fn see_again(inside: &Inside, copy: &Snapshot, pid: Option<u32>) -> Result<Seen, Unseen> {
-    let mut seen = see(inside, inside.view(&copy.memory), &copy.cpus, pid)?;
-    if let Some(space) = &mut seen.space {
-        space.gathered = Gathered::of(copy);
-    }
-    Ok(seen)
+    let view = inside.view(&copy.memory);
+    see_with(inside, view, &copy.cpus, pid, |_| Gathered::of(copy))
 }
 
 impl Seen {
