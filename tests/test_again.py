@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from folioscope import Process, View
+from folioscope import Area, Process, View
 from folioscope.guest import Held
 
 # Only some have a record of writes.
@@ -15,16 +15,23 @@ pytestmark = pytest.mark.every_machine
 DIRTY = 1 << 55
 
 
-def said(view: View) -> dict[str, Any]:
-    """The verdict, less what is measured."""
-    return {"entries": view.entries, "findings": view.findings, "not_judged": view.not_judged}
+def said(view: View, area: Area) -> dict[str, Any]:
+    """The verdict, less what is measured.
+
+    A look again reads no folios. Where boot has put the program's own pages so that their entries would allow the
+    Contiguous bit, the whole look alone can tell that they are folios of one page each: that information is compared of
+    the area that is under test.
+    """
+    under_test = range(area.address, area.address + area.length)
+    findings = [found for found in view.findings if found.rule != "I-eligible" or found.va in under_test]
+    return {"entries": view.entries, "findings": findings, "not_judged": view.not_judged}
 
 
-def looks(held: Held) -> tuple[View, View]:
+def looks(held: Held, area: Area) -> tuple[View, View]:
     """A whole look, and one again, between which nothing changed: compaction moves pages of a process that waits."""
     for _ in range(5):
         whole, again = held.judge(), held.judge(again=True)
-        if said(held.judge()) == said(whole):
+        if said(held.judge(), area) == said(whole, area):
             return whole, again
     raise AssertionError("two whole looks never agreed")
 
@@ -37,8 +44,8 @@ def test_steps_of_a_process_seen_again(process: Process) -> None:
     for step in steps:
         step()
         with process.hold() as held:
-            whole, again = looks(held)
-        assert said(again) == said(whole)
+            whole, again = looks(held, area)
+        assert said(again, area) == said(whole, area)
         assert whole.again is None
         assert again.again is not None
         if again.again.read is None:
