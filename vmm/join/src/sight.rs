@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use snapshot::Notes;
 use verdict::{Finding, KernelVerdict, NotJudged, ProcessVerdict, RuleId, Severity};
 
-use crate::settle::{Owner, Settled, Why};
+use crate::settle::{Fault, Owner, Settled, Why};
 
 /// What the looks at a guest came to; a snapshot keeps it, so that it can be judged again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,17 +72,22 @@ impl Sight {
     /// From the looks.
     #[must_use]
     pub fn new(settled: &Settled, checkpoint: bool) -> Self {
-        let mut open: BTreeMap<(Owner, RuleId, Why), (u64, BTreeSet<u64>)> = BTreeMap::new();
+        let mut open: BTreeMap<(Owner, RuleId, Why), Vec<&Fault>> = BTreeMap::new();
         for (fault, why) in &settled.open {
-            let (count, at) = open.entry((fault.owner, fault.rule, *why)).or_default();
-            *count += fault.count();
-            at.insert(fault.va.unwrap_or(u64::MAX));
+            open.entry((fault.owner, fault.rule, *why))
+                .or_default()
+                .push(fault);
         }
-        let open = open.into_iter().map(|((owner, rule, why), (errors, at))| {
+        let open = open.into_iter().map(|((owner, rule, why), faults)| {
+            let errors: u64 = faults.iter().map(|fault| fault.count()).sum();
+            let at: BTreeSet<u64> = faults.iter().map(|fault| fault.va.unwrap_or(u64::MAX)).collect();
+            // Where the words alone do not tell what was seen.
+            let said = faults.first().map_or("", |fault| &fault.said);
+            let said = if said.is_empty() { String::new() } else { format!(" ({said})") };
             let whose = owner.0.map_or("the kernel half".into(), |pid| format!("process {pid}"));
             let va = at.first().copied().unwrap_or_default();
             let reason = format!(
-                "{whose}: what may be {errors} error(s) by {rule}, the first at VA {va:#018x}, was seen and is not known to stay; {}",
+                "{whose}: what may be {errors} error(s) by {rule}, the first at VA {va:#018x}, was seen{said} and is not known to stay; {}",
                 why.text()
             );
             Open { root: owner.1, rule: Some(rule), at, errors, reason }

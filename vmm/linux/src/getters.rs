@@ -5,6 +5,12 @@ pub use protocol::{category, pagemap, Getters, Packed, PageRun, SizeCounted};
 
 /// Bits of `/proc/kpageflags` (`KPF_*`, include/uapi/linux/kernel-page-flags.h) that are not bits of `flags`.
 pub mod kpf {
+    /// Was used: by `folio_mark_accessed()`.
+    pub const REFERENCED: u64 = 1 << 2;
+    /// On a list of pages by their age, and not taken off to be put on another one.
+    pub const LRU: u64 = 1 << 5;
+    /// Was used more than once.
+    pub const ACTIVE: u64 = 1 << 6;
     /// Of the slab allocator.
     pub const SLAB: u64 = 1 << 7;
     /// Free.

@@ -25,7 +25,8 @@ pub(super) const RULE: Rule = Rule {
               PAGEMAP_SCAN: PRESENT, SWAPPED, FILE, PFNZERO, HUGE. smaps of each VMA: Rss, Anonymous, KSM, AnonHugePages, \
               ShmemPmdMapped, FilePmdMapped, what is shared, hugetlb, and, of anonymous memory, Swap. nr_anon and \
               nr_anon_partially_mapped of each size in sysfs are the kernel's counters. Left alone: how often pages are mapped that the agent's \
-              reading process maps as well, KSM of anonymous pages before 7.2 (6.12 and 6.18 have it for all of them, a fault of theirs), places of which another rule has told, \
+              reading process maps as well, REFERENCED, ACTIVE and LRU of pages that are not anonymous (whoever maps a file's pages marks them as used when it ends), \
+              KSM of anonymous pages before 7.2 (6.12 and 6.18 have it for all of them, a fault of theirs), places of which another rule has told, \
               VMAs of page frames and the kernel's own ([vdso]), entries that may be of a page on its way, what counts each page of \
               a large folio where the kernel may have CONFIG_NO_PAGE_MAPCOUNT (6.15; but where kpagecount differs within a block \
               EXCLUSIVE goes by it), EXCLUSIVE of hugetlb (a guess), and of the \
@@ -45,6 +46,7 @@ pub(super) const RULE: Rule = Rule {
         "l17_what_only_one_side_has",
         "l17_totals_and_sizes",
         "l17_what_is_left_alone",
+        "l17_whether_a_file_s_page_was_used",
         "l17_exclusive_pages_of_a_block",
     ],
     live: &[

@@ -115,11 +115,11 @@ const SCAN: [(u64, &str); 5] = [
 ];
 const FLAGS: [(u64, &str); 26] = [
     (1 << 0, "LOCKED"),
-    (1 << 2, "REFERENCED"),
+    (kpf::REFERENCED, "REFERENCED"),
     (1 << 3, "UPTODATE"),
     (1 << 4, "DIRTY"),
-    (1 << 5, "LRU"),
-    (1 << 6, "ACTIVE"),
+    (kpf::LRU, "LRU"),
+    (kpf::ACTIVE, "ACTIVE"),
     (kpf::SLAB, "SLAB"),
     (1 << 8, "WRITEBACK"),
     (1 << 9, "RECLAIM"),
@@ -278,7 +278,7 @@ fn of_scan(place: &Place<'_>) -> Bits {
     bits
 }
 
-/// `stable_page_flags()`.
+/// `stable_page_flags()`; for those of age, `zap_present_folio_ptes()` and `folio_activate()`.
 fn of_flags(place: &Place<'_>) -> Bits {
     let mut bits = Bits::default();
     let Some(page) = place.page else {
@@ -288,7 +288,12 @@ fn of_flags(place: &Place<'_>) -> Bits {
         return bits;
     };
     if let Some((asked, set)) = place.copied {
-        bits.expect_all(asked, set);
+        // Whoever maps a file's pages marks them as used when it ends, also who has just read these flags.
+        let used = match page.kind.anonymous() {
+            true => 0,
+            false => kpf::REFERENCED | kpf::LRU | kpf::ACTIVE,
+        };
+        bits.expect_all(asked & !used, set);
     }
     bits.expect(kpf::NOPAGE, false);
     bits.expect(kpf::ANON, page.kind.anonymous());

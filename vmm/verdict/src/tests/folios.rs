@@ -14,7 +14,7 @@ use super::guest::*;
 use crate::{judge_counts, Everyone, Folios, MayBe, ProcessVerdict, RuleId, Severity, Unmapped};
 
 mod entries;
-mod files;
+pub mod files;
 mod unmapped;
 
 /// A kernel that knows the folios that a test gives it.
@@ -35,6 +35,8 @@ pub struct Kernel {
     pub changing: bool,
     /// It does not tell which pages are alike.
     pub one_by_one: bool,
+    /// Which bits of a folio's flags `/proc/kpageflags` copies, to bits of the same number.
+    pub copies: u64,
     /// How many pages it has told to be alike.
     pub runs: Cell<u64>,
 }
@@ -54,6 +56,10 @@ impl Folios for Kernel {
         let alike = if self.one_by_one { 0 } else { alike.count() };
         self.runs.set(self.runs.get() + alike as u64);
         alike as u64
+    }
+
+    fn copied(&self, page: &Page) -> (u64, u64) {
+        (self.copies, page.folio_flags & self.copies)
     }
 }
 

@@ -5,6 +5,7 @@ use linux::folio::Kind;
 use linux::getters::{category, kpf, pagemap, Getters, Packed, SizeCounted};
 use linux::release::Release;
 
+use super::folios::files::of_a_file;
 use super::folios::good;
 use super::guest::*;
 use crate::{judge, judge_getters, ProcessVerdict, RuleId, Severity};
@@ -273,6 +274,39 @@ fn l17_what_is_left_alone() {
     let mut guest = good(Guest::new());
     guest.vmas[0].flags = None;
     assert_eq!(errors(&guest, &Getters::default()), []);
+}
+
+#[test]
+fn l17_whether_a_file_s_page_was_used() {
+    let used = kpf::REFERENCED | kpf::LRU | kpf::ACTIVE;
+    let dirty = 1 << 4;
+    let flagged = |guest: &mut Guest| {
+        let pfn = PA / guest.page + guest.members;
+        let kernel = guest.kernel.as_mut().unwrap();
+        kernel.copies = used | dirty;
+        kernel.change(pfn, |page| page.folio_flags = used | dirty);
+    };
+    let mut guest = good(Guest::new());
+    let single = VA + guest.block;
+    flagged(&mut guest);
+    let all = "not REFERENCED, not DIRTY, not LRU, not ACTIVE";
+    told(&guest, &right(&guest), single, all);
+    // Whoever ends has marked what it used of a file meanwhile; nobody has written it.
+    let mut guest = of_a_file(Guest::new(), true);
+    let mut getters = right(&guest);
+    for run in &mut getters.pages.0 {
+        run[2] |= pagemap::FILE;
+        run[3] &= !kpf::ANON;
+    }
+    getters.scan.as_mut().unwrap().0[0][2] |= category::FILE;
+    getters.smaps = getters
+        .smaps
+        .replace("rw-p", "rw-s")
+        .replace("Anonymous:", "Other:");
+    getters.sizes.clear();
+    assert_eq!(errors(&guest, &getters), []);
+    flagged(&mut guest);
+    told(&guest, &getters, single, "(not DIRTY)");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::RuleId;
 const MAPPING: u64 = 0xffff_0000_0002_0000;
 
 /// The good guest with a file behind its entries, of two blocks: of shmem or of ramfs.
-fn of_a_file(guest: Guest, shmem: bool) -> Guest {
+pub fn of_a_file(guest: Guest, shmem: bool) -> Guest {
     let mut guest = good(guest);
     let (start, end) = (guest.vmas[0].start, guest.vmas[0].end);
     let head = format!("{start:x}-{end:x} rw-s 00000000 00:01 42 /file");
