@@ -341,6 +341,7 @@ def test_l9_folio_that_nobody_maps(guest: Guest, paged: Area, folded: Area, layo
             assert broken(held, [(place, counts & ~0xFFFF_FFFF)]) == [("L9", va)]
 
 
+@pytest.mark.parallel
 def test_l9_mapcount_while_others_fork(guest: Guest, paged: Area, layout: Layout) -> None:
     """What is under way elsewhere hides no count without an entry, and is taken for none."""
     va = paged.address + 3 * layout.page

@@ -57,6 +57,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--guest-memory", metavar="SIZE", help="the guest's memory [1G]")
     group.addoption("--guest-smp", metavar="N", help="the guest's CPUs [2]")
     group.addoption(
+        "--guest-tcg-thread",
+        metavar="HOW",
+        choices=("single", "multi"),
+        default="single",
+        help="how TCG runs the guest's CPUs: single, in turns, or multi, at the same time [%(default)s]",
+    )
+    group.addoption(
         "--guest-deadline",
         metavar="SECONDS",
         type=float,
@@ -69,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_machine: run the test on every machine of this host, carried ones too")
     config.addinivalue_line("markers", "only_machine(name): run the test on this machine, whatever the host has")
     config.addinivalue_line("markers", "recorded: boot the guest with the recorder's plugin, for guest.recording()")
+    config.addinivalue_line("markers", "parallel: the guest's CPUs run at the same time, under TCG as well")
     config.addinivalue_line("markers", "provokes(text, ...): the guest's kernel reports these, and nothing else")
     config.pluginmanager.register(agreement.Agreement())
     config.pluginmanager.register(voice.Voice())
@@ -131,12 +139,16 @@ def folioscope_wanted(
     request: pytest.FixtureRequest,
 ) -> Wanted:
     """The guest that the test's dimensions and the options come to; a test with the mark `recorded` has one with the
-    recorder's plugin."""
+    recorder's plugin, which needs what the mark `parallel` asks for."""
     if folioscope_granule == "16k" and folioscope_cpu in CPUS_WITHOUT_16K:
         pytest.skip(f"{folioscope_cpu} has no 16K granule")
     options = _options(pytestconfig)
-    if request.node.get_closest_marker("recorded"):
+    marked = {mark.name for mark in request.node.iter_markers()}
+    if "recorded" in marked:
         options += ("--record",)
+    elif folioscope_machine == "tcg":
+        how = "multi" if "parallel" in marked else pytestconfig.getoption("--guest-tcg-thread")
+        options += ("--tcg-thread", how) if how != "single" else ()
     return Wanted(folioscope_granule, folioscope_cpu, folioscope_machine, options)
 
 

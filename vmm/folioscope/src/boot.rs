@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use join::{Capture, Extent, Facts, Work};
-use machine::qemu::{Config, Counting, Qemu};
+use machine::qemu::{Config, Counting, Qemu, Threads};
 use machine::Machine;
 use snapshot::{write_core, Cpu, Notes, RangeSet, Snapshot, SparseFile};
 
 use crate::kernel::Kernel;
 use crate::link::Link;
-use crate::options::{GuestOptions, MachineName};
+use crate::options::{GuestOptions, MachineName, TcgThread};
 use crate::replace::replace;
 use crate::scratch;
 use crate::Error;
@@ -37,9 +37,10 @@ pub fn machine(
     initrd: &Path,
     scratch: &Path,
 ) -> Result<Box<dyn Machine>, Error> {
-    if (options.marks.is_some() || options.icount) && options.machine() != MachineName::Tcg {
+    let of_tcg = options.marks.is_some() || options.icount || options.tcg_thread.is_some();
+    if of_tcg && options.machine() != MachineName::Tcg {
         return Err(Error::Input(format!(
-            "--marks and --icount are for guests under TCG and this one runs on {}; say --machine tcg, or leave them out",
+            "--marks, --icount and --tcg-thread are for guests under TCG and this one runs on {}; say --machine tcg, or leave them out",
             options.machine_kind()
         )));
     }
@@ -69,9 +70,29 @@ fn qemu(
     config.recording.clone_from(&options.recording);
     config.counting = counting(options)?;
     config.icount = options.icount;
+    config.threads = threads(options)?;
     // The early console shows a kernel that dies before it has a driver for the UART.
     config.cmdline = command_line("console=ttyAMA0 earlycon=pl011,0x9000000", options);
     Ok(Box::new(Qemu::start(&config)?))
+}
+
+/// How TCG runs the guest's CPUs: in threads where a plugin tells of each ([`GuestOptions::only_tcg`]), and `-icount` has one.
+///
+/// # Errors
+/// Where the options contradict each other.
+pub fn threads(options: &GuestOptions) -> Result<Threads, Error> {
+    let marked = options.marks.is_some();
+    match (options.tcg_thread, options.icount) {
+        (Some(TcgThread::Multi), true) => Err(Error::Input(
+            "--icount has all CPUs run in one thread, and --tcg-thread multi does not; leave one of them out".into(),
+        )),
+        (Some(TcgThread::Single), false) if marked => Err(Error::Input(
+            "--marks needs a thread for each CPU or --icount, and --tcg-thread single has neither; leave one of them out".into(),
+        )),
+        (Some(TcgThread::Multi), false) => Ok(Threads::Multi),
+        (None, false) if marked => Ok(Threads::Multi),
+        (Some(TcgThread::Single) | None, _) => Ok(Threads::Single),
+    }
 }
 
 fn counting(options: &GuestOptions) -> Result<Option<Counting>, Error> {

@@ -54,6 +54,15 @@ pub enum CarrierMode {
     Nvhe,
 }
 
+/// How QEMU's TCG runs the guest's CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TcgThread {
+    /// In turns, in one thread: faster where they wait for each other, or the host has other work.
+    Single,
+    /// At the same time, each in a thread: what races shows there sooner.
+    Multi,
+}
+
 /// Set where this host is a carrier: its KVM runs in an emulated machine.
 pub const CARRIED: &str = "FOLIOSCOPE_CARRIED";
 
@@ -134,6 +143,9 @@ pub struct GuestOptions {
     /// Let the guest's time pass by its instructions (under TCG), so that what runs on one CPU repeats
     #[arg(long)]
     pub icount: bool,
+    /// How TCG runs the guest's CPUs [default: single; multi where the guest is recorded, or marked without --icount]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub tcg_thread: Option<TcgThread>,
     /// Whether nobody looks into the guest: then its command line has a console and what the user appends.
     #[arg(skip)]
     pub plain: bool,
@@ -175,7 +187,8 @@ impl GuestOptions {
         }
     }
 
-    /// Leaves TCG alone, as nothing sees the stores of a guest on KVM.
+    /// Leaves TCG alone, as nothing sees the stores of a guest on KVM, with a thread for each CPU: in one, QEMU 10.0 tells
+    /// a plugin the CPU that translated an instruction, not the one that executes it.
     ///
     /// # Errors
     /// Where the options want another machine.
@@ -188,6 +201,12 @@ impl GuestOptions {
                 ))
             }
         }
+        if self.icount || self.tcg_thread == Some(TcgThread::Single) {
+            return Err(Error::Input(
+                "a guest that is recorded has a thread for each CPU, and with --icount or --tcg-thread single it has one for all; leave that out".into(),
+            ));
+        }
+        self.tcg_thread = Some(TcgThread::Multi);
         Ok(())
     }
 

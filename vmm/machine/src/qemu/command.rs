@@ -32,11 +32,9 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
         _ => "virt,gic-version=3".into(),
     };
     all.pair("-M", machine);
+    all.pair("-accel", config.threads.accelerator());
     if config.icount {
-        all.pair("-accel", "tcg,thread=single");
         all.pair("-icount", "shift=0");
-    } else {
-        all.pair("-accel", "tcg,thread=multi");
     }
     all.pair("-cpu", &config.cpu);
     all.pair("-smp", config.smp.to_string());
@@ -202,7 +200,7 @@ mod tests {
     #[test]
     fn a_counted_guest_may_have_the_time_of_its_instructions() {
         let mut config = Config::new("/k/Image", "/tmp");
-        config.icount = true;
+        (config.icount, config.threads) = (true, crate::qemu::Threads::Single);
         config.counting = Some(crate::qemu::Counting {
             plugin: "/p.so".into(),
             marks: "/a,b".into(),

@@ -33,6 +33,27 @@ pub struct Counting {
     pub entries: bool,
 }
 
+/// How QEMU runs the guest's CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// Each in a thread of its own, at the same time as the others (QEMU's `thread=multi`).
+    #[default]
+    Multi,
+    /// All in one thread, in turns of up to a tenth of a second (`thread=single`).
+    Single,
+}
+
+impl Threads {
+    /// As QEMU's `-accel` takes it.
+    #[must_use]
+    pub fn accelerator(self) -> &'static str {
+        match self {
+            Self::Multi => "tcg,thread=multi",
+            Self::Single => "tcg,thread=single",
+        }
+    }
+}
+
 /// A guest to boot under QEMU.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -58,7 +79,10 @@ pub struct Config {
     pub recording: Option<Recording>,
     /// Have the counter tell the instructions executed, at the guest's markers.
     pub counting: Option<Counting>,
-    /// Let the guest's time pass by its instructions, a nanosecond each: what runs on one CPU repeats.
+    /// How its CPUs run.
+    pub threads: Threads,
+    /// Let the guest's time pass by its instructions, a nanosecond each: what runs on one CPU repeats. It needs
+    /// [`Threads::Single`].
     pub icount: bool,
     /// More arguments for QEMU, behind ours.
     pub extra_args: Vec<String>,
@@ -80,6 +104,7 @@ impl Config {
             work_dir: work_dir.into(),
             recording: None,
             counting: None,
+            threads: Threads::default(),
             icount: false,
             extra_args: Vec::new(),
         }

@@ -26,7 +26,7 @@ use debugger::Stub;
 use ram::{Backend, Bank};
 
 pub use command::AGENT_PORT;
-pub use config::{Config, Counting, Recording, MOST_CPUS, MOST_NODES};
+pub use config::{Config, Counting, Recording, Threads, MOST_CPUS, MOST_NODES};
 
 /// How long QEMU may take for a command. It answers within a millisecond; but its main loop may
 /// have to wait for a processor on a busy host.

@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 
 use super::row::{Row, Target, Times};
 use super::{bare, ourselves, Helper, Progress};
-use crate::boot::scratch;
+use crate::boot::{scratch, threads};
 use crate::kernel::Kernel;
 use crate::options::GuestOptions;
 use crate::Error;
@@ -113,7 +113,8 @@ fn bare_qemu(
 ) -> Result<Duration, Error> {
     let mut command = Command::new(&options.qemu);
     command
-        .args(["-M", "virt,gic-version=3", "-accel", "tcg,thread=multi"])
+        .args(["-M", "virt,gic-version=3"])
+        .args(["-accel", threads(options)?.accelerator()])
         .args(["-cpu", &options.cpu, "-smp", &options.smp.to_string()])
         .args(["-m", &format!("{}k", options.memory / 1024)])
         .args(["-nodefaults", "-display", "none", "-serial", "stdio"])
