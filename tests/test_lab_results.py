@@ -64,6 +64,9 @@ def test_a_table_of_entries_and_what_others_have_counted() -> None:
     ended = {**fault, "order": None, "why": "charge-failed", "times": 99}
     before |= {"faults": [[fault, ended]] * 5, "water": [{"low": 90, "high": 100 + run % 2} for run in range(5)]}
     after |= {"faults": [[{**fault, "times": 10}]] * 5, "water": [{"low": 90, "high": 101} for _ in range(5)]}
+    for each, most in ((before, 50), (after, 60)):
+        for run in each["water"]:
+            run["high_unavailable"] = most
     rows = [line.split(" | ") for line in table([before, after])]
     assert [row[0] for row in rows[3:]] == ["| data abort", "| own", "| syscall", "| openat", "| syscall 999"]
     assert rows[3][2] == "0.0 (7) -62.5% |" and rows[5][1:] == ["0.0 (3)", "0.0 (3) ~ |"]
@@ -75,6 +78,7 @@ def test_a_table_of_entries_and_what_others_have_counted() -> None:
         ("faults", 10 / 30, None, "the other way"),
         ("memory high", 100 / 101, (1 / 1.02, 1 / 0.99), "*reproduced*"),
         ("memory low", 1, (1 / 1.02, 1 / 0.99), "*reproduced*"),
+        ("memory high_unavailable", 5 / 6, (1 / 1.02, 1 / 0.99), "*not reproduced*: beyond 0.98 to 1.01"),
         ("memory high", 100 / 101, (1.005, 1.1), "*not reproduced*: beyond 1.00 to 1.10"),
         # Some runs within, some not.
         ("memory high", 100 / 101, (0.995, 1.1), "*not judged*: the runs lie on both sides"),
@@ -85,9 +89,8 @@ def test_a_table_of_entries_and_what_others_have_counted() -> None:
     for counted, said in (
         ("entry clone", "there are too few runs"),
         ("entry own", "in a run nothing was counted"),
-        ("nothing", "nobody counts it"),
     ):
-        theirs = Theirs("batched", ("fault",), 2.0, "", "", counted=counted, why_not="nobody counts it")
+        theirs = Theirs("batched", ("fault",), 2.0, "", "", counted=counted)
         assert verdict(theirs, before, after) == (None, f"not measured: {said}")
 
 
@@ -197,8 +200,9 @@ def test_tables_beside_the_instructions() -> None:
         "| one | 16 | 100 ±5.0% | 100 |  |",
         "| other | 1 | 800 ±0.0% | 50 | -50.0% |",
     ]
-    first["water"] = [{"low": low << 20, "high": 30 << 20, "looks": 7} for low in (9, 10, 11)]
-    assert list(water([first, second]))[3:] == ["| one | 10.0 | 30.0 | 30.0, 30.0, 30.0 | 7 |"]
+    rest = {"high": 30 << 20, "low_unavailable": 8 << 20, "high_unavailable": 25 << 20, "looks": 7}
+    first["water"] = [{"low": low << 20, **rest} for low in (9, 10, 11)]
+    assert list(water([first, second]))[3:] == ["| one | 10.0 | 30.0 | 30.0, 30.0, 30.0 | 8.0 | 25.0 | 7 |"]
     crowd = EXPERIMENTS["page_fault1_tasks"]
     task = measured("one", [100] * 5, interval="fault, 2 threads")
     # A millisecond each.

@@ -26,6 +26,8 @@ SWAP = "/dev/ram0"
 NOWHERE = 0xDEAD_BEEF_DEAD_BEE8
 #: What a counter is wrong by: the guest goes on between our reading it and the look.
 FAR = 1000
+#: And by no more than this while it does nothing.
+FEW = 128
 #: More pages than a guest of the tests has.
 ALL = 1 << 24
 
@@ -68,6 +70,20 @@ def test_counters_are_the_kernels_own(guest: Guest, split: Area, layout: Layout)
     theirs = [(line.split()[3], len(line.split()) - 4) for line in lines]
     assert theirs == [(zone["name"], len(zone["areas"]["Ok"])) for zone in zones(guest)]
     assert split.process.look().errors == []
+
+
+def test_available_is_the_kernels_own(guest: Guest, layout: Layout) -> None:
+    """Ours against /proc/meminfo and /proc/zoneinfo."""
+    ours = counted(guest)["available"]
+    lines = [line.split() for line in guest.read("/proc/meminfo").splitlines()]
+    theirs = {name.rstrip(":"): int(value) * 1024 // layout.page for name, value, *_ in lines}
+    # The CPUs' own parts of each counter are not in theirs.
+    assert ours["pages"] == pytest.approx(theirs["MemAvailable"], abs=FEW)
+    assert ours["free"] == pytest.approx(theirs["MemFree"], abs=FEW)
+    assert ours["cache"] == pytest.approx(theirs["Active(file)"] + theirs["Inactive(file)"], abs=FEW)
+    assert 0 < ours["reclaimable"] == pytest.approx(theirs["KReclaimable"], abs=FEW)
+    low = [int(line.split()[1]) for line in guest.read("/proc/zoneinfo").splitlines() if line.split()[0] == "low"]
+    assert ours["low"] == sum(low) > 0 < ours["reserved"]
 
 
 def test_l12_counters(guest: Guest, split: Area, layout: Layout) -> None:

@@ -6,6 +6,10 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod available;
+
+pub use available::Available;
+
 /// Counters and lists of the whole kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counted {
@@ -24,6 +28,13 @@ pub struct Counted {
     /// What all pages of memory are; an earlier version did not look.
     #[serde(default = "not_asked_census")]
     pub census: Known<Census>,
+    /// How much is available; an earlier version did not ask.
+    #[serde(default = "not_asked_available")]
+    pub available: Known<Available>,
+}
+
+fn not_asked_available() -> Known<Available> {
+    Err(not_asked("counters of what is available"))
 }
 
 fn not_asked_census() -> Known<Census> {

@@ -1,5 +1,6 @@
 //! What a kernel counts of all its memory, and the lists that this must agree with: read at one instant.
 
+mod available;
 mod cpu_orders;
 mod memory;
 mod queues;
@@ -26,6 +27,7 @@ pub struct Layout {
     zones: Result<zones::Layout, StructureError>,
     memory: Result<memory::Layout, StructureError>,
     swap: Result<swap::Layout, StructureError>,
+    available: Result<available::Layout, StructureError>,
 }
 
 /// More NUMA nodes than any kernel has (`MAX_NUMNODES` is at most 1024).
@@ -40,6 +42,7 @@ impl Layout {
             zones: zones::Layout::new(kernel, view),
             memory: memory::Layout::new(kernel, view),
             swap: swap::Layout::new(kernel),
+            available: available::Layout::new(kernel, view),
         }
     }
 
@@ -59,6 +62,7 @@ impl Layout {
             zones: known(&self.zones, |layout| layout.read(view, pages)),
             memory: known(&self.memory, |layout| layout.read(view)),
             swap: known(&self.swap, |layout| layout.read(view, pages)),
+            available: known(&self.available, |layout| layout.read(view)),
             census: self.spans(view).and_then(|spans| {
                 pages
                     .census(spans)

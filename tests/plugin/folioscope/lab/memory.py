@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..client import CommandFailed, GuestLost
 from ..guest import Guest
@@ -95,11 +95,13 @@ def _end(guest: Guest, held: Sequence[int]) -> None:
 def watched(
     guest: Guest, words: Sequence[str], marks: Path, total: int, seconds: float
 ) -> tuple[Program, dict[str, int] | None]:
-    """Runs a load of one interval, and looks from outside at what of ``total`` bytes is not free: the least and the
-    most of it, from its begin to its end; None where that cannot be read. The guest is not asked meanwhile."""
+    """Runs a load of one interval, and looks from outside at what of ``total`` bytes is not free, and not available:
+    the least and the most of it, from its begin to its end; None where that cannot be read. The guest is not asked
+    meanwhile."""
     before = len(marks.read_text().splitlines())
     guest.run("/bin/busybox", "sh", "-c", _BEGIN, "sh", *words, seconds=_BEGIN_SECONDS)
     used: list[int] = []
+    unavailable: list[int] = []
     able = True
     looks, end = 0, time.monotonic() + seconds
     while (lines := len(marks.read_text().splitlines()) - before) < 2:
@@ -110,13 +112,19 @@ def watched(
             break
         if lines == 1 and able:
             try:
-                used.append(total - free(guest) * PAGE)
+                of = _counted(guest)
+                used.append(total - of.free * PAGE)
+                unavailable.append(total - of.available * PAGE)
             except CommandFailed:  # a kernel that does not say so
                 able = False
         time.sleep(_BETWEEN)
     program = guest.run("/bin/busybox", "sh", "-c", _ENDED, seconds=_END_SECONDS)
     ended = Program(program.status, program.signal, "", program.stdout, program.truncated)
-    return ended, {"low": min(used), "high": max(used), "looks": len(used)} if used and able else None
+    if not (used and able):
+        return ended, None
+    marks_of = {"low": min(used), "high": max(used)}
+    marks_of |= {"low_unavailable": min(unavailable), "high_unavailable": max(unavailable)}
+    return ended, marks_of | {"looks": len(used)}
 
 
 def _rested(guest: Guest) -> int:
@@ -131,13 +139,26 @@ def _rested(guest: Guest) -> int:
     return found
 
 
+class Free(NamedTuple):
+    """Pages that are free, and pages that are available by ``MemAvailable``."""
+
+    free: int
+    available: int
+
+
 def free(guest: Guest) -> int:
     """Pages that are free, in the zones' lists and on those of each CPU, by these lists themselves."""
+    return _counted(guest).free
+
+
+def _counted(guest: Guest) -> Free:
     # Somebody may hold a zone's lock when the guest is stopped.
     for _ in range(8):
-        zones = guest.call("counted")["counted"]["zones"].get("Ok", ())
+        counted = guest.call("counted")["counted"]
+        zones, available = counted["zones"].get("Ok", ()), counted["available"].get("Ok")
         parts = [zone["areas"] for zone in zones], [cpu for zone in zones for cpu in zone["cpus"]]
-        if zones and all("Ok" in part for half in parts for part in half):
+        if zones and available and all("Ok" in part for half in parts for part in half):
             areas = sum(of["listed"] << of["order"] for part in parts[0] for of in part["Ok"])
-            return int(areas + sum(cpu["Ok"]["listed"] for cpu in parts[1]))
+            listed = areas + sum(cpu["Ok"]["listed"] for cpu in parts[1])
+            return Free(listed, available["pages"])
     raise CommandFailed({"message": "the lists of free pages could not be read"})

@@ -29,7 +29,8 @@ def runs_of(theirs: Theirs, setting: Result) -> list[int]:
 
     ``counted`` is "instructions" (of both halves), "kernel" or "user"; "entry " and a cause of :mod:`.entries`;
     "frames", how often the page frame was allocated that was allocated most often; "faults", how many folios they
-    brought; "memory high" and "memory low", what was in use while the load ran; "nothing" where none of it is counted.
+    brought; "memory high" and "memory low", what was not free while the load ran, and with "_unavailable"
+    what was not available.
     """
     counted = theirs.counted
     if counted == "frames":
@@ -46,8 +47,6 @@ def runs_of(theirs: Theirs, setting: Result) -> list[int]:
 
 def verdict(theirs: Theirs, first: Result, setting: Result) -> tuple[Ratio | None, str]:
     """How many times the work per instruction here, and whether that is their direction."""
-    if theirs.counted == "nothing":
-        return None, f"not measured: {theirs.why_not}"
     runs = [runs_of(theirs, each) for each in (first, setting)]
     if theirs.counted in ("frames", "faults"):
         # They say how many times as many; of instructions, how many times as much is done by one.

@@ -91,11 +91,13 @@ SCHEMA: dict[str, Any] = {
                         },
                         water={
                             "type": "array",
-                            "description": "bytes that were not free while the load ran, run by run",
+                            "description": "bytes that were not free, or not available, while the load ran, run by run",
                             "items": _object(
-                                ("low", "high", "looks"),
+                                ("low", "high", "low_unavailable", "high_unavailable", "looks"),
                                 low={"type": "integer"},
                                 high={"type": "integer"},
+                                low_unavailable={"type": "integer"},
+                                high_unavailable={"type": "integer"},
                                 looks={"type": "integer", "description": "so often it was looked at"},
                             ),
                         },

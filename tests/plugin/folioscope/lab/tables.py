@@ -11,6 +11,8 @@ from .kinds import MIB, Experiment
 from .marks import DID
 from .statistics import LEAST_RUNS, changed, ratio
 
+#: What is told of the memory in use, in columns.
+WATER = ("low", "high", "low_unavailable", "high_unavailable")
 #: The counter's name of what a fault of user code's own data is.
 FAULT = "data abort"
 #: Reasons that are named; there are always some of a program's own.
@@ -100,12 +102,13 @@ def water(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
     looked = [setting for setting in settings if setting["water"]]
     if not looked:
         return
-    rows = [["memory in use while it runs, MiB", "least", "most", "runs, most", "looks at each"]]
+    names = ("not free, least", "most", "its runs", "not available, least", "most", "looks")
+    rows = [["memory in use while it runs, MiB", *names]]
     for setting in looked:
-        low, high = ([run[mark] / MIB for run in setting["water"]] for mark in ("low", "high"))
-        runs = ", ".join(f"{each:,.1f}" for each in sorted(high))
-        looks = median(run["looks"] for run in setting["water"])
-        rows.append([setting["name"], f"{median(low):,.1f}", f"{median(high):,.1f}", runs, f"{looks:,.0f}"])
+        high = ", ".join(f"{run['high'] / MIB:,.1f}" for run in sorted(setting["water"], key=lambda run: run["high"]))
+        of = {mark: median(run[mark] for run in setting["water"]) for mark in setting["water"][0]}
+        low, most, *unavailable = (f"{of[mark] / MIB:,.1f}" for mark in WATER)
+        rows.append([setting["name"], low, most, high, *unavailable, f"{of['looks']:,.0f}"])
     yield from table(rows)
 
 

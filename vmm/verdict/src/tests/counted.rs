@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use linux::counted::{
-    Area, Counted, CpuOrder, CpuPages, Memory, NotRead, Queue, Queues, Size, Swap, Zone,
+    Area, Available, Counted, CpuOrder, CpuPages, Memory, NotRead, Queue, Queues, Size, Swap, Zone,
 };
 use linux::folio::{Kind, Split};
 
@@ -78,6 +78,7 @@ fn counted() -> Counted {
             cpus: 1,
         }),
         swap: Ok(Swap::default()),
+        available: Ok(Available::default()),
         census: Err(NotRead {
             why: "nobody has looked".into(),
             later: false,
