@@ -56,10 +56,13 @@ def run(tmp_path: Path, granule: str) -> Callable[..., Ended]:
     ("words", "says"),
     [
         (["run", "--machine", "kvm-in-tcg", "--tcg-thread", "multi"], "--tcg-thread are for guests under TCG"),
-        (["run", "--icount", "--tcg-thread", "multi"], "--icount has all CPUs run in one thread"),
+        (["run", "--machine", "tcg", "--icount", "--tcg-thread", "multi"], "--icount has all CPUs run in one thread"),
         (["record", "--tcg-thread", "single"], "a guest that is recorded has a thread for each CPU"),
         (["record", "--icount"], "a guest that is recorded has a thread for each CPU"),
-        (["run", "--tcg-thread", "single", "--marks"], "--marks needs a thread for each CPU or --icount"),
+        (
+            ["run", "--machine", "tcg", "--tcg-thread", "single", "--marks"],
+            "--marks needs a thread for each CPU or --icount",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(run: Callable[..., Ended], words: list[str], says: str) -> None:
