@@ -242,9 +242,16 @@ fn what_is_not_sure_is_told_once_by_rule() {
         let fault = Fault::of(owner, &finding(va, &BROKEN)).unwrap();
         streaks.of.insert(fault, streak);
     }
+    // What is counted is said, as its words do not tell.
+    let counted = Finding {
+        rule: RuleId::L9,
+        ..finding(0x2000, &BROKEN)
+    };
+    let counted = Fault::of(owner, &counted).unwrap();
+    streaks.of.insert(counted, 1);
     streaks.here.insert((None, 7));
     let sight = Sight::new(&streaks.end(5, true), false);
-    let [open] = sight.open.as_slice() else {
+    let [open, counted] = sight.open.as_slice() else {
         panic!("{sight:?}");
     };
     assert_eq!((open.root, open.errors), (8, 2));
@@ -252,6 +259,10 @@ fn what_is_not_sure_is_told_once_by_rule() {
         .reason
         .contains("process 42: what may be 2 error(s) by A4, the first at VA 0x0000000000002000"));
     assert!(open.reason.contains("not seen in user mode again"));
+    assert!(open.reason.contains("was seen and is not known"));
+    assert!(counted
+        .reason
+        .contains("was seen (made up) and is not known to stay"));
     // It outlives a file.
     let mut notes = snapshot::Notes::default();
     sight.keep(&mut notes);
