@@ -40,15 +40,11 @@ impl Layout {
     ) -> Result<Layout, StructureError> {
         let types = &kernel.types;
         let item = |name| types.enumerator("node_stat_item", name);
-        let (of_node, of_zone) = (
-            ("pglist_data", "per_cpu_nodestats"),
-            ("zone", "per_cpu_zonestats"),
-        );
         let nodes = nodes(kernel, view)?;
         Ok(Layout {
             nodes: nodes.into_iter().map(|(_, node)| node).collect(),
-            of_node: Counters::new(kernel, of_node, ("per_cpu_nodestat", "vm_node_stat_diff"))?,
-            of_zone: Counters::new(kernel, of_zone, ("per_cpu_zonestat", "vm_stat_diff"))?,
+            of_node: Counters::of_nodes(kernel)?,
+            of_zone: Counters::of_zones(kernel)?,
             cache: [item("NR_ACTIVE_FILE")?, item("NR_INACTIVE_FILE")?],
             reclaimable: [
                 item("NR_SLAB_RECLAIMABLE_B")?,

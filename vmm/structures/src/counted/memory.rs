@@ -35,8 +35,20 @@ pub(super) struct Counters {
 const COUNTER: u64 = 8;
 
 impl Counters {
+    /// Those of a node (`enum node_stat_item`).
+    pub(super) fn of_nodes(kernel: &Kernel) -> Result<Counters, StructureError> {
+        let inner = ("per_cpu_nodestat", "vm_node_stat_diff");
+        Counters::new(kernel, ("pglist_data", "per_cpu_nodestats"), inner)
+    }
+
+    /// Those of a zone (`enum zone_stat_item`).
+    pub(super) fn of_zones(kernel: &Kernel) -> Result<Counters, StructureError> {
+        let inner = ("per_cpu_zonestat", "vm_stat_diff");
+        Counters::new(kernel, ("zone", "per_cpu_zonestats"), inner)
+    }
+
     /// Those of `outer`, whose CPUs have a structure `inner` with `differences`.
-    pub(super) fn new(
+    fn new(
         kernel: &Kernel,
         (outer, of_cpus): (&'static str, &str),
         (inner, differences): (&str, &str),
@@ -90,10 +102,9 @@ impl Layout {
         view: View<'_, M>,
     ) -> Result<Layout, StructureError> {
         let item = |name| kernel.types.enumerator("node_stat_item", name);
-        let inner = ("per_cpu_nodestat", "vm_node_stat_diff");
         Ok(Layout {
             nodes: nodes(kernel, view)?,
-            counters: Counters::new(kernel, ("pglist_data", "per_cpu_nodestats"), inner)?,
+            counters: Counters::of_nodes(kernel)?,
             anonymous: item("NR_ANON_MAPPED")?,
             blocks: item("NR_ANON_THPS")?,
             shmem: item("NR_SHMEM")?,

@@ -49,8 +49,7 @@ fn counters(kernel: &Kernel) -> Option<(Counters, u64)> {
     if item("NR_UNACCEPTED").is_ok() {
         return None;
     }
-    let of_cpus = ("per_cpu_zonestat", "vm_stat_diff");
-    let counters = Counters::new(kernel, ("zone", "per_cpu_zonestats"), of_cpus).ok()?;
+    let counters = Counters::of_zones(kernel).ok()?;
     Some((counters, item("NR_FREE_PAGES").ok()?))
 }
 
