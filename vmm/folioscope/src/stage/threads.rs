@@ -6,8 +6,8 @@ use super::{Stage, StageResult, THP};
 use crate::Error;
 
 const KSM: &str = "/sys/kernel/mm/ksm";
-/// How long they may take for what there is.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long they may take for what there is, where all else in the guest is before them too.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Milliseconds between two looks of khugepaged: longer than any workload.
 const HOUR: &str = "3600000";
 
