@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from folioscope import Area, Guest, Layout, Process
 
+from live_pages import ANON_EXCLUSIVE, FLAGS, MAPCOUNT, REFCOUNT_SHIFT, page_of, word
 from test_rules_live import broken, errors, words_of
-from test_rules_live_folios import ANON_EXCLUSIVE, FLAGS, MAPCOUNT, REFCOUNT_SHIFT, page_of, word
 
 pytestmark = pytest.mark.every_granule
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from folioscope import Area, FileCache, Guest, Layout, Process
 
+from live_pages import FLAGS, INDEX, MAPCOUNT, page_of, word
 from test_rules_live import broken, errors
-from test_rules_live_folios import FLAGS, INDEX, MAPCOUNT, page_of, word
 
 pytestmark = pytest.mark.every_granule
 

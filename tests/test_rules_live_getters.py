@@ -12,9 +12,9 @@ from folioscope import Area, Guest, Layout, Process, View
 from folioscope.model import Finding
 from folioscope.process import Held
 
+from live_pages import FLAGS, MAPCOUNT, SPECIAL, page_of, word
 from test_rules_live import errors, words_of
 from test_rules_live_counted import size_of
-from test_rules_live_folios import FLAGS, MAPCOUNT, SPECIAL, page_of, word
 from test_zero_page import zeroes
 
 pytestmark = pytest.mark.every_granule

@@ -15,9 +15,9 @@ from folioscope import Area, Guest
 from folioscope.rig import Rig, Wanted
 
 from command import OUT, ROOT
+from live_pages import word
 from test_rules_live import broken, errors
 from test_rules_live_counted import SWAP
-from test_rules_live_folios import word
 from test_stock_kernel import FETCH_SECONDS, Kernel, stock
 
 pytestmark = [pytest.mark.network, pytest.mark.only_machine("tcg")]
