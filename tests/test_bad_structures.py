@@ -138,7 +138,7 @@ CASES: dict[str, tuple[Callable[[Core], Writes], str, int, str]] = {
         lambda c: [(at(cache_node(c).slots[0]), word(cache_node(c).value_() | 2))],
         "check",
         2,
-        r"L18 was not judged for 1 files: a node of the page cache of a file at 0x\w+ makes no sense",
+        r"L18 was not judged for 1 files: the page cache of a file at 0x\w+ makes no sense",
     ),
     "cache-nowhere": (
         lambda c: [(at(cache_node(c).slots[0]), word(NOWHERE & ~3 | 2))],

@@ -8,6 +8,7 @@ use crate::counted::{not_read, Lock};
 use crate::kernel::View;
 use crate::pages::{Pages, Passed};
 use crate::types::Member;
+use crate::xarray::{XArray, KIND, VALUE};
 use crate::{Kernel, StructureError};
 
 /// What this kernel's page caches look like.
@@ -19,18 +20,11 @@ pub struct Layout {
     count: Member,
     host: Member,
     flags: Member,
-    shift: Member,
-    slots: Member,
+    entries: XArray,
 }
 
 /// `S_DAX` (include/linux/fs.h): its tree has no folios.
 const DAX: u64 = 1 << 13;
-/// Bits of an entry that say what it is: a value by bit 0, an internal entry by both together (`xa_is_internal()`).
-const VALUE: u64 = 1;
-const INTERNAL: u64 = 2;
-const KIND: u64 = 3;
-/// Internal entries above are nodes (`xa_is_node()`); those below, but for siblings, stand for nothing.
-const LAST_THAT_IS_NO_NODE: u64 = 4096;
 /// Folios of one file that are told of.
 const TOLD: usize = 4;
 const WHAT: &str = "the page cache of a file";
@@ -42,24 +36,15 @@ impl Layout {
     /// What it does not have.
     pub fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
         let member = |structure, path| kernel.types.member(structure, path);
-        let layout = Layout {
+        Ok(Layout {
             lock: Lock::new(kernel)?,
             lock_of: member("address_space", "i_pages.xa_lock")?,
             root: member("address_space", "i_pages.xa_head")?,
             count: member("address_space", "nrpages")?,
             host: member("address_space", "host")?,
             flags: member("inode", "i_flags")?,
-            shift: member("xa_node", "shift")?,
-            slots: member("xa_node", "slots")?,
-        };
-        let slots = layout.slots;
-        let whole = slots.size == 8 * slots.elements && slots.offset % 8 == 0;
-        match whole && slots.elements.is_power_of_two() && slots.elements > 1 {
-            true => Ok(layout),
-            false => Err(StructureError::Missing(
-                "xa_node with slots[] of pointers".into(),
-            )),
-        }
+            entries: XArray::new(kernel, WHAT)?,
+        })
     }
 
     /// Where a file's pages are counted.
@@ -107,7 +92,7 @@ impl Layout {
             passed: Passed::default(),
         };
         let root = number(self.root)?;
-        self.entries(view, root, left, |entry, at, numbers| {
+        self.entries.each(view, root, left, |entry, at, numbers| {
             looked.entry(entry, at, numbers);
         })?;
         Ok(Some(looked.tree))
@@ -126,7 +111,7 @@ impl Layout {
         self.unlocked(view, mapping)?;
         let mut values = Vec::new();
         let root = view.number(WHAT, mapping, self.root)?;
-        self.entries(view, root, left, |entry, _, numbers| {
+        self.entries.each(view, root, left, |entry, _, numbers| {
             if entry & VALUE != 0 {
                 values.push((entry >> 1, numbers));
             }
@@ -148,74 +133,6 @@ impl Layout {
                 why: "somebody held the lock of its tree".into(),
             }),
         }
-    }
-
-    /// Tells of all that hangs below the root: what it is, its number, and how many numbers it stands for.
-    fn entries<M: PhysMemory + ?Sized>(
-        &self,
-        view: View<'_, M>,
-        root: u64,
-        left: &mut u64,
-        mut tell: impl FnMut(u64, u64, u64),
-    ) -> Result<(), StructureError> {
-        let Some(node) = node_of(root) else {
-            tell(root, 0, 1);
-            return Ok(());
-        };
-        let bits = self.bits();
-        let mut open = vec![(node, 0u64, u64::BITS + bits)];
-        while let Some((node, first, above)) = open.pop() {
-            let wrong = |why: String| StructureError::Inconsistent {
-                what: "a node of the page cache of a file",
-                va: node,
-                why,
-            };
-            let shift = view.number(WHAT, node, self.shift)? as u32;
-            if shift % bits != 0 || shift + bits > above || shift >= u64::BITS {
-                return Err(wrong(format!(
-                    "its entries stand for 2 to the power of {shift} numbers, and those above it for 2 to the power of {above}"
-                )));
-            }
-            let slots = self.slots_of(view, node)?;
-            for (at, &slot) in slots.iter().enumerate() {
-                if slot == 0 || is_sibling(slot, slots.len()) {
-                    continue;
-                }
-                *left = left.checked_sub(1).ok_or_else(|| {
-                    StructureError::Missing("page caches with fewer folios at one instant".into())
-                })?;
-                let number = first.wrapping_add((at as u64) << shift);
-                if let Some(child) = node_of(slot) {
-                    open.push((child, number, shift));
-                    continue;
-                }
-                let its = slots[at + 1..].iter();
-                let its = its.take_while(|it| **it == (at as u64) << 2 | INTERNAL);
-                tell(slot, number, (1 + its.count() as u64) << shift);
-            }
-        }
-        Ok(())
-    }
-
-    fn slots_of<M: PhysMemory + ?Sized>(
-        &self,
-        view: View<'_, M>,
-        node: u64,
-    ) -> Result<Vec<u64>, StructureError> {
-        let va = node.wrapping_add(self.slots.offset);
-        let pa = view.physical(WHAT, va)?;
-        let words = view.memory.passing(pa, self.slots.elements as usize);
-        let words = words.ok_or_else(|| StructureError::Inconsistent {
-            what: WHAT,
-            va,
-            why: "a node of it is not in memory".into(),
-        })?;
-        Ok(words.to_vec())
-    }
-
-    /// How many bits of a number one node takes.
-    fn bits(&self) -> u32 {
-        self.slots.elements.ilog2()
     }
 }
 
@@ -273,17 +190,6 @@ impl<M: PhysMemory + ?Sized> Looked<'_, '_, M> {
             Ok(pages)
         }
     }
-}
-
-/// The address of the node that an entry leads to (`xa_to_node()`).
-fn node_of(entry: u64) -> Option<u64> {
-    let is_node = entry & KIND == INTERNAL && entry > LAST_THAT_IS_NO_NODE;
-    is_node.then(|| entry - INTERNAL)
-}
-
-/// Whether it stands for what an entry before it in the same node does.
-fn is_sibling(entry: u64, slots: usize) -> bool {
-    entry & KIND == INTERNAL && entry < (slots as u64) << 2
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod available;
 mod cpu_orders;
+mod list_lru;
 mod memory;
 mod queues;
 mod sizes;

@@ -28,6 +28,7 @@ pub mod unlisted;
 pub mod vmap;
 pub mod vmas;
 pub mod vmcoreinfo;
+mod xarray;
 
 pub use error::StructureError;
 pub use kernel::{Kernel, View};

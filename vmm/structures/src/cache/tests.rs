@@ -7,6 +7,7 @@ use stage1::Half;
 
 use super::*;
 use crate::pages::made_up::*;
+use crate::xarray::INTERNAL;
 
 /// The file's `struct address_space` and inode, and nodes of its tree, each in a page of its own.
 const FILE: u64 = VMEMMAP + (1 << 30);
@@ -33,8 +34,7 @@ fn made_up_layout() -> Layout {
         count: member(24, 8, 1),
         host: member(0, 8, 1),
         flags: member(12, 4, 1),
-        shift: member(0, 1, 1),
-        slots: member(40, 512, 64),
+        entries: XArray::of(WHAT, member(0, 1, 1), member(40, 512, 64)),
     }
 }
 
@@ -219,7 +219,7 @@ fn trees_that_are_not_followed() {
     let mut file = File::new();
     file.slot(1, 60, NODE[0] | INTERNAL);
     assert!(
-        said(&file).contains("its entries stand for"),
+        said(&file).contains("the entries of this node stand for"),
         "{}",
         said(&file)
     );
@@ -229,7 +229,7 @@ fn trees_that_are_not_followed() {
     let mut file = File::new();
     file.poke(NODE[0], 0, 63);
     assert!(
-        said(&file).contains("its entries stand for"),
+        said(&file).contains("the entries of this node stand for"),
         "{}",
         said(&file)
     );

@@ -1,8 +1,10 @@
-//! Large folios that wait to be split: `struct deferred_split` of each node and of each memory cgroup.
+//! Large folios that wait to be split: on a queue of each node and of each memory cgroup (`struct deferred_split`), or from
+//! Linux 7.3 on on a list of each node and of each memory cgroup on it (`struct list_lru`).
 
 use linux::counted::{Queue, Queues};
 use stage1::PhysMemory;
 
+use super::list_lru::ListLru;
 use super::{nodes, Lock};
 use crate::kernel::View;
 use crate::pages::Pages;
@@ -14,13 +16,35 @@ use crate::{Kernel, StructureError};
 #[derive(Debug)]
 pub(super) struct Layout {
     lock: Lock,
-    lock_of: Member,
+    kept: Kept,
+    shrinker: Option<(u64, Member)>,
+}
+
+/// How the kernel keeps them.
+#[derive(Debug)]
+enum Kept {
+    Queues(Own),
+    Lists(ListLru),
+}
+
+/// `struct deferred_split`.
+#[derive(Debug)]
+struct Own {
+    lock: Member,
     list: Member,
     length: Member,
     of_node: Member,
     nodes: Vec<(u64, u64)>,
     cgroups: Option<Cgroups>,
-    shrinker: Option<(u64, Member)>,
+}
+
+/// One list of them: the addresses of its lock, of its head and of its length.
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) whose: String,
+    pub(super) lock: u64,
+    pub(super) head: u64,
+    pub(super) length: u64,
 }
 
 /// The tree of memory cgroups.
@@ -45,18 +69,15 @@ impl Layout {
         kernel: &Kernel,
         view: View<'_, M>,
     ) -> Result<Layout, StructureError> {
-        let types = &kernel.types;
-        let queue = |name| types.member("deferred_split", name);
         let shrinker = kernel.variable("deferred_split_shrinker").ok();
+        let references = kernel.types.member("shrinker", "refcount.refs.counter");
         Ok(Layout {
             lock: Lock::new(kernel)?,
-            lock_of: queue("split_queue_lock")?,
-            list: queue("split_queue")?,
-            length: queue("split_queue_len")?,
-            of_node: types.member("pglist_data", "deferred_split_queue")?,
-            nodes: nodes(kernel, view)?,
-            cgroups: Cgroups::new(kernel)?,
-            shrinker: shrinker.zip(types.member("shrinker", "refcount.refs.counter").ok()),
+            kept: match kernel.variable("deferred_split_lru") {
+                Ok(lru) => Kept::Lists(ListLru::new(kernel, view, lru)?),
+                Err(_) => Kept::Queues(Own::new(kernel, view)?),
+            },
+            shrinker: shrinker.zip(references.ok()),
         })
     }
 
@@ -65,22 +86,15 @@ impl Layout {
         view: View<'_, M>,
         pages: &Pages<'_, M>,
     ) -> Result<Queues, StructureError> {
-        let mut all = Queues {
-            is_scanned: self.is_scanned(view)?,
-            ..Queues::default()
+        let lists = match &self.kept {
+            Kept::Queues(own) => own.lists(view)?,
+            Kept::Lists(lru) => lru.lists(view, self.lock)?,
         };
-        for (node, data) in &self.nodes {
-            let whose = format!("node {node}");
-            let at = data.wrapping_add(self.of_node.offset);
-            all.queues.push(self.queue(view, pages, at, whose)?);
-        }
-        if let Some(cgroups) = &self.cgroups {
-            for (at, id) in cgroups.all(view)? {
-                let whose = format!("the memory cgroup with id {id}");
-                all.queues.push(self.queue(view, pages, at, whose)?);
-            }
-        }
-        Ok(all)
+        let queues = lists.into_iter().map(|list| self.queue(view, pages, list));
+        Ok(Queues {
+            is_scanned: self.is_scanned(view)?,
+            queues: queues.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Whether anybody has the shrinker that splits folios: it takes them off their queue, which goes on counting them.
@@ -101,31 +115,67 @@ impl Layout {
         &self,
         view: View<'_, M>,
         pages: &Pages<'_, M>,
-        at: u64,
-        whose: String,
+        list: List,
     ) -> Result<Queue, StructureError> {
         let what = "a queue of folios that wait to be split";
-        if self
-            .lock
-            .is_held(view, at.wrapping_add(self.lock_of.offset))?
-        {
+        if self.lock.is_held(view, list.lock)? {
             return Err(StructureError::Inconsistent {
                 what,
-                va: at,
+                va: list.head,
                 why: "somebody held its lock".into(),
             });
         }
-        let head = at.wrapping_add(self.list.offset);
-        let first = view.number(what, head, word(8))?;
+        let first = view.number(what, list.head, word(8))?;
         let mut folios = Vec::new();
-        let followed = pages.follow_deferred((head, first), MOST_FOLIOS, &mut folios);
+        let followed = pages.follow_deferred((list.head, first), MOST_FOLIOS, &mut folios);
         Ok(Queue {
-            whose,
-            length: view.number(what, at, self.length)? as i64,
-            at: at.wrapping_add(self.length.offset),
+            whose: list.whose,
+            length: view.number(what, list.length, word(8))? as i64,
+            at: list.length,
             folios,
             problem: followed.err(),
         })
+    }
+}
+
+impl Own {
+    fn new<M: PhysMemory + ?Sized>(
+        kernel: &Kernel,
+        view: View<'_, M>,
+    ) -> Result<Own, StructureError> {
+        let types = &kernel.types;
+        let queue = |name| types.member("deferred_split", name);
+        Ok(Own {
+            lock: queue("split_queue_lock")?,
+            list: queue("split_queue")?,
+            length: queue("split_queue_len")?,
+            of_node: types.member("pglist_data", "deferred_split_queue")?,
+            nodes: nodes(kernel, view)?,
+            cgroups: Cgroups::new(kernel)?,
+        })
+    }
+
+    fn lists<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Vec<List>, StructureError> {
+        let list = |at: u64, whose| List {
+            whose,
+            lock: at.wrapping_add(self.lock.offset),
+            head: at.wrapping_add(self.list.offset),
+            length: at.wrapping_add(self.length.offset),
+        };
+        let of_nodes = self.nodes.iter().map(|(node, data)| {
+            let at = data.wrapping_add(self.of_node.offset);
+            list(at, format!("node {node}"))
+        });
+        let mut all: Vec<List> = of_nodes.collect();
+        if let Some(cgroups) = &self.cgroups {
+            for (at, id) in cgroups.all(view)? {
+                all.push(list(at, format!("the memory cgroup with id {id}")));
+            }
+        }
+        Ok(all)
     }
 }
 

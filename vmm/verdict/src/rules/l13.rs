@@ -8,21 +8,21 @@ use crate::folios::{Folios, Mapped};
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L13,
     title: "what waits to be split is queued, counted, and a large anonymous folio",
-    asserts: "Every folio on a node's or a memory cgroup's deferred split queue is anonymous, of order 2 or more, and listed by its \
+    asserts: "Every folio on a node's or a memory cgroup's deferred split queue (since 7.3 its list of a `list_lru`) is anonymous, of order 2 or more, and listed by its \
               first page; the list comes back to its head; the queue's length is the number of its folios (while somebody splits \
               folios, which he has taken off the list before: no less). A mapped folio that is marked as partially mapped is on a \
-              list, while nobody splits folios. Not judged where a queue's lock is held, nor on kernels that queue by list_lru (7.3).",
+              list, while nobody splits folios. Not judged where a queue's lock is held.",
     tier: Tier::Linux,
     sources: &["mm/huge_memory.c, deferred_split_folio(), __folio_unqueue_deferred_split(), deferred_split_scan()"],
     needs: &[Need::Folios, Need::Counted],
     releases: Releases {
         since: Some(super::V6_12),
-        until: Some(super::V7_3),
-        tried: &[super::V6_12_117, super::V6_18_15],
+        until: None,
+        tried: &[super::V6_12_117, super::V6_18_15, super::V7_3_4],
     },
     known: &[],
     synthetic: &["l13_queues", "l13_partially_mapped_and_on_no_list"],
-    live: &["test_l13_queue", "test_l13_folio_on_no_list"],
+    live: &["test_l13_queue", "test_l13_folio_on_no_list", "test_lists_of_nodes_and_of_cgroups"],
 };
 
 /// The sentence of each queue that is wrong.

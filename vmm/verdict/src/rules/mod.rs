@@ -145,7 +145,6 @@ const V6_12: Release = Release::new(6, 12, 0);
 const V6_12_117: Release = Release::new(6, 12, 117);
 const V6_18_15: Release = Release::new(6, 18, 15);
 const V7_2_12: Release = Release::new(7, 2, 12);
-const V7_3: Release = Release::new(7, 3, 0);
 const V7_3_4: Release = Release::new(7, 3, 4);
 
 impl Releases {
