@@ -35,6 +35,20 @@ in_background() {
     renice -n 10 "$BASHPID" >/dev/null
     "$@"
 }
+# Waits for all of them; rc is 1 where one has failed.
+finish_beside() {
+    local i status
+    for i in "${!names[@]}"; do
+        status=0
+        finish "${pids[i]}" || status=$?
+        if ((status != 0)); then
+            rc=1
+            tail -n 20 "$LOGS/${names[i]}.log" >&2
+            say "${names[i]} failed with status $status; the whole output is in $LOGS/${names[i]}.log"
+        fi
+    done
+    names=() pids=()
+}
 lint() { vmm/setup/lint.sh; }
 say "lint and the compilation of the Rust tests run beside pytest; their output goes to $LOGS"
 child vmm/setup/python.sh >/dev/null
@@ -74,20 +88,26 @@ rc=0
 child vmm/setup/pytest.sh "$@" || rc=$?
 ((rc == 0)) || say "pytest ended with status $rc; going on with lint and the Rust tests"
 
-for i in "${!names[@]}"; do
-    status=0
-    finish "${pids[i]}" || status=$?
-    if ((status != 0)); then
-        rc=1
-        tail -n 20 "$LOGS/${names[i]}.log" >&2
-        say "${names[i]} failed with status $status; the whole output is in $LOGS/${names[i]}.log"
-    fi
-done
+finish_beside
 tail -n 1 "$LOGS/lint.log" >&2
 ((rc == 0)) || die 'there were failures, see above'
 
-step cargo-test 'Rust tests' rust_tests
+# The monitor's tests on KVM: where this host has none, in a carrier that has, at EL2 itself (VHE) and not (nVHE).
+# Beside the others: they mostly wait for their carrier, which has one CPU of this host.
+kvm-test-vhe() { FOLIOSCOPE_TEST_GIC=3 FOLIOSCOPE_CARRIER=$sockets/vhe kvm_tests --lib --test kvm; }
+kvm-test-nvhe() {
+    # All that enters and leaves the guest in another way there; what is left out does not.
+    FOLIOSCOPE_TEST_GIC=2 FOLIOSCOPE_CARRIER=$sockets/nvhe kvm_tests --test kvm -- \
+        --skip huge_pages --skip large_memory --skip without_the_right --skip another_place --skip second_uart \
+        --skip typing --skip left_behind --skip that_ends_is_told --skip write_from_outside --skip two_guests
+}
 logs=(cargo-test)
+if [ -n "$carried" ]; then
+    beside kvm-test-vhe
+    beside kvm-test-nvhe
+    logs+=("${names[@]}")
+fi
+step cargo-test 'Rust tests' rust_tests
 if [ "$(rust_minor rustc)" -ge $PLUGIN_RUST ]; then
     plugin_tests() {
         CARGO_TARGET_DIR=$CACHE/cargo/plugin cargo test --locked --manifest-path vmm/recorder-plugin/Cargo.toml -p counter-plugin
@@ -95,16 +115,8 @@ if [ "$(rust_minor rustc)" -ge $PLUGIN_RUST ]; then
     step plugin-test "the counter's own tests" plugin_tests
     logs+=(plugin-test)
 fi
-# The monitor's tests on KVM: where this host has none, in a carrier that has, at EL2 itself (VHE) and not (nVHE).
-if [ -n "$carried" ]; then
-    FOLIOSCOPE_TEST_GIC=3 FOLIOSCOPE_CARRIER=$sockets/vhe step kvm-test-vhe "the monitor's tests on KVM with VHE" kvm_tests --lib --test kvm
-    # All that enters and leaves the guest in another way there; what is left out does not.
-    FOLIOSCOPE_TEST_GIC=2 FOLIOSCOPE_CARRIER=$sockets/nvhe \
-        step kvm-test-nvhe "the monitor's tests on KVM without VHE" kvm_tests --test kvm -- \
-        --skip huge_pages --skip large_memory --skip without_the_right --skip another_place --skip second_uart \
-        --skip typing --skip left_behind --skip that_ends_is_told --skip write_from_outside --skip two_guests
-    logs+=(kvm-test-vhe kvm-test-nvhe)
-fi
+finish_beside
+((rc == 0)) || die 'there were failures, see above'
 passed=0
 for log in "${logs[@]}"; do
     count=$(awk '/^test result: ok/ {passed += $4} END {print passed + 0}' "$LOGS/$log.log")
