@@ -42,7 +42,14 @@ pub fn frames<M: PhysMemory + ?Sized>(
         }
     }
     let memcg = inside.memcg.as_ref().ok();
-    let mut found = found((layout, memcg), view, lower_half(cpus), &owners, pfns);
+    let pages = Pages::new(layout, view);
+    let mut found = found(
+        (layout, memcg),
+        (view, &pages),
+        lower_half(cpus),
+        &owners,
+        pfns,
+    );
     for frame in &mut found.pages {
         let places = frame.page.and_then(|page| belongs(inside, view, page));
         let belongs = |place: MayMap| {
@@ -99,7 +106,8 @@ pub fn frames_kept(snapshot: &Snapshot, lower: &Regime, pfns: &[u64]) -> Result<
         upper: &upper,
     };
     let layouts = (&gathered.layout, gathered.memcg.as_ref());
-    let mut found = found(layouts, view, Some(*lower), &owners, pfns);
+    let pages = Pages::new(&gathered.layout, view).counting(gathered.counts_pages());
+    let mut found = found(layouts, (view, &pages), Some(*lower), &owners, pfns);
     found.kernel = Some(snapshot.notes.kernel_release.clone());
     Ok(found)
 }
@@ -113,12 +121,11 @@ struct Owner {
 
 fn found<M: PhysMemory + ?Sized>(
     (layout, memcg): (&Layout, Option<&memcg::Layout>),
-    view: View<'_, M>,
+    (view, pages): (View<'_, M>, &Pages<'_, M>),
     lower: Option<Regime>,
     tasks: &[Owner],
     pfns: &[u64],
 ) -> Frames {
-    let pages = Pages::new(layout, view);
     let names = |flags| layout.names_of(flags).into_iter().map(str::to_owned);
     let mut found: BTreeMap<u64, Frame> = BTreeMap::new();
     for &pfn in pfns {
@@ -135,7 +142,7 @@ fn found<M: PhysMemory + ?Sized>(
             memcg: page
                 .as_ref()
                 .ok()
-                .and_then(|page| cgroups::of(memcg, view, &pages, page)),
+                .and_then(|page| cgroups::of(memcg, view, pages, page)),
             page: page.ok(),
             mapped: Vec::new(),
             belongs: None,

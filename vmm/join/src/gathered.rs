@@ -209,6 +209,12 @@ impl Gathered {
         self.counted.as_ref()?.sizes.as_deref().ok()
     }
 
+    /// Whether all pages have shown that each of a large folio's counts its own entries.
+    pub(crate) fn counts_pages(&self) -> bool {
+        let census = self.counted.as_ref().map(|counted| &counted.census);
+        census.is_some_and(|census| census.as_ref().is_ok_and(|census| census.counts_pages))
+    }
+
     /// The page cache of the file that the address space with this first table maps at the VMA that begins at `start`.
     pub(crate) fn cache_of(&self, table: u64, start: u64, page: u64) -> Option<FileCache> {
         let mut places = self.space(table)?.numbering.iter().flatten();

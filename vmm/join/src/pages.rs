@@ -22,7 +22,9 @@ pub(crate) fn folios<'g, M: PhysMemory + ?Sized>(
     let upper = upper.ok_or(NO_KERNEL)?;
     let queues = gathered.counted.as_ref().map(|counted| &counted.queues);
     let view = View { memory, upper };
-    Ok(Read::new(&gathered.layout, view, taken_off(queues)))
+    let mut read = Read::new(&gathered.layout, view, taken_off(queues));
+    read.pages = read.pages.counting(gathered.counts_pages());
+    Ok(read)
 }
 
 /// Asks something of the pages of a snapshot, where they are known.

@@ -135,6 +135,10 @@ pub struct Census {
     pub shmem: Amount,
     /// Pages in any page cache, and in the swap cache.
     pub cache: Amount,
+    /// Whether each page of a large folio counts its own entries. From 6.15 on it may not (`CONFIG_NO_PAGE_MAPCOUNT`), and only
+    /// the pages themselves tell; an earlier version did not say.
+    #[serde(default)]
+    pub counts_pages: bool,
 }
 
 /// How many there are, where some are just coming or going.

@@ -45,6 +45,8 @@ pub struct Pages<'p, M: ?Sized> {
     folio: Cell<Option<Folio>>,
     at: Places,
     alike: Option<Alike>,
+    /// Whether each page of a large folio is known to count its own entries.
+    per_page: bool,
 }
 
 /// Where members are: what [`Layout`] says, ready to be used for each of a million pages.
@@ -141,7 +143,16 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             folio,
             at,
             alike: Alike::new(layout, &at),
+            per_page: layout.per_page,
         }
+    }
+
+    /// Where all pages together have told that each page of a large folio counts its own entries
+    /// ([`linux::counted::Census::counts_pages`]), which the types of a kernel do not tell from 6.15 on.
+    #[must_use]
+    pub fn counting(mut self, counts_pages: bool) -> Self {
+        self.per_page |= counts_pages;
+        self
     }
 
     /// The page with this page frame number, and its folio.
@@ -230,7 +241,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             index: in_folio(self.at.index)?,
             entire,
             large,
-            by_page: !hugetlb && kind_of_page.is_none() && (order == 0 || layout.per_page),
+            by_page: !hugetlb && kind_of_page.is_none() && (order == 0 || self.per_page),
             kind_of_page: kind_of_page.filter(|_| !hugetlb).map(|kind| match kind {
                 kind if kind == layout.types.buddy => Type::Buddy,
                 kind if kind == layout.types.table => Type::Table,

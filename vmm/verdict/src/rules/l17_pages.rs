@@ -58,7 +58,10 @@ impl Place<'_> {
             let by_page = self.release.is_some_and(|release| release < BY_FOLIO);
             return by_page.then_some(page.entire);
         }
-        page.mapcount.map(|single| single + page.entire)
+        // Of a large folio what is asked differs from 6.15 on, from file to file and from release to release.
+        let by_page = page.order == 0 || self.release.is_none_or(|release| release < BY_FOLIO);
+        let single = page.mapcount.filter(|_| by_page)?;
+        Some(single + page.entire)
     }
 }
 

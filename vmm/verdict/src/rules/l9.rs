@@ -11,8 +11,8 @@ pub(super) const RULE: Rule = Rule {
     title: "every entry is counted, and every count has its entries",
     asserts: "No entry maps a page that is free (in the buddy allocator or on a CPU's list), of a table or of the slab allocator, or whose folio has fewer references than \
               entries. A page's entries over all address spaces are as many as its mapcount says, and so are a folio's: of single pages, \
-              of blocks, and of both together (hugetlb: of whole folios; per page not where the kernel may have \
-              CONFIG_NO_PAGE_MAPCOUNT). More counts than entries are an error only where every address space could be \
+              of blocks, and of both together (hugetlb: of whole folios; per page of large ones, from 6.15 on, where \
+              the pages show that they count: not with CONFIG_NO_PAGE_MAPCOUNT). More counts than entries are an error only where every address space could be \
               walked, nobody holds the lock of a table, and no process can be in the middle of fork() or is seen to take an address \
               space down. No folio that counts mappings has none at all, whoever had it last: all pages are looked through, and one \
               that may be mapped, by its reverse mapping, in an address space that no task has, or whose locks are held, is not \
@@ -55,6 +55,7 @@ pub(super) const RULE: Rule = Rule {
         "test_l9_rss_under_the_lock_of_a_table",
         "test_l9_page_tables",
         "test_l9_hugetlb_usage",
+        "test_pages_of_a_folio_count_their_entries",
     ],
 };
 

@@ -21,8 +21,10 @@ struct Sums {
     by_page: [i64; 2],
     /// All pages of large folios of which any part is mapped.
     whole: [i64; 2],
-    /// A large folio was seen whose pages count their own entries.
-    counts_pages: bool,
+    /// Large folios of which not only blocks map anything: those of which any page counts an entry, and those of which none
+    /// does.
+    counting: u64,
+    silent: u64,
 }
 
 /// The first page of a folio, or a folio of one page.
@@ -62,12 +64,13 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             }
         }
         // From 6.15 on a folio may be counted whole once any of it is mapped (`CONFIG_NO_PAGE_MAPCOUNT`). No page of a large
-        // folio counts its entries then.
-        let large = match self.layout.per_page || sums.counts_pages {
+        // folio counts its entries then; otherwise all do, but for one that is just being mapped or is wrong.
+        let mut census = sums.census;
+        census.counts_pages = self.layout.per_page || sums.counting > sums.silent;
+        let large = match census.counts_pages {
             true => sums.by_page,
             false => sums.whole,
         };
-        let mut census = sums.census;
         census.anonymous += large[0];
         census.file += large[1];
         Ok(census)
@@ -194,8 +197,10 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             let (entire, large) = (of(at.entire_mapcount), of(at.large_mapcount));
             if large > entire {
                 let (mapped, entries) = self.by_page(first.pfn, pages as u64)?;
-                // As many entries as the folio itself counts.
-                sums.counts_pages |= entries == large - entire;
+                match entries {
+                    0 => sums.silent += 1,
+                    _ => sums.counting += 1,
+                }
                 sums.by_page[other] += if entire > 0 { pages } else { mapped };
             } else if large > 0 {
                 sums.by_page[other] += pages;

@@ -20,6 +20,7 @@ fn whole() -> (Counted, Kernel) {
         file: 400,
         shmem: amount(300, 300),
         cache: amount(2000, 2000),
+        counts_pages: true,
     });
     assert_eq!(errors(&judged(&counted, &kernel)), []);
     (counted, kernel)
