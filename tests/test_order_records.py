@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from folioscope import Area, Guest, Layout, Process, View
 from folioscope.model import Record
+from folioscope.rig import Rig, Wanted
+
+from command import OUT
 
 pytestmark = pytest.mark.every_granule
 
@@ -74,3 +79,21 @@ def test_records_that_are_off_judge_nothing(guest: Guest, process: Process, layo
     view = process.look()
     assert not view.errors, view.errors
     assert [record.chosen for record in of(area, view)] == [layout.hinted_order] * 2
+
+
+@pytest.mark.only_machine("tcg")
+@pytest.mark.parametrize("granule", ["4k"])
+def test_records_without_a_vmlinux(rig: Rig, tmp_path: Path, granule: str) -> None:
+    """Where they are the kernel itself says, by the list of symbols in its memory."""
+    image = tmp_path / "Image"
+    image.write_bytes((OUT / f"kernel-{granule}" / "Image").read_bytes())
+    wanted = Wanted(granule, "max", "tcg", ("--kernel", str(image)))
+    guest = rig.guest(wanted)
+    guest.reset()
+    guest.set_policy("variable")
+    process = guest.spawn()
+    area = process.map(guest.layout.block)
+    area.write()
+    (record,) = of(area, process.look())
+    assert (record.chosen, record.path) == (guest.layout.hinted_order, "anonymous")
+    rig.drop(wanted)

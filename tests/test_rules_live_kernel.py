@@ -21,10 +21,10 @@ ADDRESS = (1 << 48) - (1 << 12)
 
 
 class Half:
-    """The kernel half of a guest whose process waits."""
+    """The kernel half of a guest whose process waits, by all rules or by one."""
 
-    def __init__(self, process: Process) -> None:
-        self.process = process
+    def __init__(self, process: Process, rule: str | None = None) -> None:
+        self.process, self.rule = process, rule
         self.layout: Layout = process.guest.layout
         raw = self.call([])
         assert self.errors(raw) == []
@@ -40,12 +40,12 @@ class Half:
         words = [{"address": hex(address), "word": hex(word)} for address, word in pokes]
         return self.process.guest.call("kernel_half", process=self.process.id, pokes=words)
 
-    @staticmethod
-    def errors(raw: dict) -> Errors:
+    def errors(self, raw: dict) -> Errors:
         """Rule and VA of each finding."""
         verdict = raw["verdict"]
         assert not verdict["not_judged"], verdict["not_judged"]
-        return sorted((finding["rule"], number(finding["va"])) for finding in verdict["findings"])
+        found = sorted((finding["rule"], number(finding["va"])) for finding in verdict["findings"])
+        return [(rule, va) for rule, va in found if self.rule in (None, rule)]
 
     def broken(self, pokes: list[tuple[int, int]]) -> Errors:
         """What a break gives; nothing is broken after it."""

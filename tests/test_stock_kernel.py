@@ -21,6 +21,8 @@ from folioscope.layout import LAYOUTS
 from folioscope.rig import Rig, Wanted
 
 from command import BOOT_SECONDS, OUT, ROOT, folioscope
+from test_rules_live import CONT
+from test_rules_live_kernel import Half
 from test_tour_wrong import spoiled
 from tour_states import Runs, codes, compare
 
@@ -160,7 +162,7 @@ def test_protnone_that_keeps_the_bit(kernel: Kernel) -> None:
 
 @of_each
 def test_what_is_left_out_is_named(kernel: Kernel) -> None:
-    """The workload that needs a debugging option, and what cannot be judged without the vmlinux."""
+    """The workload that needs a debugging option; and of the kernel half, which needs no vmlinux, what this CPU may."""
     text, report, _ = tour(kernel)
     at = text.index("\nallocfail - ")
     assert "left out: the kernel has no CONFIG_FAIL_PAGE_ALLOC" in text[at:].splitlines()[2]
@@ -168,14 +170,38 @@ def test_what_is_left_out_is_named(kernel: Kernel) -> None:
     played = {step["workload"] for step in report["steps"]}
     assert left_out == MAY_BE_LEFT_OUT - played, "a workload that was not played is not named"
     assert "it has no order policies" in text.splitlines()[0]
-    notes = report["steps"][-1]["kernel"]["notes"]
-    for what in (
-        "order records were not read",
-        "vmalloc, vmemmap and fixmap were not judged",
-        "linear map was not judged",
-    ):
-        assert any(what in note for note in notes), what
-        assert what in text
+    said = [note for note in report["steps"][-1]["kernel"]["notes"] if "not judged" in note or "not read" in note]
+    if version(report["kernel"]["release"]) < (6, 18, 0):
+        assert said == []
+    else:
+        (linear,) = said
+        assert "linear map was not judged: from 6.18 on" in linear and "linear map was not judged" in text
+
+
+@pytest.mark.parametrize("kernel", EACH, ids=str)
+def test_k1_without_a_vmlinux(rig: Rig, kernel: Kernel) -> None:
+    """A run of the linear map has the bit, with rodata=full, which Debian's kernels have, on a CPU without BBML2.
+
+    And before 6.16 one of vmemmap or the fixmap. Where these lie the kernel's own symbols tell.
+    """
+    guest = rig.guest(Wanted(kernel.granule, "neoverse-n1", "tcg", ("--kernel", str(stock(kernel)))))
+    process = guest.spawn()
+    with process.hold():
+        half = Half(process, "K1")
+        runs = [
+            (level, index)
+            for (level, index), group in half.groups.items()
+            if level == 3 and len(group) == half.members(level) and half.in_step(group)
+            if not any(entry.word & CONT for entry in group)
+        ]
+        linear = [run for run in runs if half.linear(half.groups[run][0])]
+        above = [run for run in runs if half.groups[run][0].va > 0xFFFF_FC00 << 32]
+        early = version(guest.read("/proc/sys/kernel/osrelease")) < (6, 16, 0)
+        assert linear and (above or not early)
+        for level, index in [*linear[-1:], *above[: int(early)]]:
+            pokes = [(entry.address, entry.word | CONT) for entry in half.groups[level, index]]
+            assert half.broken(pokes) == [("K1", index * half.bytes(level))]
+    process.exit()
 
 
 @of_each

@@ -351,7 +351,9 @@ impl Guest {
     pub fn capture_all(&mut self) -> Result<Capture, Error> {
         let held = self.held.values().cloned().collect();
         let notes = self.notes(held);
-        boot::capture_all(&mut self.link, self.kernel.symbols.as_ref(), notes)
+        let own = whole::own_symbols(&self.inside);
+        let symbols = self.kernel.symbols.as_ref().or(own);
+        boot::capture_all(&mut self.link, symbols, notes)
     }
 
     /// What a snapshot of this guest says about it.

@@ -12,7 +12,7 @@ use crate::{pages, user_pages, Capture, Companion, Error, Extent, Facts, Work};
 pub struct Hung<'m> {
     /// The machine.
     pub machine: &'m mut dyn Machine,
-    /// The kernel's symbols, where there is a vmlinux.
+    /// The kernel's symbols, where they are known.
     pub symbols: Option<&'m Symbols>,
     /// What its snapshots say of it.
     pub notes: Notes,

@@ -230,7 +230,7 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
         ),
         Some(layout) => {
             if layout.image.is_none() {
-                note("vmalloc, vmemmap and fixmap were not judged: where the image lies is not known without the matching vmlinux");
+                note("vmalloc, vmemmap and fixmap were not judged: where the image lies is not known without the kernel's symbols, which it does not say, or the matching vmlinux");
             }
             match layout.linear_bit {
                 LinearBit::Unknown => note("the Contiguous bit on the linear map was not judged: whether rodata=full is in force is not known"),

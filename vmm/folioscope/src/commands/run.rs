@@ -270,9 +270,9 @@ impl Run {
         };
         match seen {
             Some(Ok(mut verdict)) => {
-                if guest.kernel().symbols.is_none() {
+                if guest.symbols().is_none() {
                     verdict.notes.push(
-                        "order records were not read: they need the kernel's vmlinux (--vmlinux)"
+                        "order records were not read: they need the kernel's symbols, which it does not say; give its vmlinux (--vmlinux)"
                             .into(),
                     );
                 }

@@ -150,12 +150,24 @@ fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
 }
 
 /// The kernel's tables, entry by entry, judged by as many looks as that takes.
+/// How often the kernel half is looked for while no CPU shows it, and how long it is left alone between two looks.
+const KERNEL_LOOKS: u32 = 16;
+const WHILE: Duration = Duration::from_millis(20);
+
 fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> {
     let pokes: Vec<Poke> = p.pokes.iter().map(Poke::from).collect();
-    let mut seen = look_held(guest, p.process, &[], Extent::KERNEL, &pokes)?;
-    let kernel = seen.kernel.take();
-    let kernel = kernel.unwrap_or_else(|| Err("the kernel half was not captured".into()));
-    let verdict = kernel.map_err(Error::Input)?;
+    let mut left = KERNEL_LOOKS;
+    let (seen, verdict) = loop {
+        left -= 1;
+        let mut seen = look_held(guest, p.process, &[], Extent::KERNEL, &pokes)?;
+        match seen.kernel.take() {
+            Some(Ok(verdict)) => break (seen, verdict),
+            None => return Err(Error::Input("the kernel half was not captured".into())),
+            Some(Err(why)) if left == 0 => return Err(Error::Input(why)),
+            // Another CPU than that of the process which waits was on its way to EL0, or at it.
+            Some(Err(_)) => std::thread::sleep(WHILE),
+        }
+    };
     let snapshot = &seen.capture.snapshot;
     let upper = join::kernel_half(&snapshot.cpus).ok_or_else(|| {
         Error::Input(

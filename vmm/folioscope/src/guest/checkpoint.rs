@@ -9,7 +9,7 @@ use snapshot::{Checkpoint, Cpu, Memory, Notes, Process, Snapshot};
 use stage1::PhysMemory;
 use verdict::NotKnown;
 
-use super::whole::Found;
+use super::whole::{own_symbols, Found};
 use super::{unexpected, Guest, Poke};
 use crate::Error;
 
@@ -167,14 +167,15 @@ impl Guest {
                 continue;
             };
             agrees(&root, &held)?;
-            let facts = Facts {
-                contpte: self.contpte,
-                ..Facts::new(self.kernel.symbols.as_ref(), &paused.cpus)
-            };
             // While no CPU shows the kernel it is looked for again.
             if self.inside.is_none() {
                 self.inside = Found::look(&paused.memory, &paused.cpus);
             }
+            let own = own_symbols(&self.inside);
+            let facts = Facts {
+                contpte: self.contpte,
+                ..Facts::new(self.kernel.symbols.as_ref().or(own), &paused.cpus)
+            };
             let seen = Seen {
                 root: &root,
                 companions: &companions,

@@ -7,6 +7,7 @@ use snapshot::Cpu;
 use stage1::{Half, Regime};
 use verdict::Step;
 
+use super::whole::own_symbols;
 use super::{checkpoint, unexpected, Guest};
 use crate::hang;
 use crate::Error;
@@ -72,7 +73,7 @@ impl Guest {
         Hung {
             known: known.collect(),
             notes: self.notes(Vec::new()),
-            symbols: self.kernel.symbols.as_ref(),
+            symbols: self.kernel.symbols.as_ref().or(own_symbols(&self.inside)),
             machine: self.link.machine.as_mut(),
         }
     }

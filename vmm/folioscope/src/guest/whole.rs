@@ -39,6 +39,14 @@ impl Found {
     }
 }
 
+/// The symbols that a kernel has of itself, where it was found to say them.
+pub(super) fn own_symbols(
+    inside: &Option<Result<Found, String>>,
+) -> Option<&linux::symbols::Symbols> {
+    let found = inside.as_ref()?.as_ref().ok()?;
+    Some(&found.inside.kernel.symbols)
+}
+
 impl Guest {
     /// Where the kernel's variables are and what its types look like: found in its memory, once.
     ///
@@ -63,11 +71,11 @@ impl Guest {
         found.map_err(|why| Error::Input(format!("the kernel's structures were not read: {why}")))
     }
 
-    /// The symbols that the kernel has of itself, once [`Guest::find_inside`] has found them.
+    /// The kernel's symbols: those of its vmlinux, else its own (kallsyms), once [`Guest::find_inside`] has found them.
     #[must_use]
-    pub fn own_symbols(&self) -> Option<&linux::symbols::Symbols> {
-        let found = self.inside.as_ref()?.as_ref().ok()?;
-        Some(&found.inside.kernel.symbols)
+    pub fn symbols(&self) -> Option<&linux::symbols::Symbols> {
+        let own = own_symbols(&self.inside);
+        self.kernel.symbols.as_ref().or(own)
     }
 
     /// What [`see`] reads, of one instant: of the tasks, and of the process with this pid, which need not be one of ours,
@@ -238,10 +246,13 @@ impl Guest {
             return written.map(drop);
         }
         let mut notes = self.notes(self.held.values().cloned().collect());
+        // Where it does not say them the snapshot has that in its notes.
+        let _ = self.find_inside();
         let paused = self.link.machine.pause()?;
+        let own = own_symbols(&self.inside);
         let facts = Facts {
             contpte: self.contpte,
-            ..Facts::new(self.kernel.symbols.as_ref(), &paused.cpus)
+            ..Facts::new(self.kernel.symbols.as_ref().or(own), &paused.cpus)
         };
         facts.keep(&mut notes);
         let info = describe(&paused.memory, &paused.cpus);

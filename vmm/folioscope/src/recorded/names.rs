@@ -44,9 +44,8 @@ impl Known {
     /// With the guest's symbols: those of its vmlinux, else the kernel's own (kallsyms), which are where they run.
     #[must_use]
     pub fn names<'s>(&'s self, guest: &'s Guest) -> Names<'s> {
-        let linked = guest.kernel().symbols.as_ref();
         Names {
-            symbols: linked.or_else(|| guest.own_symbols()),
+            symbols: guest.symbols(),
             known: Some(self),
         }
     }

@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
     tier: Tier::Linux,
     sources: &["arch/arm64/mm/mmu.c, alloc_init_cont_pte(), alloc_init_cont_pmd(), map_mem(), map_kernel()"],
     needs: &[Need::Layout],
-    releases: Releases::PINNED,
+    releases: Releases::WIDELY,
     known: &[],
     synthetic: &[
         "k1_on_vmalloc_image_and_linear_map",
@@ -29,6 +29,7 @@ pub(super) const RULE: Rule = Rule {
     live: &[
         "test_k1_linear_map_run_without_the_bit",
         "test_k1_vmalloc_with_the_bit",
+        "test_k1_without_a_vmlinux",
     ],
 };
 
