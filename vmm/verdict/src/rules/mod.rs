@@ -39,6 +39,7 @@ pub(crate) mod l8_sharing;
 pub(crate) mod l9;
 pub(crate) mod l9_counts;
 mod l9_entries;
+mod l9_judged;
 pub(crate) mod l9_unmapped;
 mod sequences;
 mod v1;
