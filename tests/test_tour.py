@@ -95,7 +95,6 @@ def test_compaction(guest: Guest, layout: Layout, policy: str) -> None:
         assert view.pages(block, layout.block) in allowed
 
 
-@pytest.mark.parametrize("granule", ["64k"])
 def test_merged_pages_of_an_ended_process_do_not_count(guest: Guest, layout: Layout) -> None:
     """KSM counts them until ksmd comes by, and ksmd may be late."""
     busybox, ksm = "/bin/busybox", "/sys/kernel/mm/ksm"
