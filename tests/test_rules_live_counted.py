@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from folioscope import Area, Guest, Layout, Process
+from folioscope.process import Held
 
 from live_pages import ANON_EXCLUSIVE, FLAGS, MAPCOUNT, REFCOUNT_SHIFT, page_of, word
 from test_rules_live import broken, errors, words_of
@@ -120,20 +121,26 @@ def test_l12_folios_that_nobody_maps(guest: Guest, process: Process, layout: Lay
     assert errors(process.look()) == []
 
 
+def break_queue(guest: Guest, held: Held, queue: dict[str, Any]) -> int:
+    """Its length is one off; its list leads nowhere, and to a folio that is not on it. Gives where it leads."""
+    assert queue["length"] == len(queue["folios"])
+    length = queue["at"]
+    for wrong in (queue["length"] + 1, queue["length"] - 1):
+        assert broken(held, [(length, wrong)]) == [("L13", 0)]
+    # The list's head lies before its length, and its first word is `next`.
+    first = word(guest, length - 16)
+    for wrong in (NOWHERE, first + PAGE):
+        assert broken(held, [(length - 16, wrong)]) == [("L13", 0)]
+    return first
+
+
 def test_l13_queue(guest: Guest, split: Area, layout: Layout) -> None:
     """A queue's length is one off; its list leads nowhere; a folio on it leads to itself, as if on none."""
     with split.process.hold() as held:
         queues = counted(guest)["queues"]
         assert not queues["is_scanned"]
         queue = next(queue for queue in queues["queues"] if queue["folios"])
-        assert queue["length"] == len(queue["folios"])
-        length = queue["at"]
-        for wrong in (queue["length"] + 1, queue["length"] - 1):
-            assert broken(held, [(length, wrong)]) == [("L13", 0)]
-        # split_queue lies before split_queue_len, and its first word is `next`.
-        first = word(guest, length - 16)
-        for wrong in (NOWHERE, first + PAGE):
-            assert broken(held, [(length - 16, wrong)]) == [("L13", 0)]
+        first = break_queue(guest, held, queue)
         node = guest.page(queue["folios"][0]).head_at + 2 * PAGE + 16
         assert broken(held, [(node, first)]) == [("L13", 0), ("L13", split.address + layout.page)]
 

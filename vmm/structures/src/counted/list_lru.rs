@@ -2,7 +2,7 @@
 
 use stage1::PhysMemory;
 
-use super::queues::List;
+use super::queues::{List, Parts};
 use super::{nodes, Lock};
 use crate::kernel::View;
 use crate::types::Member;
@@ -20,9 +20,7 @@ pub(super) struct ListLru {
     of_node: Member,
     /// Bytes of a list with its lock and its length, and where these are.
     size: u64,
-    lock: Member,
-    list: Member,
-    length: Member,
+    parts: Parts,
     nodes: Vec<u64>,
     cgroups: Option<Cgroups>,
 }
@@ -56,9 +54,11 @@ impl ListLru {
             stride: types.size("list_lru_node")?,
             of_node: types.member("list_lru_node", "lru")?,
             size: types.size("list_lru_one")?,
-            lock: one("lock")?,
-            list: one("list")?,
-            length: one("nr_items")?,
+            parts: Parts {
+                lock: one("lock")?,
+                head: one("list")?,
+                length: one("nr_items")?,
+            },
             nodes: nodes(kernel, view)?
                 .into_iter()
                 .map(|(node, _)| node)
@@ -73,20 +73,11 @@ impl ListLru {
         view: View<'_, M>,
         lock: Lock,
     ) -> Result<Vec<List>, StructureError> {
-        let list = |at: u64, whose| List {
-            whose,
-            lock: at.wrapping_add(self.lock.offset),
-            head: at.wrapping_add(self.list.offset),
-            length: at.wrapping_add(self.length.offset),
-        };
         let of_nodes = view.number(WHAT, self.at, self.of_nodes)?;
         let mut all = Vec::new();
         for node in &self.nodes {
-            let at = of_nodes.wrapping_add(node * self.stride);
-            all.push(list(
-                at.wrapping_add(self.of_node.offset),
-                format!("node {node}"),
-            ));
+            let at = of_nodes.wrapping_add(node * self.stride + self.of_node.offset);
+            all.push(self.parts.list(at, format!("node {node}")));
         }
         let Some(cgroups) = &self.cgroups else {
             return Ok(all);
@@ -96,7 +87,8 @@ impl ListLru {
             for node in &self.nodes {
                 let whose =
                     format!("the memory cgroup with number {number} (kmemcg_id), on node {node}");
-                all.push(list(first.wrapping_add(node * self.size), whose));
+                let at = first.wrapping_add(node * self.size);
+                all.push(self.parts.list(at, whose));
             }
         }
         Ok(all)

@@ -30,9 +30,7 @@ enum Kept {
 /// `struct deferred_split`.
 #[derive(Debug)]
 struct Own {
-    lock: Member,
-    list: Member,
-    length: Member,
+    parts: Parts,
     of_node: Member,
     nodes: Vec<(u64, u64)>,
     cgroups: Option<Cgroups>,
@@ -63,6 +61,26 @@ struct Cgroups {
 const MOST_CGROUPS: usize = 1 << 16;
 /// More folios than all memory has, of the smallest order that can wait.
 const MOST_FOLIOS: u64 = 1 << 24;
+
+/// Where lock, head and length are in what has such a list.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) lock: Member,
+    pub(super) head: Member,
+    pub(super) length: Member,
+}
+
+impl Parts {
+    /// The list of what is at `at`.
+    pub(super) fn list(&self, at: u64, whose: String) -> List {
+        List {
+            whose,
+            lock: at.wrapping_add(self.lock.offset),
+            head: at.wrapping_add(self.head.offset),
+            length: at.wrapping_add(self.length.offset),
+        }
+    }
+}
 
 impl Layout {
     pub(super) fn new<M: PhysMemory + ?Sized>(
@@ -146,9 +164,11 @@ impl Own {
         let types = &kernel.types;
         let queue = |name| types.member("deferred_split", name);
         Ok(Own {
-            lock: queue("split_queue_lock")?,
-            list: queue("split_queue")?,
-            length: queue("split_queue_len")?,
+            parts: Parts {
+                lock: queue("split_queue_lock")?,
+                head: queue("split_queue")?,
+                length: queue("split_queue_len")?,
+            },
             of_node: types.member("pglist_data", "deferred_split_queue")?,
             nodes: nodes(kernel, view)?,
             cgroups: Cgroups::new(kernel)?,
@@ -159,20 +179,15 @@ impl Own {
         &self,
         view: View<'_, M>,
     ) -> Result<Vec<List>, StructureError> {
-        let list = |at: u64, whose| List {
-            whose,
-            lock: at.wrapping_add(self.lock.offset),
-            head: at.wrapping_add(self.list.offset),
-            length: at.wrapping_add(self.length.offset),
-        };
         let of_nodes = self.nodes.iter().map(|(node, data)| {
             let at = data.wrapping_add(self.of_node.offset);
-            list(at, format!("node {node}"))
+            self.parts.list(at, format!("node {node}"))
         });
         let mut all: Vec<List> = of_nodes.collect();
         if let Some(cgroups) = &self.cgroups {
             for (at, id) in cgroups.all(view)? {
-                all.push(list(at, format!("the memory cgroup with id {id}")));
+                let whose = format!("the memory cgroup with id {id}");
+                all.push(self.parts.list(at, whose));
             }
         }
         Ok(all)
