@@ -9,7 +9,8 @@ from .guest import Guest
 from .layout import LAYOUTS, Layout
 from .listing import Folio, KernelMap, Mapping, Task, Vma, VmArea
 from .locate import CommandNotFound
-from .model import Entry, FileCache, Finding, Hello, Mismatch, Page, Program, Record, Space, Touched, Verified
+from .model import Entry, Finding, Hello, Mismatch, Program, Record, Touched, Verified
+from .pages import FileCache, Page, Space
 from .process import Held, Process
 from .trace import Done, FolioThen, Sequence, Step, Tlbi, Trace
 from .view import View

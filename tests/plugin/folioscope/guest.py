@@ -12,7 +12,8 @@ from .client import CommandFailed, Session
 from .counts import Counts
 from .layout import LAYOUTS
 from .listing import KernelMap, Task, Vma
-from .model import Hello, Page, Program, Space, bytes_of, number
+from .model import Hello, Program, bytes_of, number
+from .pages import Page, Space
 from .process import Held, Process
 from .trace import Trace
 from .view import View

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .model import Fields, Frame, Memcg, Raw, number, plain
+from .model import Fields, Raw, number, plain
+from .pages import Frame, Memcg
 
 
 @dataclass(frozen=True, slots=True)
