@@ -48,7 +48,7 @@ def test_pages_of_a_folio_count_their_entries(newest: Guest) -> None:
         pokes = [(page.at + MAPCOUNT, count + by) for page, count, by in zip(pages, counts, (1, -1), strict=True)]
         assert broken(held, pokes[:1]) == [("L9", at[0])]
         assert broken(held, pokes) == [("L9", at[0]), ("L9", at[1])]
-    assert errors(process.look()) == []
+    assert errors(process.look(getters=True)) == []
 
 
 def test_lists_of_nodes_and_of_cgroups(newest: Guest) -> None:

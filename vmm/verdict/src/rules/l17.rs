@@ -27,9 +27,9 @@ pub(super) const RULE: Rule = Rule {
               nr_anon_partially_mapped of each size in sysfs are the kernel's counters. Left alone: how often pages are mapped that the agent's \
               reading process maps as well, REFERENCED, ACTIVE and LRU of pages that are not anonymous (whoever maps a file's pages marks them as used when it ends), \
               KSM of anonymous pages before 7.2 (6.12 and 6.18 have it for all of them, a fault of theirs), places of which another rule has told, \
-              VMAs of page frames and the kernel's own ([vdso]), entries that may be of a page on its way, what counts each page of \
-              a large folio where the kernel may have CONFIG_NO_PAGE_MAPCOUNT (6.15; but where kpagecount differs within a block \
-              EXCLUSIVE goes by it), EXCLUSIVE of hugetlb (a guess), and of the \
+              VMAs of page frames and the kernel's own ([vdso]), entries that may be of a page on its way, from 6.15 on what counts \
+              each page of a large folio where pages do not show that they count (not with CONFIG_NO_PAGE_MAPCOUNT) and of a block \
+              (but where kpagecount differs within it EXCLUSIVE goes by it), EXCLUSIVE of hugetlb (a guess), and of the \
               huge zero page what pagemap, which kernels differ in, makes of it. No getter is asked for bits of the age of \
               entries, or soft-dirty, which arm64 does not have.",
     tier: Tier::Linux,

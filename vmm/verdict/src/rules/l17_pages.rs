@@ -58,8 +58,11 @@ impl Place<'_> {
             let by_page = self.release.is_some_and(|release| release < BY_FOLIO);
             return by_page.then_some(page.entire);
         }
-        // Of a large folio what is asked differs from 6.15 on, from file to file and from release to release.
-        let by_page = page.order == 0 || self.release.is_none_or(|release| release < BY_FOLIO);
+        // From 6.15 on each getter asks another page of a block, and some the folio; where pages count, it is what an entry
+        // of level 3 maps that they all ask.
+        let by_page = self.level == Level::L3
+            || page.order == 0
+            || self.release.is_none_or(|release| release < BY_FOLIO);
         let single = page.mapcount.filter(|_| by_page)?;
         Some(single + page.entire)
     }

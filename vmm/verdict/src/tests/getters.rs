@@ -244,6 +244,15 @@ fn l17_what_is_left_alone() {
         .change(frame, |page| page.mapcount = None);
     read.reader = Packed(Vec::new());
     assert_eq!(errors(&uncounted, &read), []);
+    // From 6.15 on too each page counts, where it is known to.
+    for release in ["6.18.15", "7.3.4"] {
+        guest.release = Release::parse(release);
+        uncounted.release = Release::parse(release);
+        told(&guest, &read, VA, "kpagecount says 2, and it is 1");
+        told(&guest, &read, VA, "(not EXCLUSIVE)");
+        assert_eq!(errors(&uncounted, &read), []);
+    }
+    guest.release = Release::parse("6.12.117");
     // 6.12 has KSM for every anonymous page, and for no other.
     let ksm = wrong(&getters, 3, kpf::KSM);
     assert_eq!(errors(&guest, &ksm), []);
