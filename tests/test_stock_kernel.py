@@ -31,7 +31,7 @@ pytestmark = pytest.mark.network
 # What any kernel can play; Debian's cannot make allocations fail, and bring zram and NUMA as modules or not at all.
 PLAYED = ["anon", "neighbour", "munmap", "mprotect", "dontneed", "fork", "shmem", "thp", "zeropage", "sizes", "vma"]
 PLAYED += ["mlock", "mremap", "free", "populate", "ksm", "hugetlb", "uffd", "hole", "tmpfs"]
-MAY_BE_LEFT_OUT = {"allocfail", "swap", "migrate", "compact", "collapse"}
+MAY_BE_LEFT_OUT = {"allocfail", "swap", "migrate", "compact", "collapse", "text"}
 FETCH_SECONDS = 600
 
 

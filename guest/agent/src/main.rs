@@ -11,6 +11,7 @@
 mod channel;
 mod checkpoint;
 mod doorbell;
+mod erofs;
 mod facts;
 mod files;
 mod getters;

@@ -28,6 +28,9 @@ impl fmt::Display for ProcessId {
     }
 }
 
+/// The name of the one file that [`Command::MountErofs`] makes.
+pub const EROFS_FILE: &str = "file";
+
 /// A request's content. The reply that a success gives is named in each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -145,6 +148,21 @@ pub enum Command {
     SwapOff {
         /// Its path.
         path: String,
+    },
+    /// Makes a file system (EROFS) on a block device and mounts it read-only: [`Outcome::Done`](crate::Outcome::Done).
+    /// It has one file, [`EROFS_FILE`], with the pattern of salt 0 by the offset in the file.
+    MountErofs {
+        /// The device's path; what is there is lost.
+        device: String,
+        /// Where it is mounted; made where there is no such directory.
+        directory: String,
+        /// Bytes of the file, whole 4 KiB.
+        length: u64,
+    },
+    /// `umount2(2)`: [`Outcome::Done`](crate::Outcome::Done).
+    Unmount {
+        /// What is mounted there.
+        directory: String,
     },
     /// Runs a program of the initramfs to its end: [`Outcome::Program`](crate::Outcome::Program).
     /// At the deadline its process group is killed.

@@ -36,7 +36,7 @@ mod pattern;
 
 pub use build_id::BuildId;
 pub use codec::{encode, LineDecoder, LineError, TooLong, MAX_LINE};
-pub use command::{Command, ProcessId, MAX_PAGEMAP_PAGES, MAX_READ};
+pub use command::{Command, ProcessId, EROFS_FILE, MAX_PAGEMAP_PAGES, MAX_READ};
 pub use content::{Content, ContentError};
 pub use failure::{Ended, Failure};
 pub use getters::{

@@ -183,6 +183,14 @@ fn every_command_survives_a_round_trip() {
         Command::SwapOff {
             path: "/dev/zram0".into(),
         },
+        Command::MountErofs {
+            device: "/dev/ram0".into(),
+            directory: "/tmp/disk".into(),
+            length: 65536,
+        },
+        Command::Unmount {
+            directory: "/tmp/disk".into(),
+        },
         Command::Poweroff {},
         Command::Panic {},
     ];

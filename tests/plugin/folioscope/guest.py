@@ -175,6 +175,19 @@ class Guest:
         """``swapoff(2)``, which brings back what is there."""
         self.command("swap_off", path=path)
 
+    def mount_erofs(self, device: str, directory: str, length: int) -> str:
+        """Makes a file system on a block device and mounts it read-only, where the kernel has EROFS.
+
+        Gives the path of its one file, ``length`` bytes (whole 4 KiB) of the pattern by offset, salt 0: of a file that
+        has to be read from a disk, unlike one on tmpfs.
+        """
+        self.command("mount_erofs", device=device, directory=directory, length=length)
+        return f"{directory}/file"
+
+    def unmount(self, directory: str) -> None:
+        """``umount2(2)``."""
+        self.command("unmount", directory=directory)
+
     def knobs(self, *paths: str) -> dict[str, str]:
         """What is selected in each of these files of sysfs, which show it in brackets."""
         shown = self.run("/bin/busybox", "grep", "-H", "", *paths).stdout

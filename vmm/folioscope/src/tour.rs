@@ -18,6 +18,7 @@ mod merge;
 mod moves;
 mod shared;
 mod swap;
+mod text;
 mod uffd;
 mod vma;
 
@@ -39,7 +40,7 @@ impl std::fmt::Debug for Workload {
 }
 
 /// The workloads in the order of the tour.
-pub const WORKLOADS: [Workload; 25] = [
+pub const WORKLOADS: [Workload; 26] = [
     Workload {
         name: "anon",
         title: "anonymous faults: forward, backward, sparse, across a VMA's ends",
@@ -164,6 +165,11 @@ pub const WORKLOADS: [Workload; 25] = [
         name: "tmpfs",
         title: "a file on tmpfs, mapped by two processes at different offsets",
         run: shared::tmpfs,
+    },
+    Workload {
+        name: "text",
+        title: "executable memory of a file that is read ahead",
+        run: text::text,
     },
 ];
 

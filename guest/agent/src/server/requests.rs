@@ -9,7 +9,7 @@ use crate::jobs::Job;
 use crate::link::{Link, Task};
 use crate::processes::{Kind, Pending, Process, Waiting, Work};
 use crate::spawn::{self, Start};
-use crate::{files, getters, run, swap, sys};
+use crate::{erofs, files, getters, run, swap, sys};
 
 /// How a request goes on: answered, or under way.
 type Begun = Result<Option<Outcome>, Failure>;
@@ -300,6 +300,18 @@ impl Server {
             Command::SwapOff { path } => (
                 format!("swap_off {path}"),
                 Job::start(move || swap::off(&path)),
+            ),
+            Command::MountErofs {
+                device,
+                directory,
+                length,
+            } => (
+                format!("mount_erofs {device}"),
+                Job::start(move || erofs::mount(&device, &directory, length)),
+            ),
+            Command::Unmount { directory } => (
+                format!("unmount {directory}"),
+                Job::start(move || erofs::unmount(&directory)),
             ),
             Command::Run {
                 argv,

@@ -34,7 +34,8 @@ pub struct Run {
     #[command(flatten)]
     report: ReportOptions,
     /// Only these workloads of the tour: anon, neighbour, munmap, mprotect, dontneed, fork, shmem, thp, allocfail,
-    /// zeropage, sizes, vma, mlock, mremap, free, populate, swap, migrate, compact, ksm, hugetlb, uffd, hole, tmpfs
+    /// zeropage, sizes, vma, mlock, mremap, free, populate, swap, migrate, compact, collapse, ksm, hugetlb, uffd, hole,
+    /// tmpfs, text
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Judge the guest's sequences as well, as `folioscope record` does

@@ -1,6 +1,6 @@
 //! What a workload sets in the guest, and how it is undone: swap, KSM, huge pages, sizes, mounts.
 
-use protocol::{Command, Operation, Outcome, ProcessId};
+use protocol::{Command, Operation, Outcome, ProcessId, EROFS_FILE};
 
 use super::{Stage, StageResult, THP};
 use crate::Error;
@@ -9,6 +9,10 @@ use crate::Error;
 const SWAP: u64 = 64 << 20;
 const ZRAM: &str = "/sys/block/zram0";
 const DEVICE: &str = "/dev/zram0";
+
+const RAM_DISK: &str = "/sys/block/ram1";
+const RAM_DEVICE: &str = "/dev/ram1";
+const MOUNTED: &str = "/tmp/folioscope-disk";
 
 /// What is undone when the workload's processes are gone, last first.
 #[derive(Debug)]
@@ -160,6 +164,30 @@ impl Stage<'_> {
             path: DEVICE.into(),
         }));
         Ok(true)
+    }
+
+    /// A file of `length` bytes of the pattern on a file system that reads ahead, until the end; its path. Nothing where
+    /// the kernel cannot.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn erofs(&mut self, length: u64) -> Result<Option<String>, Error> {
+        let known = self.knob("/proc/filesystems")?.unwrap_or_default();
+        if !known.split_whitespace().any(|name| name == "erofs")
+            || self.knob(&format!("{RAM_DISK}/size"))?.is_none()
+        {
+            return Ok(None);
+        }
+        let mount = Command::MountErofs {
+            device: RAM_DEVICE.into(),
+            directory: MOUNTED.into(),
+            length,
+        };
+        self.guest.command(mount, self.guest.deadline())?;
+        self.undo.push(Undo::Command(Command::Unmount {
+            directory: MOUNTED.into(),
+        }));
+        Ok(Some(format!("{MOUNTED}/{EROFS_FILE}")))
     }
 
     /// The sizes of hugetlb pages, in bytes.

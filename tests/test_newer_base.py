@@ -1,0 +1,135 @@
+"""Debian's newest 7.x with the patches that are for it: the exact tests of the series, and what 7.x alone has."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from folioscope import Guest
+from folioscope.rig import Rig, Wanted
+
+from command import OUT, ROOT, folioscope
+from test_stock_kernel import FETCH_SECONDS
+from test_tour import tour
+from tour_states import Runs, compare, pages_of
+
+pytestmark = [pytest.mark.network, pytest.mark.long, pytest.mark.timeout(3600)]
+
+#: Bytes that arm64 asks readahead for at once where memory is executable (``exec_folio_order()``).
+EXECUTABLE = 64 << 10
+#: What is read ahead of a device unless it is told otherwise (``VM_READAHEAD_PAGES``), in bytes.
+AHEAD = 128 << 10
+
+
+@cache
+def kernel(granule: str) -> Path:
+    """The directory of its Image and vmlinux, built where the cache has none."""
+    fetch = [ROOT / "vmm" / "setup" / "source.sh", "7"]
+    tarball = subprocess.run(fetch, check=True, capture_output=True, text=True, timeout=FETCH_SECONDS).stdout.strip()
+    words = [
+        ROOT / "kernel-patches" / "build.sh",
+        "--granule",
+        granule,
+        "--base",
+        "7.x",
+        "--out",
+        OUT / f"7.x-{granule}",
+    ]
+    environment = os.environ | {"FOLIOSCOPE_KERNEL_TARBALL": tarball}
+    built = subprocess.run(words, capture_output=True, text=True, timeout=3000, env=environment, check=False)
+    assert built.returncode == 0, built.stderr[-3000:]
+    return Path(built.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
+def test_each_path(granule: str) -> None:
+    """What was foretold of the pinned base holds here too: of each policy, path, record, counter and alignment."""
+    names = ["paths", "adaptive", "order_records", "counts", "map_align"]
+    place = kernel(granule)
+    options = ["--guest-kernel", place / "Image", "--guest-vmlinux", place / "vmlinux", "--machine", "tcg", "-n", "0"]
+    words = [sys.executable, "-m", "pytest", *(f"tests/test_{name}.py" for name in names), "-m", "not long", *options]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False)
+    assert run.returncode == 0, run.stdout[-4000:]
+    assert int(re.findall(r"\b(\d+) passed\b", run.stdout)[-1]) >= 40, run.stdout[-1000:]
+
+
+@pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
+def test_tour(tmp_path: Path, granule: str) -> None:
+    """All workloads, those that the pinned base leaves out too: no finding, and nothing is left unjudged."""
+    place = kernel(granule)
+    words = ["--granule", granule, "--kernel", place / "Image", "--vmlinux", place / "vmlinux", "--out", tmp_path]
+    ended = folioscope("run", *words, seconds=300)
+    assert ended.status == 0, ended.out[-3000:] + ended.err
+    assert re.search(r"^\d+ checkpoints, \d+ entries: 0 errors, \d+ remarks?, 0 not judged", ended.out, re.MULTILINE)
+    assert all(f"ok {name}: " in ended.out for name in ("collapse", "swap", "text"))
+    left_out = re.findall(r"^  left out: (.*)$", ended.out, re.MULTILINE)
+    # The size of a PMD's folio is more than there is in one piece.
+    assert len(left_out) == (granule == "64k"), left_out
+
+
+@pytest.fixture(scope="module", params=["4k", "16k", "64k"])
+def newer(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Guest]:
+    """A guest of that kernel."""
+    place = kernel(request.param)
+    more = ("--kernel", str(place / "Image"), "--vmlinux", str(place / "vmlinux"))
+    wanted = Wanted(request.param, "max", "tcg", more)
+    guest = rig.guest(wanted)
+    guest.reset()
+    yield guest
+    rig.drop(wanted)
+
+
+def test_executable_memory(newer: Guest) -> None:
+    """Each page of the tour's mapping that is to be run, and of one of the same file that is not."""
+    layout = newer.layout
+    seen = tour(newer, "text", "variable")
+    around = EXECUTABLE // layout.page
+    shape = "c" if layout.granule == "4k" else "v"
+    nothing: Runs = [(around, ".")]
+    folio: Runs = [(around, f"{shape}ry")]
+    # The page that was asked for is young, what is mapped around it is not, and that one is left out whose use is to
+    # start the next readahead (do_sync_mmap_readahead(): half before the page, and a quarter from the mark on).
+    ahead = AHEAD // layout.page
+    mark = ahead - ahead // 2 - ahead // 4
+    single: Runs = [(1, "vry"), *((1, "." if at == mark and ahead // 4 else "vro") for at in range(1, around))]
+    wanted: dict[str, Runs] = {
+        "ran": nothing + folio + 6 * nothing,
+        "beside": nothing + 2 * folio + 5 * nothing,
+        "as data": nothing + folio + 3 * nothing + single + 2 * nothing,
+        "late": nothing + 2 * folio + 2 * nothing + single + 2 * nothing,
+    }
+    assert list(seen) == list(wanted)
+    for label, row in wanted.items():
+        view, (area,) = seen[label]
+        assert area["length"] == 8 * EXECUTABLE
+        assert not compare(pages_of(view, area, layout), row), label
+
+
+def test_what_was_read_ahead(newer: Guest) -> None:
+    """The folios behind it: of 64 KiB each where it is to be run, and single pages where data was read."""
+    layout = newer.layout
+    around = EXECUTABLE // layout.page
+    order = around.bit_length() - 1
+    path = newer.mount_erofs("/dev/ram1", "/tmp/disk", 8 * EXECUTABLE)
+    process = newer.spawn("runs")
+    code = process.map_file(path, 8 * EXECUTABLE, shared=False, prot=["read", "exec"])
+    data = process.map_file(path, 8 * EXECUTABLE, shared=False, prot=["read"])
+    code.read(around + 1 % around, 1)
+    data.read(5 * around, 1)
+    code.read(2 * around, 1)
+    code.read(5 * around, 1)
+    view = process.look()
+    assert not view.errors and not view.not_judged
+    places = [code.address + page * layout.page for page in (around, 2 * around, 5 * around)]
+    folios = [view.folio(va) for va in places]
+    assert [folio.order for folio in folios if folio] == [order, order, 0]
+    assert view.output(data.address + 5 * EXECUTABLE) == view.output(places[2])
+    assert code.verify(around, 2 * around, origin=EXECUTABLE).wrong == 0
+    process.kill()
+    newer.unmount("/tmp/disk")
