@@ -59,13 +59,15 @@ pub(super) fn mremap(stage: &mut Stage<'_>) -> StageResult {
     stage.holds_from(process, at, length, area)?;
 
     // A whole level-3 table changes its place in the level-2 table: no entry in it is touched. At first only its first
-    // blocks ask for huge pages, so that none of a PMD's size comes; then all, so that there is one VMA to move.
+    // blocks ask for huge pages, so that none of a PMD's size comes; then all, so that there is one VMA to move. That makes
+    // it khugepaged's, who comes by at once and is not to make blocks of single pages (7.x).
     stage.no_collapse()?;
     let table = stage.map(process, map(pmd, 0))?;
     let new = stage.free_place(process, pmd, None)?;
     stage.op(process, advise(table, pmd, Advice::Nohugepage))?;
     stage.op(process, advise(table, length, Advice::Hugepage))?;
     stage.op(process, write(table, length))?;
+    stage.block_size("never")?;
     stage.op(process, advise(table, pmd, Advice::Hugepage))?;
     at = moved(stage, process, table, new, pmd)?;
     stage.anon_folded(process, at, length);
