@@ -49,7 +49,7 @@ def kernel(granule: str) -> Path:
 
 @pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
 def test_each_path(granule: str) -> None:
-    """What was foretold of the pinned base holds here too: of each page, policy, path, record, counter and alignment."""
+    """What is foretold holds here too: of each page of the tour, policy, path, record, counter and alignment."""
     names = ["tour", "paths", "adaptive", "order_records", "counts", "map_align"]
     place = kernel(granule)
     options = ["--guest-kernel", place / "Image", "--guest-vmlinux", place / "vmlinux", "--machine", "tcg", "-n", "0"]

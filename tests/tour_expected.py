@@ -197,7 +197,7 @@ def vma(c: Case) -> Expected:
         "ends": [starts, ends],
         "meet": [starts, ends, meet],
         "split": [starts, ends, meet, split],
-        # Newer kernels change what mprotect() changes in one piece, after which nothing looks whether a block is whole again.
+        # Newer kernels change what mprotect() changes in one piece: nothing looks then whether a block is whole again.
         "merged": [starts, ends, meet, [(n, "vWy"), (n, f + "Wy")] if c.newer else [(2 * n, f + "Wy")]],
     }
 
