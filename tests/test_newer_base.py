@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -15,12 +18,16 @@ from folioscope import Guest
 from folioscope.rig import Rig, Wanted
 
 from command import OUT, ROOT, folioscope
+from live_pages import MAPCOUNT, page_of, word
+from test_rules_live import broken, errors
 from test_stock_kernel import FETCH_SECONDS
 from test_tour import tour
 from tour_states import Runs, compare, pages_of
 
 pytestmark = [pytest.mark.network, pytest.mark.long, pytest.mark.timeout(3600)]
 
+#: Where it is set, pages of large folios do not count what maps them. No type of a kernel tells.
+UNCOUNTED = "NO_PAGE_MAPCOUNT"
 #: Bytes that arm64 asks readahead for at once where memory is executable (``exec_folio_order()``).
 EXECUTABLE = 64 << 10
 #: What is read ahead of a device unless it is told otherwise (``VM_READAHEAD_PAGES``), in bytes.
@@ -28,23 +35,23 @@ AHEAD = 128 << 10
 
 
 @cache
-def kernel(granule: str) -> Path:
-    """The directory of its Image and vmlinux, built where the cache has none."""
+def kernel(granule: str, option: str = "") -> Path:
+    """The directory of its Image and vmlinux, built where the cache has none; with an option more."""
     fetch = [ROOT / "vmm" / "setup" / "source.sh", "7"]
     tarball = subprocess.run(fetch, check=True, capture_output=True, text=True, timeout=FETCH_SECONDS).stdout.strip()
-    words = [
-        ROOT / "kernel-patches" / "build.sh",
-        "--granule",
-        granule,
-        "--base",
-        "7.x",
-        "--out",
-        OUT / f"7.x-{granule}",
-    ]
+    out = OUT / f"7.x-{granule}{option and '-' + option.lower()}"
     environment = os.environ | {"FOLIOSCOPE_KERNEL_TARBALL": tarball}
-    built = subprocess.run(words, capture_output=True, text=True, timeout=3000, env=environment, check=False)
+    with tempfile.TemporaryDirectory() as place:
+        patches = ROOT / "kernel-patches"
+        if option:
+            patches = Path(shutil.copytree(patches, Path(place) / "kernel-patches"))
+            with (patches / "config" / "newer.config").open("a") as config:
+                config.write(f"CONFIG_{option}=y\n")
+        words = [patches / "build.sh", "--granule", granule, "--base", "7.x", "--out", out]
+        built = subprocess.run(words, capture_output=True, text=True, timeout=3000, env=environment, check=False)
     assert built.returncode == 0, built.stderr[-3000:]
-    return Path(built.stdout.splitlines()[-1])
+    assert not option or f"CONFIG_{option}=y" in (out / "config").read_text().splitlines()
+    return out
 
 
 @pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
@@ -59,10 +66,10 @@ def test_each_path(granule: str) -> None:
     assert int(re.findall(r"\b(\d+) passed\b", run.stdout)[-1]) >= 200, run.stdout[-1000:]
 
 
-@pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
-def test_tour(tmp_path: Path, granule: str) -> None:
+@pytest.mark.parametrize("granule,option", [("4k", ""), ("16k", ""), ("64k", ""), ("4k", UNCOUNTED)])
+def test_tour(tmp_path: Path, granule: str, option: str) -> None:
     """All workloads, those that the pinned base leaves out too: no finding, and nothing is left unjudged."""
-    place = kernel(granule)
+    place = kernel(granule, option)
     words = ["--granule", granule, "--kernel", place / "Image", "--vmlinux", place / "vmlinux", "--out", tmp_path]
     ended = folioscope("run", *words, seconds=300)
     assert ended.status == 0, ended.out[-3000:] + ended.err
@@ -73,16 +80,22 @@ def test_tour(tmp_path: Path, granule: str) -> None:
     assert len(left_out) == (granule == "64k"), left_out
 
 
-@pytest.fixture(scope="module", params=["4k", "16k", "64k"])
-def newer(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Guest]:
+@contextmanager
+def guest_of(rig: Rig, granule: str, option: str = "") -> Iterator[Guest]:
     """A guest of that kernel."""
-    place = kernel(request.param)
-    more = ("--kernel", str(place / "Image"), "--vmlinux", str(place / "vmlinux"))
-    wanted = Wanted(request.param, "max", "tcg", more)
+    place = kernel(granule, option)
+    wanted = Wanted(granule, "max", "tcg", ("--kernel", str(place / "Image"), "--vmlinux", str(place / "vmlinux")))
     guest = rig.guest(wanted)
     guest.reset()
     yield guest
     rig.drop(wanted)
+
+
+@pytest.fixture(scope="module", params=["4k", "16k", "64k"])
+def newer(request: pytest.FixtureRequest, rig: Rig) -> Iterator[Guest]:
+    """One of each granule."""
+    with guest_of(rig, request.param) as guest:
+        yield guest
 
 
 def test_executable_memory(newer: Guest) -> None:
@@ -133,3 +146,31 @@ def test_what_was_read_ahead(newer: Guest) -> None:
     assert code.verify(around, 2 * around, origin=EXECUTABLE).wrong == 0
     process.kill()
     newer.unmount("/tmp/disk")
+
+
+def test_pages_that_do_not_count(rig: Rig) -> None:
+    """What a page's count says there is nothing, and the folio's sum is all: a wrong one is named."""
+    with guest_of(rig, "4k", UNCOUNTED) as guest:
+        layout = guest.layout
+        process = guest.spawn("counts")
+        area = process.blocks(2)
+        area.write()
+        child = process.fork()
+        area.madvise("dontneed", 0, 1)
+        with process.hold() as held:
+            view = held.judge(getters=True)
+            assert not view.errors and not view.not_judged
+            fourth = page_of(guest, view, area.address + 3 * layout.page, layout)
+            head = page_of(guest, view, area.address + layout.page, layout).head
+            count = word(guest, fourth.at + MAPCOUNT)
+            assert count & 0xFFFF_FFFF == 0xFFFF_FFFF, "it counts"
+            assert broken(held, [(fourth.at + MAPCOUNT, count + 1)]) == []
+            # _large_mapcount, in the second struct page.
+            second = guest.page(head + 1)
+            sums = word(guest, second.at + 16)
+            assert sums & 0xFFFF_FFFF == 2 * layout.cont_pages - 2
+            for wrong in (sums - 1, sums + 1):
+                assert broken(held, [(second.at + 16, wrong)]) == [("L9", area.address + layout.page)]
+        assert errors(child.look(getters=True)) == errors(process.look(getters=True)) == []
+        for each in (child, process):
+            each.kill()
