@@ -66,7 +66,7 @@ impl Stage<'_> {
     }
 
     /// Keeps khugepaged from work until the end, as far as it is not set to it. It still comes by when a process gives its
-    /// first advice, which is before there are pages.
+    /// first advice for what a level-2 descriptor maps: that has to be before there are pages, or blocks are off then.
     pub(super) fn rest_khugepaged(&mut self) -> StageResult {
         self.no_collapse()?;
         self.set_for_now(&khugepaged("scan_sleep_millisecs"), HOUR)
