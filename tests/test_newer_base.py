@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from folioscope import Guest
 from folioscope.rig import Rig, Wanted
 
 from command import OUT, ROOT, folioscope
+from kernel_edits import edit
 from live_pages import MAPCOUNT, page_of, word
 from test_rules_live import broken, errors
 from test_stock_kernel import FETCH_SECONDS
@@ -86,9 +88,11 @@ def guest_of(rig: Rig, granule: str, option: str = "") -> Iterator[Guest]:
     place = kernel(granule, option)
     wanted = Wanted(granule, "max", "tcg", ("--kernel", str(place / "Image"), "--vmlinux", str(place / "vmlinux")))
     guest = rig.guest(wanted)
-    guest.reset()
-    yield guest
-    rig.drop(wanted)
+    try:
+        guest.reset()
+        yield guest
+    finally:
+        rig.drop(wanted)
 
 
 @pytest.fixture(scope="module", params=["4k", "16k", "64k"])
@@ -122,6 +126,22 @@ def test_executable_memory(newer: Guest) -> None:
         view, (area,) = seen[label]
         assert area["length"] == 8 * EXECUTABLE
         assert not compare(pages_of(view, area, layout), row), label
+
+
+def test_executable_memory_in_single_pages(tmp_path: Path) -> None:
+    """A kernel that reads what is to be run in single pages is named, at each step: its blocks are not contiguous."""
+    image = tmp_path / "Image"
+    # MOV of 4, exec_folio_order(), into what is stored as ra->order: of 0.
+    edited = edit(kernel("4k"), "filemap_fault", lambda opcode: opcode == 0x52800084, lambda _: 0x52800004, image)
+    assert edited == 1, "the compiler has made something else of it"
+    words = ["--kernel", image, "--vmlinux", kernel("4k") / "vmlinux", "--only", "text", "--out", tmp_path]
+    ended = folioscope("run", *words, "--json", tmp_path / "report.json", seconds=300)
+    assert ended.status == 1, ended.out[-3000:] + ended.err
+    steps = [step for step in json.loads((tmp_path / "report.json").read_text())["steps"] if step["workload"] == "text"]
+    found = {
+        step["step"]: {finding["rule"] for each in step["processes"] for finding in each["findings"]} for step in steps
+    }
+    assert found == dict.fromkeys(["ran", "beside", "as data", "late"], {"C1"})
 
 
 def test_what_was_read_ahead(newer: Guest) -> None:

@@ -127,7 +127,7 @@ def test_shmem_inherits(guest: Guest, process: Process, layout: Layout) -> None:
     (shmem_huge_global_enabled()).
     """
     size, top = layout.cont_order, highest(guest)
-    later = int(guest.hello.kernel_release.split(".")[0]) >= 7
+    later = guest.hello.release >= (7,)
     global_off = layout.page << top < layout.pmd and not later
     guest.write(knob(layout, size, "shmem_enabled"), "inherit")
     was = guest.knobs(f"{THP}/shmem_enabled")[f"{THP}/shmem_enabled"]

@@ -54,7 +54,7 @@ def check_pages(guest: Guest, seen: Seen, name: str, policy: str, cpu: str) -> N
     layout = guest.layout
     # With TCR_EL1.DS bits [9:8] are of the address, which is low here; without, Linux says Inner Shareable there.
     lpa2 = layout.granule != "64k" and not any(word >> 8 & 3 for word in words)
-    newer = int(guest.hello.kernel_release.split(".")[0]) >= 7
+    newer = guest.hello.release >= (7,)
     wanted = EXPECTED[name](Case(layout, policy, cpu, lpa2, newer))
     assert list(seen) == list(wanted), "the checkpoints are others than those that were written down"
     wrong = []

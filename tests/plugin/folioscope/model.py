@@ -6,6 +6,7 @@ A field that is not known here is left out, so that a newer command can say more
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -295,6 +296,11 @@ class Hello(Fields):
     mounts: tuple[str, ...]
     channel: str
     uptime_ms: int
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """The numbers of ``kernel_release``, to be compared."""
+        return tuple(map(int, re.findall(r"\d+", self.kernel_release.split("-")[0].split("+")[0])))
 
     @classmethod
     def read(cls, raw: Raw) -> Hello:

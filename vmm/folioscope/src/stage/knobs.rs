@@ -10,6 +10,7 @@ const SWAP: u64 = 64 << 20;
 const ZRAM: &str = "/sys/block/zram0";
 const DEVICE: &str = "/dev/zram0";
 
+/// A RAM disk, and where what is made on it is.
 const RAM_DISK: &str = "/sys/block/ram1";
 const RAM_DEVICE: &str = "/dev/ram1";
 const MOUNTED: &str = "/tmp/folioscope-disk";
