@@ -23,7 +23,7 @@ pub(super) const RULE: Rule = Rule {
     tier: Tier::Linux,
     sources: &["mm/memory.c, alloc_anon_folio(), do_anonymous_page()"],
     needs: &[Need::Records, Need::Expectations],
-    releases: Releases::PINNED,
+    releases: Releases::PATCHED,
     known: &[],
     synthetic: &[
         "l11_a_fresh_folio_that_is_torn_or_misaligned",

@@ -161,11 +161,11 @@ impl Releases {
         until: None,
         tried: &[V6_12_117, V6_18_15, V7_2_12, V7_3_4],
     };
-    /// The same, tried on the pinned kernel alone: what it needs no stock kernel has.
-    const PINNED: Releases = Releases {
+    /// The same, tried on kernels with our patches alone: what it needs no stock kernel has.
+    const PATCHED: Releases = Releases {
         since: Some(Release::FIRST_WITH_THIS_LAYOUT),
         until: None,
-        tried: &[V6_12_117],
+        tried: &[V6_12_117, V7_3_4],
     };
 }
 
