@@ -37,11 +37,19 @@ class Lines:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(BOOT_SECONDS)
         try:
-            self.socket.connect(str(path))
+            assert wait_until(lambda: self.connects(path), BOOT_SECONDS), f"{path} takes no connection"
         except OSError:
             self.socket.close()
             raise
         self.file = self.socket.makefile("rw")
+
+    def connects(self, path: Path) -> bool:
+        """Whether there is room for a connection: QEMU lets one wait, and that can be of somebody who was killed."""
+        try:
+            self.socket.connect(str(path))
+        except BlockingIOError:
+            return False
+        return True
 
     def __enter__(self) -> Lines:
         return self
@@ -66,7 +74,8 @@ class Qemu:
         self.qmp = place / "qmp.sock"
         # It dies with the test, however that ends.
         line = ["setpriv", "--pdeathsig", "KILL", binary, "-nodefaults", "-display", "none"]
-        line += ["-qmp", f"unix:{self.qmp},server=on,wait=off", *arguments]
+        # QMP last: once it listens, whatever else listens does.
+        line += [*arguments, "-qmp", f"unix:{self.qmp},server=on,wait=off"]
         self.log = (place / "qemu.log").open("w")
         self.child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=place)
 
