@@ -99,13 +99,17 @@ class Qemu:
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """One QMP command, on a connection of its own."""
+        # An answer to a client that was killed may be there, before the greeting and behind it, and events are.
+        given = [{"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments, "id": NONCE}]
         with Lines(self.qmp) as lines:
-            lines.ask(None)
-            # An event of what another client did may come before any answer, the first one's included.
-            for line in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
-                answer = lines.ask(line)
-                while "event" in answer:
-                    answer = lines.ask(None)
+            answer = lines.ask(None)
+            while "QMP" not in answer:
+                answer = lines.ask(None)
+            for line in given:
+                lines.file.write(json.dumps(line) + "\n")
+            lines.file.flush()
+            while answer.get("id") != NONCE:
+                answer = lines.ask(None)
             return answer["return"]
 
     def state(self) -> tuple[str, list[str], list[str]]:

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{json, Value};
@@ -13,13 +14,19 @@ use crate::stream::{Deadline, Stream};
 /// The longest message that is taken for one, in bytes.
 const MOST_MESSAGE: usize = 64 << 20;
 
+/// How many commands this process has given, on all its connections.
+static COMMANDS: AtomicU64 = AtomicU64::new(0);
+
 /// A monitor of QEMU.
+///
+/// One client follows another on a socket, and QEMU answers whoever is there: what it still had to read of one that
+/// was killed it obeys, and the next one gets the answers, before its greeting and behind it (seen on 10.0: one
+/// connection in 700 right after). So an answer is told by an identifier that no other client has.
 #[derive(Debug)]
 pub(crate) struct Qmp {
     stream: Stream,
     buffer: Vec<u8>,
     events: VecDeque<Value>,
-    last_id: u64,
 }
 
 impl Qmp {
@@ -28,7 +35,6 @@ impl Qmp {
             stream,
             buffer: Vec::new(),
             events: VecDeque::new(),
-            last_id: 0,
         }
     }
 
@@ -36,7 +42,15 @@ impl Qmp {
     /// version (major, minor, micro).
     pub(crate) fn handshake(&mut self, timeout: Duration) -> Result<[u64; 3], QmpError> {
         let command = "the greeting";
-        let greeting = self.message(command, Deadline::after(timeout))?;
+        let deadline = Deadline::after(timeout);
+        let greeting = loop {
+            let message = self.message(command, deadline)?;
+            if message.get("event").is_some() {
+                self.events.push_back(message);
+            } else if message.get("return").is_none() && message.get("error").is_none() {
+                break message;
+            }
+        };
         let version = &greeting["QMP"]["version"]["qemu"];
         let part = |name: &str| {
             version[name].as_u64().ok_or_else(|| QmpError::Garbage {
@@ -45,8 +59,11 @@ impl Qmp {
             })
         };
         let version = [part("major")?, part("minor")?, part("micro")?];
-        self.execute("qmp_capabilities", json!({}), timeout)?;
-        Ok(version)
+        match self.execute("qmp_capabilities", json!({}), timeout) {
+            // One of the last client's has left that mode already. Where none has, the next command is refused.
+            Ok(_) | Err(QmpError::Refused { .. }) => Ok(version),
+            Err(error) => Err(error),
+        }
     }
 
     /// Executes one command and gives what it returns.
@@ -77,8 +94,9 @@ impl Qmp {
         fd: Option<BorrowedFd<'_>>,
         timeout: Duration,
     ) -> Result<Value, QmpError> {
-        self.last_id += 1;
-        let request = json!({"execute": command, "arguments": arguments, "id": self.last_id});
+        let nth = COMMANDS.fetch_add(1, Ordering::Relaxed);
+        let id = json!(format!("folioscope-{}-{nth}", std::process::id()));
+        let request = json!({"execute": command, "arguments": arguments, "id": id});
         let request = format!("{request}\n");
         let deadline = Deadline::after(timeout);
         let written = match fd {
@@ -90,8 +108,8 @@ impl Qmp {
             let mut message = self.message(command, deadline)?;
             if message.get("event").is_some() {
                 self.events.push_back(message);
-            } else if message["id"] != json!(self.last_id) {
-                // The answer to a command that we gave up waiting for.
+            } else if message["id"] != id {
+                // The answer to a command that we gave up waiting for, or to another client's.
             } else if let Some(error) = message.get("error") {
                 return Err(QmpError::Refused {
                     command: command.into(),
@@ -196,18 +214,22 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// A monitor that greets with the first text and answers each command with the next.
+    /// A monitor that greets with the first text and answers each command with the next, in which `ID` is the
+    /// command's.
     fn monitor(texts: &'static [&'static str]) -> Qmp {
         let (ours, theirs) = UnixStream::pair().unwrap();
         std::thread::spawn(move || {
             let mut commands = BufReader::new(theirs.try_clone().unwrap()).lines();
-            let mut theirs = theirs;
+            let (mut theirs, mut id) = (theirs, String::new());
             for text in texts {
-                theirs.write_all(text.as_bytes()).unwrap();
+                theirs
+                    .write_all(text.replace("ID", &id).as_bytes())
+                    .unwrap();
                 theirs.write_all(b"\r\n").unwrap();
-                if commands.next().is_none() {
+                let Some(Ok(command)) = commands.next() else {
                     return;
-                }
+                };
+                id = serde_json::from_str::<Value>(&command).unwrap()["id"].to_string();
             }
         });
         Qmp::new(Stream::new(ours).unwrap())
@@ -225,9 +247,9 @@ mod tests {
     fn answers_are_found_between_events() {
         let texts = vec![
             greeting(),
-            r#"{"return": {}, "id": 1}"#,
-            "{\"event\": \"STOP\"}\n{\"return\": {}, \"id\": 1}\n{\"return\": 7, \"id\": 2}",
-            r#"{"error": {"class": "GenericError", "desc": "not today"}, "id": 3}"#,
+            r#"{"return": {}, "id": ID}"#,
+            "{\"event\": \"STOP\"}\n{\"return\": {}, \"id\": 1}\n{\"return\": 7, \"id\": ID}",
+            r#"{"error": {"class": "GenericError", "desc": "not today"}, "id": ID}"#,
         ];
         let mut qmp = monitor(texts.leak());
         assert_eq!(qmp.handshake(LONG).unwrap(), [10, 0, 2]);
@@ -237,6 +259,29 @@ mod tests {
         assert_eq!(qmp.events().unwrap(), [json!({"event": "STOP"})]);
         let end = qmp.execute("quit", json!({}), LONG).unwrap_err();
         assert!(matches!(end, QmpError::Closed(_)), "{end}");
+    }
+
+    #[test]
+    fn what_is_said_to_the_client_before_us_is_not_for_us() {
+        let answers = concat!(
+            "{\"return\": {}, \"id\": \"folioscope-1-0\"}\n",
+            "{\"error\": {\"class\": \"GenericError\", \"desc\": \"gone\"}}\n",
+            "{\"event\": \"RESUME\"}\n"
+        );
+        let texts = vec![
+            &*Box::leak(
+                format!("{answers}{}\n{}", greeting(), answers.trim_end()).into_boxed_str(),
+            ),
+            r#"{"error": {"class": "CommandNotFound", "desc": "already complete"}, "id": ID}"#,
+            r#"{"return": 7, "id": ID}"#,
+        ];
+        let mut qmp = monitor(texts.leak());
+        assert_eq!(qmp.handshake(LONG).unwrap(), [10, 0, 2]);
+        assert_eq!(qmp.execute("stop", json!({}), LONG).unwrap(), json!(7));
+        assert_eq!(
+            qmp.events().unwrap(),
+            [json!({"event": "RESUME"}), json!({"event": "RESUME"})]
+        );
     }
 
     #[test]
