@@ -10,7 +10,7 @@ use stage1::{Descend, Half, PhysMemory, Regime, Shown, Table, Visitor};
 use verdict::NotKnown;
 
 use crate::inside::Inside;
-use crate::kernel::rodata_full;
+use crate::kernel::{rodata_full, splits};
 use crate::orders::touch_orders;
 use crate::{kernel_half, Error, Facts, Gathered, Work};
 
@@ -110,6 +110,7 @@ pub fn pages<M: PhysMemory + ?Sized>(
         if extent.kernel {
             walk_all(&recording, &upper);
             let _ = rodata_full(&recording, &upper, facts);
+            let _ = splits(&recording, &upper, facts);
         }
         if let Some(rings) = facts.rings() {
             let _ = touch_orders(&recording, &upper, rings, cpus);

@@ -4,7 +4,9 @@ use linux::order::RingAddresses;
 use linux::symbols::Symbols;
 use serde::{Deserialize, Serialize};
 use snapshot::{Cpu, Notes, Snapshot};
+use structures::capability::Bit;
 
+use crate::inside::Inside;
 use crate::kernel::vectors;
 
 /// What of the kernel's symbols a snapshot keeps, so that it can be judged without the vmlinux.
@@ -30,6 +32,9 @@ pub struct Facts {
     /// `can_set_direct_map()`.
     #[serde(default)]
     pub rodata_alone: bool,
+    /// Where the kernel says whether it splits the linear map's blocks ([`Inside::splits`]).
+    #[serde(default)]
+    pub splits: Option<Bit>,
 }
 
 /// How far KASLR moved the kernel, by the vectors of a CPU that has the kernel's.
@@ -65,7 +70,15 @@ impl Facts {
                 && ["_debug_pagealloc_enabled", "__kfence_pool", "rsi_present"]
                     .iter()
                     .all(|name| symbols.address(name).is_none()),
+            splits: None,
         }
+    }
+
+    /// The same with what was found inside.
+    #[must_use]
+    pub fn with(self, inside: Option<&Inside>) -> Self {
+        let splits = inside.and_then(|inside| inside.splits.clone().ok());
+        Self { splits, ..self }
     }
 
     /// As a snapshot keeps them; nothing is known where it keeps none.

@@ -239,7 +239,9 @@ impl Foreign {
             (Err(why), _) => Err(why),
             (Ok(_), None) => Err("no CPU showed the kernel's tables".into()),
         };
-        Facts::new(self.symbols.as_ref().or(own), &look.cpus).keep(&mut notes);
+        let inside = self.inside.as_ref().and_then(|inside| inside.as_ref().ok());
+        let facts = Facts::new(self.symbols.as_ref().or(own), &look.cpus);
+        facts.with(inside).keep(&mut notes);
         notes.page_size = page_size(&look.cpus);
         notes.processes = processes;
         let written = write(&Whole {
@@ -257,7 +259,7 @@ impl Foreign {
         let inside = self.inside.as_ref().and_then(|inside| inside.as_ref().ok());
         let kernel = inside.map(|inside| &inside.kernel);
         let own = kernel.map(|kernel| &kernel.symbols);
-        let facts = Facts::new(self.symbols.as_ref().or(own), &look.cpus);
+        let facts = Facts::new(self.symbols.as_ref().or(own), &look.cpus).with(inside);
         let memory = look.memory();
         let extent = Extent::KERNEL;
         let _ = pages(memory, &look.cpus, None, facts, extent);

@@ -8,7 +8,9 @@ use structures::pages::Pages;
 use structures::tasks::Process;
 use structures::unlisted::{self, Doing, InKernel};
 use structures::vmcoreinfo::VmCoreInfo;
-use structures::{cache, counted, memcg, pages, reverse, spaces, Kernel, StructureError, View};
+use structures::{
+    cache, capability, counted, memcg, pages, reverse, spaces, Kernel, StructureError, View,
+};
 
 use crate::cgroups;
 use crate::kernel::vectors;
@@ -34,6 +36,8 @@ pub struct Inside {
     pub memcg: Result<memcg::Layout, StructureError>,
     /// How to see who makes or ends an address space that no task has.
     pub unlisted: Result<unlisted::Layout, StructureError>,
+    /// Whether the linear map's blocks are split on demand: 6.18's BBML2_NOABORT, which became BBML3.
+    pub splits: Result<capability::Bit, StructureError>,
 }
 
 /// A guest that stands still, whole.
@@ -96,6 +100,7 @@ impl Inside {
             caches: cache::Layout::new(&kernel),
             memcg: memcg::Layout::new(&kernel),
             unlisted: unlisted::Layout::new(&kernel),
+            splits: capability::bit(&kernel, view, &["has_bbml3", "has_bbml2_noabort"]),
             kernel,
             upper,
             layouts,

@@ -56,6 +56,17 @@ pub(crate) fn rodata_full<M: PhysMemory + ?Sized>(
     (byte == [1] || facts.rodata_alone).then_some(byte == [1])
 }
 
+/// Whether the kernel splits the linear map's blocks on demand; `None` where that cannot be told.
+pub(crate) fn splits<M: PhysMemory + ?Sized>(
+    memory: &M,
+    upper: &Regime,
+    facts: Facts,
+) -> Option<bool> {
+    let (bit, mut byte) = (facts.splits?, [0]);
+    linux::kernel_memory::read(memory, upper, bit.address, &mut byte).ok()?;
+    Some(byte[0] & bit.mask != 0)
+}
+
 /// Judges the kernel half of a snapshot.
 ///
 /// # Errors
@@ -66,20 +77,14 @@ pub fn judge_kernel_half(snapshot: &Snapshot) -> Result<KernelVerdict, Error> {
     let release = Release::parse(&snapshot.notes.kernel_release);
     let image = facts.image.map(|(start, end)| start..end);
     let rodata_full = rodata_full(&snapshot.memory, &upper, facts);
-    let layout = KernelLayout::new(&upper, release, image, rodata_full)
-        .map(|layout| layout.with_shadow(&upper, facts.kasan_scale));
-    // ID_AA64MMFR2_EL1.BBM of each CPU: the kernel uses it where all have it.
-    let bbm = snapshot
-        .cpus
-        .iter()
-        .map(|cpu| cpu.system.id_aa64mmfr[2].map(|id| id >> 52 & 0xf));
-    let layout = match bbm
-        .collect::<Option<Vec<_>>>()
-        .and_then(|all| all.into_iter().max())
-    {
-        Some(level) => layout.map(|layout| layout.with_bbm(level, rodata_full)),
-        None => layout,
-    };
+    let splits = splits(&snapshot.memory, &upper, facts);
+    let layout = KernelLayout::new(&upper, release, image, rodata_full).map(|layout| {
+        let layout = layout.with_shadow(&upper, facts.kasan_scale);
+        match splits {
+            Some(false) => layout.without_splits(rodata_full),
+            Some(true) | None => layout,
+        }
+    });
     Ok(judge_kernel(&snapshot.memory, &upper, layout.as_ref()))
 }
 

@@ -31,7 +31,8 @@ fn gather(snapshot: &mut Snapshot) -> Result<Gathered, NotKnown> {
         notes.kernel_release = release.unwrap_or_default();
     }
     if !Facts::are_kept(notes) {
-        Facts::new(Some(&inside.kernel.symbols), cpus).keep(notes);
+        let facts = Facts::new(Some(&inside.kernel.symbols), cpus);
+        facts.with(Some(&inside)).keep(notes);
     }
     let mut attended = std::mem::take(&mut notes.processes);
     attended.retain(|process| process.checkpoint.is_some());

@@ -9,6 +9,7 @@
 //! [`StructureError::Missing`], named, and never guessed.
 
 pub mod cache;
+pub mod capability;
 pub mod counted;
 pub mod counts;
 mod error;

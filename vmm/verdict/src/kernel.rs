@@ -50,8 +50,8 @@ pub enum LinearBit {
     EveryRun,
     /// Nothing is: whether `rodata=full` or something like it is in force cannot be told.
     Unknown,
-    /// Nothing is: from 6.18 on a CPU that may have BBML2_NOABORT gets blocks, which are split on demand.
-    Bbml2,
+    /// Nothing is: from 6.18 on a kernel may have blocks, and split them on demand.
+    Split,
 }
 
 impl KernelLayout {
@@ -59,8 +59,8 @@ impl KernelLayout {
     /// first address to `_PAGE_END(VA_BITS_MIN)`. `None` for other kernels.
     ///
     /// `rodata_full`: whether the linear map must stay changeable page by page (`rodata=full`, the default, or
-    /// debug_pagealloc, or a realm); `None` if that is not known. From 6.18 on [`KernelLayout::with_bbm`] has to
-    /// follow.
+    /// debug_pagealloc, or a realm); `None` if that is not known. From 6.18 on [`KernelLayout::without_splits`]
+    /// may follow.
     pub fn new(
         regime: &Regime,
         release: Option<Release>,
@@ -77,7 +77,7 @@ impl KernelLayout {
         let end = (1u64 << (bits_min - 1)).wrapping_neg();
         let linear_bit = match rodata_full {
             None => LinearBit::Unknown,
-            Some(_) if release >= SPLITS_BY_BBML2 => LinearBit::Bbml2,
+            Some(_) if release >= SPLITS => LinearBit::Split,
             Some(true) => LinearBit::None,
             Some(false) => LinearBit::EveryRun,
         };
@@ -91,11 +91,12 @@ impl KernelLayout {
         })
     }
 
-    /// The same for CPUs of which none has more than `level` in ID_AA64MMFR2_EL1.BBM. Below 2 nothing is split,
-    /// and 6.18 does as those before it did.
+    /// The same for a kernel that does not split blocks: its CPUs have no BBML2_NOABORT (7.x: BBML3), which
+    /// ID_AA64MMFR2_EL1.BBM does not tell (some CPUs have it and do not say so; 6.18 asks no other register than
+    /// MIDR_EL1). 6.18 then does as those before it did.
     #[must_use]
-    pub fn with_bbm(mut self, level: u64, rodata_full: Option<bool>) -> Self {
-        if level < 2 && self.linear_bit == LinearBit::Bbml2 {
+    pub fn without_splits(mut self, rodata_full: Option<bool>) -> Self {
+        if self.linear_bit == LinearBit::Split {
             self.linear_bit = match rodata_full {
                 Some(true) => LinearBit::None,
                 Some(false) => LinearBit::EveryRun,
@@ -103,6 +104,13 @@ impl KernelLayout {
             };
         }
         self
+    }
+
+    /// Whether runs of the image's alias in the linear map may have the bit though nothing else of it may: it stays as it
+    /// was mapped where the CPU that booted could split blocks and another one cannot
+    /// (`linear_map_maybe_split_to_ptes()`, arch/arm64/mm/mmu.c).
+    pub(crate) fn alias_may_be_contiguous(&self) -> bool {
+        self.release >= SPLITS
     }
 
     /// The same for a kernel with KASAN, which has a byte for 2 to the power of `scale` bytes of the half (3, by tags 4): the
@@ -137,8 +145,8 @@ impl KernelLayout {
     }
 }
 
-/// The first release that has blocks in the linear map with `rodata=full`, where the CPU has BBML2_NOABORT.
-const SPLITS_BY_BBML2: Release = Release::new(6, 18, 0);
+/// The first release that has blocks in the linear map with `rodata=full`, where the CPUs have BBML2_NOABORT.
+const SPLITS: Release = Release::new(6, 18, 0);
 
 /// Part of kernel memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -234,7 +242,7 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
             }
             match layout.linear_bit {
                 LinearBit::Unknown => note("the Contiguous bit on the linear map was not judged: whether rodata=full is in force is not known"),
-                LinearBit::Bbml2 => note("the Contiguous bit on the linear map was not judged: from 6.18 on a kernel may have blocks there and split them (BBML2_NOABORT), and this CPU may let it"),
+                LinearBit::Split => note("the Contiguous bit on the linear map was not judged: from 6.18 on a kernel may have blocks there and split them (BBML2_NOABORT, BBML3), and this one does, or what it does could not be read (arm64_features, system_cpucaps)"),
                 LinearBit::None | LinearBit::EveryRun => (),
             }
         }
@@ -317,7 +325,7 @@ impl<F> Judge<'_, F> {
             }
         }
         let Some(layout) = self.layout else { return };
-        rules::k1::misplaced(group, layout, &mut self.findings);
+        rules::k1::misplaced(group, layout, self.image.as_ref(), &mut self.findings);
         if let Some(image) = &self.image {
             rules::k1::lacking(group, layout, image, &mut self.findings);
         }

@@ -9,7 +9,7 @@ use snapshot::{Checkpoint, Cpu, Memory, Notes, Process, Snapshot};
 use stage1::PhysMemory;
 use verdict::NotKnown;
 
-use super::whole::{own_symbols, Found};
+use super::whole::{known, own_symbols, Found};
 use super::{unexpected, Guest, Poke};
 use crate::Error;
 
@@ -172,9 +172,10 @@ impl Guest {
                 self.inside = Found::look(&paused.memory, &paused.cpus);
             }
             let own = own_symbols(&self.inside);
+            let facts = Facts::new(self.kernel.symbols.as_ref().or(own), &paused.cpus);
             let facts = Facts {
                 contpte: self.contpte,
-                ..Facts::new(self.kernel.symbols.as_ref().or(own), &paused.cpus)
+                ..facts.with(known(&self.inside))
             };
             let seen = Seen {
                 root: &root,

@@ -39,12 +39,17 @@ impl Found {
     }
 }
 
+/// What was found of the kernel, if it was.
+pub(super) fn known(inside: &Option<Result<Found, String>>) -> Option<&Inside> {
+    let found = inside.as_ref()?.as_ref().ok()?;
+    Some(&found.inside)
+}
+
 /// The symbols that a kernel has of itself, where it was found to say them.
 pub(super) fn own_symbols(
     inside: &Option<Result<Found, String>>,
 ) -> Option<&linux::symbols::Symbols> {
-    let found = inside.as_ref()?.as_ref().ok()?;
-    Some(&found.inside.kernel.symbols)
+    known(inside).map(|inside| &inside.kernel.symbols)
 }
 
 impl Guest {
@@ -250,9 +255,10 @@ impl Guest {
         let _ = self.find_inside();
         let paused = self.link.machine.pause()?;
         let own = own_symbols(&self.inside);
+        let facts = Facts::new(self.kernel.symbols.as_ref().or(own), &paused.cpus);
         let facts = Facts {
             contpte: self.contpte,
-            ..Facts::new(self.kernel.symbols.as_ref().or(own), &paused.cpus)
+            ..facts.with(known(&self.inside))
         };
         facts.keep(&mut notes);
         let info = describe(&paused.memory, &paused.cpus);

@@ -14,8 +14,8 @@ pub(super) const RULE: Rule = Rule {
     title: "kernel memory is contiguous only where Linux makes it so",
     asserts: "No Contiguous bit on vmalloc, vmemmap and fixmap (before 6.16), and at level 3 only in the kernel image. \
               On the linear map none with rodata=full, else one on every aligned run that does not touch the image's \
-              alias; from 6.18 on only where a CPU has no BBML2 (ID_AA64MMFR2_EL1.BBM below 2). Only where the layout \
-              is known.",
+              alias; from 6.18 on only where the kernel does not split blocks (BBML2_NOABORT, BBML3), and the image's \
+              alias may have it. Only where the layout is known.",
     tier: Tier::Linux,
     sources: &["arch/arm64/mm/mmu.c, alloc_init_cont_pte(), alloc_init_cont_pmd(), map_mem(), map_kernel()"],
     needs: &[Need::Layout],
@@ -30,22 +30,40 @@ pub(super) const RULE: Rule = Rule {
         "test_k1_linear_map_run_without_the_bit",
         "test_k1_vmalloc_with_the_bit",
         "test_k1_without_a_vmlinux",
+        "test_linear_map_that_is_split",
     ],
 };
 
 /// The first entry of a group that has the bit where it must not.
-pub(crate) fn misplaced(group: &Group<'_>, layout: &KernelLayout, findings: &mut Findings) {
+pub(crate) fn misplaced(
+    group: &Group<'_>,
+    layout: &KernelLayout,
+    image: Option<&Range<u64>>,
+    findings: &mut Findings,
+) {
+    let is_alias = |pte| {
+        layout.alias_may_be_contiguous() && image.is_none_or(|image| touches(group, pte, image))
+    };
     let found = group
         .leaves()
         .filter(|(_, pte)| pte.valid_cont())
-        .find_map(|(at, _)| {
+        .find_map(|(at, pte)| {
             let va = group.va_of(at);
-            forbidden(layout, layout.region(va), group.level.number()).map(|why| (va, why))
+            let region = layout.region(va);
+            let why = forbidden(layout, region, group.level.number())?;
+            (region != Region::Linear || !is_alias(pte.0)).then_some((va, why))
         });
     if let Some((va, why)) = found {
         let message = format!("the entry for VA 0x{va:016x} has the Contiguous bit: {why}");
         findings.add(group.finding(RuleId::K1, None, message));
     }
+}
+
+/// Whether the run that a member's entry leads to has pages of the image.
+fn touches(group: &Group<'_>, word: u64, image: &Range<u64>) -> bool {
+    let bytes = group.step() * group.words.len() as u64;
+    let start = group.output(word) & bytes.wrapping_neg();
+    start < image.end && image.start < start + bytes
 }
 
 /// Why a contiguous entry must not be there; `None` where it may.
@@ -69,7 +87,6 @@ pub(crate) fn lacking(
     image: &Range<u64>,
     findings: &mut Findings,
 ) {
-    let bytes = group.step() * group.words.len() as u64;
     let lacks = layout.linear_bit == LinearBit::EveryRun
         && group.regime.contiguous_entries(group.level) == Some(group.words.len())
         && layout.linear.contains(&group.va)
@@ -78,10 +95,10 @@ pub(crate) fn lacking(
         && group.consecutive()
         && group.aligned()
         && group.differing_in(!(bits::AF | group.address_bits())) == 0
-        && !group.leaves().next().is_some_and(|(_, pte)| {
-            let start = group.output(pte.0);
-            start < image.end && image.start < start + bytes
-        });
+        && !group
+            .leaves()
+            .next()
+            .is_some_and(|(_, pte)| touches(group, pte.0, image));
     if lacks {
         let message = format!(
             "the {} entries from VA 0x{:016x} on are one aligned run of the linear map and lack the Contiguous bit: \

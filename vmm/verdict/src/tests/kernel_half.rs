@@ -73,49 +73,48 @@ fn the_linear_map_ends_where_the_smallest_va_says() {
     }
 }
 
-/// 6.18 may have blocks with rodata=full, where the CPU lets it split them.
+/// 6.18 may have blocks with rodata=full, where it splits them.
 #[test]
 fn rodata_full_since_6_18() {
     let mut tables = kernel();
     tables.map_group(LINEAR, PA, 3, rw());
     let regime = Regime::new(&tables.registers(), Half::Upper).unwrap();
-    let of = |release: &str, full, bbm: Option<u64>| {
+    let of = |release: &str, full, splits: bool| {
         let release = Release::parse(release);
-        let layout = KernelLayout::new(&regime, release, None, full).unwrap();
-        bbm.map_or(layout.clone(), |level| layout.with_bbm(level, full))
+        let image = Some(IMAGE..IMAGE + 0x1_0000);
+        let layout = KernelLayout::new(&regime, release, image, full).unwrap();
+        match splits {
+            true => layout,
+            false => layout.without_splits(full),
+        }
     };
-    let rules = |layout: &KernelLayout| {
+    let said = |tables: &TableBuilder, layout: &KernelLayout| {
         let verdict = judge_kernel(tables.memory(), &regime, Some(layout));
         let notes = verdict.notes.iter().filter(|note| note.contains("BBML2"));
         (verdict.findings.len(), notes.count())
     };
-    for bbm in [None, Some(0), Some(2)] {
-        assert_eq!(of("6.17.8", Some(true), bbm).linear_bit, LinearBit::None);
-        assert_eq!(rules(&of("6.17.8", Some(true), bbm)), (1, 0));
-        assert_eq!(
-            of("6.17.8", Some(false), bbm).linear_bit,
-            LinearBit::EveryRun
-        );
+    for splits in [false, true] {
+        let full = of("6.17.8", Some(true), splits);
+        assert_eq!(full.linear_bit, LinearBit::None);
+        assert_eq!(said(&tables, &full), (1, 0));
+        let not_full = of("6.17.8", Some(false), splits);
+        assert_eq!(not_full.linear_bit, LinearBit::EveryRun);
     }
+    // Where the image is: its alias stays as it was mapped, which before 6.18 is in pages.
+    let mut aliased = tables.clone();
+    aliased.map_page(IMAGE, PA + 0xf000, rw(), false);
+    tables.map_page(IMAGE, PA + 0x1_0000, rw(), false);
     for release in ["6.18.15", "7.3.4"] {
-        for bbm in [None, Some(2), Some(3)] {
-            assert_eq!(
-                rules(&of(release, Some(true), bbm)),
-                (0, 1),
-                "{release} {bbm:?}"
-            );
-        }
-        for bbm in [0, 1] {
-            assert_eq!(
-                rules(&of(release, Some(true), Some(bbm))),
-                (1, 0),
-                "{release} {bbm}"
-            );
-            let without = of(release, Some(false), Some(bbm));
-            assert_eq!(without.linear_bit, LinearBit::EveryRun);
-            assert_eq!(of(release, None, Some(bbm)).linear_bit, LinearBit::Unknown);
-        }
+        let full = |splits| of(release, Some(true), splits);
+        assert_eq!(said(&tables, &full(true)), (0, 1), "{release}");
+        assert_eq!(said(&tables, &full(false)), (1, 0), "{release}");
+        assert_eq!(said(&aliased, &full(false)), (0, 0), "{release}");
+        let not_full = of(release, Some(false), false);
+        assert_eq!(not_full.linear_bit, LinearBit::EveryRun);
+        assert_eq!(of(release, None, false).linear_bit, LinearBit::Unknown);
     }
+    let before = of("6.17.8", Some(true), false);
+    assert_eq!(said(&aliased, &before), (1, 0));
 }
 
 /// Without rodata=full every aligned run of the linear map is folded, pages and blocks; what touches the image's
