@@ -75,6 +75,15 @@ impl Stage<'_> {
         Ok(true)
     }
 
+    /// Lets processes map more than there is memory: at 64K what one descriptor of level 2 maps can be more than that.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn overcommit(&mut self) -> StageResult {
+        self.set_for_now("/proc/sys/vm/overcommit_memory", "1")
+            .map(drop)
+    }
+
     /// An operation that is done at the end.
     ///
     /// # Errors

@@ -62,6 +62,7 @@ pub(super) fn mremap(stage: &mut Stage<'_>) -> StageResult {
     // blocks ask for huge pages, so that none of a PMD's size comes; then all, so that there is one VMA to move. That makes
     // it khugepaged's, who comes by at once and is not to make blocks of single pages (7.x).
     stage.no_collapse()?;
+    stage.overcommit()?;
     let table = stage.map(process, map(pmd, 0))?;
     let new = stage.free_place(process, pmd, None)?;
     stage.op(process, advise(table, pmd, Advice::Nohugepage))?;
