@@ -100,8 +100,17 @@ impl Stage<'_> {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Not while the tables are looked at.
-        self.set(&khugepaged("scan_sleep_millisecs"), HOUR)
+        // Not while the tables are looked at: while nobody else wants a CPU, it comes to the end of what it has begun. On the
+        // one CPU of a guest it would have little of it, as it is nice, and an mm's lock meanwhile.
+        self.set(&khugepaged("scan_sleep_millisecs"), HOUR)?;
+        let mut seen = self.full_scans()?;
+        loop {
+            std::thread::sleep(Duration::from_millis(20));
+            match self.full_scans()? {
+                now if now == seen => return Ok(()),
+                now => seen = now,
+            }
+        }
     }
 
     fn full_scans(&mut self) -> Result<u64, Error> {
