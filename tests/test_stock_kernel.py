@@ -51,9 +51,10 @@ EACH = [Kernel("4k", "6.12"), Kernel("4k", "6.18"), Kernel("4k", "7")]
 LONG = [Kernel("16k", "6.12"), Kernel("16k", "6.18"), Kernel("16k", "7"), Kernel("4k", "7.2")]
 
 
-def kernels(*whenever: Kernel) -> pytest.MarkDecorator:
-    """A test of each kernel, which `make test` does with some."""
-    long = [pytest.param(kernel, marks=pytest.mark.long) for kernel in EACH + LONG if kernel not in whenever]
+def kernels(*whenever: Kernel, without: str = "") -> pytest.MarkDecorator:
+    """A test of each kernel, but for those of a series, which `make test` does with some."""
+    others = [kernel for kernel in EACH + LONG if kernel not in whenever and kernel.series != without]
+    long = [pytest.param(kernel, marks=pytest.mark.long) for kernel in others]
     return pytest.mark.parametrize("kernel", [*whenever, *long], ids=str)
 
 
@@ -202,7 +203,7 @@ def test_k1_without_a_vmlinux(rig: Rig, kernel: Kernel) -> None:
     process.exit()
 
 
-@kernels(*EACH[1:])
+@kernels(*EACH[1:], without="6.12")
 def test_linear_map_that_is_split(rig: Rig, tmp_path: Path, kernel: Kernel) -> None:
     """A kernel that takes its CPU for one that splits blocks: with rodata=full there are some, contiguous ones too.
 
@@ -221,7 +222,8 @@ def test_linear_map_that_is_split(rig: Rig, tmp_path: Path, kernel: Kernel) -> N
         half = Half(process, "K1")
         folded = [group[0] for group in half.groups.values() if all(entry.word & CONT for entry in group)]
         levels = {entry.level for entry in folded if half.linear(entry)}
-        assert levels == {2, 3}
+        # At 16K a contiguous run of blocks is 1 GiB, which is all the guest has.
+        assert levels == ({2, 3} if kernel.granule == "4k" else {3})
         verdict = half.call([])["verdict"]
     assert any("the linear map was not judged" in note and "this one does" in note for note in verdict["notes"])
     process.exit()
