@@ -4,6 +4,7 @@ use linux::symbols::Symbols;
 use machine::Machine;
 use snapshot::{Notes, Snapshot};
 
+use crate::inside::Inside;
 use crate::unattended::{processes, settle, Known, Stops};
 use crate::{pages, user_pages, Capture, Companion, Error, Extent, Facts, Work};
 
@@ -14,6 +15,8 @@ pub struct Hung<'m> {
     pub machine: &'m mut dyn Machine,
     /// The kernel's symbols, where they are known.
     pub symbols: Option<&'m Symbols>,
+    /// What was found inside, where it was.
+    pub inside: Option<&'m Inside>,
     /// What its snapshots say of it.
     pub notes: Notes,
     /// The processes that it is known to have.
@@ -37,7 +40,7 @@ impl Stops for Hung<'_> {
         let ran_ns = paused.ran_ns();
         let (memory, cpus) = (&paused.memory, &paused.cpus);
         let work = Work::of(memory, cpus, ran_ns);
-        let facts = Facts::new(self.symbols, cpus);
+        let facts = Facts::new(self.symbols, cpus).with(self.inside);
         let extent = Extent::KERNEL;
         let mut wanted = pages(memory, cpus, None, facts, extent);
         let processes = processes(cpus, &self.known);

@@ -7,7 +7,7 @@ use snapshot::Cpu;
 use stage1::{Half, Regime};
 use verdict::Step;
 
-use super::whole::own_symbols;
+use super::whole::{known, own_symbols};
 use super::{checkpoint, unexpected, Guest};
 use crate::hang;
 use crate::Error;
@@ -62,7 +62,7 @@ impl Guest {
     pub fn unattended(&mut self) -> Hung<'_> {
         let stuck = self.stuck.iter();
         let stuck = stuck.filter_map(|(id, cpu)| Some((id, cpu.as_ref()?)));
-        let known = self.roots.iter().chain(stuck).map(|(process, cpu)| {
+        let processes = self.roots.iter().chain(stuck).map(|(process, cpu)| {
             let regime = Regime::new(&cpu.system, Half::Lower).ok();
             Known {
                 pid: checkpoint::pid_of(cpu),
@@ -71,9 +71,10 @@ impl Guest {
             }
         });
         Hung {
-            known: known.collect(),
+            known: processes.collect(),
             notes: self.notes(Vec::new()),
             symbols: self.kernel.symbols.as_ref().or(own_symbols(&self.inside)),
+            inside: known(&self.inside),
             machine: self.link.machine.as_mut(),
         }
     }
