@@ -9,20 +9,24 @@ import random
 import re
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from command import GONE_SECONDS, ROOT, Running, folioscope
 from held_guest import LAYOUT, Held
+from own_qemu import MEMFD, Guest
 
 # PyPI has it for x86-64 alone.
 drgn = pytest.importorskip("drgn", reason="there is no drgn for this host")
-from drgn.helpers.linux import mm  # noqa: E402
+from drgn.helpers.linux import mm, percpu  # noqa: E402
 
 from damage import NO_ADDRESS, NOWHERE, Core, Writes, at, word  # noqa: E402
 
 pytestmark = pytest.mark.qemu
+
+KERNEL_4K = ROOT / "out" / "kernel-4k"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
         folioscope("save", "--full", *held.source, place / "full.core").ok()
         running.child.send_signal(signal.SIGINT)
         running.child.wait(timeout=GONE_SECONDS)
-    core = Core(place / "full.core", ROOT / "out" / "kernel-4k" / "vmlinux", int(held.source[-1]))
+    core = Core(place / "full.core", KERNEL_4K / "vmlinux", int(held.source[-1]))
     yield core
     core.close()
     core.path.unlink()
@@ -300,3 +304,28 @@ def test_damaged_anywhere(core: Core) -> None:
             statuses.append(core.tell(*chance.choice(words)).status)
     # Most of these words nobody reads; of those that are read it is said.
     assert {0, 1, 2} == set(statuses), statuses
+
+
+def test_counters_where_the_first_address_space_is_locked(tmp_path: Path) -> None:
+    """Without an agent: nothing is said of the VMAs that somebody may be changing, and all of it of the counters.
+
+    That this release lacks a commit, too.
+    """
+    path, place = tmp_path / "whole.core", tmp_path / "qemu"
+    place.mkdir()
+    with Guest(place, "-M", "virt,memory-backend=ram", "-object", MEMFD) as own:
+        own.attach("save", "--full", path).ok()
+    core = Core(path, KERNEL_4K / "vmlinux", 1)
+    try:
+        stats = percpu.per_cpu(core.program["mthp_stats"], 0).stats
+        counter = stats[4][core.program.constant("MTHP_STAT_NR_ANON")]
+        writes = [(at(counter), word(counter.value_() + 1)), (at(core.mm.mmap_lock.count), word(1))]
+        assert core.tell("check").status == 0
+        with core.damaged(*writes):
+            ended = core.tell("check")
+    finally:
+        core.close()
+        path.unlink()
+    said = " ".join(ended.out.split())
+    assert ended.status == 1 and "need the process's VMAs" in said and "(somebody holds its mmap_lock" in said
+    assert re.search(r"L12 .*\(nr_anon\), and there are only \d+ of that order .* upstream has mended: ", said), said

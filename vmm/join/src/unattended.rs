@@ -262,6 +262,8 @@ pub(crate) fn process_of(
         structures: structures(gathered, folios, &subject.regime),
     };
     let mut verdict = judge(&snapshot.memory, &input);
+    // What is counted of all memory needs none.
+    verdict.set_release(subject.release);
     // The kernel has an empty table in TTBR0_EL1 while it needs none.
     if process.extra.contains_key(IN_KERNEL) && !shows_any(&verdict) {
         return Err(Error::Input(

@@ -105,10 +105,17 @@ pub struct ProcessVerdict {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) beyond: BTreeMap<Cause, u64>,
-    /// The kernel, for remarks on findings that come later.
+    /// The kernel, for what is counted later and the remarks on that.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) release: Option<Release>,
+}
+
+impl ProcessVerdict {
+    /// Says which kernel it is, where Linux's rules on user memory were not applied ([`crate::ProcessInput::release`]).
+    pub fn set_release(&mut self, release: Option<Release>) {
+        self.release = release;
+    }
 }
 
 impl EntryCounts {
