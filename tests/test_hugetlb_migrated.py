@@ -6,6 +6,9 @@ anonymous and large. Nothing takes it away again: they are counted nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from folioscope import Guest
 from folioscope.rig import Rig, Wanted
@@ -14,8 +17,16 @@ from test_stock_kernel import EACH, MIGRATED, Kernel, kernels, stock, version
 
 # Debian's kernels have one node, and move a page that is taken out of use.
 OFFLINE = "/sys/devices/system/memory/soft_offline_page"
-# What it has counted stays: nobody else is to see these guests.
-ALONE = ("--memory", "768M")
+
+
+@contextmanager
+def alone(rig: Rig, granule: str, *words: str) -> Iterator[Guest]:
+    """A guest that nobody else sees, as what it has counted stays."""
+    wanted = Wanted(granule, "max", "tcg", ("--memory", "768M", *words))
+    try:
+        yield rig.guest(wanted)
+    finally:
+        rig.drop(wanted)
 
 
 def moves(guest: Guest, size_kib: int, times: int, *, offline: bool) -> set[str]:
@@ -54,18 +65,18 @@ def counted(times: int, order: int) -> set[str]:
 @pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
 def test_hugetlb_pages_that_were_migrated(rig: Rig, granule: str) -> None:
     """One too many for each time, on the pinned kernel: of a contiguous block's size."""
-    guest = rig.guest(Wanted(granule, "max", "tcg", ALONE))
-    layout = guest.layout
-    order = layout.cont_pages.bit_length() - 1
-    assert moves(guest, layout.block // 1024, 3, offline=False) == counted(3, order)
+    with alone(rig, granule) as guest:
+        layout = guest.layout
+        order = layout.cont_pages.bit_length() - 1
+        assert moves(guest, layout.block // 1024, 3, offline=False) == counted(3, order)
 
 
 @pytest.mark.network
 @kernels(*EACH[1:])
 def test_of_stock_kernels(rig: Rig, kernel: Kernel) -> None:
     """As releases have it: of a PMD's size, 2 MiB or 32 MiB."""
-    guest = rig.guest(Wanted(kernel.granule, "max", "tcg", (*ALONE, "--kernel", str(stock(kernel)))))
-    order = (guest.layout.pmd // guest.layout.page).bit_length() - 1
-    faulty = MIGRATED.is_in(version(guest.hello.kernel_release))
-    found = moves(guest, guest.layout.pmd // 1024, 2, offline=True)
-    assert found == (counted(2, order) if faulty else set())
+    with alone(rig, kernel.granule, "--kernel", str(stock(kernel))) as guest:
+        order = (guest.layout.pmd // guest.layout.page).bit_length() - 1
+        faulty = MIGRATED.is_in(version(guest.hello.kernel_release))
+        found = moves(guest, guest.layout.pmd // 1024, 2, offline=True)
+        assert found == (counted(2, order) if faulty else set())

@@ -217,6 +217,7 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
         verdict: KernelVerdict::default(),
     };
     walk(memory, regime, regime.first, regime.last, &mut judge);
+    let alias_is_known = judge.image.is_some();
     let (mut verdict, findings) = (judge.verdict, judge.findings);
     verdict.dropped = findings.dropped();
     verdict.findings = findings.list;
@@ -243,6 +244,8 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
             match layout.linear_bit {
                 LinearBit::Unknown => note("the Contiguous bit on the linear map was not judged: whether rodata=full is in force is not known"),
                 LinearBit::Split => note("the Contiguous bit on the linear map was not judged: from 6.18 on a kernel may have blocks there and split them (BBML2_NOABORT, BBML3), and this one does, or what it does could not be read (arm64_features, system_cpucaps)"),
+                LinearBit::None if layout.alias_may_be_contiguous() && !alias_is_known => note("the Contiguous bit on the linear map was not judged: where the kernel image's alias in it lies, which may have the bit, is not known"),
+                LinearBit::EveryRun if !alias_is_known => note("the Contiguous bit on the linear map was not asked for: where the kernel image's alias in it lies, which lacks the bit, is not known"),
                 LinearBit::None | LinearBit::EveryRun => (),
             }
         }

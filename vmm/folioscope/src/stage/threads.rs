@@ -90,26 +90,30 @@ impl Stage<'_> {
         }
         // One that has begun may be past what it is to see.
         let seen = self.full_scans()? + 2;
-        let started = Instant::now();
-        while self.full_scans()? < seen {
-            if started.elapsed() > PATIENCE {
-                return Err(Error::Input(format!(
-                    "khugepaged was to see all processes twice and did not within {} s; is it running in this guest?",
-                    PATIENCE.as_secs()
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.scans_until(|now, _| now >= seen, "see all processes twice, and did not")?;
         // Not while the tables are looked at: while nobody else wants a CPU, it comes to the end of what it has begun. On the
         // one CPU of a guest it would have little of it, as it is nice, and an mm's lock meanwhile.
         self.set(&khugepaged("scan_sleep_millisecs"), HOUR)?;
-        let mut seen = self.full_scans()?;
+        self.scans_until(|now, before| now == before, "rest, and went on")
+    }
+
+    /// Waits until khugepaged's count of scans, now and a while ago, is as it is to be.
+    fn scans_until(&mut self, are: impl Fn(u64, u64) -> bool, was_to: &str) -> StageResult {
+        let started = Instant::now();
+        let mut before = self.full_scans()?;
         loop {
             std::thread::sleep(Duration::from_millis(20));
-            match self.full_scans()? {
-                now if now == seen => return Ok(()),
-                now => seen = now,
+            let now = self.full_scans()?;
+            if are(now, before) {
+                return Ok(());
             }
+            if started.elapsed() > PATIENCE {
+                return Err(Error::Input(format!(
+                    "khugepaged was to {was_to} within {} s (full_scans was {before}, then {now}); is it running in this guest?",
+                    PATIENCE.as_secs()
+                )));
+            }
+            before = now;
         }
     }
 

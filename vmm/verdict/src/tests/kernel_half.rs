@@ -115,6 +115,24 @@ fn rodata_full_since_6_18() {
     }
     let before = of("6.17.8", Some(true), false);
     assert_eq!(said(&aliased, &before), (1, 0));
+    // Where the alias lies is not known, nothing is said of it, and that is told.
+    let mut nowhere = kernel();
+    nowhere.map_group(LINEAR, PA, 3, rw());
+    for (release, full, findings, told) in [
+        ("6.17.8", true, 1, 0),
+        ("6.17.8", false, 0, 1),
+        ("7.3.4", true, 0, 1),
+        ("7.3.4", false, 0, 1),
+    ] {
+        let layout = of(release, Some(full), false);
+        let verdict = judge_kernel(nowhere.memory(), &regime, Some(&layout));
+        let notes = verdict.notes.iter().filter(|note| note.contains("alias"));
+        assert_eq!(
+            (verdict.findings.len(), notes.count()),
+            (findings, told),
+            "{release} {full}"
+        );
+    }
 }
 
 /// Without rodata=full every aligned run of the linear map is folded, pages and blocks; what touches the image's
