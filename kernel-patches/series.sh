@@ -6,17 +6,19 @@ set -euo pipefail
 
 usage() {
 	cat <<'USAGE'
-usage: series.sh [--granule 4k|16k|64k] [--from N] [--to N] [--topics] [--off] COMMAND
+usage: series.sh [--granule 4k|16k|64k] [--from N] [--to N] [--topics] [--off] [--again] COMMAND
        series.sh [--granule 4k|16k|64k] [--from N] [--to N] [--topics] --list
 
 Builds the pinned source with the first 0, 1, 2, ... patches of series, and
 prints a line for each: what the tour found there, how much of what it mapped
 was contiguous, and what a fault costs. COMMAND is folioscope. A kernel that was
-built is kept by content: what is interrupted goes on where it stopped, and a
-changed patch costs the kernels from there on. With --topics only the end of
-each topic is built. With --off the whole series is built once more without each
-option that it adds. With --list nothing is built: a line for each has how many
-patches, the last one's name, and its Image, or - where that is not built.
+built is kept by content, and so is its line where that has no error: what is
+interrupted goes on where it stopped, and a changed patch costs the kernels from
+there on. With --again every kernel is tried once more. With --topics only the
+end of each topic is built. With --off the whole series is built once more
+without each option that it adds. With --list nothing is built: a line for each
+has how many patches, the last one's name, and its Image, or - where that is not
+built.
 
 Exit status: 0 every kernel builds and shows no error, 1 one does not, 2 it could not be tried.
 USAGE
@@ -28,7 +30,7 @@ die() {
 }
 say() { printf 'series: %s\n' "$1" >&2; }
 
-granule=4k from=0 to='' topics='' off='' list='' command=''
+granule=4k from=0 to='' topics='' off='' again='' list='' command=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--granule | --from | --to)
@@ -42,6 +44,7 @@ while [ $# -gt 0 ]; do
 		;;
 	--topics) topics=yes ;;
 	--off) off=yes ;;
+	--again) again=yes ;;
 	--list) list=yes ;;
 	-h | --help)
 		usage
@@ -103,7 +106,7 @@ fi
 
 # --- one tree, one user -------------------------------------------------------
 
-mkdir -p "$place/images" "$place/applied"
+mkdir -p "$place/images" "$place/rows" "$place/applied"
 exec 9>"$place/lock"
 flock -n 9 || die 2 "another series.sh works in $place: wait for it"
 log=$place/log
@@ -196,6 +199,12 @@ image() {
 # --- the table ----------------------------------------------------------------
 
 failures=0
+# What a row is made by, besides its kernel: the command, the guest that it boots, what costs are counted with, and QEMU.
+maker=$({
+	cat "$command" "$here"/tests/{costs.sh,guest.sh,init.c} "$here/series.sh"
+	[ ! -f out/initramfs.cpio ] || cat out/initramfs.cpio
+	qemu-system-aarch64 --version
+} | hash_of | cut -c1-20)
 # column POLICY: instructions per page and faults, of the second round: the first one sets up what later ones find.
 column() {
 	awk -v policy="$1," '$2 == policy && $4 == "0:" {cost = $5; faults = $9}
@@ -203,7 +212,13 @@ column() {
 }
 # row NAME N [OPTION]
 row() {
-	local started=$SECONDS found='does not build' pages='-' status=0
+	local started=$SECONDS found='does not build' pages='-' status=0 kept
+	kept=$place/rows/$(key "${@:2}")-$maker
+	if [ -z "$again" ] && [ -s "$kept" ]; then
+		say "$1: as it was found before (--again tries it once more)"
+		cat "$kept"
+		return
+	fi
 	: >"$scratch/costs"
 	say "$1"
 	if image "${@:2}"; then
@@ -221,7 +236,9 @@ row() {
 		found="${found:-no verdict} (status $status)"
 		cat "$scratch/said" >>"$log" 2>/dev/null || true
 	fi
-	printf '%-56.56s %7s  %s  %s  %4ds  %s\n' "$1" "$pages" "$(column sysfs)" "$(column variable)" "$((SECONDS - started))" "$found"
+	printf '%-56.56s %7s  %s  %s  %4ds  %s\n' "$1" "$pages" "$(column sysfs)" "$(column variable)" "$((SECONDS - started))" "$found" |
+		tee "$scratch/row"
+	[ "$status" -ne 0 ] || mv "$scratch/row" "$kept"
 }
 printf '%-56s %7s  %13s  %13s  %5s  %s\n' "first patches, $granule" contig. 'sysfs' 'variable' time tour
 printf '%-56s %7s  %6s %6s  %6s %6s\n' '' pages instr. faults instr. faults

@@ -52,3 +52,7 @@ def test_each_patch_stands_alone(granule: str) -> None:
     names = ["base", *(PATCHES if granule == "4k" else TOPICS)]
     assert [row[0] for row in rows[: len(names)]] == [name.removesuffix(".patch")[:56] for name in names]
     assert all(row[5] == "0" for row in rows) and len(rows) > len(names)
+    # And goes on where it stopped: nothing is tried twice.
+    again = subprocess.run([SCRIPT, *words, COMMAND], capture_output=True, text=True, timeout=120, check=False)
+    assert again.returncode == 0 and again.stdout == ended.stdout
+    assert again.stderr.count(": as it was found before") == len(rows)
