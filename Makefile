@@ -46,7 +46,7 @@ help: ## list the targets and variables
 	@echo '  POLICY=     sysfs baseline simple variable retry adaptive   APPEND=  more kernel command line'
 	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
 	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md)'
-	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"'
+	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  make test-long from the start'
 	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 orders ...   QUICK=1  five runs of each, and shorter loads'
 
 # Each begins with a look at what the user said, before anything is installed.
@@ -75,12 +75,12 @@ test: ## set up and run every test: lint, Rust, pytest on real guests
 	@$(SETUP)/plugin.sh --where-possible
 	@$(SETUP)/test.sh $(PYTEST)
 
-test-long: ## the tests that take too long for `make test`
+test-long: ## the tests that take too long for `make test`; goes on where it stopped
 	@$(SETUP)/inputs.sh test
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/build.sh --carrier --mutants --debug --net 4k 16k 64k
 	@$(SETUP)/plugin.sh --where-possible
-	@$(SETUP)/pytest.sh -m long $(PYTEST)
+	@$(SETUP)/pytest.sh -m long --resume $(if $(AGAIN),--afresh) $(PYTEST)
 	@$(SETUP)/test_arm64.sh
 
 test-arm64: ## rehearse an arm64 host with KVM: make run and pytest as its user, in a carrier

@@ -23,6 +23,11 @@ from folioscope import locate
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = Path(os.environ.get("FOLIOSCOPE") or ROOT / "out" / "folioscope")
 OUT = locate.output(ROOT)
+# The cache of builds, as vmm/setup/lib.sh finds it.
+CACHE = Path(
+    os.environ.get("FOLIOSCOPE_CACHE")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "folioscope"
+)
 
 # How many times slower than a real one this host is: an emulated one says so.
 SLOWER = float(os.environ.get("FOLIOSCOPE_TEST_SLOWER") or 1)

@@ -9,10 +9,16 @@ import pytest
 from folioscope import Area, Guest, Layout, Process, dimensions, machines
 from folioscope.rig import Rig, Wanted
 
-from command import SLOWER
+import resumed
+from command import ROOT, SLOWER
 from skips import Skips
 
 pytest_plugins = ["folioscope.plugin", "held_guest", "own_qemu"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `make test-long` asks for."""
+    resumed.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     script, where SIGHUP and SIGINT are ignored, and what is ignored is inherited. This process goes on ignoring them:
     a handler that does nothing is not inherited."""
     config.pluginmanager.register(Skips())
+    resumed.register(config, ROOT)
     dimensions.rename(config, {dimension: dimension for dimension in dimensions.DIMENSIONS})
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from folioscope import machines
 
-from command import BOOT_SECONDS, COMMAND, ROOT, Ended, Running, folioscope, wait_until
+from command import BOOT_SECONDS, CACHE, COMMAND, ROOT, Ended, Running, folioscope, wait_until
 
 KERNEL = ROOT / "out" / "kernel-4k"
 AT_ONCE = 30.0
@@ -64,9 +64,7 @@ def inside(carrier: dict[str, str]) -> Callable[[str], str]:
     """A shell's words on the host that has KVM; in a carrier only, where they do no harm."""
     if not CARRIED:
         pytest.skip("it changes /dev, which is the carrier's to change")
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path(cache) / "folioscope")
-    busybox = next(cache.glob("busybox-*/busybox"), None)
+    busybox = next(CACHE.glob("busybox-*/busybox"), None)
     assert busybox, "there is no busybox for the carrier"
 
     def inside(words: str) -> str:

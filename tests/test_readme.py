@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from command import BOOT_SECONDS, ROOT, folioscope
+from command import BOOT_SECONDS, CACHE, ROOT, folioscope
 from held_guest import LAYOUT, Held
 from recorder import plugin
 
@@ -245,8 +245,7 @@ def test_make_run_with_a_newer_base(another: Shell) -> None:
 @pytest.mark.qemu
 def test_carriers(shell: Shell) -> None:
     """A program of one's own runs in one, by itself and in one that serves."""
-    cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")
-    shutil.copy(next(cache.glob("busybox-*/busybox")), shell.place)
+    shutil.copy(next(CACHE.glob("busybox-*/busybox")), shell.place)
     program = {"./static-arm64-program": "./busybox"}
     assert "BusyBox" in shell.run("out/folioscope carrier exec -- ./static-arm64-program", **program)
     with shell.running("out/folioscope carrier serve --socket carrier.sock", '"ready"'):

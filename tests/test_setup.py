@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from command import ROOT, folioscope, wait_until
+from command import CACHE, ROOT, folioscope, wait_until
 from fresh_host import Host, read
 
 SETUP = ROOT / "vmm" / "setup"
@@ -34,10 +34,9 @@ def host(tmp_path: Path) -> Host:
 @pytest.fixture
 def built(host: Host) -> Host:
     """A host whose cache has what this machine's has of the programs; the rest of it is empty."""
-    cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")
     (host.place / "cache").mkdir()
     for name in ("command", "arm64-command", "agent", "initramfs", "cargo", "venv", "busybox-static-arm64"):
-        (host.place / "cache" / name).symlink_to(cache / name)
+        (host.place / "cache" / name).symlink_to(CACHE / name)
     return host
 
 

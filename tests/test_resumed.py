@@ -1,0 +1,100 @@
+"""``--resume`` leaves out what has passed on the same content, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+    import os, pytest
+
+    def test_good(): pass
+
+    @pytest.mark.parametrize("which", ["a", "b b"])
+    def test_each(which): pass
+
+    def test_bad(): assert os.environ.get("MENDED")
+
+    def test_skipped(): pytest.skip("not here")
+
+    @pytest.fixture
+    def torn():
+        yield
+        assert os.environ.get("MENDED")
+
+    def test_torn(torn): pass
+"""
+CONFTEST = """
+    from pathlib import Path
+    import resumed
+
+    def pytest_addoption(parser):
+        resumed.add_options(parser)
+        parser.addoption("--guest-append")
+
+    def pytest_configure(config):
+        resumed.register(config, Path(__file__).parent)
+"""
+
+
+@pytest.fixture
+def user(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A checkout with tests, of which some fail, and a cache of its own."""
+    here = Path(__file__).parent
+    monkeypatch.setenv("PYTHONPATH", f"{here}:{here / 'plugin'}")
+    monkeypatch.setenv("FOLIOSCOPE_CACHE", str(pytester.path / "cache"))
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(TESTS)
+    (pytester.path / ".gitignore").write_text("cache\n__pycache__\n.pytest_cache\nout\n*.log\n")
+    subprocess.run(["git", "init", "-q", str(pytester.path)], check=True, timeout=60)
+    return pytester
+
+
+def run(user: pytest.Pytester, *options: str) -> dict[str, int]:
+    """How many ended how, and how many were left out."""
+    ended = user.runpytest_subprocess("-p", "no:folioscope", *options, timeout=120)
+    said = [line for line in ended.outlines if "have passed on this content before" in line]
+    return {**ended.parseoutcomes(), "status": int(ended.ret), "left out": int(said[0].split()[0]) if said else 0}
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_what_has_passed_is_left_out(user: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
+    """What failed, in its teardown too, and what was skipped runs again; then nothing is left, and that is good."""
+    words = ("--resume", "-n", workers)
+    first = run(user, *words)
+    assert (first["passed"], first["failed"], first["errors"], first["skipped"]) == (4, 1, 1, 1)
+    assert (first["status"], first["left out"]) == (1, 0)
+    again = run(user, *words)
+    assert (again["passed"], again["failed"], again["errors"], again["skipped"]) == (1, 1, 1, 1)
+    assert (again["status"], again["left out"]) == (1, 3)
+    monkeypatch.setenv("MENDED", "1")
+    mended = run(user, *words)
+    assert (mended["passed"], mended["skipped"], mended["status"], mended["left out"]) == (2, 1, 0, 3)
+    rest = run(user, *words, "--deselect", "test_what_has_passed_is_left_out.py::test_skipped")
+    assert (rest["status"], rest["left out"]) == (0, 5) and "passed" not in rest
+    # Without the option, and with the other, all of them run.
+    assert run(user, "-n", workers)["passed"] == 5
+    assert run(user, *words, "--afresh")["passed"] == 5
+
+
+def test_another_content_begins_anew(user: pytest.Pytester) -> None:
+    """A file that git does not ignore, tracked or not, and what the options say of the guest."""
+    assert run(user, "--resume")["left out"] == 0 and run(user, "--resume")["left out"] == 3
+    assert run(user, "--resume", "--guest-append", "quiet")["left out"] == 0
+    (user.path / "ignored.log").write_text("x")
+    assert run(user, "--resume")["left out"] == 3
+    (user.path / "more.txt").write_text("x")
+    assert run(user, "--resume")["left out"] == 0
+    (user.path / "more.txt").write_text("y")
+    assert run(user, "--resume")["left out"] == 0
+    (user.path / "more.txt").unlink()
+    assert run(user, "--resume")["left out"] == 3
+
+
+def test_nothing_chosen_is_no_success(user: pytest.Pytester) -> None:
+    """Only what has passed makes an empty run good."""
+    assert run(user, "--resume", "-k", "nothing_of_this_name")["status"] == pytest.ExitCode.NO_TESTS_COLLECTED
