@@ -1,14 +1,16 @@
 """What takes hours goes on where it stopped: ``--resume`` leaves out what has passed on this content before.
 
 A test has passed when its setup, its call and its teardown have. What failed or was skipped runs again. The content is
-that of every file of the checkout that is not ignored, of QEMU and Python, and what the options say of the guest: a
-change of any of them, and all begins anew. Names of what has passed are in the cache, so another checkout goes on, too.
+that of every file of the checkout that is not ignored, of QEMU and Python, and what the options say of the guest. Of
+modules of tests it is only the test's own and those that this one imports or runs, so that a test that was wrong can be
+mended without running all others again. Names of what has passed are in the cache, so another checkout goes on, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,16 +25,52 @@ PLACE = "passed"
 BEFORE, LEFT_OUT = "folioscope_passed_before", "folioscope_left_out"
 
 
-def content(root: Path, *more: str) -> str:
-    """A hash over names and bytes of a checkout's files, without those that git ignores, and over more words."""
-    listed = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, check=True, capture_output=True, timeout=60).stdout.split(b"\0")
-    found = hashlib.sha256("\0".join(more).encode())
-    for name in sorted(set(names) - {b""}):
-        path = root / os.fsdecode(name)
-        if path.is_file():
-            found.update(name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()[:20]
+class Content:
+    """Hashes over names and bytes of a checkout's files, without those that git ignores, and over more words."""
+
+    def __init__(self, root: Path, *more: str) -> None:
+        listed = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(listed, check=True, capture_output=True, timeout=60).stdout.split(b"\0")
+        common = hashlib.sha256("\0".join(more).encode())
+        #: By stem: where it is, what it says, and which other modules of tests it hangs on.
+        self._modules: dict[str, tuple[str, bytes]] = {}
+        helpers = b""
+        for name in sorted({os.fsdecode(name) for name in names} - {""}):
+            path = root / name
+            if not path.is_file():
+                continue
+            held = path.read_bytes()
+            if path.match("test_*.py"):
+                self._modules[path.stem] = (name, held)
+                continue
+            common.update(name.encode() + b"\0" + hashlib.sha256(held).digest())
+            helpers += held + b"\n" if path.suffix == ".py" else b""
+        self._needs = {stem: self._named(held) for stem, (_, held) in self._modules.items()}
+        self._common, self._always = common, self._named(helpers, runs=False)
+
+    def _named(self, text: bytes, *, runs: bool = True) -> set[str]:
+        """The modules that a text imports; and where it starts pytest, each whose name is a word of it."""
+        names = set(re.findall(rb"^\s*(?:from|import) (test_\w+)", text, re.MULTILINE))
+        if runs and (b'"pytest"' in text or b"pytest.sh" in text):
+            words = set(re.findall(rb"\w+", text))
+            names |= {stem.encode() for stem in self._modules if {stem.encode(), stem.encode()[5:]} & words}
+        return {name.decode() for name in names} & set(self._modules)
+
+    def of(self, stem: str) -> str:
+        """What a module of tests hangs on, by its name without the suffix."""
+        reached, todo = set[str](), {stem, *self._always}
+        while todo:
+            reached |= todo
+            todo = {needed for module in todo for needed in self._needs[module]} - reached
+        found = self._common.copy()
+        for module in sorted(reached):
+            name, held = self._modules[module]
+            found.update(name.encode() + b"\0" + hashlib.sha256(held).digest())
+        return found.hexdigest()[:20]
+
+    def stems(self) -> list[str]:
+        """Of all modules of tests."""
+        return list(self._modules)
 
 
 def tools() -> list[str]:
@@ -41,17 +79,22 @@ def tools() -> list[str]:
     return [sys.version, qemu.stdout]
 
 
-class Resumed:
-    """A plugin of pytest: the one that started the workers has the ledger, each worker leaves out what is in it."""
+def stem_of(nodeid: str) -> str:
+    """Of a test's module."""
+    return Path(nodeid.partition("::")[0]).stem
 
-    def __init__(self, config: pytest.Config, ledger: Path | None) -> None:
-        #: Where names of passed tests are added; a worker has none, its controller hears of all.
-        self._ledger = ledger
-        if ledger is None:
+
+class Resumed:
+    """A plugin of pytest: the one that started the workers has the ledgers, each worker leaves out what is in them."""
+
+    def __init__(self, config: pytest.Config, ledgers: dict[str, Path] | None) -> None:
+        #: By module: where names of passed tests are added. A worker has none, its controller hears of all.
+        self._ledgers = ledgers
+        if ledgers is None:
             self._before = set(config.workerinput[BEFORE])  # type: ignore[attr-defined] # xdist's
         else:
-            ledger.parent.mkdir(parents=True, exist_ok=True)
-            self._before = set(ledger.read_text().splitlines()) if ledger.exists() else set()
+            there = [ledger.read_text() for ledger in ledgers.values() if ledger.exists()]
+            self._before = {name for names in there for name in names.splitlines()}
         self._failed: set[str] = set()
         self._called: set[str] = set()
         self._left_out = 0
@@ -69,7 +112,7 @@ class Resumed:
             items[:] = [item for item in items if item.nodeid not in self._before]
             config.hook.pytest_deselected(items=passed)
         self._left_out = len(passed)
-        if self._ledger is None:
+        if self._ledgers is None:
             config.workeroutput[LEFT_OUT] = len(passed)  # type: ignore[attr-defined] # xdist's
 
     @pytest.hookimpl(optionalhook=True)
@@ -79,15 +122,17 @@ class Resumed:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Adds a test that has passed, at once: nobody knows when the run is stopped."""
-        if self._ledger is None:
+        if self._ledgers is None:
             return
         if not report.passed:
             self._failed.add(report.nodeid)
         if report.when == "call":
             self._called.add(report.nodeid)
         if report.when == "teardown" and report.nodeid in self._called - self._failed:
-            with self._ledger.open("a") as ledger:
-                ledger.write(f"{report.nodeid}\n")
+            ledger = self._ledgers[stem_of(report.nodeid)]
+            ledger.parent.mkdir(parents=True, exist_ok=True)
+            with ledger.open("a") as names:
+                names.write(f"{report.nodeid}\n")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Says what was left out: it belongs to the result."""
@@ -115,10 +160,12 @@ def register(config: pytest.Config, root: Path) -> None:
     """Where it is asked for."""
     if not config.getoption("--resume"):
         return
-    ledger = None
+    ledgers = None
     if not hasattr(config, "workerinput"):
         guest = [f"{name}={value}" for name, value in sorted(vars(config.option).items()) if name.startswith("guest_")]
-        ledger = CACHE / PLACE / content(root, *tools(), *guest)
+        known = Content(root, *tools(), *guest)
+        ledgers = {stem: CACHE / PLACE / known.of(stem) for stem in known.stems()}
         if config.getoption("--afresh"):
-            ledger.unlink(missing_ok=True)
-    config.pluginmanager.register(Resumed(config, ledger))
+            for ledger in ledgers.values():
+                ledger.unlink(missing_ok=True)
+    config.pluginmanager.register(Resumed(config, ledgers))

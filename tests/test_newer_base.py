@@ -68,13 +68,22 @@ def test_each_path(granule: str) -> None:
     assert int(re.findall(r"\b(\d+) passed\b", run.stdout)[-1]) >= 200, run.stdout[-1000:]
 
 
-@pytest.mark.parametrize("granule,option", [("4k", ""), ("16k", ""), ("64k", ""), ("4k", UNCOUNTED)])
-def test_tour(tmp_path: Path, granule: str, option: str) -> None:
+@pytest.mark.parametrize(
+    "granule,option,policy",
+    [
+        *((granule, "", "variable") for granule in ("4k", "16k", "64k")),
+        ("4k", UNCOUNTED, "variable"),
+        ("4k", "", "sysfs"),
+        ("4k", "", "adaptive"),
+    ],
+)
+def test_tour(tmp_path: Path, granule: str, option: str, policy: str) -> None:
     """All workloads, those that the pinned base leaves out too: no finding, and nothing is left unjudged."""
     place = kernel(granule, option)
     words = ["--granule", granule, "--kernel", place / "Image", "--vmlinux", place / "vmlinux", "--out", tmp_path]
-    ended = folioscope("run", *words, seconds=300)
+    ended = folioscope("run", *words, "--policy", policy, seconds=300)
     assert ended.status == 0, ended.out[-3000:] + ended.err
+    assert f"policy {policy}" in ended.out and "order records were not read" not in ended.out
     assert re.search(r"^\d+ checkpoints, \d+ entries: 0 errors, \d+ remarks?, 0 not judged", ended.out, re.MULTILINE)
     assert all(f"ok {name}: " in ended.out for name in ("collapse", "swap", "text"))
     left_out = re.findall(r"^  left out: (.*)$", ended.out, re.MULTILINE)

@@ -6,12 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from command import COMMAND, ROOT
+from command import ROOT
+from test_stock_kernel import FETCH_SECONDS
 
 PATCHES = ROOT / "kernel-patches"
 NAMES = [line for line in (PATCHES / "series").read_text().splitlines() if line and not line.startswith("#")]
@@ -110,28 +110,13 @@ def test_a_base_that_is_newer(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.network
-@pytest.mark.qemu
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(FETCH_SECONDS)
 def test_the_newest_base() -> None:
-    """Its patches apply and please checkpatch, and the tour with policies and records finds nothing wrong there."""
+    """Its patches apply and please checkpatch; what they do there is asked in test_newer_base.py."""
     fetched = run(["vmm/setup/source.sh", "7"])
     assert fetched.returncode == 0, fetched.stderr
     environment = {**os.environ, "FOLIOSCOPE_KERNEL_TARBALL": fetched.stdout.strip()}
     checked = run([PATCHES / "check.sh", "--base", "7.x"], env=environment)
-    assert checked.returncode == 0 and "11 patches apply to 7." in checked.stdout, checked.stdout + checked.stderr
-    built = run([PATCHES / "build.sh", "--granule", "4k", "--base", "7.x"], env=environment)
-    assert built.returncode == 0, built.stderr[-2000:]
-    kernel = Path(built.stdout.splitlines()[-1])
-    for policy in ("sysfs", "variable", "adaptive"):
-        image = ["--kernel", kernel / "Image", "--vmlinux", kernel / "vmlinux"]
-        ended = run([COMMAND, "run", *image, "--policy", policy])
-        assert ended.returncode == 0, ended.stdout[-2000:]
-        assert "Linux 7." in ended.stdout and f"policy {policy}" in ended.stdout
-        assert "order records were not read" not in ended.stdout
-        assert int(re.findall(r"^(\d+) checkpoints, ", ended.stdout, re.MULTILINE)[0]) >= 60
-    files = [f"tests/test_{name}.py" for name in ("order_records", "adaptive", "counts", "map_align", "paths")]
-    options = ["--guest-kernel", kernel / "Image", "--guest-vmlinux", kernel / "vmlinux", "--machine", "tcg"]
-    # The swap cache brings in what is swapped out there, and no order is chosen past it.
-    asked = run([sys.executable, "-m", "pytest", *files, *options, "-n", "0", "-k", "not test_swap_in"])
-    assert asked.returncode == 0, asked.stdout[-4000:]
-    assert int(re.findall(r"(\d+) passed", asked.stdout)[-1]) >= 40
+    many = len(re.findall(r"^0.*[.]patch$", (PATCHES / "7.x" / "series").read_text(), re.MULTILINE))
+    said = checked.stdout + checked.stderr
+    assert checked.returncode == 0 and many >= 12 and f"{many} patches apply to 7." in said, said
