@@ -30,7 +30,10 @@ cd /modules
 loaded=0 removed=0
 for round in $(/bin/busybox seq {TIMES}); do
     for module in *.ko; do
-        /bin/busybox insmod $module 2>/dev/null && loaded=$((loaded + 1))
+        words=
+        # It compiles and runs a thousand programs, which takes minutes; these are a tenth.
+        [ $module != test_bpf.ko ] || words="test_suite=test_bpf test_range=0,99"
+        /bin/busybox insmod $module $words 2>/dev/null && loaded=$((loaded + 1))
     done
     # Those that others need go last.
     for again in 1 2 3; do
