@@ -122,7 +122,6 @@ fn image(work: &Work, words: &[u32]) -> PathBuf {
     bytes[16..24].copy_from_slice(&4096_u64.to_le_bytes());
     bytes[24..32].copy_from_slice(&0b1010_u64.to_le_bytes());
     bytes[56..60].copy_from_slice(b"ARM\x64");
-    std::fs::create_dir_all(&work.folder).unwrap();
     let path = work.folder.join("Image");
     std::fs::write(&path, bytes).unwrap();
     path

@@ -31,8 +31,12 @@ impl Work {
         let initrd = path("FOLIOSCOPE_TEST_INITRD");
         let message = match (image, initrd, kvm::check_host()) {
             (Some(image), Some(initrd), Ok(())) => {
-                let folder = format!("folioscope-kvm-{}-{name}", std::process::id());
-                let folder = std::env::temp_dir().join(folder);
+                // Processes of several carriers share the host's folder, and have the same numbers.
+                let folder = tempfile::Builder::new()
+                    .prefix(&format!("folioscope-kvm-{name}-"))
+                    .tempdir()
+                    .unwrap()
+                    .keep();
                 let mut config = Config::new(image, &folder);
                 config.initrd = Some(initrd);
                 config.memory_bytes = 512 << 20;
