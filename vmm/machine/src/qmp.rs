@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{json, Value};
 
@@ -16,6 +17,13 @@ const MOST_MESSAGE: usize = 64 << 20;
 
 /// How many commands this process has given, on all its connections.
 static COMMANDS: AtomicU64 = AtomicU64::new(0);
+
+/// What the identifiers of this process's commands begin with. Two containers have processes of one number, so it has the
+/// time too, in nanoseconds.
+static OURS: LazyLock<String> = LazyLock::new(|| {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    format!("folioscope-{}-{}", std::process::id(), now.as_nanos())
+});
 
 /// A monitor of QEMU.
 ///
@@ -95,7 +103,7 @@ impl Qmp {
         timeout: Duration,
     ) -> Result<Value, QmpError> {
         let nth = COMMANDS.fetch_add(1, Ordering::Relaxed);
-        let id = json!(format!("folioscope-{}-{nth}", std::process::id()));
+        let id = json!(format!("{}-{nth}", *OURS));
         let request = json!({"execute": command, "arguments": arguments, "id": id});
         let request = format!("{request}\n");
         let deadline = Deadline::after(timeout);
