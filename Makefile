@@ -46,7 +46,7 @@ help: ## list the targets and variables
 	@echo '  POLICY=     sysfs baseline simple variable retry adaptive   APPEND=  more kernel command line'
 	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
 	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md)'
-	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  make test-long from the start'
+	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  test-long and series from the start'
 	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 orders ...   QUICK=1  five runs of each, and shorter loads'
 
 # Each begins with a look at what the user said, before anything is installed.
@@ -93,7 +93,7 @@ series: ## build the series patch by patch, and play the tour on each kernel; go
 	@$(SETUP)/inputs.sh series
 	@$(SETUP)/packages.sh run
 	@$(SETUP)/build.sh
-	@kernel-patches/series.sh --granule $(GRANULE) --off out/folioscope
+	@kernel-patches/series.sh --granule $(GRANULE) --off $(if $(AGAIN),--again) out/folioscope
 
 lint: ## rustfmt, clippy, ruff, mypy, shellcheck, checkpatch
 	@$(SETUP)/packages.sh test

@@ -1,9 +1,10 @@
 """What takes hours goes on where it stopped: ``--resume`` leaves out what has passed on this content before.
 
 A test has passed when its setup, its call and its teardown have. What failed or was skipped runs again. The content is
-that of every file of the checkout that is not ignored, of QEMU and Python, and what the options say of the guest. Of
-modules of tests it is only the test's own and those that this one imports or runs, so that a test that was wrong can be
-mended without running all others again. Names of what has passed are in the cache, so another checkout goes on, too.
+that of every file of the checkout that is not ignored, of what was built, of QEMU and Python, and what the options say
+of the guest. Of modules of tests it is only the test's own and those that this one imports or runs, so that a test that
+was wrong can be mended without running all others again. Names of what has passed are in the cache, so another checkout
+goes on, too.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folioscope.layout import LAYOUTS
 
-from command import CACHE
+from command import CACHE, COMMAND, OUT
 
 PLACE = "passed"
 #: What the controller tells its workers, and what a worker tells it when it ends.
@@ -74,9 +76,11 @@ class Content:
 
 
 def tools() -> list[str]:
-    """Versions of what the tests run by."""
+    """What the tests run by: versions, and what was built, which may be of another content than the checkout."""
     qemu = subprocess.run(["qemu-system-aarch64", "--version"], check=True, capture_output=True, text=True, timeout=60)
-    return [sys.version, qemu.stdout]
+    built = [COMMAND, OUT / "initramfs.cpio", *(OUT / f"kernel-{granule}" / "Image" for granule in LAYOUTS)]
+    hashes = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in built if path.is_file()]
+    return [sys.version, qemu.stdout, *hashes]
 
 
 def stem_of(nodeid: str) -> str:
@@ -122,7 +126,7 @@ class Resumed:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Adds a test that has passed, at once: nobody knows when the run is stopped."""
-        if self._ledgers is None:
+        if not self._ledgers:
             return
         if not report.passed:
             self._failed.add(report.nodeid)
@@ -163,8 +167,14 @@ def register(config: pytest.Config, root: Path) -> None:
     ledgers = None
     if not hasattr(config, "workerinput"):
         guest = [f"{name}={value}" for name, value in sorted(vars(config.option).items()) if name.startswith("guest_")]
-        known = Content(root, *tools(), *guest)
-        ledgers = {stem: CACHE / PLACE / known.of(stem) for stem in known.stems()}
+        try:
+            known = Content(root, *tools(), *guest)
+        except (OSError, subprocess.CalledProcessError) as error:
+            # Sources without git can be tested too.
+            said = f"all tests run, as what has passed is known by what git lists in {root}, and there is none: {error}"
+            config.issue_config_time_warning(pytest.PytestWarning(said), stacklevel=2)
+            known = None
+        ledgers = {stem: CACHE / PLACE / known.of(stem) for stem in known.stems()} if known else {}
         if config.getoption("--afresh"):
             for ledger in ledgers.values():
                 ledger.unlink(missing_ok=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import resumed
 from resumed import Content
 
 pytest_plugins = ["pytester"]
@@ -120,6 +122,25 @@ def test_a_module_hangs_on_what_it_imports_and_runs(user: pytest.Pytester) -> No
     # What a helper imports is every module's.
     (user.path / "helper.py").write_text("from test_alone import something\n")
     assert changed("test_alone") == set(names)
+
+
+def test_sources_without_git(user: pytest.Pytester) -> None:
+    """Nothing is left out, and it is said why."""
+    shutil.rmtree(user.path / ".git")
+    for _ in range(2):
+        ended = run(user, "--resume")
+        assert (ended["passed"], ended["left out"], ended["warnings"]) == (4, 0, 1)
+
+
+def test_what_was_built_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that was not built anew has passed nothing for the source of now."""
+    command = tmp_path / "folioscope"
+    monkeypatch.setattr(resumed, "COMMAND", command)
+    without = resumed.tools()
+    command.write_bytes(b"one")
+    one = resumed.tools()
+    command.write_bytes(b"two")
+    assert len({str(each) for each in (without, one, resumed.tools())}) == 3
 
 
 def test_nothing_chosen_is_no_success(user: pytest.Pytester) -> None:

@@ -43,10 +43,11 @@ def test_bad_input(words: list[str], said: str) -> None:
 @pytest.mark.qemu
 @pytest.mark.timeout(3 * 3600)
 @pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
-def test_each_patch_stands_alone(granule: str) -> None:
+def test_each_patch_stands_alone(pytestconfig: pytest.Config, granule: str) -> None:
     """At 4K each of them, at the others the end of each topic; and all without each option that the series adds."""
     words = ["--granule", granule, *([] if granule == "4k" else ["--topics"]), "--off"]
-    ended = subprocess.run([SCRIPT, *words, COMMAND], capture_output=True, text=True, check=False)
+    anew = ["--again"] if pytestconfig.getoption("--afresh") else []
+    ended = subprocess.run([SCRIPT, *words, *anew, COMMAND], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-2000:]
     rows = ROW.findall(ended.stdout)
     names = ["base", *(PATCHES if granule == "4k" else TOPICS)]
