@@ -16,8 +16,10 @@ from write_faults import SALT, VALID, block_of, contents, look, switch, switched
 pytestmark = pytest.mark.long
 
 BALANCING = "/proc/sys/kernel/numa_balancing"
-#: A process is marked once in a second of its own time at most. So much is written, so often, between two looks.
-BUSY_PAGES, BUSY_TIMES, LOOKS = 4096, 25, 20
+#: So much is written, so often, between two looks.
+BUSY_PAGES, BUSY_TIMES = 4096, 25
+#: A process is marked once in a second of its own time at most. It is busy for that long here, in ticks of 10 ms.
+BUSY_TICKS = 1000
 NODES = (1, 0)
 #: PTE_PRESENT_INVALID: present for Linux, invalid for the CPU.
 MARK = 1 << 11
@@ -55,6 +57,12 @@ def places(area: Area, view: View) -> list[int]:
     return [word & ((1 << 48) - page) for word in words(area, view)]
 
 
+def own_time(process: Process) -> int:
+    """What it ran so far, in ticks (/proc/PID/stat: utime and stime, counted after the name)."""
+    after = process.guest.read(f"/proc/{process.pid}/stat").rpartition(") ")[2].split()
+    return int(after[11]) + int(after[12])
+
+
 def mark(area: Area) -> View:
     """Keeps the process busy elsewhere until all of the area is marked; where its pages are stays.
 
@@ -66,7 +74,8 @@ def mark(area: Area) -> View:
     for node in NODES:
         area.move_to_node(node)
         before = places(area, look(process))
-        for _ in range(LOOKS):
+        until = own_time(process) + BUSY_TICKS
+        while own_time(process) < until:
             for _ in range(BUSY_TIMES):
                 busy.write()
             view = look(process)
@@ -76,7 +85,7 @@ def mark(area: Area) -> View:
                 busy.munmap()
                 return view
     raise AssertionError(
-        f"the process was busy for long, and no hint is in {[hex(word) for word in words(area, view)]}"
+        f"the process ran for {BUSY_TICKS} ticks, and no hint is in {[hex(word) for word in words(area, view)]}"
     )
 
 
