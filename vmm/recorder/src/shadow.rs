@@ -296,7 +296,10 @@ impl Shadow {
             return;
         };
         let old = std::mem::replace(&mut table.words[index], word);
-        table.since[index] = now;
+        // The same word once more, as cmpxchg() of a page that is old already: who may hold it, holds it.
+        if old != word || table.state != State::Known {
+            table.since[index] = now;
+        }
         let (level, state, roots) = (table.level, table.state, table.roots.clone());
         let (Some(next), State::Known) = (level.next(), state) else {
             return;
