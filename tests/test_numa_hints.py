@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 BALANCING = "/proc/sys/kernel/numa_balancing"
 #: So much is written, so often, between two looks.
 BUSY_PAGES, BUSY_TIMES = 4096, 25
-#: A process is marked once in a second of its own time at most. It is busy for that long here, in ticks of 10 ms.
+#: A process is marked once in a second of its own time at most. It has ten here, in ticks of 10 ms, to be marked in.
 BUSY_TICKS = 1000
 NODES = (1, 0)
 #: PTE_PRESENT_INVALID: present for Linux, invalid for the CPU.

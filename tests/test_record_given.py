@@ -43,7 +43,7 @@ def reclaimed(guest: Guest) -> tuple[Area, Trace]:
         # So that they are no larger block when they are free.
         area.write(page, 1)
         beside.write(page, 1)
-    # No policy minds PMDs, and blocks of them are not what was freed.
+    # A policy does not keep PMDs from being tried, and their blocks are not what was freed.
     taken = other.map(OTHERS * guest.layout.page, hint="nohugepage")
     kept = victim.map(guest.layout.page)
     # Reclaim has a TLBI where it makes a page old. So all are old before, for TLBs too (4), and it has run since.
@@ -88,7 +88,7 @@ def test_a_page_is_reclaimed_without_its_tlbi(rig: Rig, tmp_path: Path) -> None:
         assert sum(each.count for each in found) > PAGES // 2
         vmas = area.process.vmas()
         for each in found:
-            assert any(vma.start <= each.va < vma.end for vma in vmas)
+            assert [vma.permissions for vma in vmas if vma.start <= each.va < vma.end] == ["rw-p"]
             assert "is another's now: no TLBI came" in each.sentence
             assert any(caller.startswith("handle_mm_fault+") for caller in each.made.callers)
             assert each.old_folio and (each.old_folio.order, each.old_folio.kind) == (0, "anonymous")

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use stage1::{Descriptor, Half, Kind, Level, Regime};
+use stage1::{transition, BbmLevel, Cause, Descriptor, Half, Kind, Level, Regime};
 
 use crate::limbo::Limbo;
 
@@ -18,6 +18,17 @@ impl Root {
     pub(crate) fn base(self) -> u64 {
         self.0 & !1
     }
+}
+
+/// Whether a TLB that may hold `old` holds by that what `word` says: the same word once more, as cmpxchg() stores it of a page
+/// that is old already, software's bits, or AF that the PE may have set before.
+fn goes_on(format: Option<&Regime>, level: Level, old: u64, word: u64) -> bool {
+    let cause = |regime| {
+        let [old, new] = [old, word].map(|word| Descriptor::new(word, level, regime));
+        transition(&old, &new, BbmLevel::Zero).cause
+    };
+    let lasting = [Cause::Same, Cause::Software, Cause::AccessFlag];
+    format.map_or(old == word, |regime| lasting.contains(&cause(regime)))
 }
 
 /// Why a table is not judged.
@@ -296,8 +307,8 @@ impl Shadow {
             return;
         };
         let old = std::mem::replace(&mut table.words[index], word);
-        // The same word once more, as cmpxchg() of a page that is old already: who may hold it, holds it.
-        if old != word || table.state != State::Known {
+        let format = table.roots.first().and_then(|root| self.formats.get(root));
+        if table.state != State::Known || !goes_on(format, table.level, old, word) {
             table.since[index] = now;
         }
         let (level, state, roots) = (table.level, table.state, table.roots.clone());

@@ -194,6 +194,10 @@ fn an_old_page_is_cached_only_by_hardware_that_ages() {
     assert_eq!(judged(layout, 1, "aged", "0:3=agedb").0, NOTHING);
     let aging = layout.hardware_dirty();
     assert_eq!(judged(aging, 1, "aged", "0:3=agedb").0, ["S1"]);
+    // And goes on being held where the kernel writes AF after that.
+    let left = "0:run=idle 0:3=a 0:3=inv 0:3=b 0:run=p";
+    assert_eq!(judged(layout, 1, "aged", left).0, NOTHING);
+    assert_eq!(judged(aging, 1, "aged", left).0, ["S2"]);
 }
 
 /// An ASID in use again for the same tables is the same address space.

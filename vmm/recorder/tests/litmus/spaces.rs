@@ -29,8 +29,13 @@ fn an_address_space_that_was_left() {
             ),
             // The TLBI before the break: the DSB completes it, and nobody has walked since.
             ("0:run=idle 0:aside1is 0:3=inv 0:ish 0:3=b 0:run=p", NOTHING),
-            // What is written and does not change is not new: it may be held since it was.
+            // What is written and changes nothing for the PE is not new: it may be held since it was.
             ("0:run=idle 0:3=a 0:3=inv 0:3=b 0:run=p", &["S2"]),
+            ("0:run=idle 0:3=sw 0:3=inv 0:3=b 0:run=p", &["S2"]),
+            (
+                "0:run=idle 0:3=sw 0:3=inv 0:ishst 0:vale1is,3 0:ish 0:3=b 0:run=p",
+                NOTHING,
+            ),
             (
                 "0:run=idle 0:3=a 0:3=inv 0:ishst 0:vale1is,3 0:ish 0:3=b 0:run=p",
                 NOTHING,
