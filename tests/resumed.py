@@ -4,7 +4,7 @@ A test has passed when its setup, its call and its teardown have. What failed or
 that of every file of the checkout that is not ignored, of what was built, of QEMU and Python, and what the options say
 of the guest. Of modules of tests it is only the test's own and those that this one imports or runs, so that a test that
 was wrong can be mended without running all others again. Names of what has passed are in the cache, so another checkout
-goes on, too.
+goes on, too. What a failed test said is written down at once: pytest tells it when all have ended, and nobody may wait.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from folioscope.layout import LAYOUTS
 from command import CACHE, COMMAND, OUT
 
 PLACE = "passed"
+#: In a checkout: what failed tests said, the newest last.
+FAILED = "out/logs/failed.log"
 #: What the controller tells its workers, and what a worker tells it when it ends.
 BEFORE, LEFT_OUT = "folioscope_passed_before", "folioscope_left_out"
 
@@ -91,7 +94,7 @@ def stem_of(nodeid: str) -> str:
 class Resumed:
     """A plugin of pytest: the one that started the workers has the ledgers, each worker leaves out what is in them."""
 
-    def __init__(self, config: pytest.Config, ledgers: dict[str, Path] | None) -> None:
+    def __init__(self, config: pytest.Config, root: Path, ledgers: dict[str, Path] | None) -> None:
         #: By module: where names of passed tests are added. A worker has none, its controller hears of all.
         self._ledgers = ledgers
         if ledgers is None:
@@ -99,6 +102,7 @@ class Resumed:
         else:
             there = [ledger.read_text() for ledger in ledgers.values() if ledger.exists()]
             self._before = {name for names in there for name in names.splitlines()}
+        self._root = root
         self._failed: set[str] = set()
         self._called: set[str] = set()
         self._left_out = 0
@@ -125,14 +129,21 @@ class Resumed:
         self._left_out = max(self._left_out, getattr(node, "workeroutput", {}).get(LEFT_OUT, 0))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Adds a test that has passed, at once: nobody knows when the run is stopped."""
-        if not self._ledgers:
+        """Adds what has passed, and what was said by what has not, at once: nobody knows when the run is stopped."""
+        if self._ledgers is None:
             return
+        if report.failed:
+            told = self._root / FAILED
+            told.parent.mkdir(parents=True, exist_ok=True)
+            parts = [f"==== {time.strftime('%F %T')} {report.nodeid}, {report.when}", report.longreprtext]
+            parts += [f"---- {title}\n{text}" for title, text in report.sections]
+            with told.open("a") as words:
+                words.write("\n".join(parts) + "\n")
         if not report.passed:
             self._failed.add(report.nodeid)
         if report.when == "call":
             self._called.add(report.nodeid)
-        if report.when == "teardown" and report.nodeid in self._called - self._failed:
+        if report.when == "teardown" and self._ledgers and report.nodeid in self._called - self._failed:
             ledger = self._ledgers[stem_of(report.nodeid)]
             ledger.parent.mkdir(parents=True, exist_ok=True)
             with ledger.open("a") as names:
@@ -140,6 +151,8 @@ class Resumed:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Says what was left out: it belongs to the result."""
+        if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+            terminalreporter.write_line(f"what failed is in {FAILED} too, as it was told at that instant")
         if self._left_out:
             terminalreporter.section("resumed")
             terminalreporter.write_line(
@@ -178,4 +191,4 @@ def register(config: pytest.Config, root: Path) -> None:
         if config.getoption("--afresh"):
             for ledger in ledgers.values():
                 ledger.unlink(missing_ok=True)
-    config.pluginmanager.register(Resumed(config, ledgers))
+    config.pluginmanager.register(Resumed(config, root, ledgers))

@@ -85,6 +85,20 @@ def test_what_has_passed_is_left_out(user: pytest.Pytester, monkeypatch: pytest.
     assert run(user, *words, "--afresh")["passed"] == 5
 
 
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_what_failed_is_told_at_once(user: pytest.Pytester, workers: str) -> None:
+    """With all that it said, once, and of every run, also of one that is stopped."""
+    stopped = ("--resume", "-n", workers, "--maxfail", "1", "-k", "test_bad or test_torn")
+    run(user, *stopped)
+    first = (user.path / resumed.FAILED).read_text()
+    assert first.startswith("==== ") and "::test_bad, call\n" in first
+    assert first.count('assert os.environ.get("MENDED")') == len(first.split("==== ")) - 1
+    run(user, "--resume", "-n", workers)
+    both = (user.path / resumed.FAILED).read_text()
+    assert both.startswith(first) and both[len(first) :].count("==== ") == 2 and "::test_torn, teardown\n" in both
+    assert "test_good" not in both and "test_skipped" not in both
+
+
 def test_another_content_begins_anew(user: pytest.Pytester) -> None:
     """A file that git does not ignore, tracked or not, and what the options say of the guest."""
     assert run(user, "--resume")["left out"] == 0
