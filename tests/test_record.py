@@ -91,6 +91,8 @@ class Edit:
     where: str
     # What the guest does, and how it is booted.
     what: tuple[str, ...] = ("--only", WORKLOADS)
+    # In how many guests at most.
+    guests: int = 1
 
     def __str__(self) -> str:
         return f"{self.function}-{self.which.__name__}-{self.becomes.__name__}"
@@ -100,8 +102,9 @@ class Edit:
 # second in hugetlbpage.c, the third in mremap.c, the fourth in pgtable-generic.c.
 NOSYNC = "__flush_tlb_range_nosync.constprop.0"
 HUGE = ("--only", "thp,fork")
-# A PMD is split once in thp, and an interrupt at that instant has a DSB of its own.
-ALL = ()
+# A PMD is split once in the tour. Between its TLBI and the new word a table is filled, and an interrupt that comes then
+# has a DSB SY of its own and makes up for the one that is gone: in one guest of eight.
+ALL, GUESTS = (), 4
 # Memory that is given back, and taken again.
 REUSE = ("--only", "reuse")
 BOOT = ("--boot-only",)
@@ -150,8 +153,8 @@ MORE_EDITS = [
     Edit("__set_fixmap", dsb_of_stores, of_loads, "S3", "__set_fixmap", BOOT),
     Edit("__set_fixmap", dsb_of_all, nearby, "S3", "__set_fixmap", BOOT),
     Edit("__set_fixmap", dsb_of_all, of_stores, "S3", "__set_fixmap", BOOT),
-    Edit("pmdp_invalidate", dsb_of_all, nothing, "S3", "split_huge_pmd_locked", ALL),
-    Edit("pmdp_invalidate", dsb_of_all, nearby, "S3", "split_huge_pmd_locked", ALL),
+    Edit("pmdp_invalidate", dsb_of_all, nothing, "S3", "split_huge_pmd_locked", ALL, GUESTS),
+    Edit("pmdp_invalidate", dsb_of_all, nearby, "S3", "split_huge_pmd_locked", ALL, GUESTS),
     Edit("pmdp_invalidate", store_exclusive, no_store, "S1", "split_huge_pmd_locked", (*NO_LSE, *HUGE)),
     Edit(ZAP, dsb_of_stores, of_loads, "S7", "contpte_clear_full_ptes", REUSE),
     Edit("tlb_flush", dsb_of_all, nearby, "S7", "contpte_clear_full_ptes", REUSE),
@@ -194,7 +197,10 @@ def test_a_wrong_kernel(granule: str, wrong: Edit, tmp_path: Path) -> None:
     plain = plain if plain in names else plain.removesuffix(".constprop.0")
     image = tmp_path / "Image"
     assert edit(kernel, f"{plain}#{number}" if number else plain, wrong.which, wrong.becomes, image) > 0
-    ended = record("--kernel", image, "--vmlinux", kernel / "vmlinux", *wrong.what)
+    for _ in range(wrong.guests):
+        ended = record("--kernel", image, "--vmlinux", kernel / "vmlinux", *wrong.what)
+        if ended.status:
+            break
     assert ended.status == 1, ended.out + ended.err
     found = Found.all(ended.out)
     assert " ".join(sorted({finding.rule for finding in found})) == wrong.rules, ended.out

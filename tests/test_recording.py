@@ -162,15 +162,18 @@ def test_a_guest_that_is_not_recorded(guest: Guest) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("granule", ["4k", "16k", "64k"])
-def test_a_run_of_the_tour(granule: str) -> None:
+@pytest.mark.parametrize(
+    "granule,least", [("4k", (300_000, 20_000)), ("16k", (100_000, 10_000)), ("64k", (40_000, 5_000))]
+)
+def test_a_run_of_the_tour(granule: str, least: tuple[int, int]) -> None:
     """The tour's states and its sequences, judged in one run: no error in either, and nothing left unjudged.
 
-    `make test` does the same by the README's `make run RECORD=1`.
+    `make test` does the same by the README's `make run RECORD=1`. The larger the pages, the fewer entries the same
+    memory has, and the fewer of them are stored and flushed.
     """
     said = folioscope("run", "--machine", "tcg", "--granule", granule, "--record", seconds=300).ok()
     _, sequences = said.split("record - the guest's sequences\n")
     assert "no error found (exit status 0)" in sequences
     stores, tlbis, barriers = seen(sequences)
-    assert stores > 100_000 and tlbis > 10_000 and barriers > 10_000
+    assert stores > least[0] and tlbis > least[1] and barriers > 10_000
     assert sequences.splitlines()[1] == "0 findings"
