@@ -103,8 +103,10 @@ class Edit:
 NOSYNC = "__flush_tlb_range_nosync.constprop.0"
 HUGE = ("--only", "thp,fork")
 # A PMD is split once in the tour. Between its TLBI and the new word a table is filled, and an interrupt that comes then
-# has a DSB SY of its own and makes up for the one that is gone: in one guest of eight.
+# has a DSB SY of its own and makes up for the one that is gone: in one guest of eight. Its trace has to show that.
 ALL, GUESTS = (), 4
+# Where that PMD is: nothing is at random in this guest.
+SPLIT = 0xFFFFF7800000
 # Memory that is given back, and taken again.
 REUSE = ("--only", "reuse")
 BOOT = ("--boot-only",)
@@ -183,6 +185,19 @@ MORE_EDITS = [
 ]
 
 
+def made_up_for(wrong: Edit, trace: Path, vmlinux: Path) -> bool:
+    """Whether the CPU that broke the word of SPLIT had an interrupt's DSB (gic_handle_irq()) before the new one."""
+    text = trace.with_suffix(".text")
+    folioscope("record", "--judge", trace, "--vmlinux", vmlinux, "--at", hex(SPLIT), "--text", text).ok()
+    lines = text.read_text().splitlines()
+    (broken,) = (at for at, line in enumerate(lines) if f'(src "{wrong.function}+' in line and "(mem-write" in line)
+    cpu = re.search(r"\(tid \d+\)", lines[broken])
+    assert cpu
+    own = [line for line in lines[broken + 1 :] if cpu[0] in line]
+    made = next(at for at, line in enumerate(own) if f'(src "{wrong.where}+' in line and "(mem-write" in line)
+    return any('dsb (kind sy) (src "gic_handle_irq+' in line for line in own[:made])
+
+
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize("granule", ["4k"])
 @pytest.mark.parametrize(
@@ -197,10 +212,13 @@ def test_a_wrong_kernel(granule: str, wrong: Edit, tmp_path: Path) -> None:
     plain = plain if plain in names else plain.removesuffix(".constprop.0")
     image = tmp_path / "Image"
     assert edit(kernel, f"{plain}#{number}" if number else plain, wrong.which, wrong.becomes, image) > 0
-    for _ in range(wrong.guests):
-        ended = record("--kernel", image, "--vmlinux", kernel / "vmlinux", *wrong.what)
-        if ended.status:
+    vmlinux, trace = kernel / "vmlinux", tmp_path / "trace"
+    kept = ("--trace", trace) if wrong.guests > 1 else ()
+    for left in reversed(range(wrong.guests)):
+        ended = record("--kernel", image, "--vmlinux", vmlinux, *wrong.what, *kept)
+        if ended.status or not left:
             break
+        assert made_up_for(wrong, trace, vmlinux), ended.out
     assert ended.status == 1, ended.out + ended.err
     found = Found.all(ended.out)
     assert " ".join(sorted({finding.rule for finding in found})) == wrong.rules, ended.out

@@ -99,6 +99,16 @@ def test_what_failed_is_told_at_once(user: pytest.Pytester, workers: str) -> Non
     assert "test_good" not in both and "test_skipped" not in both
 
 
+def test_a_later_test_finds_what_was_told(user: pytest.Pytester) -> None:
+    """At once is before the next test begins."""
+    later = (
+        "from pathlib import Path\n\ndef test(): assert '::test_bad, call' in Path('out/logs/failed.log').read_text()"
+    )
+    user.makepyfile(test_with_one_that_fails="def test_bad(): assert False", test_with_one_that_looks=later)
+    ended = run(user, "--resume", "-n", "0", "test_with_one_that_fails.py", "test_with_one_that_looks.py")
+    assert (ended["failed"], ended["passed"]) == (1, 1)
+
+
 def test_another_content_begins_anew(user: pytest.Pytester) -> None:
     """A file that git does not ignore, tracked or not, and what the options say of the guest."""
     assert run(user, "--resume")["left out"] == 0
