@@ -82,17 +82,22 @@ def meminfo(guest: Guest, layout: Layout) -> dict[str, int]:
 
 
 def test_available_is_the_kernels_own(guest: Guest, layout: Layout) -> None:
-    """Ours against /proc/meminfo and /proc/zoneinfo: the same to a page, where nothing went on while we looked."""
+    """Ours against /proc/meminfo and /proc/zoneinfo: the same to a page, where nothing went on while we looked.
+
+    What is the same before and after can have been another at our instant: a CPU gives a batch of its free pages back
+    and takes one again. Then free pages alone differ, and what is available by as many; that holds at each look.
+    """
     for _ in range(32):
         before, ours, theirs = meminfo(guest, layout), counted(guest)["available"], meminfo(guest, layout)
-        if all(before[name] == theirs[name] for name in ("MemAvailable", "MemFree", *FILES, "KReclaimable")):
+        if any(before[name] != theirs[name] for name in ("MemAvailable", "MemFree", *FILES, "KReclaimable")):
+            continue
+        assert ours["cache"] == sum(theirs[name] for name in FILES)
+        assert 0 < ours["reclaimable"] == theirs["KReclaimable"]
+        assert ours["pages"] - theirs["MemAvailable"] == ours["free"] - theirs["MemFree"]
+        if ours["free"] == theirs["MemFree"]:
             break
     else:
-        raise AssertionError(f"pages were freed or taken at each of 32 looks, at the last {before} and {theirs}")
-    assert ours["pages"] == theirs["MemAvailable"]
-    assert ours["free"] == theirs["MemFree"]
-    assert ours["cache"] == sum(theirs[name] for name in FILES)
-    assert 0 < ours["reclaimable"] == theirs["KReclaimable"]
+        raise AssertionError(f"pages were freed or taken at each of 32 looks, at the last {before}, {ours}, {theirs}")
     low = [int(line.split()[1]) for line in guest.read("/proc/zoneinfo").splitlines() if line.split()[0] == "low"]
     assert ours["low"] == sum(low) > 0 < ours["reserved"]
 
