@@ -46,7 +46,7 @@ help: ## list the targets and variables
 	@echo '  POLICY=     sysfs baseline simple variable retry adaptive   APPEND=  more kernel command line'
 	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
 	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md)'
-	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  test-long and series from the start'
+	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  test-long, test-arm64, series: from the start'
 	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 orders ...   QUICK=1  five runs of each, and shorter loads'
 
 # Each begins with a look at what the user said, before anything is installed.
@@ -81,13 +81,13 @@ test-long: ## the tests that take too long for `make test`; goes on where it sto
 	@$(SETUP)/build.sh --carrier --mutants --debug --net 4k 16k 64k
 	@$(SETUP)/plugin.sh --where-possible
 	@$(SETUP)/pytest.sh -m long --resume $(if $(AGAIN),--afresh) $(PYTEST)
-	@$(SETUP)/test_arm64.sh
+	@$(SETUP)/test_arm64.sh $(if $(AGAIN),--afresh)
 
 test-arm64: ## rehearse an arm64 host with KVM: make run and pytest as its user, in a carrier
 	@$(SETUP)/inputs.sh test
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/build.sh --carrier 4k 16k 64k
-	@$(SETUP)/test_arm64.sh $(PYTEST)
+	@$(SETUP)/test_arm64.sh $(if $(AGAIN),--afresh) $(PYTEST)
 
 series: ## build the series patch by patch, and play the tour on each kernel; goes on where it stopped
 	@$(SETUP)/inputs.sh series

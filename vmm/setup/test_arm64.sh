@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Rehearses an arm64 host with KVM: Debian's user land for it in a carrier, where a user who is not root does `make run` and
 # runs pytest on the machine `kvm`. The user has a checkout and a cache of their own; in the cache is what was built here.
-# Arguments go to pytest. On an arm64 host with /dev/kvm there is nothing to rehearse.
+# What has passed on this content is left out, as in `make test-long`. Arguments go to pytest. On an arm64 host with /dev/kvm
+# there is nothing to rehearse.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -14,6 +15,8 @@ child "$ROOT/vmm/setup/arm64_host.sh" >"$LOGS/arm64-host.path"
 # As the carrier sees them: links of ours may lead into another one of its file systems.
 root=$(realpath "$(cat "$LOGS/arm64-host.path")")
 results=$(realpath "$LOGS")/arm64-host
+# The names of the tests that have passed there, by content: the user's own, kept here.
+passed=$CACHE/arm64-passed.tar
 rm -rf "$results"
 mkdir -p "$results"
 
@@ -71,6 +74,7 @@ setup() {
         chown 1000:1000 "$root/home/user" "$root/home/user/.cache" "$cache"' "$root" "$(date +%s)" "${kinds[@]}" </dev/null
     tar -C "$ROOT" -c --exclude=./out --exclude=./target --exclude=./.git --exclude=__pycache__ --exclude='.*_cache' . |
         in_home folioscope
+    [ ! -e "$passed" ] || in_home .cache/folioscope/passed <"$passed"
 }
 # in_home DIRECTORY: unpacks standard input there, as the user's.
 in_home() {
@@ -112,11 +116,24 @@ make_venv() {
 built arm64-venv "$(basename "$(dirname "$root")")" make_venv
 in_home .cache/folioscope/venv <"$built/venv.tar"
 
+# By its files what has passed is known.
+user --init-groups 'git init -q'
 expect build 0 'kernels' user --init-groups 'vmm/setup/build.sh 4k 16k 64k && readlink out/kernel-*'
+# The user's home is gone with the carrier, and that may end at any time.
+keep_passed() {
+    # shellcheck disable=SC2016
+    carried 'cd "$1" 2>/dev/null || exit 1; tar -c .' "$root/home/user/.cache/folioscope/passed" </dev/null \
+        >"$passed.$$" 2>>"$LOGS/arm64-passed.log" && mv "$passed.$$" "$passed"
+}
+keep_on() {
+    while sleep 30; do keep_passed || true; done
+}
+begin keep_on
 start=$SECONDS rc=0
 # A clock that a test looks at goes as fast there as here.
-user --init-groups "vmm/setup/pytest.sh -n 0 --machine kvm --granule 4k -m 'not long and not qemu and not network and not browser' --guest-deadline 3000 ${*@Q}" \
+user --init-groups "vmm/setup/pytest.sh -n 0 --machine kvm --granule 4k -m 'not long and not qemu and not network and not browser' --guest-deadline 3000 --resume ${*@Q}" \
     2>&1 | tee "$LOGS/arm64-pytest.log" || rc=$?
+keep_passed || say "what has passed could not be kept and is tried again: see $LOGS/arm64-passed.log"
 # shellcheck disable=SC2016
 carried 'cp -r "$1/bundles" "$1/logs" "$2/" 2>/dev/null || true' "$root/home/user/folioscope/out" "$results" </dev/null
 say "arm64: $(printf '%s, ' "${told[@]}")pytest: $((SECONDS - start)) s"
