@@ -142,6 +142,7 @@ def test_what_assumes_qemu_is_marked() -> None:
 
     with_qemu, without = chosen("qemu"), chosen("not qemu")
     assert not [name for name in without if "tcg" in name.partition("[")[2]]
-    assert {"test_attach.py", "test_oracle.py", "test_hung_guest.py"} <= {name.partition("::")[0] for name in with_qemu}
+    modules = {name.partition("::")[0] for name in with_qemu}
+    assert {"test_attach.py", "test_hugetlb_migrated.py", "test_oracle.py", "test_hung_guest.py"} <= modules
     on_kvm = re.compile(r"\[kvm-\d+k")  # and not kvm-in-tcg, which is QEMU's
     assert any(on_kvm.search(name) for name in without) and not any(on_kvm.search(name) for name in with_qemu)

@@ -15,6 +15,9 @@ from folioscope.rig import Rig, Wanted
 
 from test_stock_kernel import EACH, MIGRATED, Kernel, kernels, stock, version
 
+# It is QEMU's that has two nodes, and boots any kernel.
+pytestmark = pytest.mark.only_machine("tcg")
+
 # Debian's kernels have one node, and move a page that is taken out of use.
 OFFLINE = "/sys/devices/system/memory/soft_offline_page"
 
