@@ -28,8 +28,9 @@ __all__ = ["bench"]
 
 pytestmark = pytest.mark.only_machine("tcg")
 
-# What two runs of a guest whose time is its instructions may differ by: the ticks of its clock fall elsewhere.
-SPREAD = 0.02
+# What the least of some runs may differ by from one guest to another, whose time is its instructions: what else a kernel
+# does falls into some runs (at most 4 % was seen) and not into all.
+SPREAD = 0.001
 
 FAULTS = Experiment("page_fault1", "", "page_fault1", 4, policies("baseline", "variable"))
 
@@ -43,10 +44,10 @@ def test_two_guests_agree_and_the_larger_order_is_cheaper(bench: Bench) -> None:
     """Instructions per fault repeat from guest to guest; 16 pages for one fault are a fraction of 16 faults."""
     first, second, variable = (measure(bench, FAULTS, FAULTS.settings[setting]) for setting in (0, 0, 1))
     for name in ("fault", "release"):
-        one, other, third = (sorted(instructions(each, [name])) for each in (first, second, variable))
+        one, other, third = (instructions(each, [name]) for each in (first, second, variable))
         assert len(one) == len(other) == len(third) == bench.runs
-        assert abs(one[2] / other[2] - 1) < SPREAD
-        assert one[2] > 3 * third[2]
+        assert min(one) == pytest.approx(min(other), rel=SPREAD)
+        assert min(one) > 3 * min(third)
     pages = units(FAULTS)
     # The loop's four, and the store once more that faulted.
     assert min(first["intervals"]["fault"]["user"]) == pytest.approx(5 * pages, abs=16)
@@ -240,7 +241,7 @@ def test_a_quick_lab_of_one_experiment(bench: Bench, tmp_path: Path) -> None:
     without = report["experiments"][0]["settings"][0]["intervals"]
     for pattern in ("random write", "reverse", "stride", "random read"):
         forward = "again" if pattern == "random write" else "read"
-        faults = [sorted(without[name]["kernel"])[2] for name in (pattern, forward)]
+        faults = [min(without[name]["kernel"]) for name in (pattern, forward)]
         assert faults[0] == pytest.approx(faults[1], rel=SPREAD), pattern
 
     # As if it had been interrupted before the last.
