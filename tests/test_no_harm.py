@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from folioscope.scratch import MARK, WORDS, Scratch, clear
 
-from command import ROOT, Running, folioscope, wait_until
+from command import MARK as TEST_MARK
+from command import ROOT, Running, folioscope, marked, wait_until
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 # A PID that no process has: above the largest that Linux gives out.
@@ -160,6 +161,29 @@ def test_the_suite_s_commands_get_signals_whatever_it_inherits(tmp_path: Path) -
     )
     environment = {**os.environ, "FOLIOSCOPE_OUT": str(tmp_path), "PYTHONPATH": f"{ROOT}/tests/plugin:{ROOT}/tests"}
     subprocess.run(nohup(*words), cwd=tmp_path, env=environment, check=True, timeout=300)
+
+
+@pytest.mark.parametrize("refuses", ["", "trap '' TERM; "])
+def test_what_a_test_has_started_ends_with_a_pytest_that_is_killed(tmp_path: Path, refuses: str) -> None:
+    """A build of a test's would go on beside the next run, and hold its locks."""
+    (tmp_path / "killed.py").write_text(
+        "import os, signal, subprocess\n"
+        "def pytest_configure(config):\n"
+        f"    words = ['sh', '-c', {refuses!r} 'setsid sleep 600 & echo; wait']\n"
+        "    subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True).stdout.readline()\n"
+        f"    open({str(tmp_path / 'started')!r}, 'w').close()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    mark = str(tmp_path)
+    environment = {**os.environ, "FOLIOSCOPE_OUT": mark, "PYTHONPATH": mark, TEST_MARK: mark}
+    words = [ROOT / "vmm" / "setup" / "pytest.sh", "-n", "0", "-p", "killed", "--collect-only"]
+    killed = subprocess.run(words, env=environment, check=False, capture_output=True, timeout=300)
+    assert killed.returncode == -signal.SIGKILL and (tmp_path / "started").exists()
+    try:
+        assert wait_until(lambda: not marked(mark), 10)
+    finally:
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -12,5 +12,29 @@ child vmm/setup/python.sh >"$LOGS/python.path"
 workers=$(nproc)
 ((workers <= MOST_WORKERS)) || workers=$MOST_WORKERS
 ((workers > 1)) || workers=0
+
+# What a test has started, and what that has, ends with the tests however these end: a build whose test is killed would go
+# on beside the next run, and hold its locks. Each has this mark, whoever its parent is by then.
+mark=$$.$EPOCHREALTIME
+export FOLIOSCOPE_TESTS=$mark
+marked() { grep -lzxFs "FOLIOSCOPE_TESTS=$mark" /proc/[0-9]*/environ | cut -d/ -f3; }
+end_marked() {
+    local signal tries pids
+    trap '' TERM HUP
+    # What this runs itself is not of them.
+    export -n FOLIOSCOPE_TESTS
+    # Its end is that of whoever has the other end of this pipe, which is pytest alone: Python's children have no such files.
+    cat
+    for signal in TERM KILL; do
+        for ((tries = 0; tries < 30; tries++)); do
+            mapfile -t pids < <(marked)
+            ((${#pids[@]})) || return 0
+            ((tries)) || kill -s "$signal" "${pids[@]}" 2>/dev/null || true
+            sleep 0.1
+        done
+    done
+}
+exec {_}> >(end_marked &>/dev/null)
+
 # A later -n of the user's wins.
 exec "$(cat "$LOGS/python.path")" -m pytest tests -n "$workers" "$@"
