@@ -25,11 +25,12 @@ AFTER = 120.0
 
 
 def known(found: Found) -> bool:
-    """A fault brings a folio back, folded, that kswapd has unmapped without the DSB behind its batched TLBIs
-    (docs/recorder.md, Found): true of Linux, and rare."""
+    """A fault brings a page back, folded or in another page frame, that reclaim has unmapped without the DSB behind its
+    batched TLBIs (docs/recorder.md, Found): true of Linux, and rare."""
     broken, _, made = "\n".join(found.lines).partition("  made")
-    contiguous = found.rule == "S3" and found.sentence.startswith("the Contiguous bit differs: no DSB came after")
-    return contiguous and "shrink_folio_list+" in broken and "do_swap_page+" in made
+    differs = re.match("the (Contiguous bit|output address) differs: no DSB came after the TLBI", found.sentence)
+    reclaimed = "try_to_unmap_one+" in broken and "shrink_folio_list+" in broken
+    return found.rule == "S3" and differs is not None and reclaimed and "do_swap_page+" in made
 
 
 def judged(kernel: Path, seconds: int, memory: str, swap: str = "") -> None:
