@@ -164,22 +164,26 @@ def test_the_suite_s_commands_get_signals_whatever_it_inherits(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("refuses", ["", "trap '' TERM; "])
-def test_what_a_test_has_started_ends_with_a_pytest_that_is_killed(tmp_path: Path, refuses: str) -> None:
-    """A build of a test's would go on beside the next run, and hold its locks."""
-    (tmp_path / "killed.py").write_text(
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "os.killpg(0, signal.SIGINT)"])
+def test_what_a_test_has_started_ends_with_pytest(tmp_path: Path, end: str, refuses: str) -> None:
+    """However that ends: a build of a test's would go on beside the next run, and hold its locks."""
+    (tmp_path / "ended.py").write_text(
         "import os, signal, subprocess\n"
         "def pytest_configure(config):\n"
         f"    words = ['sh', '-c', {refuses!r} 'setsid sleep 600 & echo; wait']\n"
         "    subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True).stdout.readline()\n"
         f"    open({str(tmp_path / 'started')!r}, 'w').close()\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"    {end}\n"
     )
     mark = str(tmp_path)
     environment = {**os.environ, "FOLIOSCOPE_OUT": mark, "PYTHONPATH": mark, TEST_MARK: mark}
-    words = [ROOT / "vmm" / "setup" / "pytest.sh", "-n", "0", "-p", "killed", "--collect-only"]
-    killed = subprocess.run(words, env=environment, check=False, capture_output=True, timeout=300)
-    assert killed.returncode == -signal.SIGKILL and (tmp_path / "started").exists()
+    words = [ROOT / "vmm" / "setup" / "pytest.sh", "-n", "0", "-p", "ended", "--collect-only"]
     try:
+        with subprocess.Popen(
+            words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        ) as pytests:
+            assert pytests.wait(timeout=300) != 0
+        assert (tmp_path / "started").exists()
         assert wait_until(lambda: not marked(mark), 10)
     finally:
         for pid in marked(mark):

@@ -20,7 +20,7 @@ export FOLIOSCOPE_TESTS=$mark
 marked() { grep -lzxFs "FOLIOSCOPE_TESTS=$mark" /proc/[0-9]*/environ | cut -d/ -f3; }
 end_marked() {
     local signal tries pids
-    trap '' TERM HUP
+    trap '' INT TERM HUP
     # What this runs itself is not of them.
     export -n FOLIOSCOPE_TESTS
     # Its end is that of whoever has the other end of this pipe, which is pytest alone: Python's children have no such files.
