@@ -22,18 +22,18 @@ __all__ = ["plugin"]
 SECONDS = 10
 # What the guest may take to power off, and the judge to come after it.
 AFTER = 120.0
-# What may be left unjudged: what Linux lets two threads do at once, and known()'s second form where nobody may write.
+# What may be left unjudged: what Linux lets two threads do at once, and the same as known() where nobody may write.
 BOTH_AT_ONCE = "another's TLBI for the old ones was on its way"
 READ_ONLY = "changes of the address of read-only memory"
 
 
 def known(found: Found) -> bool:
-    """A fault brings a page back, folded or in another page frame, that reclaim has unmapped without the DSB behind its
-    batched TLBIs (docs/recorder.md, Found): true of Linux, and rare."""
+    """A fault maps a page again, folded or in another page frame, that reclaim has unmapped without the DSB behind its
+    batched TLBIs (docs/recorder.md, Found): true of Linux."""
     broken, _, made = "\n".join(found.lines).partition("  made")
     differs = re.match("the (Contiguous bit|output address) differs: no DSB came after the TLBI", found.sentence)
     reclaimed = "try_to_unmap_one+" in broken and "shrink_folio_list+" in broken
-    return found.rule == "S3" and differs is not None and reclaimed and "do_swap_page+" in made
+    return found.rule == "S3" and differs is not None and reclaimed and " handle_mm_fault+" in made
 
 
 def judged(kernel: Path, seconds: int, memory: str, swap: str = "") -> None:
