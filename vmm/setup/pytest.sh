@@ -23,7 +23,7 @@ end_marked() {
     trap '' INT TERM HUP
     # What this runs itself is not of them.
     export -n FOLIOSCOPE_TESTS
-    # Its end is that of whoever has the other end of this pipe, which is pytest alone: Python's children have no such files.
+    # Until pytest ends, as only pytest has the other end of this pipe: what Python starts is given no such file.
     cat
     for signal in TERM KILL; do
         for ((tries = 0; tries < 30; tries++)); do
