@@ -92,18 +92,22 @@ impl Sequences {
     }
 }
 
-/// Whether a function is an interrupt's entry: what is done under it is not done for whoever is interrupted.
-fn is_interrupt(name: &str) -> bool {
-    name == "el1_interrupt" || name.starts_with("el1h_64_irq") || name.starts_with("el1h_64_fiq")
+/// Whether what is done under a function is not done for whoever called it: an interrupt's entry, and the scheduler, whose
+/// `__switch_to()` has a DSB wherever another thread may have the CPU (`cond_resched()`).
+fn is_for_others(name: &str) -> bool {
+    name == "el1_interrupt"
+        || name.starts_with("el1h_64_irq")
+        || name.starts_with("el1h_64_fiq")
+        || name == "__schedule"
 }
 
-/// What was done under each function, called by whom it may; what an interrupt does meanwhile is the interrupt's.
+/// What was done under each function, called by whom it may; what an interrupt or the scheduler does meanwhile is theirs.
 pub(super) fn by_function(judge: &Judge, names: &Names<'_>) -> BTreeMap<String, Calls> {
     let mut all: BTreeMap<String, Done> = BTreeMap::new();
     for (frames, done) in judge.done() {
         let of = |back: &u64| names.function(back.wrapping_sub(4)).map(|(name, _)| name);
         let called = frames.iter().filter_map(of);
-        let mut called: Vec<&str> = called.take_while(|name| !is_interrupt(name)).collect();
+        let mut called: Vec<&str> = called.take_while(|name| !is_for_others(name)).collect();
         called.sort_unstable();
         called.dedup();
         for name in called {
