@@ -102,8 +102,8 @@ pub enum Reason {
     NotConsidered,
     /// This is the one.
     Chosen,
-    /// THP has no such order, or what forbids it has no reason of its own. Kernels whose records name no path say this of all
-    /// that neither the policy nor sysfs allows.
+    /// THP has no such order, or what forbids it has no reason of its own. The first kernels with records, of eleven reasons,
+    /// say this of all that neither the policy nor sysfs allows.
     NotAllowed,
     /// The naturally aligned range would start before the VMA.
     CrossesStart,

@@ -14,8 +14,8 @@ const HEADER: usize = 24;
 const FIRST: usize = 64 + ORDERS;
 /// As it is since it names the page frame, the allowed orders and the path behind that.
 const RECORD: usize = FIRST + 16;
-/// Reasons and paths by number. The first records know the first eleven reasons.
-const FIRST_REASONS: usize = 11;
+/// Reasons and paths by number. The first records know eleven reasons, and eighteen one patch later: they grow with the next.
+const FIRST_REASONS: usize = 18;
 pub(super) const REASONS: [Reason; 21] = [
     Reason::NotConsidered,
     Reason::Chosen,
@@ -121,7 +121,7 @@ impl Cursor<'_> {
         for (order, slot) in by_order.iter_mut().enumerate() {
             let value = byte(64 + order);
             let (known, expected) = match self.is_first() {
-                true => (&REASONS[..FIRST_REASONS], "0 to 10"),
+                true => (&REASONS[..FIRST_REASONS], "0 to 17"),
                 false => (&REASONS[..], "0 to 20"),
             };
             match known.get(value as usize) {

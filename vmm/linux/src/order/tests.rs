@@ -124,7 +124,9 @@ fn nothing_unexpected_is_guessed_at() {
     assert_eq!(field(with(24 + 57, 16)), "preferred");
     assert_eq!(field(with(24 + 58, 99)), "chosen");
     assert_eq!(field(with(24 + 59, 4)), "flags");
-    assert_eq!(field(with(24 + 64 + 2, 11)), "reason");
+    let of_the_second_patch = read(&with(24 + 64 + 2, 17)).unwrap();
+    assert_eq!(of_the_second_patch.records[0].reasons[2], Reason::Policy);
+    assert_eq!(field(with(24 + 64 + 2, 18)), "reason");
     assert_eq!(
         field(with(24 + 64 + 2, 1)),
         "order whose reason is `chosen`"
