@@ -214,12 +214,19 @@ impl Symbols {
         Some(start..self.by_address.get(after)?.0)
     }
 
-    /// The symbol at or before a linked address, and the distance to it in bytes.
+    /// The symbol at or before a linked address, and the distance to it in bytes. Of those at one address none that bounds a
+    /// section, if there is another: that `__sched_text_start` is where `__switch_to` is says nothing.
     pub fn name(&self, address: u64) -> Option<(&str, u64)> {
         let after = self.by_address.partition_point(|&(at, _)| at <= address);
-        let &(at, name) = self.by_address.get(after.checked_sub(1)?)?;
-        let name = std::str::from_utf8(name_at(&self.names, name)).ok()?;
-        Some((name, address - at))
+        let (at, last) = *self.by_address.get(after.checked_sub(1)?)?;
+        let here = self.by_address[..after].iter().rev();
+        let mut names = here
+            .take_while(|symbol| symbol.0 == at)
+            .map(|symbol| name_at(&self.names, symbol.1));
+        let name = names
+            .find(|name| !bounds_a_section(name))
+            .unwrap_or(name_at(&self.names, last));
+        Some((std::str::from_utf8(name).ok()?, address - at))
     }
 
     /// Checks that this is the kernel that runs, whose build id is `running`.
@@ -264,6 +271,18 @@ impl Symbols {
     pub fn has_contpte(&self) -> bool {
         self.address("contpte_set_ptes").is_some()
     }
+}
+
+/// Whether a linker script puts the symbol around a section, as `scripts/kallsyms.c` tells them,
+/// `may_be_linker_script_provide_symbol()`.
+fn bounds_a_section(name: &[u8]) -> bool {
+    let Some(name) = name.strip_prefix(b"__") else {
+        return false;
+    };
+    let begins = ["start_", "stop_", "end_"];
+    let ends = ["_start", "_end"];
+    begins.iter().any(|word| name.starts_with(word.as_bytes()))
+        || ends.iter().any(|word| name.ends_with(word.as_bytes()))
 }
 
 fn name_at(strings: &[u8], offset: u32) -> &[u8] {

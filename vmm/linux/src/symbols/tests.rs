@@ -96,6 +96,27 @@ fn symbols_are_found_both_ways() {
 }
 
 #[test]
+fn a_function_goes_before_the_section_that_begins_or_ends_there() {
+    let at = 0xffff_8000_8004_0000;
+    for bound in [
+        "__sched_text_start",
+        "__noinstr_text_end",
+        "__start_notes",
+        "__stop_notes",
+        "__end_rodata",
+    ] {
+        let (first, last) = ([(at, bound), (at, "x")], [(at, "x"), (at, bound)]);
+        for both in [first, last] {
+            let symbols = read(&elf(183, &both, &[1; 20])).unwrap();
+            assert_eq!(symbols.name(at + 8), Some(("x", 8)), "{bound}");
+        }
+        let symbols = read(&elf(183, &[(at - 4, "x"), (at, bound)], &[1; 20])).unwrap();
+        assert_eq!(symbols.name(at), Some((bound, 0)));
+        assert_eq!(symbols.address(bound), Some(at));
+    }
+}
+
+#[test]
 fn the_running_kernel_is_recognised() {
     let symbols = read(&elf(183, KERNEL, &[0xab; 20])).unwrap();
     let ours = BuildId::parse(&"ab".repeat(20)).unwrap();
