@@ -6,11 +6,13 @@ What is expected is written down by hand, once more than in the tour itself: pag
 
 from __future__ import annotations
 
+import contextlib
+import re
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
-from folioscope import Guest, Layout, Session, View
+from folioscope import CommandFailed, Guest, Layout, Session, View
 
 from order_model import NOT_CONSIDERED
 from tour_expected import EXPECTED, Case
@@ -118,6 +120,59 @@ def test_merged_pages_of_an_ended_process_do_not_count(guest: Guest, layout: Lay
     finally:
         # It was at 5 (mm/ksm.c, ksm_scan_thread()).
         assert guest.run(busybox, "renice", "-n", "-14", "-p", ksmd).status == 0
+
+
+@pytest.mark.long
+@pytest.mark.only_machine("tcg")
+@pytest.mark.parametrize("granule", ["64k"])
+def test_a_page_that_finds_no_room_on_a_node(guest: Guest) -> None:
+    """The node is short of memory for a moment: migrate_pages() leaves pages of a split folio behind, and counts them.
+
+    One allocation fails, at first before and at last after the pages are moved. A block that finds no room in one piece
+    is split, and whether it had to be folded is not judged. In the agent's other steps the error says so.
+    """
+    fail, agent = "/sys/kernel/debug/fail_page_alloc", "/proc/1/make-it-fail"
+    knobs = {"times": 0, "task-filter": "Y", "ignore-gfp-wait": "N", "ignore-gfp-highmem": "N", "min-order": 0}
+
+    not_judged: set[str] = set()
+
+    def left_behind() -> int:
+        said = re.search(r"^pgmigrate_fail (\d+)$", guest.read("/proc/vmstat"), re.M)
+        assert said
+        return int(said[1])
+
+    def play(pages: int) -> int:
+        """The workload, with the allocation failing after so many pages; how many pages were left behind on the way."""
+        try:
+            guest.write(f"{fail}/times", "0")
+            before = left_behind()
+            guest.write(f"{fail}/space", str(pages))
+            guest.write(f"{fail}/times", "1")
+            played = guest.call("tour", name="migrate", policy="variable", seconds=120)
+            left = left_behind() - before
+        except CommandFailed as error:
+            assert "ENOMEM" in str(error) or "ended without an answer" in str(error), error
+            return 0
+        assert [each["label"] for each in played["checkpoints"]] == ["there", "back"]
+        views = [View(each["look"], guest.layout) for each in played["checkpoints"]]
+        assert not any(view.errors for view in views)
+        for reason in (reason for view in views for reason in view.not_judged):
+            assert "the guest was short of large folios" in reason or "ENOMEM" in reason
+            not_judged.add(reason.partition(",")[0])
+        return left
+
+    for knob, value in {**knobs, "verbose": 0, "interval": 1, "probability": 100}.items():
+        guest.write(f"{fail}/{knob}", str(value))
+    guest.write(agent, "1")
+    try:
+        assert max(map(play, range(180, 560, 5))), "no page was ever left behind"
+        assert "the guest was short of large folios" in not_judged, "no block was split on its way"
+    finally:
+        # The first of these may be what fails.
+        for _ in range(2):
+            with contextlib.suppress(CommandFailed):
+                guest.write(agent, "0")
+        guest.write(f"{fail}/probability", "0")
 
 
 @pytest.mark.every_machine

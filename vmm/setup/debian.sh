@@ -15,9 +15,10 @@ flock 9
 SUITE=trixie-backports
 lists=$CACHE/stock/$SUITE
 # As a user who is not root apt reads the machine's lists and writes into the working directory alone.
-options=(-q -o APT::Sandbox::User=)
+# What it has made of the lists is kept, also where its own settings (a container's) or rights do not let it be.
+options=(-q -o APT::Sandbox::User= -o "Dir::Cache::pkgcache=$CACHE/stock/packages.bin")
 own=(-o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
-    -o "Dir::State::Lists=$lists/lists" -o "Dir::Cache=$lists" -o Acquire::Languages=none)
+    -o "Dir::State::Lists=$lists/lists" -o "Dir::Cache=$lists" -o "Dir::Cache::pkgcache=$lists/packages.bin" -o Acquire::Languages=none)
 
 # Lists of one suite for one architecture: from the mirror that the machine has Debian itself from.
 refresh() {

@@ -76,7 +76,7 @@ class Client:
 
     def __init__(self, descriptor: int, greeting_seconds: float) -> None:
         self._descriptor = descriptor
-        self._buffer = b""
+        self._buffer = bytearray()
         self._next = 1
         self.lost: str | None = None
         # Whether the guest's kernel has reported a fault of its own.
@@ -108,7 +108,10 @@ class Client:
 
     def _line(self, seconds: float) -> dict[str, Any]:
         end = time.monotonic() + seconds
-        while b"\n" not in self._buffer:
+        # An answer can have tens of MiB, and comes in pieces of a pipe's size: each is searched and taken in once.
+        searched = 0
+        while (at := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
             left = end - time.monotonic()
             if left <= 0 or not select.select([self._descriptor], [], [], left)[0]:
                 self.lost = f"folioscope did not answer within {max(seconds, 0):.0f} s"
@@ -120,7 +123,8 @@ class Client:
                 self.lost = self._ended()
                 raise GuestLost(self.lost)
             self._buffer += piece
-        line, self._buffer = self._buffer.split(b"\n", 1)
+        line = self._buffer[:at]
+        del self._buffer[: at + 1]
         answer: dict[str, Any] = json.loads(line)
         self.faulty |= Heard.take_in(answer)
         return answer

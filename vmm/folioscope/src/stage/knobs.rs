@@ -1,5 +1,7 @@
 //! What a workload sets in the guest, and how it is undone: swap, KSM, huge pages, sizes, mounts.
 
+use std::time::Duration;
+
 use protocol::{Command, Operation, Outcome, ProcessId, EROFS_FILE};
 
 use super::{Stage, StageResult, THP};
@@ -9,6 +11,9 @@ use crate::Error;
 const SWAP: u64 = 64 << 20;
 const ZRAM: &str = "/sys/block/zram0";
 const DEVICE: &str = "/dev/zram0";
+
+/// How often pages that were left behind are asked for.
+const TRIES: u32 = 10;
 
 /// A RAM disk, and where what is made on it is.
 const RAM_DISK: &str = "/sys/block/ram1";
@@ -227,14 +232,19 @@ impl Stage<'_> {
         let mut count = 0;
         for size in [self.block, self.pmd] {
             for counter in ["anon_fault_fallback", "shmem_fallback"] {
-                let path = format!("{THP}/hugepages-{}kB/stats/{counter}", size / 1024);
-                let text = self.guest.read_file(&path)?;
-                count += text
-                    .and_then(|text| text.trim().parse::<u64>().ok())
-                    .unwrap_or(0);
+                count += self.count(counter, size)?;
             }
         }
         Ok(count)
+    }
+
+    /// What the kernel has counted for folios of `size` bytes; 0 where it does not count it.
+    fn count(&mut self, counter: &str, size: u64) -> Result<u64, Error> {
+        let text = self.knob(&format!(
+            "{THP}/hugepages-{}kB/stats/{counter}",
+            size / 1024
+        ))?;
+        Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
     }
 
     /// How many NUMA nodes have memory.
@@ -266,6 +276,33 @@ impl Stage<'_> {
             }
             _ => Ok(false),
         }
+    }
+
+    /// Brings every page of the range to this node, and again what was left behind: the pages of a folio that was split
+    /// are tried once, and what there is no memory for at that moment is only counted (mm/migrate.c, `migrate_pages()`).
+    ///
+    /// Gives whether the kernel split a folio of a block's size, as it does where the node has no room for one.
+    ///
+    /// # Errors
+    /// As [`Self::on_node`].
+    pub fn bring_to(
+        &mut self,
+        process: ProcessId,
+        start: u64,
+        length: u64,
+        node: i32,
+    ) -> Result<bool, Error> {
+        let before = self.count("split", self.block)?;
+        let mut left = TRIES;
+        loop {
+            self.op(process, crate::ops::move_pages(start, length, Some(node)))?;
+            left -= 1;
+            match self.on_node(process, start, length, node) {
+                Err(Error::Input(_)) if left > 0 => std::thread::sleep(Duration::from_millis(20)),
+                there => break there?,
+            }
+        }
+        Ok(self.count("split", self.block)? > before)
     }
 
     /// Every page of the range is on this node now.

@@ -4,7 +4,7 @@ use protocol::{Advice, ProcessId};
 
 use super::{carried, hinted};
 use crate::error::Error;
-use crate::ops::{advise, map, move_pages, remap, write};
+use crate::ops::{advise, map, remap, write};
 use crate::stage::{Stage, StageResult};
 
 /// Moves an area; gives where it is now.
@@ -89,15 +89,18 @@ pub(super) fn migrate(stage: &mut Stage<'_>) -> StageResult {
     stage.op(process, write(area, 2 * block))?;
     // What is old stays old, and what is dirty dirty: the migration entry carries both.
     stage.op(process, advise(area + block, block, Advice::Cold))?;
-    match stage.op(process, move_pages(area, 2 * block, Some(1))) {
+    match stage.bring_to(process, area, 2 * block, 1) {
         Err(Error::Guest { failure, .. }) if failure.errno() == Some("ENOSYS") => {
             return stage.leave_out(
                 "the kernel moves no pages for a process (CONFIG_MIGRATION; from 7.0 on CONFIG_NUMA_MIGRATION)",
             );
         }
-        moved => moved?,
-    };
-    stage.on_node(process, area, 2 * block, 1)?;
+        split => {
+            if split? {
+                stage.is_short();
+            }
+        }
+    }
     stage.anon_folded(process, area, 2 * block);
     stage.dirty(process, area, 2 * block);
     stage.old(process, area + block, block);
@@ -105,8 +108,7 @@ pub(super) fn migrate(stage: &mut Stage<'_>) -> StageResult {
 
     // Whether it stays in one piece a second time is the kernel's affair: 6.12.117 takes a folio that was migrated once
     // for one that is partially mapped (its entries were taken out one by one), and splits it before it is moved again.
-    stage.op(process, move_pages(area, 2 * block, Some(0)))?;
-    stage.on_node(process, area, 2 * block, 0)?;
+    stage.bring_to(process, area, 2 * block, 0)?;
     stage.dirty(process, area, 2 * block);
     stage.old(process, area + block, block);
     stage.check(process, "back")?;
