@@ -249,10 +249,17 @@ def test_workers_boot_each_guest_once(user: pytest.Pytester) -> None:
         @pytest.mark.parametrize("round", range(4))
         def test_guest(folioscope_guest, folioscope_granule, round):
             Path(f"{folioscope_granule} {folioscope_guest.session.pid} {os.getpid()}").touch()
+
+        # Whatever else is in their ids, and wherever.
+        CHOSEN = [(name, granule, "max") for name in ("a-1", "b-2", "c") for granule in ("4k", "16k")]
+
+        @pytest.mark.parametrize("name,folioscope_granule,folioscope_cpu", CHOSEN)
+        def test_chosen(folioscope_guest, folioscope_granule, name):
+            test_guest(folioscope_guest, folioscope_granule, name)
         """
     )
     result = run(user, "--granule", "4k,16k", "-n", "2")
-    result.assert_outcomes(passed=8)
+    result.assert_outcomes(passed=14)
     seen = [path.name.split() for path in user.path.glob("*k *")]
     granules, guests, workers = (set(column) for column in zip(*seen, strict=True))
     assert len(seen) == len(granules) == len(guests) == len(workers) == 2

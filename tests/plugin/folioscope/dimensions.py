@@ -126,8 +126,8 @@ def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
 
     def key(item: pytest.Item) -> tuple[bool | str, ...]:
         has = of(item)
-        # What takes longest first, for the sake of the worker that would get it last.
-        native = has.get("machine") not in machines.CARRIED
-        return native, *(has.get(dimension, "") for dimension in ("machine", "cpu", "granule"))
+        # What takes longest first, for the sake of the worker that would get it last: carried guests, others, modules.
+        native, none = has.get("machine") not in machines.CARRIED, "machine" not in has
+        return native, none, *(has.get(dimension, "") for dimension in ("machine", "cpu", "granule"))
 
     items.sort(key=key)

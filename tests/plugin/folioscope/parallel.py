@@ -11,16 +11,19 @@ from xdist.scheduler import LoadScopeScheduling
 from . import scratch
 from .machines import CARRIED
 
-# The dimensions as they begin the values of a test's id.
-GUEST = re.compile(r"\[(?P<machine>tcg|kvm-in-tcg-nvhe|kvm-in-tcg|kvm)-(?P<cpu>.+?)-(?P<granule>4k|16k|64k)[-\]]")
+# The values of a test's id that say which guest it has, other parameters of the test among them.
+MACHINE = re.compile(r"\[(tcg|kvm-in-tcg-nvhe|kvm-in-tcg|kvm)(?=[-\]])")
+CPU = re.compile(r"[-\[](max|host|a64fx|(?:cortex|neoverse)-[a-z]\d+[a-z]*)(?=[-\]])")
+GRANULE = re.compile(r"[-\[](4k|16k|64k)(?=[-\]])")
 
 
 def group(nodeid: str) -> str:
     """What runs on one worker: the tests of a guest, those of a carrier, or else those of a module."""
-    if found := GUEST.search(nodeid):
-        machine, cpu, granule = found.group("machine", "cpu", "granule")
-        return f"{machine}-{cpu}" if machine in CARRIED else f"{machine}-{cpu}-{granule}"
-    return nodeid.partition("::")[0]
+    module, _, test = nodeid.partition("::")
+    machine, cpu, granule = (found and found[1] for found in (part.search(test) for part in (MACHINE, CPU, GRANULE)))
+    if not machine or not granule:
+        return module
+    return f"{machine}-{cpu}" if machine in CARRIED else f"{machine}-{cpu}-{granule}"
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]

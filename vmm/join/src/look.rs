@@ -116,7 +116,7 @@ impl Look {
     /// # Errors
     /// As `look`.
     pub fn settled<E>(mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
-        let (mut last, settled) = settle(true, |_| look())?;
+        let (mut last, settled) = settle(true, std::thread::sleep, |_| look())?;
         let sight = Sight::new(&settled, true);
         sight.keep(&mut last.capture.snapshot.notes);
         let root = last.kernel_root();

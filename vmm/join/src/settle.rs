@@ -109,12 +109,13 @@ impl Why {
 }
 
 /// Looks until every error is confirmed or gone, or it was tried often enough; gives the last look. `look` is told the
-/// number of the look, from 1; `runs` says whether the guest goes on between two.
+/// number of the look, from 1; `runs` says whether the guest goes on between two, for which `pause` waits that long.
 ///
 /// # Errors
 /// As `look`.
 pub fn settle<J: Judged, E>(
     runs: bool,
+    pause: impl Fn(Duration),
     mut look: impl FnMut(u32) -> Result<J, E>,
 ) -> Result<(J, Settled), E> {
     let mut streaks = Streaks::default();
@@ -138,7 +139,7 @@ pub fn settle<J: Judged, E>(
             return Ok((now, streaks.end(number, runs)));
         }
         before = Some(now);
-        std::thread::sleep(Duration::from_millis((4 << number).min(60)));
+        pause(Duration::from_millis((4 << number.min(4)).min(60)));
     }
     unreachable!("the last look returns")
 }

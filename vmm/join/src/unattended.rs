@@ -97,7 +97,7 @@ impl Judged for Look {
 /// Where the guest cannot be looked at, or the process `pid` is not seen.
 pub fn settle(guest: &mut dyn Stops, pid: Option<u32>) -> Result<Snapshot, Error> {
     let runs = guest.runs();
-    let (last, settled) = settle::settle(runs, |number| {
+    let (last, settled) = settle::settle(runs, std::thread::sleep, |number| {
         let mut capture = match (pid, number) {
             (Some(_), 1) => guest.instant_of(pid)?,
             // The last look has to show a process that was named.

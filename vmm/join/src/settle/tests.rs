@@ -80,6 +80,9 @@ impl Judged for Made {
     }
 }
 
+/// What is made up needs no time between two looks.
+fn at_once(_: Duration) {}
+
 /// A look with a CPU in the kernel at `pc`, which has run so far.
 fn made(pc: u64, process: ProcessVerdict) -> Made {
     let mut cpu = Cpu::default();
@@ -111,7 +114,7 @@ fn made(pc: u64, process: ProcessVerdict) -> Made {
 /// Looks that are what `of` makes of their number, at a CPU that runs on.
 fn looks(of: impl Fn(u32) -> ProcessVerdict) -> (ProcessVerdict, Settled) {
     let look = |number| Ok::<_, ()>(made(0x1000 * u64::from(number), of(number)));
-    let (last, settled) = settle(true, look).unwrap();
+    let (last, settled) = settle(true, at_once, look).unwrap();
     (last.process, settled)
 }
 
@@ -197,15 +200,26 @@ fn words_that_change_are_not_judged_and_the_rest_is() {
 #[test]
 fn without_proof_of_work_nothing_counts() {
     let error = || process(vec![finding(0x1000, &BROKEN)], 0);
-    let stands = settle(true, |_| Ok::<_, ()>(made(0x1000, error())))
+    let stands = settle(true, at_once, |_| Ok::<_, ()>(made(0x1000, error())))
         .unwrap()
         .1;
     assert_eq!(stands.looks, ALL_LOOKS);
     assert!(stands.open.values().eq([&Why::Changing]));
-    let still = settle(false, |_| Ok::<_, ()>(made(0x1000, error()))).unwrap();
+    let still = settle(false, at_once, |_| Ok::<_, ()>(made(0x1000, error()))).unwrap();
     assert_eq!(still.1.looks, 1);
     assert!(still.1.open.values().eq([&Why::StoodStill]));
     assert_eq!(held((still.0.process, still.1)), (vec![], 1, 1));
+}
+
+#[test]
+fn pauses_grow_and_stay() {
+    let pauses = std::cell::RefCell::new(Vec::new());
+    let error = || process(vec![finding(0x1000, &BROKEN)], 0);
+    let pause = |time: Duration| pauses.borrow_mut().push(time.as_millis());
+    settle(true, pause, |_| Ok::<_, ()>(made(0x1000, error()))).unwrap();
+    let pauses = pauses.into_inner();
+    assert_eq!(pauses[..3], [8, 16, 32]);
+    assert_eq!(pauses[3..], [60; ALL_LOOKS as usize - 4]);
 }
 
 #[test]
@@ -213,7 +227,7 @@ fn a_cpu_that_is_slow_to_run_on_is_waited_for() {
     // It gets a turn between every ninth look and the next: the third that agrees is more than are taken of others.
     let error = || process(vec![finding(0x1000, &BROKEN)], 0);
     let look = |number: u32| Ok::<_, ()>(made(0x1000 * u64::from(number / 9), error()));
-    let (last, settled) = settle(true, look).unwrap();
+    let (last, settled) = settle(true, at_once, look).unwrap();
     assert_eq!(settled.looks, 18);
     assert_eq!(held((last.process, settled)), (vec![0x1000], 0, 0));
 }
@@ -281,7 +295,7 @@ fn an_error_in_tables_that_are_seldom_shown_is_waited_for() {
                 ..made(0x1000 * u64::from(number), process)
             })
         };
-        let (_, settled) = settle(true, look).unwrap();
+        let (_, settled) = settle(true, at_once, look).unwrap();
         (
             settled.looks,
             settled.confirmed.len(),
@@ -301,7 +315,7 @@ fn what_was_being_changed_is_looked_at_again() {
             let later = number < until;
             Ok::<_, ()>(Made { later, ..made })
         };
-        settle(true, look).unwrap().1.looks
+        settle(true, at_once, look).unwrap().1.looks
     };
     assert_eq!(looks(4), 4);
     // Not for ever: the verdict says what it lacks.
@@ -315,7 +329,7 @@ fn counts_that_a_look_leaves_open_are_looked_at_again() {
         ..finding(va, &BROKEN)
     };
     let looks = |open: fn(u32) -> bool, wrong: bool| {
-        let (last, settled) = settle(true, |number| {
+        let (last, settled) = settle(true, at_once, |number| {
             let findings = (wrong && !open(number)).then(|| counted(0x1000));
             Ok::<_, ()>(Made {
                 uncounted: open(number),
