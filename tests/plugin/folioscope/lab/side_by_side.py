@@ -47,3 +47,6 @@ def results(bench: Bench, wanted: Sequence[tuple[Experiment, Setting]]) -> Itera
     # Not by fork: the library of statistics has threads.
     with multiprocessing.get_context("spawn").Pool(min(guests(memory), len(wanted)), _begin) as pool:
         yield from pool.imap_unordered(partial(_one, bench), wanted)
+        # Without a signal: one that comes when a worker is about to wait for more work is not seen by it, ever.
+        pool.close()
+        pool.join()
