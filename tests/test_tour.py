@@ -122,51 +122,106 @@ def test_merged_pages_of_an_ended_process_do_not_count(guest: Guest, layout: Lay
         assert guest.run(busybox, "renice", "-n", "-14", "-p", ksmd).status == 0
 
 
+def migrated(guest: Guest) -> list[View]:
+    """What was seen of a workload that moves two blocks to a node and back: there, back."""
+    played = guest.call("tour", name="migrate", policy="variable", seconds=120)
+    assert [each["label"] for each in played["checkpoints"]] == ["there", "back"]
+    return [View(each["look"], guest.layout) for each in played["checkpoints"]]
+
+
 @pytest.mark.long
 @pytest.mark.only_machine("tcg")
 @pytest.mark.parametrize("granule", ["64k"])
-def test_a_page_that_finds_no_room_on_a_node(guest: Guest) -> None:
-    """The node is short of memory for a moment: migrate_pages() leaves pages of a split folio behind, and counts them.
+def test_a_node_without_room_for_a_block(guest: Guest, layout: Layout) -> None:
+    """Blocks are split on their way there, and what had to be folded is not judged.
 
-    One allocation fails, at first before and at last after the pages are moved. A block that finds no room in one piece
-    is split, and whether it had to be folded is not judged. In the agent's other steps the error says so.
+    Of some pages of the node that cannot be moved out of the way every other one is given back, and all blocks that
+    there are besides are taken: there is room, and none for a block.
+    """
+    size = f"hugepages-{layout.block // 1024}kB"
+    pool = f"/sys/devices/system/node/node1/hugepages/{size}/nr_hugepages"
+    splits = f"/sys/kernel/mm/transparent_hugepage/{size}/stats/split"
+    stays = "/proc/sys/vm/compact_unevictable_allowed"
+    process, blocks = guest.spawn(), 64
+    combed, rest = process.blocks(blocks, hint="nohugepage"), process.blocks(blocks)
+    combed.write()
+    combed.move_to_node(1)
+    combed.mlock()
+    assert set(combed.nodes()) == {1}
+    rest.write()
+    guest.write(stays, "0")
+    guest.write(pool, str(1 << 20))
+    try:
+        for page in range(0, blocks * layout.cont_pages, 2):
+            combed.munmap(page, 1)
+        before = guest.read(splits)
+        for first in range(0, blocks * layout.cont_pages, layout.cont_pages):
+            rest.move_to_node(1, first, layout.cont_pages)
+            if guest.read(splits) != before:
+                break
+        else:
+            pytest.fail("the node had room for all blocks")
+        seen = migrated(guest)
+    finally:
+        guest.write(pool, "0")
+        guest.write(stays, "1")
+        process.exit()
+    for view in seen:
+        assert not view.errors
+        assert len(view.not_judged) == 1 and "the guest was short of large folios" in view.not_judged[0]
+    assert not any(view.errors or view.not_judged for view in migrated(guest))
+
+
+@pytest.mark.long
+@pytest.mark.only_machine("tcg")
+@pytest.mark.parametrize("granule", ["64k"])
+def test_a_page_that_finds_no_room_on_a_node(guest: Guest, layout: Layout) -> None:
+    """One allocation fails, at first before and at last after the pages are moved, on nodes that have room.
+
+    migrate_pages() leaves pages of a split folio behind, and counts them: they are asked for again. A block that is
+    split on its way, for nothing, is an error. In the agent's other steps the error says so.
     """
     fail, agent = "/sys/kernel/debug/fail_page_alloc", "/proc/1/make-it-fail"
     knobs = {"times": 0, "task-filter": "Y", "ignore-gfp-wait": "N", "ignore-gfp-highmem": "N", "min-order": 0}
-
-    not_judged: set[str] = set()
+    knobs |= {"verbose": 0, "interval": 1, "probability": 100}
+    split = 0
 
     def left_behind() -> int:
         said = re.search(r"^pgmigrate_fail (\d+)$", guest.read("/proc/vmstat"), re.M)
         assert said
         return int(said[1])
 
+    def injected(said: str) -> bool:
+        return "ENOMEM" in said or "ended without an answer" in said
+
     def play(pages: int) -> int:
         """The workload, with the allocation failing after so many pages; how many pages were left behind on the way."""
+        nonlocal split
         try:
             guest.write(f"{fail}/times", "0")
             before = left_behind()
             guest.write(f"{fail}/space", str(pages))
             guest.write(f"{fail}/times", "1")
-            played = guest.call("tour", name="migrate", policy="variable", seconds=120)
+            there, back = migrated(guest)
             left = left_behind() - before
         except CommandFailed as error:
-            assert "ENOMEM" in str(error) or "ended without an answer" in str(error), error
+            assert injected(str(error)), error
             return 0
-        assert [each["label"] for each in played["checkpoints"]] == ["there", "back"]
-        views = [View(each["look"], guest.layout) for each in played["checkpoints"]]
-        assert not any(view.errors for view in views)
-        for reason in (reason for view in views for reason in view.not_judged):
-            assert "the guest was short of large folios" in reason or "ENOMEM" in reason
-            not_judged.add(reason.partition(",")[0])
+        assert not back.errors
+        for error in there.errors:
+            assert "the whole block must have the Contiguous bit" in error.message
+            split += 1
+        for reason in [*there.not_judged, *back.not_judged]:
+            # A fault that had no folio of a block's size is counted.
+            assert "the guest was short of large folios" in reason or injected(reason), reason
         return left
 
-    for knob, value in {**knobs, "verbose": 0, "interval": 1, "probability": 100}.items():
+    for knob, value in knobs.items():
         guest.write(f"{fail}/{knob}", str(value))
     guest.write(agent, "1")
     try:
         assert max(map(play, range(180, 560, 5))), "no page was ever left behind"
-        assert "the guest was short of large folios" in not_judged, "no block was split on its way"
+        assert split, "no block was split on its way"
     finally:
         # The first of these may be what fails.
         for _ in range(2):

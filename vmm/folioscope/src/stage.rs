@@ -237,11 +237,6 @@ impl<'g> Stage<'g> {
             .is_ok_and(|found| found.is_some())
     }
 
-    /// The guest could not have large folios that the workload asked for: what has to be folded is not judged from here on.
-    pub fn is_short(&mut self) {
-        self.short = true;
-    }
-
     fn areas(&self, process: ProcessId) -> &[Area] {
         self.processes
             .iter()

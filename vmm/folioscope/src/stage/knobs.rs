@@ -281,8 +281,6 @@ impl Stage<'_> {
     /// Brings every page of the range to this node, and again what was left behind: the pages of a folio that was split
     /// are tried once, and what there is no memory for at that moment is only counted (mm/migrate.c, `migrate_pages()`).
     ///
-    /// Gives whether the kernel split a folio of a block's size, as it does where the node has no room for one.
-    ///
     /// # Errors
     /// As [`Self::on_node`].
     pub fn bring_to(
@@ -291,18 +289,48 @@ impl Stage<'_> {
         start: u64,
         length: u64,
         node: i32,
-    ) -> Result<bool, Error> {
-        let before = self.count("split", self.block)?;
+    ) -> StageResult {
         let mut left = TRIES;
         loop {
             self.op(process, crate::ops::move_pages(start, length, Some(node)))?;
             left -= 1;
             match self.on_node(process, start, length, node) {
                 Err(Error::Input(_)) if left > 0 => std::thread::sleep(Duration::from_millis(20)),
-                there => break there?,
+                there => return there,
             }
         }
-        Ok(self.count("split", self.block)? > before)
+    }
+
+    /// The same, in one piece each. Where a folio of a block's size was split because the node had no room for it, nothing
+    /// is known from here on of what must be folded. That it had none shows: whoever allocates for this waits for
+    /// compaction and reclaim first (`alloc_migration_target()`, `GFP_TRANSHUGE`). One that was split for nothing is an
+    /// error as ever.
+    ///
+    /// # Errors
+    /// As [`Self::on_node`].
+    pub fn bring_whole_to(
+        &mut self,
+        process: ProcessId,
+        start: u64,
+        length: u64,
+        node: i32,
+    ) -> StageResult {
+        let (splits, stalls) = (self.count("split", self.block)?, self.stalls()?);
+        self.bring_to(process, start, length, node)?;
+        let waited = self.stalls()?.is_none_or(|count| Some(count) > stalls);
+        self.short |= waited && self.count("split", self.block)? > splits;
+        Ok(())
+    }
+
+    /// How often somebody waited for reclaim or compaction; none where the kernel does not count it
+    /// (`CONFIG_VM_EVENT_COUNTERS`).
+    fn stalls(&mut self) -> Result<Option<u64>, Error> {
+        let text = self.knob("/proc/vmstat")?.unwrap_or_default();
+        let counted = text.lines().filter_map(|line| line.split_once(' '));
+        Ok(counted
+            .filter(|(name, _)| name.starts_with("allocstall") || *name == "compact_stall")
+            .filter_map(|(_, count)| count.parse::<u64>().ok())
+            .reduce(|one, other| one + other))
     }
 
     /// Every page of the range is on this node now.

@@ -89,17 +89,13 @@ pub(super) fn migrate(stage: &mut Stage<'_>) -> StageResult {
     stage.op(process, write(area, 2 * block))?;
     // What is old stays old, and what is dirty dirty: the migration entry carries both.
     stage.op(process, advise(area + block, block, Advice::Cold))?;
-    match stage.bring_to(process, area, 2 * block, 1) {
+    match stage.bring_whole_to(process, area, 2 * block, 1) {
         Err(Error::Guest { failure, .. }) if failure.errno() == Some("ENOSYS") => {
             return stage.leave_out(
                 "the kernel moves no pages for a process (CONFIG_MIGRATION; from 7.0 on CONFIG_NUMA_MIGRATION)",
             );
         }
-        split => {
-            if split? {
-                stage.is_short();
-            }
-        }
+        moved => moved?,
     }
     stage.anon_folded(process, area, 2 * block);
     stage.dirty(process, area, 2 * block);
