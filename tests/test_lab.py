@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 from dataclasses import replace
@@ -16,10 +17,12 @@ import pytest
 from folioscope.client import GuestLost
 from folioscope.guest import Guest
 from folioscope.lab import bench as lab_bench
+from folioscope.lab import side_by_side
 from folioscope.lab.bench import Bench, measure, units
 from folioscope.lab.experiments import EXPERIMENTS, MIB, Crowd, Experiment, Setting, crowds, policies
 from folioscope.lab.marks import SIZES
 from folioscope.lab.memory import PAGE
+from folioscope.lab.orders import NOT_BUILT
 from folioscope.lab.report import instructions, markdown
 
 from laboratory import FEW, bench, built, lab
@@ -38,6 +41,17 @@ FAULTS = Experiment("page_fault1", "", "page_fault1", 4, policies("baseline", "v
 def without_folio(setting: dict[str, Any]) -> int:
     """Bytes that are mapped of what is no folio: the zero page where data was read and not written, and the vDSO's."""
     return int(setting["memory"]["mapped"] - sum(setting["memory"]["folios"].values()))
+
+
+def test_workers_end_by_themselves(bench: Bench) -> None:
+    """One that is told to by a signal may not see it, and then nobody's wait for it ends."""
+    settings = [Setting(name, image=NOT_BUILT) for name in ("one", "other")]
+    results = side_by_side.results(bench, [(FAULTS, setting) for setting in settings])
+    seen = [next(results)]
+    workers = multiprocessing.active_children()
+    seen += results
+    assert {result["name"] for _, result in seen} == {"one", "other"}
+    assert workers and [worker.exitcode for worker in workers] == [0] * len(workers)
 
 
 def test_two_guests_agree_and_the_larger_order_is_cheaper(bench: Bench) -> None:
