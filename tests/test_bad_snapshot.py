@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Callable, Iterator
@@ -86,8 +87,27 @@ def test_no_such_guest_or_process(core: Path, tmp_path: Path) -> None:
 
 
 def test_report_that_cannot_be_written(core: Path, tmp_path: Path) -> None:
-    """The verdict was printed; what is missing is the file."""
+    """The verdict was printed; what is missing is the file, and the last line has the status that the command ends with."""
     for path, why in (("/dev/full", "No space left"), (tmp_path / "no" / "such", "No such file")):
-        ended = folioscope("check", core, "--json", path)
-        told(ended, f"could not write the report to {path}", why)
-        assert "no error found" in ended.out
+        for format in ("json", "junit", "ktap", "html"):
+            ended = folioscope("check", core, f"--{format}", path)
+            told(ended, f"could not write the report to {path}", why)
+            assert ended.out.endswith("\nNOT WRITTEN no error found; 1 output could not be written (exit status 2)\n"), ended.out
+            assert "status 0" not in ended.out and "picture: " not in ended.out
+    ended = folioscope("check", core, "--junit", "/dev/full", "--format", "json")
+    report = json.loads(ended.out)
+    assert (ended.status, report["exit_status"], report["outcome"]) == (2, 2, "ok")
+    assert [why.split(":")[0] for why in report["not_written"]] == ["could not write the report to /dev/full"]
+
+
+@pytest.mark.parametrize("failing", ["json", "junit", "ktap", "html"])
+def test_one_output_that_fails_takes_no_other_with_it(core: Path, tmp_path: Path, failing: str) -> None:
+    """Each is written by itself, and the one that failed is named."""
+    formats = ["json", "junit", "ktap", "html"]
+    paths = {name: "/dev/full" if name == failing else str(tmp_path / name) for name in formats}
+    ended = folioscope("check", core, *(word for name in formats for word in (f"--{name}", paths[name])))
+    told(ended, "could not write the report to /dev/full", "No space left")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(set(formats) - {failing})
+    assert all(path.stat().st_size > 100 for path in tmp_path.iterdir())
+    if failing != "json":
+        assert json.loads((tmp_path / "json").read_text())["exit_status"] == 2

@@ -11,6 +11,7 @@ use verdict::map::MapOptions;
 use verdict::text::TextOptions;
 use verdict::{Kernel, Machine, Report};
 
+use crate::commands::STDOUT;
 use crate::picture::Picture;
 use crate::replace::replace;
 use crate::Error;
@@ -71,54 +72,80 @@ impl ReportOptions {
         Picture::new(self.html.is_some())
     }
 
-    /// Writes the files that were asked for, says where the page is, and writes JSON on standard output where that was
-    /// asked for.
+    /// Writes everything that was asked for, each output by itself, and last of all the verdict: those that failed are named
+    /// on standard error, counted in the last line, and make the status 2.
     ///
     /// # Errors
-    /// Where one cannot be written.
-    pub fn finish(&self, report: &Report, picture: &Picture) -> Result<u8, Error> {
-        let json = |out: &mut dyn Write| {
-            serde_json::to_writer_pretty(&mut *out, report)?;
-            writeln!(out)
-        };
-        let file = |path: &Option<PathBuf>, write: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
-            let Some(path) = path else { return Ok(()) };
-            let attempt = format!("write the report to {}", path.display());
-            let written = replace(
-                path,
-                |error| error,
-                |file| {
-                    let mut out = BufWriter::new(file);
-                    write(&mut out)?;
-                    out.flush()
-                },
-            );
-            written.map_err(Error::io(attempt))
-        };
-        file(&self.json, &|out| json(out))?;
-        file(&self.junit, &|mut out| {
-            verdict::junit::write(&mut out, report)
-        })?;
-        file(&self.ktap, &|mut out| {
-            verdict::ktap::write(&mut out, report)
-        })?;
-        if let (Some(path), Some(pages)) = (&self.html, picture.pages()) {
-            file(&self.html, &|out| page::write(out, report, pages))?;
-            if self.format == ReportFormat::Text {
-                writeln!(
-                    io::stdout(),
-                    "every checkpoint as a picture: {}",
-                    path.display()
-                )
-                .map_err(Error::io("write to standard output"))?;
-            }
-        }
-        if self.format == ReportFormat::Json {
-            json(&mut io::stdout().lock())
-                .map_err(Error::io("write the report to standard output"))?;
+    /// Where standard output cannot be written.
+    pub fn finish(&self, report: &mut Report, picture: &Picture) -> Result<u8, Error> {
+        self.write_files(report, picture)?;
+        let mut out = io::stdout().lock();
+        match self.format {
+            ReportFormat::Json => write_json(&mut out, report)
+                .map_err(Error::io("write the report to standard output"))?,
+            ReportFormat::Text => verdict::text::write_verdict(&mut out, report, &self.text())
+                .and_then(|()| out.flush())
+                .map_err(Error::io(STDOUT))?,
         }
         Ok(report.exit_status)
     }
+
+    /// Writes the files that were asked for. What could not be written is in the report then; so JSON, which has it too, is
+    /// the last of them.
+    ///
+    /// # Errors
+    /// Where standard output cannot be written, which says where the page is.
+    pub fn write_files(&self, report: &mut Report, picture: &Picture) -> Result<(), Error> {
+        write_file(&self.junit, report, |mut out, report| {
+            verdict::junit::write(&mut out, report)
+        });
+        write_file(&self.ktap, report, |mut out, report| {
+            verdict::ktap::write(&mut out, report)
+        });
+        if let (Some(path), Some(pages)) = (&self.html, picture.pages()) {
+            let written = write_file(&self.html, report, |out, report| {
+                page::write(out, report, pages)
+            });
+            if written && self.format == ReportFormat::Text {
+                let at = path.display();
+                writeln!(io::stdout(), "every checkpoint as a picture: {at}")
+                    .map_err(Error::io(STDOUT))?;
+            }
+        }
+        write_file(&self.json, report, |out, report| write_json(out, report));
+        Ok(())
+    }
+}
+
+fn write_json(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, report)?;
+    writeln!(out)
+}
+
+/// Writes one file of the report, where it was asked for; one that fails is named, and noted in the report. Returns whether
+/// it is there.
+fn write_file(
+    path: &Option<PathBuf>,
+    report: &mut Report,
+    write: impl FnOnce(&mut dyn Write, &Report) -> io::Result<()>,
+) -> bool {
+    let Some(path) = path else { return false };
+    let written = replace(
+        path,
+        |error| error,
+        |file| {
+            let mut out = BufWriter::new(file);
+            write(&mut out, report)?;
+            out.flush()
+        },
+    );
+    let attempt = format!("write the report to {}", path.display());
+    if let Err(error) = written.map_err(Error::io(attempt)) {
+        let _ = writeln!(io::stderr(), "folioscope: {error}");
+        report.push_not_written(error.to_string());
+        return false;
+    }
+    true
 }
 
 /// A report of nothing yet, about the machine and kernel of a snapshot.

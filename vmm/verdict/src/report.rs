@@ -28,6 +28,10 @@ pub struct Report {
     pub steps: Vec<Step>,
     /// What could not be judged at all: a guest that was lost, input that could not be read.
     pub not_judged: Vec<NotJudged>,
+    /// Outputs that were asked for and could not be written, a sentence each. They change the exit status (2), not the
+    /// outcome.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_written: Vec<String>,
     /// Sums.
     pub totals: Totals,
     /// How it ended.
@@ -214,6 +218,7 @@ impl Report {
             kernel,
             steps: Vec::new(),
             not_judged: Vec::new(),
+            not_written: Vec::new(),
             totals: Totals::default(),
             outcome: Outcome::NotJudged,
             exit_status: Outcome::NotJudged.exit_status(),
@@ -266,6 +271,12 @@ impl Report {
         self.conclude();
     }
 
+    /// Adds an output that could not be written.
+    pub fn push_not_written(&mut self, why: impl Into<String>) {
+        self.not_written.push(why.into());
+        self.conclude();
+    }
+
     fn conclude(&mut self) {
         let whole = |step: &Step| step.outcome() == Outcome::Ok;
         self.outcome = if self.totals.errors > 0 {
@@ -278,7 +289,10 @@ impl Report {
         } else {
             Outcome::Ok
         };
-        self.exit_status = self.outcome.exit_status();
+        self.exit_status = match self.not_written.is_empty() {
+            true => self.outcome.exit_status(),
+            false => Outcome::NotJudged.exit_status(),
+        };
     }
 }
 

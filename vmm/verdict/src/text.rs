@@ -24,7 +24,7 @@ const FINDINGS_SHOWN: usize = 20;
 /// Places of a finding that are printed, the first apart.
 const PLACES_SHOWN: usize = 6;
 
-/// Writes the whole report.
+/// Writes the report but for its last line, which is [`write_verdict`]'s.
 pub fn write(out: &mut impl Write, report: &Report, options: &TextOptions) -> io::Result<()> {
     for step in &report.steps {
         write_step(out, step, options)?;
@@ -32,7 +32,7 @@ pub fn write(out: &mut impl Write, report: &Report, options: &TextOptions) -> io
     if report.steps.iter().any(|step| drawn(step, options)) {
         write!(out, "\n{}", map::LEGEND)?;
     }
-    write_end(out, report, options)
+    write_end(out, report)
 }
 
 fn drawn(step: &Step, options: &TextOptions) -> bool {
@@ -156,8 +156,8 @@ fn write_places(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
     map::wrapped(out, 0, &text)
 }
 
-/// Writes the last lines: sums, and the verdict.
-pub fn write_end(out: &mut impl Write, report: &Report, options: &TextOptions) -> io::Result<()> {
+/// Writes the sums. The verdict is [`write_verdict`]'s.
+pub fn write_end(out: &mut impl Write, report: &Report) -> io::Result<()> {
     for not_judged in &report.not_judged {
         writeln!(out, "not judged: {}", not_judged.reason)?;
     }
@@ -184,14 +184,34 @@ pub fn write_end(out: &mut impl Write, report: &Report, options: &TextOptions) -
         errors,
         counted(totals.information, "remark", "remarks"),
         totals.not_judged
-    )?;
+    )
+}
+
+/// Writes the last line: the verdict, and the exit status. To be written after everything else that may fail: a report that
+/// could not be written is part of the status.
+pub fn write_verdict(
+    out: &mut impl Write,
+    report: &Report,
+    options: &TextOptions,
+) -> io::Result<()> {
     let verdict = match report.outcome {
         Outcome::Ok => "no error found",
         Outcome::Errors => "errors found",
         Outcome::NotJudged => "could not be judged",
     };
-    let mark = word(report.outcome, options);
-    writeln!(out, "{mark} {verdict} (exit status {})", report.exit_status)
+    let mark = match (report.outcome, report.not_written.is_empty()) {
+        (Outcome::Ok, false) => styled("NOT WRITTEN", AnsiColor::Yellow, options),
+        (outcome, _) => word(outcome, options),
+    };
+    let not_written = match report.not_written.len() as u64 {
+        0 => String::new(),
+        count => format!(
+            "; {} could not be written",
+            counted(count, "output", "outputs")
+        ),
+    };
+    let status = report.exit_status;
+    writeln!(out, "{mark} {verdict}{not_written} (exit status {status})")
 }
 
 /// Errors, and of how many causes they are where that is fewer.
@@ -213,6 +233,10 @@ fn word(outcome: Outcome, options: &TextOptions) -> String {
         Outcome::Errors => ("ERROR", AnsiColor::Red),
         Outcome::NotJudged => ("NOT JUDGED", AnsiColor::Yellow),
     };
+    styled(text, colour, options)
+}
+
+fn styled(text: &str, colour: AnsiColor, options: &TextOptions) -> String {
     let style = Style::new().bold().fg_color(Some(colour.into()));
     let style = map::paint(&options.map, style);
     format!("{style}{text}{style:#}")

@@ -37,6 +37,6 @@ impl Check {
             verdict::text::write(&mut io::stdout().lock(), &report, &text)
                 .map_err(Error::io("write to standard output"))?;
         }
-        self.report.finish(&report, &picture)
+        self.report.finish(&mut report, &picture)
     }
 }

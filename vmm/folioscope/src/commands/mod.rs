@@ -33,6 +33,8 @@ mod session;
 mod terminal;
 mod watch;
 
+pub(crate) use output::STDOUT;
+
 /// Reads an arm64 guest's page tables from outside, and judges them.
 #[derive(Debug, Parser)]
 #[command(

@@ -15,7 +15,7 @@ use crate::recorded::{self, tell, End, Names, PLUGIN};
 use crate::report::{ReportFormat, ReportOptions};
 use crate::stage::{Played, Stage};
 use crate::tour::Workload;
-use crate::{control, Error, EXIT_ERRORS};
+use crate::{control, Error, EXIT_ERRORS, EXIT_NOT_JUDGED};
 
 mod bare;
 mod costs;
@@ -96,8 +96,11 @@ impl Reports {
             information: false,
             all_maps: false,
         };
-        options.finish(&report, &options.picture())?;
-        Ok(status)
+        options.write_files(&mut report, &options.picture())?;
+        Ok(match report.not_written.is_empty() {
+            true => status,
+            false => EXIT_NOT_JUDGED,
+        })
     }
 }
 

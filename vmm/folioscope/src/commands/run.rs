@@ -163,10 +163,10 @@ impl Run {
         if text {
             let mut out = io::stdout().lock();
             write!(out, "\n{}", verdict::map::LEGEND)
-                .and_then(|()| verdict::text::write_end(&mut out, &report, &self.report.text()))
+                .and_then(|()| verdict::text::write_end(&mut out, &report))
                 .map_err(Error::io("write to standard output"))?;
         }
-        self.report.finish(&report, &picture)
+        self.report.finish(&mut report, &picture)
     }
 
     fn chosen(&self) -> Result<Vec<Workload>, Error> {

@@ -275,6 +275,7 @@ fn covers(
 fn the_text_ends_with_the_verdict() {
     let mut out = Vec::new();
     text::write(&mut out, &report(), &TextOptions::default()).unwrap();
+    text::write_verdict(&mut out, &report(), &TextOptions::default()).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(
         text.starts_with("ok forward: 64K # first\n  note: L2, L7, L9")
@@ -290,4 +291,22 @@ fn the_text_ends_with_the_verdict() {
         "{text}"
     );
     assert!(text.contains("blocks  [folded]"), "{text}");
+}
+
+/// The verdict stays what it is; the status says that not all was done.
+#[test]
+fn an_output_that_is_missing_is_in_the_last_line_and_in_the_status() {
+    let mut report = report();
+    report.push_not_written("could not write the report to /dev/full: no space");
+    let mut out = Vec::new();
+    text::write_verdict(&mut out, &report, &TextOptions::default()).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(
+        text,
+        "ERROR errors found; 1 output could not be written (exit status 2)\n"
+    );
+    assert_eq!(
+        (report.outcome, report.exit_status),
+        (crate::Outcome::Errors, 2)
+    );
 }
