@@ -155,15 +155,15 @@ class Foreign(Qemu):
 
 
 class Guest(Qemu):
-    """One with our kernel in it."""
+    """One with our agent in it, and our kernel or another one."""
 
-    def __init__(self, place: Path, *arguments: str) -> None:
+    def __init__(self, place: Path, *arguments: str, kernel: Path = KERNEL / "Image", append: str = "") -> None:
         self.agent_socket, self.console = place / "agent.sock", place / "console.log"
         super().__init__(
             place,
             *("-cpu", "max", "-smp", "2", "-m", "512M"),
             *("-serial", f"file:{self.console}", "-serial", f"unix:{self.agent_socket},server=on,wait=off"),
-            *("-kernel", str(KERNEL / "Image"), "-initrd", str(INITRAMFS), "-append", "console=ttyAMA0"),
+            *("-kernel", str(kernel), "-initrd", str(INITRAMFS), "-append", f"console=ttyAMA0 {append}".strip()),
             *arguments,
         )
 

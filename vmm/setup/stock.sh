@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fetches a stock Debian kernel for arm64, unpacks it in the cache and prints its path. Nothing is installed.
-# Usage: stock.sh [4k|16k] [SERIES [MODULE|modules]]   (SERIES: 6.12, 6.18, 7.2, or 7 for the newest 7.x)
+# Usage: stock.sh [4k|16k|rt] [SERIES [MODULE|modules]]   (SERIES: 6.12, 6.18, 7.2, or 7 for the newest 7.x)
+# rt: PREEMPT_RT, of 4K pages.
 # With MODULE, as brd: that module of the kernel instead, of those that have a package for them (7.x).
 # With `modules`, where some of its modules are, unpacked: those of lib/, crypto/ and fs/nls/.
 # shellcheck source-path=SCRIPTDIR
@@ -12,7 +13,8 @@ module=${3:-}
 case $granule in
 4k) flavours=(cloud-arm64 arm64) ;;
 16k) flavours=(arm64-16k) ;;
-*) die "expected 4k or 16k and found $granule: Debian has no other arm64 kernels" ;;
+rt) flavours=(rt-arm64) ;;
+*) die "expected 4k, 16k or rt and found $granule: Debian has no other arm64 kernels" ;;
 esac
 . "$(dirname "$0")/debian.sh"
 

@@ -4,8 +4,9 @@ use linux::cache::Tree;
 use linux::counted::Known;
 use stage1::PhysMemory;
 
-use crate::counted::{not_read, Lock};
+use crate::counted::not_read;
 use crate::kernel::View;
+use crate::lock::SpinLock;
 use crate::pages::{Pages, Passed};
 use crate::types::Member;
 use crate::xarray::{XArray, KIND, VALUE};
@@ -14,7 +15,7 @@ use crate::{Kernel, StructureError};
 /// What this kernel's page caches look like.
 #[derive(Debug)]
 pub struct Layout {
-    lock: Lock,
+    lock: SpinLock,
     lock_of: Member,
     root: Member,
     count: Member,
@@ -37,7 +38,7 @@ impl Layout {
     pub fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
         let member = |structure, path| kernel.types.member(structure, path);
         Ok(Layout {
-            lock: Lock::new(kernel)?,
+            lock: SpinLock::new(&kernel.types)?,
             lock_of: member("address_space", "i_pages.xa_lock")?,
             root: member("address_space", "i_pages.xa_head")?,
             count: member("address_space", "nrpages")?,

@@ -17,7 +17,6 @@ use stage1::PhysMemory;
 use crate::kernel::View;
 use crate::pages::Pages;
 use crate::per_cpu::word;
-use crate::types::Member;
 use crate::{Kernel, StructureError};
 
 /// What this kernel's counters and lists look like; each part by itself, as a kernel may have one and not another.
@@ -85,33 +84,6 @@ pub(crate) fn not_read(error: &StructureError) -> NotRead {
     NotRead {
         why: error.to_string(),
         later: error.may_pass(),
-    }
-}
-
-/// A lock of the kernel's: 0 in memory while nobody holds it or waits for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lock(Member);
-
-impl Lock {
-    /// `spinlock_t`, where it spins (not with `CONFIG_PREEMPT_RT`).
-    pub(crate) fn new(kernel: &Kernel) -> Result<Lock, StructureError> {
-        let value = kernel
-            .types
-            .member("spinlock", "rlock.raw_lock.val.counter")?;
-        Ok(Lock(value))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of(word: Member) -> Lock {
-        Lock(word)
-    }
-
-    pub(crate) fn is_held<M: PhysMemory + ?Sized>(
-        self,
-        view: View<'_, M>,
-        va: u64,
-    ) -> Result<bool, StructureError> {
-        Ok(view.number("a lock", va, self.0)? != 0)
     }
 }
 

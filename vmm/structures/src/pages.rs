@@ -10,6 +10,7 @@ pub use mapped::Frames;
 pub use read::Pages;
 
 use crate::kernel::View;
+use crate::lock::SpinLock;
 use crate::types::{Member, Types};
 use crate::{vmcoreinfo, Kernel, StructureError};
 
@@ -43,10 +44,12 @@ pub struct Layout {
     list: Option<Field>,
     #[serde(default)]
     private: Option<Field>,
-    /// Of a table's page, the word of the lock under which its entries change (`struct ptdesc`, `ptl`); not where that is a
-    /// pointer, as with lock debugging.
+    /// Of a table's page, the word of the lock under which its entries change (`struct ptdesc`, `ptl`).
     #[serde(default)]
     table_lock: Option<Field>,
+    /// Where that is a pointer, as with `CONFIG_PREEMPT_RT` and with lock debugging: it, and the word in the lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    table_lock_at: Option<(Field, Field)>,
     /// The slot of the folio's first page, while it is in the swap cache.
     #[serde(default)]
     swap: Option<Field>,
@@ -149,6 +152,7 @@ impl Layout {
         let folio = |name| types.member("folio", name).map(Field::from);
         let bit = |name| Ok(1u64 << (types.enumerator("pageflags", name)? & 63));
         let kind = |name| types.enumerator("pagetype", name);
+        let spin = SpinLock::new(types);
         Ok(Layout {
             vmemmap,
             start,
@@ -167,10 +171,17 @@ impl Layout {
             entire_mapcount: folio("_entire_mapcount")?,
             list: page("buddy_list").ok(),
             private: page("private").ok(),
-            table_lock: types
-                .member("ptdesc", "ptl.rlock.raw_lock.val.counter")
-                .ok()
-                .map(Field::from),
+            table_lock: spin.as_ref().ok().and_then(|lock| {
+                // `pointer` fails where the lock itself is there.
+                let ptl = types.member("ptdesc", "ptl").ok()?;
+                let inside = types.pointer("ptdesc", "ptl").is_err();
+                let word = lock.word();
+                inside.then_some(Field(ptl.offset + word.offset, word.size))
+            }),
+            table_lock_at: spin.ok().and_then(|lock| {
+                let pointer = types.pointer("ptdesc", "ptl").ok()?;
+                Some((pointer.into(), lock.word().into()))
+            }),
             swap: folio("swap.val").ok(),
             memcg: folio("memcg_data").ok(),
             deferred: folio("_deferred_list").ok(),

@@ -4,6 +4,7 @@ use linux::folio::{Kind, MayMap, Page};
 use stage1::PhysMemory;
 
 use crate::kernel::View;
+use crate::lock::RwSemaphore;
 use crate::place::Place;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
@@ -15,8 +16,8 @@ pub struct Layout {
     file: Tree,
     /// `anon_vma->root`, whose lock covers all trees below it.
     root: Member,
-    anon_lock: Member,
-    file_lock: Member,
+    anon_lock: RwSemaphore,
+    file_lock: RwSemaphore,
     chain_vma: Member,
     chain_anon_vma: Member,
     vm_mm: Member,
@@ -57,8 +58,8 @@ impl Layout {
                 member("vm_area_struct", "shared.rb")?,
             )?,
             root: member("anon_vma", "root")?,
-            anon_lock: member("anon_vma", "rwsem.count.counter")?,
-            file_lock: member("address_space", "i_mmap_rwsem.count.counter")?,
+            anon_lock: RwSemaphore::new(&kernel.types, "anon_vma", "rwsem")?,
+            file_lock: RwSemaphore::new(&kernel.types, "address_space", "i_mmap_rwsem")?,
             chain_vma: member("anon_vma_chain", "vma")?,
             chain_anon_vma: member("anon_vma_chain", "anon_vma")?,
             vm_mm: member("vm_area_struct", "vm_mm")?,
@@ -92,10 +93,10 @@ impl Layout {
         };
         let read = |at, member| view.number(what, at, member);
         let locked = match anonymous {
-            true => read(read(page.mapping, self.root)?, self.anon_lock)?,
-            false => read(page.mapping, self.file_lock)?,
+            true => self.anon_lock.read(view, read(page.mapping, self.root)?)?,
+            false => self.file_lock.read(view, page.mapping)?,
         };
-        if locked != 0 {
+        if locked.is_held() {
             return Err(wrong("somebody held its lock"));
         }
         let tree = if anonymous { self.anonymous } else { self.file };

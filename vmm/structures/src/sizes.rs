@@ -4,7 +4,7 @@ use linux::folio::MappedFile;
 use stage1::PhysMemory;
 
 use crate::kernel::View;
-use crate::lock::Lock;
+use crate::lock::{Lock, RwSemaphore};
 use crate::types::{Member, Types};
 use crate::StructureError;
 
@@ -22,7 +22,7 @@ pub(crate) struct Sizes {
     host: Member,
     mode: Member,
     size: Member,
-    lock: Member,
+    lock: RwSemaphore,
     super_block: Member,
     magic: Member,
 }
@@ -34,7 +34,7 @@ impl Sizes {
             host: types.member("address_space", "host")?,
             mode: types.member("inode", "i_mode")?,
             size: types.member("inode", "i_size")?,
-            lock: types.member("inode", "i_rwsem.count.counter")?,
+            lock: RwSemaphore::new(types, "inode", "i_rwsem")?,
             super_block: types.member("inode", "i_sb")?,
             magic: types.member("super_block", "s_magic")?,
         })
@@ -53,7 +53,7 @@ impl Sizes {
             return Ok(None);
         }
         let magic = view.number("a super block", of_inode(self.super_block)?, self.magic)?;
-        let changing = Lock::of(of_inode(self.lock)?) == Lock::Written;
+        let changing = self.lock.read(view, inode)? == Lock::Written;
         let known = OF_MEMORY.contains(&magic) && !changing;
         let pages = of_inode(self.size)?.div_ceil(view.upper.granule.bytes());
         Ok(Some(MappedFile {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use stage1::{Level, PhysMemory};
 
 use crate::kernel::View;
-use crate::lock::Lock;
+use crate::lock::{Lock, SpinLock};
 use crate::per_cpu::{word, PerCpu};
 use crate::tasks::{self, Process};
 use crate::types::Member;
@@ -31,7 +31,7 @@ pub struct Space {
     /// child is in any list.
     #[serde(default)]
     pub lock: Lock,
-    /// Somebody held the lock of one of its tables: an entry and what counts it may just be changed, as by migration, which
+    /// A task held the lock of one of its tables: an entry and what counts it may just be changed, as by migration, which
     /// needs no `mmap_lock`. Where it was asked for.
     #[serde(default)]
     pub table_locked: bool,
@@ -55,6 +55,8 @@ pub struct Layout {
     vmas: vmas::Layout,
     tasks: tasks::Layout,
     pgd: Member,
+    /// The lock of the tables that have none of their own (`mm->page_table_lock`), and where the address space has it.
+    table_lock: Option<(SpinLock, Member)>,
     counters: Option<Counters>,
     tables_bytes: Option<Member>,
     hugetlb: Option<Hugetlb>,
@@ -96,6 +98,12 @@ impl Layout {
             vmas: vmas::Layout::new(kernel, view)?,
             tasks: tasks::Layout::new(kernel)?,
             pgd: kernel.types.member("mm_struct", "pgd")?,
+            table_lock: SpinLock::new(&kernel.types)
+                .and_then(|lock| {
+                    let of_mm = kernel.types.member("mm_struct", "page_table_lock")?;
+                    Ok((lock, of_mm))
+                })
+                .ok(),
             counters: Counters::new(kernel, view).ok(),
             tables_bytes: kernel.types.member("mm_struct", "pgtables_bytes").ok(),
             hugetlb: Hugetlb::new(kernel).ok(),
@@ -208,7 +216,12 @@ impl Layout {
         let pgd = view.number("an address space", mm, self.pgd)?;
         let table = view.physical("an address space's first table", pgd)?.0;
         let lock = self.vmas.lock(view, mm)?;
-        let free = asked.contains(&table) && !lock.is_held();
+        let asked = asked.contains(&table);
+        let free = asked && !lock.is_held();
+        let table_locked = match self.table_lock.filter(|_| asked) {
+            Some((lock, of_mm)) => lock.is_held(view, mm.wrapping_add(of_mm.offset))?,
+            None => false,
+        };
         let counters = self.counters.as_ref().filter(|_| free);
         let hugetlb = self.hugetlb.filter(|_| free);
         let tables = self.tables_bytes.filter(|_| free);
@@ -220,7 +233,7 @@ impl Layout {
             started_ns: Some(process.started_ns),
             table,
             lock,
-            table_locked: false,
+            table_locked,
             rss: counters.and_then(|counters| counters.read(view, mm).ok()),
             tables_bytes: tables.map(|bytes| bytes as i64),
             hugetlb: hugetlb.and_then(|it| it.read(view, mm).ok()),

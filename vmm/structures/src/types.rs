@@ -64,6 +64,23 @@ impl Types {
     /// # Errors
     /// Where the kernel has none such.
     pub fn member(&self, structure: &str, path: &str) -> Result<Member, StructureError> {
+        Ok(self.resolve(structure, path)?.0)
+    }
+
+    /// The same of a member that is a pointer.
+    ///
+    /// # Errors
+    /// Where the kernel has none such, or it is none.
+    pub fn pointer(&self, structure: &str, path: &str) -> Result<Member, StructureError> {
+        match self.resolve(structure, path)? {
+            (member, Type::Ptr(_)) => Ok(member),
+            _ => Err(StructureError::Missing(format!(
+                "struct {structure} with a pointer {path}"
+            ))),
+        }
+    }
+
+    fn resolve(&self, structure: &str, path: &str) -> Result<(Member, Type), StructureError> {
         let mut inside = Some(self.structure(structure)?);
         let mut offset = 0;
         let mut found = None;
@@ -80,11 +97,12 @@ impl Types {
         }
         let kind = found.unwrap_or(Type::Void);
         let (size, elements) = self.extent(&kind, DEPTH);
-        Ok(Member {
+        let member = Member {
             offset: offset / 8,
             size,
             elements,
-        })
+        };
+        Ok((member, kind))
     }
 
     /// Bits from the start of `outer` to its member `name`, and the member's type without typedefs and qualifiers.

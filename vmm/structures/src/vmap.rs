@@ -2,8 +2,8 @@
 
 use stage1::PhysMemory;
 
-use crate::counted::Lock;
 use crate::kernel::View;
+use crate::lock::SpinLock;
 use crate::per_cpu::word;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
@@ -41,7 +41,7 @@ pub struct Owner {
 /// What this kernel's areas look like.
 #[derive(Debug)]
 pub struct Layout {
-    lock: Lock,
+    lock: SpinLock,
     nodes: u64,
     count: u64,
     size: u64,
@@ -68,7 +68,7 @@ impl Layout {
         let area = |name| types.member("vmap_area", name);
         let vm = |name| types.member("vm_struct", name);
         Ok(Layout {
-            lock: Lock::new(kernel)?,
+            lock: SpinLock::new(&kernel.types)?,
             nodes: kernel.variable("vmap_nodes")?,
             count: kernel.variable("nr_vmap_nodes")?,
             size: types.size("vmap_node")?,

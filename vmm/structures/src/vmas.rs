@@ -5,7 +5,7 @@ use linux::vma::{Permissions, VmFlags, Vma};
 use stage1::PhysMemory;
 
 use crate::kernel::View;
-use crate::lock::Lock;
+use crate::lock::{Lock, RwSemaphore};
 use crate::maple;
 use crate::place::Place;
 use crate::sizes::Sizes;
@@ -55,7 +55,7 @@ const LONGEST: u64 = 255;
 pub struct Layout {
     tree: maple::Layout,
     mm_mt: Member,
-    lock: Member,
+    lock: RwSemaphore,
     start_brk: Member,
     brk: Member,
     start_stack: Member,
@@ -105,7 +105,7 @@ impl Layout {
         Ok(Layout {
             tree: maple::Layout::new(&kernel.types)?,
             mm_mt: mm("mm_mt")?,
-            lock: mm("mmap_lock.count.counter")?,
+            lock: RwSemaphore::new(&kernel.types, "mm_struct", "mmap_lock")?,
             start_brk: mm("start_brk")?,
             brk: mm("brk")?,
             start_stack: mm("start_stack")?,
@@ -131,8 +131,7 @@ impl Layout {
         view: View<'_, M>,
         mm: u64,
     ) -> Result<Lock, StructureError> {
-        let count = view.number("an address space's lock", mm, self.lock)?;
-        Ok(Lock::of(count))
+        self.lock.read(view, mm)
     }
 
     /// The VMAs of the address space whose `struct mm_struct` is at `mm`, by address.

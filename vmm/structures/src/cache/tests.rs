@@ -28,7 +28,7 @@ fn member(offset: u64, size: u64, elements: u64) -> Member {
 
 fn made_up_layout() -> Layout {
     Layout {
-        lock: Lock::of(member(0, 4, 1)),
+        lock: SpinLock::of(member(0, 4, 1)),
         lock_of: member(8, 4, 1),
         root: member(16, 8, 1),
         count: member(24, 8, 1),

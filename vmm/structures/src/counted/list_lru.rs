@@ -2,9 +2,10 @@
 
 use stage1::PhysMemory;
 
+use super::nodes;
 use super::queues::{List, Parts};
-use super::{nodes, Lock};
 use crate::kernel::View;
+use crate::lock::SpinLock;
 use crate::types::Member;
 use crate::xarray::{XArray, KIND};
 use crate::{Kernel, StructureError};
@@ -71,7 +72,7 @@ impl ListLru {
     pub(super) fn lists<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
-        lock: Lock,
+        lock: SpinLock,
     ) -> Result<Vec<List>, StructureError> {
         let of_nodes = view.number(WHAT, self.at, self.of_nodes)?;
         let mut all = Vec::new();
@@ -116,7 +117,7 @@ impl Cgroups {
         &self,
         view: View<'_, M>,
         lru: u64,
-        lock: Lock,
+        lock: SpinLock,
     ) -> Result<Vec<(u64, u64)>, StructureError> {
         let mut found = Vec::new();
         if view.number(WHAT, lru, self.is_aware)? == 0 {

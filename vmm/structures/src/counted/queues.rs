@@ -5,8 +5,9 @@ use linux::counted::{Queue, Queues};
 use stage1::PhysMemory;
 
 use super::list_lru::ListLru;
-use super::{nodes, Lock};
+use super::nodes;
 use crate::kernel::View;
+use crate::lock::SpinLock;
 use crate::pages::Pages;
 use crate::per_cpu::word;
 use crate::types::Member;
@@ -15,7 +16,7 @@ use crate::{Kernel, StructureError};
 /// Where they are.
 #[derive(Debug)]
 pub(super) struct Layout {
-    lock: Lock,
+    lock: SpinLock,
     kept: Kept,
     shrinker: Option<(u64, Member)>,
 }
@@ -90,7 +91,7 @@ impl Layout {
         let shrinker = kernel.variable("deferred_split_shrinker").ok();
         let references = kernel.types.member("shrinker", "refcount.refs.counter");
         Ok(Layout {
-            lock: Lock::new(kernel)?,
+            lock: SpinLock::new(&kernel.types)?,
             kept: match kernel.variable("deferred_split_lru") {
                 Ok(lru) => Kept::Lists(ListLru::new(kernel, view, lru)?),
                 Err(_) => Kept::Queues(Own::new(kernel, view)?),

@@ -7,8 +7,8 @@ use linux::counted::{Slots, Swap, SwapArea};
 use stage1::PhysMemory;
 
 use self::tables::Tables;
-use super::Lock;
 use crate::kernel::View;
+use crate::lock::{self, SpinLock};
 use crate::pages::Pages;
 use crate::per_cpu::word;
 use crate::types::Member;
@@ -17,7 +17,7 @@ use crate::{Kernel, StructureError};
 /// Where they are.
 #[derive(Debug)]
 pub(super) struct Layout {
-    lock: Lock,
+    lock: SpinLock,
     /// `swap_lock` and `mmlist_lock`.
     locks: [u64; 2],
     areas: u64,
@@ -71,17 +71,14 @@ impl Layout {
             }
         };
         let hibernates = [
-            ("swsusp_extents", "rb_root", "rb_node"),
-            ("system_transition_mutex", "mutex", "owner.counter"),
+            ("swsusp_extents", kernel.types.member("rb_root", "rb_node")),
+            ("system_transition_mutex", lock::mutex(&kernel.types)),
         ];
         let hibernates = hibernates
             .into_iter()
-            .filter_map(|(variable, kind, member)| {
-                let variable = kernel.variable(variable).ok()?;
-                Some((variable, kernel.types.member(kind, member).ok()?))
-            });
+            .filter_map(|(variable, member)| Some((kernel.variable(variable).ok()?, member.ok()?)));
         Ok(Layout {
-            lock: Lock::new(kernel)?,
+            lock: SpinLock::new(&kernel.types)?,
             locks: [
                 kernel.variable("swap_lock")?,
                 kernel.variable("mmlist_lock")?,

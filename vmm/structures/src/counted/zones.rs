@@ -7,8 +7,9 @@ use stage1::PhysMemory;
 
 use super::cpu_orders::CpuOrders;
 use super::memory::Counters;
-use super::{nodes, not_read, Lock};
+use super::{nodes, not_read};
 use crate::kernel::View;
+use crate::lock::SpinLock;
 use crate::pages::{Free, Pages};
 use crate::per_cpu::{word, PerCpu};
 use crate::types::Member;
@@ -17,7 +18,7 @@ use crate::{Kernel, StructureError};
 /// Where they are.
 #[derive(Debug)]
 pub(super) struct Layout {
-    lock: Lock,
+    lock: SpinLock,
     zones: Vec<(u64, u64)>,
     lock_of: Member,
     name: Member,
@@ -68,7 +69,7 @@ impl Layout {
                 .map(move |at| (node, data.wrapping_add(of_node.offset + at * size)))
         });
         Ok(Layout {
-            lock: Lock::new(kernel)?,
+            lock: SpinLock::new(&kernel.types)?,
             zones: zones.collect(),
             lock_of: zone("lock")?,
             name: zone("name")?,

@@ -13,6 +13,7 @@ use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, VirtualAddress};
 
 use super::{Field, Layout};
 use crate::kernel::View;
+use crate::types::Member;
 
 #[cfg(test)]
 pub(crate) use alike::tests as made_up;
@@ -287,11 +288,28 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         end
     }
 
-    /// Whether somebody holds the lock of the table in this page frame, or waits for it; `None` where that is not known.
+    /// Whether a task holds the lock of the table in this page frame, or waits for it; `None` where that is not known.
     #[must_use]
     pub fn table_is_locked(&self, pfn: u64) -> Option<bool> {
-        let place = Place::new(self.layout.table_lock?, self.layout.size);
-        Some(place.of(self.structure(pfn).ok()?) != 0)
+        let of = |field| {
+            let place = Place::new(field, self.layout.size);
+            Some(place.of(self.structure(pfn).ok()?))
+        };
+        let Some((pointer, Field(offset, size))) = self.layout.table_lock_at else {
+            return Some(of(self.layout.table_lock?)? != 0);
+        };
+        match of(pointer)? {
+            // Tables above those of level 2 have none: theirs is the address space's.
+            0 => Some(false),
+            lock => {
+                let word = Member {
+                    offset,
+                    size,
+                    elements: 1,
+                };
+                Some(self.view.number("the lock of a table", lock, word).ok()? != 0)
+            }
+        }
     }
 
     /// What leads to the memory cgroup of the folio that begins at this page frame; `None` where the kernel has none such.

@@ -5,8 +5,8 @@ use stage1::PhysMemory;
 
 use super::{add, Area, MOST_SLOTS, WHAT};
 use crate::cache;
-use crate::counted::Lock;
 use crate::kernel::View;
+use crate::lock::SpinLock;
 use crate::pages::{Pages, Passed};
 use crate::types::Member;
 use crate::{Kernel, StructureError};
@@ -31,7 +31,7 @@ const MOST_FILES: usize = 1 << 20;
 pub(super) struct Tables {
     clusters: Member,
     size: u64,
-    lock: Lock,
+    lock: SpinLock,
     lock_of: Member,
     table: Member,
     /// Slots of a cluster.
@@ -55,7 +55,7 @@ impl Tables {
         Ok(Some(Tables {
             clusters: member("swap_info_struct", "cluster_info")?,
             size: kernel.types.size("swap_cluster_info")?,
-            lock: Lock::new(kernel)?,
+            lock: SpinLock::new(&kernel.types)?,
             lock_of: member("swap_cluster_info", "lock")?,
             table: member("swap_cluster_info", "table")?,
             slots: member("swap_table", "entries")?.elements,

@@ -40,6 +40,7 @@ pub(crate) fn layout(per_page: bool) -> Layout {
         list: Some(Field(8, 16)),
         private: Some(Field(40, 8)),
         table_lock: Some(Field(40, 4)),
+        table_lock_at: None,
         swap: Some(Field(40, 8)),
         memcg: Some(Field(56, 8)),
         deferred: Some(Field(144, 16)),

@@ -1,0 +1,151 @@
+"""PREEMPT_RT: Debian's -rt kernels in a QEMU of one's own, whose locks are all built on `struct rt_mutex_base`.
+
+Every process that the guest itself names is judged, live and of a core; a fault in one is found. They have neither THP
+nor CONTPTE; hugetlb sets the contiguous bit on its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command import folioscope
+from own_qemu import LAYOUT, MEMFD, NONCE, RAM, Guest, checked, errors
+from test_stock_kernel import Kernel, stock
+
+pytestmark = [pytest.mark.network, pytest.mark.qemu]
+
+CONT = 1 << 52
+PLACE = {"isolated": {"offset": 0}}
+# `PID_MAX` of so small a guest; no pid here comes near to it.
+MOST_PIDS = 400
+KERNELS = [Kernel("rt", "6.12"), *(pytest.param(Kernel("rt", each), marks=pytest.mark.long) for each in ("7.2", "7"))]
+
+
+@pytest.fixture(scope="module", params=KERNELS, ids=str)
+def rt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+    """A guest with two processes more: one in user mode, with a hugetlb page of a block's size, and one that sleeps."""
+    machine = ["-M", "virt,memory-backend=ram", "-object", MEMFD]
+    with Guest(tmp_path_factory.mktemp("rt"), *machine, kernel=stock(request.param)) as own:
+        pool = f"/sys/kernel/mm/hugepages/hugepages-{LAYOUT.block // 1024}kB/nr_hugepages"
+        own.command("write_file", path=pool, text="4")
+        asleep = own.command("spawn", name="asleep")["spawned"]
+        own.asleep = asleep["pid"]
+        own.behind = written(own, asleep["process"], "anonymous") + LAYOUT.block
+        spawned = own.command("spawn", name="mine")["spawned"]
+        own.process, own.pid = spawned["process"], spawned["pid"]
+        own.area = written(own, own.process, {"hugetlb": {"size_kib": LAYOUT.block // 1024}})
+        own.command("checkpoint", process=own.process, nonce=NONCE, smaps=False)
+        yield own
+
+
+def written(own: Guest, process: int, backing: Any) -> int:
+    """A block of memory that the process has written to, with nothing mapped behind it."""
+    area = own.op(process, "mmap", length=LAYOUT.block, backing=backing, place=PLACE)["mapped"]["address"]
+    own.op(process, "touch", address=area, length=LAYOUT.block, access="write", order="forward")
+    return int(area)
+
+
+def processes(own: Guest) -> dict[int, str]:
+    """By the guest's own /proc: the processes with memory of their own, and their names."""
+    found = {}
+    for pid in range(1, MOST_PIDS):
+        with contextlib.suppress(AssertionError, KeyError):
+            status = own.command("read_file", path=f"/proc/{pid}/status")["file"]["content"]["text"]
+            lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+            # A number that a thread has is no process.
+            if "VmSize" in lines and int(lines["Tgid"]) == pid:
+                found[pid] = lines["Name"].strip()
+    return found
+
+
+def judged(report: dict[str, Any]) -> dict[int, str]:
+    """The processes of a report with Linux's own rules on them: VMAs, folios and counts are known."""
+    (step,) = report["steps"]
+    found = {}
+    for process in step["processes"]:
+        assert process["vmas"] and process["folios"], process
+        assert not process["not_judged"], process["not_judged"]
+        found[process["process"]["pid"]] = process["process"]["name"]
+    return found
+
+
+def test_every_process_is_judged(rt: Guest, tmp_path: Path) -> None:
+    """As many as the guest's own /proc has, by the same names, with nothing wrong."""
+    status, report = checked(rt, tmp_path)
+    assert errors(report) == [] and status == 0
+    assert "-rt-" in report["kernel"]["release"]
+    of_guest = processes(rt)
+    assert {1, rt.pid, rt.asleep} <= of_guest.keys()
+    assert judged(report) == of_guest
+
+
+def test_fault_in_a_process_that_sleeps(rt: Guest, tmp_path: Path) -> None:
+    """A reserved descriptor behind its memory, where no VMA is: live, and in a core of all RAM."""
+    core = tmp_path / "full.core"
+    rows = rt.rows("--pid", str(rt.asleep))
+    row = next(row for row in rows if row["va"] == rt.behind - LAYOUT.page)
+    with rt.planted(row["table"] + 8 * (row["index"] + 1)):
+        status, report = checked(rt, tmp_path)
+        rt.attach("save", "--full", core)
+    assert (status, errors(report)) == (1, [("A7", rt.behind), ("L8", rt.behind)])
+    assert checked(rt, tmp_path)[0] == 0
+    of_core = tmp_path / "core.json"
+    assert folioscope("check", core, "--json", of_core).status == 1
+    report = json.loads(of_core.read_text())
+    assert errors(report) == [("A7", rt.behind), ("L8", rt.behind)]
+    assert judged(report) == processes(rt)
+
+
+def test_hugetlb_block(rt: Guest, tmp_path: Path) -> None:
+    """Without CONTPTE the kernel folds nothing, and a hugetlb page of 64K is a contiguous block all the same."""
+    status, report = checked(rt, tmp_path, "--pid", str(rt.pid))
+    assert (status, errors(report)) == (0, [])
+    (process,) = report["steps"][0]["processes"]
+    assert process["entries"]["contiguous_pages"] == LAYOUT.cont_pages
+    (vma,) = (vma for vma in process["vmas"] if int(vma["start"], 16) == rt.area)
+    assert vma["blocks"] == {"folded": 1}
+    rows = {row["va"]: row for row in rt.rows("--pid", str(rt.pid))}
+    block = [rows[rt.area + page * LAYOUT.page] for page in range(LAYOUT.cont_pages)]
+    assert all(row["word"] & CONT for row in block)
+    # One entry without the bit, as Arm forbids it (R_QTRPM) and hugetlb never has it.
+    place = block[3]["table"] + 8 * block[3]["index"] - RAM
+    with rt.ram() as memory:
+        memory[place : place + 8] = (block[3]["word"] & ~CONT).to_bytes(8, "little")
+        status, report = checked(rt, tmp_path, "--pid", str(rt.pid))
+        memory[place : place + 8] = block[3]["word"].to_bytes(8, "little")
+    assert status == 1 and ("A4", rt.area) in errors(report)
+    assert checked(rt, tmp_path, "--pid", str(rt.pid))[0] == 0
+
+
+def test_guest_that_works(rt: Guest, tmp_path: Path) -> None:
+    """No false alarm while a process maps, writes, forks and unmaps: its locks are held, also by a task that waits."""
+    process = rt.command("spawn", name="busy")["spawned"]["process"]
+    over = threading.Event()
+
+    def work() -> None:
+        length = 32 * LAYOUT.block
+        while not over.is_set():
+            address = rt.op(process, "mmap", length=length, place=PLACE)["mapped"]["address"]
+            rt.op(process, "touch", address=address, length=length, access="write", order="forward")
+            child = rt.op(process, "fork", name="child")["spawned"]["process"]
+            rt.op(child, "exit", status=0)
+            rt.op(process, "munmap", address=address, length=length)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(5):
+            status, report = checked(rt, tmp_path)
+            assert errors(report) == [], report
+            assert status == 0 or report["totals"]["not_judged"]
+    finally:
+        over.set()
+        worker.join()
+    rt.op(process, "exit", status=0)
