@@ -1,17 +1,16 @@
 //! From a configuration to a carrier that is ready.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use machine::process::Process;
-use machine::Console;
+use machine::{private, Console};
 use protocol::carrier::{Decoder, Hello, Kind, VERSION};
 
 use crate::command::{arguments, Fds};
@@ -53,7 +52,7 @@ impl Carrier {
                 });
             }
         }
-        fs::create_dir_all(&config.logs).map_err(CarrierError::system(format!(
+        private::directory_all(&config.logs).map_err(CarrierError::system(format!(
             "make the directory {}",
             config.logs.display()
         )))?;
@@ -98,13 +97,8 @@ impl Carrier {
     /// # Errors
     /// Where somebody listens there already, or the path cannot be one.
     pub fn listen(&self, path: &Path) -> Result<(), CarrierError> {
-        let cannot = || {
-            format!(
-                "listen on {} (a Unix socket's path may have 107 bytes)",
-                path.display()
-            )
-        };
-        if UnixStream::connect(path).is_ok() {
+        let cannot = || format!("listen on {}", path.display());
+        if private::connect(path, Duration::ZERO).is_ok() {
             let error = io::Error::from(io::ErrorKind::AddrInUse);
             return Err(CarrierError::system(cannot())(error));
         }
@@ -114,9 +108,7 @@ impl Carrier {
             // Nobody listens there any more.
             let _ = fs::remove_file(path);
         }
-        let listener = UnixListener::bind(path).map_err(CarrierError::system(cannot()))?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .map_err(CarrierError::system(cannot()))?;
+        let listener = private::listen(path).map_err(CarrierError::system(cannot()))?;
         self.switch.listen(listener)
     }
 
@@ -138,7 +130,7 @@ impl Emulator {
         let pair = || UnixStream::pair().map_err(CarrierError::system("make a socket pair"));
         let create = |name: &str| {
             let path = config.logs.join(name);
-            let file = File::create(&path);
+            let file = private::create(&path);
             file.map_err(CarrierError::system(format!("write {}", path.display())))
         };
         let (console, console_fd) = pair()?;

@@ -82,6 +82,10 @@ impl Error {
     /// Whether the guest is no longer to be used.
     #[must_use]
     pub fn lost(&self) -> bool {
-        matches!(self, Self::GuestLost { .. } | Self::Machine(_))
+        match self {
+            Self::GuestLost { .. } => true,
+            Self::Machine(error) => error.is_lost(),
+            _ => false,
+        }
     }
 }

@@ -72,6 +72,16 @@ pub struct Poke {
     pub word: u64,
 }
 
+impl Poke {
+    /// A place that no word can be written to.
+    pub(crate) fn refused(&self) -> Error {
+        Error::Input(format!(
+            "expected the address of a word of guest RAM, a multiple of 8, and found {}; nothing was written",
+            self.address
+        ))
+    }
+}
+
 impl Guest {
     /// Boots what the options name and waits until its agent speaks.
     ///

@@ -14,7 +14,8 @@ use snapshot::{read_core, Memory, Snapshot};
 use verdict::frames::Frames;
 use verdict::kernel_map::KernelMap;
 
-use crate::source::{ask, is_ours, only_socket, only_this};
+use crate::holder::{ask, is_ours};
+use crate::source::{only_socket, only_this};
 use crate::Error;
 
 /// Whose structures, and how to print them.
@@ -121,7 +122,7 @@ impl InsideOptions {
             return whole(core).map(Box::new).map(Source::Kept);
         }
         let socket = self.socket()?;
-        match is_ours(&socket) {
+        match is_ours(&socket)? {
             true => take(&socket, wanted).map(Box::new).map(Source::Kept),
             false => Ok(Source::Theirs(Box::new(Foreign::new(&socket, None)?))),
         }
@@ -155,7 +156,7 @@ impl Watched {
     /// No guest, several, one that cannot be looked into.
     pub fn new(options: &InsideOptions) -> Result<Self, Error> {
         let socket = options.socket()?;
-        Ok(match is_ours(&socket) {
+        Ok(match is_ours(&socket)? {
             true => Self::Ours(socket, None),
             false => Self::Theirs(Box::new(Foreign::new(&socket, None)?)),
         })

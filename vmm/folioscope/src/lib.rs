@@ -6,6 +6,7 @@ pub mod control;
 pub mod error;
 pub mod guest;
 pub mod hang;
+pub mod holder;
 pub mod inside;
 pub mod kernel;
 pub mod link;

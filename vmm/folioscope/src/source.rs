@@ -1,7 +1,5 @@
 //! Where a snapshot comes from: a saved core, a guest that `folioscope boot` holds, or one in somebody else's QEMU.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,10 +9,8 @@ use join::unattended::{self, Stops as _};
 use serde_json::{json, Value};
 use snapshot::{read_core, Snapshot};
 
+use crate::holder::{ask, ask_for, is_ours, listens};
 use crate::Error;
-
-/// Beyond this the guest's holder is taken to hang.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to look at.
 #[derive(Args, Clone, Debug)]
@@ -104,7 +100,7 @@ impl SourceOptions {
             Some(socket) => socket.clone(),
             None => only_socket(&self.out)?,
         };
-        if !is_ours(&socket) {
+        if !is_ours(&socket)? {
             return self.foreign(&socket, need);
         }
         // The file needs no name once it is open: it is mapped by then.
@@ -132,7 +128,7 @@ impl SourceOptions {
             Some(socket) => socket.clone(),
             None => only_socket(&self.out)?,
         };
-        Ok(is_ours(&socket).then_some(socket))
+        Ok(is_ours(&socket)?.then_some(socket))
     }
 
     fn foreign(&self, socket: &Path, need: Need) -> Result<Source, Error> {
@@ -147,24 +143,6 @@ impl SourceOptions {
             kind: guest.found().accelerator,
         })
     }
-}
-
-/// Whether `folioscope boot` is at the other end of a socket; where nobody is, too, so that asking says so.
-///
-/// It says nothing until it is asked, and to ask may be to type into somebody's serial console; so this goes by
-/// the program that listens.
-#[must_use]
-pub fn is_ours(socket: &Path) -> bool {
-    let Ok(stream) = UnixStream::connect(socket) else {
-        return socket.file_name().is_some_and(|name| name == SOCKET);
-    };
-    let program = |pid: &str| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let theirs = program(&machine::qemu::attach::peer(&stream).to_string());
-    let name = |path: PathBuf| path.file_name().map(std::ffi::OsStr::to_owned);
-    let theirs = theirs.and_then(name);
-    theirs.is_some_and(|theirs| {
-        theirs == "folioscope" || program("self").and_then(name) == Some(theirs)
-    })
 }
 
 /// How long somebody who writes all of a guest's memory may take.
@@ -199,57 +177,6 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
     )))
 }
 
-/// One request to the holder of a guest.
-///
-/// # Errors
-/// Where nobody answers, or the answer is no.
-pub fn ask(socket: &Path, method: &str, params: &Value) -> Result<Value, Error> {
-    ask_for(socket, method, params, PATIENCE)
-}
-
-fn ask_for(
-    socket: &Path,
-    method: &str,
-    params: &Value,
-    patience: Duration,
-) -> Result<Value, Error> {
-    let attempt = || {
-        format!(
-            "speak with the guest at {} (is `folioscope boot` still running?)",
-            socket.display()
-        )
-    };
-    let mut stream = UnixStream::connect(socket).map_err(Error::io(attempt()))?;
-    stream
-        .set_read_timeout(Some(patience))
-        .map_err(Error::io(attempt()))?;
-    writeln!(
-        stream,
-        "{}",
-        json!({"id": 1, "method": method, "params": params})
-    )
-    .map_err(Error::io(attempt()))?;
-    // The greeting comes first.
-    let mut lines = BufReader::new(&stream).lines();
-    let line = lines.nth(1).transpose().map_err(Error::io(attempt()))?;
-    let line = line.unwrap_or_default();
-    let mut answer: Value = serde_json::from_str(&line).map_err(|error| {
-        Error::Input(format!(
-            "{} did not answer as a guest's socket does: {error}",
-            socket.display()
-        ))
-    })?;
-    match answer.get_mut("ok") {
-        Some(value) => Ok(value.take()),
-        None => Err(Error::Input(
-            answer["error"]["message"]
-                .as_str()
-                .unwrap_or("the guest's holder said no without a reason")
-                .to_owned(),
-        )),
-    }
-}
-
 /// The control socket of the only guest that is held below `out`.
 ///
 /// # Errors
@@ -261,7 +188,7 @@ pub fn only_socket(out: &Path) -> Result<PathBuf, Error> {
         .flatten();
     let sockets: Vec<PathBuf> = directories
         .map(|entry| entry.path().join(SOCKET))
-        .filter(|path| UnixStream::connect(path).is_ok())
+        .filter(|path| listens(path))
         .collect();
     match sockets.as_slice() {
         [only] => Ok(only.clone()),

@@ -29,8 +29,19 @@ pub fn save(whole: &Whole<'_>, path: &Path, progress: &mut dyn FnMut(u64)) -> Re
 /// # Errors
 /// As [`save`].
 pub fn save_in_place(whole: &Whole<'_>, path: &Path) -> Result<(), Error> {
+    let attempt = || format!("open {}", path.display());
+    // A pipe would be waited for, and the guest with it.
+    if !std::fs::metadata(path)
+        .map_err(Error::io(attempt()))?
+        .is_file()
+    {
+        return Err(Error::Input(format!(
+            "{} is no file that a core could be written to",
+            path.display()
+        )));
+    }
     let file = File::options().write(true).open(path);
-    let file = file.map_err(Error::io(format!("open {}", path.display())))?;
+    let file = file.map_err(Error::io(attempt()))?;
     write(whole, &file, &mut |_| ())
 }
 

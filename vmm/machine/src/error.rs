@@ -96,6 +96,32 @@ pub enum MachineError {
     },
 }
 
+impl MachineError {
+    /// Whether the guest can no longer be used: it has ended, or what runs it has, or does not answer. Where a request is
+    /// refused because it makes no sense, the guest goes on.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        match self {
+            Self::NotStarted { .. }
+            | Self::Lost { .. }
+            | Self::Panicked { .. }
+            | Self::Ended { .. }
+            | Self::Qmp(_)
+            | Self::Gdb(_)
+            | Self::Channel(_)
+            | Self::Kvm(_) => true,
+            Self::Config(_)
+            | Self::NoQemu(_)
+            | Self::TooOld { .. }
+            | Self::System { .. }
+            | Self::GdbLent(_)
+            | Self::Memory(_)
+            | Self::Ram { .. }
+            | Self::Unsupported { .. } => false,
+        }
+    }
+}
+
 /// What was asked for makes no sense; nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {

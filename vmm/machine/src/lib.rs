@@ -20,6 +20,7 @@ pub mod qemu;
 
 pub mod channel;
 pub mod host;
+pub mod private;
 pub mod process;
 pub mod stream;
 

@@ -12,6 +12,7 @@ use std::sync::{mpsc, Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::fs::Mode;
 use rustix::io::{fcntl_setfd, Errno, FdFlags};
 use rustix::process::{
     getpid, getppid, kill_process_group, set_parent_process_death_signal, waitid, Pid, Signal,
@@ -45,7 +46,8 @@ impl End {
 impl Process {
     /// Starts `command` in a process group of its own, so that Ctrl-C in a terminal reaches us
     /// and not it. It inherits `inherited` under the same numbers, and nothing else but its
-    /// standard streams; our copies of them are closed.
+    /// standard streams, whatever this process was started with; our copies of them are closed.
+    /// What it creates only its user may open.
     pub fn spawn(command: Command, inherited: Vec<OwnedFd>) -> io::Result<Self> {
         let end = Arc::new(End::default());
         let (started, start) = mpsc::channel();
@@ -131,15 +133,56 @@ fn fork(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
             if getppid() != Some(parent) {
                 return Err(Errno::SRCH.into());
             }
+            keep_from_child();
             for fd in &inherited {
                 fcntl_setfd(fd, FdFlags::empty())?;
             }
+            rustix::process::umask(Mode::RWXG | Mode::RWXO);
             batch();
             Ok(())
         });
     }
     // The command goes, and our copies of the descriptors with it.
     command.spawn()
+}
+
+/// Has `command` inherit its standard streams alone, whatever this process was started with: a shell or a build may have left
+/// us descriptors of files and pipes that the child could read, write, or hold open.
+///
+/// [`Process::spawn`] does it by itself.
+pub fn without_descriptors(command: &mut Command) -> &mut Command {
+    // SAFETY: the closure makes plain system calls and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            keep_from_child();
+            Ok(())
+        })
+    }
+}
+
+/// Marks all descriptors but the standard streams to be closed by exec. The library's own pipe, by which a failed exec is
+/// reported, is among them, so none may be closed before.
+fn keep_from_child() {
+    const FIRST: libc::c_uint = 3;
+    /// How many descriptors are gone through where the kernel cannot mark them itself (before 5.11).
+    const MOST: libc::rlim_t = 1 << 16;
+    // SAFETY: plain system calls with numbers alone, but for the limit, which is a structure of ours.
+    unsafe {
+        let marked = libc::syscall(
+            libc::SYS_close_range,
+            FIRST,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
+        if marked == 0 {
+            return;
+        }
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        for fd in FIRST as libc::c_int..limit.rlim_cur.min(MOST) as libc::c_int {
+            libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+    }
 }
 
 /// Has the threads of this process, and of what it becomes, take a CPU from nobody as they wake (`SCHED_BATCH`).
@@ -174,7 +217,7 @@ fn keep(mut child: Child, end: &End) {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Read};
-    use std::os::fd::AsRawFd as _;
+    use std::os::fd::{AsRawFd as _, FromRawFd as _};
     use std::os::unix::process::ExitStatusExt;
     use std::process::Stdio;
     use std::time::Instant;
@@ -253,6 +296,39 @@ mod tests {
             process.wait(Duration::from_secs(10)).unwrap().success(),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_we_were_started_with_is_not_passed_on() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (left, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        // As a shell leaves it: open across exec, and with a high number.
+        // SAFETY: plain system calls on descriptors of ours.
+        let high = unsafe {
+            let high = libc::fcntl(left.as_raw_fd(), libc::F_DUPFD, 251);
+            assert!(high >= 251);
+            OwnedFd::from_raw_fd(high)
+        };
+        let theirs: OwnedFd = theirs.into();
+        let line = format!("ls /proc/self/fd >&{}; umask >&{0}", theirs.as_raw_fd());
+        let mut command = Command::new("bash");
+        command.args(["-c", &line]);
+        let process = Process::spawn(command, vec![theirs]).unwrap();
+        let (mut ours, mut text) = (ours, String::new());
+        ours.read_to_string(&mut text).unwrap();
+        drop(process);
+        let (fds, umask) = text.trim().rsplit_once('\n').unwrap();
+        let fds: Vec<i32> = fds.lines().map(|fd| fd.parse().unwrap()).collect();
+        // Its streams, ours twice (bash moves it to >&), and the directory that ls reads.
+        assert!(
+            fds.len() <= 6 && !fds.contains(&high.as_raw_fd()),
+            "{fds:?}"
+        );
+        assert_eq!(umask, "0077");
+        let mut command = Command::new("ls");
+        command.arg("/proc/self/fd");
+        let listed = without_descriptors(&mut command).output().unwrap();
+        assert_eq!(String::from_utf8(listed.stdout).unwrap(), "0\n1\n2\n3\n");
     }
 
     /// Not a test by itself: the parent that the next one kills.

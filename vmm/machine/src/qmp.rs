@@ -15,6 +15,12 @@ use crate::stream::{Deadline, Stream};
 /// The longest message that is taken for one, in bytes.
 const MOST_MESSAGE: usize = 64 << 20;
 
+/// The most events that are kept until they are asked for; QEMU sends some dozens in a guest's life.
+const MOST_EVENTS: usize = 1 << 16;
+
+/// How long answers that nobody waits for are read while events are looked for.
+const FLOOD: Duration = Duration::from_secs(1);
+
 /// How many commands this process has given, on all its connections.
 static COMMANDS: AtomicU64 = AtomicU64::new(0);
 
@@ -35,6 +41,8 @@ pub(crate) struct Qmp {
     stream: Stream,
     buffer: Vec<u8>,
     events: VecDeque<Value>,
+    /// When all commands have to be answered at the latest, whatever each of them may take.
+    until: Option<Instant>,
 }
 
 impl Qmp {
@@ -43,21 +51,38 @@ impl Qmp {
             stream,
             buffer: Vec::new(),
             events: VecDeque::new(),
+            until: None,
         }
+    }
+
+    /// Has all commands from now on end within `budget` together, or each in its own time again: a server that answers each
+    /// question a moment before its time is over would take hours.
+    pub(crate) fn limit(&mut self, budget: Option<Duration>) {
+        self.until = budget.map(|budget| Deadline::after(budget).at);
+    }
+
+    /// The deadline of a command that may take so long.
+    fn deadline(&self, timeout: Duration) -> Deadline {
+        let mut deadline = Deadline::after(timeout);
+        deadline.at = self
+            .until
+            .map_or(deadline.at, |until| until.min(deadline.at));
+        deadline
     }
 
     /// Takes QEMU's greeting and leaves the mode in which it takes no commands; gives QEMU's
     /// version (major, minor, micro).
     pub(crate) fn handshake(&mut self, timeout: Duration) -> Result<[u64; 3], QmpError> {
         let command = "the greeting";
-        let deadline = Deadline::after(timeout);
+        let deadline = self.deadline(timeout);
         let greeting = loop {
             let message = self.message(command, deadline)?;
             if message.get("event").is_some() {
-                self.events.push_back(message);
+                self.keep(message)?;
             } else if message.get("return").is_none() && message.get("error").is_none() {
                 break message;
             }
+            in_time(command, deadline)?;
         };
         let version = &greeting["QMP"]["version"]["qemu"];
         let part = |name: &str| {
@@ -106,7 +131,7 @@ impl Qmp {
         let id = json!(format!("{}-{nth}", *OURS));
         let request = json!({"execute": command, "arguments": arguments, "id": id});
         let request = format!("{request}\n");
-        let deadline = Deadline::after(timeout);
+        let deadline = self.deadline(timeout);
         let written = match fd {
             None => self.stream.write_all(request.as_bytes(), deadline.at),
             Some(fd) => (self.stream).write_with(request.as_bytes(), &fd, deadline.at),
@@ -115,7 +140,7 @@ impl Qmp {
         loop {
             let mut message = self.message(command, deadline)?;
             if message.get("event").is_some() {
-                self.events.push_back(message);
+                self.keep(message)?;
             } else if message["id"] != id {
                 // The answer to a command that we gave up waiting for, or to another client's.
             } else if let Some(error) = message.get("error") {
@@ -129,7 +154,20 @@ impl Qmp {
             } else {
                 return Ok(message["return"].take());
             }
+            in_time(command, deadline)?;
         }
+    }
+
+    /// Keeps an event until it is asked for.
+    fn keep(&mut self, event: Value) -> Result<(), QmpError> {
+        if self.events.len() == MOST_EVENTS {
+            return Err(QmpError::Garbage {
+                command: "an event".into(),
+                found: format!("more than {MOST_EVENTS} of them"),
+            });
+        }
+        self.events.push_back(event);
+        Ok(())
     }
 
     /// Executes a command of the monitor for people and gives what it prints.
@@ -158,8 +196,10 @@ impl Qmp {
         let now = Deadline::after(Duration::ZERO);
         loop {
             match self.message("an event", now) {
-                Ok(message) if message.get("event").is_some() => self.events.push_back(message),
-                Ok(_) => (),
+                Ok(message) if message.get("event").is_some() => self.keep(message)?,
+                // Answers that nobody waits for; one who sends them without end is not listened to.
+                Ok(_) if now.at.elapsed() < FLOOD => (),
+                Ok(_) => return Ok(std::mem::take(&mut self.events)),
                 Err(QmpError::Timeout { .. }) => return Ok(std::mem::take(&mut self.events)),
                 // What came before the end is still to be told.
                 Err(_) if !self.events.is_empty() => return Ok(std::mem::take(&mut self.events)),
@@ -188,10 +228,22 @@ impl Qmp {
             }
             match self.stream.fill(&mut self.buffer, deadline.at) {
                 Ok(0) => return Err(QmpError::Closed(command.into())),
+                // Bytes that come without end are never waited for, so the time is looked at here.
+                Ok(count) if !self.buffer[self.buffer.len() - count..].contains(&b'\n') => {
+                    in_time(command, deadline)?;
+                }
                 Ok(_) => (),
                 Err(error) => return Err(failed(command, error, deadline)),
             }
         }
+    }
+}
+
+/// An error once the deadline has passed.
+fn in_time(command: &str, deadline: Deadline) -> Result<(), QmpError> {
+    match Instant::now() < deadline.at {
+        true => Ok(()),
+        false => Err(failed(command, io::ErrorKind::TimedOut.into(), deadline)),
     }
 }
 
@@ -206,7 +258,7 @@ fn failed(command: &str, source: io::Error, deadline: Deadline) -> QmpError {
     match source.kind() {
         io::ErrorKind::TimedOut => QmpError::Timeout {
             command,
-            waited: deadline.timeout.max(Instant::now() - deadline.at),
+            waited: deadline.timeout,
         },
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => QmpError::Closed(command),
         _ => QmpError::Io { command, source },
@@ -290,6 +342,59 @@ mod tests {
             qmp.events().unwrap(),
             [json!({"event": "RESUME"}), json!({"event": "RESUME"})]
         );
+    }
+
+    #[test]
+    fn a_flood_ends_in_time() {
+        let floods = [
+            &b"{\"event\": \"STOP\"}\n"[..],
+            b"{\"return\": {}, \"id\": 7}\n",
+            b"{}\n",
+            b"x",
+        ];
+        for flood in floods {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let piece = flood.repeat(4096);
+            // Ends with our end of the pair.
+            let writer = std::thread::spawn(move || while theirs.write_all(&piece).is_ok() {});
+            let mut qmp = Qmp::new(Stream::new(ours).unwrap());
+            let start = Instant::now();
+            let timeout = Duration::from_millis(200);
+            qmp.handshake(timeout).unwrap_err();
+            let _ = qmp.execute("stop", json!({}), timeout).unwrap_err();
+            let _ = qmp.events();
+            assert!(start.elapsed() < Duration::from_secs(15), "{flood:?}");
+            assert!(
+                qmp.events.len() <= MOST_EVENTS && qmp.buffer.len() <= MOST_MESSAGE + (1 << 20)
+            );
+            drop(qmp);
+            writer.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn all_commands_together_have_a_limit() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let slow = std::thread::spawn(move || {
+            let mut to = theirs.try_clone().unwrap();
+            for line in BufReader::new(theirs).lines() {
+                let command: Value = serde_json::from_str(&line.unwrap()).unwrap();
+                std::thread::sleep(Duration::from_millis(40));
+                let answer = json!({"return": {}, "id": command["id"]});
+                if writeln!(to, "{answer}").is_err() {
+                    break;
+                }
+            }
+        });
+        let mut qmp = Qmp::new(Stream::new(ours).unwrap());
+        qmp.limit(Some(Duration::from_millis(300)));
+        let mut ask = || (0..1000).try_for_each(|_| qmp.execute("stop", json!({}), LONG).map(drop));
+        let error = ask().unwrap_err();
+        assert!(matches!(error, QmpError::Timeout { .. }), "{error}");
+        qmp.limit(None);
+        qmp.execute("stop", json!({}), LONG).unwrap();
+        drop(qmp);
+        slow.join().unwrap();
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::error::{excerpt, GdbError};
 use crate::rsp::Rsp;
 use crate::target::{self, Register};
 
+/// How many times longer than one request all that belong together may take.
+const TOGETHER: u32 = 3;
+
 /// The most that the description of a target may take, in bytes.
 const MOST_DESCRIPTION: usize = 4 << 20;
 
@@ -51,6 +54,7 @@ impl RegisterReader {
     /// for all.
     pub(crate) fn attach(rsp: Rsp, cpus: usize, timeout: Duration) -> Result<Self, GdbError> {
         let mut rsp = rsp;
+        rsp.limit(TOGETHER * timeout);
         rsp.request("qSupported:multiprocess+;qXfer:features:read+", timeout)?;
         let known =
             target::registers(|annex| rsp.transfer("features", annex, MOST_DESCRIPTION, timeout))?;
@@ -96,6 +100,7 @@ impl RegisterReader {
     /// Reads all CPUs of the machine, which is stopped.
     pub(crate) fn read(&mut self) -> Result<Vec<Cpu>, GdbError> {
         let mut cpus = Vec::with_capacity(self.requests.len());
+        self.rsp.limit(TOGETHER * self.timeout);
         for (index, requests) in self.requests.iter().enumerate() {
             let replies = self.rsp.batch(requests, self.timeout)?;
             cpus.push(cpu(index, &self.rows, &replies)?);

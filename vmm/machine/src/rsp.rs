@@ -5,7 +5,7 @@
 //! would stop it. For the same reason nothing is ever sent but while the guest is stopped.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{excerpt, GdbError};
 use crate::stream::{Deadline, Stream};
@@ -18,6 +18,8 @@ const MOST_PACKET: usize = 64 * 1024;
 pub(crate) struct Rsp {
     stream: Stream,
     buffer: Vec<u8>,
+    /// When all requests have to be answered at the latest, whatever each of them may take.
+    until: Option<Instant>,
 }
 
 impl Rsp {
@@ -25,7 +27,13 @@ impl Rsp {
         Self {
             stream,
             buffer: Vec::new(),
+            until: None,
         }
+    }
+
+    /// Has all requests from now on end within `budget` together.
+    pub(crate) fn limit(&mut self, budget: Duration) {
+        self.until = Some(Deadline::after(budget).at);
     }
 
     /// Sends one request and gives its reply.
@@ -40,7 +48,10 @@ impl Rsp {
         bodies: &[S],
         timeout: Duration,
     ) -> Result<Vec<Vec<u8>>, GdbError> {
-        let deadline = Deadline::after(timeout);
+        let mut deadline = Deadline::after(timeout);
+        deadline.at = self
+            .until
+            .map_or(deadline.at, |until| until.min(deadline.at));
         let name = bodies.first().map_or("", AsRef::as_ref);
         let mut all = Vec::new();
         for body in bodies {
@@ -56,6 +67,9 @@ impl Rsp {
             // "The guest has stopped (or ended)": true, and known from the monitor.
             if !matches!(reply.first(), Some(b'T' | b'S' | b'W' | b'X')) {
                 replies.push(reply);
+            } else if Instant::now() >= deadline.at {
+                // What comes without end is never waited for.
+                return Err(failed(request, io::ErrorKind::TimedOut.into(), deadline));
             }
         }
         Ok(replies)
@@ -241,6 +255,20 @@ mod tests {
         );
         let error = rsp.request("g", Duration::from_millis(10)).unwrap_err();
         assert!(matches!(error, GdbError::Timeout { .. }), "{error}");
+    }
+
+    #[test]
+    fn stop_replies_without_end_end_in_time() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let writer = std::thread::spawn(move || {
+            let piece = packet(b"T05").repeat(1000);
+            while theirs.write_all(&piece).is_ok() {}
+        });
+        let mut rsp = Rsp::new(Stream::new(ours).unwrap());
+        let error = rsp.request("g", Duration::from_millis(100)).unwrap_err();
+        assert!(matches!(error, GdbError::Timeout { .. }), "{error}");
+        drop(rsp);
+        writer.join().unwrap();
     }
 
     #[test]

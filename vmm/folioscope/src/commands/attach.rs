@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::output::say;
 use super::{check, dump, explain, kernel, maps, page, ps, save, watch, Outcome};
-use crate::source::{ask, is_ours};
+use crate::holder::{ask, is_ours};
 use crate::{Error, EXIT_OK};
 
 /// Look into a guest that runs already: in a QEMU of your own, or held by `folioscope boot`
@@ -93,7 +93,7 @@ impl Attach {
 
 /// What is there.
 fn found(socket: &Path) -> Outcome {
-    if is_ours(socket) {
+    if is_ours(socket)? {
         let answer = ask(socket, "machine", &json!({}))?;
         let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
         say!(

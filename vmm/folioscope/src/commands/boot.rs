@@ -1,10 +1,9 @@
 //! `folioscope boot`: a guest that stays, to be looked into, or to be typed at.
 
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use clap::Args;
-use machine::Status;
+use machine::{private, Status};
 use protocol::Advice;
 
 use super::output::say;
@@ -46,10 +45,8 @@ impl Boot {
         })?;
         let socket = guest.scratch().join(SOCKET);
         let _ = std::fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket).map_err(Error::io(format!(
-            "listen on {} (a Unix socket's path may have 107 bytes)",
-            socket.display()
-        )))?;
+        let listener = private::listen(&socket)
+            .map_err(Error::io(format!("listen on {}", socket.display())))?;
         tell(&guest, &socket, pid)?;
         control::listen(&mut Server::new(&mut guest, &self.guest.out), listener)?;
         Ok(EXIT_OK)

@@ -17,8 +17,9 @@ use verdict::frames::Mapped;
 
 use super::output::{self, say};
 use super::Outcome;
+use crate::holder::ask;
 use crate::options::parse_address;
-use crate::source::{ask, Need, Source, SourceOptions};
+use crate::source::{Need, Source, SourceOptions};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 /// Other places of a page that are listed.

@@ -13,8 +13,9 @@ use super::output::say;
 use super::Outcome;
 use crate::boot;
 use crate::control::Full;
+use crate::holder::is_ours;
 use crate::replace::replace;
-use crate::source::{is_ours, only_socket, write_full, Need, SourceOptions};
+use crate::source::{only_socket, write_full, Need, SourceOptions};
 use crate::whole::{save, Progress};
 use crate::{Error, EXIT_OK};
 
@@ -83,7 +84,7 @@ impl Save {
             Some(socket) => socket.clone(),
             None => only_socket(&self.out)?,
         };
-        let saved = match is_ours(&socket) {
+        let saved = match is_ours(&socket)? {
             true => self.whole_of_ours(&socket)?,
             false => self.whole_of_theirs(&socket)?,
         };

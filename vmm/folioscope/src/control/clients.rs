@@ -1,30 +1,26 @@
-//! Who asks: one client on standard input and output, or several on a socket.
-//!
-//! A guest belongs to the thread that started its machine. So each client of a socket has a thread that reads its lines
-//! and writes its answers, and hands each request over to that one thread, one at a time: a client that does not read
-//! stops its own thread alone.
+//! Answers requests for one guest; serves one client on standard input and output (for several see [`super::listen`]).
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{self, BufRead, Write};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
-use std::sync::mpsc::{channel, sync_channel, Receiver, Sender, SyncSender};
 use std::time::Duration;
 
 use protocol::{Command, Operation, ProcessId};
 use serde::Serialize;
 
-use super::answer::{errors, Answer, Came, Greeting, Ready, Report};
+use super::answer::{errors, Answer, Came, Done, Greeting, Ready, Report};
 use super::failure::Failure;
 use super::keep::keep;
-use super::line;
+use super::line::{self, Line};
 use super::obey::obey;
 use super::request::{Call, Request};
+use super::LONGEST_ANSWER;
 use crate::guest::Guest;
 use crate::Error;
 
 /// Which client; never used twice.
-type ClientId = u64;
+pub(super) type ClientId = u64;
 
 /// A guest that serves.
 #[derive(Debug)]
@@ -41,9 +37,9 @@ pub struct Server<'g> {
 }
 
 /// What a client is told, and whether that was the last of it.
-struct Said {
-    line: String,
-    last: bool,
+pub(super) struct Said {
+    pub(super) line: String,
+    pub(super) last: bool,
 }
 
 impl<'g> Server<'g> {
@@ -58,12 +54,12 @@ impl<'g> Server<'g> {
         }
     }
 
-    fn greeting(&self) -> String {
+    pub(super) fn greeting(&self) -> String {
         json(&Greeting::Ready(Box::new(Ready::of(self.guest))))
     }
 
     /// Does what a line asks.
-    fn answer(&mut self, client: ClientId, line: &str) -> Said {
+    pub(super) fn answer(&mut self, client: ClientId, line: &str) -> Said {
         let (id, result, last) = match Request::read(line) {
             Err(unread) => {
                 let failure = Failure::bad_request(unread.why);
@@ -72,21 +68,30 @@ impl<'g> Server<'g> {
             Ok(request) => {
                 let last = matches!(request.call, Call::Quit(_));
                 let id = Some(request.id);
-                match self.obey(client, request) {
-                    Ok(done) => (id, Came::Ok(Box::new(done)), last),
-                    Err(error) => (id, Came::Error(Failure::from(&error)), last),
+                // A fault of ours in one request is that request's failure: the guest is there for all its clients.
+                let done = catch_unwind(AssertUnwindSafe(|| self.obey(client, request)));
+                match done {
+                    Ok(Ok(done)) => (id, Came::Ok(Box::new(done)), last),
+                    Ok(Err(error)) => (id, Came::Error(Failure::from(&error)), last),
+                    Err(panic) => (id, Came::Error(Failure::fault(&*panic)), last),
                 }
             }
         };
-        Said {
-            line: json(&Answer {
-                id,
-                result,
-                findings: errors(&self.guest.take_rest()),
-                voice: self.voice(),
-            }),
-            last,
-        }
+        let answer = Answer {
+            id,
+            result,
+            findings: errors(&self.guest.take_rest()),
+            voice: self.voice(),
+        };
+        let line = json_within(&answer, LONGEST_ANSWER).unwrap_or_else(|| {
+            json(&Answer {
+                result: Came::Error(Failure::too_large()),
+                findings: Vec::new(),
+                voice: Vec::new(),
+                ..answer
+            })
+        });
+        Said { line, last }
     }
 
     /// What the kernel has reported since the answer before; and once, that not all of it is known.
@@ -103,7 +108,7 @@ impl<'g> Server<'g> {
         voice
     }
 
-    fn obey(&mut self, client: ClientId, request: Request) -> Result<super::answer::Done, Error> {
+    fn obey(&mut self, client: ClientId, request: Request) -> Result<Done, Error> {
         let concerns = self.check_holder(client, &request.call)?;
         let deadline = Duration::from_millis(request.deadline_ms);
         let done = obey(self.guest, request.call, deadline).map_err(|error| {
@@ -148,7 +153,7 @@ impl<'g> Server<'g> {
     }
 
     /// A client has gone away: what it held goes on.
-    fn gone(&mut self, client: ClientId) {
+    pub(super) fn gone(&mut self, client: ClientId) {
         let mine: Vec<ProcessId> = self
             .holders
             .iter()
@@ -177,10 +182,46 @@ pub fn json(line: &impl Serialize) -> String {
     serde_json::to_string(line).unwrap_or_default() + "\n"
 }
 
+/// The same, where it has no more than so many bytes: none are kept of what has more.
+fn json_within(line: &impl Serialize, most: usize) -> Option<String> {
+    struct Limited {
+        text: Vec<u8>,
+        most: usize,
+    }
+    impl Write for Limited {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.text.len() + bytes.len() > self.most {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            self.text.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let text = Vec::new();
+    let mut limited = Limited { text, most };
+    serde_json::to_writer(&mut limited, line).ok()?;
+    limited.text.push(b'\n');
+    String::from_utf8(limited.text).ok()
+}
+
+/// The answer to a line that is no request.
+pub(super) fn no_request(why: String) -> String {
+    json(&Answer {
+        id: None,
+        result: Came::Error(Failure::bad_request(why)),
+        findings: Vec::new(),
+        voice: Vec::new(),
+    })
+}
+
 /// Serves one client until its input ends. The guest is the caller's to drop.
 ///
 /// # Errors
-/// Where the input or output fails.
+/// Where the input or output fails, or a line of the input has no end.
 pub fn serve(
     server: &mut Server<'_>,
     mut input: impl BufRead,
@@ -193,7 +234,17 @@ pub fn serve(
     };
     write(server.greeting())?;
     while let Some(line) = line::next(&mut input)? {
-        let said = server.answer(ONLY, &line);
+        let said = match line {
+            Line::Text(text) => server.answer(ONLY, &text),
+            Line::NoText(why) => Said {
+                line: no_request(why),
+                last: false,
+            },
+            Line::TooLong(why) => {
+                write(no_request(why.clone()))?;
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+        };
         write(said.line)?;
         if said.last {
             break;
@@ -203,76 +254,14 @@ pub fn serve(
     Ok(())
 }
 
-/// What the thread of the guest is told.
-enum News {
-    /// A client came, and gets the greeting.
-    Came(SyncSender<Said>),
-    /// A client asks.
-    Asks(ClientId, String, SyncSender<Said>),
-    /// A client went away.
-    Gone(ClientId),
-    /// No more clients can come.
-    Deaf(io::Error),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Serves whoever connects, several at once, for as long as somebody can.
-///
-/// # Errors
-/// Where no connection can be accepted any more.
-pub fn listen(server: &mut Server<'_>, listener: UnixListener) -> Result<(), Error> {
-    let (news, heard) = channel();
-    std::thread::spawn(move || accept(&listener, &news));
-    loop {
-        match heard.recv() {
-            Ok(News::Came(to)) => {
-                let line = server.greeting();
-                let _ = to.send(Said { line, last: false });
-            }
-            // There is room for one answer, and a client has one request at a time: this never waits.
-            Ok(News::Asks(client, line, to)) => drop(to.send(server.answer(client, &line))),
-            Ok(News::Gone(client)) => server.gone(client),
-            Ok(News::Deaf(error)) => return Err(Error::io("accept a connection")(error)),
-            Err(_) => return Ok(()),
-        }
+    #[test]
+    fn an_answer_that_is_too_long_is_not_kept() {
+        let words = vec!["0123456789"; 1000];
+        assert_eq!(json_within(&words, 1000), None);
+        assert_eq!(json_within(&words, 100_000), Some(json(&words)));
     }
-}
-
-fn accept(listener: &UnixListener, news: &Sender<News>) {
-    for client in 1.. {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                let _ = news.send(News::Deaf(error));
-                return;
-            }
-        };
-        let news = news.clone();
-        std::thread::spawn(move || {
-            // One that goes away in the middle of an answer is no reason to end.
-            if let Err(error) = converse(client, &stream, &news) {
-                eprintln!("folioscope: a connection ended early: {error}");
-            }
-            let _ = news.send(News::Gone(client));
-        });
-    }
-}
-
-/// One client's thread.
-fn converse(client: ClientId, stream: &UnixStream, news: &Sender<News>) -> io::Result<()> {
-    let (to, answers): (SyncSender<Said>, Receiver<Said>) = sync_channel(1);
-    let mut input = BufReader::new(stream);
-    let mut output = stream;
-    let over = || io::Error::other("the guest is no longer served");
-    news.send(News::Came(to.clone())).map_err(|_| over())?;
-    output.write_all(answers.recv().map_err(|_| over())?.line.as_bytes())?;
-    while let Some(line) = line::next(&mut input)? {
-        let asks = News::Asks(client, line, to.clone());
-        news.send(asks).map_err(|_| over())?;
-        let said = answers.recv().map_err(|_| over())?;
-        output.write_all(said.line.as_bytes())?;
-        if said.last {
-            break;
-        }
-    }
-    Ok(())
 }

@@ -31,7 +31,8 @@ pub enum Kind {
     Deadline,
     /// The workload process is gone.
     ProcessLost,
-    /// The process is at work on something else, or waits at a checkpoint.
+    /// The process is at work on something else, or waits at a checkpoint; in the first line of a session, the guest has as many
+    /// clients as it serves at once.
     Busy,
     /// The request makes no sense.
     BadRequest,
@@ -39,7 +40,7 @@ pub enum Kind {
     Checkpoint,
     /// The answer does not fit in a line.
     TooLarge,
-    /// The agent itself is at fault.
+    /// The agent itself is at fault, or this command.
     Internal,
     /// The guest is gone, or hangs.
     Lost,
@@ -96,6 +97,47 @@ impl Failure {
             message: error.to_string(),
             guest: None,
             lost: true,
+        }
+    }
+
+    /// A guest that has as many clients as it serves at once.
+    #[must_use]
+    pub(super) fn busy(message: String) -> Self {
+        Self::of(Kind::Busy, message)
+    }
+
+    /// An answer that would be longer than [`super::LONGEST_ANSWER`].
+    #[must_use]
+    pub(super) fn too_large() -> Self {
+        Self::of(
+            Kind::TooLarge,
+            format!(
+                "the answer would have more than {} bytes, which is the most of one answer; ask for less at a time",
+                super::LONGEST_ANSWER
+            ),
+        )
+    }
+
+    /// A panic of this command's own.
+    #[must_use]
+    pub(super) fn fault(panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::of(
+            Kind::Internal,
+            format!(
+                "the request met a fault of folioscope itself ({}); the guest goes on, and the place is on standard error: please report it",
+                text.unwrap_or_else(|| "without a message".into())
+            ),
+        )
+    }
+
+    fn of(kind: Kind, message: String) -> Self {
+        Self {
+            kind,
+            message,
+            guest: None,
+            lost: false,
         }
     }
 

@@ -12,13 +12,18 @@
 //! ([`Answer`]), in the order in which they were asked. `folioscope schema session` prints the schema of all of them.
 //!
 //! A socket has room for several clients at once: each waits for its own answers alone, and one that does not read them
-//! holds up nobody else. What a client has asked to be held is let go on when it goes away.
+//! holds up nobody else. A client that comes when all places are taken is told so in the first line (`{"error": ...}`). What
+//! a client has asked to be held is let go on when it goes away.
+//!
+//! No client can end the guest: what makes no sense is answered with `bad_request`, and all that a client can make grow has
+//! a limit, which the answer names: a request's line, an answer, the words, addresses and pages of one request.
 
 mod answer;
 mod clients;
 mod failure;
 mod keep;
 mod line;
+mod listen;
 mod looks;
 mod obey;
 mod request;
@@ -27,15 +32,20 @@ mod translate;
 mod word;
 
 pub use answer::{Answer, Full, Greeting, Ready};
-pub use clients::{json, listen, serve, Server};
+pub use clients::{json, serve, Server};
 pub use failure::{Failure, Kind};
 pub use keep::{bundle, keep};
+pub use listen::listen;
 pub use request::{Call, Request};
 pub use word::Word;
 
 /// The version of everything here. It goes up when a field changes its meaning or goes away; new methods and fields do not
 /// count.
 pub const VERSION: u32 = 1;
+
+/// The longest answer, in bytes; what a client asks for beyond that is refused. A process that maps a million pages one by
+/// one has some 200 MiB.
+pub const LONGEST_ANSWER: usize = 256 << 20;
 
 /// What goes over a session, for its schema.
 #[derive(schemars::JsonSchema)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use join::{Extent, Look, ReadAgain};
+use machine::Paused;
 use protocol::{Command, ProcessId};
 use stage1::{PhysMemory, PhysicalAddress};
 use verdict::Hex;
@@ -123,17 +124,38 @@ fn play(guest: &mut Guest, tour: Tour) -> Result<TourAnswer, Error> {
     TourAnswer::of(played)
 }
 
+/// Writes words that stay: all of them, or none where one has no place.
 fn poke(guest: &mut Guest, pokes: &[RawPoke]) -> Result<(), Error> {
     guest.forget_copy();
     let mut paused = guest.machine().pause()?;
-    for poke in pokes.iter().map(Poke::from) {
+    let written = write_all(&mut paused, pokes);
+    paused.resume()?;
+    written
+}
+
+fn write_all(paused: &mut Paused<'_>, pokes: &[RawPoke]) -> Result<(), Error> {
+    let pokes: Vec<Poke> = pokes.iter().map(Poke::from).collect();
+    for poke in &pokes {
+        if paused.memory.words(poke.address, 1).is_none() {
+            return Err(poke.refused());
+        }
+    }
+    for poke in &pokes {
         paused.write(poke.address, &poke.word.to_le_bytes())?;
     }
-    paused.resume()?;
     Ok(())
 }
 
+/// The most words of one answer: some 5 MiB of text.
+const MOST_WORDS: usize = 1 << 18;
+
 fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
+    if p.count > MOST_WORDS {
+        return Err(Error::Input(format!(
+            "expected at most {MOST_WORDS} words in one request and found {}; ask for them in several",
+            p.count
+        )));
+    }
     let paused = guest.machine().pause()?;
     let words = paused
         .memory
@@ -142,7 +164,7 @@ fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
     paused.resume()?;
     let words = words.ok_or_else(|| {
         Error::Input(format!(
-            "{} words from {:#x} on are not all guest RAM",
+            "expected the address of guest RAM, a multiple of 8, with {} words of RAM from there on and found {:#x}",
             p.count, p.address.0
         ))
     })?;
@@ -264,7 +286,16 @@ fn save_full(guest: &mut Guest, p: SaveFull) -> Result<Full, Error> {
     Ok(full)
 }
 
+/// The most pages of one request.
+const MOST_PAGES: usize = 1 << 20;
+
 fn structures(guest: &mut Guest, p: Structures) -> Result<Kept, Error> {
+    if p.pfns.len() > MOST_PAGES {
+        return Err(Error::Input(format!(
+            "expected at most {MOST_PAGES} page frames in one request and found {}; ask for them in several",
+            p.pfns.len()
+        )));
+    }
     let snapshot = guest.structures(p.pid, &p.pfns, p.kernel)?;
     boot::save(&snapshot, &p.path)?;
     Ok(Kept { path: p.path })

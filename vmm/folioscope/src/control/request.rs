@@ -16,12 +16,18 @@ use crate::stage::Spoil;
 /// What a request may take where it does not say.
 const DEADLINE_MS: u64 = 20_000;
 
+/// The most that a request may take, in milliseconds: a day. Nothing else is served meanwhile.
+const MOST_DEADLINE_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Bytes of a request's own text that its refusal shows.
+const SHOWN: usize = 400;
+
 /// A line from a client.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Request {
     /// Comes back in the answer; the client's to choose.
     pub id: u64,
-    /// After how many milliseconds the guest gives up; 20000 when left out.
+    /// After how many milliseconds the guest gives up; 20000 when left out, a day at most.
     #[schemars(default = "deadline_ms")]
     pub deadline_ms: u64,
     /// What to do.
@@ -245,7 +251,7 @@ pub struct Tour {
 pub struct Translate {
     /// A process that is held.
     pub process: ProcessId,
-    /// Virtual addresses of either half.
+    /// Virtual addresses of either half, at most 4096.
     pub addresses: Vec<u64>,
     /// In guest memory while both are asked.
     #[serde(default)]
@@ -266,7 +272,7 @@ pub struct Pokes {
 pub struct Words {
     /// The first one's physical address, 8-byte aligned.
     pub address: Word,
-    /// How many.
+    /// How many, at most 262144.
     pub count: usize,
 }
 
@@ -318,16 +324,26 @@ impl Request {
             params,
         } = serde_json::from_str(line).map_err(|error| Unread {
             id: None,
-            why: format!("expected a request as one JSON object and found {error}"),
+            why: shown(format!(
+                "expected a request as one JSON object and found {error}"
+            )),
         })?;
+        if deadline_ms > MOST_DEADLINE_MS {
+            return Err(Unread {
+                id: Some(id),
+                why: format!(
+                    "expected a deadline_ms of at most {MOST_DEADLINE_MS} (a day) and found {deadline_ms}"
+                ),
+            });
+        }
         let params = params.unwrap_or_else(|| json!({}));
         let call = Call::deserialize(json!({"method": method, "params": params}));
         let call = call.map_err(|error| Unread {
             id: Some(id),
-            why: match METHODS.contains(&method.as_str()) {
+            why: shown(match METHODS.contains(&method.as_str()) {
                 true => format!("the parameters of {method} make no sense: {error}"),
                 false => format!("there is no method {method:?} in this session"),
-            },
+            }),
         })?;
         Ok(Self {
             id,
@@ -335,6 +351,16 @@ impl Request {
             call,
         })
     }
+}
+
+/// A sentence with text of the client's in it, no longer than is good to read.
+fn shown(mut text: String) -> String {
+    if text.len() > SHOWN {
+        let end = (0..=SHOWN).rev().find(|&at| text.is_char_boundary(at));
+        text.truncate(end.unwrap_or(0));
+        text.push_str("...");
+    }
+    text
 }
 
 mod files;

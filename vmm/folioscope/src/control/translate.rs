@@ -12,11 +12,20 @@ use crate::Error;
 /// How often the machine is stopped until it shows what [`translate`] needs.
 const STOPS: u32 = 400;
 
+/// The most addresses of one request: the machine is asked of each while the guest stands still.
+const MOST_ADDRESSES: usize = 4096;
+
 /// Addresses of either half, by the machine's own translation and by ours, at one instant.
 ///
 /// QEMU translates for a load at the CPU's exception level: the lower half is asked of the CPU in the wait loop
 /// (EL0), the upper half of one at EL1, where there is one. `el0_read` and `el1_read` say what ours permits.
 pub(super) fn translate(guest: &mut Guest, p: &Translate) -> Result<Pairs, Error> {
+    if p.addresses.len() > MOST_ADDRESSES {
+        return Err(Error::Input(format!(
+            "expected at most {MOST_ADDRESSES} addresses in one request and found {}; ask for them in several",
+            p.addresses.len()
+        )));
+    }
     let checkpoint = guest
         .held()
         .find(|(id, _)| *id == p.process)
@@ -98,16 +107,15 @@ fn both(
 
 /// Writes words into guest memory; gives what was there, in the order that undoes it.
 fn swap(paused: &mut machine::Paused<'_>, pokes: &[Poke]) -> Result<Vec<Poke>, Error> {
-    let word = |address| {
-        let words = paused.memory.words(address, 1);
-        words.map(|words| Poke {
-            address,
+    let word = |poke: &Poke| {
+        let words = paused.memory.words(poke.address, 1);
+        let words = words.ok_or_else(|| poke.refused())?;
+        Ok(Poke {
+            address: poke.address,
             word: words[0],
         })
     };
-    let before: Option<Vec<_>> = pokes.iter().rev().map(|poke| word(poke.address)).collect();
-    let before =
-        before.ok_or_else(|| Error::Input("a word to be written is not in guest RAM".into()))?;
+    let before: Vec<Poke> = (pokes.iter().rev().map(word)).collect::<Result<_, Error>>()?;
     for poke in pokes {
         paused.write(poke.address, &poke.word.to_le_bytes())?;
     }

@@ -116,12 +116,7 @@ impl Guest {
             let mut before = Vec::with_capacity(pokes.len());
             for poke in pokes {
                 let word = paused.memory.words(poke.address, 1).map(|words| words[0]);
-                before.push(word.ok_or_else(|| {
-                    Error::Input(format!(
-                        "{} is not guest RAM, so no word can be written there",
-                        poke.address
-                    ))
-                })?);
+                before.push(word.ok_or_else(|| poke.refused())?);
             }
             for poke in pokes {
                 paused.write(poke.address, &poke.word.to_le_bytes())?;

@@ -34,9 +34,11 @@ impl Kvm {
     #[doc(hidden)]
     pub fn start_with(config: &Config, gic: Option<fdt::Gic>) -> Result<Self, MachineError> {
         config.validate()?;
-        std::fs::create_dir_all(&config.work_dir).map_err(|source| MachineError::System {
-            what: format!("make the folder {}", config.work_dir.display()),
-            source,
+        machine::private::directory_all(&config.work_dir).map_err(|source| {
+            MachineError::System {
+                what: format!("make the folder {}", config.work_dir.display()),
+                source,
+            }
         })?;
         let console_log = create(&config.work_dir.join("console.log"))?;
         let transcript = create(&config.work_dir.join("channel.log"))?;
@@ -143,7 +145,7 @@ impl Kvm {
 }
 
 fn create(path: &Path) -> Result<File, MachineError> {
-    File::create(path).map_err(|source| MachineError::System {
+    machine::private::create(path).map_err(|source| MachineError::System {
         what: format!("write {}", path.display()),
         source,
     })

@@ -4,13 +4,13 @@
 //! and gives it back.
 
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use snapshot::Cpu;
 
 use super::{Qemu, State};
+use crate::private;
 use crate::registers::RegisterReader;
 use crate::rsp::Rsp;
 use crate::stream::Stream;
@@ -82,7 +82,7 @@ impl Qemu {
         let path = path.clone();
         self.take_events()?;
         let ran = self.state == State::Running;
-        let stream = UnixStream::connect(&path).and_then(Stream::new);
+        let stream = private::connect(&path, GIVEN_BACK).and_then(Stream::new);
         let stream = stream.map_err(|source| MachineError::System {
             what: format!("connect to QEMU's gdb stub at {}", path.display()),
             source,

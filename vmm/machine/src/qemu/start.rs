@@ -15,7 +15,8 @@ use super::ram::{self, Backend};
 use super::{Config, Qemu, State, COMMAND};
 use crate::channel::Channel;
 use crate::host::quoted;
-use crate::process::Process;
+use crate::private;
+use crate::process::{without_descriptors, Process};
 use crate::qmp::Qmp;
 use crate::registers::RegisterReader;
 use crate::rsp::Rsp;
@@ -38,7 +39,7 @@ impl Qemu {
                 source,
             }
         };
-        std::fs::create_dir_all(&config.work_dir).map_err(|source| MachineError::System {
+        private::directory_all(&config.work_dir).map_err(|source| MachineError::System {
             what: format!("make the folder {}", config.work_dir.display()),
             source,
         })?;
@@ -130,7 +131,7 @@ impl Qemu {
 }
 
 fn create(path: &Path) -> Result<File, MachineError> {
-    File::create(path).map_err(|source| MachineError::System {
+    private::create(path).map_err(|source| MachineError::System {
         what: format!("write {}", path.display()),
         source,
     })
@@ -164,7 +165,9 @@ fn not_started(error: QmpError, process: &Process, config: &Config, log: &Path) 
 
 /// The version that the program itself prints.
 fn program_version(config: &Config) -> Option<[u64; 3]> {
-    let output = Command::new(&config.qemu).arg("--version").output().ok()?;
+    let mut command = Command::new(&config.qemu);
+    let output = without_descriptors(command.arg("--version")).output();
+    let output = output.ok()?;
     parse_version(&String::from_utf8_lossy(&output.stdout))
 }
 

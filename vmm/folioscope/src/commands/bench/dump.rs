@@ -10,8 +10,9 @@ use serde_json::json;
 use super::row::{Row, Target};
 use super::{bare, ourselves, populate, Helper, Progress};
 use crate::boot;
+use crate::holder::ask;
 use crate::options::GuestOptions;
-use crate::source::{ask, only_socket};
+use crate::source::only_socket;
 use crate::Error;
 
 const MEMORY: u64 = 4 << 30;

@@ -43,6 +43,10 @@ fn what_is_wrong_is_named_with_the_id() {
         text.contains("parameters of look") && text.contains("depth"),
         "{text}"
     );
+    let long = format!(r#"{{"id":7,"method":"{}"}}"#, "ä".repeat(100_000));
+    assert!(why(&long).1.len() < 500 && why(&long).1.ends_with("..."));
+    let late = r#"{"id":7,"method":"machine","deadline_ms":18446744073709551615}"#;
+    assert!(why(late).1.contains("at most 86400000"), "{:?}", why(late));
     assert!(
         why(r#"{"id":7,"method":"words","params":{"address":"0xg","count":1}}"#)
             .1

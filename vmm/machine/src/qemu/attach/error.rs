@@ -53,6 +53,9 @@ pub enum AttachError {
     /// No RAM that belongs to a backend.
     #[error("QEMU's memory map shows no RAM of a memory backend: start QEMU with -machine ...,memory-backend=ram -object memory-backend-memfd,id=ram,size=SIZE,share=on")]
     NoRam,
+    /// A memory map that no machine has.
+    #[error("QEMU's memory map has more than {0} pieces of RAM: expected the map of a machine; give the socket of QEMU's option -qmp")]
+    Pieces(usize),
     /// Which process is behind the socket, or what it maps, cannot be seen.
     #[error("cannot {what} of QEMU (process {pid}) to find the guest's RAM: {source}; run this command as QEMU's user or as root, on the same machine and in the same container")]
     Denied {

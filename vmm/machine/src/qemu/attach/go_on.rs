@@ -1,11 +1,11 @@
 //! Stopping somebody else's guest, and letting it go on whatever has gone wrong meanwhile.
 
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{AttachError, Attached};
+use super::{AttachError, Attached, CONNECT};
+use crate::private;
 use crate::qemu::COMMAND;
 use crate::qmp::Qmp;
 use crate::stream::Stream;
@@ -53,7 +53,7 @@ impl Attached {
                 source,
             })?;
             self.qmp = Qmp::new(ours);
-            let again = UnixStream::connect(&self.path).and_then(Stream::new);
+            let again = private::connect(&self.path, CONNECT).and_then(Stream::new);
             let again = again.map_err(|source| QmpError::Io {
                 command: "cont".into(),
                 source,
@@ -86,7 +86,7 @@ impl Attached {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
-    use std::os::unix::net::UnixListener;
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     use std::path::Path;
 

@@ -30,6 +30,7 @@ use stage1::{Granule, Half, PhysMemory, PhysicalAddress, Regime};
 
 use super::{cpu_threads, ran_ns_of, COMMAND};
 use crate::error::excerpt;
+use crate::private;
 use crate::qmp::Qmp;
 use crate::stream::Stream;
 use crate::{MachineError, QmpError};
@@ -41,8 +42,14 @@ pub use error::AttachError;
 pub use memory::{AllRam, FileMemory};
 pub use ram::FoundRam;
 
+/// How long a socket may take to take a connection.
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
+
 /// How long a free QMP socket may take to greet: QEMU does at once, but its main loop may have to wait.
 const GREETING: Duration = Duration::from_secs(5);
+
+/// How long all that is asked of QEMU until the guest has been found may take.
+const TOGETHER: Duration = Duration::from_secs(60);
 
 /// States of a guest that stands still and that nothing is under way in, by QEMU's names for them.
 const STILL: [&str; 8] = [
@@ -119,7 +126,7 @@ impl Attached {
             path: path.into(),
             source,
         };
-        let socket = UnixStream::connect(path).map_err(connect)?;
+        let socket = private::connect(path, CONNECT).map_err(connect)?;
         let pid = peer(&socket);
         let mut qmp = Qmp::new(Stream::new(socket).map_err(connect)?);
         let version = qmp.handshake(GREETING).map_err(|error| match error {
@@ -137,6 +144,7 @@ impl Attached {
             },
             other => other.into(),
         })?;
+        qmp.limit(Some(TOGETHER));
         let mut ask = |command: &str| qmp.execute(command, json!({}), COMMAND);
         let target = ask("query-target")?;
         let target = target["arch"].as_str().unwrap_or("nothing known");
@@ -181,6 +189,7 @@ impl Attached {
         attached.found.stub.clone_from(&borrowed.place);
         attached.stub = Some(borrowed);
         attached.go_on()?;
+        attached.qmp.limit(None);
         Ok(attached)
     }
 
@@ -233,6 +242,8 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
+        // What went before may have used its time up.
+        self.qmp.limit(Some(TOGETHER));
         // Nobody is left to hear of an error, but for one that concerns the guest.
         if let Some(stub) = self.stub.take() {
             let _ = stub.give_back(&mut self.qmp);

@@ -23,6 +23,9 @@ use crate::qemu::COMMAND;
 use crate::qmp::Qmp;
 use crate::QmpError;
 
+/// The most pieces of RAM that a guest may have; a machine has some dozens.
+const MOST_PIECES: usize = 4096;
+
 /// A piece of the guest's RAM, for people.
 #[derive(Clone, Debug)]
 pub struct FoundRam {
@@ -62,6 +65,9 @@ pub(super) fn find(qmp: &mut Qmp, pid: i32) -> Result<(Vec<Bank>, Vec<FoundRam>)
         let address = host_address(qmp, line.range.base)?;
         let mut done = 0;
         while done < line.range.bytes {
+            if all.len() == MOST_PIECES {
+                return Err(AttachError::Pieces(MOST_PIECES));
+            }
             let missing = AttachError::NotMapped {
                 pid,
                 id: id.into(),

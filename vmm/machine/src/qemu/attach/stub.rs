@@ -4,13 +4,15 @@
 //! end is handed over the monitor: it has no name, and closes with us however we end. A stub of the
 //! user's own (`-s`) is used where it is, if no debugger is connected to it.
 
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use serde_json::{json, Value};
 
-use super::error::AttachError;
+use super::{AttachError, CONNECT};
+use crate::private;
 use crate::qemu::COMMAND;
 use crate::qmp::Qmp;
 use crate::registers::RegisterReader;
@@ -130,7 +132,7 @@ fn named(pid: i32) -> Option<String> {
 fn connect(place: &str) -> Result<Stream, AttachError> {
     let stream = match (place.strip_prefix("tcp:"), place.strip_prefix("unix:")) {
         (Some(address), _) => tcp(address).map(UnixStream::from),
-        (_, Some(path)) => UnixStream::connect(path),
+        (_, Some(path)) => private::connect(Path::new(path), CONNECT),
         _ => Err(std::io::ErrorKind::Unsupported.into()),
     };
     stream
@@ -152,7 +154,12 @@ fn tcp(address: &str) -> std::io::Result<OwnedFd> {
         "::" => "::1",
         host => host,
     };
-    let stream = TcpStream::connect((host, port))?;
+    let mut last = std::io::ErrorKind::InvalidInput.into();
+    let stream = (host, port).to_socket_addrs()?.find_map(|address| {
+        let tried = TcpStream::connect_timeout(&address, CONNECT);
+        tried.map_err(|error| last = error).ok()
+    });
+    let stream = stream.ok_or(last)?;
     stream.set_nodelay(true)?;
     Ok(stream.into())
 }
