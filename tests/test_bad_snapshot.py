@@ -92,7 +92,9 @@ def test_report_that_cannot_be_written(core: Path, tmp_path: Path) -> None:
         for format in ("json", "junit", "ktap", "html"):
             ended = folioscope("check", core, f"--{format}", path)
             told(ended, f"could not write the report to {path}", why)
-            assert ended.out.endswith("\nNOT WRITTEN no error found; 1 output could not be written (exit status 2)\n"), ended.out
+            assert ended.out.endswith(
+                "\nNOT WRITTEN no error found; 1 output could not be written (exit status 2)\n"
+            ), ended.out
             assert "status 0" not in ended.out and "picture: " not in ended.out
     ended = folioscope("check", core, "--junit", "/dev/full", "--format", "json")
     report = json.loads(ended.out)

@@ -206,6 +206,15 @@ class Session(Client):
         self._log.close()
 
 
+def connect(stream: socket.socket, path: str | Path) -> None:
+    """Connects to a Unix socket, whose path may be longer than the 107 bytes of a socket's address."""
+    opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        stream.connect(f"/proc/self/fd/{opened}")
+    finally:
+        os.close(opened)
+
+
 class Attached(Client):
     """A client of a guest that ``folioscope boot`` holds, by the control socket that it prints; it can have several."""
 
@@ -213,7 +222,7 @@ class Attached(Client):
         self.command_line = ["folioscope", "boot"]
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(path))
+        connect(self._socket, path)
         super().__init__(self._socket.fileno(), seconds)
 
     def _send(self, line: bytes) -> None:

@@ -66,7 +66,7 @@ def new(parent: Path, name: str) -> Path:
     while True:
         place = parent / (name if number == 1 else f"{name}+{number}")
         try:
-            place.mkdir()
+            place.mkdir(0o700)
             return place
         except FileExistsError:
             number += 1

@@ -1,18 +1,17 @@
 //! From options to a machine that runs, and what is kept of one that is lost.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use join::{Capture, Extent, Facts, Work};
 use machine::qemu::{Config, Counting, Qemu, Threads};
-use machine::Machine;
+use machine::{private, Machine};
 use snapshot::{write_core, Cpu, Notes, RangeSet, Snapshot, SparseFile};
 
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::options::{GuestOptions, MachineName, TcgThread};
-use crate::replace::replace;
+use crate::replace::replace_private;
 use crate::scratch;
 use crate::Error;
 
@@ -112,7 +111,7 @@ fn counting(options: &GuestOptions) -> Result<Option<Counting>, Error> {
         )));
     }
     // QEMU tells no more of a plugin that does not like its arguments than that it does not.
-    File::create(marks).map_err(Error::io(format!("write {}", marks.display())))?;
+    private::create(marks).map_err(Error::io(format!("write {}", marks.display())))?;
     let whole =
         |path: &Path| std::path::absolute(path).map_err(Error::io("find the working directory"));
     Ok(Some(Counting {
@@ -263,9 +262,9 @@ pub fn bundle(
 ) -> Result<PathBuf, Error> {
     let write = |name: &str, text: &str| {
         let path = directory.join(name);
-        fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
+        private::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
     };
-    fs::create_dir_all(directory).map_err(Error::io(format!(
+    private::directory_all(directory).map_err(Error::io(format!(
         "make the directory {}",
         directory.display()
     )))?;
@@ -293,7 +292,7 @@ pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), Error> {
         .map(snapshot::Region::range)
         .collect();
     let failed = |error| Error::io(attempt())(error);
-    replace(path, failed, |file| {
+    replace_private(path, failed, |file| {
         let mut out = SparseFile::new(file.try_clone().map_err(failed)?);
         write_core(
             &mut out,

@@ -206,9 +206,10 @@ impl Live {
             .open(&control_path)
             .map_err(attempt())?;
         let copy = match kept {
-            Some(path) => {
-                Some(File::create(path).map_err(Error::io(format!("write {}", path.display())))?)
-            }
+            Some(path) => Some(
+                machine::private::create(path)
+                    .map_err(Error::io(format!("write {}", path.display())))?,
+            ),
             None => None,
         };
         let mut input = Copied {

@@ -5,13 +5,37 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use machine::private;
+
 /// Has `write` fill a new file and puts it at `path`, in the place of what was there. Where writing fails, or ends before its
-/// time, what was there stays.
+/// time, what was there stays. The file has the rights of the old one, or those that the umask gives.
 ///
 /// # Errors
 /// As of `write`, and by `failed` where the file cannot be made or put there.
 pub fn replace<E>(
     path: &Path,
+    failed: impl Fn(io::Error) -> E,
+    write: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
+    replace_with(path, None, failed, write)
+}
+
+/// As [`replace`], but only this user may open the file, whatever the umask and whoever might open the old one: for what has
+/// a guest's memory in it.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_private<E>(
+    path: &Path,
+    failed: impl Fn(io::Error) -> E,
+    write: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
+    replace_with(path, Some(private::FILE), failed, write)
+}
+
+fn replace_with<E>(
+    path: &Path,
+    mode: Option<u32>,
     failed: impl Fn(io::Error) -> E,
     write: impl FnOnce(&mut File) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -22,8 +46,8 @@ pub fn replace<E>(
         // A pipe or a device is no file that could be replaced.
         return write(&mut File::create(&path).map_err(failed)?);
     }
-    // As a new file of this user's, or with the rights of the old one.
-    let mode = before.map_or(0o666, |about| about.permissions().mode() & 0o777);
+    let as_before = || before.map_or(0o666, |about| about.permissions().mode() & 0o777);
+    let mode = mode.unwrap_or_else(as_before);
     let beside = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -89,6 +113,20 @@ mod tests {
             0o640
         );
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn what_has_a_guest_s_memory_is_its_user_s_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("core");
+        for before in [None, Some(0o666)] {
+            if let Some(mode) = before {
+                fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            }
+            replace_private(&path, same, |file| file.write_all(b"secret")).unwrap();
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600);
+        }
     }
 
     #[test]

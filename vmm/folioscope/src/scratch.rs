@@ -7,13 +7,14 @@
 //!
 //! The pytest plugin does the same for its logs (`tests/plugin/folioscope/scratch.py`), with the same mark.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
+use machine::private;
 use rustix::fs::{flock, FlockOperation};
 
 use crate::options::carried;
@@ -72,13 +73,13 @@ pub fn kept(parent: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(place)
 }
 
-/// A directory that was not there: by that name, or with a number where somebody has it already, such as a namesake in
+/// A directory that was not there, and that only this user may open: by that name, or with a number where somebody has it already, such as a namesake in
 /// another PID namespace.
 fn new(parent: &Path, name: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(parent)?;
     let mut place = parent.join(name);
     for number in 2.. {
-        match DirBuilder::new().create(&place) {
+        match private::directory(&place) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 place = parent.join(format!("{name}+{number}"));
             }
@@ -162,6 +163,8 @@ fn boot() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     struct Place(PathBuf);
@@ -249,6 +252,8 @@ mod tests {
         let place = Place::new("ours");
         let namesake = place.with(&format!("{}-{}", std::process::id(), boot()), None);
         let ours = make(&place.0).unwrap();
+        let mode = fs::metadata(&ours).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o700);
         assert!(ours.is_dir() && ours != namesake && namesake.join("console.log").is_file());
         assert_eq!(make(&place.0).unwrap(), ours);
     }

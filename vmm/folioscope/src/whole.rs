@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use join::inside::Whole;
 use snapshot::write_whole_core;
 
-use crate::replace::replace;
+use crate::replace::replace_private;
 use crate::Error;
 
 /// How often somebody who waits is told.
@@ -21,7 +21,7 @@ const TOLD: Duration = Duration::from_millis(500);
 pub fn save(whole: &Whole<'_>, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
     let attempt = || format!("write the snapshot {}", path.display());
     let failed = |error| Error::io(attempt())(error);
-    replace(path, failed, |file| write(whole, file, progress))
+    replace_private(path, failed, |file| write(whole, file, progress))
 }
 
 /// The same into a file that is there, and that its owner puts in its place.

@@ -14,7 +14,7 @@ use super::Outcome;
 use crate::boot;
 use crate::control::Full;
 use crate::holder::is_ours;
-use crate::replace::replace;
+use crate::replace::replace_private;
 use crate::source::{only_socket, write_full, Need, SourceOptions};
 use crate::whole::{save, Progress};
 use crate::{Error, EXIT_OK};
@@ -112,7 +112,7 @@ impl Save {
         let attempt = || format!("write the snapshot {}", self.file.display());
         let failed = |error| Error::io(attempt())(error);
         let mut answer = None;
-        replace(&self.file, failed, |file| {
+        replace_private(&self.file, failed, |file| {
             let place = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
             std::thread::scope(|scope| {
                 let writer = scope.spawn(|| write_full(socket, Path::new(&place), self.pid));

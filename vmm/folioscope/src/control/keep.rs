@@ -1,8 +1,11 @@
 //! What is kept of a guest.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use join::Capture;
+use machine::private;
 use verdict::text::TextOptions;
 
 use super::request::Bundle;
@@ -25,7 +28,7 @@ pub fn keep(guest: &mut Guest, out: &Path, error: Error) -> Error {
                 ..TextOptions::default()
             };
             let _ = verdict::text::write_step(&mut text, &step, &options);
-            let _ = std::fs::write(directory.join("verdict.txt"), text);
+            let _ = private::write(&directory.join("verdict.txt"), text);
         }
         Ok(kept)
     });
@@ -66,7 +69,12 @@ fn write(
         guest.kernel(),
     )?;
     for name in ["channel.log", "console.log"] {
-        let _ = std::fs::copy(guest.scratch().join(name), directory.join(name));
+        let _ = copy(&guest.scratch().join(name), &directory.join(name));
     }
     Ok(directory.to_path_buf())
+}
+
+/// Copies a guest's log, for this user alone.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    io::copy(&mut File::open(from)?, &mut private::create(to)?).map(drop)
 }

@@ -43,11 +43,16 @@ impl Record {
             let file = File::create(path);
             file.map_err(Error::io(format!("write {}", path.display())))
         };
+        // Tables and call chains of a guest; the text is a report.
+        let secret = |path: &Path| {
+            let file = machine::private::create(path);
+            file.map_err(Error::io(format!("write {}", path.display())))
+        };
         let mut judging = Judging::default();
         let mut cut = self.at.map(Cut::new);
         let mut steps = Steps::default();
         let mut kept = match &self.trace {
-            Some(path) => Some(Writer::new(create(path)?).map_err(Error::io("write the cut"))?),
+            Some(path) => Some(Writer::new(secret(path)?).map_err(Error::io("write the cut"))?),
             None => None,
         };
         let mut text = match &self.text {
