@@ -73,9 +73,15 @@ pub fn ask_for(
     let request = json!({"id": 1, "method": method, "params": params});
     let deadline = Deadline::after(patience);
     let stream = &mut connection.stream;
-    (stream.write_all(format!("{request}\n").as_bytes(), deadline.at))
-        .map_err(Error::io(attempt()))?;
-    let line = match connection.line(deadline, LONGEST_ANSWER) {
+    let written = stream.write_all(format!("{request}\n").as_bytes(), deadline.at);
+    let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+    let answer = match written {
+        Ok(()) => connection.line(deadline, LONGEST_ANSWER),
+        Err(error) if gone.contains(&error.kind()) => Err(Silence::Closed(Vec::new())),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Silence::Timeout),
+        Err(error) => Err(Silence::Io(error)),
+    };
+    let line = match answer {
         Ok(line) => line,
         Err(Silence::Timeout) => {
             return Err(Error::Input(format!(

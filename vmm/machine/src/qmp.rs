@@ -15,6 +15,9 @@ use crate::stream::{Deadline, Stream};
 /// The longest message that is taken for one, in bytes.
 const MOST_MESSAGE: usize = 64 << 20;
 
+/// Stands for a command where the greeting is waited for.
+pub(crate) const GREETING: &str = "the greeting";
+
 /// The most events that are kept until they are asked for; QEMU sends some dozens in a guest's life.
 const MOST_EVENTS: usize = 1 << 16;
 
@@ -73,7 +76,7 @@ impl Qmp {
     /// Takes QEMU's greeting and leaves the mode in which it takes no commands; gives QEMU's
     /// version (major, minor, micro).
     pub(crate) fn handshake(&mut self, timeout: Duration) -> Result<[u64; 3], QmpError> {
-        let command = "the greeting";
+        let command = GREETING;
         let deadline = self.deadline(timeout);
         let greeting = loop {
             let message = self.message(command, deadline)?;
@@ -295,12 +298,12 @@ mod tests {
         Qmp::new(Stream::new(ours).unwrap())
     }
 
-    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 2, "minor": 0, "major": 10},
+    const GREETS: &str = r#"{"QMP": {"version": {"qemu": {"micro": 2, "minor": 0, "major": 10},
         "package": ""}, "capabilities": []}}"#;
 
     fn greeting() -> &'static str {
         // One line on the wire.
-        Box::leak(GREETING.replace('\n', "").into_boxed_str())
+        Box::leak(GREETS.replace('\n', "").into_boxed_str())
     }
 
     #[test]

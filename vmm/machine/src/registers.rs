@@ -8,6 +8,9 @@ use crate::error::{excerpt, GdbError};
 use crate::rsp::Rsp;
 use crate::target::{self, Register};
 
+/// The first request. Who does not answer it has another client: QEMU's stub serves one at a time.
+pub(crate) const FIRST: &str = "qSupported:multiprocess+;qXfer:features:read+";
+
 /// How many times longer than one request all that belong together may take.
 const TOGETHER: u32 = 3;
 
@@ -55,7 +58,7 @@ impl RegisterReader {
     pub(crate) fn attach(rsp: Rsp, cpus: usize, timeout: Duration) -> Result<Self, GdbError> {
         let mut rsp = rsp;
         rsp.limit(TOGETHER * timeout);
-        rsp.request("qSupported:multiprocess+;qXfer:features:read+", timeout)?;
+        rsp.request(FIRST, timeout)?;
         let known =
             target::registers(|annex| rsp.transfer("features", annex, MOST_DESCRIPTION, timeout))?;
         check_layout(&known)?;

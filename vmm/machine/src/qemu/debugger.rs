@@ -11,7 +11,7 @@ use snapshot::Cpu;
 
 use super::{Qemu, State};
 use crate::private;
-use crate::registers::RegisterReader;
+use crate::registers::{RegisterReader, FIRST};
 use crate::rsp::Rsp;
 use crate::stream::Stream;
 use crate::{ConfigError, GdbError, MachineError, Stopped};
@@ -89,7 +89,9 @@ impl Qemu {
         })?;
         match RegisterReader::attach(Rsp::new(stream), self.cpus, GIVEN_BACK) {
             Ok(reader) => self.stub = Stub::Ours(reader),
-            Err(GdbError::Timeout { .. }) => return Err(MachineError::GdbLent(path)),
+            Err(GdbError::Timeout { request, .. }) if request == FIRST => {
+                return Err(MachineError::GdbLent(path));
+            }
             Err(error) => return Err(self.explain(error.into())),
         }
         // Being attached to has stopped the guest.

@@ -31,7 +31,7 @@ use stage1::{Granule, Half, PhysMemory, PhysicalAddress, Regime};
 use super::{cpu_threads, ran_ns_of, COMMAND};
 use crate::error::excerpt;
 use crate::private;
-use crate::qmp::Qmp;
+use crate::qmp::{self, Qmp};
 use crate::stream::Stream;
 use crate::{MachineError, QmpError};
 use memory::Bank;
@@ -130,15 +130,19 @@ impl Attached {
         let pid = peer(&socket);
         let mut qmp = Qmp::new(Stream::new(socket).map_err(connect)?);
         let version = qmp.handshake(GREETING).map_err(|error| match error {
-            QmpError::Timeout { waited, .. } => AttachError::Silent {
-                path: path.into(),
-                waited,
-            },
-            QmpError::Garbage { found, .. } => AttachError::NotQmp {
-                path: path.into(),
-                found,
-            },
-            QmpError::Closed(_) => AttachError::NotQmp {
+            QmpError::Timeout { waited, command } if command == qmp::GREETING => {
+                AttachError::Silent {
+                    path: path.into(),
+                    waited,
+                }
+            }
+            QmpError::Garbage { found, command } if command == qmp::GREETING => {
+                AttachError::NotQmp {
+                    path: path.into(),
+                    found,
+                }
+            }
+            QmpError::Closed(command) if command == qmp::GREETING => AttachError::NotQmp {
                 path: path.into(),
                 found: "nothing: it was closed".into(),
             },

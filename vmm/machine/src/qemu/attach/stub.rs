@@ -15,7 +15,7 @@ use super::{AttachError, CONNECT};
 use crate::private;
 use crate::qemu::COMMAND;
 use crate::qmp::Qmp;
-use crate::registers::RegisterReader;
+use crate::registers::{RegisterReader, FIRST};
 use crate::rsp::Rsp;
 use crate::stream::Stream;
 use crate::{GdbError, QmpError};
@@ -62,7 +62,9 @@ impl Borrowed {
                     let _ = remove(qmp);
                 }
                 Err(match error {
-                    GdbError::Timeout { .. } if !ours => AttachError::Debugger(place),
+                    GdbError::Timeout { request, .. } if !ours && request == FIRST => {
+                        AttachError::Debugger(place)
+                    }
                     error => AttachError::Registers(error),
                 })
             }
