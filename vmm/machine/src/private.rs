@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn only_the_user_may_open_what_is_made() {
-        for umask in [0o000, 0o022] {
+        for umask in [0o000, 0o022, 0o777] {
             under(umask, "private::tests::only_the_user_may_open_what_is_made");
         }
         let place = Place::new("modes");

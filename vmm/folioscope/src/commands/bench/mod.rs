@@ -23,6 +23,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use machine::process::without_descriptors;
 use protocol::{Advice, Command as Request, Operation, Outcome as Reply, Spawned};
 use serde_json::json;
 
@@ -216,7 +217,7 @@ impl Helper {
                 Ok(())
             });
         }
-        let child = command.stderr(Stdio::null()).spawn();
+        let child = without_descriptors(command.stderr(Stdio::null())).spawn();
         child
             .map(Self)
             .map_err(Error::io(format!("start {name} (is it installed?)")))
