@@ -1,6 +1,7 @@
 //! A booted guest: a machine, the agent that speaks in it, the kernel that it runs.
 
 mod again;
+mod anyone;
 mod checkpoint;
 mod kept;
 mod policy;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use join::foreign::Foreign;
+use join::inside::{is_whole, Inside};
+use join::seen::{see, why_not};
 use join::unattended::{self, Stops as _};
 use serde_json::{json, Value};
 use snapshot::{read_core, Snapshot};
@@ -90,6 +92,7 @@ impl SourceOptions {
             let mut snapshot = read_core(core)?;
             if need != Need::Kernel {
                 join::complete(&mut snapshot);
+                self.is_there(&snapshot)?;
             }
             return Ok(Source {
                 snapshot,
@@ -131,18 +134,47 @@ impl SourceOptions {
         Ok(is_ours(&socket)?.then_some(socket))
     }
 
+    /// Has a core of all RAM say why it does not have the process that was asked for, where its tasks tell.
+    fn is_there(&self, snapshot: &Snapshot) -> Result<(), Error> {
+        let mut processes = snapshot.notes.processes.iter();
+        let Some(pid) = self.pid.filter(|pid| processes.all(|it| it.pid != *pid)) else {
+            return Ok(());
+        };
+        match tasks_of(snapshot).and_then(|tasks| why_not(&tasks, pid)) {
+            Some(why) => Err(Error::Input(why)),
+            None => Ok(()),
+        }
+    }
+
     fn foreign(&self, socket: &Path, need: Need) -> Result<Source, Error> {
         let mut guest = Foreign::new(socket, self.vmlinux.as_deref())?;
-        let snapshot = match need {
-            Need::Verdict => unattended::settle(&mut guest, self.pid)?,
-            Need::Kernel => guest.instant()?.snapshot,
-            Need::Process => guest.instant_of(self.pid)?.snapshot,
+        let seen = match need {
+            Need::Verdict => unattended::settle(&mut guest, self.pid),
+            Need::Kernel => guest.instant().map(|instant| instant.snapshot),
+            Need::Process => guest.instant_of(self.pid).map(|instant| instant.snapshot),
+        };
+        let snapshot = match (seen, self.pid) {
+            (Err(error), Some(pid)) if need != Need::Kernel => {
+                return Err(match guest.why_not(pid) {
+                    Some(why) => Error::Input(why),
+                    None => error.into(),
+                });
+            }
+            (seen, _) => seen?,
         };
         Ok(Source {
             snapshot,
             kind: guest.found().accelerator,
         })
     }
+}
+
+/// The tasks of a core of all RAM, where they can be read.
+fn tasks_of(snapshot: &Snapshot) -> Option<Vec<structures::tasks::Process>> {
+    let Snapshot { cpus, memory, .. } = snapshot;
+    let inside = is_whole(memory).then(|| Inside::find(memory, cpus))?.ok()?;
+    let seen = see(&inside, inside.view(memory), cpus, None).ok()?;
+    Some(seen.tasks)
 }
 
 /// How long somebody who writes all of a guest's memory may take.

@@ -19,13 +19,12 @@ use structures::{Kernel, View};
 use verdict::frames::Frames;
 use verdict::kernel_map::KernelMap;
 
-use crate::capture::walk_all;
 use crate::frames::frames;
 use crate::inside::{Inside, Whole};
 use crate::kernel_map::kernel_map;
-use crate::seen::{see, Seen, Unseen};
-use crate::unattended::{lower_with, processes, table_of, Stops};
-use crate::{gather, kernel_half, pages, Capture, Error, Extent, Facts, Gathered, Work};
+use crate::seen::{see, why_not, Seen, Unseen};
+use crate::unattended::{processes, Stops};
+use crate::{instant, kernel_half, Capture, Error, Extent, Facts, Gathered, Work};
 
 /// How often the guest is stopped to read its tasks.
 const LOOKS: u32 = 100;
@@ -107,6 +106,13 @@ impl Foreign {
         })
     }
 
+    /// Says why the process with this pid is not among those of an instant, where the kernel's tasks tell.
+    pub fn why_not(&mut self, pid: u32) -> Option<String> {
+        self.kernel().ok()?;
+        let (seen, _) = self.see(None).ok()?;
+        why_not(&seen.tasks, pid)
+    }
+
     /// The pages with these page frame numbers, and who maps them.
     ///
     /// # Errors
@@ -181,9 +187,10 @@ impl Foreign {
         Err(not_read(&why))
     }
 
-    /// Stops the guest, at an instant that shows the process with this pid, or, if one can be had soon, any, while nobody
-    /// changes an address space, and has `write` read whatever it likes of it; gives why the kernel's own description
-    /// (VMCOREINFO) is not known, if so, and for how long the guest was stopped.
+    /// Stops the guest, at an instant with the process with this pid, which no CPU need run where the kernel's tasks tell of
+    /// it, or, if one can be had soon, any in user mode, while nobody changes an address space, and has `write` read
+    /// whatever it likes of it; gives why the kernel's own description (VMCOREINFO) is not known, if so, and for how long
+    /// the guest was stopped.
     ///
     /// # Errors
     /// Where QEMU fails us, where the process is not seen, and as `write`.
@@ -200,7 +207,18 @@ impl Foreign {
             std::thread::sleep(Duration::from_millis(5));
         }
         let mut notes = self.notes(&[], Vec::new());
-        let mut left = pid.map_or(TRIES, |_| LOOKS);
+        let tasks = match pid {
+            Some(_) if self.kernel().is_ok() => self.see(None).ok().map(|(seen, _)| seen.tasks),
+            _ => None,
+        };
+        if let (Some(pid), Some(tasks)) = (pid, &tasks) {
+            if let Some(why) = why_not(tasks, pid) {
+                return Err(Error::Input(why).into());
+            }
+        }
+        // By its task it is there at any instant, whether a CPU runs it or not.
+        let wanted = pid.filter(|_| tasks.is_none());
+        let mut left = wanted.map_or(TRIES, |_| LOOKS);
         let (look, mut processes) = loop {
             let look = self.attached.look().map_err(refused)?;
             let processes = processes(&look.cpus, &[]);
@@ -209,11 +227,11 @@ impl Foreign {
             left -= 1;
             // A certain process may be rare enough.
             let quiet = match &self.inside {
-                Some(Ok(inside)) if pid.is_none() => inside.is_quiet(look.memory(), &look.cpus),
+                Some(Ok(inside)) if wanted.is_none() => inside.is_quiet(look.memory(), &look.cpus),
                 _ => true,
             };
             if seen && quiet || left == 0 {
-                if let (Some(pid), false) = (pid, seen) {
+                if let (Some(pid), false) = (wanted, seen) {
                     look.end().map_err(refused)?;
                     let why = format!("expected process {pid} to be in user mode on some CPU, and did not see it in {LOOKS} looks; leave out --pid");
                     return Err(Error::Input(why).into());
@@ -261,35 +279,16 @@ impl Foreign {
         let own = kernel.map(|kernel| &kernel.symbols);
         let facts = Facts::new(self.symbols.as_ref().or(own), &look.cpus).with(inside);
         let memory = look.memory();
-        let extent = Extent::KERNEL;
-        let _ = pages(memory, &look.cpus, None, facts, extent);
-        let mut processes = processes(&look.cpus, &[]);
-        let upper = kernel_half(&look.cpus);
-        if let (Some(kernel), Some(upper)) = (kernel, &upper) {
-            let view = View { memory, upper };
-            known::complete(kernel, view, &look.cpus, &mut processes);
-        }
-        let half = |process: &Process| match table_of(process) {
-            Some(table) => lower_with(&look.cpus, table),
-            None => {
-                let cpu = process.cpu.and_then(|index| look.cpus.get(index))?;
-                Regime::new(&cpu.system, Half::Lower).ok()
-            }
-        };
-        let halves: Vec<Regime> = processes.iter().filter_map(half).collect();
-        let gathered = match &self.inside {
-            Some(Ok(inside)) => gather(inside, memory, &look.cpus, &halves),
+        let known = match &self.inside {
+            Some(Ok(inside)) => Ok(inside),
             Some(Err(why)) => Err(why.clone().into()),
             None => Err(UNSEEN.into()),
         };
-        // What was gathered has walked the tables of all that it knows.
-        let walked = |half: &&Regime| {
-            let gathered = gathered.as_ref().ok();
-            gathered.is_some_and(|it| it.space(half.root.0).is_some())
-        };
-        for half in halves.iter().filter(|half| !walked(half)) {
-            walk_all(memory, half);
-        }
+        let instant::Found {
+            processes,
+            gathered,
+        } = instant::read(memory, &look.cpus, facts, known);
+        let upper = kernel_half(&look.cpus);
         let work = Work::of(memory, &look.cpus, look.ran_ns.clone());
         let (cpus, memory, stopped) = look.end().map_err(refused)?;
         self.stops = (self.stops.0 + 1, self.stops.1.max(stopped));
@@ -310,7 +309,7 @@ impl Foreign {
             companions: Vec::new(),
             stopped,
             work,
-            extent,
+            extent: Extent::KERNEL,
         })
     }
 

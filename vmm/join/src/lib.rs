@@ -45,6 +45,7 @@ pub mod changed;
 pub mod foreign;
 pub mod frames;
 pub mod inside;
+pub mod instant;
 pub mod kernel_map;
 pub mod seen;
 pub mod settle;

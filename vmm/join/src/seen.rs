@@ -6,7 +6,7 @@ use linux::order::OrderRecords;
 use linux::release::Release;
 use linux::vma::Vma;
 use snapshot::{Cpu, Notes, Snapshot};
-use stage1::{Half, PhysMemory, Regime};
+use stage1::{Half, PhysMemory, PhysicalAddress, Regime};
 use structures::tasks::{self, Process};
 use structures::vmas::Layout;
 use structures::vmcoreinfo::VmCoreInfo;
@@ -117,23 +117,7 @@ fn space<M: PhysMemory + ?Sized>(
 ) -> Result<Space, Unseen> {
     let kernel = &inside.kernel;
     let never = |why: String| Unseen { why, later: false };
-    let task = tasks.iter().find(|task| task.tgid == pid);
-    let task = task.ok_or_else(|| {
-        let of = tasks.iter().find(|task| task.threads.contains(&pid));
-        never(match of {
-            Some(task) => format!(
-                "{pid} is a thread of process {} ({}); give that",
-                task.tgid, task.name
-            ),
-            None => format!("the guest has no process {pid}; `folioscope ps` lists those it has"),
-        })
-    })?;
-    let (Some(mm), Some(table)) = (task.mm, task.table) else {
-        let name = &task.name;
-        return Err(never(format!(
-            "process {pid} ({name}) has no memory of its own: it is a thread of the kernel, or has ended"
-        )));
-    };
+    let (task, mm, table) = with_memory(tasks, pid).map_err(never)?;
     let mut regime = lower_half(cpus).ok_or_else(|| Unseen {
         why: NO_LOWER_HALF.into(),
         later: true,
@@ -153,6 +137,44 @@ fn space<M: PhysMemory + ?Sized>(
         orders,
         contpte: facts.contpte,
         release: None,
+    })
+}
+
+/// Finds the process with this pid, its address space and its first table.
+fn with_memory(tasks: &[Process], pid: u32) -> Result<(&Process, u64, PhysicalAddress), String> {
+    let task = tasks.iter().find(|task| task.tgid == pid);
+    let task = task.ok_or_else(|| {
+        let of = tasks.iter().find(|task| task.threads.contains(&pid));
+        match of {
+            Some(task) => format!(
+                "{pid} is a thread of process {} ({}); give that",
+                task.tgid, task.name
+            ),
+            None => format!("the guest has no process {pid}; `folioscope ps` lists those it has"),
+        }
+    })?;
+    let (Some(mm), Some(table)) = (task.mm, task.table) else {
+        let name = &task.name;
+        return Err(format!(
+            "process {pid} ({name}) has no memory of its own: it is a thread of the kernel, or has ended"
+        ));
+    };
+    Ok((task, mm, table))
+}
+
+/// Says why no process of its own stands for this pid in a snapshot of all processes; `None` where one does.
+#[must_use]
+pub fn why_not(tasks: &[Process], pid: u32) -> Option<String> {
+    let table = match with_memory(tasks, pid) {
+        Ok((.., table)) => table,
+        Err(why) => return Some(why),
+    };
+    let first = tasks.iter().find(|task| task.table == Some(table))?;
+    (first.tgid != pid).then(|| {
+        format!(
+            "process {pid} has the tables of process {} ({}), as after vfork(); give that",
+            first.tgid, first.name
+        )
     })
 }
 

@@ -291,9 +291,17 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     if let Some(pid) = pid {
         let mut processes = snapshot.notes.processes.iter();
         if !processes.any(|process| process.pid == pid) {
-            return Err(Error::Input(format!(
-                "the snapshot holds no process {pid}: it was not in user mode then"
-            )));
+            let listed = snapshot.notes.processes.iter();
+            let listed: Vec<_> = listed
+                .map(|it| format!("{} ({})", it.pid, it.name))
+                .collect();
+            return Err(Error::Input(match listed.as_slice() {
+                [] => format!("the snapshot holds no process {pid}, nor any other"),
+                _ => format!(
+                    "the snapshot holds no process {pid}; it has {}",
+                    listed.join(", ")
+                ),
+            }));
         }
     }
     let mut step = Step {

@@ -142,8 +142,11 @@ impl Save {
         let (without_vmcoreinfo, _) = guest.whole(self.pid, |whole| {
             ram_bytes = whole.ram.ranges().iter().map(|range| range.bytes).sum();
             cpus = whole.cpus.len();
-            let processes = &whole.notes.processes;
-            pid = processes.first().map(|process| process.pid);
+            let mut processes = whole.notes.processes.iter();
+            let in_user_mode = processes.find(|process| {
+                process.cpu.is_some() && self.pid.is_none_or(|pid| process.pid == pid)
+            });
+            pid = in_user_mode.map(|process| process.pid);
             save(whole, &self.file, &mut |bytes| progress.at(bytes))
         })?;
         Ok(Full {

@@ -200,20 +200,37 @@ impl LookAnswer {
     /// Of a look, and what it has copied.
     #[must_use]
     pub fn of(seen: Look) -> (Self, Capture) {
-        let snapshot = &seen.capture.snapshot;
+        let again = seen.read_again.as_ref();
+        let (answer, capture) = Self::of_any(seen.verdict, seen.capture, again);
+        let answer = Self {
+            companions: seen.companions,
+            records: seen.orders,
+            ..answer
+        };
+        (answer, capture)
+    }
+
+    /// Of a process's verdict, and the instant that it is of.
+    #[must_use]
+    pub fn of_any(
+        verdict: ProcessVerdict,
+        capture: Capture,
+        again: Option<&ReadAgain>,
+    ) -> (Self, Capture) {
+        let snapshot = &capture.snapshot;
         let entries = Subject::find(snapshot, None)
             .map(|subject| rows(&snapshot.memory, &subject.regime))
             .unwrap_or_default();
         let answer = Self {
             entries,
-            stopped_us: u64::try_from(seen.capture.stopped.as_micros()).unwrap_or(u64::MAX),
-            again: seen.read_again.as_ref().map(Again::from),
-            verdict: seen.verdict,
-            companions: seen.companions,
-            records: seen.orders,
+            stopped_us: u64::try_from(capture.stopped.as_micros()).unwrap_or(u64::MAX),
+            again: again.map(Again::from),
+            verdict,
+            companions: Vec::new(),
+            records: Vec::new(),
             number: None,
         };
-        (answer, seen.capture)
+        (answer, capture)
     }
 }
 

@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::keep::keep;
 use super::line::{self, Line};
 use super::obey::obey;
-use super::request::{Call, Request};
+use super::request::{Call, LookAt, Request};
 use super::LONGEST_ANSWER;
 use crate::guest::Guest;
 use crate::Error;
@@ -132,7 +132,10 @@ impl<'g> Server<'g> {
         let (process, hold) = match call {
             Call::Hold(of) => (of.process, Some(Hold::Begins(of.process))),
             Call::Release(of) => (of.process, Some(Hold::Ends(of.process))),
-            Call::Look(at) => (at.process, None),
+            Call::Look(LookAt {
+                process: Some(process),
+                ..
+            }) => (*process, None),
             Call::Command(passed) => match &passed.command {
                 Command::Kill { process } => (*process, Some(Hold::Ends(*process))),
                 Command::Release { process } => (*process, Some(Hold::Ends(*process))),

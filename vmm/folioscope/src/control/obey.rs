@@ -76,12 +76,49 @@ fn extent(getters: bool) -> Extent {
 }
 
 fn look_at(guest: &mut Guest, at: &LookAt) -> Result<Done, Error> {
-    let seen = if at.again {
-        look_again(guest, at.process, &at.expectations)?
-    } else {
-        look(guest, at.process, &at.expectations, extent(at.getters))?
+    let process = match (at.process, at.pid) {
+        (Some(process), None) => process,
+        (None, Some(pid)) => match workloads(guest, Some(pid))?.found[..] {
+            [workload] => workload,
+            _ => return look_at_any(guest, at, pid),
+        },
+        _ => {
+            return Err(Error::Input(
+                "expected either process or pid, to say what to look at".into(),
+            ))
+        }
+    };
+    let (expectations, extent) = (&at.expectations, extent(at.getters));
+    let seen = match (at.again, guest.is_held(process)) {
+        (true, true) => look_held_again(guest, process, expectations)?,
+        (true, false) => look_again(guest, process, expectations)?,
+        (false, true) => look_held(guest, process, expectations, extent, &[])?,
+        (false, false) => look(guest, process, expectations, extent)?,
     };
     Ok(kept(guest, seen))
+}
+
+/// A process that is no workload.
+fn look_at_any(guest: &mut Guest, at: &LookAt, pid: i32) -> Result<Done, Error> {
+    if at.getters || !at.expectations.is_empty() {
+        return Err(Error::Input(format!(
+            "process {pid} is none of the agent's workloads, so neither expectations nor getters can be judged of it; leave them out"
+        )));
+    }
+    let pid = pid_of(Some(pid))?;
+    let capture = guest.look_at_any(pid)?;
+    let mut step = join::step(&capture.snapshot, pid)?;
+    let Some(mut verdict) = step.processes.pop() else {
+        let reasons: Vec<String> = step.not_judged.into_iter().map(|it| it.reason).collect();
+        return Err(Error::Input(reasons.join("; ")));
+    };
+    verdict.not_judged.append(&mut step.not_judged);
+    let again = at.again.then(|| {
+        ReadAgain::none("a process that is no workload is read whole, with the kernel's structures")
+    });
+    let (answer, capture) = LookAnswer::of_any(verdict, capture, again.as_ref());
+    let number = Some(guest.keep_look(capture));
+    Ok(Done::Look(Box::new(LookAnswer { number, ..answer })))
 }
 
 /// The answer, with a number by which it may be compared.
@@ -236,29 +273,42 @@ impl Workloads {
     }
 }
 
-/// Takes a process, by its pid or the only one, through a checkpoint into a file: both halves and the records.
+/// Takes a process, by its pid or the only workload, into a file: both halves and the records. A workload is taken through a
+/// checkpoint; any other is known by its task.
 fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
     let workloads = workloads(guest, p.pid)?;
-    let [only] = workloads.found[..] else {
-        return Err(workloads.refused());
+    let capture = match workloads.found[..] {
+        [only] if guest.is_held(only) => look_held(guest, only, &[], Extent::KERNEL, &[])?.capture,
+        [only] => look(guest, only, &[], Extent::KERNEL)?.capture,
+        [_, _, ..] => return Err(workloads.refused()),
+        [] => guest.look_at_any(pid_of(p.pid)?)?,
     };
-    let seen = look(guest, only, &[], Extent::KERNEL)?;
-    boot::save(&seen.capture.snapshot, &p.path)?;
-    guest.keep_look(seen.capture);
+    boot::save(&capture.snapshot, &p.path)?;
+    guest.keep_look(capture);
     Ok(Kept {
         path: p.path.clone(),
     })
 }
 
-/// All of the guest, with a process, by its pid or the only one, at a checkpoint, if there is one.
+/// A pid that the kernel may give.
+fn pid_of(pid: Option<i32>) -> Result<Option<u32>, Error> {
+    let pid = pid.map(u32::try_from).transpose();
+    pid.map_err(|_| Error::Input("expected a pid, and found a number below 0".into()))
+}
+
+/// All of the guest, with a workload, by its pid or the only one, at a checkpoint, if there is one.
 fn save_full(guest: &mut Guest, p: SaveFull) -> Result<Full, Error> {
     let workloads = workloads(guest, p.pid)?;
-    let process = match (&workloads.found[..], p.pid) {
-        ([only], _) => Some(*only),
-        (_, None) => None,
-        (_, Some(_)) => return Err(workloads.refused()),
+    let process = match workloads.found[..] {
+        [only] => Some(only),
+        _ => None,
     };
-    let waits = process.filter(|process| guest.held().all(|(held, _)| held != *process));
+    if let (None, Some(pid)) = (process, pid_of(p.pid)?) {
+        if let Some(why) = guest.why_not(pid) {
+            return Err(Error::Input(why));
+        }
+    }
+    let waits = process.filter(|process| !guest.is_held(*process));
     if let Some(process) = waits {
         guest.hold(process)?;
     }

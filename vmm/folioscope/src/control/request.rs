@@ -45,7 +45,7 @@ fn deadline_ms() -> u64 {
 pub enum Call {
     /// A command of the guest's agent, passed through: what the agent answers.
     Command(Passed),
-    /// Lets a process wait, reads and judges it, lets it go on: a look.
+    /// Lets a workload wait, reads and judges it, lets it go on; or reads and judges any other process: a look.
     Look(LookAt),
     /// Reads and judges a process that is held: a look.
     Judge(Judge),
@@ -134,8 +134,13 @@ pub struct OfProcess {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LookAt {
-    /// The agent's number of it.
-    pub process: ProcessId,
+    /// The agent's number of a workload process, which waits meanwhile; or else `pid` is given.
+    #[serde(default)]
+    pub process: Option<ProcessId>,
+    /// Any process, by the guest's pid. A workload waits meanwhile; any other is read by its task, and nothing is known of
+    /// its steps.
+    #[serde(default)]
+    pub pid: Option<i32>,
     /// What is known of the step before.
     #[serde(default)]
     pub expectations: Vec<Expectation>,

@@ -20,7 +20,7 @@ pub(super) const PID_REGISTER: usize = 20;
 const ATTEMPTS: u32 = 400;
 
 /// Where the kernel's structures were never found.
-const NOT_SHOWN: &str = "no CPU showed the kernel's tables when the guest was stopped";
+pub(super) const NOT_SHOWN: &str = "no CPU showed the kernel's tables when the guest was stopped";
 
 /// A copy of memory, and what was read of the kernel's structures.
 pub(super) type Copied = (Memory, Result<Gathered, NotKnown>);
@@ -80,6 +80,12 @@ impl Guest {
     /// The processes that wait at a checkpoint.
     pub fn held(&self) -> impl Iterator<Item = (ProcessId, &Process)> {
         self.held.iter().map(|(id, process)| (*id, process))
+    }
+
+    /// Whether a process waits at a checkpoint.
+    #[must_use]
+    pub fn is_held(&self, process: ProcessId) -> bool {
+        self.held.contains_key(&process)
     }
 
     /// Stops the guest while `process` waits at its checkpoint, copies what will be asked of that instant, and

@@ -1,0 +1,114 @@
+//! Any process of a guest of ours: one that no checkpoint proves is known by its task's address space, as in a QEMU of
+//! somebody else's.
+
+use std::time::Duration;
+
+use join::seen::why_not;
+use join::unattended::{settle, Stops};
+use join::{instant, Capture, Extent, Facts, Gathered, Work};
+use snapshot::{Notes, Recording, Snapshot};
+
+use super::whole::{known, own_symbols};
+use super::Guest;
+use crate::Error;
+
+/// A guest that is looked at as one whose agent is not asked.
+struct Anyone<'g> {
+    guest: &'g mut Guest,
+    /// For how long it stood still at most.
+    stopped: Duration,
+}
+
+impl Guest {
+    /// Looks at the process with this pid, or at all of them, until every error is known to stay or gone. No process is
+    /// stopped for it; [`join::step`] judges what it gives, which keeps what the looks came to.
+    ///
+    /// # Errors
+    /// Where there is no such process, where its tables cannot be known, and where the guest is lost.
+    pub fn look_at_any(&mut self, pid: Option<u32>) -> Result<Capture, Error> {
+        if let Err(error) = self.find_inside() {
+            // Without the kernel's structures those that a CPU is in user mode with are left.
+            if error.lost() {
+                return Err(error);
+            }
+        }
+        let mut anyone = Anyone {
+            guest: self,
+            stopped: Duration::ZERO,
+        };
+        let settled = settle(&mut anyone, pid);
+        let stopped = anyone.stopped;
+        let snapshot = match (settled, pid) {
+            (Ok(snapshot), _) => snapshot,
+            (Err(error), Some(pid)) => {
+                let error = Error::from(error);
+                return Err(match error.lost() {
+                    true => error,
+                    false => self.why_not(pid).map_or(error, Error::Input),
+                });
+            }
+            (Err(error), None) => return Err(error.into()),
+        };
+        Ok(Capture {
+            snapshot,
+            companions: Vec::new(),
+            stopped,
+            work: Work::default(),
+            extent: Extent::KERNEL,
+        })
+    }
+
+    /// Says why the process with this pid cannot be looked at, where the kernel's tasks tell.
+    pub fn why_not(&mut self, pid: u32) -> Option<String> {
+        let (seen, _) = self.see(None).ok()?;
+        why_not(&seen.tasks, pid)
+    }
+}
+
+impl Stops for Anyone<'_> {
+    fn instant(&mut self) -> Result<Capture, join::Error> {
+        let guest = &mut *self.guest;
+        let mut notes = guest.notes(Vec::new());
+        let mut paused = guest.link.machine.pause()?;
+        let ran_ns = paused.ran_ns();
+        let (memory, cpus) = (&paused.memory, &paused.cpus);
+        let inside = match &guest.inside {
+            Some(Ok(found)) => Ok(&found.inside),
+            Some(Err(why)) => Err(why.clone().into()),
+            None => Err(super::checkpoint::NOT_SHOWN.into()),
+        };
+        let own = own_symbols(&guest.inside);
+        let facts = Facts::new(guest.kernel.symbols.as_ref().or(own), cpus);
+        let facts = Facts {
+            contpte: guest.contpte,
+            ..facts.with(known(&guest.inside))
+        };
+        let recording = Recording::new(memory);
+        let found = instant::read(&recording, cpus, facts, inside);
+        let work = Work::of(memory, cpus, ran_ns);
+        let copied = join::copy(memory, &recording.into_ranges());
+        let cpus = cpus.clone();
+        let stopped = paused.resume()?;
+        facts.keep(&mut notes);
+        Gathered::keep(&found.gathered, &mut notes);
+        self.stopped = self.stopped.max(stopped);
+        Ok(Capture {
+            snapshot: Snapshot {
+                cpus,
+                memory: copied?,
+                notes: Notes {
+                    processes: found.processes,
+                    ..notes
+                },
+            },
+            companions: Vec::new(),
+            stopped,
+            work,
+            extent: Extent::KERNEL,
+        })
+    }
+
+    fn runs(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,60 @@
+//! One instant of a guest in which no process waits for us, while it stands still: what has to be read of it.
+
+use snapshot::{Cpu, Process};
+use stage1::{Half, PhysMemory, Regime};
+use structures::View;
+use verdict::NotKnown;
+
+use crate::capture::walk_all;
+use crate::foreign::known;
+use crate::inside::Inside;
+use crate::unattended::{lower_with, processes, table_of};
+use crate::{gather, kernel_half, pages, Extent, Facts, Gathered};
+
+/// The processes of an instant, and what was read of the kernel's structures.
+#[derive(Debug)]
+pub struct Found {
+    /// The processes that CPUs are in user mode with, and all that are known by their tasks.
+    pub processes: Vec<Process>,
+    /// What was read, or why nothing is known.
+    pub gathered: Result<Gathered, NotKnown>,
+}
+
+/// Reads, through `memory`, all that will be asked of a copy: both halves' tables, the order records, the structures.
+pub fn read<M: PhysMemory + ?Sized>(
+    memory: &M,
+    cpus: &[Cpu],
+    facts: Facts,
+    inside: Result<&Inside, NotKnown>,
+) -> Found {
+    let _ = pages(memory, cpus, None, facts, Extent::KERNEL);
+    let mut processes = processes(cpus, &[]);
+    if let (Ok(inside), Some(upper)) = (&inside, kernel_half(cpus)) {
+        let view = View {
+            memory,
+            upper: &upper,
+        };
+        known::complete(&inside.kernel, view, cpus, &mut processes);
+    }
+    let half = |process: &Process| match table_of(process) {
+        Some(table) => lower_with(cpus, table),
+        None => {
+            let cpu = process.cpu.and_then(|index| cpus.get(index))?;
+            Regime::new(&cpu.system, Half::Lower).ok()
+        }
+    };
+    let halves: Vec<Regime> = processes.iter().filter_map(half).collect();
+    let gathered = inside.and_then(|inside| gather(inside, memory, cpus, &halves));
+    // What was gathered has walked the tables of all that it knows.
+    let walked = |half: &&Regime| {
+        let gathered = gathered.as_ref().ok();
+        gathered.is_some_and(|it| it.space(half.root.0).is_some())
+    };
+    for half in halves.iter().filter(|half| !walked(half)) {
+        walk_all(memory, half);
+    }
+    Found {
+        processes,
+        gathered,
+    }
+}
