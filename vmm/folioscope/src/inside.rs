@@ -15,7 +15,7 @@ use verdict::frames::Frames;
 use verdict::kernel_map::KernelMap;
 
 use crate::holder::{ask, is_ours};
-use crate::source::{only_socket, only_this};
+use crate::source::{only_socket, only_this, open_core};
 use crate::Error;
 
 /// Whose structures, and how to print them.
@@ -68,7 +68,7 @@ impl InsideOptions {
     /// No guest, several, one that cannot be looked into; a snapshot that does not hold so much; no such process.
     pub fn see(&self, pid: Option<u32>) -> Result<(Seen, Memory), Error> {
         if let Some(core) = &self.core {
-            let snapshot = read_core(core)?;
+            let snapshot = open_core(core)?;
             let whole = is_whole(&snapshot.memory);
             let read =
                 |inside: &Inside| see(inside, inside.view(&snapshot.memory), &snapshot.cpus, pid);
@@ -208,7 +208,7 @@ fn take(socket: &Path, wanted: &Value) -> Result<Snapshot, Error> {
 
 /// A core of all RAM.
 fn whole(core: &Path) -> Result<Snapshot, Error> {
-    let snapshot = read_core(core)?;
+    let snapshot = open_core(core)?;
     match is_whole(&snapshot.memory) {
         true => Ok(snapshot),
         false => Err(not_whole(core)),

@@ -9,7 +9,7 @@ use join::inside::{is_whole, Inside};
 use join::seen::{see, why_not};
 use join::unattended::{self, Stops as _};
 use serde_json::{json, Value};
-use snapshot::{read_core, Snapshot};
+use snapshot::{read_core, Core, Snapshot};
 
 use crate::holder::{ask, ask_for, is_ours, listens};
 use crate::Error;
@@ -69,6 +69,17 @@ pub(crate) fn only_this(
     Ok(())
 }
 
+/// Opens a core, whoever wrote it.
+///
+/// # Errors
+/// Where it is none, or is damaged, or does not say how its CPUs translate.
+pub fn open_core(path: &Path) -> Result<Snapshot, Error> {
+    match snapshot::open_core(path)? {
+        Core::Ours(snapshot) => Ok(*snapshot),
+        Core::Other(core) => Ok(join::other_core::work_out(*core)?),
+    }
+}
+
 impl SourceOptions {
     /// The guest at `socket`, and no other.
     ///
@@ -89,7 +100,7 @@ impl SourceOptions {
                     "expected --vmlinux with a QEMU of your own and found a saved snapshot, which has what it needs of its kernel; leave --vmlinux out".into(),
                 ));
             }
-            let mut snapshot = read_core(core)?;
+            let mut snapshot = open_core(core)?;
             if need != Need::Kernel {
                 join::complete(&mut snapshot);
                 self.is_there(&snapshot)?;

@@ -64,13 +64,13 @@ pub enum NotInside {
     Never(#[from] StructureError),
 }
 
-/// Whether a memory holds all RAM of its guest.
+/// Whether a memory holds all RAM of its guest, or all that a program left in a core which keeps the kernel's own.
 #[must_use]
 pub fn is_whole(memory: &Memory) -> bool {
     let regions = memory.regions().iter();
     let held: u64 = regions.map(|region| region.range().bytes).sum();
     let ram: u64 = memory.ram().iter().map(|range| range.bytes).sum();
-    held == ram
+    held == ram || memory.has_pages_left_out()
 }
 
 /// Whether [`Inside::find`] has what it begins with.

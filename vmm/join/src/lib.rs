@@ -47,6 +47,7 @@ pub mod frames;
 pub mod inside;
 pub mod instant;
 pub mod kernel_map;
+pub mod other_core;
 pub mod seen;
 pub mod settle;
 pub mod unattended;

@@ -21,7 +21,7 @@ use crate::inside::is_whole;
 use crate::look::ONE_LOOK;
 use crate::pages::{folios, Read};
 use crate::settle::{self, Judged};
-use crate::{judge_kernel_half, kernel_half, Capture, Error, Gathered, Sight, Subject};
+use crate::{judge_kernel_half, kernel_half, other_core, Capture, Error, Gathered, Sight, Subject};
 
 pub use stops::Stops;
 
@@ -319,6 +319,8 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
                 sight.hold_kernel(&mut verdict, root);
                 verdict.not_judged.retain(untold);
                 verdict.notes.push(not_seen(snapshot));
+                let how = other_core::how(&snapshot.notes);
+                verdict.notes.extend(how.map(str::to_owned));
                 step.kernel = Some(verdict);
             }
             Verdict::Process(mut verdict) if pid.is_none_or(|pid| verdict.process.pid == pid) => {

@@ -7,7 +7,7 @@ use crate::foreign::known;
 use crate::inside::{is_whole, Inside};
 use crate::seen::{lower_half, NO_LOWER_HALF};
 use crate::unattended::processes;
-use crate::{Facts, Gathered, Subject};
+use crate::{other_core, Facts, Gathered, Subject};
 
 /// Adds to a snapshot of all RAM what one that was taken of a live guest keeps: all processes with their VMAs, and the
 /// kernel's structures, or why they are not known. Of a process at a checkpoint its agent's word stays. Nothing changes in
@@ -37,7 +37,8 @@ fn gather(snapshot: &mut Snapshot) -> Result<Gathered, NotKnown> {
     let mut attended = std::mem::take(&mut notes.processes);
     attended.retain(|process| process.checkpoint.is_some());
     // Beside one at a checkpoint all are known by their tasks, also those that a CPU is in user mode with.
-    let mut others = match attended.is_empty() {
+    // Of a core whose registers were worked out no CPU's TTBR0_EL1 is known.
+    let mut others = match attended.is_empty() && other_core::how(notes).is_none() {
         true => processes(cpus, &[]),
         false => Vec::new(),
     };

@@ -144,6 +144,24 @@ pub fn read<M: PhysMemory + ?Sized>(
     Ok(symbols)
 }
 
+/// The address of `vectors` in the kernel whose `_stext` is at `text`: where VBAR_EL1 points in it.
+///
+/// # Errors
+/// Where there are no symbols, or they are not this kernel's: `_stext` must be at `text`.
+pub fn vectors<M: PhysMemory + ?Sized>(
+    memory: &M,
+    upper: &Regime,
+    text: u64,
+) -> Result<u64, KallsymsError> {
+    let stretch = Stretch::around(memory, upper, text)?;
+    let bytes = stretch.bytes.len();
+    let table = find(&stretch).ok_or(KallsymsError::NotFound { bytes })?;
+    let symbols = Symbols::of_running(table);
+    let vectors = symbols.address("vectors");
+    let found = symbols.address("_stext").filter(|found| *found == text);
+    found.and(vectors).ok_or(KallsymsError::NotFound { bytes })
+}
+
 /// A symbol table as it was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {

@@ -19,12 +19,20 @@ pub enum CoreError {
     #[error("{} is not a regular file: a snapshot is an ELF core written by `folioscope save`", .0.display())]
     NotAFile(PathBuf),
     /// The file does not begin as an ELF file does.
-    #[error("not an ELF file: expected the bytes 7f 45 4c 46 at offset 0, found {found:02x?}; a snapshot is an ELF core written by `folioscope save`")]
+    #[error("not an ELF file: expected the bytes 7f 45 4c 46 at offset 0, found {found:02x?}; a snapshot is an ELF core, by `folioscope save`, QEMU's dump-guest-memory or kdump, and raw memory (pmemsave) says neither where it lay nor what the CPUs held")]
     NotElf {
         /// The first bytes.
         found: Vec<u8>,
     },
-    /// A header field has another value than any core of ours has.
+    /// The file is known to be of another kind.
+    #[error("not an ELF file: it is {what}; {advice}")]
+    OtherKind {
+        /// The kind.
+        what: &'static str,
+        /// How to make an ELF core of it.
+        advice: &'static str,
+    },
+    /// A header field has another value than any core of an arm64 guest has.
     #[error("not a core of an arm64 guest: expected {field} to be {expected}, found {found} at offset {offset:#x}")]
     Header {
         /// The ELF field.

@@ -17,7 +17,7 @@ pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
     writable: bool,
-    /// The file, where others write to it as well.
+    /// The file, which may have holes.
     file: Option<OwnedFd>,
 }
 
@@ -38,7 +38,9 @@ impl Mapping {
 
     /// Maps all of `file` for reading.
     pub(crate) fn read_only(file: &File, bytes: usize) -> io::Result<Self> {
-        Self::of_file(file, bytes, ProtFlags::READ, MapFlags::PRIVATE)
+        let mut mapping = Self::of_file(file, bytes, ProtFlags::READ, MapFlags::PRIVATE)?;
+        mapping.file = Some(file.as_fd().try_clone_to_owned()?);
+        Ok(mapping)
     }
 
     fn of_file(
@@ -90,6 +92,11 @@ impl Mapping {
             let _ = unsafe { madvise(start.as_ptr().cast(), bytes, advice) };
         }
         Ok(kept)
+    }
+
+    /// Maps `bytes` bytes of zeros, ours alone, which take memory page by page as they are written.
+    pub(crate) fn zeros(bytes: usize) -> io::Result<Self> {
+        Self::of_none(bytes, MapFlags::PRIVATE | MapFlags::NORESERVE)
     }
 
     /// The same made of the host's reserved huge pages of 2 MiB; `bytes` is a multiple of that.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stage1::{PhysMemory, PhysicalAddress};
 
+use crate::fetched::Fetched;
 use crate::{Mapping, Ram, Range, RangeSet, PAGE};
 
 /// Memory that a snapshot can read, as regions of guest physical addresses.
@@ -19,6 +20,8 @@ pub struct Memory {
     /// The machine's RAM, saved or not; sorted and merged, so that two NUMA nodes that touch are
     /// one range.
     ram: Vec<Range>,
+    /// Whether pages were left out by a program that keeps the kernel's own.
+    pages_left_out: bool,
 }
 
 /// A run of guest physical memory that can be read.
@@ -38,6 +41,8 @@ enum Backing {
     Owned(Vec<u64>),
     /// Words that several copies have in common.
     Shared(Arc<[u64]>),
+    /// Pages that are brought as they are asked for.
+    Fetched(Fetched),
 }
 
 /// Why regions make no memory, or a write did not happen.
@@ -114,6 +119,14 @@ impl Region {
         }
     }
 
+    /// A region whose pages are brought as they are asked for.
+    pub(crate) fn fetched(pages: Fetched) -> Self {
+        Self {
+            range: pages.range(),
+            backing: Backing::Fetched(pages),
+        }
+    }
+
     /// The guest physical addresses of the region.
     pub fn range(&self) -> Range {
         self.range
@@ -123,7 +136,7 @@ impl Region {
     fn again(&self) -> Option<Self> {
         match &self.backing {
             Backing::Shared(words) => Some(Self::shared(self.range.base, words.clone())),
-            Backing::Owned(_) | Backing::Mapped { .. } => None,
+            Backing::Owned(_) | Backing::Mapped { .. } | Backing::Fetched(_) => None,
         }
     }
 
@@ -137,11 +150,12 @@ impl Region {
         }
     }
 
-    /// The words at `offset` bytes into the region; the caller has checked that they are in it.
-    fn words(&self, offset: u64, count: usize) -> &[u64] {
-        match &self.backing {
+    /// The words at `offset` bytes into the region, if they can be brought; the caller has checked that they are in it.
+    fn words(&self, offset: u64, count: usize) -> Option<&[u64]> {
+        Some(match &self.backing {
             Backing::Owned(words) => &words[(offset / 8) as usize..][..count],
             Backing::Shared(words) => &words[(offset / 8) as usize..][..count],
+            Backing::Fetched(pages) => return pages.words(offset, count),
             Backing::Mapped {
                 mapping,
                 offset: start,
@@ -151,7 +165,19 @@ impl Region {
                 // needs the memory exclusively, so no slice is alive then.
                 unsafe { mapping.words(start + offset as usize, count) }
             }
-        }
+        })
+    }
+
+    /// The first word of a page at `offset` bytes into the region, which is not brought to stay.
+    fn peek(&self, offset: u64) -> Option<u64> {
+        let Backing::Fetched(pages) = &self.backing else {
+            return self.words(offset, 1).map(|words| words[0]);
+        };
+        let mut word = [0; 8];
+        let address = PhysicalAddress(self.range.base.0 + offset);
+        pages
+            .peek(address, &mut word)
+            .then(|| u64::from_le_bytes(word))
     }
 }
 
@@ -171,7 +197,11 @@ impl Memory {
         }
         let ram = ram.into_iter().collect::<RangeSet>().iter().collect();
         let regions = Arc::new(regions);
-        let memory = Self { regions, ram };
+        let memory = Self {
+            regions,
+            ram,
+            pages_left_out: false,
+        };
         match ranges
             .iter()
             .find(|range| !memory.ram.iter().any(|ram| ram.covers(range)))
@@ -186,7 +216,47 @@ impl Memory {
         Self {
             regions,
             ram: like.ram.clone(),
+            pages_left_out: like.pages_left_out,
         }
+    }
+
+    /// The same, of which pages were left out by a program that keeps the kernel's own (makedumpfile).
+    pub(crate) fn with_pages_left_out(self) -> Self {
+        Self {
+            pages_left_out: true,
+            ..self
+        }
+    }
+
+    /// Whether pages were left out by a program that keeps the kernel's own.
+    pub fn has_pages_left_out(&self) -> bool {
+        self.pages_left_out
+    }
+
+    /// The pages whose first word is this, in rising order: at most `most`. Nothing that is read for it is kept.
+    pub fn pages_that_begin_with(&self, word: u64, most: usize) -> Vec<PhysicalAddress> {
+        let mut found = Vec::new();
+        for region in self.regions.iter() {
+            let mut at = region.range.base.0;
+            while found.len() < most {
+                let rest = region.range.end().checked_sub(at).filter(|rest| *rest > 0);
+                let rest = rest.and_then(|rest| Range::new(PhysicalAddress(at), rest));
+                // What is in a hole of the file begins with zeros.
+                let Some(data) = rest.and_then(|rest| self.data(rest)) else {
+                    break;
+                };
+                let pages = (data.base.0..data.end()).step_by(PAGE as usize);
+                let begins = |page: &u64| region.peek(page - region.range.base.0) == Some(word);
+                found.extend(
+                    pages
+                        .filter(begins)
+                        .map(PhysicalAddress)
+                        .take(most - found.len()),
+                );
+                at = data.end();
+            }
+        }
+        found
     }
 
     /// What can be read, in rising order.
@@ -211,6 +281,7 @@ impl Memory {
             Backing::Owned(words) => patch(words, offset, data),
             // The others keep theirs.
             Backing::Shared(words) => patch(Arc::make_mut(words), offset, data),
+            Backing::Fetched(_) => return Err(MemoryError::ReadOnly(address)),
             Backing::Mapped { mapping, .. } if !mapping.is_writable() => {
                 return Err(MemoryError::ReadOnly(address));
             }
@@ -263,7 +334,7 @@ impl PhysMemory for Memory {
             return None;
         }
         let (index, offset) = self.find(address, (count as u64).checked_mul(8)?)?;
-        Some(self.regions[index].words(offset, count))
+        self.regions[index].words(offset, count)
     }
 
     fn is_ram(&self, address: PhysicalAddress) -> bool {
@@ -279,8 +350,10 @@ impl Ram for Memory {
 
     fn data(&self, range: Range) -> Option<Range> {
         let (index, at) = self.find(range.base, range.bytes)?;
-        let Backing::Mapped { mapping, offset } = &self.regions[index].backing else {
-            return Some(range);
+        let (mapping, offset) = match &self.regions[index].backing {
+            Backing::Mapped { mapping, offset } => (mapping, offset),
+            Backing::Fetched(pages) => return pages.data(range),
+            Backing::Owned(_) | Backing::Shared(_) => return Some(range),
         };
         let offset = *offset as u64;
         let (start, bytes) = mapping.data(offset + at, range.bytes)?;

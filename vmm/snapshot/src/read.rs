@@ -7,27 +7,66 @@ use std::path::Path;
 use std::sync::Arc;
 
 use object::elf::{FileHeader64, ProgramHeader64};
-use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::read::elf::{FileHeader as _, NoteIterator, ProgramHeader as _};
 use object::{LittleEndian, ReadRef as _};
 use stage1::PhysicalAddress;
 
 use crate::elf;
-use crate::{CoreError, Cpu, Mapping, Memory, Notes, Range, Region, Snapshot, PAGE};
+use crate::other::{self, OtherCore};
+use crate::{file_kind, CoreError, Cpu, Mapping, Memory, Notes, Range, Region, Snapshot, PAGE};
 use note::Note;
 
-mod note;
+pub(crate) mod note;
 
-/// The byte order of every core of ours.
-const LE: LittleEndian = LittleEndian;
+/// The byte order of every core of an arm64 guest.
+pub(crate) const LE: LittleEndian = LittleEndian;
 
 type ElfHeader = FileHeader64<LittleEndian>;
-type ProgramHeader = ProgramHeader64<LittleEndian>;
+pub(crate) type ProgramHeader = ProgramHeader64<LittleEndian>;
 
-/// Opens the core at `path`.
+/// A core of ours, or of another program.
+#[derive(Debug)]
+pub enum Core {
+    /// Written by `folioscope save`.
+    Ours(Box<Snapshot>),
+    /// Written by another program.
+    Other(Box<OtherCore>),
+}
+
+/// Opens a core of ours at `path`.
 ///
 /// The saved memory is mapped, not read: it costs no memory until it is looked at. The file must
 /// not be changed while the snapshot lives.
+///
+/// # Errors
+/// Where the file is no such core; [`CoreError::Foreign`] where it is another program's.
 pub fn read_core(path: &Path) -> Result<Snapshot, CoreError> {
+    let mapping = map(path)?;
+    // SAFETY: the mapping is private and read-only. That nobody changes or cuts the file while it
+    // is open is what the documentation asks of the user; it is what every program that maps a
+    // file relies on.
+    let core = unsafe { mapping.slice(0, mapping.bytes()) };
+    let headers = program_headers(core)?;
+    ours(core, headers, &mapping)
+}
+
+/// Opens a core at `path`, whoever wrote it; as [`read_core`].
+///
+/// # Errors
+/// Where the file is no core of an arm64 machine, and what it is instead where that is known.
+pub fn open_core(path: &Path) -> Result<Core, CoreError> {
+    let mapping = map(path)?;
+    // SAFETY: as in `read_core`.
+    let core = unsafe { mapping.slice(0, mapping.bytes()) };
+    let headers = program_headers(core)?;
+    if is_ours(core, headers)? {
+        return ours(core, headers, &mapping).map(|core| Core::Ours(Box::new(core)));
+    }
+    let other = other::read(core, headers, &mapping)?;
+    Ok(Core::Other(Box::new(other)))
+}
+
+fn map(path: &Path) -> Result<Arc<Mapping>, CoreError> {
     let open = |source| CoreError::Open {
         path: path.to_path_buf(),
         source,
@@ -40,18 +79,20 @@ pub fn read_core(path: &Path) -> Result<Snapshot, CoreError> {
     let file = File::open(path).map_err(open)?;
     let bytes = file.metadata().map_err(open)?.len() as usize;
     if bytes == 0 {
-        return Err(CoreError::NotElf { found: Vec::new() });
+        return Err(file_kind::not_elf(&[]));
     }
     let io = |source| CoreError::Io {
         what: "map",
         source,
     };
-    let mapping = Arc::new(Mapping::read_only(&file, bytes).map_err(io)?);
-    // SAFETY: the mapping is private and read-only. That nobody changes or cuts the file while it
-    // is open is what the documentation asks of the user; it is what every program that maps a
-    // file relies on.
-    let core = unsafe { mapping.slice(0, bytes) };
-    let headers = program_headers(core)?;
+    Ok(Arc::new(Mapping::read_only(&file, bytes).map_err(io)?))
+}
+
+fn ours(
+    core: &[u8],
+    headers: &[ProgramHeader],
+    mapping: &Arc<Mapping>,
+) -> Result<Snapshot, CoreError> {
     let notes = read_notes(core, headers)?;
     let mut regions = Vec::new();
     for (index, header) in headers.iter().enumerate() {
@@ -61,7 +102,7 @@ pub fn read_core(path: &Path) -> Result<Snapshot, CoreError> {
         let (range, offset) = load(core, index, header)?;
         if range.bytes > 0 {
             // SAFETY: as above, the file does not change.
-            regions.push(unsafe { Region::live(range, Arc::clone(&mapping), offset) });
+            regions.push(unsafe { Region::live(range, Arc::clone(mapping), offset) });
         }
     }
     Ok(Snapshot {
@@ -71,8 +112,22 @@ pub fn read_core(path: &Path) -> Result<Snapshot, CoreError> {
     })
 }
 
+/// Whether any note has our name. One that is damaged is told of by whoever reads them.
+fn is_ours(core: &[u8], headers: &[ProgramHeader]) -> Result<bool, CoreError> {
+    let Some(header) = notes_header(core, headers)? else {
+        return Ok(false);
+    };
+    let mut notes = raw_notes(core, header)?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == elf::FOLIOSCOPE {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The error for `bytes` bytes at `offset` that the file does not have.
-fn cut_short(core: &[u8], what: String, offset: u64, bytes: u64) -> CoreError {
+pub(crate) fn cut_short(core: &[u8], what: String, offset: u64, bytes: u64) -> CoreError {
     CoreError::CutShort {
         what,
         offset,
@@ -82,17 +137,27 @@ fn cut_short(core: &[u8], what: String, offset: u64, bytes: u64) -> CoreError {
 }
 
 /// Where in the file `part` of it lies.
-fn offset_in(core: &[u8], part: &[u8]) -> u64 {
+pub(crate) fn offset_in(core: &[u8], part: &[u8]) -> u64 {
     (part.as_ptr() as usize).wrapping_sub(core.as_ptr() as usize) as u64
+}
+
+/// The error for a program header.
+pub(crate) fn header_error(
+    core: &[u8],
+    index: usize,
+    header: &ProgramHeader,
+    problem: String,
+) -> CoreError {
+    CoreError::Segment {
+        index: index as u64,
+        offset: offset_in(core, object::pod::bytes_of(header)),
+        problem,
+    }
 }
 
 /// The saved range of a program header, and where in the file it lies.
 fn load(core: &[u8], index: usize, header: &ProgramHeader) -> Result<(Range, usize), CoreError> {
-    let wrong = |problem| CoreError::Segment {
-        index: index as u64,
-        offset: offset_in(core, object::pod::bytes_of(header)),
-        problem,
-    };
+    let wrong = |problem| header_error(core, index, header, problem);
     let (offset, bytes) = header.file_range(LE);
     let address = header.p_paddr(LE);
     if bytes != header.p_memsz(LE) {
@@ -125,11 +190,8 @@ fn load(core: &[u8], index: usize, header: &ProgramHeader) -> Result<(Range, usi
 }
 
 fn program_headers(core: &[u8]) -> Result<&[ProgramHeader], CoreError> {
-    let found = &core[..core.len().min(4)];
-    if found != object::elf::ELFMAG {
-        return Err(CoreError::NotElf {
-            found: found.to_vec(),
-        });
+    if !core.starts_with(&object::elf::ELFMAG) {
+        return Err(file_kind::not_elf(core));
     }
     let header_bytes = size_of::<ElfHeader>() as u64;
     let header: &ElfHeader = core
@@ -212,6 +274,38 @@ fn program_headers(core: &[u8]) -> Result<&[ProgramHeader], CoreError> {
     header.program_headers(LE, core).map_err(elf)
 }
 
+/// The program header of the notes, where there is one.
+pub(crate) fn notes_header<'h>(
+    core: &[u8],
+    headers: &'h [ProgramHeader],
+) -> Result<Option<&'h ProgramHeader>, CoreError> {
+    let mut segments = headers
+        .iter()
+        .enumerate()
+        .filter(|(_, header)| header.p_type(LE) == object::elf::PT_NOTE);
+    let first = segments.next().map(|(_, header)| header);
+    // A table of a million headers, each of all the file, would be read a million times.
+    if let Some((index, second)) = segments.next() {
+        let problem = "expected one PT_NOTE, found another".into();
+        return Err(header_error(core, index, second, problem));
+    }
+    Ok(first)
+}
+
+/// The notes that a program header has.
+pub(crate) fn raw_notes<'c>(
+    core: &'c [u8],
+    header: &ProgramHeader,
+) -> Result<NoteIterator<'c, ElfHeader>, CoreError> {
+    let (start, bytes) = header.file_range(LE);
+    if header.data(LE, core).is_err() {
+        return Err(cut_short(core, "the notes".into(), start, bytes));
+    }
+    let notes = header.notes(LE, core);
+    let notes = notes.map_err(|problem| CoreError::Elf { problem })?;
+    Ok(notes.expect("the header is that of notes"))
+}
+
 struct AllNotes {
     cpus: Vec<Cpu>,
     ram: Vec<Range>,
@@ -225,30 +319,9 @@ fn read_notes(core: &[u8], headers: &[ProgramHeader]) -> Result<AllNotes, CoreEr
     let mut ram = None;
     let mut notes = None;
     let missing = |missing| CoreError::Foreign { missing };
-    let mut segments = headers
-        .iter()
-        .enumerate()
-        .filter(|(_, header)| header.p_type(LE) == object::elf::PT_NOTE);
-    let Some((_, header)) = segments.next() else {
-        return Err(missing("FOLIOSCOPE registers"));
-    };
-    // A table of a million headers, each of all the file, would be read a million times.
-    if let Some((index, second)) = segments.next() {
-        return Err(CoreError::Segment {
-            index: index as u64,
-            offset: offset_in(core, object::pod::bytes_of(second)),
-            problem: "expected one PT_NOTE, found another".into(),
-        });
-    }
-    let (start, bytes) = header.file_range(LE);
-    if header.data(LE, core).is_err() {
-        return Err(cut_short(core, "the notes".into(), start, bytes));
-    }
+    let header = notes_header(core, headers)?.ok_or(missing("FOLIOSCOPE registers"))?;
     let elf = |problem| CoreError::Elf { problem };
-    let mut all = header
-        .notes(LE, core)
-        .map_err(elf)?
-        .expect("the header is that of notes");
+    let mut all = raw_notes(core, header)?;
     while let Some(raw) = all.next().map_err(elf)? {
         let note = Note::new(core, raw.name(), raw.n_type(LE), raw.desc());
         match (raw.name(), note.kind) {

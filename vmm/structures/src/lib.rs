@@ -12,6 +12,7 @@ pub mod cache;
 pub mod capability;
 pub mod counted;
 pub mod counts;
+pub mod cpu_data;
 mod error;
 mod kernel;
 mod lock;

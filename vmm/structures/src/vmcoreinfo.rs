@@ -51,6 +51,18 @@ impl VmCoreInfo {
         Ok(info)
     }
 
+    /// The text of a note, or of a page of memory, which ends at a NUL.
+    ///
+    /// `None` where it does not say what each kernel's says: `OSRELEASE`, `PAGESIZE`.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<VmCoreInfo> {
+        let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
+        let text = std::str::from_utf8(&bytes[..end]).ok()?.to_owned();
+        let info = VmCoreInfo { text };
+        let says = |name| info.value(name).is_some_and(|value| !value.is_empty());
+        (says("OSRELEASE") && says("PAGESIZE")).then_some(info)
+    }
+
     /// What stands behind `NAME=`: `OSRELEASE`, `PAGESIZE`, `CRASHTIME`, ...
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&str> {

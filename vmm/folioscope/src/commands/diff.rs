@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use join::changed::{diff, Instant};
-use snapshot::read_core;
 
 use super::{output, Outcome};
 use crate::inside::ListingFormat;
+use crate::source::open_core;
 use crate::{Error, EXIT_OK};
 
 /// Show what happened between two snapshots of a guest: faults, folds, copies on write, migrations, ...
@@ -31,7 +31,7 @@ pub struct Diff {
 
 impl Diff {
     pub fn run(self) -> Outcome {
-        let (before, after) = (read_core(&self.before)?, read_core(&self.after)?);
+        let (before, after) = (open_core(&self.before)?, open_core(&self.after)?);
         let found = diff(Instant::from(&before), Instant::from(&after), self.pid)?;
         match self.format {
             ListingFormat::Json => output::line(format_args!("{:#}", serde_json::json!(found)))?,

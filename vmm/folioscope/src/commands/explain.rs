@@ -11,7 +11,7 @@ use join::{may_be_of, Place, Subject};
 use linux::order::OrderRecord;
 use linux::vma::Vma;
 use serde_json::{json, Value};
-use snapshot::{read_core, Snapshot};
+use snapshot::Snapshot;
 use stage1::{Lookup, VirtualAddress};
 use verdict::frames::Mapped;
 
@@ -19,7 +19,7 @@ use super::output::{self, say};
 use super::Outcome;
 use crate::holder::ask;
 use crate::options::parse_address;
-use crate::source::{Need, Source, SourceOptions};
+use crate::source::{open_core, Need, Source, SourceOptions};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 /// Other places of a page that are listed.
@@ -177,7 +177,7 @@ impl Explain {
     fn say_history(&self, snapshot: &Snapshot, pid: u32) -> Result<(), Error> {
         let (before, found) = match (&self.since, self.source.holder()?) {
             (Some(core), _) => {
-                let earlier = read_core(core)?;
+                let earlier = open_core(core)?;
                 let found = diff(Instant::from(&earlier), Instant::from(snapshot), Some(pid))?;
                 (format!("{}", core.display()), json!(found))
             }

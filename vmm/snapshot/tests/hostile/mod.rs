@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use rustix::fs::{memfd_create, MemfdFlags};
-use snapshot::{read_core, write_core, RangeSet, Region, Snapshot};
+use snapshot::{open_core, read_core, write_core, Core, Memory, RangeSet, Region, Snapshot};
 use stage1::PhysMemory as _;
 
 /// A core in memory that is damaged and mended over and over.
@@ -26,7 +26,7 @@ impl Victim {
     }
 
     /// Reads the core with `edits` (a place, and the bytes to put there) and cut to `length`; the file is whole again
-    /// afterwards. Says whether it was taken for a core. Nothing in it may make the reader panic or hang, and what is
+    /// afterwards. Says whether it was taken for a core of ours. Nothing in it may make the reader panic or hang, and what is
     /// read can be saved and says the same when it is read again.
     pub fn read_with(&self, edits: &[(usize, &[u8])], length: usize) -> bool {
         for (place, bytes) in edits {
@@ -56,7 +56,7 @@ impl Victim {
         path(&self.file)
     }
 
-    /// Whether the core is taken as it is.
+    /// Whether the core is taken for one of ours as it is.
     pub fn is_taken(&self) -> bool {
         self.read_with(&[], self.bytes.len())
     }
@@ -66,10 +66,10 @@ fn path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Reads `file` in every way there is; says whether it was taken for a core.
+/// Reads `file` in every way there is; says whether it was taken for a core of ours.
 fn read(file: &File) -> bool {
-    match read_core(&path(file)) {
-        Ok(snapshot) => {
+    match open_core(&path(file)) {
+        Ok(Core::Ours(snapshot)) => {
             let again = File::from(memfd_create(c"again", MemfdFlags::CLOEXEC).unwrap());
             save(&snapshot, &again);
             let second = read_core(&path(&again)).expect("what was read and saved is read again");
@@ -81,6 +81,11 @@ fn read(file: &File) -> bool {
             assert!(whole(&again) == whole(&third), "the same bytes");
             true
         }
+        Ok(Core::Other(core)) => {
+            readable(&core.memory);
+            core.memory.pages_that_begin_with(0, 4);
+            false
+        }
         Err(error) => {
             assert!(!error.to_string().contains('\n'), "{error}");
             false
@@ -88,14 +93,17 @@ fn read(file: &File) -> bool {
     }
 }
 
-fn save(snapshot: &Snapshot, to: &File) {
-    let regions = snapshot.memory.regions();
-    for range in regions.iter().map(Region::range) {
-        let words = snapshot
-            .memory
-            .words(range.base, (range.bytes / 8) as usize);
+/// All that the memory says that it has can be read.
+fn readable(memory: &Memory) {
+    for range in memory.regions().iter().map(Region::range) {
+        let words = memory.words(range.base, (range.bytes / 8) as usize);
         assert!(words.is_some(), "{range} is in the list but not readable");
     }
+}
+
+fn save(snapshot: &Snapshot, to: &File) {
+    readable(&snapshot.memory);
+    let regions = snapshot.memory.regions();
     let ranges: RangeSet = regions.iter().map(Region::range).collect();
     write_core(
         &mut std::io::BufWriter::new(to),
