@@ -42,6 +42,8 @@ VARIABLES = {
 }
 FUNCTION = "special_mapping_name"
 
+# include/linux/page-flags.h: PGTY_hugetlb.
+HUGETLB = 0xF4
 THP = "/sys/kernel/mm/transparent_hugepage"
 # In the word that a process wrote into its memory.
 MARK = 0x0F01_1005_C0DE
@@ -186,11 +188,15 @@ def phys(space: Any, va: int) -> int | None:
 def task_of(leader: Any, threads: list[int]) -> dict[str, Any]:
     """A process as drgn has it, in the words of our listing."""
     space = leader.mm
+    # include/linux/sched.h: PF_KTHREAD.
+    ended = leader.exit_state.value_() != 0 and not space
     return {
         "pid": leader.tgid.value_(),
         "name": leader.comm.string_().decode(),
         "started_ns": leader.start_boottime.value_(),
         "threads": threads,
+        "is_kernel": bool(leader.flags.value_() & 0x20_0000),
+        "has_ended": ended,
         "mm": f"{space.value_():#018x}" if space else None,
         "table": f"{mm.virt_to_phys(space.pgd).value_():#018x}" if space else None,
     }
@@ -256,6 +262,11 @@ def page_of(program: Any, pfn: int) -> dict[str, Any]:
     folio, order = drgn.cast("struct folio *", head), mm.compound_order(head).value_()
     # What is no folio has another meaning in these words (`enum pagetype`).
     typed = head._mapcount.counter.value_() < -1
+    mapping = folio.mapping.value_()
+    # A page without a mapping has no index (include/linux/mm_types.h: the word is another's in a slab, a table, a page
+    # pool), nor has a driver's, which is marked by bit 1 alone.
+    owned = not typed or (head._mapcount.counter.value_() & 0xFFFF_FFFF) >> 24 == HUGETLB
+    owned = bool(mapping) and owned
     return {
         "pfn": pfn,
         "head": mm.page_to_pfn(head).value_(),
@@ -266,9 +277,33 @@ def page_of(program: Any, pfn: int) -> dict[str, Any]:
         "mapcount": None if typed else page._mapcount.counter.value_() + 1,
         "entire": folio._entire_mapcount.counter.value_() + 1 if order and not typed else None,
         "large": folio._large_mapcount.counter.value_() + 1 if order and not typed else None,
-        "mapping": folio.mapping.value_() & ~3,
-        "index": folio.index.value_(),
+        "mapping": mapping & ~3 if owned else None,
+        "index": folio.index.value_() if owned and mapping & 3 != 2 else None,
     }
+
+
+def flag_bits(program: Any) -> dict[str, int]:
+    """The bit of each name: of `enum pageflags`, of a slab's (mm/slub.c) and of a table's (include/linux/mm.h)."""
+    named = {name.removeprefix("PG_"): int(bit) for name, bit in program.type("enum pageflags").enumerators}
+    # A folio's order in its second page has no name.
+    return named | {
+        "pfmemalloc": named["active"],
+        "partial": named["workingset"],
+        "kernel": named["referenced"],
+    }
+
+
+def bits_of(program: Any, names: list[str]) -> set[int]:
+    """The bits with these names; where two fit, they are joined by a bar and of one bit."""
+    bits = flag_bits(program)
+    found = [{bits[name] for name in both.split("|")} for both in names]
+    assert all(len(each) == 1 for each in found), names
+    return set().union(*found) if found else set()
+
+
+def bits(program: Any, flags: int) -> set[int]:
+    """The bits that are set, of those with a name."""
+    return {bit for bit in flag_bits(program).values() if flags >> bit & 1}
 
 
 def flags_of(page: Any) -> int:

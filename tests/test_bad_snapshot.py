@@ -87,7 +87,7 @@ def test_no_such_guest_or_process(core: Path, tmp_path: Path) -> None:
 
 
 def test_report_that_cannot_be_written(core: Path, tmp_path: Path) -> None:
-    """The verdict was printed; what is missing is the file, and the last line has the status that the command ends with."""
+    """The verdict was printed; the file is missing, and the last line has the status that the command ends with."""
     for path, why in (("/dev/full", "No space left"), (tmp_path / "no" / "such", "No such file")):
         for format in ("json", "junit", "ktap", "html"):
             ended = folioscope("check", core, f"--{format}", path)

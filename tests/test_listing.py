@@ -24,6 +24,32 @@ def test_tasks(guest: Guest, process: Process) -> None:
     assert child.pid not in {task.pid for task in guest.tasks() if task.mm}
 
 
+def test_tasks_that_ended_and_threads_of_the_kernel(guest: Guest) -> None:
+    """Name, kernel thread (PF_KTHREAD) and zombie (state Z) are as /proc/PID/stat has them."""
+    # A child that nobody waits for: its parent has become another program.
+    script = "sleep 0 & exec sleep 300"
+    guest.run("/bin/busybox", "sh", "-c", f"{{ sh -c '{script}' >/dev/null 2>&1 </dev/null & }}; sleep 1")
+    theirs = {}
+    stats = guest.run("/bin/busybox", "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null").stdout
+    for line in str(stats).splitlines():
+        pid, rest = line.split(" (", 1)
+        name, fields = rest.rsplit(") ", 1)
+        state, flags = fields.split()[0], int(fields.split()[6])
+        theirs[int(pid)] = (name, bool(flags & 0x20_0000), state in "ZX")
+    tasks = {task.pid: task for task in guest.tasks()}
+    both = set(tasks) & set(theirs)
+    # A worker's name in /proc has its work in it.
+    named = {pid for pid in both if not theirs[pid][0].startswith("kworker")}
+    # Of a thread of the kernel /proc has the whole name (get_kthread_comm()), the task's `comm` 15 bytes of it.
+    assert {pid: tasks[pid].name for pid in named} == {pid: theirs[pid][0][:15] for pid in named}
+    assert {pid: (tasks[pid].is_kernel, tasks[pid].has_ended) for pid in both} == {pid: theirs[pid][1:] for pid in both}
+    assert all((tasks[pid].mm is None) == any(theirs[pid][1:]) for pid in both)
+    ended = [pid for pid in both if theirs[pid][2]]
+    assert ended, theirs
+    assert {tasks[pid].name for pid in ended} >= {"sleep"}
+    guest.run("/bin/busybox", "killall", "-9", "sleep")
+
+
 def test_vmas(process: Process, layout: Layout) -> None:
     """Range, flags, and what is mapped there by which folio order."""
     area = process.blocks(2)

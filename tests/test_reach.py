@@ -169,11 +169,12 @@ def test_what_has_no_memory_is_a_sentence(there: Place, kind: str, tmp_path: Pat
         commands += [there(name, *words, pid=pid) for name, *words in saves]
         commands.append(folioscope("watch", pid, *there.source, "--looks", "1"))
         assert not list(tmp_path.iterdir())
-    expected = (
-        rf"the guest has no process {pid}; `folioscope ps` lists those it has"
-        if kind == "ended"
-        else rf"process {pid} \(.+\) has no memory of its own: it is a thread of the kernel, or has ended"
-    )
+    no_memory = rf"process {pid} \(.+\) has no memory of its own: "
+    expected = {
+        "kernel": no_memory + "it is a thread of the kernel",
+        "zombie": no_memory + "it has ended",
+        "ended": rf"the guest has no process {pid}; `folioscope ps` lists those it has",
+    }[kind]
     for ended in commands:
         assert re.fullmatch(f"folioscope: {expected}", ended.sentence()), ended.arguments
 

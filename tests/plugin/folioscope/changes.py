@@ -10,6 +10,7 @@ from .layout import Layout
 from .model import Fields, Raw, Who, number, plain
 
 Kind = Literal[
+    "exec",
     "map",
     "unmap",
     "protection",

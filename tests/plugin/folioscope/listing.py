@@ -19,6 +19,9 @@ class Task(Fields):
     started_ns: int
     #: The ids of its threads, the leader's first.
     threads: tuple[int, ...]
+    #: A thread of the kernel; and whether it has ended, and its parent has not asked how.
+    is_kernel: bool
+    has_ended: bool
     #: The address of its ``struct mm_struct``, and the physical one of its first table; None where it has no memory.
     mm: int | None
     table: int | None
@@ -134,6 +137,8 @@ class Mapping(Fields):
 class Folio(Frame):
     """The page that was mapped at an address, its folio, and who mapped it."""
 
+    #: What the page is, in words.
+    what: str
     #: Where this very page was mapped, by the tables of all processes.
     mapped: tuple[Mapping, ...]
 
@@ -144,6 +149,7 @@ class Folio(Frame):
             "flags": tuple(raw["flags"]),
             "folio_flags": tuple(raw["folio_flags"]),
             "memcg": Memcg.read(raw["memcg"]),
+            "what": raw["is"],
             "mapped": tuple(map(Mapping.read, raw["mapped"])),
         }
         return cls(**given, **plain(cls, raw["page"], *given))

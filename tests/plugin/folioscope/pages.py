@@ -40,15 +40,17 @@ class Frame(Fields):
     large: int | None
     #: "anonymous", "ksm", "file", "movable" or "unowned".
     kind: str
-    mapping: int
-    #: Pages from the start of the file, or of the numbering of an anonymous VMA, of the folio's first page.
-    index: int
+    #: None for a page without a mapping.
+    mapping: int | None
+    #: Pages from the start of the file, or of the numbering of an anonymous VMA, of the folio's first page; None
+    #: for a page without one.
+    index: int | None
     exclusive: bool
     swapbacked: bool
     swapcache: bool
     hugetlb: bool
     poisoned: bool
-    #: The names of what is set in the page's flags, and in its folio's.
+    #: The names of what is set in the page's flags, and in its folio's, as a page of its kind uses their bits.
     flags: tuple[str, ...]
     folio_flags: tuple[str, ...]
     #: What the folio is charged to; None where that is nothing, or the kernel has no memory cgroups.

@@ -1,6 +1,8 @@
 //! Two views, process by process.
 
-use crate::event::{Diff, Lives, ProcessDiff, DIFF_VERSION};
+use verdict::Hex;
+
+use crate::event::{Diff, Event, Kind, Lives, ProcessDiff, DIFF_VERSION};
 use crate::places::places;
 use crate::sides::Sides;
 use crate::view::{Space, View, Who};
@@ -97,6 +99,18 @@ fn process(before: &View<'_>, after: &View<'_>, of: (&Space, &Space)) -> Process
             "{problems} tables could not be walked: what they map is not known"
         ));
     }
+    if earlier.mm.zip(now.mm).is_some_and(|(was, is)| was != is) {
+        result.events.push(Event {
+            kind: Kind::Exec,
+            va: Hex(0),
+            end: Hex(0),
+            pages: 0,
+            detail: "it has another address space since: its places are not compared".into(),
+            before: None,
+            after: None,
+        });
+        return result;
+    }
     let vmas = match (&earlier.vmas, &now.vmas) {
         (Ok(earlier), Ok(now)) => Some((earlier.as_slice(), now.as_slice())),
         (Err(why), _) | (_, Err(why)) => {
@@ -106,7 +120,7 @@ fn process(before: &View<'_>, after: &View<'_>, of: (&Space, &Space)) -> Process
             None
         }
     };
-    let sides = Sides::new(before, after, now.who.pid);
+    let sides = Sides::new(before, after, of);
     let (mut events, unmapped) = places(sides, of, vmas.map(|(_, now)| now));
     if let Some((earlier, now)) = vmas {
         events.extend(vmas::compare(earlier, now, after.page_size, &unmapped));

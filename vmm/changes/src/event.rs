@@ -107,6 +107,9 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
+    /// The process has executed another program: its address space is another one, and its places are not compared. It is of no
+    /// address.
+    Exec,
     /// A VMA is here now, and was not, or another one was.
     Map,
     /// A VMA was here, and is not, or another one is. Its pages are gone with it.
@@ -115,19 +118,20 @@ pub enum Kind {
     Protection,
     /// Other flags of the VMA changed, as smaps names them.
     Flags,
-    /// Blocks became pages, or a folio was split; the memory is the same.
+    /// Blocks became pages, or a folio was split; the memory is the same. Of a folio that is told where the kernel has counted a
+    /// split, or nothing else can have been.
     Split,
-    /// Pages became a block.
+    /// Pages became a block: of their frames, or where the kernel has allocated such a block to make one of pages.
     Collapse,
     /// A page is mapped, and nothing was.
     Fault,
     /// The entry is gone, and its VMA is not: by madvise(), by truncation, or because a file's page was reclaimed.
     Zap,
-    /// A page that was elsewhere in this process is here now (`mremap()`).
+    /// A page that was elsewhere in this process is here now (`mremap()`): the same frame, mapping and index.
     Move,
     /// A writer got a page of its own; what was mapped before belongs to others as well, or to a file.
     CopyOnWrite,
-    /// The same memory in another frame.
+    /// The same memory in another frame, where the kernel has migrated so many pages, and nothing else can have been.
     Migrate,
     /// KSM gave it a page that is shared with others of the same content.
     Merge,
@@ -135,7 +139,7 @@ pub enum Kind {
     Replace,
     /// The page is in a swap area.
     SwapOut,
-    /// It is back.
+    /// It is back: from its slot, or where the kernel has read so many pages from swap.
     SwapIn,
     /// The entry has become contiguous.
     Fold,
@@ -170,6 +174,7 @@ impl Kind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Kind::Exec => "exec",
             Kind::Map => "map",
             Kind::Unmap => "unmap",
             Kind::Protection => "protection",

@@ -1,9 +1,13 @@
 //! What became of a page whose entry leads to another frame, or to another folio in the same frame.
+//!
+//! What two instants, the kernel's record and its counters leave open is [replaced](Kind::Replace), with what it may have been.
 
+use linux::counted::{COW_KSM, PGMIGRATE_SUCCESS};
 use linux::folio::{Kind as Memory, Page};
+use linux::order::Path;
 
 use crate::event::Kind;
-use crate::sides::Sides;
+use crate::sides::{Faulted, Sides};
 use crate::view::Entry;
 use crate::why::{Doubt, Why};
 
@@ -16,10 +20,22 @@ pub(crate) struct Both<'e> {
     pub new: Option<Page>,
 }
 
+/// What the record's newest fault at this place tells.
+fn recorded(fault: Faulted, before: &Entry) -> (Kind, Why) {
+    match fault.path {
+        Path::Copy => (Kind::CopyOnWrite, Why::CopiedByRecord(fault.order)),
+        Path::ZeroPage if !before.has_folio() => {
+            (Kind::CopyOnWrite, Why::ZeroPageByRecord(fault.order))
+        }
+        Path::SwapIn => (Kind::Replace, Why::SwappedAgain(fault.order)),
+        _ => (Kind::Replace, Why::FaultedAgain(fault.order)),
+    }
+}
+
 /// What happened to the page in the same frame, if anything.
 pub(crate) fn same_frame(sides: &Sides<'_, '_>, both: Both<'_>) -> Option<(Kind, Why)> {
-    if let Some(order) = sides.faulted(both.after.va) {
-        return Some((Kind::Replace, Why::FaultedAgain(order)));
+    if let Some(fault) = sides.faulted(both.after.va) {
+        return Some(recorded(fault, both.before));
     }
     let (old, new) = (both.old?, both.new?);
     if old.kind != new.kind && new.kind == Memory::Ksm {
@@ -32,18 +48,32 @@ pub(crate) fn same_frame(sides: &Sides<'_, '_>, both: Both<'_>) -> Option<(Kind,
         && (new.kind.anonymous() || old.mapping == new.mapping);
     match (one, old.order, new.order) {
         (false, ..) => Some((Kind::Replace, Why::SameFrame)),
-        (true, from, to) if from > to => Some((Kind::Split, Why::FolioSplit(from, to))),
+        (true, from, to) if from > to => {
+            let kept = sides.has_split() || sides.without_faults() || first_writes(sides, both);
+            Some(match kept {
+                true => (Kind::Split, Why::FolioSplit(from, to)),
+                false => (Kind::Replace, Why::FolioShrank(from, to)),
+            })
+        }
         (true, from, to) if from < to => Some((Kind::Replace, Why::FolioGrew(from, to))),
         _ => None,
     }
 }
 
+/// Whether a page that had been thrown away, and was written to again, would be in the record.
+fn first_writes(sides: &Sides<'_, '_>, both: Both<'_>) -> bool {
+    // A table of 8-byte entries is one page: what a block maps, and hugetlb, is in no record.
+    let of_block = sides.after.page_size.ilog2() as u8 - 3;
+    let small =
+        |page: Option<Page>| page.is_some_and(|page| page.order < of_block && !page.hugetlb);
+    small(both.new) && sides.records_first_writes(both.after.va)
+}
+
 /// What happened where the frame is another one.
 pub(crate) fn other_frame(sides: &Sides<'_, '_>, both: Both<'_>) -> (Kind, Why) {
     let replaced = |doubt| (Kind::Replace, Why::NotProved(doubt));
-    let again = sides.faulted(both.after.va);
-    if let Some(order) = again {
-        return (Kind::Replace, Why::FaultedAgain(order));
+    if let Some(fault) = sides.faulted(both.after.va) {
+        return recorded(fault, both.before);
     }
     let zero = |entry: &Entry| !entry.has_folio();
     if zero(both.after) {
@@ -53,7 +83,7 @@ pub(crate) fn other_frame(sides: &Sides<'_, '_>, both: Both<'_>) -> (Kind, Why) 
         return (Kind::Replace, Why::NoFolios);
     };
     if zero(both.before) {
-        // A copy of the zero page is one page.
+        // A copy of the zero page is one page. A first write after it was thrown away comes to the same.
         return match new.kind == Memory::Anonymous && new.order == 0 {
             true => (Kind::CopyOnWrite, Why::ZeroPageWritten),
             false => replaced(Doubt::Order(0, new.order)),
@@ -65,8 +95,16 @@ pub(crate) fn other_frame(sides: &Sides<'_, '_>, both: Both<'_>) -> (Kind, Why) 
     match (old.kind, new.kind) {
         (Memory::Ksm, Memory::Ksm) => replaced(Doubt::Other),
         (_, Memory::Ksm) => (Kind::Merge, Why::Nothing),
-        (Memory::Ksm, Memory::Anonymous) => (Kind::CopyOnWrite, Why::KsmWritten),
-        (Memory::File, Memory::Anonymous) => (Kind::CopyOnWrite, Why::FileWritten),
+        (Memory::Ksm, Memory::Anonymous) => {
+            let counted = sides.counted(COW_KSM).is_some_and(|copies| copies > 0);
+            match counted || first_writes(sides, both) {
+                true => (Kind::CopyOnWrite, Why::KsmWritten),
+                false => replaced(Doubt::CopiedOrGone),
+            }
+        }
+        (Memory::File, Memory::Anonymous) if !sides.may_be_filled(both.after.va) => {
+            (Kind::CopyOnWrite, Why::FileWritten)
+        }
         (Memory::Anonymous, Memory::Anonymous) => anonymous(sides, both, &old, &new),
         (Memory::File, Memory::File) => file(sides, both, &old, &new),
         _ => replaced(Doubt::Other),
@@ -85,9 +123,12 @@ fn anonymous(sides: &Sides<'_, '_>, both: Both<'_>, old: &Page, new: &Page) -> (
         let now = sides.after.folios.as_ref().ok();
         let now = now.and_then(|folios| folios.page(both.before.frame).ok());
         let forked = now.is_some_and(|now| now.kind.anonymous() && !now.exclusive);
+        // What was thrown away, and written to again, looks alike.
+        let kept = first_writes(sides, both);
         return match (shared, forked, copied) {
-            (true, _, true) => (Kind::CopyOnWrite, Why::StillElsewhere),
-            (false, true, true) => (Kind::CopyOnWrite, Why::Forked),
+            (true, _, true) if kept => (Kind::CopyOnWrite, Why::StillElsewhere),
+            (false, true, true) if kept => (Kind::CopyOnWrite, Why::Forked),
+            (true, _, true) | (false, true, true) => replaced(Doubt::CopiedOrGone),
             _ => replaced(Doubt::Elsewhere),
         };
     }
@@ -97,15 +138,24 @@ fn anonymous(sides: &Sides<'_, '_>, both: Both<'_>, old: &Page, new: &Page) -> (
     if old.order != new.order || old.subpage() != new.subpage() {
         return replaced(Doubt::Order(old.order, new.order));
     }
-    if old.exclusive != new.exclusive || both.before.pte().write() != both.after.pte().write() {
-        return replaced(Doubt::OwnerGone);
+    let changed =
+        old.exclusive != new.exclusive || both.before.pte().write() != both.after.pte().write();
+    // A copy, a page from swap, and what was read first and then written to, are single pages without a record; of a larger
+    // folio each way in has one.
+    let recorded = new.order > 0 && first_writes(sides, both);
+    let stayed = sides.without_faults() && !sides.may_be_filled(both.after.va);
+    match migrated(sides) {
+        _ if changed => replaced(Doubt::OwnerGone),
+        Some(0) => replaced(Doubt::NotMigrated),
+        Some(pages) if recorded || stayed => (Kind::Migrate, Why::SameFolio(new.order, pages)),
+        Some(pages) => replaced(Doubt::Migrations(pages)),
+        None => replaced(Doubt::NoCount),
     }
-    // Faults of hugetlb and of whole blocks are in no record: a table of 8-byte entries is one page.
-    let of_block = sides.after.page_size.ilog2() as u8 - 3;
-    match sides.records_are_whole() && !new.hugetlb && new.order < of_block {
-        true => (Kind::Migrate, Why::SameFolio(new.order)),
-        false => replaced(Doubt::NoRecord),
-    }
+}
+
+/// How many pages the kernel has migrated since, where that is known.
+pub(crate) fn migrated(sides: &Sides<'_, '_>) -> Option<u64> {
+    sides.counted(PGMIGRATE_SUCCESS)
 }
 
 fn file(sides: &Sides<'_, '_>, both: Both<'_>, old: &Page, new: &Page) -> (Kind, Why) {
@@ -117,8 +167,12 @@ fn file(sides: &Sides<'_, '_>, both: Both<'_>, old: &Page, new: &Page) -> (Kind,
     if !one || elsewhere {
         return replaced(Doubt::Other);
     }
-    match old.order == new.order {
-        true => (Kind::Migrate, Why::SameFileFolio),
-        false => replaced(Doubt::Order(old.order, new.order)),
+    if old.order != new.order {
+        return replaced(Doubt::Order(old.order, new.order));
+    }
+    match migrated(sides) {
+        Some(0) => replaced(Doubt::ReadAgain),
+        Some(pages) if sides.without_faults() => (Kind::Migrate, Why::SameFileFolio(pages)),
+        _ => replaced(Doubt::MigratedOrReadAgain),
     }
 }

@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 
+use linux::counted::THP_COLLAPSE_ALLOC;
+use linux::folio::{Kind as Memory, Page};
+use linux::order::Path;
 use linux::pte::{Kind as Entered, SwapKind};
 use linux::vma::Vma;
 use verdict::Hex;
 
 use crate::bits::entry_bits;
 use crate::event::{Event, Kind, State};
-use crate::frames::{other_frame, same_frame, Both};
+use crate::frames::{migrated, other_frame, same_frame, Both};
 use crate::sides::Sides;
 use crate::view::{Entry, Space, View};
-use crate::why::{As, Why};
+use crate::why::{As, Doubt, Why};
 
 /// Neighbouring pages to which the same happened.
 #[derive(Debug)]
@@ -58,6 +61,7 @@ pub(crate) fn places(
         sides,
     };
     compare.run();
+    compare.no_more_than_counted();
     let events = compare.events.into_iter().map(Range::event);
     (events.collect(), compare.unmapped)
 }
@@ -115,10 +119,30 @@ impl Compare<'_, '_> {
         }
     }
 
+    /// Takes migrations back of which there are more than the kernel has counted: which of them were none is not known.
+    fn no_more_than_counted(&mut self) {
+        let Some(counted) = migrated(&self.sides) else {
+            return;
+        };
+        let told = self.events.iter_mut();
+        let told: Vec<&mut Range> = told.filter(|it| it.kind == Kind::Migrate).collect();
+        if told.iter().map(|range| range.pages).sum::<u64>() > counted {
+            for range in told {
+                (range.kind, range.why) =
+                    (Kind::Replace, Why::NotProved(Doubt::Migrations(counted)));
+            }
+        }
+    }
+
     /// A block, and what there is in its place.
     fn split(&mut self, block: &Entry, parts: &[Entry]) {
-        let present = block.present() && parts.iter().any(Entry::present);
-        if present {
+        // What is none of the block's memory says nothing of what became of it.
+        let is_same = |part: &Entry| {
+            let va = part.va.max(block.va);
+            let there = block.frame + (va - block.va) / self.page_size;
+            part.present() && part.frame == there && !self.sides.vma_is_another(va)
+        };
+        if block.present() && parts.iter().any(is_same) {
             let why = Why::Block(block.level);
             self.say((Kind::Split, why), Some(block), parts.first(), block.size);
         }
@@ -150,13 +174,33 @@ impl Compare<'_, '_> {
             same += if there == part.frame { pages } else { 0 };
         }
         let why = Why::Collapsed(mapped, block.size / page, same);
+        let (sides, va) = (&self.sides, block.va);
+        let counted = sides
+            .counted(THP_COLLAPSE_ALLOC)
+            .is_some_and(|blocks| blocks > 0);
+        // By other frames the block may have come by a fault, once the pages were gone.
+        let collapsed = mapped > 0
+            && !sides.vma_is_another(va)
+            && sides.faulted(va).is_none()
+            && (same == mapped || counted || sides.without_faults());
         match block.present() {
-            true => self.say(
-                (Kind::Collapse, why),
-                parts.first(),
-                Some(block),
-                block.size,
-            ),
+            true if mapped == 0 => {
+                for part in parts {
+                    let now = block.piece(part.va.max(block.va), part.size, page);
+                    self.place(Some(part), Some(&now));
+                }
+            }
+            true => {
+                let (kind, why) = match (collapsed, sides.faulted(va)) {
+                    (true, _) => (Kind::Collapse, why),
+                    (false, Some(fault)) => (Kind::Replace, Why::FaultedAgain(fault.order)),
+                    (false, None) => (
+                        Kind::Replace,
+                        Why::CollapsedOrGone(mapped, block.size / page),
+                    ),
+                };
+                self.say((kind, why), parts.first(), Some(block), block.size);
+            }
             false => {
                 for part in parts {
                     let now = block.piece(part.va.max(block.va), part.size, page);
@@ -195,13 +239,14 @@ impl Compare<'_, '_> {
                 (_, Some(why)) => self.tell((Kind::Mark, why), before, after),
                 (_, None) => self.tell((Kind::SwapOut, Why::SwappedUnseen), before, after),
             },
-            (Entered::Swap(swap), _) => {
-                let as_now = self.as_of(after, false);
-                match mark(swap) {
-                    Some(why) => self.tell((Kind::Unmark, why), before, after),
-                    None => self.tell((Kind::SwapIn, as_now), before, after),
+            (Entered::Swap(swap), _) => match (mark(swap), before, after) {
+                (Some(why), ..) => self.tell((Kind::Unmark, why), before, after),
+                (None, Some(was), Some(is)) => {
+                    let event = self.from_swap(was, is, (swap.swap_type, swap.offset));
+                    self.tell(event, before, after);
                 }
-            }
+                _ => {}
+            },
             (_, Entered::Swap(swap)) => {
                 let as_before = self.as_of(before, true);
                 match mark(swap) {
@@ -214,6 +259,33 @@ impl Compare<'_, '_> {
                     self.both(before, after);
                 }
             }
+        }
+    }
+
+    /// A page is here, and was in this slot of a swap area.
+    fn from_swap(&mut self, was: &Entry, is: &Entry, slot: (u8, u64)) -> (Kind, Why) {
+        let sides = &self.sides;
+        if sides.vma_is_another(is.va) {
+            return (Kind::Fault, self.as_of(Some(is), false));
+        }
+        let swap_in = (Kind::SwapIn, self.as_of(Some(is), false));
+        match sides.faulted(is.va) {
+            Some(fault) if fault.path == Path::SwapIn => return swap_in,
+            Some(fault) => return (Kind::Replace, Why::DroppedFromSwap(fault.order)),
+            None => {}
+        }
+        // It is in the swap cache still, or was when the entry led to the slot.
+        let in_slot = |page: Option<Page>| page.is_some_and(|page| page.slot == Some(slot));
+        let then = sides.before.folios.as_ref().ok();
+        let then = then.and_then(|folios| folios.page(is.frame).ok());
+        let kept = in_slot(sides.after.page(is)) || in_slot(then);
+        let read = sides
+            .swapped_in()
+            .is_some_and(|pages| pages >= was.size / self.page_size);
+        let excluded = sides.without_faults() && !sides.may_be_filled(is.va);
+        match kept || read || excluded {
+            true => swap_in,
+            false => (Kind::Replace, Why::NotProved(Doubt::SwapOrGone)),
         }
     }
 
@@ -280,10 +352,15 @@ impl Compare<'_, '_> {
         // A frame that is of another folio now came by a fault; so it may have where that is not known.
         let (old, new) = (self.folio_at(va)?, self.sides.after.page(entry)?);
         let moved = old.kind == new.kind && old.index_of_page() == new.index_of_page();
-        (moved && self.sides.faulted(entry.va).is_none()).then_some(va)
+        // A file's page is at two places where the file is mapped twice, and at another one where it is mapped again.
+        let own = match new.kind {
+            Memory::Anonymous => old.mapping == new.mapping,
+            _ => self.sides.without_faults(),
+        };
+        (moved && own && self.sides.faulted(entry.va).is_none()).then_some(va)
     }
 
-    fn folio_at(&self, va: u64) -> Option<linux::folio::Page> {
+    fn folio_at(&self, va: u64) -> Option<Page> {
         let at = self.was.partition_point(|entry| entry.end() <= va);
         let entry = self.was.get(at)?;
         let piece = entry.piece(va, self.page_size, self.page_size);
@@ -303,6 +380,14 @@ impl Compare<'_, '_> {
 
     /// A page is here both times.
     fn both(&mut self, before: &Entry, after: &Entry) {
+        if self.sides.vma_is_another(after.va) {
+            // That the one before is gone is said of its VMA.
+            if before.present() {
+                let pages = before.size / self.page_size;
+                self.unmapped.push((before.va, pages));
+            }
+            return self.came(Some(after));
+        }
         let sides = &self.sides;
         let both = Both {
             before,

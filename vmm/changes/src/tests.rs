@@ -2,6 +2,6 @@
 
 mod events;
 mod moved;
-mod scene;
+pub(crate) mod scene;
 mod vmas;
 mod whole;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::event::{Diff, Event, Lives, ProcessDiff};
+use crate::event::{Diff, Event, Kind, Lives, ProcessDiff};
 
 /// Lines for one process; what is more is counted.
 const LINES: usize = 400;
@@ -67,6 +67,9 @@ impl Event {
             1 => "page",
             _ => "pages",
         };
+        if self.kind == Kind::Exec {
+            return writeln!(out, "  {:<15} {}", self.kind.name(), self.detail);
+        }
         let line = format!(
             "  {:<15} {:012x}-{:012x} {:>5} {pages:<5} {}",
             self.kind.name(),

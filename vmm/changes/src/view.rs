@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use linux::counted::Events;
 use linux::folio::Page;
 use linux::order::OrderRecords;
 use linux::pte::Pte;
@@ -26,6 +27,8 @@ pub struct View<'a> {
     pub mapped: Frames,
     /// The kernel's record of faults, or why there is none.
     pub records: Result<OrderRecords, String>,
+    /// What the kernel has counted since boot, or why that is not known.
+    pub events: Result<Events, String>,
 }
 
 /// A process, for ever.
@@ -53,6 +56,10 @@ impl Who {
 pub struct Space {
     /// Whose.
     pub who: Who,
+    /// The address of its `struct mm_struct`, where it is known: a program that was executed since has another.
+    pub mm: Option<u64>,
+    /// Faults that it has had, where they are known.
+    pub faults: Option<u64>,
     /// What is in its tables, by address ([`entries`]).
     pub entries: Vec<Entry>,
     /// Tables that could not be walked.

@@ -84,7 +84,7 @@ fn at(vmas: &[Vma], va: u64) -> Option<&Vma> {
 }
 
 /// Whether both are of the same memory.
-fn one(was: &Vma, now: &Vma) -> bool {
+pub(crate) fn one(was: &Vma, now: &Vma) -> bool {
     let file = |vma: &Vma| (vma.device, vma.inode, vma.permissions.shared);
     let from = |vma: &Vma| vma.offset.wrapping_sub(vma.start);
     file(was) == file(now) && (was.inode == 0 || from(was) == from(now))

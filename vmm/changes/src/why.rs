@@ -20,16 +20,25 @@ pub(crate) enum Why {
     FolioSplit(u8, u8),
     /// Pages that were mapped, of how many, of which how many in the same place.
     Collapsed(u64, u64, u64),
+    /// The same, and a fault may have brought the block.
+    CollapsedOrGone(u64, u64),
     ZeroPageWritten,
     KsmWritten,
     FileWritten,
     StillElsewhere,
     Forked,
-    SameFolio(u8),
-    SameFileFolio,
+    /// Of this order, and how many pages the kernel has migrated.
+    SameFolio(u8, u64),
+    SameFileFolio(u64),
     FaultedAgain(u8),
+    CopiedByRecord(u8),
+    ZeroPageByRecord(u8),
+    SwappedAgain(u8),
+    /// It was in swap, and a fault has brought another of this order.
+    DroppedFromSwap(u8),
     SameFrame,
     FolioGrew(u8, u8),
+    FolioShrank(u8, u8),
     ZeroPage,
     NoFolios,
     NotProved(Doubt),
@@ -40,8 +49,20 @@ pub(crate) enum Why {
 /// Why it is not told what became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Doubt {
-    /// No record tells whether it was faulted in again.
-    NoRecord,
+    /// How many pages were migrated is not known.
+    NoCount,
+    /// No page was migrated.
+    NotMigrated,
+    /// So many were, and whether this one was is not known.
+    Migrations(u64),
+    /// It was shared, or is now, and a fault may have brought another.
+    CopiedOrGone,
+    /// A file's page, and no page was migrated.
+    ReadAgain,
+    /// A file's page.
+    MigratedOrReadAgain,
+    /// It was in swap, and nothing shows that it came from there.
+    SwapOrGone,
     /// Nobody maps the old frame, which was shared.
     OwnerGone,
     /// Who maps the old frame is not known.
@@ -142,9 +163,14 @@ impl Why {
             Why::FileWritten => "of a file's page".into(),
             Why::StillElsewhere => "the page before is still mapped elsewhere".into(),
             Why::Forked => "the page before has been shared since, as by a fork, and is still mapped elsewhere".into(),
-            Why::SameFolio(0) => "mapping and index are the same, and nobody maps the frame before; at order 0, being swapped out and in looks alike".into(),
-            Why::SameFolio(_) => "mapping, index and order are the same, no fault brought it in, and nobody maps the frame before".into(),
-            Why::SameFileFolio => "file, index and order are the same, and nobody maps the frame before; dropped and read in again looks alike".into(),
+            Why::SameFolio(_, pages) => format!("mapping, index and order are the same, no fault brought it in, nobody maps the frame before, and the kernel migrated {pages} pages"),
+            Why::SameFileFolio(pages) => format!("file, index and order are the same, the process had no fault, nobody maps the frame before, and the kernel migrated {pages} pages"),
+            Why::CopiedByRecord(order) => format!("copied with order {order}, by the kernel's record"),
+            Why::ZeroPageByRecord(order) => format!("the zero page was written to, with order {order}, by the kernel's record"),
+            Why::SwappedAgain(order) => format!("swapped out, and in again with order {order}, by the kernel's record"),
+            Why::DroppedFromSwap(order) => format!("it was in swap, and was thrown away there: faulted in again with order {order}, by the kernel's record"),
+            Why::CollapsedOrGone(mapped, of) => format!("by a block, where {mapped} of {of} pages were mapped: collapsed, or gone and faulted in again"),
+            Why::FolioShrank(from, to) => format!("the same frame, and a folio of order {to} where order {from} was: split, or gone and faulted into the same frame"),
             Why::FaultedAgain(order) => {
                 format!("taken away and faulted in again with order {order}, by the kernel's record")
             }
@@ -155,7 +181,13 @@ impl Why {
             Why::ZeroPage => "by the zero page or another special one".into(),
             Why::NoFolios => "by another frame; the folios are not known".into(),
             Why::NotProved(doubt) => match doubt {
-                Doubt::NoRecord => "by a folio of the same mapping and index: migrated, or gone and faulted in again (the kernel's record does not tell)".into(),
+                Doubt::NoCount => "by a folio of the same mapping and index: migrated, copied on write, or gone and faulted in again (how many pages were migrated is not known)".into(),
+                Doubt::NotMigrated => "by a folio of the same mapping and index: copied on write, swapped out and in, or gone and faulted in again (the kernel migrated no page)".into(),
+                Doubt::Migrations(pages) => format!("by a folio of the same mapping and index: migrated (the kernel migrated {pages} pages), copied on write, or gone and faulted in again"),
+                Doubt::CopiedOrGone => "by another frame: copied on write, or gone and faulted in again (no record tells)".into(),
+                Doubt::ReadAgain => "by a folio of the same file and index: dropped and read in again (the kernel migrated no page)".into(),
+                Doubt::MigratedOrReadAgain => "by a folio of the same file and index: migrated, or dropped and read in again".into(),
+                Doubt::SwapOrGone => "it was in swap: swapped in, or thrown away there and faulted in again (the kernel read no page from swap that it could be)".into(),
                 Doubt::OwnerGone => "the page before was shared, and nobody maps it now: copied on write, or gone and faulted in again".into(),
                 Doubt::NotEverybody => "by another frame; who else maps the one before is not known".into(),
                 Doubt::Elsewhere => "by another frame; the one before was this process's own, and is mapped elsewhere now".into(),

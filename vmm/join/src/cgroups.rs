@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use linux::folio::{Memcg, Page};
+use linux::folio::{Memcg, Page, Type};
 use stage1::PhysMemory;
 use structures::memcg::Layout;
 use structures::pages::Pages;
@@ -49,6 +49,13 @@ pub(crate) fn of<M: PhysMemory + ?Sized>(
     pages: &Pages<'_, M>,
     page: &Page,
 ) -> Option<Memcg> {
+    // A slab has a vector of its objects there (`slab.obj_exts`), and what is free has nothing.
+    if page
+        .kind_of_page
+        .is_some_and(|kind| kind != Type::Table && !matches!(kind, Type::Other(_)))
+    {
+        return None;
+    }
     let data = pages.memcg_data(page.head)?;
     layout?.of(view, data).ok()?
 }

@@ -1,6 +1,7 @@
 //! Two instants of a guest, brought together with what its kernel says of each, as events.
 
 use changes::{entries, Diff, Frames, Space, View, Who};
+use linux::counted::Events;
 use linux::order::OrderRecords;
 use linux::release::Release;
 use snapshot::{Memory, Snapshot};
@@ -107,6 +108,7 @@ pub(crate) struct Ground {
     pub listed: Option<Vec<Who>>,
     pub mapped: Frames,
     pub records: Result<OrderRecords, String>,
+    pub events: Result<Events, String>,
     pub release: Option<String>,
     pub page_size: u64,
 }
@@ -149,6 +151,7 @@ impl Ground {
             listed: None,
             mapped: Frames::default().sorted(true),
             records: Err(String::new()),
+            events: Err("the snapshot does not hold the kernel's counters of events".into()),
             release: release.filter(|release| !release.is_empty()),
             page_size: snapshot.notes.page_size.max(4096),
         }
@@ -176,11 +179,12 @@ impl Ground {
         }
         let page_size = lower.granule.bytes();
         ground.page_size = page_size;
+        ground.events = inside.counted.events(view).map_err(|not_read| not_read.why);
         let mut mapped = Frames::default();
         let mut read = Vec::new();
-        let tasks = tasks::processes(&inside.kernel, view).map_err(wrong)?;
-        ground.listed = Some(tasks.iter().map(who).collect());
-        for task in tasks {
+        let all = tasks::processes(&inside.kernel, view).map_err(wrong)?;
+        ground.listed = Some(all.iter().map(who).collect());
+        for task in &all {
             let (Some(mm), Some(table)) = (task.mm, task.table) else {
                 continue;
             };
@@ -198,7 +202,9 @@ impl Ground {
                 false => layout.vmas(view, mm).map_err(|error| error.to_string()),
             };
             ground.spaces.push(Space {
-                who: who(&task),
+                who: who(task),
+                mm: Some(mm),
+                faults: faults(&all, mm),
                 entries,
                 problems,
                 vmas,
@@ -220,18 +226,21 @@ impl Ground {
         let memory = &snapshot.memory;
         let mut ground = Self::empty(snapshot);
         let gathered = Gathered::of(snapshot);
-        let started = |table: u64| {
-            let space = gathered.as_ref().ok()?.space(table)?;
-            space.started_ns
-        };
+        ground.events = events(&gathered);
         let mut add = |pid: u32, name: &str, maps: &str, regime: &Regime| -> Result<(), Error> {
             let (entries, problems) = entries(memory, regime);
+            let space = gathered
+                .as_ref()
+                .ok()
+                .and_then(|all| all.space(regime.root.0));
             ground.spaces.push(Space {
                 who: Who {
                     pid,
                     name: name.to_owned(),
-                    started_ns: started(regime.root.0),
+                    started_ns: space.and_then(|space| space.started_ns),
                 },
+                mm: space.map(|space| space.mm),
+                faults: space.and_then(|space| space.faults),
                 entries,
                 problems,
                 vmas: match maps.is_empty() {
@@ -284,8 +293,27 @@ impl Ground {
             folios,
             mapped: self.mapped,
             records: self.records,
+            events: self.events,
         }
     }
+}
+
+/// The faults of the process that has this address space; none where several have it.
+fn faults(tasks: &[tasks::Process], mm: u64) -> Option<u64> {
+    let mut having = tasks.iter().filter(|task| task.mm == Some(mm));
+    let one = having.next()?;
+    having.next().is_none().then_some(one.faults)
+}
+
+/// What the kernel had counted, where a snapshot keeps that.
+pub(crate) fn events(gathered: &Result<Gathered, NotKnown>) -> Result<Events, String> {
+    let gathered = gathered
+        .as_ref()
+        .map_err(|not_known| not_known.why.to_string())?;
+    let counted = gathered.counted.as_ref();
+    let counted = counted.ok_or("the snapshot does not hold the kernel's counters of events")?;
+    let events = counted.events.as_ref();
+    events.cloned().map_err(|not_read| not_read.why.clone())
 }
 
 /// What the address spaces map.

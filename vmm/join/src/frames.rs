@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use linux::folio::{MayMap, Page};
+use linux::folio::{Kind as Memory, MayMap, Page, Type};
 use snapshot::{Cpu, Snapshot};
 use stage1::{Descriptor, Kind, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
 use structures::pages::{Layout, Pages};
 use structures::{memcg, tasks, View};
-use verdict::frames::{Belongs, Frame, Frames, Mapped};
+use verdict::frames::{what, Belongs, Frame, Frames, FreeBlock, Mapped};
 use verdict::listing::LISTING_VERSION;
 use verdict::Hex;
 
@@ -46,6 +46,7 @@ pub fn frames<M: PhysMemory + ?Sized>(
     let mut found = found(
         (layout, memcg),
         (view, &pages),
+        &Zeros::find(inside, view),
         lower_half(cpus),
         &owners,
         pfns,
@@ -107,7 +108,8 @@ pub fn frames_kept(snapshot: &Snapshot, lower: &Regime, pfns: &[u64]) -> Result<
     };
     let layouts = (&gathered.layout, gathered.memcg.as_ref());
     let pages = Pages::new(&gathered.layout, view).counting(gathered.counts_pages());
-    let mut found = found(layouts, (view, &pages), Some(*lower), &owners, pfns);
+    let zeros = Zeros::default();
+    let mut found = found(layouts, (view, &pages), &zeros, Some(*lower), &owners, pfns);
     found.kernel = Some(snapshot.notes.kernel_release.clone());
     Ok(found)
 }
@@ -119,36 +121,107 @@ struct Owner {
     table: u64,
 }
 
+/// What the kernel keeps of a page, in its own names.
+fn frame<M: PhysMemory + ?Sized>(
+    (layout, memcg): (&Layout, Option<&memcg::Layout>),
+    (view, pages): (View<'_, M>, &Pages<'_, M>),
+    zeros: &Zeros,
+    page: Page,
+) -> Frame {
+    let folio_flags = layout.flags_of_folio(&page);
+    let free = free(pages, &page);
+    let reserved = folio_flags.iter().any(|flag| flag == "reserved");
+    let of_type = page.kind_of_page.and_then(|kind| layout.name_of_type(kind));
+    Frame {
+        pfn: page.pfn,
+        problem: None,
+        is: match zeros.name(&page) {
+            Some(zero) => zero.to_owned(),
+            None => what(&page, free, of_type, reserved),
+        },
+        free,
+        flags: layout.own_flags(&page),
+        folio_flags,
+        memcg: cgroups::of(memcg, view, pages, &page),
+        // Nobody counts mappings of a free page, also of one that has no type of its own.
+        page: Some(Page {
+            mapcount: page.mapcount.filter(|_| free.is_none()),
+            ..page
+        }),
+        mapped: Vec::new(),
+        belongs: None,
+    }
+}
+
+/// The free block that a page lies in. What has an owner is in none, whatever the array has before it.
+fn free<M: PhysMemory + ?Sized>(pages: &Pages<'_, M>, page: &Page) -> Option<FreeBlock> {
+    let may_be = match page.kind_of_page {
+        None => page.refcount == 0 && page.kind == Memory::Unowned && page.order == 0,
+        Some(kind) => kind == Type::Buddy,
+    };
+    let found = may_be.then(|| pages.free_block(page.pfn)).flatten();
+    found.map(|(first, order)| FreeBlock { first, order })
+}
+
+/// The page frames of the zero page and of the huge zero folio, where they are known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Zeros {
+    page: Option<u64>,
+    folio: Option<u64>,
+}
+
+impl Zeros {
+    /// By the kernel's variables: `empty_zero_page` is the page itself, `huge_zero_pfn` a number.
+    fn find<M: PhysMemory + ?Sized>(inside: &Inside, view: View<'_, M>) -> Zeros {
+        let (kernel, size) = (&inside.kernel, view.upper.granule.bytes());
+        let page = kernel.variable("empty_zero_page").ok();
+        let page = page.and_then(|va| view.physical("the zero page", va).ok());
+        let folio = kernel.variable("huge_zero_pfn").ok();
+        let folio = folio.and_then(|va| view.bytes("huge_zero_pfn", va, 8).ok());
+        let folio = folio.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        Zeros {
+            page: page.map(|at| at.0 / size),
+            folio: folio.filter(|pfn| *pfn != u64::MAX),
+        }
+    }
+
+    fn name(&self, page: &Page) -> Option<&'static str> {
+        if self.page == Some(page.pfn) {
+            return Some("the zero page");
+        }
+        let is_of_folio = page.order > 0 && self.folio == Some(page.head);
+        is_of_folio.then_some("the huge zero folio")
+    }
+}
+
 fn found<M: PhysMemory + ?Sized>(
     (layout, memcg): (&Layout, Option<&memcg::Layout>),
     (view, pages): (View<'_, M>, &Pages<'_, M>),
+    zeros: &Zeros,
     lower: Option<Regime>,
     tasks: &[Owner],
     pfns: &[u64],
 ) -> Frames {
-    let names = |flags| layout.names_of(flags).into_iter().map(str::to_owned);
     let mut found: BTreeMap<u64, Frame> = BTreeMap::new();
     for &pfn in pfns {
         let page = pages.page(pfn);
-        found.entry(pfn).or_insert_with(|| Frame {
-            pfn,
-            problem: page.as_ref().err().map(|why| why.why().to_owned()),
-            flags: page
-                .as_ref()
-                .map_or(vec![], |page| names(page.flags).collect()),
-            folio_flags: page
-                .as_ref()
-                .map_or(vec![], |page| names(page.folio_flags).collect()),
-            memcg: page
-                .as_ref()
-                .ok()
-                .and_then(|page| cgroups::of(memcg, view, pages, page)),
-            page: page.ok(),
-            mapped: Vec::new(),
-            belongs: None,
+        found.entry(pfn).or_insert_with(|| match page {
+            Ok(page) => frame((layout, memcg), (view, pages), zeros, page),
+            Err(why) => Frame {
+                pfn,
+                page: None,
+                problem: Some(why.why().to_owned()),
+                is: String::new(),
+                free: None,
+                flags: Vec::new(),
+                folio_flags: Vec::new(),
+                memcg: None,
+                mapped: Vec::new(),
+                belongs: None,
+            },
         });
     }
-    let mut notes = Vec::new();
+    let (mut notes, mut walked) = (Vec::new(), lower.is_some());
     for task in tasks {
         let Some(lower) = lower else { break };
         let mut regime = lower;
@@ -161,6 +234,7 @@ fn found<M: PhysMemory + ?Sized>(
         };
         stage1::walk(view.memory, &regime, regime.first, regime.last, &mut owners);
         if owners.problems > 0 {
+            walked = false;
             notes.push(format!(
                 "{} tables of process {} ({}) could not be walked: what they map is not known",
                 owners.problems, task.pid, task.name
@@ -175,6 +249,7 @@ fn found<M: PhysMemory + ?Sized>(
         kernel: None,
         page_size: view.upper.granule.bytes(),
         pages: found.into_values().collect(),
+        walked,
         notes,
     }
 }

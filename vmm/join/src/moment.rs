@@ -4,7 +4,7 @@ use changes::{entries, Diff, Space};
 use snapshot::Memory;
 use verdict::listing::Maps;
 
-use crate::changed::{compare, mapped, who, Ground, LOCKED, NO_RECORD};
+use crate::changed::{compare, events as events_of, mapped, who, Ground, LOCKED, NO_RECORD};
 use crate::{seen, Error};
 
 /// A process of a live guest at one instant, as [`crate::seen::see`] has seen it.
@@ -53,6 +53,8 @@ impl Moment {
         let space = &self.space;
         let (entries, problems) = entries(&self.memory, &space.regime);
         let gathered = space.gathered();
+        let of_table = gathered.as_ref().ok();
+        let of_table = of_table.and_then(|all| all.space(space.regime.root.0));
         let ground = Ground {
             upper: Some(space.upper()),
             layout: match gathered {
@@ -61,6 +63,9 @@ impl Moment {
             },
             spaces: vec![Space {
                 who: who(&space.task),
+                mm: space.task.mm,
+                // Whether another process has the address space, all address spaces tell.
+                faults: of_table.and_then(|space| space.faults),
                 entries,
                 problems,
                 vmas: match space.lock.is_held() {
@@ -70,6 +75,7 @@ impl Moment {
             }],
             listed: None,
             mapped: mapped(&self.memory, gathered, space.regime),
+            events: events_of(gathered),
             records: space.orders().cloned().ok_or(NO_RECORD.into()),
             release: space.release().map(str::to_owned),
             page_size: space.regime.granule.bytes(),

@@ -155,8 +155,13 @@ fn with_memory(tasks: &[Process], pid: u32) -> Result<(&Process, u64, PhysicalAd
     })?;
     let (Some(mm), Some(table)) = (task.mm, task.table) else {
         let name = &task.name;
+        let why = match (task.is_kernel, task.has_ended) {
+            (true, _) => "it is a thread of the kernel",
+            (_, true) => "it has ended",
+            (false, false) => "it is ending",
+        };
         return Err(format!(
-            "process {pid} ({name}) has no memory of its own: it is a thread of the kernel, or has ended"
+            "process {pid} ({name}) has no memory of its own: {why}"
         ));
     };
     Ok((task, mm, table))
@@ -294,6 +299,8 @@ fn listed(task: &Process) -> Task {
         name: task.name.clone(),
         started_ns: task.started_ns,
         threads: task.threads.clone(),
+        is_kernel: task.is_kernel,
+        has_ended: task.has_ended,
         mm: task.mm.map(Hex),
         table: task.table.map(|table| Hex(table.0)),
     }

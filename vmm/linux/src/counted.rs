@@ -7,8 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod available;
+mod events;
 
 pub use available::Available;
+pub use events::{
+    Events, COW_KSM, FOLIO_SPLIT, NAMES, PGFAULT, PGMIGRATE_SUCCESS, PSWPIN, SWPIN_ZERO,
+    THP_COLLAPSE_ALLOC, ZSWPIN,
+};
 
 /// Counters and lists of the whole kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +36,13 @@ pub struct Counted {
     /// How much is available; an earlier version did not ask.
     #[serde(default = "not_asked_available")]
     pub available: Known<Available>,
+    /// What happened from boot on; an earlier version did not ask.
+    #[serde(default = "not_asked_events")]
+    pub events: Known<Events>,
+}
+
+fn not_asked_events() -> Known<Events> {
+    Err(not_asked("counters of events"))
 }
 
 fn not_asked_available() -> Known<Available> {

@@ -1,6 +1,8 @@
 //! A page and its folio, as the kernel keeps them: `struct page` and `struct folio` (include/linux/mm_types.h), read.
 
-use schemars::JsonSchema;
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 /// What the memory of a folio is, by the low bits of its `mapping` (`FOLIO_MAPPING_ANON`, include/linux/page-flags.h).
@@ -55,8 +57,10 @@ pub enum Type {
 
 /// One page, and the folio that it is of.
 ///
-/// Counts are as people count: 0 is none, where the kernel keeps -1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+/// Counts are as people count: 0 is none, where the kernel keeps -1. Words of `struct page` that hold something else in a page
+/// of this kind (a slab's lists, a table's lock, a free block's order) are not read: [`Stated`] is what JSON has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "Stated")]
 pub struct Page {
     /// Its page frame number.
     pub pfn: u64,
@@ -75,7 +79,7 @@ pub struct Page {
     pub mapcount: Option<i64>,
     /// Blocks that map the whole folio (`_entire_mapcount`); 0 for a single page.
     pub entire: i64,
-    /// Entries and blocks that map any part of it (`_large_mapcount`); `None` for a single page.
+    /// Entries and blocks that map any part of it (`_large_mapcount`); `None` for a single page, and for one with a type.
     pub large: Option<i64>,
     /// Where the page's type says that no process may map it, what it is.
     pub kind_of_page: Option<Type>,
@@ -83,11 +87,13 @@ pub struct Page {
     pub hugetlb: bool,
     /// What the folio's memory is.
     pub kind: Kind,
-    /// The folio's `mapping` without its low bits: the address of a `struct anon_vma` or `struct address_space`.
+    /// The folio's `mapping` without its low bits: the address of a `struct anon_vma`, `struct address_space`,
+    /// `struct ksm_stable_node` or `struct movable_operations`, by its kind.
     pub mapping: u64,
-    /// The folio's `index`: pages from the start of its file, or of the numbering that an anonymous VMA has.
+    /// The folio's `index`: pages from the start of its file, or of the numbering that an anonymous VMA has. It says nothing of
+    /// a page that has no mapping, or a driver's: see [`Page::index_if_any`].
     pub index: u64,
-    /// Whether one mapping has this page for itself (`PageAnonExclusive()`).
+    /// Whether one mapping has this page for itself (`PageAnonExclusive()`). The bit means something else in a file's page.
     pub exclusive: bool,
     /// Of shmem or anonymous (`PG_swapbacked`).
     pub swapbacked: bool,
@@ -111,7 +117,116 @@ pub struct Split {
     pub queued: bool,
 }
 
+/// A page and its folio, as JSON states them: null is what a page of its kind does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Page")]
+pub struct Stated {
+    /// Its page frame number.
+    pub pfn: u64,
+    /// The page frame number of its folio's first page; its own where it is no part of a larger one.
+    pub head: u64,
+    /// The folio has 2 to the power of this pages.
+    pub order: u8,
+    /// The page's own `flags`, as they are in memory; in the second page of a folio the low byte is the folio's order.
+    pub flags: u64,
+    /// Its folio's `flags`.
+    pub folio_flags: u64,
+    /// `_refcount` of the folio.
+    pub refcount: i64,
+    /// Entries of level 3 that map this very page (`_mapcount`); null where the kernel does not count so
+    /// (`CONFIG_NO_PAGE_MAPCOUNT`, hugetlb), and where the word is the page's type.
+    pub mapcount: Option<i64>,
+    /// Blocks that map the whole folio (`_entire_mapcount`); 0 for a single page.
+    pub entire: i64,
+    /// Entries and blocks that map any part of it (`_large_mapcount`); null for a single page, and for one with a type.
+    pub large: Option<i64>,
+    /// Where the page's type says that no process may map it, what it is.
+    pub kind_of_page: Option<Type>,
+    /// Of hugetlb.
+    pub hugetlb: bool,
+    /// What the folio's memory is.
+    pub kind: Kind,
+    /// The folio's `mapping` without its low bits: the address of a `struct anon_vma`, `struct address_space`,
+    /// `struct ksm_stable_node` or `struct movable_operations`, by its kind; null for a page without.
+    pub mapping: Option<u64>,
+    /// The folio's `index`: pages from the start of its file, or of the numbering that an anonymous VMA has; null for a page
+    /// without one.
+    pub index: Option<u64>,
+    /// Whether one mapping has this page for itself (`PageAnonExclusive()`).
+    pub exclusive: bool,
+    /// Of shmem or anonymous (`PG_swapbacked`).
+    pub swapbacked: bool,
+    /// In the swap cache.
+    pub swapcache: bool,
+    /// The slot of this very page, where the folio is in the swap cache: the number of its area, and its own.
+    pub slot: Option<(u8, u64)>,
+    /// What is known of an anonymous folio of four pages and more, and of its being split; no kernel before 6.12 says it.
+    pub split: Option<Split>,
+    /// Broken memory (`PG_hwpoison`).
+    pub poisoned: bool,
+}
+
+impl From<Page> for Stated {
+    fn from(page: Page) -> Stated {
+        Stated {
+            pfn: page.pfn,
+            head: page.head,
+            order: page.order,
+            flags: page.flags,
+            folio_flags: page.folio_flags,
+            refcount: page.refcount,
+            mapcount: page.mapcount,
+            entire: page.entire,
+            large: page.large,
+            kind_of_page: page.kind_of_page,
+            hugetlb: page.hugetlb,
+            kind: page.kind,
+            mapping: page.mapping_if_any(),
+            index: page.index_if_any(),
+            exclusive: page.exclusive,
+            swapbacked: page.swapbacked,
+            swapcache: page.swapcache,
+            slot: page.slot,
+            split: page.split,
+            poisoned: page.poisoned,
+        }
+    }
+}
+
+impl JsonSchema for Page {
+    fn schema_name() -> Cow<'static, str> {
+        Stated::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        Stated::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Stated::json_schema(generator)
+    }
+}
+
 impl Page {
+    /// The folio's `mapping`, where it has one.
+    #[must_use]
+    pub fn mapping_if_any(&self) -> Option<u64> {
+        (self.kind != Kind::Unowned).then_some(self.mapping)
+    }
+
+    /// The folio's `index`, where the word is one: without a mapping it is left over from an earlier owner, or another
+    /// structure's (`page_pool.dma_addr`, `slab.freelist`, `ptdesc.pt_mm`), and a driver uses it as it likes.
+    #[must_use]
+    pub fn index_if_any(&self) -> Option<u64> {
+        (!matches!(self.kind, Kind::Unowned | Kind::Movable)).then_some(self.index)
+    }
+
+    /// Whether it is the second page of a larger folio, whose `flags` hold the folio's order in the low byte (`_flags_1`).
+    #[must_use]
+    pub fn is_second(&self) -> bool {
+        self.order > 0 && self.subpage() == 1
+    }
+
     /// Pages of the folio.
     #[must_use]
     pub fn pages(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 mod available;
 mod cpu_orders;
+mod events;
 mod list_lru;
 mod memory;
 mod queues;
@@ -11,7 +12,7 @@ mod zones;
 
 use std::ops::Range;
 
-use linux::counted::{Counted, Known, NotRead};
+use linux::counted::{Counted, Events, Known, NotRead};
 use stage1::PhysMemory;
 
 use crate::kernel::View;
@@ -28,6 +29,7 @@ pub struct Layout {
     memory: Result<memory::Layout, StructureError>,
     swap: Result<swap::Layout, StructureError>,
     available: Result<available::Layout, StructureError>,
+    events: Result<events::Layout, StructureError>,
 }
 
 /// More NUMA nodes than any kernel has (`MAX_NUMNODES` is at most 1024).
@@ -43,6 +45,7 @@ impl Layout {
             memory: memory::Layout::new(kernel, view),
             swap: swap::Layout::new(kernel),
             available: available::Layout::new(kernel, view),
+            events: events::Layout::new(kernel, view),
         }
     }
 
@@ -54,6 +57,14 @@ impl Layout {
         known(&self.zones, |layout| layout.spans(view))
     }
 
+    /// Reads what the kernel counts of events.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn events<M: PhysMemory + ?Sized>(&self, view: View<'_, M>) -> Known<Events> {
+        known(&self.events, |layout| layout.read(view))
+    }
+
     /// Reads all of it.
     pub fn read<M: PhysMemory + ?Sized>(&self, view: View<'_, M>, pages: &Pages<'_, M>) -> Counted {
         Counted {
@@ -63,6 +74,7 @@ impl Layout {
             memory: known(&self.memory, |layout| layout.read(view)),
             swap: known(&self.swap, |layout| layout.read(view, pages)),
             available: known(&self.available, |layout| layout.read(view)),
+            events: self.events(view),
             census: self.spans(view).and_then(|spans| {
                 pages
                     .census(spans)

@@ -1,6 +1,7 @@
 //! `struct page` and `struct folio`: what the kernel keeps of each page of memory.
 
 mod mapped;
+mod names;
 mod read;
 
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,9 @@ pub struct Layout {
     types: PageTypes,
     /// The names of `enum pageflags`, by their bits; those of bits that have several are joined by a bar.
     pub names: Vec<(u8, String)>,
+    /// The names of `enum pagetype`, by their numbers; an earlier version did not keep them.
+    #[serde(default)]
+    type_names: Vec<(u8, String)>,
 }
 
 /// One member: bytes from the start of the structure, and bytes that it takes.
@@ -205,6 +209,7 @@ impl Layout {
                 underflow: kind("PGTY_mapcount_underflow")?,
             },
             names: names(types),
+            type_names: type_names(types),
         })
     }
 
@@ -220,13 +225,15 @@ impl Layout {
     pub fn address(&self, pfn: u64) -> u64 {
         self.vmemmap.wrapping_add(pfn.wrapping_mul(self.size))
     }
+}
 
-    /// The names of what is set in `flags`.
-    #[must_use]
-    pub fn names_of(&self, flags: u64) -> Vec<&str> {
-        let set = self.names.iter().filter(|(bit, _)| flags >> bit & 1 == 1);
-        set.map(|(_, name)| name.as_str()).collect()
-    }
+fn type_names(types: &Types) -> Vec<(u8, String)> {
+    let names = types.enumerators("pagetype").into_iter();
+    let names = names.filter_map(|(name, number)| {
+        let name = name.strip_prefix("PGTY_")?;
+        Some((number as u8, name.to_owned()))
+    });
+    names.collect()
 }
 
 fn names(types: &Types) -> Vec<(u8, String)> {

@@ -47,6 +47,9 @@ pub struct Space {
     /// The numbering of its VMAs' pages, where it was asked for and can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbering: Option<Vec<Numbering>>,
+    /// Faults of the process; none where several processes have the address space, and in snapshots of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<u64>,
 }
 
 /// What this kernel's address spaces look like.
@@ -155,7 +158,10 @@ impl Layout {
                 let Some(mm) = of(process).filter(|mm| seen.insert(*mm)) else {
                     continue;
                 };
-                spaces.push(self.space(view, process, mm, asked)?);
+                let mut space = self.space(view, process, mm, asked)?;
+                let having = processes.iter().filter(|it| it.mm == Some(mm)).count();
+                space.faults = space.faults.filter(|_| having == 1);
+                spaces.push(space);
             }
         }
         Ok(spaces)
@@ -183,6 +189,7 @@ impl Layout {
             tables_bytes: None,
             hugetlb: None,
             numbering: None,
+            faults: None,
         })
     }
 
@@ -238,6 +245,7 @@ impl Layout {
             tables_bytes: tables.map(|bytes| bytes as i64),
             hugetlb: hugetlb.and_then(|it| it.read(view, mm).ok()),
             numbering: free.then(|| self.vmas.numbering(view, mm).ok()).flatten(),
+            faults: (process.mm == Some(mm)).then_some(process.faults),
         })
     }
 }

@@ -32,6 +32,12 @@ pub struct Process {
     pub last_mm: Option<u64>,
     /// The physical address of its first table (`mm->pgd`).
     pub table: Option<PhysicalAddress>,
+    /// A thread of the kernel (`PF_KTHREAD`).
+    pub is_kernel: bool,
+    /// It has ended, and its parent has not asked how (`exit_state`).
+    pub has_ended: bool,
+    /// Faults of all its threads, those that have ended too (`min_flt`, `maj_flt`).
+    pub faults: u64,
 }
 
 /// What this kernel's tasks look like.
@@ -49,8 +55,15 @@ pub struct Layout {
     thread_node: Member,
     next: Member,
     pgd: Member,
+    flags: Member,
+    exit_state: Member,
+    faults: [Member; 2],
+    faults_of_ended: [Member; 2],
     init_task: u64,
 }
+
+/// A thread of the kernel (include/linux/sched.h).
+const PF_KTHREAD: u64 = 0x0020_0000;
 
 impl Layout {
     /// As this kernel has it.
@@ -72,6 +85,13 @@ impl Layout {
             thread_node: task("thread_node")?,
             next: kernel.types.member("list_head", "next")?,
             pgd: kernel.types.member("mm_struct", "pgd")?,
+            flags: task("flags")?,
+            exit_state: task("exit_state")?,
+            faults: [task("min_flt")?, task("maj_flt")?],
+            faults_of_ended: [
+                kernel.types.member("signal_struct", "min_flt")?,
+                kernel.types.member("signal_struct", "maj_flt")?,
+            ],
             init_task: kernel.variable("init_task")?,
         })
     }
@@ -135,6 +155,19 @@ fn process<M: PhysMemory + ?Sized>(
     let threads: Vec<u32> = threads
         .map(|pid| pid.map(|pid| pid as u32))
         .collect::<Result<_, _>>()?;
+    let mut faults = 0u64;
+    for (at, member) in layout
+        .faults_of_ended
+        .iter()
+        .map(|member| (signal, *member))
+        .chain(
+            tasks
+                .iter()
+                .flat_map(|task| layout.faults.map(|it| (*task, it))),
+        )
+    {
+        faults = faults.wrapping_add(view.number(what, at, member)?);
+    }
     let table = mm.map(|mm| {
         let pgd = view.number("an address space", mm, layout.pgd)?;
         view.physical("a process's first table", pgd)
@@ -150,5 +183,8 @@ fn process<M: PhysMemory + ?Sized>(
         mm,
         last_mm: last_mm.filter(|_| mm.is_none()),
         table: table.transpose()?,
+        is_kernel: view.number(what, task, layout.flags)? & PF_KTHREAD != 0,
+        has_ended: mm.is_none() && view.number(what, task, layout.exit_state)? != 0,
+        faults,
     })
 }

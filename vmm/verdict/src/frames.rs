@@ -20,6 +20,8 @@ pub struct Frames {
     pub page_size: u64,
     /// Those that were asked for.
     pub pages: Vec<Frame>,
+    /// Whether the tables of all processes were walked, so that a page which none is said to map is mapped by none.
+    pub walked: bool,
     /// What was left out, and why.
     pub notes: Vec<String>,
 }
@@ -33,7 +35,12 @@ pub struct Frame {
     pub page: Option<Page>,
     /// Why not.
     pub problem: Option<String>,
-    /// The names of what is set in the page's flags; those of a bit that has several are joined by a bar.
+    /// What the page is, in words; empty where it is not known.
+    pub is: String,
+    /// The free block of the buddy allocator that the page lies in; null for a page that is in none.
+    pub free: Option<FreeBlock>,
+    /// The names of what is set in the page's flags, as a page of its kind uses their bits; where two fit, both, joined by a bar.
+    /// What the second page of a folio keeps there of the folio is no flag, and is left out.
     pub flags: Vec<String>,
     /// The same of its folio's.
     pub folio_flags: Vec<String>,
@@ -43,6 +50,15 @@ pub struct Frame {
     pub mapped: Vec<Mapped>,
     /// Where VMAs are in which it belongs, by the kernel's reverse mapping, mapped there or not; null where that is not known.
     pub belongs: Option<Vec<Belongs>>,
+}
+
+/// A free block of the buddy allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FreeBlock {
+    /// The page frame number of its first page.
+    pub first: u64,
+    /// It has 2 to the power of this pages.
+    pub order: u8,
 }
 
 /// A place where a page belongs.
@@ -89,8 +105,15 @@ impl Frames {
                     at.va.0, at.name, at.pid, at.level, at.word.0
                 )?;
             }
-            if frame.mapped.is_empty() {
+            if frame.mapped.is_empty() && self.walked {
                 writeln!(out, "  mapped   by no process")?;
+            } else if !self.walked {
+                let more = if frame.mapped.is_empty() {
+                    "by whom"
+                } else {
+                    "where else"
+                };
+                writeln!(out, "  mapped   {more} is not known")?;
             }
             let is_mapped = |it: &&Belongs| {
                 let mut mapped = frame.mapped.iter();
@@ -117,56 +140,120 @@ impl Frames {
     /// # Errors
     /// As `out`.
     pub fn describe(&self, out: &mut impl Write, frame: &Frame, page: &Page) -> io::Result<()> {
-        let kind = match (page.kind_of_page, page.hugetlb, page.kind) {
-            (Some(Type::Buddy), ..) => "free",
-            (Some(Type::Table), ..) => "a page table",
-            (Some(Type::Slab), ..) => "slab",
-            (Some(Type::Other(_)), ..) => "the kernel's own",
-            (None, true, _) => "hugetlb",
-            (None, _, Kind::Anonymous) => "anonymous",
-            (None, _, Kind::Ksm) => "merged by KSM",
-            (None, _, Kind::File) => "a file's",
-            (None, _, Kind::Movable) => "a driver's",
-            (None, _, Kind::Unowned) => "nobody's mapping",
-        };
-        writeln!(
-            out,
-            "  folio    order {} ({}), page {} of it, from page frame {:#x}: {kind}",
-            page.order,
-            map::bytes(self.page_size << page.order),
-            page.pfn - page.head,
-            page.head
-        )?;
-        let counts = [
-            ("page", page.mapcount),
-            ("whole folio", (page.order > 0).then_some(page.entire)),
-            ("any part", page.large),
-        ];
-        let counts = counts.iter();
-        let counts = counts.filter_map(|(name, count)| Some(format!("{name} {}", (*count)?)));
-        let counts: Vec<String> = counts.collect();
-        writeln!(
-            out,
-            "  counts   references {}, mapped: {}",
-            page.refcount,
-            counts.join(", ")
-        )?;
-        let exclusive = if page.exclusive { ", exclusive" } else { "" };
-        writeln!(
-            out,
-            "  mapping  {:#x}, index {:#x}{exclusive}",
-            page.mapping, page.index
-        )?;
+        self.place(out, frame, page)?;
+        counts(out, page)?;
+        mapping(out, page)?;
+        if let Some((area, slot)) = page.slot {
+            writeln!(
+                out,
+                "  swap     slot {slot:#x} of area {area} is its own, in the swap cache"
+            )?;
+        }
         if let Some(memcg) = &frame.memcg {
             let Memcg { path, css, inode } = memcg;
             writeln!(out, "  memcg    {path} (css {css}, inode {inode})")?;
         }
-        writeln!(out, "  flags    {}", frame.folio_flags.join(" "))?;
+        let names = |flags: &[String]| match flags.is_empty() {
+            true => "none".to_owned(),
+            false => flags.join(" "),
+        };
+        writeln!(out, "  flags    {}", names(&frame.folio_flags))?;
         if page.order > 0 {
-            writeln!(out, "  its own  {}", frame.flags.join(" "))?;
+            writeln!(out, "  its own  {}", names(&frame.flags))?;
         }
         Ok(())
     }
+
+    /// Which page of what it is.
+    fn place(&self, out: &mut impl Write, frame: &Frame, page: &Page) -> io::Result<()> {
+        let (name, order, first) = match frame.free {
+            Some(free) => ("block", free.order, free.first),
+            None => ("folio", page.order, page.head),
+        };
+        writeln!(
+            out,
+            "  {name}    order {order} ({}), page {} of it, from page frame {first:#x}: {}",
+            map::bytes(self.page_size << order),
+            page.pfn - first,
+            frame.is
+        )
+    }
+}
+
+/// What is counted of a page: of one with a type there are only references.
+fn counts(out: &mut impl Write, page: &Page) -> io::Result<()> {
+    write!(out, "  counts   references {}", page.refcount)?;
+    if page.kind_of_page.is_some() {
+        return writeln!(out);
+    }
+    let counts = [
+        ("page", page.mapcount),
+        ("whole folio", (page.order > 0).then_some(page.entire)),
+        ("any part", page.large),
+    ];
+    let counts = counts.iter();
+    let counts = counts.filter_map(|(name, count)| Some(format!("{name} {}", (*count)?)));
+    let counts: Vec<String> = counts.collect();
+    writeln!(out, ", mapped: {}", counts.join(", "))
+}
+
+/// Where a folio belongs, where it has a mapping.
+fn mapping(out: &mut impl Write, page: &Page) -> io::Result<()> {
+    let Some(mapping) = page.mapping_if_any() else {
+        return Ok(());
+    };
+    let of = match page.kind {
+        Kind::Anonymous => "anon_vma",
+        Kind::Ksm => "ksm_stable_node",
+        Kind::File | Kind::Unowned => "address_space",
+        Kind::Movable => "movable_operations",
+    };
+    write!(out, "  mapping  {mapping:#x} ({of})")?;
+    if let Some(index) = page.index_if_any() {
+        write!(out, ", index {index:#x}")?;
+        if page.subpage() > 0 {
+            write!(out, ", {:#x} of this page", page.index_of_page())?;
+        }
+    }
+    writeln!(out, "{}", if page.exclusive { ", exclusive" } else { "" })
+}
+
+/// What a page is, in words. `free` is the free block that it lies in, `of_type` the kernel's own name of its type.
+#[must_use]
+pub fn what(page: &Page, free: Option<FreeBlock>, of_type: Option<&str>, reserved: bool) -> String {
+    let said = match (free, page.kind_of_page, page.kind) {
+        (Some(_), ..) | (_, Some(Type::Buddy), _) => "free",
+        (_, Some(Type::Table), _) => "a page table",
+        (_, Some(Type::Slab), _) => "slab",
+        (_, Some(Type::Other(number)), _) => {
+            return match of_type {
+                Some("offline") => "offline: the guest gave it up, as to a balloon, or is not to use it".into(),
+                Some("guard") => "a guard page of the page allocator (debug_guardpage)".into(),
+                Some("large_kmalloc") => "kmalloc memory beyond the size of slabs".into(),
+                Some("unaccepted") => "memory that the guest has not accepted yet".into(),
+                Some(name) => format!("of type {name}"),
+                None => format!("of type 0x{number:x}, which the kernel does not name"),
+            }
+        }
+        _ if page.hugetlb => match (page.kind, page.refcount) {
+            (Kind::Unowned, 0) => "hugetlb, free in its pool",
+            (Kind::Unowned, _) => "hugetlb, without a mapping",
+            (Kind::File, _) => "hugetlb, a file's",
+            _ => "hugetlb, anonymous",
+        },
+        (.., Kind::Anonymous) => "anonymous",
+        (.., Kind::Ksm) => "merged by KSM",
+        (.., Kind::File) if page.swapbacked => "shmem",
+        (.., Kind::File) => "a file's",
+        (.., Kind::Movable) => "a driver's, which it can move",
+        (.., Kind::Unowned) if page.swapcache => "shmem's, in the swap cache alone",
+        (.., Kind::Unowned) if reserved => "reserved: the kernel's image, what it set aside at boot, or firmware's",
+        (.., Kind::Unowned) if page.refcount == 0 => {
+            "without a type and a reference: on a CPU's list of free pages, or on its way there or from there"
+        }
+        (.., Kind::Unowned) => "of no mapping: the kernel's own memory, or what a file has let go",
+    };
+    said.to_owned()
 }
 
 /// The JSON schema of [`Frames`].

@@ -38,6 +38,10 @@ pub struct Task {
     pub started_ns: u64,
     /// The ids of its threads, the leader's first.
     pub threads: Vec<u32>,
+    /// A thread of the kernel.
+    pub is_kernel: bool,
+    /// It has ended, and its parent has not asked how: its memory is gone, and its name stays.
+    pub has_ended: bool,
     /// The address of its `struct mm_struct`; null for a thread of the kernel, and for a process that has ended.
     pub mm: Option<Hex>,
     /// The physical address of its first table.
@@ -135,6 +139,7 @@ impl Tasks {
             // What is in brackets has no memory of its own.
             let name = match task.mm {
                 Some(_) => task.name.clone(),
+                None if task.has_ended => format!("[{}] ended", task.name),
                 None => format!("[{}]", task.name),
             };
             writeln!(

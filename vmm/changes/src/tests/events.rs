@@ -1,6 +1,8 @@
 //! What happens to entries.
 
+use linux::counted::{COW_KSM, PSWPIN, THP_COLLAPSE_ALLOC};
 use linux::folio::Kind as Memory;
+use linux::order::Path;
 use linux::pte::bits;
 
 use super::scene::*;
@@ -97,7 +99,36 @@ fn swap_and_marks() {
     let swapped = Instant::new().word(0, SWAPPED);
     let marked = Instant::new().word(0, MARKER);
     let moving = Instant::new().word(0, MIGRATION);
-    there_and_back(&here, &swapped, "swap-out 0-1", "swap-in 0-1");
+    assert_eq!(told(&here, &swapped), ["swap-out 0-1"]);
+    // Nothing shows that it came from there; a page was read, its folio is in the slot, or was, or there was no fault.
+    assert_eq!(told(&swapped, &here), ["replace 0-1"]);
+    assert!(detail(&swapped, &here).contains("swapped in, or thrown away there"));
+    assert_eq!(
+        told(&swapped, &here.clone().counted(PSWPIN, 1)),
+        ["swap-in 0-1"]
+    );
+    let in_slot = |slot| here.clone().with(FRAME, |page| page.slot = Some((2, slot)));
+    assert_eq!(told(&swapped, &in_slot(5)), ["swap-in 0-1"]);
+    assert_eq!(told(&swapped, &in_slot(6)), ["replace 0-1"]);
+    assert_eq!(
+        told(&swapped.clone().knowing(&in_slot(5)), &here),
+        ["swap-in 0-1"]
+    );
+    assert_eq!(
+        told(&swapped.clone().faults(3), &here.clone().faults(3)),
+        ["swap-in 0-1"]
+    );
+    assert_eq!(
+        told(&swapped.clone().faults(3), &here.clone().faults(4)),
+        ["replace 0-1"]
+    );
+    // By the record it was written to for the first time, or swapped in.
+    let written = here.clone().counted(PSWPIN, 1).fault(0, 0);
+    assert_eq!(told(&swapped, &written), ["replace 0-1"]);
+    assert!(detail(&swapped, &written).contains("was thrown away there"));
+    let mut recorded = here.clone().fault(0, 0);
+    recorded.records.as_mut().unwrap().records[1].path = Path::SwapIn;
+    assert_eq!(told(&swapped, &recorded), ["swap-in 0-1"]);
     there_and_back(&here, &marked, "mark 0-1", "unmark 0-1");
     there_and_back(&here, &moving, "mark 0-1", "unmark 0-1");
     there_and_back(&none, &marked, "mark 0-1", "unmark 0-1");
@@ -130,10 +161,21 @@ fn a_block_is_split_and_made() {
     );
     // Pages that were elsewhere, with a hole.
     let some = Instant::new().folio(0, FRAME + 512, 4, DIRTY);
+    let made = block.clone().counted(THP_COLLAPSE_ALLOC, 1);
     assert_eq!(
-        detail(&some, &block),
+        detail(&some, &made),
         "16 of 512 pages were mapped, 0 of them by the same frames"
     );
+    // No such block was allocated: it came by a fault, once they were gone.
+    assert_eq!(told(&some, &block), ["replace 0-512"]);
+    assert!(detail(&some, &block).contains("collapsed, or gone and faulted in again"));
+    assert_eq!(told(&some, &made.clone().fault(0, 9)), ["replace 0-512"]);
+    // Pages that are none of the block's do not come of it.
+    let mut gone = Instant::new().unrecorded();
+    for page in 0..512 {
+        gone = gone.page(page, FRAME + 4096 + page, DIRTY);
+    }
+    assert_eq!(told(&block, &gone), ["replace 0-512"]);
     // The first 16 pages are another process's copy by now, the last are gone.
     let mut rest = pages.clone();
     rest.entries.truncate(500);
@@ -182,9 +224,25 @@ fn a_copy_on_write_leaves_the_page_to_others() {
     assert_eq!(told(&own, &forked(false)), ["copy-on-write 0-1"]);
     assert!(detail(&own, &forked(false)).contains("as by a fork"));
     assert_eq!(told(&own, &forked(true)), ["replace 0-1"]);
-    // The kernel has a record of a fault since.
-    let again = copy.elsewhere(FRAME).fault(0, 0);
+    // The kernel has a record of a fault since, or none of anything.
+    let again = copy.clone().elsewhere(FRAME).fault(0, 0);
     assert_eq!(told(&before, &again), ["replace 0-1"]);
+    let unknown = copy.clone().elsewhere(FRAME).unrecorded();
+    assert_eq!(told(&before, &unknown), ["replace 0-1"]);
+    assert!(detail(&before, &unknown).contains("copied on write, or gone and faulted in again"));
+    // The record has copies of large folios, and of pages that are used again; that is no other page.
+    let by = |path| {
+        let mut it = copy.clone().fault(0, 0);
+        it.records.as_mut().unwrap().records[1].path = path;
+        it
+    };
+    assert_eq!(told(&before, &by(Path::Copy)), ["copy-on-write 0-1"]);
+    let again = by(Path::SwapIn);
+    assert_eq!(told(&before, &again), ["replace 0-1"]);
+    assert!(detail(&before, &again).contains("swapped out, and in again"));
+    let mut reused = before.clone().fault(0, 0);
+    reused.records.as_mut().unwrap().records[1].path = Path::Reuse;
+    assert_eq!(told(&before, &reused), [""; 0]);
 }
 
 #[test]
@@ -205,5 +263,19 @@ fn copies_of_other_pages() {
     };
     assert_eq!(told(&of(Memory::File), &copy), ["copy-on-write 0-1"]);
     assert_eq!(told(&of(Memory::Ksm), &copy), ["copy-on-write 0-1"]);
+    let unknown = copy.clone().unrecorded();
+    assert_eq!(told(&of(Memory::Ksm), &unknown), ["replace 0-1"]);
+    let counted = unknown.counted(COW_KSM, 1);
+    assert_eq!(told(&of(Memory::Ksm), &counted), ["copy-on-write 0-1"]);
+    // Another VMA is there by now: what it has was never a copy.
+    let mut mapped = of(Memory::File);
+    mapped.vmas = format!(
+        "{VA:x}-{:x} rw-p 00000000 00:1 77 /file\nVmFlags: rd wr \n",
+        VA + 0x40_0000
+    );
+    assert_eq!(
+        told(&mapped, &copy),
+        ["map 0-1024", "unmap 0-1024", "fault 0-1"]
+    );
     assert_eq!(told(&copy, &of(Memory::Ksm)), ["merge 0-1"]);
 }

@@ -1,5 +1,6 @@
 //! The same memory in another frame, and the same frame at another address.
 
+use linux::counted::{FOLIO_SPLIT, PGMIGRATE_SUCCESS};
 use linux::folio::Kind as Memory;
 
 use super::scene::*;
@@ -10,7 +11,7 @@ fn of(frame: u64) -> Instant {
 
 #[test]
 fn a_migration_keeps_all_but_the_frame() {
-    let (here, there) = (of(FRAME), of(FRAME + 64));
+    let (here, there) = (of(FRAME), of(FRAME + 64).counted(PGMIGRATE_SUCCESS, 16));
     assert_eq!(told(&here, &there), ["migrate 16-32"]);
     assert!(detail(&here, &there).contains("no fault brought it in"));
     // By the kernel's record it was faulted in again.
@@ -22,27 +23,52 @@ fn a_migration_keeps_all_but_the_frame() {
         ["migrate 16-32"]
     );
     let mut foreign = there.clone().fault(16, 4);
-    foreign.records.as_mut().unwrap().records[0].tgid = 45;
+    foreign = foreign.of_another();
     assert_eq!(told(&here, &foreign), ["migrate 16-32"]);
+    // A fault that somebody else had for it, by its address space.
+    foreign.records.as_mut().unwrap().records[1].mm = 1;
+    assert_eq!(told(&here, &foreign), ["replace 16-32"]);
+    // That it had no fault of its own is as good as a record, of single pages too.
+    let single = |frame: u64| Instant::new().page(3, frame, DIRTY).unrecorded().faults(7);
+    let moved = single(FRAME + 1).counted(PGMIGRATE_SUCCESS, 1);
+    assert_eq!(told(&single(FRAME), &moved), ["migrate 3-4"]);
+    let armed = |mut it: Instant| {
+        it.vmas = vma(VA, VA + 0x40_0000, "rw-p", "rd wr um");
+        it
+    };
+    assert_eq!(told(&armed(single(FRAME)), &armed(moved)), ["replace 3-4"]);
 }
 
 #[test]
 fn what_is_not_known_to_be_a_migration_is_not_called_one() {
-    let (here, there) = (of(FRAME), of(FRAME + 64));
+    let (here, there) = (of(FRAME), of(FRAME + 64).counted(PGMIGRATE_SUCCESS, 16));
     let replaced = |before: &Instant, after: &Instant| {
         assert_eq!(told(before, after), ["replace 16-32"]);
         detail(before, after)
     };
-    // No record, one with gaps, one that is being written.
-    let mut unknown = there.clone();
-    unknown.records = None;
-    assert!(replaced(&here, &unknown).contains("does not tell"));
+    let open_question = "migrated (the kernel migrated 16 pages), copied on write";
+    // No record, one with gaps, one that is being written, one that was off.
+    assert!(replaced(&here, &there.clone().unrecorded()).contains(open_question));
     let mut gap = there.clone().fault(99, 0);
-    gap.records.as_mut().unwrap().records[0].seq = 2;
-    assert!(replaced(&here, &gap).contains("does not tell"));
+    gap.records.as_mut().unwrap().records.remove(0);
+    assert!(replaced(&here, &gap).contains(open_question));
     let mut open = there.clone();
     open.records.as_mut().unwrap().being_written = 1;
-    assert!(replaced(&here, &open).contains("does not tell"));
+    assert!(replaced(&here, &open).contains(open_question));
+    let mut off = there.clone();
+    off.records.as_mut().unwrap().records[0].time_ns = 9;
+    assert!(replaced(&here, &off).contains(open_question));
+    // The kernel has migrated nothing, or less, or does not say.
+    assert!(replaced(&here, &of(FRAME + 64)).contains("the kernel migrated no page"));
+    let fewer = of(FRAME + 64).counted(PGMIGRATE_SUCCESS, 15);
+    assert!(replaced(&here, &fewer).contains("the kernel migrated 15 pages"));
+    let mut uncounted = there.clone();
+    uncounted.events = None;
+    assert!(replaced(&here, &uncounted).contains("is not known"));
+    // A single page may be a copy, which no record has; or from swap.
+    let single = |frame: u64| Instant::new().page(3, frame, DIRTY).faults(frame);
+    let moved = single(FRAME + 1).counted(PGMIGRATE_SUCCESS, 1);
+    assert_eq!(told(&single(FRAME), &moved), ["replace 3-4"]);
     // Somebody still has the old frames.
     let mut held = there.clone();
     for page in 0..16 {
@@ -79,8 +105,15 @@ fn a_files_page_moves() {
         });
         it
     };
-    let there = make(FRAME + 64);
-    assert_eq!(told(&make(FRAME), &there), ["migrate 16-32"]);
+    let there = make(FRAME + 64).counted(PGMIGRATE_SUCCESS, 16);
+    // It may have been dropped and read in again.
+    assert_eq!(told(&make(FRAME), &there), ["replace 16-32"]);
+    assert!(detail(&make(FRAME), &there).contains("migrated, or dropped and read in again"));
+    let dropped = make(FRAME + 64).faults(7);
+    assert!(detail(&make(FRAME).faults(7), &dropped).contains("the kernel migrated no page"));
+    let still = there.clone().faults(7);
+    assert_eq!(told(&make(FRAME).faults(6), &still), ["replace 16-32"]);
+    assert_eq!(told(&make(FRAME).faults(7), &still), ["migrate 16-32"]);
     let mut truncated = there;
     (0..16).for_each(|page| truncated.tell(FRAME + 64 + page, |it| it.index += 1));
     assert_eq!(told(&make(FRAME), &truncated), ["replace 16-32"]);
@@ -98,6 +131,21 @@ fn the_same_frame_may_be_another_folio() {
     let mut reused = here.clone();
     (0..16).for_each(|page| reused.tell(FRAME + page, |it| it.mapping += 64));
     assert_eq!(told(&here, &reused), [""; 0]);
+    // Smaller folios in the frames of a larger one, where nothing shows that it was split.
+    let mut parts = Instant::new().unrecorded();
+    for page in 16..32 {
+        parts = parts.page(page, FRAME + page - 16, DIRTY);
+    }
+    assert_eq!(told(&here, &parts), ["replace 16-32"]);
+    assert!(detail(&here, &parts).contains("split, or gone and faulted into the same frame"));
+    assert_eq!(
+        told(&here, &parts.clone().counted(FOLIO_SPLIT, 1)),
+        ["split 16-32"]
+    );
+    assert_eq!(
+        told(&here.clone().faults(3), &parts.faults(3)),
+        ["split 16-32"]
+    );
     // KSM makes one of them everybody's.
     let one = Instant::new().page(0, FRAME, SHARED);
     let merged = one.clone().with(FRAME, |page| page.kind = Memory::Ksm);

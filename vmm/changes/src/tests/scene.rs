@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use linux::counted::{Events, FOLIO_SPLIT, NAMES};
 use linux::folio::{Kind as Memory, NoPage, Page};
 use linux::order::{OrderRecord, OrderRecords, Path, Policy, Reason, ORDERS};
 use linux::pte::{bits, Pte};
@@ -47,6 +48,12 @@ pub struct Instant {
     pub incomplete: bool,
     /// Whether all processes are known by name.
     pub all: bool,
+    /// What the kernel has counted.
+    pub events: Option<Events>,
+    /// Its faults, where they are known.
+    pub faults: Option<u64>,
+    /// The address of its `struct mm_struct`.
+    pub mm: u64,
 }
 
 impl Instant {
@@ -60,10 +67,53 @@ impl Instant {
             entries: Vec::new(),
             pages: Some(Pages::default()),
             vmas: vma(VA, VA + 0x40_0000, "rw-p", "rd wr mr mw me ac"),
-            records: Some(OrderRecords::default()),
+            records: None,
             others: Vec::new(),
             incomplete: false,
             all: true,
+            events: Some(Events(
+                NAMES
+                    .into_iter()
+                    .chain([FOLIO_SPLIT])
+                    .map(|name| (name.to_owned(), 1000))
+                    .collect(),
+            )),
+            faults: None,
+            mm: 1,
+        }
+        .fault(0, 0)
+        .of_another()
+    }
+
+    /// The newest record is of another process.
+    pub fn of_another(mut self) -> Self {
+        let records = self.records.iter_mut().flat_map(|all| &mut all.records);
+        if let Some(record) = records.last() {
+            (record.tgid, record.mm) = (45, 2);
+        }
+        self
+    }
+
+    /// The kernel has counted so many more.
+    pub fn counted(mut self, name: &str, more: u64) -> Self {
+        let events = self.events.iter_mut();
+        *events.flat_map(|all| all.0.get_mut(name)).next().unwrap() += more;
+        self
+    }
+
+    /// It has had so many faults.
+    pub fn faults(self, faults: u64) -> Self {
+        Self {
+            faults: Some(faults),
+            ..self
+        }
+    }
+
+    /// There is no record.
+    pub fn unrecorded(self) -> Self {
+        Self {
+            records: None,
+            ..self
         }
     }
 
@@ -193,6 +243,8 @@ impl Instant {
             page_size: PAGE,
             spaces: vec![Space {
                 who: self.who.clone(),
+                mm: Some(self.mm),
+                faults: self.faults,
                 entries: self.entries.clone(),
                 problems: 0,
                 vmas: parse_smaps(&self.vmas).map_err(|error| error.to_string()),
@@ -204,6 +256,7 @@ impl Instant {
             },
             mapped: mapped.sorted(self.incomplete),
             records: self.records.clone().ok_or("there is none".into()),
+            events: self.events.clone().ok_or("they are not known".into()),
         }
     }
 }

@@ -40,6 +40,25 @@ fn processes_are_known_by_pid_and_start() {
 }
 
 #[test]
+fn a_program_that_was_executed_is_not_compared_with_the_one_before() {
+    let (one, mut other) = (
+        Instant::new().page(0, FRAME, DIRTY),
+        Instant::new().page(0, FRAME + 1, DIRTY),
+    );
+    other.mm = 2;
+    let diff = compared(&one, &other);
+    let [process] = &diff.processes[..] else {
+        panic!("{diff:?}")
+    };
+    let kinds: Vec<&str> = process.events.iter().map(|it| it.kind.name()).collect();
+    assert_eq!(kinds, ["exec"]);
+    let mut text = Vec::new();
+    diff.write(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("\n  exec            it has another address space since"));
+}
+
+#[test]
 fn unknown_vmas_and_tables_are_said() {
     let (mut one, other) = (Instant::new().page(0, FRAME, DIRTY), Instant::new());
     one.vmas = "no VMA".into();

@@ -23,7 +23,7 @@ use crate::Error;
 pub struct PageAnswer {
     /// The page and its folio.
     pub page: Page,
-    /// The names of what is set in the page's flags; those of a bit that has several are joined by a bar.
+    /// The names of what is set in the page's flags, as a page of its kind uses their bits; where two fit, both, joined by a bar.
     pub flags: Vec<String>,
     /// The same of its folio's.
     pub folio_flags: Vec<String>,
@@ -128,10 +128,9 @@ pub(super) fn page(guest: &mut Guest, p: &OfPage) -> Result<PageAnswer, Error> {
         let (layout, _) = layouts(inside)?;
         let page = Pages::new(layout, view).page(p.pfn);
         let page = page.map_err(|why| Error::Input(why.why().to_owned()))?;
-        let names = |flags| layout.names_of(flags).into_iter().map(str::to_owned);
         Ok(PageAnswer {
-            flags: names(page.flags).collect(),
-            folio_flags: names(page.folio_flags).collect(),
+            flags: layout.own_flags(&page),
+            folio_flags: layout.flags_of_folio(&page),
             at: physical(view, layout.address(page.pfn))?,
             head_at: physical(view, layout.address(page.head))?,
             memcg: inside.memcg(view.memory, &page),

@@ -4,6 +4,9 @@ mod alike;
 mod cached;
 mod census;
 mod claimed;
+mod free;
+#[cfg(test)]
+mod kinds_tests;
 mod lists;
 
 use std::cell::Cell;
@@ -114,6 +117,7 @@ struct Folio {
     kind_of_page: Option<Type>,
     hugetlb: bool,
     split: Option<Split>,
+    swapcache: bool,
     /// The `swp_entry_t` of its first page.
     swap: Option<u64>,
 }
@@ -184,8 +188,15 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         }
         let flags = self.at.flags.of(own);
         let raw = self.at.mapcount.of(own);
-        // An anonymous folio of hugetlb is exclusive as a whole.
-        let exclusive = if folio.hugetlb { folio.flags } else { flags };
+        // What hugetlb's first page says holds of the whole folio (`PageAnonExclusive()`, `stable_page_flags()`).
+        let of_whole = if folio.hugetlb { folio.flags } else { flags };
+        // A slab has its lists and its counters there, a table its lock, a free block its order.
+        let mapping = if folio.kind_of_page.is_some() {
+            0
+        } else {
+            folio.mapping
+        };
+        let kind = Kind::of(mapping);
         Ok(Page {
             pfn,
             head,
@@ -198,18 +209,20 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             large: folio.large,
             kind_of_page: folio.kind_of_page,
             hugetlb: folio.hugetlb,
-            kind: Kind::of(folio.mapping),
-            mapping: folio.mapping & !MAPPING_FLAGS,
+            kind,
+            mapping: mapping & !MAPPING_FLAGS,
             index: folio.index,
-            exclusive: exclusive & layout.bits.anon_exclusive != 0,
-            swapbacked: folio.flags & layout.bits.swapbacked != 0,
-            swapcache: folio.flags & layout.bits.swapcache != 0,
+            // Of a file's page the bit is its file system's (`PG_owner_2`, `PG_mappedtodisk`).
+            exclusive: kind.anonymous() && of_whole & layout.bits.anon_exclusive != 0,
+            swapbacked: folio.kind_of_page.is_none() && folio.flags & layout.bits.swapbacked != 0,
+            // So is this one (`PG_owner_priv_1`, `PG_checked`), but for what is to be swapped.
+            swapcache: folio.swapcache,
             slot: folio.swap.map(|entry| {
                 let entry = entry.wrapping_add(pfn - head);
                 ((entry >> SLOT_BITS) as u8, entry & ((1 << SLOT_BITS) - 1))
             }),
             split: folio.split,
-            poisoned: layout.bits.hwpoison.is_some_and(|bit| flags & bit != 0),
+            poisoned: layout.bits.hwpoison.is_some_and(|bit| of_whole & bit != 0),
         })
     }
 
@@ -221,7 +234,8 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         let kind_of_page = self.kind_of(self.at.mapcount.of(first));
         let hugetlb = kind_of_page == Some(layout.types.hugetlb);
         let in_folio = |member| self.in_folio(head, first, member);
-        let (entire, large) = if order == 0 {
+        // A typed page is in no process's table: hugetlb's alone count who maps them.
+        let (entire, large) = if order == 0 || kind_of_page.is_some() && !hugetlb {
             (0, None)
         } else {
             let large = count(in_folio(self.at.large_mapcount)?);
@@ -230,9 +244,10 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         let mapping = self.at.mapping.of(first);
         // The bit of the swap cache means something else in a file's page cache (`folio_test_swapcache()`).
         let cached = layout.bits.swapbacked | layout.bits.swapcache;
-        let swap = self.at.swap.filter(|_| flags & cached == cached);
+        let swapcache = kind_of_page.is_none() && flags & cached == cached;
+        let swap = self.at.swap.filter(|_| swapcache);
         let swap = swap.map(&in_folio).transpose()?;
-        let splits = Kind::of(mapping) == Kind::Anonymous && !hugetlb;
+        let splits = Kind::of(mapping) == Kind::Anonymous && kind_of_page.is_none();
         let folio = Folio {
             head,
             order,
@@ -251,6 +266,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             }),
             hugetlb,
             split: self.split(head, order, splits)?,
+            swapcache,
             swap,
         };
         self.folio.set(Some(folio));

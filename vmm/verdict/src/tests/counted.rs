@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use linux::counted::{
-    Area, Available, Counted, CpuOrder, CpuPages, Memory, NotRead, Queue, Queues, Size, Swap, Zone,
+    Area, Available, Counted, CpuOrder, CpuPages, Events, Memory, NotRead, Queue, Queues, Size,
+    Swap, Zone,
 };
 use linux::folio::{Kind, Split};
 
@@ -79,6 +80,7 @@ fn counted() -> Counted {
         }),
         swap: Ok(Swap::default()),
         available: Ok(Available::default()),
+        events: Ok(Events::default()),
         census: Err(NotRead {
             why: "nobody has looked".into(),
             later: false,

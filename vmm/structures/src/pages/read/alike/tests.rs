@@ -63,7 +63,21 @@ pub(crate) fn layout(per_page: bool) -> Layout {
             underflow: 0xff,
         },
         names: Vec::new(),
+        type_names: Vec::new(),
     }
+}
+
+/// A page that nobody has.
+pub(crate) fn page() -> Page {
+    let mut random = Random(1);
+    let mut guest = Guest::new(0, &mut random);
+    guest.poke(FIRST, MAPPING, 0);
+    let upper = stage1::Regime::new(&guest.tables.registers(), Half::Upper).unwrap();
+    let view = View {
+        memory: &guest.memory,
+        upper: &upper,
+    };
+    Pages::new(&layout(true), view).page(FIRST).unwrap()
 }
 
 /// xorshift64*.
