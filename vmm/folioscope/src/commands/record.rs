@@ -7,23 +7,21 @@ use recorder::Judge;
 use verdict::{Kernel, Machine, Report};
 
 use super::output::{say, STDOUT};
-use super::run::{chosen, default_policy, progress};
+use super::run::{default_policy, progress};
 use super::Outcome;
 use crate::guest::Guest;
 use crate::options::{parse_address, GuestOptions};
 use crate::recorded::{self, tell, End, Names, PLUGIN};
 use crate::report::{ReportFormat, ReportOptions};
 use crate::stage::{Played, Stage};
-use crate::tour::Workload;
+use crate::tour::chosen;
 use crate::{control, Error, EXIT_ERRORS, EXIT_NOT_JUDGED};
 
 mod bare;
 mod costs;
 mod offline;
-mod own;
 
 use costs::COSTS;
-use own::{mprotect_unfolded, OWN, UNFOLDED};
 
 /// Boot a guest, run the tour in it, and judge every store to its page tables and all TLB maintenance
 #[derive(Args, Debug)]
@@ -52,10 +50,8 @@ pub struct Record {
     /// Write a trace to this file as text, in the form of casemate
     #[arg(long, value_name = "FILE", requires = "judge")]
     text: Option<PathBuf>,
-    /// Only these workloads of the tour, as `folioscope run` names them; or unfolded, which changes the rights of a whole
-    /// block that is present and not folded; hugecow, which has a hugetlb page of several PMDs copied on write;
-    /// reuse, which gives memory back that is taken again, at its own address and by another process; or costs, which
-    /// prints how many stores, TLBIs and DSBs a fault, a fork and their kin take, by folio order
+    /// Only these workloads of the tour, as `folioscope run` names them; or costs, which prints how many stores, TLBIs and
+    /// DSBs a fault, a fork and their kin take, by folio order
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Boot alone, without the tour
@@ -135,29 +131,13 @@ impl Record {
     }
 
     fn live(mut self) -> Outcome {
-        // What the recorder has beside the tour.
         let named = self.only.len();
-        let mut wants = |own: &str| {
-            let before = self.only.len();
-            self.only.retain(|name| name != own);
-            self.only.len() < before
+        self.only.retain(|name| name != COSTS);
+        let costs = self.only.len() < named;
+        let workloads = match self.boot_only || costs && self.only.is_empty() {
+            true => Vec::new(),
+            false => chosen(&self.only, true)?,
         };
-        let costs = wants(COSTS);
-        let unfolded = wants(UNFOLDED) || named == 0 && !self.boot_only;
-        let is_own = |name: &str| OWN.iter().any(|own| own.name == name);
-        let (own, tour): (Vec<String>, Vec<String>) = std::mem::take(&mut self.only)
-            .into_iter()
-            .partition(|name| is_own(name));
-        let own = OWN
-            .into_iter()
-            .filter(|it| named == 0 || own.iter().any(|name| name == it.name));
-        let mut workloads: Vec<Workload> = own.collect();
-        if named == 0 || !tour.is_empty() {
-            workloads.extend(chosen(&tour)?);
-        }
-        if self.boot_only {
-            workloads.clear();
-        }
         progress("booting the guest");
         let mut guest = Guest::boot_recorded(&mut self.guest, &self.plugin, self.trace.as_deref())?;
         say!(
@@ -169,10 +149,7 @@ impl Record {
             guest.ready_after().as_secs_f64()
         );
         let mut lost = None;
-        if unfolded {
-            lost = self.direct(&mut guest, UNFOLDED, mprotect_unfolded);
-        }
-        if lost.is_none() && !workloads.is_empty() {
+        if !workloads.is_empty() {
             let policy = default_policy(&guest);
             for workload in workloads {
                 progress(&format!("workload {}", workload.name));

@@ -19,7 +19,7 @@ use crate::picture::Picture;
 use crate::recorded::{self, tell, PLUGIN};
 use crate::report::{about, ReportFormat, ReportOptions};
 use crate::stage::{Played, Seen, Stage};
-use crate::tour::{Workload, WORKLOADS};
+use crate::tour::{chosen, Workload};
 use crate::{voice, Error};
 
 /// How often the guest is looked at again until a CPU idles in the kernel.
@@ -35,7 +35,7 @@ pub struct Run {
     report: ReportOptions,
     /// Only these workloads of the tour: anon, neighbour, munmap, mprotect, dontneed, fork, shmem, thp, allocfail,
     /// zeropage, sizes, vma, mlock, mremap, free, populate, swap, migrate, compact, collapse, ksm, hugetlb, uffd, hole,
-    /// tmpfs, text
+    /// tmpfs, text; or those about sequences, which --record adds to the tour: unfolded, hugecow, reuse
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Judge the guest's sequences as well, as `folioscope record` does
@@ -48,7 +48,7 @@ pub struct Run {
 
 impl Run {
     pub fn run(mut self) -> Outcome {
-        let chosen = self.chosen()?;
+        let chosen = chosen(&self.only, self.record)?;
         let started = Instant::now();
         progress("booting the guest");
         let mut guest = if self.record {
@@ -169,10 +169,6 @@ impl Run {
         self.report.finish(&mut report, &picture)
     }
 
-    fn chosen(&self) -> Result<Vec<Workload>, Error> {
-        chosen(&self.only)
-    }
-
     fn about(&self, guest: &Guest, policy: &str, seen: &Seen) -> Report {
         let mut report = about(&seen.look.capture.snapshot, self.guest.machine_kind());
         report.machine.cpu = Some(self.guest.cpu_name().into());
@@ -291,21 +287,6 @@ impl Run {
         report.push(step);
         Ok(())
     }
-}
-
-/// The workloads of these names, all where there are none.
-pub(super) fn chosen(only: &[String]) -> Result<Vec<Workload>, Error> {
-    let named = |name: &str| WORKLOADS.iter().any(|workload| workload.name == name);
-    if let Some(unknown) = only.iter().find(|name| !named(name)) {
-        let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
-        return Err(Error::Input(format!(
-            "there is no workload {unknown:?} in the tour; it has {}",
-            names.join(", ")
-        )));
-    }
-    let chosen =
-        |workload: &Workload| only.is_empty() || only.iter().any(|name| name == workload.name);
-    Ok(WORKLOADS.into_iter().filter(chosen).collect())
 }
 
 /// A report of a guest that was lost before anything of it was seen.

@@ -12,7 +12,15 @@ impl Stage<'_> {
     /// # Errors
     /// As all that asks the guest.
     pub fn spawn(&mut self) -> Result<ProcessId, Error> {
-        let process = self.guest.spawn("tour")?.process;
+        self.spawn_as("tour")
+    }
+
+    /// The same, by a name of its own.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn spawn_as(&mut self, name: &str) -> Result<ProcessId, Error> {
+        let process = self.guest.spawn(name)?.process;
         self.processes.push((process, vec![]));
         Ok(process)
     }

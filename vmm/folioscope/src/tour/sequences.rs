@@ -1,33 +1,18 @@
-//! What the recorder has beside the tour.
+//! What the tour has for the recorder: workloads whose sequences are of interest, more than their states.
 
 use protocol::{Advice, Protection};
 
-use crate::guest::{unexpected, Guest};
 use crate::ops::{advise, map, map_hugetlb, map_shared, protect, unmap, write};
-use crate::stage::{block_size, Stage, StageResult, THP};
-use crate::tour::Workload;
-use crate::Error;
+use crate::stage::{Stage, StageResult};
 
-/// A workload that sets out from where the tour never is: a block of which every page is mapped and that is not folded.
-pub(super) const UNFOLDED: &str = "unfolded";
-
-/// Takes one page's right to be written and gives it back, so that the block is unfolded; then the same with the block.
-pub(super) fn mprotect_unfolded(guest: &mut Guest) -> Result<(), Error> {
+/// Takes one page's right to be written and gives it back, so that the block is unfolded; then the same with the block: the
+/// tour is nowhere else at a block of which every page is mapped and that is not folded.
+pub(super) fn unfolded(stage: &mut Stage<'_>) -> StageResult {
     const BOTH: &[Protection] = &[Protection::Read, Protection::Write];
     const READ: &[Protection] = &[Protection::Read];
-    let page = guest.hello().page_size;
-    let block = block_size(page);
-    if guest.hello().anon_order_policy.is_some() {
-        guest.set_policy("variable")?;
-    } else {
-        let size = format!("{THP}/hugepages-{}kB/enabled", block / 1024);
-        guest.write_file(&size, "always", None)?;
-    }
-    let process = guest.spawn(UNFOLDED)?.process;
-    let mapped = guest.op(process, map(2 * block, 0))?;
-    let protocol::Outcome::Mapped { address, .. } = mapped else {
-        return Err(unexpected("mmap", &mapped));
-    };
+    let (block, page) = (stage.block(), stage.page());
+    let process = stage.spawn_as("unfolded")?;
+    let address = stage.map(process, map(2 * block, 0))?;
     let one = address + 5 * page;
     for operation in [
         advise(address, 2 * block, Advice::Hugepage),
@@ -38,32 +23,19 @@ pub(super) fn mprotect_unfolded(guest: &mut Guest) -> Result<(), Error> {
         protect(address, block, BOTH),
         write(address, 2 * block),
     ] {
-        guest.op(process, operation)?;
+        stage.op(process, operation)?;
     }
-    Ok(())
+    stage.anon_folded(process, address + block, block);
+    stage.written(process, address, 2 * block);
+    stage.check(process, "rights of a whole block")
 }
-
-/// Workloads that change what the tour leaves alone.
-pub(super) const OWN: [Workload; 2] = [
-    Workload {
-        name: "hugecow",
-        title: "a hugetlb page of a contiguous group, copied on write after fork",
-        run: hugetlb_copied,
-    },
-    Workload {
-        name: "reuse",
-        title:
-            "memory that is given back and taken again, at its own address and by another process",
-        run: given_back,
-    },
-];
 
 /// Blocks of `reuse`: more page frames than a CPU's lists of free pages hold back.
 const BLOCKS: u64 = 16;
 
 /// Pages and their tables go three times: the same VA gets others, another process gets the page frames, and a file's stay
 /// with the file.
-fn given_back(stage: &mut Stage<'_>) -> StageResult {
+pub(super) fn given_back(stage: &mut Stage<'_>) -> StageResult {
     let length = BLOCKS * stage.block();
     let (one, other) = (stage.spawn()?, stage.spawn()?);
     let area = stage.map(one, map(length, 0))?;
@@ -87,14 +59,14 @@ fn given_back(stage: &mut Stage<'_>) -> StageResult {
     ] {
         stage.op(other, operation)?;
     }
-    Ok(())
+    stage.check(other, "given back")
 }
 
 /// hugetlb pages above this are not asked for: a guest has too few of them in one piece.
 const LARGEST: u64 = 64 << 20;
 
 /// Of a size above the PMD's, whose pages a child has for certain: see `hugetlb` of the tour.
-fn hugetlb_copied(stage: &mut Stage<'_>) -> StageResult {
+pub(super) fn hugetlb_copied(stage: &mut Stage<'_>) -> StageResult {
     let pmd = stage.pmd();
     let sizes = stage.hugetlb_sizes();
     let Some(size) = sizes
@@ -112,5 +84,6 @@ fn hugetlb_copied(stage: &mut Stage<'_>) -> StageResult {
     stage.op(process, write(area, stage.page()))?;
     stage.fork(process)?;
     stage.op(process, write(area, stage.page()))?;
-    Ok(())
+    stage.written(process, area, stage.page());
+    stage.check(process, "copied")
 }
