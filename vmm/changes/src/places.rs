@@ -242,7 +242,7 @@ impl Compare<'_, '_> {
             (Entered::Swap(swap), _) => match (mark(swap), before, after) {
                 (Some(why), ..) => self.tell((Kind::Unmark, why), before, after),
                 (None, Some(was), Some(is)) => {
-                    let event = self.from_swap(was, is, (swap.swap_type, swap.offset));
+                    let event = self.back_from_swap(was, is, (swap.swap_type, swap.offset));
                     self.tell(event, before, after);
                 }
                 _ => {}
@@ -263,7 +263,7 @@ impl Compare<'_, '_> {
     }
 
     /// A page is here, and was in this slot of a swap area.
-    fn from_swap(&mut self, was: &Entry, is: &Entry, slot: (u8, u64)) -> (Kind, Why) {
+    fn back_from_swap(&mut self, was: &Entry, is: &Entry, slot: (u8, u64)) -> (Kind, Why) {
         let sides = &self.sides;
         if sides.vma_is_another(is.va) {
             return (Kind::Fault, self.as_of(Some(is), false));

@@ -129,7 +129,7 @@ pub enum Done {
     Words(WordsAnswer),
     Page(PageAnswer),
     Space(SpaceAnswer),
-    Counted(CountedAnswer),
+    Counted(Box<CountedAnswer>),
     KernelHalf(KernelHalf),
     Full(Full),
     Kept(Kept),

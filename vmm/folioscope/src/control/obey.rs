@@ -51,7 +51,7 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::Poke(p) => poke(guest, &p.pokes).map(|()| NOTHING),
         Call::Words(p) => words(guest, &p).map(Done::Words),
         Call::Page(p) => page(guest, &p).map(Done::Page),
-        Call::Counted(_) => counted(guest).map(Done::Counted),
+        Call::Counted(_) => counted(guest).map(Box::new).map(Done::Counted),
         Call::Space(p) => space(guest, &p).map(Done::Space),
         Call::KernelHalf(p) => kernel_half(guest, &p).map(Done::KernelHalf),
         Call::Snapshot(p) => snapshot(guest, &p).map(Done::Kept),
