@@ -501,9 +501,9 @@ def swapped(stage: Stage) -> Iterator[tuple[str, Area | tuple[int, int], int]]:
         guest.swap_on(path)
         stage.undo(lambda path=path: guest.swap_off(path))  # type: ignore[misc]
     if len(areas) > 1:
-        # What was switched on last has type 1; by its priority it is taken first.
-        guest.swap_off(areas[1])
-        stage.sh(f"swapon -p 9 {areas[1]}")
+        # The first one again: its type is free, and its priority is the lowest, so that what has type 1 is taken first.
+        guest.swap_off(areas[0])
+        guest.swap_on(areas[0])
     stage.swaps = areas
     area, both = stage.process.blocks(1, hint="nohugepage"), stage.process.blocks(1, hint="nohugepage")
     for each in (area, both):

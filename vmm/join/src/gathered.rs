@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use linux::absent::SwapTypes;
 use linux::cache::Cache;
 use linux::counted::{Counted, Known, NotRead, Size};
 use linux::folio::Claimed;
@@ -61,6 +62,9 @@ pub struct Gathered {
     /// What leads from a folio to its memory cgroup, which a copy holds of those that the processes map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) memcg: Option<memcg::Layout>,
+    /// What its swap types stand for, by which entries that are not present have names; an earlier version did not ask.
+    #[serde(default)]
+    pub(crate) swap: SwapTypes,
     /// Free pages that CPUs keep for themselves.
     #[serde(skip)]
     kept: Vec<Range<u64>>,
@@ -161,6 +165,7 @@ impl Gathered {
             caches: Some(caches),
             collapses,
             memcg: memcg.cloned(),
+            swap: inside.swap.read(view),
             kept: Vec::new(),
         })
     }
@@ -187,6 +192,12 @@ impl Gathered {
     pub fn keep(gathered: &Result<Gathered, NotKnown>, notes: &mut Notes) {
         let value = serde_json::to_value(gathered).unwrap_or_default();
         notes.extra.insert(GATHERED.into(), value);
+    }
+
+    /// The names of entries that are not present, by what a snapshot keeps; what is not known is left open in them.
+    #[must_use]
+    pub fn names(snapshot: &Snapshot) -> SwapTypes {
+        Gathered::of(snapshot).map_or_else(|_| SwapTypes::default(), |gathered| gathered.swap)
     }
 
     /// The first tables of all address spaces.
@@ -310,6 +321,7 @@ pub(crate) fn structures<'g, M: PhysMemory + ?Sized + std::fmt::Debug>(
         tables_bytes: space.tables_bytes,
         hugetlb: space.hugetlb,
         kept: &gathered.as_ref()?.kept,
+        swap: &gathered.as_ref()?.swap,
     })
 }
 

@@ -9,7 +9,8 @@ use structures::tasks::Process;
 use structures::unlisted::{self, Doing, InKernel};
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{
-    cache, capability, counted, memcg, pages, reverse, spaces, Kernel, StructureError, View,
+    cache, capability, counted, memcg, pages, reverse, spaces, swap_types, Kernel, StructureError,
+    View,
 };
 
 use crate::cgroups;
@@ -38,6 +39,8 @@ pub struct Inside {
     pub unlisted: Result<unlisted::Layout, StructureError>,
     /// Whether the linear map's blocks are split on demand: 6.18's BBML2_NOABORT, which became BBML3.
     pub splits: Result<capability::Bit, StructureError>,
+    /// What its swap types stand for.
+    pub swap: swap_types::Layout,
 }
 
 /// A guest that stands still, whole.
@@ -101,6 +104,7 @@ impl Inside {
             memcg: memcg::Layout::new(&kernel),
             unlisted: unlisted::Layout::new(&kernel),
             splits: capability::bit(&kernel, view, &["has_bbml3", "has_bbml2_noabort"]),
+            swap: swap_types::Layout::new(&kernel, view),
             kernel,
             upper,
             layouts,

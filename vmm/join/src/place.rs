@@ -1,70 +1,167 @@
 //! One address of a process: what is known of it beside its entry and its VMA.
 
-use linux::folio::Page;
+use std::cell::OnceCell;
+
+use linux::absent::SwapTypes;
+use linux::folio::{Numbering, Page};
 use linux::order::{OrderRecord, Path};
+use linux::pte::Pte;
+use linux::release::Release;
 use snapshot::Snapshot;
-use stage1::{lookup, Lookup, VirtualAddress};
+use stage1::{lookup, Entry, Lookup, VirtualAddress};
 use structures::tasks;
 use verdict::frames::{Frame, Frames};
-use verdict::{BlockRow, Finding, Severity};
+use verdict::{row_at, BlockRow, Finding, ProcessVerdict, Severity, VmaVerdict};
 
 use crate::frames::{frames, frames_kept};
 use crate::inside::{is_whole, Inside};
 use crate::{judge_process, Error, Gathered, Sight, Subject};
 
+/// A process, judged, of which single addresses are asked.
+#[derive(Debug)]
+pub struct Places<'s> {
+    snapshot: &'s Snapshot,
+    subject: &'s Subject<'s>,
+    verdict: ProcessVerdict,
+    names: SwapTypes,
+    numbering: Vec<Numbering>,
+    inside: OnceCell<Result<Inside, String>>,
+    /// When the process was started, in nanoseconds since boot, where that is known.
+    pub started_ns: Option<u64>,
+}
+
 /// What is known of an address.
 #[derive(Debug)]
 pub struct Place {
-    /// When the process was started, in nanoseconds since boot, where that is known.
-    pub started_ns: Option<u64>,
     /// What is wrong there.
     pub findings: Vec<Finding>,
-    /// The block that it is in, as the rules see it; none where no VMA is known to be there.
+    /// The block that it is in, in the VMA that it is in, as the rules see it; none where no VMA is known to be there.
     pub block: Option<BlockRow>,
-    /// The page that is mapped there, its folio, and who else maps it; or why that is not known. None where nothing is
-    /// mapped.
+    /// What its entry is where that is not valid and not empty.
+    pub absent: Option<String>,
+    /// The page that is there, its folio, and who else maps it; or why that is not known. None where there is no page. An entry
+    /// that is not valid may have one: PROT_NONE, migration, hwpoison.
     pub frame: Option<Result<Frames, String>>,
+    /// What policy `adaptive` remembers of the VMA; none where the kernel does not, or its VMAs were not read.
+    pub order_state: Option<u64>,
 }
 
-impl Place {
-    /// Of an address of a snapshot's process.
+impl<'s> Places<'s> {
+    /// Judges a snapshot's process.
     ///
     /// # Errors
     /// As [`judge_process`].
-    pub fn of(snapshot: &Snapshot, subject: &Subject<'_>, va: u64) -> Result<Self, Error> {
+    pub fn new(snapshot: &'s Snapshot, subject: &'s Subject<'s>) -> Result<Self, Error> {
         let (mut verdict, _) = judge_process(snapshot, Some(subject.process.pid), &[])?;
         if let Some(sight) = Sight::of(&snapshot.notes) {
             sight.hold_process(&mut verdict);
         }
-        let mut findings = verdict.findings;
-        findings.retain(|it| it.severity == Severity::Error && (it.va.0..it.end.0).contains(&va));
-        let rows = verdict.vmas.into_iter().flat_map(|vma| vma.rows);
-        let block = rows
-            .into_iter()
-            .find(|row| (row.va.0..row.end.0).contains(&va));
-        Ok(Self {
-            started_ns: started(snapshot, subject),
-            findings,
-            block,
-            frame: Self::folio(snapshot, subject, va),
-        })
+        let gathered = Gathered::of(snapshot).ok();
+        let space = gathered.as_ref();
+        let space = space.and_then(|gathered| gathered.space(subject.regime.root.0));
+        let numbering = space.and_then(|space| space.numbering.clone());
+        let started_ns = space.and_then(|space| space.started_ns);
+        let mut places = Self {
+            snapshot,
+            subject,
+            verdict,
+            numbering: numbering.unwrap_or_default(),
+            names: gathered.map_or(SwapTypes::OPEN, |gathered| gathered.swap),
+            inside: OnceCell::new(),
+            started_ns,
+        };
+        if places.started_ns.is_none() {
+            places.started_ns = places.started();
+        }
+        Ok(places)
     }
 
-    /// The page that is mapped there alone, as [`Place::frame`].
+    /// What was judged, VMA by VMA.
+    #[must_use]
+    pub fn vmas(&self) -> &[VmaVerdict] {
+        &self.verdict.vmas
+    }
+
+    /// What is known of one address.
+    #[must_use]
+    pub fn at(&self, va: u64) -> Place {
+        let here =
+            |it: &&Finding| it.severity == Severity::Error && (it.va.0..it.end.0).contains(&va);
+        let mut numbering = self.numbering.iter();
+        let numbering = numbering.find(|it| (it.start..it.end).contains(&va));
+        Place {
+            findings: self.verdict.findings.iter().filter(here).cloned().collect(),
+            block: row_at(&self.verdict.vmas, va).cloned(),
+            absent: self.absent(va),
+            frame: self.frame(va),
+            order_state: numbering.and_then(|it| it.order_state),
+        }
+    }
+
+    /// The page that is there alone, as [`Place::frame`].
+    fn frame(&self, va: u64) -> Option<Result<Frames, String>> {
+        let pfn = page_frame(self.snapshot, self.subject, &self.names, va)?;
+        if !is_whole(&self.snapshot.memory) {
+            return Some(frames_kept(self.snapshot, &self.subject.regime, &[pfn]));
+        }
+        let (memory, cpus) = (&self.snapshot.memory, &self.snapshot.cpus);
+        let found = self.inside().map_err(Clone::clone);
+        Some(found.and_then(|inside| frames(inside, memory, cpus, &[pfn]).map_err(|why| why.why)))
+    }
+
+    /// What the entry is where that is not valid and not empty.
+    fn absent(&self, va: u64) -> Option<String> {
+        let entry = not_mapped(self.snapshot, self.subject, va)?;
+        let vma = self.subject.vmas.iter().find(|vma| vma.contains(va));
+        let accessible = vma.map(|vma| {
+            let allowed = vma.permissions;
+            allowed.read || allowed.write || allowed.execute
+        });
+        self.names.name(Pte(entry.descriptor.word), accessible)
+    }
+
+    fn inside(&self) -> Result<&Inside, &String> {
+        let (memory, cpus) = (&self.snapshot.memory, &self.snapshot.cpus);
+        let find = || Inside::find(memory, cpus).map_err(|why| why.to_string());
+        self.inside.get_or_init(find).as_ref()
+    }
+
+    /// When the process was started, by a memory that holds all of the kernel.
+    fn started(&self) -> Option<u64> {
+        let memory = &self.snapshot.memory;
+        if !is_whole(memory) {
+            return None;
+        }
+        let inside = self.inside().ok()?;
+        let tasks = tasks::processes(&inside.kernel, inside.view(memory)).ok()?;
+        let mut tasks = tasks.iter();
+        let task = tasks.find(|task| task.tgid == self.subject.process.pid)?;
+        Some(task.started_ns)
+    }
+}
+
+impl Place {
+    /// The page that is there alone, as [`Place::frame`].
     #[must_use]
     pub fn folio(
         snapshot: &Snapshot,
         subject: &Subject<'_>,
         va: u64,
     ) -> Option<Result<Frames, String>> {
-        let page_size = subject.regime.granule.bytes();
-        match lookup(&snapshot.memory, &subject.regime, VirtualAddress(va)) {
-            Lookup::Mapped { pa, .. } => Some(page(snapshot, subject, pa.0 / page_size)),
-            _ => None,
+        let pfn = page_frame(snapshot, subject, &SwapTypes::OPEN, va)?;
+        if !is_whole(&snapshot.memory) {
+            return Some(frames_kept(snapshot, &subject.regime, &[pfn]));
         }
+        let inside = Inside::find(&snapshot.memory, &snapshot.cpus);
+        let inside = inside.map_err(|why| why.to_string());
+        let found = inside.and_then(|inside| {
+            let found = frames(&inside, &snapshot.memory, &snapshot.cpus, &[pfn]);
+            found.map_err(|why| why.why)
+        });
+        Some(found)
     }
 
-    /// The page that is mapped, where it is known.
+    /// The page that is there, where it is known.
     #[must_use]
     pub fn page(&self) -> Option<&Frame> {
         let frames = self.frame.as_ref()?.as_ref().ok()?;
@@ -72,27 +169,35 @@ impl Place {
     }
 }
 
-/// When the process was started.
-fn started(snapshot: &Snapshot, subject: &Subject<'_>) -> Option<u64> {
-    let (memory, cpus) = (&snapshot.memory, &snapshot.cpus);
-    if !is_whole(memory) {
-        let gathered = Gathered::of(snapshot).ok()?;
-        return gathered.space(subject.regime.root.0)?.started_ns;
+/// The entry at an address of a Linux whose bits are known, where that is not valid.
+fn not_mapped<'r>(snapshot: &Snapshot, subject: &'r Subject<'_>, va: u64) -> Option<Entry<'r>> {
+    if !subject.release.is_some_and(Release::has_this_layout) {
+        return None;
     }
-    let inside = Inside::find(memory, cpus).ok()?;
-    let tasks = tasks::processes(&inside.kernel, inside.view(memory)).ok()?;
-    let mut tasks = tasks.iter();
-    let task = tasks.find(|task| task.tgid == subject.process.pid)?;
-    Some(task.started_ns)
+    match lookup(&snapshot.memory, &subject.regime, VirtualAddress(va)) {
+        Lookup::NotMapped { entry } => Some(entry),
+        _ => None,
+    }
 }
 
-fn page(snapshot: &Snapshot, subject: &Subject<'_>, pfn: u64) -> Result<Frames, String> {
-    if !is_whole(&snapshot.memory) {
-        return frames_kept(snapshot, &subject.regime, &[pfn]);
+/// The page frame at an address: of a valid entry, of one that is present for Linux alone, or of one that names its page.
+fn page_frame(
+    snapshot: &Snapshot,
+    subject: &Subject<'_>,
+    names: &SwapTypes,
+    va: u64,
+) -> Option<u64> {
+    let (regime, page) = (&subject.regime, subject.regime.granule.bytes());
+    if let Lookup::Mapped { pa, .. } = lookup(&snapshot.memory, regime, VirtualAddress(va)) {
+        return Some(pa.0 / page);
     }
-    let inside = Inside::find(&snapshot.memory, &snapshot.cpus).map_err(|why| why.to_string())?;
-    let found = frames(&inside, &snapshot.memory, &snapshot.cpus, &[pfn]);
-    found.map_err(|why| why.why)
+    let entry = not_mapped(snapshot, subject, va)?;
+    let (level, pte) = (entry.descriptor.level, Pte(entry.descriptor.word));
+    let within = va.wrapping_sub(entry.va.0) / page;
+    if pte.present_invalid() {
+        return Some(regime.output_address(level, pte.0).0 / page + within);
+    }
+    Some(names.page_frame(pte)? + within)
 }
 
 /// Whether the folio at `va` may be the one that a record speaks of: one of that order at that place, anonymous or a file's as

@@ -325,6 +325,9 @@ pub struct Numbering {
     /// The file that it maps, where that is a regular one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<MappedFile>,
+    /// What the patched kernel's policy `adaptive` remembers of its faults ([`crate::order::adaptive`]); none on other kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order_state: Option<u64>,
 }
 
 /// A regular file that a VMA maps (include/linux/fs.h).

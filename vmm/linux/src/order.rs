@@ -4,6 +4,7 @@
 //! from outside, through the kernel half of the tables, without the guest's help. Anything that is
 //! not as the patch writes it is an error: a record that is only half understood explains nothing.
 
+pub mod adaptive;
 pub mod counts;
 mod decode;
 

@@ -24,6 +24,7 @@ mod place;
 pub mod reverse;
 mod sizes;
 pub mod spaces;
+pub mod swap_types;
 pub mod tasks;
 pub mod types;
 pub mod unlisted;

@@ -15,6 +15,8 @@ pub(crate) struct Place {
     pgoff: Member,
     /// The number of the first page for anonymous folios, its low and its high half: from 7.3 on.
     anonymous: Option<(Member, Member)>,
+    /// The patched kernel's.
+    order_state: Option<Member>,
 }
 
 impl Place {
@@ -27,6 +29,7 @@ impl Place {
             anonymous: vma("__vm_anon_pgoff_lo")
                 .ok()
                 .zip(vma("__vm_anon_pgoff_hi").ok()),
+            order_state: vma("anon_order_state").ok(),
         })
     }
 
@@ -47,6 +50,7 @@ impl Place {
                 None => file,
             },
             of: None,
+            order_state: self.order_state.map(read).transpose()?,
         })
     }
 }

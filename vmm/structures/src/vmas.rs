@@ -74,7 +74,7 @@ pub struct Layout {
 
 /// What leads from a file to its name.
 #[derive(Debug)]
-struct Files {
+pub(crate) struct Files {
     inode: Member,
     dentry: Member,
     mount: Member,
@@ -250,7 +250,7 @@ impl Layout {
 }
 
 impl Files {
-    fn new(kernel: &Kernel) -> Result<Files, StructureError> {
+    pub(crate) fn new(kernel: &Kernel) -> Result<Files, StructureError> {
         let types = &kernel.types;
         Ok(Files {
             inode: types.member("file", "f_inode")?,
@@ -287,7 +287,7 @@ impl Files {
     }
 
     /// `d_path()`, fs/d_path.c, from the outermost root.
-    fn path<M: PhysMemory + ?Sized>(
+    pub(crate) fn path<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
         file: u64,

@@ -1,6 +1,8 @@
 //! Naturally aligned blocks of a group's size: what became of each, and why it is not folded.
 
+use linux::absent::SwapTypes;
 use linux::pte::{bits, Kind, Pte, SwapKind};
+use linux::vma::Vma;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stage1::Level;
@@ -8,7 +10,7 @@ use stage1::Level;
 use crate::folios::Folios;
 use crate::group::{field_names, Group};
 use crate::orders::Newest;
-use crate::{Hex, RuleId};
+use crate::{Hex, RuleId, VmaVerdict};
 
 /// What became of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -48,7 +50,11 @@ pub enum Reason {
     /// The zero page or a page frame without a folio.
     Special,
     /// PROT_NONE or a NUMA hint: present for Linux, not for the CPU.
-    NotAccessible,
+    NotAccessible {
+        /// Whether the VMA allows access, so that it is a hint; absent where that is not known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        accessible: Option<bool>,
+    },
     /// Output addresses are not consecutive.
     NotConsecutive,
     /// Output addresses are consecutive, but not aligned to the block.
@@ -93,22 +99,96 @@ pub struct BlockRow {
     pub reason: Option<Reason>,
     /// One character per page of one block; see [`crate::map::LEGEND`].
     pub pages: String,
+    /// What is in the entries of each block that are not valid and not empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<Absent>,
     /// The rules that are broken here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleId>,
 }
 
+/// Entries of a block that are not valid, of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Absent {
+    /// Their name, as in a dump: `swap`, `hwpoison`, `migration (write)`, `poison marker`, `PROT_NONE`.
+    pub what: String,
+    /// How many pages of the block have such an entry.
+    pub pages: u32,
+}
+
 impl BlockRow {
     /// What became of it and why, for people.
     pub fn text(&self) -> String {
-        let rules: Vec<String> = self.rules.iter().map(ToString::to_string).collect();
         let name = crate::map::state_name(self.state);
-        match (&self.reason, rules.is_empty()) {
-            (_, false) => format!("{name}: {}", rules.join(" ")),
-            (Some(reason), true) => format!("{name}: {}", reason.text()),
-            (None, true) => name.to_owned(),
+        match self.why() {
+            why if why.is_empty() => name.to_owned(),
+            why => format!("{name}: {why}"),
         }
     }
+
+    /// The broken rules; else the reason, and what is in entries that are not valid. Empty where there is neither.
+    pub fn why(&self) -> String {
+        if !self.rules.is_empty() {
+            let rules: Vec<String> = self.rules.iter().map(ToString::to_string).collect();
+            return rules.join(" ");
+        }
+        let mut all: Vec<String> = self.reason.iter().map(Reason::text).collect();
+        all.extend(self.absent_text());
+        all.join("; ")
+    }
+
+    /// What is in entries that are not valid, for people.
+    pub(crate) fn absent_text(&self) -> Option<String> {
+        let each = self.absent.iter().map(|absent| match absent.pages {
+            1 => format!("1 page: {}", absent.what),
+            pages => format!("{pages} pages: {}", absent.what),
+        });
+        let each: Vec<String> = each.collect();
+        (!each.is_empty()).then(|| each.join(", "))
+    }
+}
+
+/// The row of the block that has `va`, in the VMA that has it; `vmas` are by address.
+pub fn row_at(vmas: &[VmaVerdict], va: u64) -> Option<&BlockRow> {
+    let at = vmas.partition_point(|vma| vma.end.0 <= va);
+    let vma = vmas.get(at).filter(|vma| vma.start.0 <= va)?;
+    let at = vma.rows.partition_point(|row| row.end.0 <= va);
+    vma.rows.get(at).filter(|row| row.va.0 <= va)
+}
+
+/// Whether a VMA allows any access (`vma_is_accessible()`, include/linux/mm.h).
+pub(crate) fn accessible(vma: &Vma) -> bool {
+    let allowed = vma.permissions;
+    allowed.read || allowed.write || allowed.execute
+}
+
+/// What is in those of `words` that are neither valid nor empty, by name; each is of `pages` pages. Entries without access
+/// are left out where `reason` is theirs.
+pub(crate) fn absent(
+    words: &[u64],
+    (names, pages): (&SwapTypes, u32),
+    accessible: bool,
+    reason: Option<&Reason>,
+) -> Vec<Absent> {
+    let told = matches!(reason, Some(Reason::NotAccessible { .. }));
+    let mut all: Vec<Absent> = Vec::new();
+    for &word in words
+        .iter()
+        .filter(|&&word| word != 0 && !Pte(word).valid())
+    {
+        let pte = Pte(word);
+        if told && pte.present_invalid() {
+            continue;
+        }
+        let Some(what) = names.kind(pte, Some(accessible)) else {
+            continue;
+        };
+        match all.iter_mut().find(|absent| absent.what == what) {
+            Some(absent) => absent.pages += pages,
+            None => all.push(Absent { what, pages }),
+        }
+    }
+    all
 }
 
 impl Reason {
@@ -118,7 +198,11 @@ impl Reason {
             Reason::Holes { present } => format!("only {present} pages are present"),
             Reason::CrossesVma => "the block reaches beyond the VMA".into(),
             Reason::Special => "special entries (zero page or page frames without a folio)".into(),
-            Reason::NotAccessible => "PROT_NONE or NUMA hint".into(),
+            Reason::NotAccessible { accessible } => match accessible {
+                Some(true) => "NUMA hint".into(),
+                Some(false) => "PROT_NONE".into(),
+                None => "PROT_NONE or NUMA hint".into(),
+            },
             Reason::NotConsecutive => "output addresses are not consecutive".into(),
             Reason::Misaligned => "output addresses are not aligned to the block".into(),
             Reason::Differs { fields } => format!("{fields} differ"),
@@ -154,6 +238,8 @@ pub(crate) fn page_character(pte: Pte, leaf: bool) -> char {
 pub(crate) struct Context<'a> {
     /// The whole group lies in one VMA.
     pub inside: bool,
+    /// The VMA allows access.
+    pub accessible: Option<bool>,
     pub orders: Option<&'a Newest<'a>>,
     pub contpte: Option<bool>,
     pub folios: Option<&'a dyn Folios>,
@@ -180,24 +266,22 @@ pub(crate) fn classify(
     if words.iter().all(|&word| word == 0) {
         return (BlockState::Empty, None);
     }
-    if valid == 0 {
-        let accessible = among(words, Pte::present_invalid) == 0;
-        return if accessible {
-            (BlockState::Away, None)
-        } else if among(words, Pte::present_invalid) == words.len() && context.inside {
-            (BlockState::NotEligible, Some(Reason::NotAccessible))
-        } else {
-            let present = among(words, Pte::present) as u32;
-            (BlockState::Partial, Some(Reason::Holes { present }))
-        };
+    // What no CPU may use is present all the same.
+    let present = among(words, Pte::present);
+    if present == 0 {
+        return (BlockState::Away, None);
     }
-    if valid < words.len() {
-        let present = valid as u32;
+    if present < words.len() {
+        let present = present as u32;
         return (BlockState::Partial, Some(Reason::Holes { present }));
     }
     let no = |reason| (BlockState::NotEligible, Some(reason));
     if !context.inside {
         return no(Reason::CrossesVma);
+    }
+    if valid < words.len() {
+        let accessible = context.accessible;
+        return no(Reason::NotAccessible { accessible });
     }
     if among(words, Pte::special) > 0 {
         return no(Reason::Special);
@@ -253,7 +337,7 @@ fn first_folio(group: &Group<'_>, folios: &dyn Folios) -> Option<Result<(), Reas
 pub(crate) fn push(rows: &mut Vec<BlockRow>, row: BlockRow) -> Option<BlockRow> {
     if let Some(last) = rows.last_mut() {
         let same = last.state == row.state && last.reason == row.reason && last.pages == row.pages;
-        if same && last.end == row.va && last.rules == row.rules {
+        if same && last.end == row.va && last.rules == row.rules && last.absent == row.absent {
             last.end = row.end;
             last.blocks += row.blocks;
             return Some(row);
@@ -285,6 +369,7 @@ pub(crate) fn complete(
                     state: BlockState::Empty,
                     reason: None,
                     pages: ".".repeat(pages),
+                    absent: Vec::new(),
                     rules: Vec::new(),
                 },
             );
@@ -311,6 +396,7 @@ mod tests {
             state,
             reason: None,
             pages: String::new(),
+            absent: Vec::new(),
             rules: Vec::new(),
         }
     }

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::ops::Range;
 
+use linux::absent::SwapTypes;
 use linux::pte::Pte;
 use linux::vma::Vma;
 use stage1::{
@@ -13,9 +14,9 @@ use stage1::{
     WalkProblem,
 };
 
-use crate::blocks::{classify, BlockState, Context};
+use crate::blocks::{self, BlockState};
 use crate::group::Group;
-use crate::rules;
+use crate::{rules, VmaVerdict};
 
 pub use row::Row;
 use row::Sink;
@@ -48,6 +49,10 @@ pub struct DumpOptions {
     pub tables: bool,
     /// Linux's rules and software bits apply: a kernel from 6.11 on.
     pub linux: bool,
+    /// What was judged of the process, VMA by VMA: what became of each block is read there. Empty where nothing was.
+    pub judged: Vec<VmaVerdict>,
+    /// The names of entries that are not present.
+    pub names: SwapTypes,
 }
 
 impl Default for DumpOptions {
@@ -60,6 +65,8 @@ impl Default for DumpOptions {
             findings: false,
             tables: false,
             linux: true,
+            judged: Vec::new(),
+            names: SwapTypes::OPEN,
         }
     }
 }
@@ -183,22 +190,14 @@ impl<F, W: Write> Dumper<'_, F, W> {
         if self.options.findings && !self.broken(&group, &whole) {
             return;
         }
-        let next = self.vmas.partition_point(|vma| vma.end <= group.va);
-        let vma = self.vmas.get(next);
-        let inside = vma.is_some_and(|vma| vma.start <= group.va && group.end() <= vma.end);
-        let context = Context {
-            folios: None,
-            inside,
-            orders: None,
-            contpte: None,
-        };
-        let state = (table.level == Level::L3 && self.regime.first.0 == 0)
-            .then(|| classify(&group, 0..group.words.len(), &context).0);
+        let user = table.level == Level::L3 && self.regime.first.0 == 0;
         for index in shown {
             let word = table.words[index];
             let contiguous = group.is_leaf(word) && Pte(word).valid_cont();
             if word != 0 && (contiguous || !self.options.contiguous) {
-                self.row(table, index, state);
+                let va = table.va_of(index, self.regime).0;
+                let row = blocks::row_at(&self.options.judged, va).filter(|_| user);
+                self.row(table, index, row.map(|row| row.state));
             }
         }
     }
@@ -226,14 +225,7 @@ impl<F, W: Write> Dumper<'_, F, W> {
         {
             return;
         }
-        let row = Row::new(
-            self.regime,
-            table,
-            index,
-            self.vmas,
-            state,
-            self.options.linux,
-        );
+        let row = Row::new(self.regime, table, index, self.vmas, state, self.options);
         self.summary.rows += 1;
         if let Err(error) = self.sink.row(&row) {
             self.failed.get_or_insert(error);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use linux::absent::SwapTypes;
 use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss};
 use linux::pte::Pte;
 use linux::vma::{Backing, Vma};
@@ -59,6 +60,8 @@ pub struct Structures<'a> {
     pub hugetlb: Option<HugetlbUsage>,
     /// Free pages that CPUs keep for themselves: ranges of page frame numbers, in order.
     pub kept: &'a [Range<u64>],
+    /// What the kernel's swap types stand for.
+    pub swap: &'a SwapTypes,
 }
 
 /// Why nothing is known of the kernel's structures.

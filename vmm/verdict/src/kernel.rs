@@ -337,7 +337,7 @@ impl<F> Judge<'_, F> {
 }
 
 /// Linux's name of what one leaf maps.
-pub(crate) fn size_name(level: i8, contiguous: bool) -> &'static str {
+pub fn size_name(level: i8, contiguous: bool) -> &'static str {
     match (level, contiguous) {
         (3, false) => "PTE",
         (3, true) => "CONTPTE",

@@ -36,12 +36,12 @@ pub mod stops;
 pub mod text;
 pub mod voice;
 
-pub use blocks::{BlockRow, BlockState, Reason};
+pub use blocks::{row_at, Absent, BlockRow, BlockState, Reason};
 pub use finding::{Finding, Hex, NotJudged, Place, Process, Severity};
 pub use folios::{Folios, NotKnown, Structures};
 pub use input::{Expectation, Expected, ProcessInput};
 pub use judge::{judge, judge_plainly};
-pub use kernel::{judge_kernel, KernelLayout, KernelVerdict, LinearBit, Region};
+pub use kernel::{judge_kernel, size_name, KernelLayout, KernelVerdict, LinearBit, Region};
 pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
 pub use rules::counted::judge_counted;
 pub use rules::l17::judge_getters;

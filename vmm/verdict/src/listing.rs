@@ -225,10 +225,7 @@ impl VmaMap {
             }
             let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
             for row in map.rows.iter().filter(|row| row.state == *state) {
-                let rules = || row.rules.iter().map(ToString::to_string);
-                let rules = rules().collect::<Vec<_>>().join(" ");
-                let reason = row.reason.as_ref().map_or(rules, |reason| reason.text());
-                *reasons.entry(reason).or_default() += row.blocks;
+                *reasons.entry(row.why()).or_default() += row.blocks;
             }
             reasons.retain(|reason, _| !reason.is_empty());
             let mut told: Vec<(String, u64)> = reasons.into_iter().collect();

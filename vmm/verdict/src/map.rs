@@ -187,15 +187,12 @@ fn remark(row: &BlockRow) -> String {
     if row.blocks > 1 {
         remarks.push(format!("x{}", row.blocks));
     }
-    match (row.state, &row.reason) {
-        (BlockState::Broken, _) => {
-            let rules: Vec<String> = row.rules.iter().map(ToString::to_string).collect();
-            remarks.push(rules.join(" "));
-        }
+    match row.state {
         // The holes are there to be seen.
-        (BlockState::Partial, _) | (_, None) => {}
-        (_, Some(reason)) => remarks.push(reason.text()),
+        BlockState::Partial => remarks.extend(row.absent_text()),
+        _ => remarks.push(row.why()),
     }
+    remarks.retain(|remark| !remark.is_empty());
     remarks.join("  ")
 }
 

@@ -92,6 +92,7 @@ mod tests {
             state: BlockState::Folded,
             reason: None,
             pages: String::new(),
+            absent: Vec::new(),
             rules: Vec::new(),
         }
     }

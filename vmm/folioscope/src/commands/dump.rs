@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write as _};
 
 use clap::{Args, ValueEnum};
-use join::{kernel_half, Subject};
+use join::{kernel_half, Gathered, Places, Subject};
 use verdict::dump::{dump, DumpOptions, Format};
 
 use super::Outcome;
@@ -73,6 +73,7 @@ impl Dump {
         let (first, last) = self
             .va
             .map_or((0, u64::MAX), |(first, end)| (first, end - 1));
+        let mut judged = Vec::new();
         let (regime, vmas, linux) = if self.kernel {
             let regime = kernel_half(&snapshot.cpus).ok_or_else(|| {
                 Error::Input("no CPU of the snapshot shows the kernel's own half".into())
@@ -85,6 +86,9 @@ impl Dump {
             )
         } else {
             let subject = Subject::find(snapshot, self.source.pid)?;
+            // What became of a block is the judge's to say, so that no two commands say different things of it.
+            let places = Places::new(snapshot, &subject)?;
+            judged = places.vmas().to_vec();
             (
                 subject.regime,
                 subject.vmas,
@@ -101,6 +105,8 @@ impl Dump {
             findings: self.findings,
             tables: self.tables,
             linux,
+            judged,
+            names: Gathered::names(snapshot),
         };
         let format = match self.format {
             DumpFormat::Text => Format::Text,

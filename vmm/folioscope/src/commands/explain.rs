@@ -1,5 +1,7 @@
 //! `folioscope explain`: why an address is mapped as it is.
 
+mod kernel;
+mod order;
 mod traced;
 
 use std::io;
@@ -7,12 +9,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use join::changed::{diff, Instant};
-use join::{may_be_of, Place, Subject};
-use linux::order::OrderRecord;
+use join::{Place, Places, Subject};
 use linux::vma::Vma;
 use serde_json::{json, Value};
 use snapshot::Snapshot;
-use stage1::{Lookup, VirtualAddress};
+use stage1::{Lookup, Regime, VirtualAddress};
 use verdict::frames::Mapped;
 
 use super::output::{self, say};
@@ -20,7 +21,7 @@ use super::Outcome;
 use crate::holder::ask;
 use crate::options::parse_address;
 use crate::source::{open_core, Need, Source, SourceOptions};
-use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
+use crate::{Error, EXIT_OK};
 
 /// Other places of a page that are listed.
 const OTHERS: usize = 8;
@@ -32,9 +33,9 @@ const OTHERS: usize = 8;
     after_help = "Example: folioscope explain 0xfffff7c05000 saved.core\n         folioscope explain 0xfffff7c05000 out/mprotect.trace --vmlinux out/kernel-4k/vmlinux"
 )]
 pub struct Explain {
-    /// The virtual address, in hexadecimal
-    #[arg(value_name = "VA", value_parser = parse_address)]
-    va: u64,
+    /// The virtual address, in hexadecimal: of the process, or of the kernel. Several, with commas, are explained one by one
+    #[arg(value_name = "VA", value_parser = parse_addresses)]
+    va: Addresses,
     #[command(flatten)]
     pub source: SourceOptions,
     /// An earlier snapshot: say what has happened here since. Of a guest that `folioscope boot` holds it is the look before
@@ -53,13 +54,34 @@ impl Explain {
             .as_ref()
             .filter(|path| traced::is_trace(path))
         {
-            return self.traced(path);
+            return each(&self.va.0, |va| self.traced(va, path));
+        }
+        let (kernel, user): (Vec<u64>, Vec<u64>) = self.va.0.iter().partition(|va| is_kernel(**va));
+        if user.is_empty() {
+            return self.kernel(&kernel);
         }
         let Source { snapshot, .. } = self.source.open(Need::Process)?;
         let subject = Subject::find(&snapshot, self.source.pid)?;
-        let (va, page) = (self.va, subject.regime.granule.bytes());
-        let place = Place::of(&snapshot, &subject, va)?;
-        let started = place.started_ns.map_or(String::new(), |ns| {
+        let places = Places::new(&snapshot, &subject)?;
+        let status = each(&user, |va| self.one(va, &snapshot, &subject, &places))?;
+        if kernel.is_empty() {
+            return Ok(status);
+        }
+        say!("");
+        Ok(status.max(self.kernel(&kernel)?))
+    }
+
+    /// One address of a process.
+    fn one(
+        &self,
+        va: u64,
+        snapshot: &Snapshot,
+        subject: &Subject<'_>,
+        places: &Places<'_>,
+    ) -> Outcome {
+        let page = subject.regime.granule.bytes();
+        let place = places.at(va);
+        let started = places.started_ns.map_or(String::new(), |ns| {
             format!(", started {:.2} s after boot", ns as f64 / 1e9)
         });
         say!(
@@ -76,105 +98,23 @@ impl Explain {
             }
             None => say!("  VMA      none: nothing may be mapped here"),
         }
-        match stage1::lookup(&snapshot.memory, &subject.regime, VirtualAddress(va)) {
-            Lookup::Mapped { entry, pa, .. } => say!(
-                "  mapped   to {pa} by level {} entry {} of table {}: {}",
-                entry.descriptor.level,
-                entry.index,
-                entry.table,
-                entry.descriptor
-            ),
-            Lookup::NotMapped { entry } => say!(
-                "  mapped   no: level {} entry {} of table {} is {:#x}",
-                entry.descriptor.level,
-                entry.index,
-                entry.table,
-                entry.descriptor.word
-            ),
-            Lookup::BeyondOutputSize { entry } => say!(
-                "  mapped   no: its output address is beyond the output size: {}",
-                entry.descriptor
-            ),
-            Lookup::OutsideRegime => say!("  mapped   no: the address is not in this half"),
-            Lookup::Problem(problem) => say!("  mapped   cannot be said: {problem}"),
-        }
+        let found = stage1::lookup(&snapshot.memory, &subject.regime, VirtualAddress(va));
+        say_entry(&found, place.absent.as_deref(), &subject.regime)?;
         if let Some(block) = &place.block {
             say!("  block    {}", block.text());
         }
         for finding in &place.findings {
             say!("  wrong    {}: {}", finding.rule, finding.message);
         }
-        say_folio(&place, subject.process.pid, va & !(page - 1))?;
-        let orders = match &subject.orders {
-            Ok(orders) => orders,
-            Err(why) => {
-                say!("  order    not judged: {why}");
-                self.say_history(&snapshot, subject.process.pid)?;
-                return Ok(EXIT_NOT_JUDGED);
-            }
-        };
-        match orders.last_for(subject.process.pid, va, page) {
-            Some(record) => {
-                let preferred = record
-                    .preferred
-                    .map_or("none".to_owned(), |order| order.to_string());
-                let hint = if record.hinted {
-                    ", hinted by MADV_HUGEPAGE"
-                } else {
-                    ""
-                };
-                say!(
-                    "  fault    at {:#x}, CPU {}, {:.6} s after boot, VMA then {:#x}-{:#x}{hint}",
-                    record.address,
-                    record.cpu,
-                    record.time_ns as f64 / 1e9,
-                    record.vm_start,
-                    record.vm_end
-                );
-                if let Some(allowed) = &record.allowed {
-                    let pfn = record
-                        .pfn
-                        .map_or(String::new(), |pfn| format!(", page frame {pfn:#x}"));
-                    say!("  path     {}{pfn}", record.path.words());
-                    let allowed: Vec<_> = allowed.iter().map(u8::to_string).collect();
-                    match allowed.join(", ") {
-                        none if none.is_empty() => say!("  allowed  no order above 0"),
-                        orders => say!("  allowed  order {orders}"),
-                    }
-                }
-                say!(
-                    "  policy   {}, preferred order {preferred}",
-                    record.policy.name()
-                );
-                for (order, reason) in record.reasons.iter().enumerate().rev() {
-                    if let Some(why) = reason.rejection() {
-                        say!("  order {order:<2} {why}");
-                    }
-                }
-                match record.folio(page) {
-                    Some((start, size)) => say!(
-                        "  chosen   order {}: a folio of {} KiB at {start:#x}",
-                        record.chosen.unwrap_or_default(),
-                        size / 1024
-                    ),
-                    None => say!("  chosen   none: the fault ended without a folio"),
-                }
-                say_which(&place, record, va, page)?;
-            }
-            None if orders.lost > 0 => say!(
-                "  order    no record of this address; {} older records were overwritten",
-                orders.lost
-            ),
-            None => {
-                say!("  order    no record of this address: no anonymous write fault brought it in")
-            }
-        }
-        self.say_history(&snapshot, subject.process.pid)?;
-        Ok(EXIT_OK)
+        let valid = matches!(found, Lookup::Mapped { .. });
+        say_folio(&place, subject.process.pid, va & !(page - 1), valid)?;
+        let status = self.say_order(va, snapshot, subject, &place)?;
+        self.say_history(va, snapshot, subject.process.pid)?;
+        Ok(status)
     }
 
     /// What has happened here since an earlier instant, where there is one.
-    fn say_history(&self, snapshot: &Snapshot, pid: u32) -> Result<(), Error> {
+    fn say_history(&self, va: u64, snapshot: &Snapshot, pid: u32) -> Result<(), Error> {
         let (before, found) = match (&self.since, self.source.holder()?) {
             (Some(core), _) => {
                 let earlier = open_core(core)?;
@@ -199,7 +139,7 @@ impl Explain {
         let processes = found["processes"].as_array().into_iter().flatten();
         for event in processes.flat_map(|it| it["events"].as_array().into_iter().flatten()) {
             let (first, end) = (number(&event["va"]), number(&event["end"]));
-            if !(first..end).contains(&self.va) {
+            if !(first..end).contains(&va) {
                 continue;
             }
             told = true;
@@ -216,6 +156,70 @@ impl Explain {
         }
         Ok(())
     }
+}
+
+/// Addresses, in the order that they were given in.
+#[derive(Clone, Debug)]
+struct Addresses(Vec<u64>);
+
+fn parse_addresses(text: &str) -> Result<Addresses, String> {
+    let all: Result<Vec<u64>, String> = text.split(',').map(parse_address).collect();
+    all.map(Addresses)
+}
+
+/// Explains one address after the other; what is worst is the status.
+fn each(all: &[u64], mut one: impl FnMut(u64) -> Outcome) -> Outcome {
+    let mut status = EXIT_OK;
+    for (at, va) in all.iter().enumerate() {
+        if at > 0 {
+            say!("");
+        }
+        status = status.max(one(*va)?);
+    }
+    Ok(status)
+}
+
+/// Whether an address is translated by TTBR1_EL1: bit 55 decides, also of one with a tag.
+fn is_kernel(va: u64) -> bool {
+    va >> 55 & 1 == 1
+}
+
+/// The entry at an address; `absent` names one that is not valid.
+fn say_entry(found: &Lookup<'_>, absent: Option<&str>, regime: &Regime) -> Result<(), Error> {
+    match found {
+        Lookup::Mapped { entry, pa, .. } => say!(
+            "  mapped   to {pa} by level {} entry {} of table {}: {}",
+            entry.descriptor.level,
+            entry.index,
+            entry.table,
+            entry.descriptor
+        ),
+        Lookup::NotMapped { entry } => {
+            let name = match (entry.descriptor.word, absent) {
+                (_, Some(name)) => format!(": {name}"),
+                (word, None) if word & 1 == 1 => ": reserved".to_owned(),
+                (_, None) => String::new(),
+            };
+            say!(
+                "  mapped   no: level {} entry {} of table {} is {:#x}{name}",
+                entry.descriptor.level,
+                entry.index,
+                entry.table,
+                entry.descriptor.word
+            );
+        }
+        Lookup::BeyondOutputSize { entry } => say!(
+            "  mapped   no: its output address is beyond the output size: {}",
+            entry.descriptor
+        ),
+        Lookup::OutsideRegime => say!(
+            "  mapped   no: no table translates it; this half reaches from {} to {}",
+            regime.first,
+            regime.last
+        ),
+        Lookup::Problem(problem) => say!("  mapped   cannot be said: {problem}"),
+    }
+    Ok(())
 }
 
 fn say_vma(vma: &Vma, va: u64) -> Result<(), Error> {
@@ -241,8 +245,8 @@ fn say_vma(vma: &Vma, va: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The folio behind the entry, and who else maps this page.
-fn say_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
+/// The folio behind the entry, and who else maps this page. An entry that is not `valid` maps it for no CPU.
+fn say_folio(place: &Place, pid: u32, va: u64, valid: bool) -> Result<(), Error> {
     let frames = match &place.frame {
         None => return Ok(()),
         Some(Err(why)) => {
@@ -282,27 +286,24 @@ fn say_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
             it.pid
         );
     }
+    // Entries that no CPU may use (PROT_NONE, a NUMA hint) count as well, and are in nobody's list.
+    let mine = frame.mapped.len() - others.len();
+    let counted = page
+        .mapcount
+        .filter(|_| page.order == 0 || page.entire == 0);
+    let counted = counted.and_then(|count| usize::try_from(count).ok());
+    let hidden = counted.map_or(0, |count| {
+        let own = usize::from(!valid && mine == 0);
+        count.saturating_sub(frame.mapped.len() + own)
+    });
     match others.len().checked_sub(OTHERS + 1) {
         Some(more) => say!("  also     mapped in {} more places", more + 1),
-        None if others.is_empty() => say!("  also     mapped nowhere else"),
+        None if others.is_empty() && hidden == 0 => say!("  also     mapped nowhere else"),
         None => {}
     }
-    Ok(())
-}
-
-/// Whether the record speaks of the folio that is there.
-fn say_which(place: &Place, record: &OrderRecord, va: u64, size: u64) -> Result<(), Error> {
-    match (&place.frame, place.page().and_then(|frame| frame.page)) {
-        (None, _) if record.chosen.is_some() => {
-            say!("  now      nothing: the record speaks of an earlier folio");
-        }
-        (_, Some(page)) if !may_be_of(record, &page, va, size) => {
-            say!(
-                "  now      order {}: the record speaks of an earlier folio",
-                page.order
-            );
-        }
-        _ => {}
+    if hidden > 0 {
+        let entries = if hidden == 1 { "entry" } else { "entries" };
+        say!("  also     counted for {hidden} more {entries}, which no CPU may use (PROT_NONE or a NUMA hint)");
     }
     Ok(())
 }

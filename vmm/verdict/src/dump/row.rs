@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stage1::{Descriptor, Regime, Table};
 
-use super::Format;
+use super::{DumpOptions, Format};
+use crate::blocks::accessible;
 use crate::{BlockState, Hex};
 
 /// One entry.
@@ -43,23 +44,33 @@ impl Row {
         index: usize,
         vmas: &[Vma],
         block: Option<BlockState>,
-        linux: bool,
+        options: &DumpOptions,
     ) -> Row {
         let (word, va) = (table.words[index], table.va_of(index, regime).0);
         let descriptor = Descriptor::new(word, table.level, regime);
         let leaf = descriptor.kind().is_leaf();
         let pte = Pte(word);
-        let software = match (linux, leaf || !pte.valid()) {
-            (false, _) | (_, false) => String::new(),
-            _ if leaf || pte.present() => pte.software_names().collect::<Vec<_>>().join(" "),
-            _ => format!("{:?}", pte.kind()),
+        let next = vmas.partition_point(|vma| vma.end <= va);
+        let vma = vmas.get(next).filter(|vma| vma.contains(va));
+        let bits = || pte.software_names().collect::<Vec<_>>().join(" ");
+        let software = match options.linux {
+            false => String::new(),
+            true if leaf => bits(),
+            true if pte.valid() => String::new(),
+            // The kernel keeps no swap entries in its half: what is not valid was taken out of it, or never used.
+            true if regime.first.0 != 0 => "not valid".into(),
+            true => {
+                let name = options.names.name(pte, vma.map(accessible));
+                let bits = if pte.present() { bits() } else { String::new() };
+                let all = [name.unwrap_or_default(), bits];
+                let all = all.iter().filter(|it| !it.is_empty()).map(String::as_str);
+                all.collect::<Vec<_>>().join(" ")
+            }
         };
         let group = regime.contiguous_entries(table.level).map(|count| {
             let start = index / count * count;
             Hex(table.va_of(start, regime).0)
         });
-        let next = vmas.partition_point(|vma| vma.end <= va);
-        let vma = vmas.get(next).filter(|vma| vma.contains(va));
         Row {
             va: Hex(va),
             level: table.level.number(),

@@ -2,12 +2,16 @@
 
 use std::ops::Range;
 
+use linux::absent::SwapTypes;
 use linux::pte::Pte;
 
 use super::Seen;
 use crate::blocks::{self, BlockRow, BlockState, Context, Reason};
 use crate::group::Group;
 use crate::Hex;
+
+/// What swap types stand for where nothing is known of the kernel.
+static OPEN: SwapTypes = SwapTypes::OPEN;
 
 impl Seen<'_> {
     pub(super) fn pages(
@@ -17,18 +21,23 @@ impl Seen<'_> {
         index: usize,
         inside: bool,
     ) {
+        let vma = &self.input.vmas[index];
+        let accessible = blocks::accessible(vma);
         let context = Context {
             inside,
+            accessible: Some(accessible),
             orders: Some(self.newest),
             contpte: self.input.contpte,
             folios: self.input.structures.ok().map(|it| it.folios),
         };
         let (state, reason) = blocks::classify(group, members.clone(), &context);
+        let words = &group.words[members.clone()];
         let mut row = BlockRow {
             va: Hex(group.va),
             end: Hex(group.end()),
             blocks: 1,
             state,
+            absent: blocks::absent(words, (self.names(), 1), accessible, reason.as_ref()),
             reason,
             pages: std::mem::take(&mut self.pages),
             rules: Vec::new(),
@@ -52,6 +61,11 @@ impl Seen<'_> {
         }
     }
 
+    /// The names of entries that are not present.
+    fn names(&self) -> &'_ SwapTypes {
+        self.input.structures.map_or(&OPEN, |it| it.swap)
+    }
+
     /// Blocks, and entries above level 3 that are not present.
     pub(super) fn upper(&mut self, group: &Group<'_>, members: Range<usize>, index: usize) {
         let vma = &self.input.vmas[index];
@@ -67,7 +81,9 @@ impl Seen<'_> {
                 (true, true) => (BlockState::ContiguousBlock, None, '='),
                 (true, false) => (BlockState::Block, None, '#'),
                 (false, _) if pte.present_invalid() => {
-                    (BlockState::NotEligible, Some(Reason::NotAccessible), 'n')
+                    let accessible = Some(blocks::accessible(vma));
+                    let reason = Reason::NotAccessible { accessible };
+                    (BlockState::NotEligible, Some(reason), 'n')
                 }
                 (false, _) => (BlockState::Away, None, blocks::page_character(pte, leaf)),
             };
@@ -76,6 +92,12 @@ impl Seen<'_> {
                 end: Hex(end),
                 blocks: (end - va) / self.block,
                 state,
+                absent: blocks::absent(
+                    &group.words[at..=at],
+                    (self.names(), self.members as u32),
+                    blocks::accessible(vma),
+                    reason.as_ref(),
+                ),
                 reason,
                 pages: page.to_string().repeat(self.members),
                 rules: Vec::new(),

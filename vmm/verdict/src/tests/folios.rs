@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use linux::absent::SwapTypes;
 use linux::counted::{Known, NotRead};
 use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss, Type};
 use linux::vma::parse_smaps;
@@ -27,6 +28,7 @@ pub struct Kernel {
     pub tables_bytes: Option<i64>,
     pub hugetlb: Option<HugetlbUsage>,
     pub kept: Vec<Range<u64>>,
+    pub swap: SwapTypes,
     /// Folios that were found to count mappings, and not to be mapped.
     pub unmapped: Vec<Unmapped>,
     /// Somebody holds the lock of a table.
@@ -120,6 +122,7 @@ pub fn good(mut guest: Guest) -> Guest {
         file,
         anonymous: number,
         of: None,
+        order_state: None,
     }];
     let anonymous = 2 * members as i64;
     kernel.rss = Some(Rss {

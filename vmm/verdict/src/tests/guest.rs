@@ -178,6 +178,7 @@ impl Guest {
             tables_bytes: kernel.tables_bytes,
             hugetlb: kernel.hugetlb,
             kept: &kernel.kept,
+            swap: &kernel.swap,
         })
     }
 

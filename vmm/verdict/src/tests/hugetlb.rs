@@ -34,6 +34,7 @@ fn hugetlb(flags: &str) -> Guest {
         file: 0,
         anonymous: 0,
         of: None,
+        order_state: None,
     }];
     kernel.rss = Some(Rss::default());
     kernel.tables_bytes = Some(3 * 4096);

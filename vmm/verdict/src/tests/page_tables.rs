@@ -36,6 +36,7 @@ fn right_with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> Vec<i6
         file: 0,
         anonymous: va >> 12,
         of: None,
+        order_state: None,
     });
     guest.tables.map(va, pa, 2, written(), false);
     guest.tables.change(va, 2, word);

@@ -250,6 +250,7 @@ fn scene(random: &mut Random, guest: &mut Guest) {
             file,
             anonymous,
             of: None,
+            order_state: None,
         });
         at = start;
         while at < end {

@@ -37,7 +37,7 @@ made-up (42)  pages of 4K, blocks of 64K: 1 broken, 3 folded, 1 could be folded,
   000040000000 [================] x3
   000040030000 (----------------) all match; not mapped at once, nor last page last
   000040040000 !====.===========! L1
-  000040050000  -rr.srrrrrrrrrrr
+  000040050000  -rr.srrrrrrrrrrr  1 page: swap
   000040060000  ................  x6
 ";
     assert_eq!(map_of(&scene(), &MapOptions::default()), expected);
@@ -148,7 +148,10 @@ fn dumped(guest: &Guest, format: Format, options: &DumpOptions) -> String {
 #[test]
 fn a_dump_in_three_formats() {
     let guest = scene();
-    let all = DumpOptions::default();
+    let all = DumpOptions {
+        judged: guest.judge().vmas,
+        ..DumpOptions::default()
+    };
     let text = dumped(&guest, Format::Text, &all);
     // 6 blocks of 16, less two holes.
     assert_eq!(text.lines().count(), 94);

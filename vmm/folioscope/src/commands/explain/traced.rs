@@ -25,7 +25,7 @@ pub(super) fn is_trace(path: &Path) -> bool {
 }
 
 impl Explain {
-    pub(super) fn traced(&self, path: &Path) -> Outcome {
+    pub(super) fn traced(&self, va: u64, path: &Path) -> Outcome {
         if self.since.is_some() {
             return Err(Error::Input(
                 "expected a snapshot with --since and found a trace, which has all that happened; leave --since out".into(),
@@ -38,24 +38,24 @@ impl Explain {
         let file = File::open(path).map_err(Error::io(format!("open {}", path.display())))?;
         let mut reader = Reader::new(file).map_err(|error| Error::Input(error.to_string()))?;
         let mut judging = Judging::default();
-        judging.judge.follow(self.va);
+        judging.judge.follow(va);
         judging.read(&mut reader)?;
         let judge = &judging.judge;
         say!(
             "{:#x} by the trace {}, {} events",
-            self.va,
+            va,
             path.display(),
             judge.summary().events
         );
         let (spaces, left_out) = judge.followed();
-        let chosen = self.chosen(&spaces)?;
+        let chosen = self.chosen(va, &spaces)?;
         if let Some(space) = chosen {
             Told {
                 judge,
                 names,
                 space,
             }
-            .say(self.va, usize::from(self.last))?;
+            .say(va, usize::from(self.last))?;
             let others = spaces.iter().rev().filter(|it| **it != space);
             for other in others.clone().take(OTHERS) {
                 say!(
@@ -82,7 +82,7 @@ impl Explain {
     }
 
     /// That of the process that was asked for, else the one in which something was done last.
-    fn chosen<'f>(&self, spaces: &[&'f Followed]) -> Result<Option<&'f Followed>, Error> {
+    fn chosen<'f>(&self, va: u64, spaces: &[&'f Followed]) -> Result<Option<&'f Followed>, Error> {
         let Some(pid) = self.source.pid else {
             return Ok(spaces.last().copied());
         };
@@ -94,7 +94,7 @@ impl Explain {
                 .collect();
             return Err(Error::Input(format!(
                 "expected process {pid} among those in whose address space the block of {:#x} was written and found {}; leave --pid out, or name one of these",
-                self.va,
+                va,
                 if pids.is_empty() { "none whose PID is known".into() } else { pids.join(", ") }
             )));
         };

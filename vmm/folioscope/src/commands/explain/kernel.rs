@@ -1,0 +1,150 @@
+//! An address of the kernel's half: its part and area, its entry, the page behind it, and what the rules say.
+
+use std::io;
+
+use join::KernelPlace;
+use stage1::{Lookup, Permissions};
+use verdict::frames::Frames;
+use verdict::kernel_map::{Area, KernelMap, Part};
+
+use super::{each, say_entry, Explain};
+use crate::commands::output::{self, say};
+use crate::commands::Outcome;
+use crate::inside::{InsideOptions, ListingFormat};
+use crate::source::{Need, Source};
+use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
+
+impl Explain {
+    /// Addresses of the kernel's half, of a core or of a guest at this instant.
+    pub(super) fn kernel(&self, all: &[u64]) -> Outcome {
+        if self.since.is_some() {
+            return Err(Error::Input(
+                "expected an address of a process with --since and found one of the kernel, of which no changes are kept; leave --since out".into(),
+            ));
+        }
+        let Source { mut snapshot, .. } = self.source.open(Need::Kernel)?;
+        join::complete(&mut snapshot);
+        let inside = InsideOptions {
+            core: self.source.core.clone(),
+            guest: self.source.guest.clone(),
+            format: ListingFormat::Text,
+            out: self.source.out.clone(),
+        };
+        let map = inside.kernel_map();
+        each(all, |va| {
+            let place = KernelPlace::of(&snapshot, va)?;
+            say!("{va:#x} in the kernel's half");
+            match &map {
+                Ok(map) => say_part(map, va)?,
+                Err(why) => say!("  part     not known: {why}"),
+            }
+            let found = place.lookup(&snapshot, va);
+            let invalid = match &found {
+                Lookup::NotMapped { entry } if entry.descriptor.word != 0 => Some("not valid"),
+                _ => None,
+            };
+            say_entry(&found, invalid, &place.regime)?;
+            if let Some((name, start, bytes)) = place.size(&found) {
+                say!("  size     {name}, {} KiB at {start:#x}", bytes / 1024);
+            }
+            if let Lookup::Mapped {
+                pa, permissions, ..
+            } = &found
+            {
+                say!("  access   {}", access(permissions));
+                say_page(inside.frames(&[pa.0 / place.regime.granule.bytes()]), *pa)?;
+            }
+            for finding in &place.findings {
+                say!("  wrong    {}: {}", finding.rule, finding.message);
+            }
+            if place.findings.is_empty() {
+                say!("  rules    none is broken here");
+            }
+            for why in &place.left_out {
+                say!("  rules    {why}");
+            }
+            Ok(match found {
+                Lookup::Problem(_) => EXIT_NOT_JUDGED,
+                _ => EXIT_OK,
+            })
+        })
+    }
+}
+
+/// What may be done at an address, by exception level.
+fn access(may: &Permissions) -> String {
+    let words = |read, write, execute| {
+        let all = [(read, "read"), (write, "write"), (execute, "execute")];
+        let all: Vec<&str> = all
+            .iter()
+            .filter(|(is, _)| *is)
+            .map(|(_, word)| *word)
+            .collect();
+        match all.is_empty() {
+            true => "none".to_owned(),
+            false => all.join(", "),
+        }
+    };
+    format!(
+        "EL1: {}; EL0: {}",
+        words(may.el1_read, may.el1_write, may.el1_exec),
+        words(may.el0_read, may.el0_write, may.el0_exec)
+    )
+}
+
+/// The part of the half that has an address, and the area of vmalloc's.
+fn say_part(map: &KernelMap, va: u64) -> Result<(), Error> {
+    let mut parts: Vec<(&Part, u64, u64)> = Vec::new();
+    for part in &map.parts {
+        if let Some((start, end)) = part
+            .range
+            .filter(|(start, end)| (start.0..end.0).contains(&va))
+        {
+            parts.push((part, start.0, end.0));
+        }
+    }
+    // The image lies within the range of modules and vmalloc.
+    match parts.iter().min_by_key(|(_, start, end)| end - start) {
+        Some((part, start, end)) => say!("  part     {} {start:#x}-{end:#x}", part.name),
+        None => say!("  part     others: fixmap, PCI I/O, or what no part is known for"),
+    }
+    let Some(areas) = &map.areas else {
+        say!("  area     not known: {}", map.notes.join("; "));
+        return Ok(());
+    };
+    let has = |area: &&Area| (area.start.0..area.end.0).contains(&va);
+    if let Some(area) = areas.iter().find(has) {
+        let by = area.caller.as_ref();
+        let by = by.map_or(String::new(), |caller| format!(", asked for by {caller}"));
+        say!(
+            "  area     {:#x}-{:#x} of vmalloc, {}, {} pages{by}",
+            area.start.0,
+            area.end.0,
+            area.kinds.join(" "),
+            area.pages
+        );
+    }
+    Ok(())
+}
+
+/// The page behind an address, where it is one of RAM.
+fn say_page(frames: Result<Frames, Error>, pa: stage1::PhysicalAddress) -> Result<(), Error> {
+    let frames = match frames {
+        Ok(frames) => frames,
+        Err(why) => {
+            say!("  page     not known: {why}");
+            return Ok(());
+        }
+    };
+    let Some(frame) = frames.pages.first() else {
+        return Ok(());
+    };
+    match (&frame.page, &frame.problem) {
+        (Some(page), _) => frames
+            .describe(&mut io::stdout().lock(), frame, page)
+            .map_err(Error::io(output::STDOUT))?,
+        (None, Some(why)) => say!("  page     {pa} has none: {why}"),
+        (None, None) => {}
+    }
+    Ok(())
+}
