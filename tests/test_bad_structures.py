@@ -281,6 +281,25 @@ def test_table_that_leads_nowhere(core: Core) -> None:
     assert vmemmap and vmemmap[0].endswith(" 8M PMD") and vmemmap[0] not in said and "note:" not in whole
 
 
+def test_tables_that_stand_everywhere(core: Core) -> None:
+    """Each entry of the upper levels leads to the same table: 2^36 pages, of which some are looked at. That is said."""
+    program, va = core.program, hinted(core).vm_start.value_()
+    table = mm.follow_phys(program["init_mm"].address_of_(), core.mm.pgd.value_()).value_()
+    writes = []
+    for shift in (48, 39, 30, 21):
+        entry = program.read_u64(table + 8 * (va >> shift & 511), physical=True)
+        assert entry & 3 == 3
+        # The first table is shorter than a page.
+        if shift < 48:
+            writes.append((mm.phys_to_virt(program, table).value_(), word(entry) * 512))
+        table = entry & 0xFFFF_FFFF_F000
+    pfns = "0x40000-0x48000"
+    assert "note:" not in core.tell("page", pfns).out
+    with core.damaged(*writes):
+        said = core.tell("page", pfns).out
+    assert re.search(r"^note: the tables of all processes have more than \d+ entries: ", said, re.M), said[-2000:]
+
+
 def test_whole(core: Core) -> None:
     """What was damaged is whole again: every process is judged, with its folios."""
     said = core.tell("check")

@@ -43,6 +43,7 @@ pub fn frames<M: PhysMemory + ?Sized>(
     }
     let memcg = inside.memcg.as_ref().ok();
     let pages = Pages::new(layout, view);
+    let mut left = MOST_OF_ALL;
     let mut found = found(
         (layout, memcg),
         (view, &pages),
@@ -52,7 +53,9 @@ pub fn frames<M: PhysMemory + ?Sized>(
         pfns,
     );
     for frame in &mut found.pages {
-        let places = frame.page.and_then(|page| belongs(inside, view, page));
+        let places = frame
+            .page
+            .and_then(|page| belongs(inside, view, page, &mut left));
         let belongs = |place: MayMap| {
             let of = mms.iter().position(|mm| *mm == place.mm);
             let owner = of.map(|at| &owners[at]);
@@ -64,6 +67,11 @@ pub fn frames<M: PhysMemory + ?Sized>(
         };
         frame.belongs = places.map(|places| places.into_iter().map(belongs).collect());
     }
+    if left == 0 {
+        found.notes.push(format!(
+            "the kernel's reverse mapping of these pages has more than {MOST_OF_ALL} places: where the last of them belong is not known; ask for fewer pages"
+        ));
+    }
     let info = inside.vmcoreinfo(memory).ok();
     found.kernel = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
     Ok(found)
@@ -71,6 +79,12 @@ pub fn frames<M: PhysMemory + ?Sized>(
 
 /// VMAs in which a page belongs are followed no further.
 const MOST: usize = 1 << 15;
+/// The same of all pages that are asked for at once: where memory holds anything, each may lead to as many.
+const MOST_OF_ALL: usize = 1 << 20;
+/// Places at which the pages that are asked for at once are mapped, and which are listed.
+const MOST_MAPPED: usize = 1 << 20;
+/// Descriptors that are read of all processes: tables of half a gigabyte. A table that stands in many places counts each time.
+const MOST_DESCRIPTORS: u64 = 1 << 26;
 const NO_TASK: &str = "an address space that no task has";
 
 /// Where VMAs are in which this very page belongs.
@@ -78,6 +92,7 @@ fn belongs<M: PhysMemory + ?Sized>(
     inside: &Inside,
     view: View<'_, M>,
     page: Page,
+    left: &mut usize,
 ) -> Option<Vec<MayMap>> {
     let alone = Page {
         index: page.index_of_page(),
@@ -85,7 +100,11 @@ fn belongs<M: PhysMemory + ?Sized>(
         ..page
     };
     let reverse = inside.reverse.as_ref().ok()?;
-    reverse.places(view, &alone, &mut { MOST }).ok()
+    let most = MOST.min(*left);
+    let mut rest = most;
+    let places = reverse.places(view, &alone, &mut rest).ok();
+    *left -= most - rest;
+    places
 }
 
 /// The same of a snapshot of a process at its checkpoint, which has the pages that the process maps; `lower` is its half.
@@ -222,6 +241,7 @@ fn found<M: PhysMemory + ?Sized>(
         });
     }
     let (mut notes, mut walked) = (Vec::new(), lower.is_some());
+    let (mut left, mut budget) = (MOST_MAPPED, MOST_DESCRIPTORS);
     for task in tasks {
         let Some(lower) = lower else { break };
         let mut regime = lower;
@@ -230,9 +250,12 @@ fn found<M: PhysMemory + ?Sized>(
             regime: &regime,
             task,
             found: &mut found,
+            left: &mut left,
             problems: 0,
         };
-        stage1::walk(view.memory, &regime, regime.first, regime.last, &mut owners);
+        let (first, last) = (regime.first, regime.last);
+        let summary = stage1::walk_within(view.memory, &regime, first, last, budget, &mut owners);
+        budget = budget.saturating_sub(summary.descriptors);
         if owners.problems > 0 {
             walked = false;
             notes.push(format!(
@@ -240,6 +263,20 @@ fn found<M: PhysMemory + ?Sized>(
                 owners.problems, task.pid, task.name
             ));
         }
+        if budget == 0 {
+            walked = false;
+            notes.push(format!(
+                "the tables of all processes have more than {MOST_DESCRIPTORS} entries: what process {} ({}) and those behind it map is not known",
+                task.pid, task.name
+            ));
+            break;
+        }
+    }
+    if left == 0 {
+        walked = false;
+        notes.push(format!(
+            "these pages are mapped at {MOST_MAPPED} places or more, of which no more are listed; ask for fewer pages"
+        ));
     }
     if lower.is_none() {
         notes.push(format!("{NO_LOWER_HALF}, so who maps them is not known"));
@@ -259,6 +296,8 @@ struct Owners<'o> {
     regime: &'o Regime,
     task: &'o Owner,
     found: &'o mut BTreeMap<u64, Frame>,
+    /// How many places more are listed.
+    left: &'o mut usize,
     problems: u64,
 }
 
@@ -274,7 +313,9 @@ impl<'m> Visitor<'m> for Owners<'_> {
             }
             let first = descriptor.output_address().0 / page;
             let va = table.va_of(index, self.regime).0;
-            for (pfn, frame) in self.found.range_mut(first..first.saturating_add(pages)) {
+            let frames = self.found.range_mut(first..first.saturating_add(pages));
+            for (pfn, frame) in frames.take(*self.left) {
+                *self.left -= 1;
                 frame.mapped.push(Mapped {
                     pid: self.task.pid,
                     name: self.task.name.clone(),

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{output, Outcome};
 use crate::inside::{InsideOptions, ListingFormat};
-use crate::{Error, EXIT_OK};
+use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 /// Most pages that are listed at once.
 const MOST: u64 = 1 << 20;
@@ -57,7 +57,9 @@ impl Page {
                 .write(&mut io::stdout().lock())
                 .map_err(Error::io(output::STDOUT))?,
         }
-        Ok(EXIT_OK)
+        // A frame that is no memory, or whose struct page cannot be read: why is told of each.
+        let known = found.pages.iter().all(|frame| frame.page.is_some());
+        Ok(if known { EXIT_OK } else { EXIT_NOT_JUDGED })
     }
 }
 
