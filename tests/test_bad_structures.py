@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Callable[[Core], Writes], str, int, str]] = {
         2,
         r"first table at 0x\w+ could not be read: 0x",
     ),
-    "name": (lambda c: [(at(c.task.comm), b"\xff\x1b[31m\n\rxyz")], "ps", 0, r"\\033\[31m\\012\\015xyz"),
+    "name": (lambda c: [(at(c.task.comm), b"\xff\x1b[31m\n\rxyz")], "ps", 0, r"\\u001b\[31m\\n\\rxyz"),
     "tree-nowhere": (lambda c: [(at(c.mm.mm_mt.ma_root), word(NOWHERE | 0x1E))], "maps", 2, TREE),
     "tree-itself": (lambda c: [(at(root_node(c).ma64.slot[0]), c.mm.mm_mt.ma_root.to_bytes_())], "maps", 2, TREE),
     "vma-backwards": (lambda c: [(at(hinted(c).vm_end), word(LAYOUT.page))], "maps", 2, VMA),

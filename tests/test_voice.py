@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from folioscope import Guest, Process
@@ -145,7 +147,7 @@ def speaking(lines: list[str]) -> str:
     """The option that lets a script be the guest's first process: it has the kernel print lines, and becomes the agent.
 
     The kernel's command line, which it prints, has them all as well."""
-    words = "; ".join(f"echo '{line}' >/kmsg" for line in lines)
+    words = "; ".join(f"printf '%b\\n' '{line}' >/kmsg" for line in lines)
     return f'--append=rdinit=/bin/sh -- -c "busybox mknod /kmsg c 1 11; {words}; exec /init"'
 
 
@@ -170,6 +172,36 @@ def test_run_ends_with_errors(tmp_path: Path, granule: str, lines: list[str], st
     assert f"V1 the kernel reports: {WARNING[1]}" in ended.out
     assert WARNING[1] in reports["junit"].read_text()
     assert "not ok 1 console" in reports["ktap"].read_text()
+
+
+def test_a_terminal_obeys_no_line_of_a_guest(tmp_path: Path, granule: str) -> None:
+    """Bytes that a terminal obeys, and characters that reorder or hide text, are shown by number in every form."""
+    said = "WARNING: \x1b[31m\x07\u202ex\u200b\\<b>"
+    lines = [r"WARNING: \033[31m\007\342\200\256x\342\200\213\\<b>", "Call trace:", " made_up+0x10/0x20"]
+    shown = r"WARNING: \u001b[31m\u0007\u202ex\u200b\\<b>"
+    reports = {kind: tmp_path / f"report.{kind}" for kind in ("json", "junit", "ktap", "html")}
+    options = ["--granule", granule, speaking(lines), "--only", "zeropage"]
+    options += [word for kind, path in reports.items() for word in (f"--{kind}", path)]
+    ended = folioscope("run", *options, "--out", tmp_path / "out", seconds=BOOT_SECONDS)
+    assert ended.status == 1, ended.out + ended.err
+    texts = {"text": ended.out, **{kind: path.read_text(newline="") for kind, path in reports.items()}}
+    for kind, text in texts.items():
+        obeyed = [mark for mark in "\x1b\x07\r\u202e\u200b" if mark in text]
+        assert not obeyed, f"{kind}: {obeyed}"
+    for kind in ("text", "ktap"):
+        assert shown in texts[kind], texts[kind]
+    cases = ElementTree.fromstring(texts["junit"]).iter("failure")
+    assert any(shown in f"{case.get('message')}{case.text}" for case in cases), texts["junit"]
+    assert html.escape(shown) in texts["html"]
+    (message,) = [
+        finding["message"]
+        for step in json.loads(texts["json"])["steps"]
+        if step["step"] == "console"
+        for finding in step["kernel"]["findings"]
+    ]
+    assert message.splitlines()[0] == f"the kernel reports: {shown}"
+    # The log has what was said.
+    assert any(said in log.read_text() for log in (tmp_path / "out").rglob("console.log"))
 
 
 @pytest.mark.parametrize(("hidden", "said"), [("quiet", 1), ("loglevel=5", 0)])

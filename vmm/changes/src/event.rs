@@ -3,6 +3,7 @@
 use linux::folio::Page;
 use schemars::{schema_for, JsonSchema};
 use serde::Serialize;
+use untrusted::Text;
 use verdict::Hex;
 
 use crate::view::Entry;
@@ -34,7 +35,7 @@ pub struct ProcessDiff {
     /// Its id in the initial PID namespace.
     pub pid: u32,
     /// Its name.
-    pub name: String,
+    pub name: Text,
     /// When it was started, in nanoseconds since boot; null where that is not known.
     pub started_ns: Option<u64>,
     /// Whether it was there both times. Of a process that was not, no more is said.

@@ -8,6 +8,7 @@ use linux::order::OrderRecords;
 use linux::pte::Pte;
 use linux::vma::Vma;
 use stage1::{Level, PhysMemory, Regime, Table, Visitor, WalkProblem};
+use untrusted::Text;
 use verdict::Folios;
 
 /// A guest at one instant.
@@ -37,7 +38,7 @@ pub struct Who {
     /// Its id in the initial PID namespace.
     pub pid: u32,
     /// Its name.
-    pub name: String,
+    pub name: Text,
     /// When it was started, in nanoseconds since boot, where that is known.
     pub started_ns: Option<u64>,
 }

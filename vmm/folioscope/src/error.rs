@@ -2,6 +2,8 @@
 
 use std::io;
 
+use untrusted::escaped;
+
 /// No finding of severity error.
 pub const EXIT_OK: u8 = 0;
 /// Errors were found.
@@ -43,7 +45,7 @@ pub enum Error {
         what: String,
     },
     /// The guest lives, and says no.
-    #[error("the guest could not do {request}: {failure}")]
+    #[error("the guest could not do {request}: {}", escaped(&.failure.to_string()))]
     Guest {
         /// What was asked.
         request: String,

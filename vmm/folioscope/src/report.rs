@@ -1,17 +1,18 @@
 //! From what was seen to a report, and the report to where it was asked for.
 
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use join::Facts;
 use snapshot::Snapshot;
 use stage1::{Half, Regime};
+use untrusted::Filter;
 use verdict::map::MapOptions;
 use verdict::text::TextOptions;
 use verdict::{Kernel, Machine, Report};
 
-use crate::commands::STDOUT;
+use crate::commands::{complain, has_colours, stdout, STDOUT};
 use crate::picture::Picture;
 use crate::replace::replace;
 use crate::Error;
@@ -55,7 +56,7 @@ impl ReportOptions {
     /// How text is written: in colour on a terminal that wants it.
     #[must_use]
     pub fn text(&self) -> TextOptions {
-        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = has_colours();
         TextOptions {
             map: MapOptions {
                 colour,
@@ -79,7 +80,7 @@ impl ReportOptions {
     /// Where standard output cannot be written.
     pub fn finish(&self, report: &mut Report, picture: &Picture) -> Result<u8, Error> {
         self.write_files(report, picture)?;
-        let mut out = io::stdout().lock();
+        let mut out = stdout();
         match self.format {
             ReportFormat::Json => write_json(&mut out, report)
                 .map_err(Error::io("write the report to standard output"))?,
@@ -108,7 +109,7 @@ impl ReportOptions {
             });
             if written && self.format == ReportFormat::Text {
                 let at = path.display();
-                writeln!(io::stdout(), "every checkpoint as a picture: {at}")
+                writeln!(stdout(), "every checkpoint as a picture: {at}")
                     .map_err(Error::io(STDOUT))?;
             }
         }
@@ -134,14 +135,14 @@ fn write_file(
         path,
         |error| error,
         |file| {
-            let mut out = BufWriter::new(file);
+            let mut out = Filter::new(BufWriter::new(file), false);
             write(&mut out, report)?;
             out.flush()
         },
     );
     let attempt = format!("write the report to {}", path.display());
     if let Err(error) = written.map_err(Error::io(attempt)) {
-        let _ = writeln!(io::stderr(), "folioscope: {error}");
+        complain(&error);
         report.push_not_written(error.to_string());
         return false;
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use snapshot::{Cpu, Memory, RangeSet, Recording, Region, Snapshot};
 use stage1::{Descend, Half, PhysMemory, Regime, Shown, Table, Visitor};
+use untrusted::Text;
 use verdict::NotKnown;
 
 use crate::inside::Inside;
@@ -35,7 +36,7 @@ pub struct Companion {
     /// Its pid.
     pub pid: u32,
     /// Its name.
-    pub name: String,
+    pub name: Text,
     /// Its `smaps` at that time.
     pub maps: String,
     /// A CPU as it was when it ran the process in user mode.

@@ -8,6 +8,7 @@ use snapshot::{Memory, Snapshot};
 use stage1::{Half, PhysicalAddress, Regime};
 use structures::pages::Layout;
 use structures::{tasks, vmas};
+use untrusted::Text;
 use verdict::{Folios, NotKnown};
 
 use crate::inside::{is_whole, Inside};
@@ -227,7 +228,7 @@ impl Ground {
         let mut ground = Self::empty(snapshot);
         let gathered = Gathered::of(snapshot);
         ground.events = events(&gathered);
-        let mut add = |pid: u32, name: &str, maps: &str, regime: &Regime| -> Result<(), Error> {
+        let mut add = |pid: u32, name: &Text, maps: &str, regime: &Regime| -> Result<(), Error> {
             let (entries, problems) = entries(memory, regime);
             let space = gathered
                 .as_ref()
@@ -236,7 +237,7 @@ impl Ground {
             ground.spaces.push(Space {
                 who: Who {
                     pid,
-                    name: name.to_owned(),
+                    name: name.clone(),
                     started_ns: space.and_then(|space| space.started_ns),
                 },
                 mm: space.map(|space| space.mm),

@@ -8,6 +8,7 @@ use snapshot::{Cpu, Snapshot};
 use stage1::{Descriptor, Kind, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
 use structures::pages::{Layout, Pages};
 use structures::{memcg, tasks, View};
+use untrusted::Text;
 use verdict::frames::{what, Belongs, Frame, Frames, FreeBlock, Mapped};
 use verdict::listing::LISTING_VERSION;
 use verdict::Hex;
@@ -136,7 +137,7 @@ pub fn frames_kept(snapshot: &Snapshot, lower: &Regime, pfns: &[u64]) -> Result<
 /// A process, and its first table.
 struct Owner {
     pid: u32,
-    name: String,
+    name: Text,
     table: u64,
 }
 

@@ -2,6 +2,7 @@
 
 use changes::{entries, Diff, Space};
 use snapshot::Memory;
+use untrusted::Text;
 use verdict::listing::Maps;
 
 use crate::changed::{compare, events as events_of, mapped, who, Ground, LOCKED, NO_RECORD};
@@ -29,7 +30,7 @@ impl Moment {
 
     /// Its name.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &Text {
         &self.space.task.name
     }
 

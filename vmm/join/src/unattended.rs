@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use snapshot::{Cpu, Memory, Process as Captured, Snapshot};
 use stage1::{Half, PhysicalAddress, Regime};
+use untrusted::Text;
 use verdict::{
     judge, KernelVerdict, NotJudged, NotKnown, Process, ProcessInput, ProcessVerdict, Step,
 };
@@ -45,7 +46,7 @@ pub struct Known {
     /// Its pid.
     pub pid: u32,
     /// Its name.
-    pub name: String,
+    pub name: Text,
     /// The physical address of its first table, where that was seen before. It stays for as long as the process lives.
     pub root: Option<u64>,
 }
@@ -144,7 +145,7 @@ pub fn processes(cpus: &[Cpu], known: &[Known]) -> Vec<Captured> {
         let place = format!("on CPU {}", cpu.index);
         processes.push(Captured {
             pid,
-            name: known.map_or(place, |it| it.name.clone()),
+            name: known.map_or(place.into(), |it| it.name.clone()),
             cpu: Some(cpu.index),
             extra: [(mark.to_owned(), true.into())].into(),
             ..Captured::default()
@@ -168,10 +169,10 @@ pub fn root_of<'s>(snapshot: &'s Snapshot, process: &Captured) -> Option<&'s Cpu
 
 /// A process that no CPU runs, with its first table.
 #[must_use]
-pub fn by_its_task(pid: u32, name: &str, table: PhysicalAddress) -> Captured {
+pub fn by_its_task(pid: u32, name: &Text, table: PhysicalAddress) -> Captured {
     Captured {
         pid,
-        name: name.to_owned(),
+        name: name.clone(),
         extra: [(BY_ITS_TASK.to_owned(), table.0.into())].into(),
         ..Captured::default()
     }

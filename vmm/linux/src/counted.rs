@@ -5,6 +5,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use untrusted::Text;
 
 mod available;
 mod events;
@@ -250,7 +251,7 @@ pub struct Zone {
     /// Its node's number.
     pub node: u64,
     /// Its name: `DMA`, `Normal`, ...
-    pub name: String,
+    pub name: Text,
     /// Its lists of free blocks, by order; why not, where somebody held the zone's lock.
     pub areas: Known<Vec<Area>>,
     /// Pages that are counted as free (`NR_FREE_PAGES`), over all CPUs; `None` where the kernel counts others than those on

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use untrusted::Text;
 
 /// What the memory of a folio is, by the low bits of its `mapping` (`FOLIO_MAPPING_ANON`, include/linux/page-flags.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
@@ -284,7 +285,7 @@ pub struct Memcg {
     /// The inode of its directory, as `/proc/kpagecgroup` has it.
     pub inode: u64,
     /// Its path from the root of the hierarchy.
-    pub path: String,
+    pub path: Text,
 }
 
 /// Which counter of its `struct mm_struct` a mapped page is in (`mm_counter()`, include/linux/mm.h).

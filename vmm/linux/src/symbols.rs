@@ -226,7 +226,10 @@ impl Symbols {
         let name = names
             .find(|name| !bounds_a_section(name))
             .unwrap_or(name_at(&self.names, last));
-        Some((std::str::from_utf8(name).ok()?, address - at))
+        // A kernel's memory that is damaged may hold anything where a name should be.
+        let is_name = |name: &&str| name.bytes().all(|it| it.is_ascii_graphic() && it != b'\\');
+        let name = std::str::from_utf8(name).ok().filter(is_name)?;
+        Some((name, address - at))
     }
 
     /// Checks that this is the kernel that runs, whose build id is `running`.

@@ -1,11 +1,13 @@
 //! `/proc/PID/maps` and `/proc/PID/smaps`: where a process may have memory at all.
 //!
 //! The format is `show_map_vma()` in the kernel's `fs/proc/task_mmu.c`. Names are taken as they
-//! come (spaces, ` (deleted)`, `\012` escapes); everything before them must be exact.
+//! come (spaces, ` (deleted)`), but for `\012`, by which the kernel writes an end of line (and nothing else: a
+//! backslash stays one); everything before them must be exact.
 
 use std::fmt;
 
 use serde::Serialize;
+use untrusted::Text;
 
 /// Behind every user address that any arm64 kernel has.
 const USER_END: u64 = 1 << 56;
@@ -26,7 +28,7 @@ pub struct Vma {
     /// Inode number; 0 for memory without a file.
     pub inode: u64,
     /// The last column, empty where there is none.
-    pub name: String,
+    pub name: Text,
     /// `VmFlags` of smaps; `None` where only maps was read.
     pub flags: Option<VmFlags>,
 }
@@ -175,7 +177,7 @@ impl Vma {
         ];
         if self.hugetlb() == Some(true) {
             Backing::Hugetlb
-        } else if self.name.starts_with('[') && special.contains(&self.name.as_str()) {
+        } else if self.name.starts_with('[') && special.contains(&self.name.raw()) {
             Backing::Special
         } else if self.permissions.shared && self.name.starts_with("/dev/zero") {
             Backing::Shmem
@@ -207,7 +209,8 @@ impl fmt::Display for Vma {
             self.inode
         )?;
         if !self.name.is_empty() {
-            write!(f, " {}", self.name)?;
+            // As the kernel has it, and parses here again (mangle_path(), fs/seq_file.c).
+            write!(f, " {}", self.name.raw().replace('\n', "\\012"))?;
         }
         f.write_str("\n")?;
         match &self.flags {
@@ -298,7 +301,7 @@ fn parse_numbered(text: &str, line: usize) -> Result<Vma, MapsError> {
         offset,
         device,
         inode,
-        name: rest.trim_start_matches(' ').to_owned(),
+        name: rest.trim_start_matches(' ').replace("\\012", "\n").into(),
         flags: None,
     })
 }
@@ -335,7 +338,7 @@ ffffd0000000-ffffd0021000 rw-p 00000000 00:00 0                          [stack]
         );
         assert_eq!(vmas[3].name, "");
         assert_eq!((vmas[3].start, vmas[3].size()), (0xffff_8000_0000, 2 << 20));
-        assert_eq!(vmas[6].name, "/tmp/a b\\012c  d (deleted)");
+        assert_eq!(vmas[6].name, "/tmp/a b\nc  d (deleted)");
         assert_eq!(vmas[6].device, (0xfd, 1));
         assert_eq!(vmas[6].inode, u64::MAX);
         assert_eq!(vmas[0].permissions.text(), "r-xp");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use snapshot::MemoryError;
+use untrusted::{escaped, Text};
 
 /// Why a machine did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -47,13 +48,13 @@ pub enum MachineError {
         stderr: String,
     },
     /// The guest's kernel panicked.
-    #[error("the guest's kernel panicked, and its console ends with: {}", last_words(.console))]
+    #[error("the guest's kernel panicked, and its console ends with: {}", escaped(last_words(.console)))]
     Panicked {
         /// The end of the console.
         console: String,
     },
     /// The guest ended by itself.
-    #[error("the guest {} by itself, and its console ends with: {}", if *.reset { "restarted" } else { "powered off" }, last_words(.console))]
+    #[error("the guest {} by itself, and its console ends with: {}", if *.reset { "restarted" } else { "powered off" }, escaped(last_words(.console)))]
     Ended {
         /// Whether it asked for a reset rather than for power-off.
         reset: bool,
@@ -211,7 +212,7 @@ pub enum QmpError {
         /// What was asked.
         command: String,
         /// QEMU's words.
-        reason: String,
+        reason: Text,
     },
     /// Something that is no QMP.
     #[error("QEMU's monitor answered {command} with what is no QMP: {found}")]
@@ -219,7 +220,7 @@ pub enum QmpError {
         /// What was asked.
         command: String,
         /// The start of the answer.
-        found: String,
+        found: Text,
     },
 }
 
@@ -260,7 +261,7 @@ pub enum GdbError {
     #[error("QEMU's gdb stub cannot read {name} of CPU {cpu}: it answered {answer:?}")]
     Unreadable {
         /// The register.
-        name: String,
+        name: Text,
         /// The CPU.
         cpu: usize,
         /// The answer.

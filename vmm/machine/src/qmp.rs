@@ -91,7 +91,7 @@ impl Qmp {
         let part = |name: &str| {
             version[name].as_u64().ok_or_else(|| QmpError::Garbage {
                 command: command.into(),
-                found: excerpt(greeting.to_string().as_bytes()),
+                found: excerpt(greeting.to_string().as_bytes()).into(),
             })
         };
         let version = [part("major")?, part("minor")?, part("micro")?];
@@ -151,7 +151,7 @@ impl Qmp {
                     command: command.into(),
                     reason: match error["desc"].as_str() {
                         Some(text) => text.into(),
-                        None => error.to_string(),
+                        None => error.to_string().into(),
                     },
                 });
             } else {
@@ -166,7 +166,7 @@ impl Qmp {
         if self.events.len() == MOST_EVENTS {
             return Err(QmpError::Garbage {
                 command: "an event".into(),
-                found: format!("more than {MOST_EVENTS} of them"),
+                found: format!("more than {MOST_EVENTS} of them").into(),
             });
         }
         self.events.push_back(event);
@@ -189,7 +189,7 @@ impl Qmp {
             Value::String(text) => Ok(text),
             other => Err(QmpError::Garbage {
                 command: line.into(),
-                found: excerpt(other.to_string().as_bytes()),
+                found: excerpt(other.to_string().as_bytes()).into(),
             }),
         }
     }
@@ -219,14 +219,14 @@ impl Qmp {
                 let line: Vec<u8> = self.buffer.drain(..=searched + end).collect();
                 return serde_json::from_slice(&line).map_err(|_| QmpError::Garbage {
                     command: command.into(),
-                    found: excerpt(&line),
+                    found: excerpt(&line).into(),
                 });
             }
             searched = self.buffer.len();
             if searched > MOST_MESSAGE {
                 return Err(QmpError::Garbage {
                     command: command.into(),
-                    found: excerpt(&self.buffer),
+                    found: excerpt(&self.buffer).into(),
                 });
             }
             match self.stream.fill(&mut self.buffer, deadline.at) {

@@ -56,7 +56,8 @@ struct StepData<'r> {
 struct Space<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    name: &'r str,
+    /// As it is shown, since the script sets it as it is.
+    name: String,
     first: Hex,
     page_size: u64,
     block_pages: u64,
@@ -89,7 +90,7 @@ struct VmaData<'r> {
     start: u64,
     end: u64,
     permissions: &'r str,
-    name: &'r str,
+    name: String,
     mapped: u64,
     contiguous: u64,
     largest_run: u64,
@@ -223,7 +224,7 @@ impl Builder {
             let (first, page_size) = words.map_or((0, 4096), |words| (words.first, words.granule));
             spaces.push(Space {
                 pid: None,
-                name: "kernel",
+                name: "kernel".into(),
                 first: Hex(first),
                 page_size,
                 block_pages: block_pages(page_size),
@@ -261,7 +262,7 @@ impl Builder {
             start: vma.start.0 / size,
             end: vma.end.0 / size,
             permissions: &vma.permissions,
-            name: &vma.name,
+            name: vma.name.to_string(),
             mapped: vma.mapped,
             contiguous: vma.contiguous,
             largest_run: vma.largest_run,
@@ -272,7 +273,7 @@ impl Builder {
         let errors = |(rule, _): &(&RuleId, &u64)| **rule != RuleId::Eligible;
         Space {
             pid: Some(process.process.pid),
-            name: &process.process.name,
+            name: process.process.name.to_string(),
             first: Hex(0),
             page_size: size,
             block_pages: process.block_size / size,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use untrusted::Text;
 
 use crate::Cpu;
 
@@ -52,7 +53,7 @@ pub struct Process {
     pub pid: u32,
     /// Its name, as in `/proc/PID/comm`.
     #[serde(default)]
-    pub name: String,
+    pub name: Text,
     /// The index of the CPU whose TTBR0_EL1 is the process's table, where one is known.
     #[serde(default)]
     pub cpu: Option<usize>,

@@ -3,6 +3,7 @@
 use linux::kallsyms::{self, KallsymsError};
 use linux::symbols::Symbols;
 use stage1::{PhysMemory, PhysicalAddress, Regime};
+use untrusted::Text;
 
 use crate::types::{Member, Types};
 use crate::StructureError;
@@ -144,12 +145,11 @@ impl<M: PhysMemory + ?Sized> View<'_, M> {
         Ok(nodes)
     }
 
-    /// Text that ends at a NUL or after `limit` bytes. What is not UTF-8 is replaced; control characters, which a terminal
-    /// would obey, are written as the kernel writes them in /proc: `\\` and three octal digits.
+    /// Text that ends at a NUL or after `limit` bytes. What is not UTF-8 is replaced.
     ///
     /// # Errors
     /// As [`View::bytes`].
-    pub fn text(&self, what: &'static str, va: u64, limit: u64) -> Result<String, StructureError> {
+    pub fn text(&self, what: &'static str, va: u64, limit: u64) -> Result<Text, StructureError> {
         let mut text = Vec::new();
         // Not beyond the end of a page: what follows may not be mapped.
         while (text.len() as u64) < limit {
@@ -162,28 +162,6 @@ impl<M: PhysMemory + ?Sized> View<'_, M> {
                 break;
             }
         }
-        Ok(escaped(&String::from_utf8_lossy(&text)))
-    }
-}
-
-fn escaped(text: &str) -> String {
-    let mut said = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character.is_control() {
-            true => said.push_str(&format!("\\{:03o}", u32::from(character))),
-            false => said.push(character),
-        }
-    }
-    said
-}
-
-#[cfg(test)]
-mod tests {
-    use super::escaped;
-
-    #[test]
-    fn no_terminal_obeys_a_name() {
-        assert_eq!(escaped("kworker/u8:1-ünïx"), "kworker/u8:1-ünïx");
-        assert_eq!(escaped("\u{1b}[31m\n"), "\\033[31m\\012");
+        Ok(String::from_utf8_lossy(&text).into())
     }
 }

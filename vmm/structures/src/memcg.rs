@@ -3,6 +3,7 @@
 use linux::folio::Memcg;
 use serde::{Deserialize, Serialize};
 use stage1::PhysMemory;
+use untrusted::Text;
 
 use crate::kernel::View;
 use crate::types::Member;
@@ -111,17 +112,17 @@ impl Layout {
         &self,
         view: View<'_, M>,
         node: u64,
-    ) -> Result<String, StructureError> {
+    ) -> Result<Text, StructureError> {
         let what = "a cgroup's name";
         let (mut at, mut path) = (node, String::new());
         for _ in 0..DEEPEST {
             let parent = view.number(what, at, self.parent)?;
             if parent == 0 {
                 let root = if path.is_empty() { "/" } else { "" };
-                return Ok(format!("{root}{path}"));
+                return Ok(format!("{root}{path}").into());
             }
             let name = view.text(what, view.number(what, at, self.name)?, NAME)?;
-            path = format!("/{name}{path}");
+            path = format!("/{}{path}", name.raw());
             at = parent;
         }
         Err(StructureError::Inconsistent {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use linux::folio::{HugetlbUsage, Numbering, Rss};
 use serde::{Deserialize, Serialize};
 use stage1::{Level, PhysMemory};
+use untrusted::Text;
 
 use crate::kernel::View;
 use crate::lock::{Lock, SpinLock};
@@ -21,7 +22,7 @@ pub struct Space {
     /// The process that has it; of several (`vfork()`, `CLONE_VM`) the first in the kernel's list.
     pub pid: u32,
     /// That one's name.
-    pub name: String,
+    pub name: Text,
     /// When that one's leader was started, in nanoseconds since boot; snapshots of an earlier version do not say.
     #[serde(default)]
     pub started_ns: Option<u64>,

@@ -1,6 +1,7 @@
 //! All processes and their threads, from `init_task` on.
 
 use stage1::{PhysMemory, PhysicalAddress};
+use untrusted::Text;
 
 use crate::kernel::View;
 use crate::types::Member;
@@ -17,7 +18,7 @@ pub struct Process {
     /// Its id in the initial PID namespace.
     pub tgid: u32,
     /// The leader's name (`comm`).
-    pub name: String,
+    pub name: Text,
     /// When its leader was started, in nanoseconds since boot, of `CLOCK_BOOTTIME`: with the id it names the process for ever.
     pub started_ns: u64,
     /// The ids of its threads, the leader's first.

@@ -3,6 +3,7 @@
 use linux::folio::Numbering;
 use linux::vma::{Permissions, VmFlags, Vma};
 use stage1::PhysMemory;
+use untrusted::Text;
 
 use crate::kernel::View;
 use crate::lock::{Lock, RwSemaphore};
@@ -217,7 +218,7 @@ impl Layout {
             offset: 0,
             device: (0, 0),
             inode: 0,
-            name: String::new(),
+            name: Text::default(),
             flags: Some(VmFlags::new(
                 self.flags
                     .iter()
@@ -291,7 +292,7 @@ impl Files {
         &self,
         view: View<'_, M>,
         file: u64,
-    ) -> Result<String, StructureError> {
+    ) -> Result<Text, StructureError> {
         let of_dentry = |dentry, member| view.number("a directory entry", dentry, member);
         let name = |dentry| {
             let length = of_dentry(dentry, self.name_length)?.min(LONGEST);
@@ -321,14 +322,14 @@ impl Files {
                 mount = outer;
             } else if dentry == parent {
                 // A file of the kernel's own, in no directory (simple_dname()).
-                return Ok(format!("/{} (deleted)", name(dentry)?));
+                return Ok(format!("/{} (deleted)", name(dentry)?.raw()).into());
             } else {
                 names.push(name(dentry)?);
                 dentry = parent;
             }
         }
         names.reverse();
-        Ok(format!("/{}{deleted}", names.join("/")))
+        Ok(format!("/{}{deleted}", names.join("/")).into())
     }
 }
 
@@ -350,7 +351,7 @@ fn flags<M: PhysMemory + ?Sized>(
             return Ok(found);
         }
         let text = view.text(what, pointer, 32)?;
-        let known = MNEMONICS.iter().find(|(name, _)| *name == text);
+        let known = MNEMONICS.iter().find(|(name, _)| text == *name);
         if let Some((_, mnemonic)) = known {
             found.push((view.number(what, entry, mask)?, *mnemonic));
         }

@@ -6,6 +6,7 @@ use std::fmt;
 
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
+use untrusted::Text;
 
 use crate::cause::{cause, Cause};
 use crate::sequence::Sequence;
@@ -31,7 +32,7 @@ pub struct Process {
     /// Its id in the initial PID namespace.
     pub pid: u32,
     /// Its name.
-    pub name: String,
+    pub name: Text,
 }
 
 /// One finding.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use linux::folio::{Kind, Memcg, Page, Type};
 use schemars::{schema_for, JsonSchema};
 use serde::Serialize;
+use untrusted::Text;
 
 use crate::map;
 use crate::Hex;
@@ -67,7 +68,7 @@ pub struct Belongs {
     /// The process; null for an address space that no task has.
     pub pid: Option<u32>,
     /// Its name.
-    pub name: String,
+    pub name: Text,
     /// Where the page would be in it.
     pub va: Hex,
 }
@@ -78,7 +79,7 @@ pub struct Mapped {
     /// The process.
     pub pid: u32,
     /// Its name.
-    pub name: String,
+    pub name: Text,
     /// Where the page is in it.
     pub va: Hex,
     /// The lookup level of the entry: 3 for a page, less for a block that holds it.

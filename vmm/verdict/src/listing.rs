@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use linux::vma::Vma;
 use schemars::{schema_for, JsonSchema};
 use serde::Serialize;
+use untrusted::Text;
 
 use crate::map::{self, MapOptions};
 use crate::{BlockState, Hex, ProcessVerdict, VmaVerdict};
@@ -33,7 +34,7 @@ pub struct Task {
     /// Its id (`tgid`) in the initial PID namespace.
     pub pid: u32,
     /// Its leader's name (`comm`).
-    pub name: String,
+    pub name: Text,
     /// When its leader was started, in nanoseconds since boot, of `CLOCK_BOOTTIME`.
     pub started_ns: u64,
     /// The ids of its threads, the leader's first.
@@ -138,7 +139,7 @@ impl Tasks {
             let table = table.map_or("-".to_owned(), |table| format!("0x{:013x}", table.0));
             // What is in brackets has no memory of its own.
             let name = match task.mm {
-                Some(_) => task.name.clone(),
+                Some(_) => task.name.to_string(),
                 None if task.has_ended => format!("[{}] ended", task.name),
                 None => format!("[{}]", task.name),
             };

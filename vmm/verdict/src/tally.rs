@@ -7,6 +7,7 @@ use linux::pte::{Kind, Pte, SwapKind};
 use linux::release::Release;
 use schemars::JsonSchema;
 use serde::Serialize;
+use untrusted::Text;
 
 use crate::cause::{self, Cause};
 use crate::marks::Marks;
@@ -47,7 +48,7 @@ pub struct VmaVerdict {
     /// As in `/proc/PID/maps`: `rw-p`.
     pub permissions: String,
     /// As in `/proc/PID/maps`, or empty.
-    pub name: String,
+    pub name: Text,
     /// Bytes that valid entries map.
     pub mapped: u64,
     /// Of these, by entries with the Contiguous bit.

@@ -8,6 +8,8 @@
 
 mod starts;
 
+use untrusted::Text;
+
 use crate::{Finding, RuleId};
 use starts::{is_bar, start, Start};
 
@@ -24,14 +26,14 @@ pub struct Spoken {
     /// Microseconds after boot, where the kernel says so (`CONFIG_PRINTK_TIME`).
     pub at: Option<u64>,
     /// Its lines, without their times; those after the first 200 are not kept.
-    pub lines: Vec<String>,
+    pub lines: Vec<Text>,
 }
 
 impl Spoken {
     /// The line that says what is wrong.
-    pub fn headline(&self) -> &str {
+    pub fn headline(&self) -> Text {
         let frame = |line: &str| is_bar(line) || line.starts_with("---") || line.is_empty();
-        let says = |line: &&String| {
+        let says = |line: &&Text| {
             ["WARNING: ", "kernel BUG at ", "UBSAN: "]
                 .iter()
                 .any(|start| line.starts_with(start))
@@ -39,7 +41,7 @@ impl Spoken {
         // WARN() prints its text before the line that says where.
         let first = self.lines.iter().take(8).find(says);
         let first = first.or_else(|| self.lines.iter().find(|line| !frame(line)));
-        first.or(self.lines.first()).map_or("", String::as_str)
+        first.or(self.lines.first()).cloned().unwrap_or_default()
     }
 
     /// As a finding: the headline, and below it all lines.
@@ -48,7 +50,7 @@ impl Spoken {
         if self.lines.len() > 1 {
             for line in &self.lines {
                 message.push_str("\n       ");
-                message.push_str(line);
+                message.push_str(&line.to_string());
             }
         }
         Finding::new(RuleId::V1, message)
@@ -161,7 +163,7 @@ impl Scanner {
             self.open = Some(Open {
                 spoken: Spoken {
                     at,
-                    lines: bar.into_iter().collect(),
+                    lines: bar.into_iter().map(Text::from).collect(),
                 },
                 start,
                 last: at,
@@ -179,7 +181,7 @@ impl Scanner {
         open.last = at.or(open.last);
         open.stack |= text.starts_with("Call trace:");
         if open.spoken.lines.len() < MOST_LINES {
-            open.spoken.lines.push(text.to_owned());
+            open.spoken.lines.push(text.into());
         }
         if open.start.ends_with(text) && open.lines > 1 {
             self.close();

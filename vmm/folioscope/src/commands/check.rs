@@ -1,10 +1,9 @@
 //! `folioscope check`: the rules, over a live guest or a saved snapshot.
 
-use std::io;
-
 use clap::Args;
 use join::unattended::is_unattended;
 
+use super::output::stdout;
 use super::Outcome;
 use crate::report::{about, ReportFormat, ReportOptions};
 use crate::source::{Need, SourceOptions};
@@ -34,7 +33,7 @@ impl Check {
             let mut text = self.report.text();
             // A map is drawn by VMA, and of one process.
             text.maps &= !is_unattended(snapshot) && !several;
-            verdict::text::write(&mut io::stdout().lock(), &report, &text)
+            verdict::text::write(&mut stdout(), &report, &text)
                 .map_err(Error::io("write to standard output"))?;
         }
         self.report.finish(&mut report, &picture)

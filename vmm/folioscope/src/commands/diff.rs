@@ -1,6 +1,5 @@
 //! `folioscope diff`: two snapshots of a guest, as events.
 
-use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -36,7 +35,7 @@ impl Diff {
         match self.format {
             ListingFormat::Json => output::line(format_args!("{:#}", serde_json::json!(found)))?,
             ListingFormat::Text => found
-                .write(&mut io::stdout().lock())
+                .write(&mut output::stdout())
                 .map_err(Error::io(output::STDOUT))?,
         }
         Ok(EXIT_OK)

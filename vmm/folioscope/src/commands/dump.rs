@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use join::{kernel_half, Gathered, Places, Subject};
 use verdict::dump::{dump, DumpOptions, Format};
 
+use super::output::{complain, stdout};
 use super::Outcome;
 use crate::options::parse_address;
 use crate::source::{Need, SourceOptions};
@@ -113,7 +114,7 @@ impl Dump {
             DumpFormat::Json => Format::Json,
             DumpFormat::Csv => Format::Csv,
         };
-        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let mut out = BufWriter::with_capacity(1 << 16, stdout());
         let written = dump(&mut out, &snapshot.memory, &regime, &vmas, format, &options)
             .and_then(|summary| out.flush().map(|()| summary));
         let summary = match written {
@@ -122,7 +123,7 @@ impl Dump {
             other => other.map_err(Error::io("write to standard output"))?,
         };
         for problem in &summary.problems {
-            eprintln!("folioscope: {problem}");
+            complain(&problem);
         }
         Ok(if summary.problems.is_empty() {
             EXIT_OK

@@ -4,7 +4,6 @@ mod kernel;
 mod order;
 mod traced;
 
-use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -264,7 +263,7 @@ fn say_folio(place: &Place, pid: u32, va: u64, valid: bool) -> Result<(), Error>
         return Ok(());
     };
     frames
-        .describe(&mut io::stdout().lock(), frame, page)
+        .describe(&mut output::stdout(), frame, page)
         .map_err(Error::io(output::STDOUT))?;
     // Of a folio that is mapped in part, its whole counts less.
     if let Some(mapped) = page

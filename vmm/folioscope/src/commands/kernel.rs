@@ -1,7 +1,5 @@
 //! `folioscope kernel`: by what sizes the kernel's own half is mapped.
 
-use std::io;
-
 use clap::Args;
 
 use super::{output, Outcome};
@@ -22,7 +20,7 @@ impl Kernel {
         match self.inside.format {
             ListingFormat::Json => output::line(format_args!("{:#}", serde_json::json!(map)))?,
             ListingFormat::Text => map
-                .write(&mut io::stdout().lock())
+                .write(&mut output::stdout())
                 .map_err(Error::io(output::STDOUT))?,
         }
         Ok(EXIT_OK)

@@ -1,6 +1,7 @@
 //! `folioscope maps`: the address space of a process, from the guest's memory alone.
 
 use clap::Args;
+use untrusted::Filter;
 use verdict::map::MapOptions;
 
 use super::{output, Outcome};
@@ -29,7 +30,7 @@ impl Maps {
             ListingFormat::Json => output::line(format_args!("{:#}", serde_json::json!(maps)))?,
             ListingFormat::Text => maps
                 .write(
-                    &mut anstream::stdout().lock(),
+                    &mut Filter::new(anstream::stdout().lock(), true),
                     &MapOptions {
                         colour: true,
                         ..MapOptions::default()

@@ -1,6 +1,5 @@
 //! The subcommands, one module each.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -33,7 +32,7 @@ mod session;
 mod terminal;
 mod watch;
 
-pub(crate) use output::STDOUT;
+pub(crate) use output::{complain, has_colours, stdout, STDOUT};
 
 /// Reads an arm64 guest's page tables from outside, and judges them.
 #[derive(Debug, Parser)]
@@ -157,7 +156,7 @@ pub fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) if output::nobody_reads(&error) => ExitCode::from(EXIT_NOT_JUDGED),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "folioscope: {error}");
+            output::complain(&error);
             ExitCode::from(EXIT_NOT_JUDGED)
         }
     }

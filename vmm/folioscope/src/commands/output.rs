@@ -1,7 +1,9 @@
 //! Standard output that may fail: nobody reads it any more, or the disk is full.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
+
+use untrusted::{filtered, Filter};
 
 use crate::Error;
 
@@ -17,7 +19,24 @@ macro_rules! say {
 pub(super) use say;
 
 pub(super) fn line(text: fmt::Arguments<'_>) -> Result<(), Error> {
-    writeln!(io::stdout(), "{text}").map_err(Error::io(STDOUT))
+    let text = text.to_string();
+    writeln!(io::stdout(), "{}", filtered(&text)).map_err(Error::io(STDOUT))
+}
+
+/// Standard output for all that is printed: nothing passes that a terminal obeys, but for our own colours.
+pub(crate) fn stdout() -> Filter<StdoutLock<'static>> {
+    Filter::new(io::stdout().lock(), has_colours())
+}
+
+/// Whether standard output is a terminal that wants colours.
+pub(crate) fn has_colours() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// Names on standard error what failed.
+pub(crate) fn complain(what: &dyn fmt::Display) {
+    let what = what.to_string();
+    let _ = writeln!(io::stderr(), "folioscope: {}", filtered(&what));
 }
 
 pub(super) fn bytes(text: &[u8]) -> Result<(), Error> {

@@ -1,7 +1,5 @@
 //! `folioscope page`: a page, its folio, and who maps it.
 
-use std::io;
-
 use clap::Args;
 
 use super::{output, Outcome};
@@ -54,7 +52,7 @@ impl Page {
         match self.inside.format {
             ListingFormat::Json => output::line(format_args!("{:#}", serde_json::json!(found)))?,
             ListingFormat::Text => found
-                .write(&mut io::stdout().lock())
+                .write(&mut output::stdout())
                 .map_err(Error::io(output::STDOUT))?,
         }
         // A frame that is no memory, or whose struct page cannot be read: why is told of each.

@@ -1,7 +1,5 @@
 //! `folioscope ps`: the tasks of a guest, from its memory alone.
 
-use std::io;
-
 use clap::Args;
 
 use super::{output, Outcome};
@@ -23,7 +21,7 @@ impl Ps {
         match self.inside.format {
             ListingFormat::Json => output::line(format_args!("{:#}", serde_json::json!(tasks)))?,
             ListingFormat::Text => tasks
-                .write(&mut io::stdout().lock())
+                .write(&mut output::stdout())
                 .map_err(Error::io(output::STDOUT))?,
         }
         Ok(EXIT_OK)

@@ -6,7 +6,7 @@ use clap::Args;
 use recorder::Judge;
 use verdict::{Kernel, Machine, Report};
 
-use super::output::{say, STDOUT};
+use super::output::{complain, say, stdout, STDOUT};
 use super::run::{default_policy, progress};
 use super::Outcome;
 use crate::guest::Guest;
@@ -80,8 +80,7 @@ struct Reports {
 impl Reports {
     /// Prints the verdict, and writes the files that were asked for.
     fn told(&self, mut report: Report, judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
-        let status =
-            tell(&mut std::io::stdout().lock(), judge, end, names).map_err(Error::io(STDOUT))?;
+        let status = tell(&mut stdout(), judge, end, names).map_err(Error::io(STDOUT))?;
         report.push(recorded::step(judge, end, names));
         let options = ReportOptions {
             format: ReportFormat::Text,
@@ -187,7 +186,7 @@ impl Record {
         match lost {
             // A finding is none the less true for a guest that was lost behind it.
             Some(error) if status == EXIT_ERRORS => {
-                eprintln!("folioscope: {error}");
+                complain(&error);
                 Ok(status)
             }
             Some(error) => Err(error),

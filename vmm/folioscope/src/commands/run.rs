@@ -9,7 +9,7 @@ use join::Extent;
 use verdict::text::TextOptions;
 use verdict::{Expectation, ProcessVerdict, Report, Step};
 
-use super::output::say;
+use super::output::{say, stdout};
 use super::Outcome;
 use crate::control;
 use crate::guest::Guest;
@@ -155,13 +155,13 @@ impl Run {
             let names = known.names(&guest);
             if text {
                 say!("\nrecord - the guest's sequences");
-                tell(&mut io::stdout().lock(), &judge, &end, &names)
+                tell(&mut stdout(), &judge, &end, &names)
                     .map_err(Error::io("write to standard output"))?;
             }
             report.push(recorded::step(&judge, &end, &names));
         }
         if text {
-            let mut out = io::stdout().lock();
+            let mut out = stdout();
             write!(out, "\n{}", verdict::map::LEGEND)
                 .and_then(|()| verdict::text::write_end(&mut out, &report))
                 .map_err(Error::io("write to standard output"))?;
@@ -210,7 +210,7 @@ impl Run {
                     process.notes.clear();
                 }
             }
-            verdict::text::write_step(&mut io::stdout().lock(), &shown, &self.report.text())
+            verdict::text::write_step(&mut stdout(), &shown, &self.report.text())
                 .map_err(Error::io("write to standard output"))?;
         }
         report.push(step);
@@ -230,7 +230,7 @@ impl Run {
         for step in &mut steps {
             workload.clone_into(&mut step.workload);
             if text {
-                verdict::text::write_step(&mut io::stdout().lock(), step, &options)
+                verdict::text::write_step(&mut stdout(), step, &options)
                     .map_err(Error::io("write to standard output"))?;
             }
         }
@@ -281,7 +281,7 @@ impl Run {
         }
         if text {
             say!("\nkernel - the upper half");
-            verdict::text::write_step(&mut io::stdout().lock(), &step, &self.report.text())
+            verdict::text::write_step(&mut stdout(), &step, &self.report.text())
                 .map_err(Error::io("write to standard output"))?;
         }
         report.push(step);
@@ -326,7 +326,7 @@ fn touching(mut ranges: Vec<(u64, u64)>) -> impl Fn(u64, u64) -> bool {
 
 pub(super) fn progress(what: &str) {
     if io::stderr().is_terminal() {
-        eprint!("\r\x1b[K{what} ...\r");
+        eprint!("\r\x1b[K{} ...\r", untrusted::filtered(what));
         let _ = io::stderr().flush();
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use changes::Diff;
 use clap::Args;
 use rustix::termios::tcgetwinsize;
+use untrusted::{filtered, Filter};
 use verdict::listing::Maps;
 use verdict::map::MapOptions;
 
@@ -157,7 +158,8 @@ fn draw(maps: &Maps, told: &[String]) -> Result<(), Error> {
         colour: true,
         ..MapOptions::default()
     };
-    maps.write(&mut text, &options).map_err(failed)?;
+    maps.write(&mut Filter::new(&mut text, true), &options)
+        .map_err(failed)?;
     let text = String::from_utf8_lossy(&text);
     let room = rows.saturating_sub(told.len() + 2);
     let all = text.lines().count();
@@ -176,7 +178,7 @@ fn draw(maps: &Maps, told: &[String]) -> Result<(), Error> {
     }
     writeln!(out).map_err(failed)?;
     for line in told {
-        writeln!(out, "{line}").map_err(failed)?;
+        writeln!(out, "{}", filtered(line)).map_err(failed)?;
     }
     out.flush().map_err(failed)
 }

@@ -86,8 +86,12 @@ pub struct Report {
 impl From<Spoken> for Report {
     fn from(spoken: Spoken) -> Self {
         Self {
-            headline: spoken.headline().to_owned(),
-            lines: spoken.lines,
+            headline: spoken.headline().raw().to_owned(),
+            lines: spoken
+                .lines
+                .iter()
+                .map(|line| line.raw().to_owned())
+                .collect(),
             at_us: spoken.at,
         }
     }

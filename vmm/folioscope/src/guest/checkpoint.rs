@@ -46,7 +46,7 @@ impl Guest {
         };
         let held = Process {
             pid: u32::try_from(checkpoint.pid).unwrap_or_default(),
-            name: self.names.get(&process).cloned().unwrap_or_default(),
+            name: self.names.get(&process).cloned().unwrap_or_default().into(),
             cpu: None,
             checkpoint: Some(Checkpoint {
                 pc_first: checkpoint.pc_start,
@@ -269,7 +269,7 @@ impl Guest {
                 return Err(unexpected("maps", &outcome));
             };
             companions.push(Companion {
-                name: self.names.get(&other).cloned().unwrap_or_default(),
+                name: self.names.get(&other).cloned().unwrap_or_default().into(),
                 pid: pid_of(&cpu),
                 maps: smaps.unwrap_or(maps),
                 cpu,

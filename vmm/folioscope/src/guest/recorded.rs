@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use recorder::{Judge, PageLayout};
+use untrusted::Filter;
 
 use super::Guest;
 use crate::options::GuestOptions;
@@ -37,7 +38,12 @@ impl Guest {
             Err(error) => {
                 // QEMU has ended, and with it the trace.
                 let (judge, end) = live.join();
-                let _ = tell(&mut std::io::stderr(), &judge, &end, &Names::default());
+                let _ = tell(
+                    &mut Filter::new(std::io::stderr(), false),
+                    &judge,
+                    &end,
+                    &Names::default(),
+                );
                 Err(error)
             }
         }

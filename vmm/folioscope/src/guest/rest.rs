@@ -5,6 +5,7 @@ use join::Hung;
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::Cpu;
 use stage1::{Half, Regime};
+use untrusted::Text;
 use verdict::Step;
 
 use super::whole::{known, own_symbols};
@@ -24,7 +25,7 @@ impl Guest {
     ///
     /// # Errors
     /// Where the guest is lost.
-    pub fn stuck(&mut self, process: ProcessId) -> Result<Option<(u32, String)>, Error> {
+    pub fn stuck(&mut self, process: ProcessId) -> Result<Option<(u32, Text)>, Error> {
         if !self.stuck.contains_key(&process) {
             return Ok(None);
         }
@@ -33,7 +34,7 @@ impl Guest {
             return Err(unexpected("processes", &outcome));
         };
         let info = processes.into_iter().find(|info| info.process == process);
-        Ok(info.and_then(|info| Some((u32::try_from(info.pid).ok()?, info.name))))
+        Ok(info.and_then(|info| Some((u32::try_from(info.pid).ok()?, info.name.into()))))
     }
 
     pub(super) fn judge_stuck(&mut self, process: ProcessId) {
@@ -66,7 +67,7 @@ impl Guest {
             let regime = Regime::new(&cpu.system, Half::Lower).ok();
             Known {
                 pid: checkpoint::pid_of(cpu),
-                name: self.names.get(process).cloned().unwrap_or_default(),
+                name: self.names.get(process).cloned().unwrap_or_default().into(),
                 root: regime.map(|regime| regime.root.0),
             }
         });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use linux::symbols::Symbols;
 use recorder::{Judge, Stored};
+use untrusted::Text;
 use verdict::Process;
 
 use crate::guest::Guest;
@@ -13,9 +14,9 @@ use crate::guest::Guest;
 pub struct Known {
     slide: u64,
     /// By pid.
-    processes: BTreeMap<u32, String>,
+    processes: BTreeMap<u32, Text>,
     /// By the physical address of the first table.
-    roots: BTreeMap<u64, (u32, String)>,
+    roots: BTreeMap<u64, (u32, Text)>,
 }
 
 impl Known {
@@ -123,7 +124,7 @@ impl<'s> Names<'s> {
     /// The process that ran, and whose the address space is, as far as either is known.
     #[must_use]
     pub fn process(&self, by: &Stored, root: u64) -> Option<Process> {
-        let named = |pid: u32, name: Option<&String>| Process {
+        let named = |pid: u32, name: Option<&Text>| Process {
             pid,
             name: name.cloned().unwrap_or_default(),
         };

@@ -73,9 +73,9 @@ fn in_full(judge: &Judge, finding: &Finding, names: &Names<'_>) -> String {
         judge.findings().count(finding)
     );
     if let Some(process) = names.process(&finding.made, finding.root) {
-        let name = match process.name.as_str() {
-            "" => String::new(),
-            name => format!(" ({name})"),
+        let name = match process.name.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", process.name),
         };
         let _ = writeln!(text, "  process {}{name}", process.pid);
     }

@@ -321,7 +321,7 @@ impl Stopped for Qemu {
             Some(Ok(gpa)) => Ok(Some(PhysicalAddress(gpa))),
             _ => Err(QmpError::Garbage {
                 command: line,
-                found: crate::error::excerpt(answer.as_bytes()),
+                found: crate::error::excerpt(answer.as_bytes()).into(),
             }
             .into()),
         }

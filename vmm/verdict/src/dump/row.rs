@@ -7,6 +7,7 @@ use linux::vma::Vma;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stage1::{Descriptor, Regime, Table};
+use untrusted::Text;
 
 use super::{DumpOptions, Format};
 use crate::blocks::accessible;
@@ -34,7 +35,7 @@ pub struct Row {
     /// What became of the block around it (level 3 of user memory only).
     pub block: Option<BlockState>,
     /// Name of the VMA that it lies in: the last column of `maps`, or `anonymous`.
-    pub vma: Option<String>,
+    pub vma: Option<Text>,
 }
 
 impl Row {
@@ -81,9 +82,9 @@ impl Row {
             software,
             group: group.filter(|_| descriptor.contiguous()),
             block,
-            vma: vma.map(|vma| match vma.name.as_str() {
-                "" => "anonymous".to_owned(),
-                name => name.to_owned(),
+            vma: vma.map(|vma| match vma.name.raw() {
+                "" => "anonymous".into(),
+                _ => vma.name.clone(),
             }),
         }
     }

@@ -14,7 +14,7 @@ fn reports(text: &str) -> Vec<Spoken> {
 }
 
 fn headlines(text: &str) -> Vec<String> {
-    let of = |report: &Spoken| report.headline().to_owned();
+    let of = |report: &Spoken| report.headline().raw().to_owned();
     reports(text).iter().map(of).collect()
 }
 

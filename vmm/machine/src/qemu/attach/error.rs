@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use untrusted::Text;
+
 use crate::{GdbError, MachineError, QmpError};
 
 /// Why somebody else's QEMU cannot be looked into. The guest is as it was.
@@ -34,7 +36,7 @@ pub enum AttachError {
     },
     /// Another architecture.
     #[error("this QEMU emulates {0}: expected aarch64, whose tables are the only ones read here")]
-    Target(String),
+    Target(Text),
     /// A state in which the guest must not be touched.
     #[error("the guest is in the state {0:?}, in which it can be neither stopped nor let go on without disturbing what is under way; attach when that is over")]
     State(String),
@@ -82,7 +84,7 @@ pub enum AttachError {
         /// The backend's name.
         id: String,
         /// The file, as QEMU's maps show it.
-        name: String,
+        name: Text,
         /// What the system said, with a colon; or empty.
         why: String,
     },

@@ -139,7 +139,7 @@ impl Attached {
             QmpError::Garbage { found, command } if command == qmp::GREETING => {
                 AttachError::NotQmp {
                     path: path.into(),
-                    found,
+                    found: found.raw().to_owned(),
                 }
             }
             QmpError::Closed(command) if command == qmp::GREETING => AttachError::NotQmp {
@@ -256,8 +256,9 @@ impl Drop for Attached {
         if self.stopped {
             if let Err(error) = self.insist() {
                 eprintln!(
-                    "folioscope: QEMU (process {}) could not be told to let its guest go on ({error}); the guest stands still until somebody gives QEMU the command cont",
-                    self.found.pid
+                    "folioscope: QEMU (process {}) could not be told to let its guest go on ({}); the guest stands still until somebody gives QEMU the command cont",
+                    self.found.pid,
+                    untrusted::filtered(&error.to_string())
                 );
             }
         }
@@ -312,7 +313,7 @@ fn status(qmp: &mut Qmp) -> Result<String, AttachError> {
         Some(status) => Ok(status.into()),
         None => Err(QmpError::Garbage {
             command: "query-status".into(),
-            found: excerpt(status.to_string().as_bytes()),
+            found: excerpt(status.to_string().as_bytes()).into(),
         }
         .into()),
     }

@@ -34,7 +34,7 @@ pub struct FoundRam {
     /// The backend's name in QEMU.
     pub backend: String,
     /// The file, as `/proc/PID/maps` names it.
-    pub file: String,
+    pub file: untrusted::Text,
 }
 
 /// A memory backend.
@@ -162,7 +162,7 @@ fn host_address(qmp: &mut Qmp, guest: PhysicalAddress) -> Result<u64, AttachErro
     let address = hex.and_then(|hex| u64::from_str_radix(hex, 16).ok());
     let garbage = || QmpError::Garbage {
         command: line,
-        found: excerpt(answer.as_bytes()),
+        found: excerpt(answer.as_bytes()).into(),
     };
     Ok(address.ok_or_else(garbage)?)
 }
@@ -205,7 +205,7 @@ impl Process {
             source,
         };
         let mut why = String::new();
-        let named = PathBuf::from(&area.name);
+        let named = PathBuf::from(area.name.raw());
         let fds = std::fs::read_dir(fds).map_err(denied)?;
         let places = fds.flatten().map(|entry| entry.path());
         for place in places
