@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
+import socket
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from folioscope import Session
 
-from command import folioscope
+from command import Running, folioscope
 from test_bad_input import AT_ONCE, told
 
 
@@ -110,6 +114,85 @@ def test_one_output_that_fails_takes_no_other_with_it(core: Path, tmp_path: Path
     ended = folioscope("check", core, *(word for name in formats for word in (f"--{name}", paths[name])))
     told(ended, "could not write the report to /dev/full", "No space left")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(set(formats) - {failing})
-    assert all(path.stat().st_size > 100 for path in tmp_path.iterdir())
+    assert all(path.stat().st_size > 50 for path in tmp_path.iterdir())
     if failing != "json":
         assert json.loads((tmp_path / "json").read_text())["exit_status"] == 2
+
+
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device"])
+def test_input_that_is_no_file(core: Path, tmp_path: Path, kind: str) -> None:
+    """A pipe would be waited for without end, and a device read so: each command refuses one by name."""
+    path, found = tmp_path / "input", {"fifo": "a FIFO", "socket": "a socket", "device": "a character device"}[kind]
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    else:
+        path.symlink_to("/dev/zero")
+    for command in (
+        *(["check"], ["dump"], ["explain", "0x400000"], ["ps"], ["kernel"], ["maps", 1], ["page", 1], ["image"]),
+        *(["diff", core], ["check", "--vmlinux"], ["run", "--kernel"], ["run", "--initrd"], ["boot", "--initrd"]),
+        *(["record", "--judge"], ["record", "--plugin"]),
+    ):
+        told(folioscope(*command, path, seconds=AT_ONCE), f"and found {found}", "is not a regular file", str(path))
+
+
+def test_output_that_is_no_file(core: Path, tmp_path: Path) -> None:
+    """A snapshot is written in any order, so that only a file will do; a FIFO that nobody reads would be waited for."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path, found in ((fifo, "a FIFO"), (tmp_path, "a directory"), ("/proc/self/fd/1", "a FIFO")):
+        told(folioscope("save", path, "--out", tmp_path, seconds=AT_ONCE), "expected a file to write for FILE", found)
+    for option in ("--json", "--junit", "--ktap", "--html"):
+        told(
+            folioscope("check", core, option, fifo, seconds=AT_ONCE), f"for {option}", "no process reads from this FIFO"
+        )
+        told(folioscope("check", core, option, tmp_path, seconds=AT_ONCE), f"for {option} and found a directory")
+    # Somebody reads: a pipe of a shell, say.
+    with subprocess.Popen(["cat", fifo], stdout=subprocess.PIPE) as reader:
+        folioscope("check", core, "--json", fifo).ok()
+        assert json.loads(reader.communicate()[0])["outcome"] == "ok"
+    assert '"outcome": "ok"' in folioscope("check", core, "--json", "/proc/self/fd/1").ok()
+
+
+@pytest.mark.parametrize("same", ["itself", "hard link", "symbolic link", "another path"])
+def test_output_that_is_an_input_or_another_output(core: Path, tmp_path: Path, same: str) -> None:
+    """What a user has is not overwritten, and no output by another one: by whichever path, and for every command."""
+    victim, alias = tmp_path / "victim", tmp_path / "alias"
+    shutil.copy(core, victim)
+    if same == "itself":
+        alias = victim
+    elif same == "hard link":
+        os.link(victim, alias)
+    elif same == "symbolic link":
+        alias.symlink_to("victim")
+    else:
+        (tmp_path / "below").mkdir()
+        alias = tmp_path / "below" / ".." / "victim"
+    before = victim.read_bytes()
+    missing = tmp_path / "new"
+    for command, what in (
+        *((["check", victim, option, alias], "an input") for option in ("--json", "--junit", "--ktap", "--html")),
+        (["check", core, "--vmlinux", victim, "--json", alias], "an input"),
+        (["run", "--kernel", victim, "--json", alias], "an input"),
+        (["run", "--initrd", victim, "--html", alias], "an input"),
+        (["record", "--initrd", victim, "--trace", alias], "an input"),
+        (["record", "--judge", victim, "--at", "0x1000", "--trace", alias], "an input"),
+        (["record", "--judge", victim, "--text", alias], "an input"),
+        (["check", core, "--json", victim, "--html", alias], "another output"),
+        (["run", "--junit", victim, "--ktap", alias], "another output"),
+        (["record", "--trace", victim, "--json", alias], "another output"),
+        (["check", core, "--json", missing, "--html", tmp_path / "." / "new"], "another output"),
+        (["run", "--json", missing, "--html", missing], "another output"),
+    ):
+        told(folioscope(*command, seconds=AT_ONCE), f"would overwrite {what}", "give it another name")
+        assert victim.read_bytes() == before and not missing.exists(), command
+    # What is printed goes to a file that is one of them.
+    with victim.open("ab") as output, Running(["check", str(victim)], output=output) as running:
+        told(running.end(AT_ONCE), "standard output would overwrite an input")
+    with missing.open("ab") as output, Running(["check", str(core), "--json", str(missing)], output=output) as running:
+        told(running.end(AT_ONCE), "--json would overwrite what is printed")
+    assert victim.read_bytes() == before and not missing.read_bytes()
+    # What takes all that is written is no file of anybody's.
+    folioscope("check", core, "--json", "/dev/null", "--html", "/dev/null").ok()

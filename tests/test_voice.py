@@ -176,15 +176,19 @@ def test_run_ends_with_errors(tmp_path: Path, granule: str, lines: list[str], st
 
 def test_a_terminal_obeys_no_line_of_a_guest(tmp_path: Path, granule: str) -> None:
     """Bytes that a terminal obeys, and characters that reorder or hide text, are shown by number in every form."""
-    said = "WARNING: \x1b[31m\x07\u202ex\u200b\\<b>"
-    lines = [r"WARNING: \033[31m\007\342\200\256x\342\200\213\\<b>", "Call trace:", " made_up+0x10/0x20"]
-    shown = r"WARNING: \u001b[31m\u0007\u202ex\u200b\\<b>"
+    said = "WARNING: mm/memory.c:1 at made_up+0x10/0x20 \x1b[31m\x07\u202ex\u200b\\<b>"
+    lines = [
+        r"WARNING: mm/memory.c:1 at made_up+0x10/0x20 \033[31m\007\342\200\256x\342\200\213\\<b>",
+        "Call trace:",
+        " made_up+0x10/0x20",
+    ]
+    shown = r"WARNING: mm/memory.c:1 at made_up+0x10/0x20 \u001b[31m\u0007\u202ex\u200b\\<b>"
     reports = {kind: tmp_path / f"report.{kind}" for kind in ("json", "junit", "ktap", "html")}
     options = ["--granule", granule, speaking(lines), "--only", "zeropage"]
     options += [word for kind, path in reports.items() for word in (f"--{kind}", path)]
     ended = folioscope("run", *options, "--out", tmp_path / "out", seconds=BOOT_SECONDS)
     assert ended.status == 1, ended.out + ended.err
-    texts = {"text": ended.out, **{kind: path.read_text(newline="") for kind, path in reports.items()}}
+    texts = {"text": ended.out, **{kind: path.read_bytes().decode() for kind, path in reports.items()}}
     for kind, text in texts.items():
         obeyed = [mark for mark in "\x1b\x07\r\u202e\u200b" if mark in text]
         assert not obeyed, f"{kind}: {obeyed}"

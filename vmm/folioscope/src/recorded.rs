@@ -26,6 +26,7 @@ pub use names::{Known, Names};
 pub use seen::{Calls, Sequences, Tlbi};
 pub use text::tell;
 
+use crate::replace::create_private;
 use crate::Error;
 
 /// Where the plugin is, unless it is said.
@@ -206,10 +207,9 @@ impl Live {
             .open(&control_path)
             .map_err(attempt())?;
         let copy = match kept {
-            Some(path) => Some(
-                machine::private::create(path)
-                    .map_err(Error::io(format!("write {}", path.display())))?,
-            ),
+            Some(path) => {
+                Some(create_private(path).map_err(Error::io(format!("write {}", path.display())))?)
+            }
             None => None,
         };
         let mut input = Copied {

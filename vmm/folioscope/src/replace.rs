@@ -2,10 +2,13 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use machine::private;
+use rustix::fs::OFlags;
+
+use crate::commands::{kind, leads_to_stdout, stdout_file};
 
 /// Has `write` fill a new file and puts it at `path`, in the place of what was there. Where writing fails, or ends before its
 /// time, what was there stays. The file has the rights of the old one, or those that the umask gives.
@@ -44,7 +47,11 @@ fn replace_with<E>(
     let before = fs::metadata(&path);
     if before.as_ref().is_ok_and(|about| !about.is_file()) {
         // A pipe or a device is no file that could be replaced.
-        return write(&mut File::create(&path).map_err(failed)?);
+        return write(&mut open_stream(&path).map_err(failed)?);
+    }
+    if leads_to_stdout(&path) {
+        // What is printed would go on into the old file.
+        return write(&mut stdout_file().map_err(failed)?);
     }
     let as_before = || before.map_or(0o666, |about| about.permissions().mode() & 0o777);
     let mode = mode.unwrap_or_else(as_before);
@@ -61,6 +68,65 @@ fn replace_with<E>(
     write(part.as_file_mut())?;
     part.persist(&path).map_err(|error| failed(error.error))?;
     Ok(())
+}
+
+/// Creates a file that is written from its beginning to its end, or opens the pipe or terminal that is there.
+///
+/// # Errors
+/// Where it cannot be opened, or would never be: of a FIFO nobody reads.
+pub fn create(path: &Path) -> io::Result<File> {
+    create_with(path, |path| File::create(path))
+}
+
+/// As [`create`], but only this user may open the file, as of [`private::create`].
+///
+/// # Errors
+/// As [`create`].
+pub fn create_private(path: &Path) -> io::Result<File> {
+    create_with(path, private::create)
+}
+
+fn create_with(path: &Path, new: impl FnOnce(&Path) -> io::Result<File>) -> io::Result<File> {
+    match fs::metadata(path) {
+        Ok(about) if !about.is_file() => open_stream(path),
+        Ok(_) if leads_to_stdout(path) => stdout_file(),
+        _ => new(path),
+    }
+}
+
+/// Opens a FIFO to write, where a process reads it.
+///
+/// # Errors
+/// Where none does: the system would wait for one without end.
+pub fn open_fifo(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let options = options
+        .write(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let at_once = options
+        .open(path)
+        .map_err(|error| match error.raw_os_error() {
+            Some(errno) if errno == rustix::io::Errno::NXIO.raw_os_error() => {
+                io::Error::other("no process reads from this FIFO")
+            }
+            _ => error,
+        })?;
+    // It waits for its reader when it is full, as the first does not; this finds both ends there.
+    let opened = File::options().write(true).open(path);
+    drop(at_once);
+    opened
+}
+
+fn open_stream(path: &Path) -> io::Result<File> {
+    let found = fs::metadata(path)?.file_type();
+    if found.is_fifo() {
+        return open_fifo(path);
+    }
+    if !found.is_char_device() {
+        let found = kind(found);
+        return Err(io::Error::other(format!("expected a file, found {found}")));
+    }
+    File::options().write(true).open(path)
 }
 
 #[cfg(test)]
@@ -127,6 +193,34 @@ mod tests {
             let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
             assert_eq!(mode, 0o600);
         }
+    }
+
+    #[test]
+    fn a_fifo_is_written_to_where_it_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("fifo");
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::Mode::from_raw_mode(0o600),
+        )
+        .unwrap();
+        let unread = replace(&path, same, |file| file.write_all(b"new"));
+        assert_eq!(
+            unread.unwrap_err().to_string(),
+            "no process reads from this FIFO"
+        );
+        let there = path.clone();
+        let reader = std::thread::spawn(move || fs::read(there).unwrap());
+        while replace(&path, same, |file| file.write_all(b"new")).is_err() {
+            std::thread::yield_now();
+        }
+        assert_eq!(reader.join().unwrap(), b"new");
+        let directory = replace(place.path(), same, |file| file.write_all(b"new"));
+        assert_eq!(
+            directory.unwrap_err().to_string(),
+            "expected a file, found a directory"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use crate::control;
 use crate::options::{GuestOptions, MachineName};
@@ -17,6 +17,7 @@ mod check;
 mod diff;
 mod dump;
 mod explain;
+mod files;
 mod image;
 mod kernel;
 mod lab;
@@ -32,6 +33,7 @@ mod session;
 mod terminal;
 mod watch;
 
+pub(crate) use files::{kind, leads_to_stdout, stdout_file};
 pub(crate) use output::{complain, has_colours, stdout, STDOUT};
 
 /// Reads an arm64 guest's page tables from outside, and judges them.
@@ -57,6 +59,29 @@ impl Command {
             Self::Session(session) => Some(&session.guest),
             _ => None,
         }
+    }
+
+    /// What a guest is booted from, where no option names it.
+    fn defaults(&self) -> files::Defaults {
+        let guest = match self {
+            Self::Record(record) => Some(&record.guest),
+            other => other.guest(),
+        };
+        let Some(guest) = guest else {
+            return Vec::new();
+        };
+        let kernel = guest.kernel_path().ok();
+        let vmlinux =
+            (kernel.as_ref()).and_then(|kernel| guest.vmlinux_path(kernel).ok().flatten());
+        let initrd = guest.initrd_path().ok();
+        let all = [
+            ("--kernel", kernel),
+            ("--vmlinux", vmlinux),
+            ("--initrd", initrd),
+        ];
+        all.into_iter()
+            .filter_map(|(option, path)| Some((option, path?)))
+            .collect()
     }
 
     /// Whether what is typed goes to the guest, key by key.
@@ -137,7 +162,7 @@ enum SchemaOf {
 /// Runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -148,9 +173,13 @@ pub fn main() -> ExitCode {
             });
         }
     };
-    let outcome = match carried::run(&cli.command) {
-        Some(outcome) => outcome,
-        None => run(cli.command),
+    let (command, matches) = cli;
+    let outcome = match files::check(&Cli::command(), &matches, command.defaults()) {
+        Err(error) => Err(error),
+        Ok(()) => match carried::run(&command) {
+            Some(outcome) => outcome,
+            None => run(command),
+        },
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
@@ -160,6 +189,14 @@ pub fn main() -> ExitCode {
             ExitCode::from(EXIT_NOT_JUDGED)
         }
     }
+}
+
+/// The command, and the command line that it is made of.
+fn parse() -> Result<(Command, ArgMatches), clap::Error> {
+    let mut command = Cli::command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok((cli.command, matches))
 }
 
 fn run(command: Command) -> Outcome {

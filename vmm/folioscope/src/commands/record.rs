@@ -32,7 +32,7 @@ use costs::COSTS;
 )]
 pub struct Record {
     #[command(flatten)]
-    guest: GuestOptions,
+    pub(super) guest: GuestOptions,
     #[command(flatten)]
     report: Reports,
     /// The recorder's plugin

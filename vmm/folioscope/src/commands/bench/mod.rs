@@ -31,6 +31,7 @@ use super::Outcome;
 use crate::guest::unexpected;
 use crate::ops::{advise, map, write};
 use crate::options::{GuestOptions, MachineName};
+use crate::replace::replace;
 use crate::{Error, EXIT_OK};
 use row::Row;
 
@@ -127,8 +128,8 @@ fn write_json(path: &Path, rows: &[Row], took: Duration) -> Result<(), Error> {
         "seconds": took.as_secs_f64(),
         "rows": rows,
     });
-    std::fs::write(path, format!("{all:#}\n"))
-        .map_err(Error::io(format!("write {}", path.display())))
+    let attempt = format!("write {}", path.display());
+    replace(path, |error| error, |file| writeln!(file, "{all:#}")).map_err(Error::io(attempt))
 }
 
 fn cpu_model() -> Option<String> {

@@ -40,12 +40,12 @@ impl Record {
         // Where the kernel ran is not in a trace: a kernel without KASLR runs where it was linked.
         let names = Names::linked(symbols.as_ref());
         let create = |path: &Path| {
-            let file = File::create(path);
+            let file = crate::replace::create(path);
             file.map_err(Error::io(format!("write {}", path.display())))
         };
         // Tables and call chains of a guest; the text is a report.
         let secret = |path: &Path| {
-            let file = machine::private::create(path);
+            let file = crate::replace::create_private(path);
             file.map_err(Error::io(format!("write {}", path.display())))
         };
         let mut judging = Judging::default();
