@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
+use untrusted::Text;
 
 use crate::pte::{bits, Kind, Pte, SwapEntry};
 use crate::symbols::Symbols;
@@ -33,7 +34,7 @@ pub struct SwapTypes {
     /// `SWP_PFN_BITS`: the bits of an offset that are a page frame number, below young and dirty.
     pub frame_bits: Option<u8>,
     /// Its swap areas by type, with the path that `swapon(2)` was given.
-    pub areas: Vec<(u8, String)>,
+    pub areas: Vec<(u8, Text)>,
 }
 
 /// One thing that a swap entry may be.

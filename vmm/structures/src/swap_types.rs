@@ -2,6 +2,7 @@
 
 use linux::absent::SwapTypes;
 use stage1::PhysMemory;
+use untrusted::Text;
 
 use crate::kernel::View;
 use crate::per_cpu::word;
@@ -67,7 +68,7 @@ impl Areas {
     }
 
     /// Those whose name can be read; one that is being switched off has no file any more.
-    fn read<M: PhysMemory + ?Sized>(&self, view: View<'_, M>) -> Vec<(u8, String)> {
+    fn read<M: PhysMemory + ?Sized>(&self, view: View<'_, M>) -> Vec<(u8, Text)> {
         let count = view.number(WHAT, self.count, word(4)).unwrap_or(0);
         let name = |number: u64| {
             let area = view
