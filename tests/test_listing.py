@@ -29,14 +29,21 @@ def test_tasks_that_ended_and_threads_of_the_kernel(guest: Guest) -> None:
     # A child that nobody waits for: its parent has become another program.
     script = "sleep 0 & exec sleep 300"
     guest.run("/bin/busybox", "sh", "-c", f"{{ sh -c '{script}' >/dev/null 2>&1 </dev/null & }}; sleep 1")
-    theirs = {}
-    stats = guest.run("/bin/busybox", "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null").stdout
-    for line in str(stats).splitlines():
-        pid, rest = line.split(" (", 1)
-        name, fields = rest.rsplit(") ", 1)
-        state, flags = fields.split()[0], int(fields.split()[6])
-        theirs[int(pid)] = (name, bool(flags & 0x20_0000), state in "ZX")
+
+    def stats() -> dict[int, tuple[str, bool, bool]]:
+        theirs = {}
+        said = guest.run("/bin/busybox", "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null").stdout
+        for line in str(said).splitlines():
+            pid, rest = line.split(" (", 1)
+            name, fields = rest.rsplit(") ", 1)
+            state, flags = fields.split()[0], int(fields.split()[6])
+            theirs[int(pid)] = (name, bool(flags & 0x20_0000), state in "ZX")
+        return theirs
+
+    before = stats()
     tasks = {task.pid: task for task in guest.tasks()}
+    # Other tests' processes may be about to end: what is the same before and after is compared.
+    theirs = {pid: fields for pid, fields in stats().items() if before.get(pid) == fields}
     both = set(tasks) & set(theirs)
     # A worker's name in /proc has its work in it.
     named = {pid for pid in both if not theirs[pid][0].startswith("kworker")}

@@ -103,8 +103,12 @@ class Pages:
 
     def both(self) -> list[tuple[int, dict[str, Any], set[str]]]:
         """Each page of which both are known: its frame, ours, theirs."""
-        frames = ((pfn, self.ours[pfn], theirs) for pfn, theirs in self.flags.items() if pfn in self.ours)
-        return [(pfn, frame, theirs) for pfn, frame, theirs in frames if frame["page"] and "nopage" not in theirs]
+        frames = [(pfn, self.ours[pfn], theirs) for pfn, theirs in self.flags.items() if pfn in self.ours]
+        known = [(pfn, frame, theirs) for pfn, frame, theirs in frames if frame["page"] and "nopage" not in theirs]
+        # Who reads kpageflags has memory of its own, often the same both times, and is gone when the core is saved.
+        gone = {pfn for pfn, frame, theirs in known if "anon" in theirs and frame["page"]["refcount"] == 0}
+        assert len(gone) < 8, sorted(map(hex, gone))
+        return [each for each in known if each[0] not in gone]
 
 
 MADE: dict[tuple[str, str], Pages] = {}
@@ -236,6 +240,7 @@ def test_free_blocks(pages: Pages) -> None:
     assert len({order for _, order in blocks}) > 3
 
 
+#: COUNT stands for the page's own in /proc/kpagecount.
 WORDS = {
     "written": r"folio    order 0 \(4K\), page 0 of it, from page frame 0x[0-9a-f]+: anonymous$",
     "folded": r"folio    order 4 \(64K\), page 5 of it, from page frame 0x[0-9a-f]+: anonymous$",
@@ -248,7 +253,7 @@ WORDS = {
     "file": r": a file's\n.*\n  mapping  0x[0-9a-f]+ \(address_space\), index",
     "file-copied": r": anonymous\n.*\n  mapping  0x[0-9a-f]+ \(anon_vma\), index",
     "swap-cache": r"\n  swap     slot 0x[0-9a-f]+ of area \d+ is its own, in the swap cache\n",
-    "shared-parent": r"counts   references \d+, mapped: (page 2, )?whole folio 0, any part \d+$",
+    "shared-parent": r"counts   references \d+, mapped: (page COUNT, )?whole folio 0, any part \d+$",
 }
 
 
@@ -261,7 +266,7 @@ def test_words(pages: Pages) -> None:
             continue
         assert facts.pfn is not None, name
         text = pages.text[hex(facts.pfn)]
-        assert re.search(pattern, text, re.MULTILINE), (name, text)
+        assert re.search(pattern.replace("COUNT", str(facts.count)), text, re.MULTILINE), (name, text)
         ours = pages.ours[facts.pfn]
         scene = pages.stage.scenes[name]
         assert (scene.pid, f"{scene.address:#018x}") in [(at["pid"], at["va"]) for at in ours["mapped"]], (name, text)

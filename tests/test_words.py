@@ -50,8 +50,8 @@ BLOCKS = {
 }
 #: What is behind a page, by how it was made.
 KINDS = {
-    "zero-page": "zero|reserved|nobody's",
-    "pmd-zero": "zero|nobody's",
+    "zero-page": "the zero page$",
+    "pmd-zero": "the huge zero folio$",
     "ksm": "merged by KSM",
     "hugetlb": "hugetlb",
     "shmem": "shmem|a file's",
