@@ -28,6 +28,12 @@ use crate::symbols::{BuildId, Symbols};
 const REACH: u64 = 128 << 20;
 /// The longest compressed name that is looked for, in bytes with its length.
 const LONGEST: usize = 512 + 2;
+/// Names written out take less than so many times the bytes that their tables lie in: tokens have two or three letters, and
+/// where they had 60,000 each all memory would not do.
+const MOST_GROWTH: usize = 4;
+/// Names that are gone through to find where they begin; a kernel has some 200,000. Memory can be made such that every word of
+/// it may be a beginning.
+const MOST_NAMES: usize = 1 << 25;
 /// A marker points at every 256th name.
 const STRIDE: usize = 256;
 /// The tokens `0` to `9`.
@@ -173,11 +179,12 @@ pub struct Table {
 
 /// Finds the table in a stretch of kernel memory.
 pub fn find(stretch: &Stretch) -> Option<Table> {
+    let mut left = MOST_NAMES;
     memmem::find_iter(&stretch.bytes, DIGITS).find_map(|zero| {
         let tokens = Tokens::around(&stretch.bytes, zero)?;
-        let names = Names::before(&stretch.bytes, tokens.start)?;
+        let names = Names::before(&stretch.bytes, tokens.start, &mut left)?;
         let addresses = addresses(stretch, tokens.index.end, names.count)?;
-        Some(expand(&stretch.bytes, &tokens, &names, &addresses))
+        expand(&stretch.bytes, &tokens, &names, &addresses)
     })
 }
 
@@ -235,13 +242,13 @@ struct Names {
 
 impl Names {
     /// The names whose markers end before `token_table`.
-    fn before(bytes: &[u8], token_table: usize) -> Option<Names> {
-        [0, 4]
-            .into_iter()
-            .find_map(|padding| Names::with_markers_up_to(bytes, token_table.checked_sub(padding)?))
+    fn before(bytes: &[u8], token_table: usize, left: &mut usize) -> Option<Names> {
+        [0, 4].into_iter().find_map(|padding| {
+            Names::with_markers_up_to(bytes, token_table.checked_sub(padding)?, left)
+        })
     }
 
-    fn with_markers_up_to(bytes: &[u8], end: usize) -> Option<Names> {
+    fn with_markers_up_to(bytes: &[u8], end: usize, left: &mut usize) -> Option<Names> {
         // Backwards: each marker is above the one before it, and the first is 0.
         let mut first = end.checked_sub(4)?;
         let last = number::<4>(bytes, first)?;
@@ -263,15 +270,19 @@ impl Names {
                 let count = number::<4>(bytes, start.checked_sub(before)?)? as usize;
                 let names = Names { start, count };
                 let fits = count.div_ceil(STRIDE) == markers;
-                (fits && names.agree(bytes, first)).then_some(names)
+                (fits && names.agree(bytes, first, left)).then_some(names)
             })
         })
     }
 
     /// Whether the names lead over every marker to the markers themselves.
-    fn agree(&self, bytes: &[u8], markers: usize) -> bool {
+    fn agree(&self, bytes: &[u8], markers: usize, left: &mut usize) -> bool {
         let mut at = self.start;
         for symbol in 0..self.count {
+            let Some(fewer) = left.checked_sub(1) else {
+                return false;
+            };
+            *left = fewer;
             if symbol % STRIDE == 0
                 && number::<4>(bytes, markers + symbol / STRIDE * 4)
                     != Some((at - self.start) as u64)
@@ -332,7 +343,9 @@ fn addresses(stretch: &Stretch, index_end: usize, count: usize) -> Option<Vec<u6
     })
 }
 
-fn expand(bytes: &[u8], tokens: &Tokens, names: &Names, addresses: &[u64]) -> Table {
+/// The names written out; `None` where they are longer than those of any kernel are.
+fn expand(bytes: &[u8], tokens: &Tokens, names: &Names, addresses: &[u64]) -> Option<Table> {
+    let most = bytes.len().saturating_mul(MOST_GROWTH);
     let mut table = Table::default();
     let mut at = names.start;
     for &address in addresses {
@@ -341,12 +354,16 @@ fn expand(bytes: &[u8], tokens: &Tokens, names: &Names, addresses: &[u64]) -> Ta
         let start = table.names.len();
         for &token in &bytes[name] {
             table.names.extend_from_slice(tokens.expand(bytes, token));
+            if table.names.len() > most {
+                return None;
+            }
         }
         table.names.push(0);
         // The first letter is the type.
-        table.symbols.push((address, start as u32 + 1));
+        let name = u32::try_from(start + 1).ok()?;
+        table.symbols.push((address, name));
     }
-    table
+    Some(table)
 }
 
 #[cfg(test)]

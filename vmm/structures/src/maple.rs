@@ -159,5 +159,7 @@ fn is_node(entry: u64) -> bool {
     entry & INTERNAL_MASK == INTERNAL && entry > 4096
 }
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;

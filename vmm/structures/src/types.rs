@@ -28,6 +28,10 @@ pub struct Member {
 /// Typedefs and qualifiers before a type, and anonymous members within it, go no deeper in any kernel.
 const DEPTH: usize = 16;
 
+/// Members that are looked at for one name: the largest structure of a kernel has some hundreds, with those of its anonymous
+/// ones, and types that hold each other would be gone through for ever.
+const MOST_MEMBERS: usize = 1 << 16;
+
 impl Types {
     /// Reads the bytes from `__start_BTF` to `__stop_BTF`.
     ///
@@ -87,7 +91,9 @@ impl Types {
         for name in path.split('.') {
             let missing = || StructureError::Missing(format!("struct {structure} with {path}"));
             let outer = inside.ok_or_else(missing)?;
-            let (bits, kind) = self.find(&outer, name, DEPTH).ok_or_else(missing)?;
+            let (bits, kind) = self
+                .find(&outer, name, DEPTH, &mut { MOST_MEMBERS })
+                .ok_or_else(missing)?;
             offset += bits;
             found = Some(kind.clone());
             inside = match kind {
@@ -106,16 +112,23 @@ impl Types {
     }
 
     /// Bits from the start of `outer` to its member `name`, and the member's type without typedefs and qualifiers.
-    fn find(&self, outer: &btf_rs::Struct, name: &str, depth: usize) -> Option<(u64, Type)> {
+    fn find(
+        &self,
+        outer: &btf_rs::Struct,
+        name: &str,
+        depth: usize,
+        left: &mut usize,
+    ) -> Option<(u64, Type)> {
         let depth = depth.checked_sub(1)?;
         outer.members.iter().find_map(|member| {
+            *left = left.checked_sub(1)?;
             let here = u64::from(member.bit_offset());
             let kind = self.plain(self.0.resolve_chained_type(member).ok()?, DEPTH)?;
             match self.0.resolve_name(member).unwrap_or_default().as_str() {
                 found if found == name => Some((here, kind)),
                 "" => match kind {
                     Type::Struct(it) | Type::Union(it) => {
-                        let (bits, kind) = self.find(&it, name, depth)?;
+                        let (bits, kind) = self.find(&it, name, depth, left)?;
                         Some((here + bits, kind))
                     }
                     _ => None,
@@ -153,7 +166,7 @@ impl Types {
                 let element = self.0.resolve_chained_type(it).ok();
                 let element = element.and_then(|kind| self.plain(kind, DEPTH));
                 let each = element.map_or(0, |kind| self.extent(&kind, depth).0);
-                (each * it.len() as u64, it.len() as u64)
+                (each.saturating_mul(it.len() as u64), it.len() as u64)
             }
             _ => (0, 1),
         }

@@ -43,6 +43,16 @@ fn compress(name: &str) -> Vec<u8> {
 
 /// A stretch with `noise` bytes of no meaning, the tables, and the same again.
 fn stretch(shape: Shape, symbols: &[(u64, String)], noise: usize) -> Stretch {
+    stretch_with(shape, symbols, noise, &tokens())
+}
+
+/// The same with these tokens.
+fn stretch_with(
+    shape: Shape,
+    symbols: &[(u64, String)],
+    noise: usize,
+    tokens: &[Vec<u8>],
+) -> Stretch {
     let alignment = match shape {
         Shape::Based => 8,
         Shape::Placed => 4,
@@ -70,7 +80,7 @@ fn stretch(shape: Shape, symbols: &[(u64, String)], noise: usize) -> Stretch {
         .for_each(|marker| bytes.extend(marker.to_le_bytes()));
     align(&mut bytes, alignment);
     let (table, mut index) = (bytes.len(), vec![]);
-    for token in tokens() {
+    for token in tokens {
         index.push((bytes.len() - table) as u16);
         bytes.extend(token);
         bytes.push(0);
@@ -195,4 +205,68 @@ fn nothing_is_found_where_nothing_is() {
     assert_eq!(none(vec![]), None);
     assert_eq!(none(vec![0; 1 << 16]), None);
     assert_eq!(none(DIGITS.repeat(500)), None);
+}
+
+/// Tokens of 250 letters each: a table of some KiB would be written out as one of some MiB, and one of 256 MiB as more
+/// than any memory holds.
+#[test]
+fn names_longer_than_any_kernels_are_none() {
+    let symbols: Vec<_> = (0..300)
+        .map(|at| (BASE + 0x1_0000 + at * 4, "#".repeat(400)))
+        .collect();
+    let with = |letters: usize| {
+        let mut tokens = tokens();
+        tokens[usize::from(b'#')] = vec![b'#'; letters];
+        stretch_with(Shape::Based, &symbols, 64, &tokens)
+    };
+    assert_eq!(find(&with(2)).unwrap().symbols.len(), 300);
+    assert_eq!(find(&with(250)), None);
+}
+
+/// Each word before the markers may be the number of names, and each leads on through as many as a marker is for.
+#[test]
+fn a_table_with_many_beginnings_is_gone_through_in_bounded_time() {
+    // Names of three tokens, 259 of them by each word.
+    let names = 3u32 | 1 << 8;
+    let symbols = symbols(257);
+    let Stretch { base, bytes } = stretch(Shape::Based, &symbols, 0);
+    let digits = memmem::find(&bytes, DIGITS).unwrap();
+    let markers = Tokens::around(&bytes, digits).unwrap().start - 8;
+    let one: Vec<u8> = std::iter::repeat_n(names.to_le_bytes(), STRIDE * LONGEST / 4)
+        .flatten()
+        .chain(bytes[markers..].iter().copied())
+        .collect();
+    let bytes = one.repeat(200);
+    let start = std::time::Instant::now();
+    assert_eq!(find(&Stretch { base, bytes }), None);
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+}
+
+/// What the fuzz target begins with.
+const SEED: &[u8] = include_bytes!("../../../fuzz/seeds/kallsyms/three-symbols");
+
+#[test]
+fn the_fuzz_targets_seed_is_a_table() {
+    let bytes = SEED.to_vec();
+    let names = named(&find(&Stretch { base: BASE, bytes }).unwrap());
+    let names: Vec<_> = names.into_iter().map(|(_, name)| name).collect();
+    assert_eq!(names, ["_text", "vectors", "init_mm"]);
+}
+
+proptest::proptest! {
+    /// Bytes that are changed, and such that are left out: what is found has its names.
+    #[test]
+    fn any_bytes_are_a_table_or_none(
+        edits in proptest::collection::vec((0..SEED.len(), proptest::num::u8::ANY), 0..10),
+        cut in 0..2 * SEED.len(),
+    ) {
+        let mut bytes = SEED.to_vec();
+        for (at, byte) in edits {
+            bytes[at] = byte;
+        }
+        bytes.truncate(cut);
+        if let Some(table) = find(&Stretch { base: BASE, bytes }) {
+            named(&table);
+        }
+    }
 }

@@ -1,42 +1,9 @@
 //! Trees made here, word by word, as `lib/maple_tree.c` describes them.
 
-use stage1::{Half, PhysicalAddress, Regime, SystemRegisters};
-
+use super::testing::{layout, Ram, VA};
 use super::*;
 
-/// 64 KiB of RAM: three tables that map its rest one to one, in the upper half, and nodes.
-struct Ram(Vec<u64>);
-
-const BASE: u64 = 0x4000_0000;
-/// Where the first page behind the tables is mapped.
-const VA: u64 = 0xffff_ff80_0000_3000;
-
-impl PhysMemory for Ram {
-    fn words(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]> {
-        let at = address.0.checked_sub(BASE)? as usize / 8;
-        self.0.get(at..at + count)
-    }
-
-    fn is_ram(&self, address: PhysicalAddress) -> bool {
-        (BASE..BASE + (64 << 10)).contains(&address.0)
-    }
-}
-
 impl Ram {
-    fn new() -> Ram {
-        let mut ram = Ram(vec![0; (64 << 10) / 8]);
-        ram.0[0] = (BASE + 0x1000) | 3;
-        ram.0[512] = (BASE + 0x2000) | 3;
-        for page in 3..16 {
-            ram.0[1024 + page] = (BASE + page as u64 * 0x1000) | 0x703;
-        }
-        ram
-    }
-
-    fn set(&mut self, va: u64, word: u64) {
-        self.0[(0x3000 + va - VA) as usize / 8] = word;
-    }
-
     /// A node of this kernel's, 256 bytes aligned; gives the pointer that leads to it.
     fn node(&mut self, number: u64, kind: Node, pivots: &[u64], slots: &[u64]) -> u64 {
         let va = VA + 0x1000 + number * 256;
@@ -47,41 +14,6 @@ impl Ram {
             self.set(va + kind.slots.offset + 8 * at, *slot);
         }
         va | kind.kind << TYPE_SHIFT | 4
-    }
-
-    fn read(&self, root: u64) -> Result<Vec<Entry>, StructureError> {
-        let mut ram = Ram(self.0.clone());
-        ram.set(VA, root);
-        let registers = SystemRegisters {
-            ttbr1_el1: BASE,
-            tcr_el1: 25 | 25 << 16 | 2 << 30 | 5 << 32,
-            sctlr_el1: 1,
-            ..SystemRegisters::default()
-        };
-        let upper = &Regime::new(&registers, Half::Upper).unwrap();
-        let memory = &ram;
-        layout().entries(View { memory, upper }, VA)
-    }
-}
-
-/// `MAPLE_RANGE64_SLOTS` 16 and `MAPLE_ARANGE64_SLOTS` 10.
-fn layout() -> Layout {
-    let member = |offset, elements| Member {
-        offset,
-        size: 8 * elements,
-        elements,
-    };
-    let node = |kind, slots| Node {
-        kind,
-        size: 256,
-        pivots: member(8, slots - 1),
-        slots: member(8 * slots, slots),
-    };
-    Layout {
-        root: member(0, 1),
-        leaf: node(1, 16),
-        range: node(2, 16),
-        arange: node(3, 10),
     }
 }
 
@@ -166,4 +98,29 @@ fn what_is_no_tree_is_said_to_be_none() {
         matches!(outside, Err(StructureError::Unreadable { .. })),
         "{outside:?}"
     );
+}
+
+/// What the fuzz target begins with.
+const SEED: &[u8] = include_bytes!("../../../fuzz/seeds/maple/three-nodes");
+
+/// The tree of `nodes_are_followed_and_pass_on_their_bounds`, as the fuzz target takes it.
+#[test]
+fn the_fuzz_targets_seed_is_a_tree() {
+    assert_eq!(testing::is_read(SEED), Some(3));
+}
+
+proptest::proptest! {
+    /// Trees that are damaged are read, or there is a sentence.
+    #[test]
+    fn any_memory_is_read_or_refused(
+        edits in proptest::collection::vec((0..SEED.len() / 8, 0..8usize, 0..SEED.len() / 8), 1..20),
+    ) {
+        let mut bytes = SEED.to_vec();
+        for (to, skew, from) in edits {
+            // Words that lead elsewhere, and such that are turned.
+            let word: [u8; 8] = bytes[8 * from..8 * from + 8].try_into().unwrap();
+            bytes[8 * to..8 * to + 8].copy_from_slice(&u64::from_le_bytes(word).rotate_left(8 * skew as u32).to_le_bytes());
+        }
+        let _ = testing::is_read(&bytes);
+    }
 }
