@@ -175,8 +175,8 @@ impl Ground {
         let mut ground = Self::empty(snapshot);
         ground.layout = Ok(pages.clone());
         if ground.release.is_none() {
-            let info = inside.vmcoreinfo(memory).ok();
-            ground.release = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
+            let found = inside.release(memory, cpus);
+            ground.release = found.ok().map(|found| found.release);
         }
         let page_size = lower.granule.bytes();
         ground.page_size = page_size;

@@ -2,7 +2,6 @@
 //!
 //! The module [`crate::unattended`] says what is known of it.
 
-mod banner;
 pub(crate) mod known;
 
 pub use crate::work::idles;
@@ -19,9 +18,11 @@ use structures::{Kernel, View};
 use verdict::frames::Frames;
 use verdict::kernel_map::KernelMap;
 
+use crate::elsewhere::{at_el1, no_linux};
 use crate::frames::frames;
 use crate::inside::{Inside, Whole};
 use crate::kernel_map::kernel_map;
+use crate::release::{self, Both, NotRecognised, Recognised};
 use crate::seen::{see, why_not, Seen, Unseen};
 use crate::unattended::{processes, Stops};
 use crate::{instant, kernel_half, Capture, Error, Extent, Facts, Gathered, Work};
@@ -42,8 +43,10 @@ pub struct Foreign {
     symbols: Option<Symbols>,
     /// What the kernel's memory says of its symbols and types, or why it says nothing; once it was looked for.
     inside: Option<Result<Inside, String>>,
-    /// `uname -r`, once it was seen.
-    release: Option<String>,
+    /// The kernel's release, or why it is not known; once it was looked for.
+    release: Option<Result<Recognised, NotRecognised>>,
+    /// Why no Linux runs, where the last instant's registers say so.
+    no_linux: Option<String>,
     /// How often the guest was stopped, and for how long at most.
     pub stops: (u32, Duration),
 }
@@ -61,6 +64,7 @@ impl Foreign {
             symbols,
             inside: None,
             release: None,
+            no_linux: None,
             stops: (0, Duration::ZERO),
         })
     }
@@ -73,7 +77,7 @@ impl Foreign {
 
     /// Looks for the kernel's symbols and types in its memory: what is there does not change while it runs.
     fn find_inside(&mut self, first: &Capture) {
-        let memory = banner::Both {
+        let memory = Both {
             tables: &first.snapshot.memory,
             data: &self.attached.memory(),
         };
@@ -88,8 +92,26 @@ impl Foreign {
         match &self.inside {
             Some(Ok(found)) => Ok(&found.kernel),
             Some(Err(why)) => Err(why.clone()),
-            None => Err(UNSEEN.into()),
+            None => Err(self.unseen()),
         }
+    }
+
+    /// The kernel's release, or why it is not known.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn release(&self) -> Result<&Recognised, String> {
+        match (&self.no_linux, &self.release) {
+            (None, Some(Ok(found))) => Ok(found),
+            (None, Some(Err(why))) => Err(why.to_string()),
+            (None, None) => Err(NotRecognised::NotNow.to_string()),
+            (Some(why), _) => Err(why.clone()),
+        }
+    }
+
+    /// Why nothing is known of the kernel's structures, where no instant has shown them.
+    fn unseen(&self) -> String {
+        self.no_linux.clone().unwrap_or(UNSEEN.into())
     }
 
     /// What the kernel's structures say at one instant of its tasks, and of the process with this pid; and the memory that
@@ -156,6 +178,7 @@ impl Foreign {
             let inside = match &self.inside {
                 Some(Ok(inside)) => inside,
                 Some(Err(never)) => return Err(not_read(never)),
+                None if self.no_linux.is_some() => return Err(not_read(&self.unseen())),
                 None => {
                     "every CPU was in user mode, where VBAR_EL1 may be the trampoline's"
                         .clone_into(&mut why);
@@ -244,7 +267,7 @@ impl Foreign {
         let kernel = match &self.inside {
             Some(Ok(inside)) => Ok(&inside.kernel),
             Some(Err(why)) => Err(why.clone()),
-            None => Err(UNSEEN.into()),
+            None => Err(self.no_linux.clone().unwrap_or(UNSEEN.into())),
         };
         let own = kernel.as_ref().ok().map(|kernel| &kernel.symbols);
         let (memory, upper) = (look.memory(), kernel_half(&look.cpus));
@@ -274,6 +297,7 @@ impl Foreign {
 
     fn look(&mut self) -> Result<Capture, Error> {
         let look = self.attached.look().map_err(refused)?;
+        self.no_linux = no_linux(&look.cpus);
         let inside = self.inside.as_ref().and_then(|inside| inside.as_ref().ok());
         let kernel = inside.map(|inside| &inside.kernel);
         let own = kernel.map(|kernel| &kernel.symbols);
@@ -282,12 +306,16 @@ impl Foreign {
         let known = match &self.inside {
             Some(Ok(inside)) => Ok(inside),
             Some(Err(why)) => Err(why.clone().into()),
-            None => Err(UNSEEN.into()),
+            None => Err(self.no_linux.clone().unwrap_or(UNSEEN.into()).into()),
         };
         let instant::Found {
-            processes,
+            mut processes,
             gathered,
         } = instant::read(memory, &look.cpus, facts, known);
+        let nowhere = matches!(self.release, Some(Err(NotRecognised::Nowhere { .. })));
+        if self.no_linux.is_some() || nowhere {
+            processes.extend(at_el1(memory, &look.cpus));
+        }
         let upper = kernel_half(&look.cpus);
         let work = Work::of(memory, &look.cpus, look.ran_ns.clone());
         let (cpus, memory, stopped) = look.end().map_err(refused)?;
@@ -313,32 +341,43 @@ impl Foreign {
         })
     }
 
-    /// Which kernel it is; a vmlinux has to be that one's.
+    /// Finds out which kernel it is; a vmlinux has to be that one's.
     fn identify(
         &self,
         cpus: &[Cpu],
         memory: &Memory,
         upper: &Regime,
-    ) -> Result<Option<String>, Error> {
-        match &self.symbols {
-            Some(symbols) => {
-                banner::by_symbols(symbols, cpus, memory, upper, &self.attached.memory())
-            }
-            None => Ok(banner::by_search(
-                cpus,
-                memory,
-                upper,
-                &self.attached.memory(),
-            )),
+    ) -> Result<Option<Result<Recognised, NotRecognised>>, Error> {
+        let data = &self.attached.memory();
+        if let Some(symbols) = &self.symbols {
+            let found = release::by_vmlinux(symbols, cpus, memory, upper, data)?;
+            return Ok(found.map(Ok));
         }
+        // Once it is known whether there are symbols.
+        let Some(inside) = &self.inside else {
+            return Ok(None);
+        };
+        let both = Both {
+            tables: memory,
+            data,
+        };
+        let view = View {
+            memory: &both,
+            upper,
+        };
+        let kernel = inside.as_ref().ok().map(|inside| &inside.kernel);
+        Ok(match release::find(view, cpus, kernel) {
+            Err(NotRecognised::NotNow) => None,
+            found => Some(found),
+        })
     }
 
     fn notes(&self, cpus: &[Cpu], processes: Vec<Process>) -> Notes {
-        let found = self.attached.found();
+        let (found, release) = (self.attached.found(), self.release().ok());
         let [major, minor, micro] = found.version;
         let command = format!("QEMU {major}.{minor}.{micro}, {}", found.machine);
         Notes {
-            kernel_release: self.release.clone().unwrap_or_default(),
+            kernel_release: release.map_or(String::new(), |it| it.release.clone()),
             page_size: page_size(cpus),
             processes,
             ..Notes::now(format!("qemu-{}", found.accelerator), command)

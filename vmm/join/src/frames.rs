@@ -73,8 +73,7 @@ pub fn frames<M: PhysMemory + ?Sized>(
             "the kernel's reverse mapping of these pages has more than {MOST_OF_ALL} places: where the last of them belong is not known; ask for fewer pages"
         ));
     }
-    let info = inside.vmcoreinfo(memory).ok();
-    found.kernel = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
+    found.kernel = inside.release(memory, cpus).ok().map(|found| found.release);
     Ok(found)
 }
 

@@ -14,7 +14,9 @@ use structures::{
 };
 
 use crate::cgroups;
+use crate::elsewhere::no_linux;
 use crate::kernel::vectors;
+use crate::release::{self, NotRecognised, Recognised};
 use crate::seen::lower_half;
 use crate::{kernel_half, Gathered};
 
@@ -62,6 +64,9 @@ pub enum NotInside {
     /// It may be said at another instant.
     #[error("every CPU was at EL0 or on its way there, with what may be KPTI's trampoline in TTBR1_EL1 and VBAR_EL1")]
     NotNow,
+    /// No Linux runs, as the CPUs' registers say; it may at another instant.
+    #[error("{0}")]
+    NoLinux(String),
     /// It may not.
     #[error(transparent)]
     Never(#[from] StructureError),
@@ -88,7 +93,10 @@ impl Inside {
     /// # Errors
     /// Where no CPU shows where, or the kernel has none.
     pub fn find<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu]) -> Result<Self, NotInside> {
-        let upper = kernel_half(cpus).ok_or(NotInside::NotNow)?;
+        let upper = kernel_half(cpus).ok_or_else(|| match no_linux(cpus) {
+            Some(why) => NotInside::NoLinux(why),
+            None => NotInside::NotNow,
+        })?;
         let vbar = vectors(cpus).next().ok_or(NotInside::NotNow)?;
         let kernel = Kernel::find(memory, &upper, vbar)?;
         let view = View {
@@ -114,7 +122,7 @@ impl Inside {
     /// The same, to be kept: `None` where another instant may show it, else why it is not known.
     pub fn look<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu]) -> Option<Result<Self, String>> {
         match Self::find(memory, cpus) {
-            Err(NotInside::NotNow) => None,
+            Err(NotInside::NotNow | NotInside::NoLinux(_)) => None,
             found => Some(found.map_err(|error| error.to_string())),
         }
     }
@@ -134,6 +142,18 @@ impl Inside {
             &Pages::new(layout, view),
             page,
         )
+    }
+
+    /// The kernel's release.
+    ///
+    /// # Errors
+    /// Where it is not known.
+    pub fn release<M: PhysMemory + ?Sized>(
+        &self,
+        memory: &M,
+        cpus: &[Cpu],
+    ) -> Result<Recognised, NotRecognised> {
+        release::find(self.view(memory), cpus, Some(&self.kernel))
     }
 
     /// What the kernel says of itself for readers of its dumps.

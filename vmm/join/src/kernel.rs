@@ -5,6 +5,7 @@ use snapshot::{Cpu, Snapshot};
 use stage1::{Half, PhysMemory, Regime};
 use verdict::{judge_kernel, KernelLayout, KernelVerdict};
 
+use crate::elsewhere::no_linux;
 use crate::{Error, Facts};
 
 /// The upper half as the kernel itself sees it.
@@ -22,7 +23,8 @@ pub fn kernel_half(cpus: &[Cpu]) -> Option<Regime> {
     let at_el0 = of(0).filter(|cpu| cpu.system.vbar_el1.is_some());
     of(1)
         .chain(at_el0)
-        .find_map(|cpu| Regime::new(&cpu.system, Half::Upper).ok())
+        .filter_map(|cpu| Regime::new(&cpu.system, Half::Upper).ok())
+        .find(|upper| !upper.epd)
 }
 
 /// Whether TTBR1_EL1 of a CPU may be KPTI's trampoline: its vectors are, or it executes there.
@@ -72,7 +74,11 @@ pub(crate) fn splits<M: PhysMemory + ?Sized>(
 /// # Errors
 /// Where no CPU shows it.
 pub fn judge_kernel_half(snapshot: &Snapshot) -> Result<KernelVerdict, Error> {
-    let upper = kernel_half(&snapshot.cpus).ok_or_else(|| Error::Input("the kernel half was not judged: every CPU was at EL0 or on its way there, with what may be KPTI's trampoline in TTBR1_EL1".into()))?;
+    let upper = kernel_half(&snapshot.cpus).ok_or_else(|| {
+        let why = no_linux(&snapshot.cpus);
+        let why = why.unwrap_or_else(|| "every CPU was at EL0 or on its way there, with what may be KPTI's trampoline in TTBR1_EL1".into());
+        Error::Input(format!("the kernel half was not judged: {why}"))
+    })?;
     let facts = Facts::of(snapshot);
     let release = Release::parse(&snapshot.notes.kernel_release);
     let image = facts.image.map(|(start, end)| start..end);

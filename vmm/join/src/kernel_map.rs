@@ -32,7 +32,8 @@ pub fn kernel_map<M: PhysMemory + ?Sized>(
 ) -> (KernelMap, Option<&'static str>) {
     let (view, mut notes) = (inside.view(memory), Vec::new());
     let info = inside.vmcoreinfo(memory);
-    let release = info.as_ref().ok().and_then(|info| info.value("OSRELEASE"));
+    let release = inside.release(memory, cpus).ok();
+    let release = release.as_ref().map(|found| found.release.as_str());
     let facts = Facts::new(Some(&inside.kernel.symbols), cpus);
     let image = facts.image;
     let image = image.map(|(start, end)| start..end);

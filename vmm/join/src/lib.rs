@@ -43,12 +43,14 @@ mod whole;
 mod work;
 
 pub mod changed;
+pub mod elsewhere;
 pub mod foreign;
 pub mod frames;
 pub mod inside;
 pub mod instant;
 pub mod kernel_map;
 pub mod other_core;
+pub mod release;
 pub mod seen;
 pub mod settle;
 pub mod unattended;

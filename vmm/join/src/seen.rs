@@ -9,7 +9,6 @@ use snapshot::{Cpu, Notes, Snapshot};
 use stage1::{Half, PhysMemory, PhysicalAddress, Regime};
 use structures::tasks::{self, Process};
 use structures::vmas::Layout;
-use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Lock, StructureError, View};
 use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
 use verdict::{judge, Hex, NotKnown, ProcessInput};
@@ -18,7 +17,7 @@ use crate::capture::walk_all;
 use crate::gathered::structures;
 use crate::inside::Inside;
 use crate::pages::folios;
-use crate::{read_orders, Facts, Gathered};
+use crate::{read_orders, release, Facts, Gathered};
 
 /// What a kernel's structures say of its tasks, and more of one process.
 #[derive(Debug)]
@@ -94,8 +93,8 @@ fn see_with<M: PhysMemory + ?Sized>(
 ) -> Result<Seen, Unseen> {
     let kernel = &inside.kernel;
     let tasks = tasks::processes(kernel, view)?;
-    let info = VmCoreInfo::read(kernel, view).ok();
-    let release = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
+    let release = release::find(view, cpus, Some(kernel));
+    let release = release.ok().map(|found| found.release);
     let space = pid.map(|pid| space(inside, view, cpus, (&tasks, pid), gather));
     let mut space = space.transpose()?;
     if let Some(space) = &mut space {

@@ -5,6 +5,7 @@ use linux::release::Release;
 use snapshot::{Process, Snapshot};
 use stage1::{Half, Regime, VirtualAddress};
 
+use crate::elsewhere::no_linux;
 use crate::{kernel_half, read_orders, unattended, Error, Facts};
 
 /// Everything that the judge needs of one process in a snapshot.
@@ -100,7 +101,8 @@ impl<'s> Subject<'s> {
         let facts = Facts::of(snapshot);
         let orders = match (facts.rings(), kernel_half(&snapshot.cpus)) {
             (Some(rings), Some(upper)) => read_orders(&snapshot.memory, &upper, rings, &snapshot.cpus).map_err(|error| error.to_string()),
-            (None, _) => Err("the kernel's symbols hold no order record (an unpatched kernel, or no vmlinux)".into()),
+            (None, Some(_)) => Err("the kernel's symbols hold no order record (an unpatched kernel, or no vmlinux)".into()),
+            (_, None) if no_linux(&snapshot.cpus).is_some() => Err("no Linux was found at EL1".into()),
             (_, None) => Err("no CPU was in the kernel when the snapshot was taken, and TTBR1_EL1 may be the trampoline's".into()),
         };
         Ok(Self {

@@ -16,6 +16,7 @@ use verdict::{
     judge, KernelVerdict, NotJudged, NotKnown, Process, ProcessInput, ProcessVerdict, Step,
 };
 
+use crate::elsewhere::{no_linux, AT_EL1};
 use crate::foreign::known;
 use crate::gathered::{count, later, structures};
 use crate::inside::is_whole;
@@ -158,7 +159,7 @@ pub fn processes(cpus: &[Cpu], known: &[Known]) -> Vec<Captured> {
 #[must_use]
 pub fn root_of<'s>(snapshot: &'s Snapshot, process: &Captured) -> Option<&'s Cpu> {
     let has = |mark| process.extra.contains_key(mark);
-    let level = match (has(IN_USER_MODE), has(IN_KERNEL)) {
+    let level = match (has(IN_USER_MODE), has(IN_KERNEL) || has(AT_EL1)) {
         (true, _) => 0,
         (_, true) => 1,
         _ => return None,
@@ -356,6 +357,9 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
 
 /// What the CPUs' registers say against it.
 fn why_no_kernel_half(snapshot: &Snapshot) -> Option<String> {
+    if let Some(why) = no_linux(&snapshot.cpus) {
+        return Some(format!("the kernel half was not judged: {why}"));
+    }
     let mut cpus = snapshot.cpus.iter();
     cpus.find_map(|cpu| {
         let why = Regime::new(&cpu.system, Half::Upper).err()?;

@@ -1,13 +1,17 @@
 //! A core of all RAM: its processes and the kernel's structures are read from it, whoever has saved it.
 
 use snapshot::{Process, Snapshot};
+use structures::View;
 use verdict::NotKnown;
 
+use crate::elsewhere::{at_el1, no_linux};
 use crate::foreign::known;
 use crate::inside::{is_whole, Inside};
+use crate::other_core;
+use crate::release::{self, NotRecognised};
 use crate::seen::{lower_half, NO_LOWER_HALF};
 use crate::unattended::processes;
-use crate::{other_core, Facts, Gathered, Subject};
+use crate::{kernel_half, Facts, Gathered, Subject};
 
 /// Adds to a snapshot of all RAM what one that was taken of a live guest keeps: all processes with their VMAs, and the
 /// kernel's structures, or why they are not known. Of a process at a checkpoint its agent's word stays. Nothing changes in
@@ -22,13 +26,18 @@ pub fn complete(snapshot: &mut Snapshot) {
 
 fn gather(snapshot: &mut Snapshot) -> Result<Gathered, NotKnown> {
     let (memory, cpus) = (&snapshot.memory, &snapshot.cpus);
-    let inside = Inside::find(memory, cpus).map_err(|why| why.to_string())?;
+    let inside = match Inside::find(memory, cpus) {
+        Ok(inside) => inside,
+        Err(why) => {
+            without_structures(snapshot);
+            return Err(why.to_string().into());
+        }
+    };
     let lower = lower_half(cpus).ok_or(NO_LOWER_HALF)?;
     let notes = &mut snapshot.notes;
     if notes.kernel_release.is_empty() {
-        let info = inside.vmcoreinfo(memory).ok();
-        let release = info.and_then(|info| info.value("OSRELEASE").map(str::to_owned));
-        notes.kernel_release = release.unwrap_or_default();
+        let found = inside.release(memory, cpus);
+        notes.kernel_release = found.map_or(String::new(), |found| found.release);
     }
     if !Facts::are_kept(notes) {
         let facts = Facts::new(Some(&inside.kernel.symbols), cpus);
@@ -51,4 +60,27 @@ fn gather(snapshot: &mut Snapshot) -> Result<Gathered, NotKnown> {
     let subjects = subjects.filter_map(|process| Subject::of(snapshot, process).ok());
     let tables: Vec<u64> = subjects.map(|subject| subject.regime.root.0).collect();
     Gathered::gather(&inside, memory, cpus, (&lower, &tables))
+}
+
+/// Finds the release of a kernel that has neither symbols nor types in its memory; or, where no Linux runs, the tables of
+/// EL1.
+fn without_structures(snapshot: &mut Snapshot) {
+    let (memory, cpus) = (&snapshot.memory, &snapshot.cpus);
+    let upper = kernel_half(cpus);
+    let found = upper.as_ref().map(|upper| {
+        let view = View { memory, upper };
+        release::find(view, cpus, None)
+    });
+    let nowhere = matches!(found, Some(Err(NotRecognised::Nowhere { .. })));
+    let tables = match nowhere || no_linux(cpus).is_some() {
+        true => at_el1(memory, cpus),
+        false => Vec::new(),
+    };
+    let notes = &mut snapshot.notes;
+    if notes.processes.is_empty() {
+        notes.processes = tables;
+    }
+    if let (true, Some(Ok(found))) = (notes.kernel_release.is_empty(), found) {
+        notes.kernel_release = found.release;
+    }
 }

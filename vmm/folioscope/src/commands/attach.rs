@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use join::elsewhere::{is_mmu_off, no_linux};
 use join::foreign::Foreign;
 use join::kernel_half;
 use join::unattended::table_of;
@@ -119,6 +120,7 @@ fn found(socket: &Path) -> Outcome {
         ),
         Err(why) => why,
     };
+    let release = guest.release().cloned();
     // It is not needed any more, whoever reads what follows, and however slowly.
     drop(guest);
     let snapshot = instant.snapshot;
@@ -142,20 +144,25 @@ fn found(socket: &Path) -> Outcome {
     }
     say!("gdb stub {}", found.stub);
     let notes = &snapshot.notes;
-    let release = match notes.kernel_release.as_str() {
-        "" => "of a release that is not known",
-        release => release,
-    };
-    say!(
-        "kernel   Linux {release}, {} KiB pages",
-        notes.page_size / 1024
-    );
-    say!("symbols  {symbols}");
+    match &release {
+        Ok(found) => say!(
+            "kernel   Linux {}, {} KiB pages, by {}",
+            found.release,
+            notes.page_size / 1024,
+            found.by
+        ),
+        Err(why) => say!("kernel   {why}"),
+    }
+    // Where there is no Linux, nothing else was looked for.
+    if no_linux(&snapshot.cpus).is_none() {
+        say!("symbols  {symbols}");
+    }
     for (cpu, idle) in snapshot.cpus.iter().zip(&instant.work.idle) {
         say!(
-            "CPU {:<4} EL{}{} PC {:#018x} TTBR0_EL1 {:#018x} TTBR1_EL1 {:#018x} CONTEXTIDR_EL1 {}",
+            "CPU {:<4} EL{}{}{} PC {:#018x} TTBR0_EL1 {:#018x} TTBR1_EL1 {:#018x} CONTEXTIDR_EL1 {}",
             cpu.index,
             cpu.el(),
+            if is_mmu_off(cpu) { " MMU off" } else { "" },
             if *idle { " idle" } else { "" },
             cpu.general.pc,
             cpu.system.ttbr0_el1,
@@ -163,8 +170,10 @@ fn found(socket: &Path) -> Outcome {
             cpu.system.contextidr_el1
         );
     }
+    let elsewhere = no_linux(&snapshot.cpus).is_some();
     let half = match kernel_half(&snapshot.cpus) {
         Some(_) => "the kernel half",
+        None if elsewhere => "no kernel half, as TTBR1_EL1 is not in use",
         None => "no kernel half, as no CPU shows it now",
     };
     let (others, running): (Vec<_>, Vec<_>) = notes
@@ -172,7 +181,10 @@ fn found(socket: &Path) -> Outcome {
         .iter()
         .partition(|process| table_of(process).is_some());
     let running = running.iter();
-    let named = running.map(|process| format!("process {} {}", process.pid, process.name));
+    let named = running.map(|process| match process.pid {
+        0 => process.name.clone(),
+        pid => format!("process {pid} {}", process.name),
+    });
     let mut processes: Vec<String> = named.collect();
     if !others.is_empty() {
         processes.push(format!("{} that no CPU runs now", others.len()));
@@ -181,10 +193,14 @@ fn found(socket: &Path) -> Outcome {
         true => "no process, as no CPU is in user mode now".to_owned(),
         false => processes.join(", "),
     };
-    say!(
-        "judge    {half}; {processes}: folioscope attach {} check",
-        socket.display()
-    );
+    if elsewhere && notes.processes.is_empty() {
+        say!("judge    nothing, as no tables of EL1 are in use");
+    } else {
+        say!(
+            "judge    {half}; {processes}: folioscope attach {} check",
+            socket.display()
+        );
+    }
     say!(
         "stopped  {stops} time(s) to be read, for {:.1} ms at most",
         longest.as_secs_f64() * 1e3

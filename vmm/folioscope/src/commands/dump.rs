@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, Write as _};
 
 use clap::{Args, ValueEnum};
+use join::elsewhere::no_linux;
 use join::{kernel_half, Gathered, Places, Subject};
 use verdict::dump::{dump, DumpOptions, Format};
 
@@ -77,7 +78,10 @@ impl Dump {
         let mut judged = Vec::new();
         let (regime, vmas, linux) = if self.kernel {
             let regime = kernel_half(&snapshot.cpus).ok_or_else(|| {
-                Error::Input("no CPU of the snapshot shows the kernel's own half".into())
+                let why = no_linux(&snapshot.cpus);
+                let why =
+                    why.unwrap_or("no CPU of the snapshot shows the kernel's own half".into());
+                Error::Input(why)
             })?;
             (
                 regime,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::table_of;
+use crate::elsewhere::no_linux;
 use crate::{Capture, Error};
 
 /// How often the guest is stopped to find a process in user mode.
@@ -38,7 +39,7 @@ pub trait Stops {
                 Some(pid) => process.pid == pid,
                 None => table_of(process).is_none(),
             });
-            if seen || at_rest || !self.runs() {
+            if seen || at_rest || !self.runs() || no_linux(&instant.snapshot.cpus).is_some() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -67,6 +68,12 @@ pub trait Stops {
             processes.retain(|process| pid.is_none_or(|pid| process.pid == pid));
             if !processes.is_empty() {
                 return Ok(instant);
+            }
+            if let Some(why) = no_linux(&instant.snapshot.cpus) {
+                return Err(Error::Input(match pid {
+                    Some(pid) => format!("there is no process {pid}: {why}"),
+                    None => format!("there are no tables of a process: {why}"),
+                }));
             }
             if !self.runs() {
                 break;
