@@ -152,3 +152,27 @@ def test_firmware_at_el2(tmp_path: Path) -> None:
         for words in (("check",), ("dump",), ("ps",)):
             ended = said(own, *words)
             assert ended.status == 2 and why in ended.out + ended.err, ended
+
+
+def test_ram_in_parts_of_pages(tmp_path: Path) -> None:
+    """`raspi3b` has devices smaller than a page in the midst of its RAM: the rest of their pages is left out."""
+    place = tmp_path / "qemu"
+    place.mkdir()
+    memfd = "memory-backend-memfd,id=ram,size=1G,share=on"
+    with Board(place, "-S", machine="raspi3b", memfd=memfd) as own:
+        tree = own.ask("human-monitor-command", **{"command-line": "info mtree -f"})
+        view = next(view for view in tree.split("FlatView #") if '\n AS "memory"' in view)
+        places = re.findall(r"\n  (\w{16})-(\w{16}) \(prio \d+, ram\): ram[ \r\n]", view)
+        parts = [(int(first, 16), int(last, 16) + 1) for first, last in places]
+        whole = [(-(-first // 4096) * 4096, last // 4096 * 4096) for first, last in parts]
+        whole = [(first, last) for first, last in whole if first < last]
+        left = sum(last - first for first, last in parts) - sum(last - first for first, last in whole)
+        assert left > 0
+        bare = said(own).ok()
+        found = re.findall(r"^RAM +0x(\w+)\.\.0x(\w+), ", bare, re.M)
+        assert [(int(first, 16), int(last, 16)) for first, last in found] == whole
+        assert f"\nleft out {left} bytes of RAM in " in bare
+        assert "\nkernel   no Linux was found at EL1: CPUs 0-3 are at EL3, with EL1's MMU off\n" in bare
+        core = tmp_path / "full.core"
+        assert said(own, "save", "--full", core).status == 0
+        assert said(own, "check").status == folioscope("check", core).status == 2

@@ -92,6 +92,14 @@ impl Attach {
     }
 }
 
+/// Bytes of whole pages, in MiB where that is a whole number.
+fn size(bytes: u64) -> String {
+    match bytes % (1 << 20) {
+        0 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} KiB", bytes >> 10),
+    }
+}
+
 /// What is there.
 fn found(socket: &Path) -> Outcome {
     if is_ours(socket)? {
@@ -135,11 +143,19 @@ fn found(socket: &Path) -> Outcome {
     );
     for ram in &found.ram {
         say!(
-            "RAM      {}, {} MiB of {}: {}",
+            "RAM      {}, {} of {}: {}",
             ram.range,
-            ram.range.bytes >> 20,
+            size(ram.range.bytes),
             ram.backend,
             ram.file
+        );
+    }
+    if let [first, ..] = found.left_out.as_slice() {
+        let bytes: u64 = found.left_out.iter().map(|part| part.bytes).sum();
+        say!(
+            "left out {} bytes of RAM in {} parts of pages, with something else beside each in its page; the first is {first}",
+            bytes,
+            found.left_out.len()
         );
     }
     say!("gdb stub {}", found.stub);

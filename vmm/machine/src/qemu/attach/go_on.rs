@@ -133,6 +133,7 @@ mod tests {
                 pid: 0,
                 status: "running".into(),
                 ram: Vec::new(),
+                left_out: Vec::new(),
                 stub: String::new(),
             },
             ran: true,

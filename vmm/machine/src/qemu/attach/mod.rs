@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use snapshot::Cpu;
+use snapshot::{Cpu, Range};
 use stage1::{Granule, Half, PhysMemory, PhysicalAddress, Regime};
 
 use super::{cpu_threads, ran_ns_of, COMMAND};
@@ -78,6 +78,8 @@ pub struct Found {
     pub status: String,
     /// The guest's RAM.
     pub ram: Vec<FoundRam>,
+    /// RAM that is not read: parts of pages, beside something else in the same page.
+    pub left_out: Vec<Range>,
     /// The user's own gdb stub.
     pub stub: String,
 }
@@ -161,7 +163,11 @@ impl Attached {
         let machine = machine.as_ref().and_then(|name| name.as_str());
         let machine = machine.unwrap_or("unknown").trim_end_matches("-machine");
         let threads = cpu_threads(&mut qmp)?;
-        let (banks, ram) = ram::find(&mut qmp, pid)?;
+        let ram::AllFound {
+            banks,
+            ram,
+            left_out,
+        } = ram::find(&mut qmp, pid)?;
 
         let signals = HeldBack::new();
         let status = status(&mut qmp)?;
@@ -181,6 +187,7 @@ impl Attached {
                 pid,
                 status,
                 ram,
+                left_out,
                 stub: String::new(),
             },
             threads,

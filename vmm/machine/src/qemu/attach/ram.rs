@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use linux::vma::Vma;
 use serde_json::{json, Value};
-use snapshot::Range;
+use snapshot::{Range, PAGE};
 use stage1::PhysicalAddress;
 
 use super::error::AttachError;
@@ -37,6 +37,17 @@ pub struct FoundRam {
     pub file: untrusted::Text,
 }
 
+/// All RAM of the memory backends.
+#[derive(Debug)]
+pub(super) struct AllFound {
+    /// To be read.
+    pub(super) banks: Vec<Bank>,
+    /// The same for people.
+    pub(super) ram: Vec<FoundRam>,
+    /// RAM that shares its page with something else, as with a device: no table and no page of the guest is there.
+    pub(super) left_out: Vec<Range>,
+}
+
 /// A memory backend.
 struct Backend {
     id: String,
@@ -45,11 +56,11 @@ struct Backend {
 }
 
 /// Finds all RAM of the memory backends.
-pub(super) fn find(qmp: &mut Qmp, pid: i32) -> Result<(Vec<Bank>, Vec<FoundRam>), AttachError> {
+pub(super) fn find(qmp: &mut Qmp, pid: i32) -> Result<AllFound, AttachError> {
     let backends = backends(qmp)?;
     let mtree = qmp.human("info mtree -f", None, COMMAND)?;
     let mut process = None;
-    let (mut banks, mut all) = (Vec::new(), Vec::new());
+    let (mut banks, mut all, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for line in system_memory(&mtree).filter_map(RamLine::parse) {
         let id = line.name.strip_prefix("/objects/").unwrap_or(line.name);
         let Some(backend) = backends.iter().find(|backend| backend.id == id) else {
@@ -62,9 +73,12 @@ pub(super) fn find(qmp: &mut Qmp, pid: i32) -> Result<(Vec<Bank>, Vec<FoundRam>)
             Some(process) => process,
             None => process.insert(Process::read(pid)?),
         };
-        let address = host_address(qmp, line.range.base)?;
+        let (whole, parts) = whole_pages(line.range);
+        left_out.extend(parts);
+        let Some(whole) = whole else { continue };
+        let address = host_address(qmp, whole.base)?;
         let mut done = 0;
-        while done < line.range.bytes {
+        while done < whole.bytes {
             if all.len() == MOST_PIECES {
                 return Err(AttachError::Pieces(MOST_PIECES));
             }
@@ -75,8 +89,8 @@ pub(super) fn find(qmp: &mut Qmp, pid: i32) -> Result<(Vec<Bank>, Vec<FoundRam>)
             };
             let area = process.area(address + done).ok_or(missing)?;
             let inside = address + done - area.start;
-            let bytes = (area.end - area.start - inside).min(line.range.bytes - done);
-            let base = PhysicalAddress(line.range.base.0 + done);
+            let bytes = (area.end - area.start - inside).min(whole.bytes - done);
+            let base = PhysicalAddress(whole.base.0 + done);
             let range = Range::new(base, bytes).ok_or(AttachError::NoRam)?;
             banks.push(Bank {
                 range,
@@ -94,7 +108,23 @@ pub(super) fn find(qmp: &mut Qmp, pid: i32) -> Result<(Vec<Bank>, Vec<FoundRam>)
     if banks.is_empty() {
         return Err(AttachError::NoRam);
     }
-    Ok((banks, all))
+    Ok(AllFound {
+        banks,
+        ram: all,
+        left_out,
+    })
+}
+
+/// The whole pages of a range, and what is before and behind them.
+fn whole_pages(range: Range) -> (Option<Range>, Vec<Range>) {
+    let (start, end) = (range.base.0, range.end());
+    let first = start.checked_next_multiple_of(PAGE).unwrap_or(end).min(end);
+    let last = (end & !(PAGE - 1)).max(first);
+    let part = |start, end| Range::new(PhysicalAddress(start), end - start);
+    let parts = [part(start, first), part(last, end)];
+    let parts = parts.into_iter().flatten();
+    let parts = parts.filter(|part| part.bytes > 0).collect();
+    (part(first, last).filter(|it| it.bytes > 0), parts)
 }
 
 fn backends(qmp: &mut Qmp) -> Result<Vec<Backend>, AttachError> {
@@ -285,6 +315,33 @@ mod tests {
         let opened = process.open(area, "ram").unwrap();
         assert_eq!(opened.metadata().unwrap().len(), 8192);
         drop((file, mapping));
+    }
+
+    #[test]
+    fn parts_of_pages_are_left_out() {
+        let of = |start, bytes| {
+            let (whole, parts) = whole_pages(Range::new(PhysicalAddress(start), bytes).unwrap());
+            let pair = |range: Range| (range.base.0, range.bytes);
+            (
+                whole.map(pair),
+                parts.into_iter().map(pair).collect::<Vec<_>>(),
+            )
+        };
+        let whole = (0x4000_0000, 0x2000);
+        assert_eq!(of(whole.0, whole.1), (Some(whole), vec![]));
+        // raspi3b: behind a device's registers up to the end of their page.
+        let behind = (0x3f00_3020, 0xfe0);
+        assert_eq!(of(behind.0, behind.1), (None, vec![behind]));
+        assert_eq!(
+            of(0x1f00, 0x2200),
+            (
+                Some((0x2000, 0x2000)),
+                vec![(0x1f00, 0x100), (0x4000, 0x100)]
+            )
+        );
+        // Within one page.
+        assert_eq!(of(0x1100, 0x200), (None, vec![(0x1100, 0x200)]));
+        assert_eq!(of(0x1000, 0x200), (None, vec![(0x1000, 0x200)]));
     }
 
     #[test]
