@@ -103,7 +103,7 @@ pub(crate) fn at_el1<M: PhysMemory + ?Sized>(memory: &M, cpus: &[Cpu]) -> Vec<Pr
         }
         walk_all(memory, &lower);
         let process = Process {
-            name: format!("TTBR0_EL1 of CPU {}", cpu.index),
+            name: format!("TTBR0_EL1 of CPU {}", cpu.index).into(),
             cpu: Some(cpu.index),
             extra: [(AT_EL1.to_owned(), true.into())].into(),
             ..Process::default()

@@ -164,7 +164,7 @@ fn in_uts<M: PhysMemory + ?Sized>(kernel: &Kernel, view: View<'_, M>) -> Option<
     let member = kernel.types.member("uts_namespace", "name.release").ok()?;
     let limit = member.elements.min(LONGEST as u64 + 1);
     let release = view.text("init_uts_ns", va.wrapping_add(member.offset), limit);
-    said_by(release.ok()?, By::Uts)
+    said_by(release.ok()?.raw().to_owned(), By::Uts)
 }
 
 fn in_vmcoreinfo<M: PhysMemory + ?Sized>(kernel: &Kernel, view: View<'_, M>) -> Option<Recognised> {

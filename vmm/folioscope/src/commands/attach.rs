@@ -198,7 +198,7 @@ fn found(socket: &Path) -> Outcome {
         .partition(|process| table_of(process).is_some());
     let running = running.iter();
     let named = running.map(|process| match process.pid {
-        0 => process.name.clone(),
+        0 => process.name.to_string(),
         pid => format!("process {pid} {}", process.name),
     });
     let mut processes: Vec<String> = named.collect();
