@@ -81,6 +81,15 @@ impl Error {
         move |error| Self::Io { what, error }
     }
 
+    /// Whether the guest did not do in time what was asked, and lives.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        let Self::Guest { failure, .. } = self else {
+            return false;
+        };
+        matches!(failure, protocol::Failure::Deadline { .. })
+    }
+
     /// Whether the guest is no longer to be used.
     #[must_use]
     pub fn lost(&self) -> bool {

@@ -224,6 +224,11 @@ impl Guest {
         self.deadline
     }
 
+    /// Sets what a command may take from here on.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
+    }
+
     /// Where the console's and the channel's logs are.
     #[must_use]
     pub fn scratch(&self) -> &Path {

@@ -13,6 +13,7 @@ pub mod link;
 pub mod look;
 pub mod ops;
 pub mod options;
+pub mod patience;
 pub mod picture;
 pub mod recorded;
 pub mod replace;

@@ -15,6 +15,7 @@ use crate::control;
 use crate::guest::Guest;
 use crate::look::look;
 use crate::options::GuestOptions;
+use crate::patience::Patience;
 use crate::picture::Picture;
 use crate::recorded::{self, tell, PLUGIN};
 use crate::report::{about, ReportFormat, ReportOptions};
@@ -90,7 +91,10 @@ impl Run {
         let mut lost = false;
         // What the kernel itself has reported, workload by workload.
         let mut heard = self.hear(&mut guest, "boot", text)?;
-        for workload in chosen {
+        let mut patience = Patience::new(guest.deadline());
+        let mut chosen = chosen.into_iter();
+        while let Some(workload) = chosen.next() {
+            let begun = Instant::now();
             progress(&format!(
                 "workload {} ({:.0} s)",
                 workload.name,
@@ -121,6 +125,17 @@ impl Run {
                 report.push_not_judged(format!("workload {}: {error}", workload.name));
                 // A guest that lives and says no can still play the others.
                 if !matches!(error, Error::Guest { .. }) {
+                    break;
+                }
+                if error.is_late() {
+                    if let Some(deadline) = patience.hung(begun.elapsed()) {
+                        guest.set_deadline(deadline);
+                        continue;
+                    }
+                    let left: Vec<_> = chosen.map(|workload| workload.name).collect();
+                    if !left.is_empty() {
+                        report.push_not_judged(patience.spent(&left));
+                    }
                     break;
                 }
             }
