@@ -54,8 +54,8 @@ def test_a_run_in_which_all_workloads_hang(hanging: Path, tmp_path: Path, granul
     late = [found[1] for why in said if (found := re.match(r"workload (\w+): .* not done after 2000 ms$", why))]
     (rest,) = [why for why in said if "were not played" in why]
     found = re.fullmatch(
-        r"workloads ([\w, ]+) were not played: (\d+) before them hung, for 8 s and more in all; play them by themselves "
-        r"with --only, or give them more time with --deadline",
+        r"workloads ([\w, ]+) were not played: (\d+) before them hung, for 8 s and more in all; play them "
+        r"by themselves with --only, or give them more time with --deadline",
         rest,
     )
     assert found, rest

@@ -91,7 +91,10 @@ impl Guest {
     pub fn boot(options: &GuestOptions) -> Result<Self, Error> {
         let scratch = boot::scratch(&options.out)?;
         let mut kernel = Kernel::prepare(options, &scratch)?;
-        let initrd = options.initrd_path()?;
+        let mut initrd = options.initrd_path()?;
+        if let Some(program) = &options.program {
+            initrd = program.added(&initrd, &scratch)?;
+        }
         let started = Instant::now();
         // QEMU ends with the thread that starts it, so it is the symbols that another one reads.
         let (machine, symbols) = std::thread::scope(|scope| {

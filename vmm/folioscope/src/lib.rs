@@ -15,6 +15,7 @@ pub mod ops;
 pub mod options;
 pub mod patience;
 pub mod picture;
+pub mod program;
 pub mod recorded;
 pub mod replace;
 pub mod report;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+use crate::program::Program;
 use crate::Error;
 
 /// The page size of the pinned kernel to boot.
@@ -152,6 +153,9 @@ pub struct GuestOptions {
     /// Where the recorder's plugin is and its trace goes, if the guest is recorded
     #[arg(skip)]
     pub recording: Option<machine::qemu::Recording>,
+    /// The program whose file the guest's initramfs gets
+    #[arg(skip)]
+    pub program: Option<Program>,
     /// Where logs and bundles go
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,

@@ -2,11 +2,11 @@
 
 use join::{Extent, Look};
 use linux::release::Release;
-use protocol::{Command, MthpSize, ProcessId};
+use protocol::{Command, MthpSize, Outcome, ProcessId, ProgramEnd};
 use serde::Serialize;
 use verdict::{Expectation, NotJudged};
 
-use crate::guest::Guest;
+use crate::guest::{unexpected, Guest};
 use crate::look::look;
 use crate::Error;
 
@@ -157,6 +157,24 @@ impl<'g> Stage<'g> {
             left_out: self.left_out,
             failed: outcome.err(),
         }
+    }
+
+    /// Runs a program of the guest to its end, with the knobs as a workload finds them.
+    ///
+    /// # Errors
+    /// Where it cannot be started or takes longer than a command may, and where the guest is lost.
+    pub fn run_program(mut self, argv: &[String]) -> Result<ProgramEnd, Error> {
+        let command = Command::Run {
+            argv: argv.to_vec(),
+            input: None,
+            process: None,
+        };
+        let ended = match self.guest.command(command, self.guest.deadline())? {
+            Outcome::Program(ended) => ended,
+            other => return Err(unexpected("run", &other)),
+        };
+        self.undo_all()?;
+        Ok(ended)
     }
 
     fn end(&mut self) -> StageResult {

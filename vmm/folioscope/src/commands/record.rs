@@ -11,6 +11,7 @@ use super::run::{default_policy, progress};
 use super::Outcome;
 use crate::guest::Guest;
 use crate::options::{parse_address, GuestOptions};
+use crate::program::Program;
 use crate::recorded::{self, tell, End, Names, PLUGIN};
 use crate::report::{ReportFormat, ReportOptions};
 use crate::stage::{Played, Stage};
@@ -23,10 +24,10 @@ mod offline;
 
 use costs::COSTS;
 
-/// Boot a guest, run the tour in it, and judge every store to its page tables and all TLB maintenance
+/// Boot a guest, run the tour or a program in it, and judge every store to its page tables and all TLB maintenance
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example: folioscope record --only anon,mprotect --trace out/mprotect.trace\n         folioscope record --judge out/mprotect.trace --vmlinux out/kernel-4k/vmlinux --at 0xfffff7c01000\n\n\
+    after_help = "Example: folioscope record --only anon,mprotect --trace out/mprotect.trace\n         folioscope record --judge out/mprotect.trace --vmlinux out/kernel-4k/vmlinux --at 0xfffff7c01000\n         folioscope record --deadline 60 -- ./static-arm64-program its arguments\n\n\
         It needs QEMU's TCG and the recorder's plugin, which vmm/setup/plugin.sh builds. What is judged and what is not is in\n\
         docs/recorder.md."
 )]
@@ -61,6 +62,10 @@ pub struct Record {
     /// nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "boot_only"])]
     bare: Option<PathBuf>,
+    /// Run this program in place of the tour, to its end within --deadline: a static arm64 program or a script of this host,
+    /// which the guest gets as /program/NAME; or, by a name without a slash, one that the guest has
+    #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["only", "boot_only", "judge", "bare"])]
+    program: Vec<String>,
 }
 
 /// The files of a report.
@@ -129,11 +134,48 @@ impl Record {
         })
     }
 
+    /// Runs the user's program, and prints what it prints; gives why it did not come to its end.
+    fn play(&self, guest: &mut Guest, program: &Program) -> Result<Option<Error>, Error> {
+        let name = &program.name;
+        progress(&format!("program {name}"));
+        let policy = default_policy(guest);
+        let ended = Stage::new(guest, policy).and_then(|stage| stage.run_program(&program.argv));
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(error) if error.lost() => {
+                return Ok(Some(control::keep(guest, &self.guest.out, error)))
+            }
+            Err(error) if error.is_late() => {
+                return Ok(Some(Error::Input(format!(
+                    "program {name} did not end within {} s and was killed; give it more time with --deadline",
+                    guest.deadline().as_secs()
+                ))))
+            }
+            Err(error) => return Ok(Some(error)),
+        };
+        for (stream, content) in [("out", &ended.stdout), ("err", &ended.stderr)] {
+            let bytes = content.bytes().unwrap_or_default();
+            for line in String::from_utf8_lossy(&bytes).lines() {
+                say!("  {stream}: {}", untrusted::escaped(line));
+            }
+        }
+        if ended.truncated {
+            say!("  what it printed is cut");
+        }
+        say!("program {name} {}", ended.how);
+        Ok(None)
+    }
+
     fn live(mut self) -> Outcome {
         let named = self.only.len();
         self.only.retain(|name| name != COSTS);
         let costs = self.only.len() < named;
-        let workloads = match self.boot_only || costs && self.only.is_empty() {
+        if !self.program.is_empty() {
+            let program = Program::new(&self.program, self.guest.initrd.is_some())?;
+            self.guest.program = Some(program);
+        }
+        let other = self.boot_only || self.guest.program.is_some();
+        let workloads = match other || costs && self.only.is_empty() {
             true => Vec::new(),
             false => chosen(&self.only, true)?,
         };
@@ -166,6 +208,9 @@ impl Record {
                     break;
                 }
             }
+        }
+        if let Some(program) = self.guest.program.clone() {
+            lost = self.play(&mut guest, &program)?;
         }
         // It changes which sizes of folios there are.
         if costs && lost.is_none() {
