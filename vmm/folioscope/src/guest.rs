@@ -378,13 +378,15 @@ impl Guest {
     /// What a snapshot of this guest says about it.
     fn notes(&self, processes: Vec<Process>) -> Notes {
         let machine = &self.link.machine;
-        Notes {
+        let mut notes = Notes {
             kernel_release: self.hello.kernel_release.clone(),
             command_line: self.hello.cmdline.clone(),
             page_size: self.hello.page_size,
             processes,
             ..Notes::now(machine.kind(), machine.command_line())
-        }
+        };
+        join::keep_recognised(&mut notes, "the guest's agent");
+        notes
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use machine::Console;
 use verdict::voice::{Scanner, Spoken};
-use verdict::{KernelVerdict, Step};
+use verdict::{Basis, KernelVerdict, Step};
 
 use crate::guest::Guest;
 use crate::Error;
@@ -85,6 +85,7 @@ pub fn step(workload: &str, spoken: &[Spoken]) -> Option<Step> {
         workload: workload.into(),
         step: "console".into(),
         kernel: Some(kernel),
+        basis: Some(Basis::of_console()),
         ..Step::default()
     })
 }

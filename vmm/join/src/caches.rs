@@ -27,6 +27,7 @@ pub(crate) fn read<M: PhysMemory + ?Sized>(
     let layout = inside.caches.as_ref().map_err(|error| NotRead {
         why: error.to_string(),
         later: error.may_pass(),
+        not_built: false,
     })?;
     let mut files = BTreeMap::new();
     for space in spaces {

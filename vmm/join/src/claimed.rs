@@ -139,6 +139,7 @@ fn never(why: &str) -> NotRead {
     NotRead {
         why: why.into(),
         later: false,
+        not_built: false,
     }
 }
 

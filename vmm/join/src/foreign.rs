@@ -25,7 +25,7 @@ use crate::kernel_map::kernel_map;
 use crate::release::{self, Both, NotRecognised, Recognised};
 use crate::seen::{see, why_not, Seen, Unseen};
 use crate::unattended::{processes, Stops};
-use crate::{instant, kernel_half, Capture, Error, Extent, Facts, Gathered, Work};
+use crate::{basis, instant, kernel_half, Capture, Error, Extent, Facts, Work};
 
 /// How often the guest is stopped to read its tasks.
 const LOOKS: u32 = 100;
@@ -274,7 +274,8 @@ impl Foreign {
         let info = match (kernel, &upper) {
             (Ok(kernel), Some(upper)) => {
                 let view = View { memory, upper };
-                known::complete(kernel, view, &look.cpus, &mut processes);
+                let spaces = known::complete(kernel, view, &look.cpus, &mut processes);
+                basis::keep_spaces(&mut notes, spaces);
                 VmCoreInfo::read(kernel, view).map_err(|error| error.to_string())
             }
             (Err(why), _) => Err(why),
@@ -308,13 +309,10 @@ impl Foreign {
             Some(Err(why)) => Err(why.clone().into()),
             None => Err(self.no_linux.clone().unwrap_or(UNSEEN.into()).into()),
         };
-        let instant::Found {
-            mut processes,
-            gathered,
-        } = instant::read(memory, &look.cpus, facts, known);
+        let mut found = instant::read(memory, &look.cpus, facts, known);
         let nowhere = matches!(self.release, Some(Err(NotRecognised::Nowhere { .. })));
         if self.no_linux.is_some() || nowhere {
-            processes.extend(at_el1(memory, &look.cpus));
+            found.processes.extend(at_el1(memory, &look.cpus));
         }
         let upper = kernel_half(&look.cpus);
         let work = Work::of(memory, &look.cpus, look.ran_ns.clone());
@@ -325,9 +323,9 @@ impl Foreign {
         if let (Some(upper), None) = (&upper, &self.release) {
             self.release = self.identify(&cpus, &memory, upper)?;
         }
-        let mut notes = self.notes(&cpus, processes);
+        let mut notes = self.notes(&cpus, Vec::new());
         facts.keep(&mut notes);
-        Gathered::keep(&gathered, &mut notes);
+        found.keep(&mut notes);
         Ok(Capture {
             snapshot: Snapshot {
                 cpus,
@@ -376,12 +374,16 @@ impl Foreign {
         let (found, release) = (self.attached.found(), self.release().ok());
         let [major, minor, micro] = found.version;
         let command = format!("QEMU {major}.{minor}.{micro}, {}", found.machine);
-        Notes {
+        let mut notes = Notes {
             kernel_release: release.map_or(String::new(), |it| it.release.clone()),
             page_size: page_size(cpus),
             processes,
             ..Notes::now(format!("qemu-{}", found.accelerator), command)
+        };
+        if let Some(found) = release {
+            basis::keep_recognised(&mut notes, &found.by.to_string());
         }
+        notes
     }
 }
 

@@ -393,6 +393,7 @@ pub(crate) fn count(
             counted.to_mut().swap = Err(NotRead {
                 why: "somebody held the lock of a page table".into(),
                 later: true,
+                not_built: false,
             });
         }
         uncounted += judge_counted(&counted, (&mapped, unlisted.as_deref()), folios, verdicts);

@@ -1,15 +1,21 @@
 //! What the kernel says of a process's memory, inside: kept with the process, and held to its tables.
 
 use linux::getters::Getters;
+use serde_json::Value;
 use snapshot::{Memory, Process};
 use verdict::{judge_getters, NotJudged, NotKnown, ProcessInput, ProcessVerdict};
 
-use crate::gathered::{structures, Gathered};
+use crate::gathered::Gathered;
 use crate::pages::Read;
-use crate::Subject;
+use crate::together::One;
 
 /// The notes' key, of the process.
 const GETTERS: &str = "getters";
+
+/// What was kept with a process.
+pub(crate) fn kept(process: &Process) -> Option<&Value> {
+    process.extra.get(GETTERS)
+}
 
 /// Keeps with a process what the kernel says of its memory, or why it was not read; `None` where nobody asked.
 pub fn keep_getters(process: &mut Process, getters: Option<&Result<Getters, String>>) {
@@ -22,12 +28,14 @@ pub fn keep_getters(process: &mut Process, getters: Option<&Result<Getters, Stri
 /// Holds what was kept with a process to its tables, after all other rules.
 pub(crate) fn judge(
     memory: &Memory,
-    subject: &Subject<'_>,
-    gathered: &Result<Gathered, NotKnown>,
-    folios: &Result<Read<'_, Memory>, NotKnown>,
+    one: &One<'_>,
+    (gathered, folios): (
+        &Result<Gathered, NotKnown>,
+        &Result<Read<'_, Memory>, NotKnown>,
+    ),
     verdict: &mut ProcessVerdict,
 ) {
-    let Some(kept) = subject.process.extra.get(GETTERS) else {
+    let Some(kept) = one.getters else {
         return;
     };
     let kept: Result<Result<Getters, String>, _> = serde_json::from_value(kept.clone());
@@ -43,16 +51,10 @@ pub(crate) fn judge(
             return;
         }
     };
-    let process = verdict.process.clone();
     let input = ProcessInput {
-        process: &process,
-        regime: &subject.regime,
-        vmas: &subject.vmas,
         orders: None,
         expectations: &[],
-        release: subject.release,
-        contpte: subject.contpte,
-        structures: structures(gathered, folios, &subject.regime),
+        ..one.input(gathered, folios)
     };
     let sizes = gathered.as_ref().ok().and_then(Gathered::sizes);
     judge_getters(memory, &input, (&getters, sizes), verdict);

@@ -1,15 +1,16 @@
 //! One instant of a guest in which no process waits for us, while it stands still: what has to be read of it.
 
-use snapshot::{Cpu, Process};
+use snapshot::{Cpu, Notes, Process};
 use stage1::{Half, PhysMemory, Regime};
 use structures::View;
 use verdict::NotKnown;
 
 use crate::capture::walk_all;
-use crate::foreign::known;
+use crate::foreign::known::{self, Spaces};
+use crate::gathered::NO_KERNEL;
 use crate::inside::Inside;
 use crate::unattended::{lower_with, processes, table_of};
-use crate::{gather, kernel_half, pages, Extent, Facts, Gathered};
+use crate::{basis, gather, kernel_half, pages, Extent, Facts, Gathered};
 
 /// The processes of an instant, and what was read of the kernel's structures.
 #[derive(Debug)]
@@ -18,6 +19,17 @@ pub struct Found {
     pub processes: Vec<Process>,
     /// What was read, or why nothing is known.
     pub gathered: Result<Gathered, NotKnown>,
+    /// The address spaces of all tasks, or why these are not known.
+    spaces: Spaces,
+}
+
+impl Found {
+    /// Keeps it with a snapshot of this instant.
+    pub fn keep(self, notes: &mut Notes) {
+        notes.processes = self.processes;
+        basis::keep_spaces(notes, self.spaces);
+        Gathered::keep(&self.gathered, notes);
+    }
 }
 
 /// Reads, through `memory`, all that will be asked of a copy: both halves' tables, the order records, the structures.
@@ -29,13 +41,17 @@ pub fn read<M: PhysMemory + ?Sized>(
 ) -> Found {
     let _ = pages(memory, cpus, None, facts, Extent::KERNEL);
     let mut processes = processes(cpus, &[]);
-    if let (Ok(inside), Some(upper)) = (&inside, kernel_half(cpus)) {
-        let view = View {
-            memory,
-            upper: &upper,
-        };
-        known::complete(&inside.kernel, view, cpus, &mut processes);
-    }
+    let spaces = match (&inside, kernel_half(cpus)) {
+        (Ok(inside), Some(upper)) => {
+            let view = View {
+                memory,
+                upper: &upper,
+            };
+            known::complete(&inside.kernel, view, cpus, &mut processes)
+        }
+        (Err(why), _) => Err(why.why.clone().into()),
+        (_, None) => Err(NO_KERNEL.into()),
+    };
     let half = |process: &Process| match table_of(process) {
         Some(table) => lower_with(cpus, table),
         None => {
@@ -56,5 +72,6 @@ pub fn read<M: PhysMemory + ?Sized>(
     Found {
         processes,
         gathered,
+        spaces,
     }
 }

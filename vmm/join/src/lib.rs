@@ -20,6 +20,7 @@
 //! `examples/judge.rs` is such a program, whole.
 
 mod again;
+mod basis;
 mod caches;
 mod capture;
 mod cgroups;
@@ -39,6 +40,7 @@ mod pages;
 mod place;
 mod sight;
 mod subject;
+mod together;
 mod whole;
 mod work;
 
@@ -56,6 +58,7 @@ pub mod settle;
 pub mod unattended;
 
 pub use again::{copy_again, ReadAgain};
+pub use basis::keep_recognised;
 pub use capture::{
     copy, gather, pages, pages_of_all, pages_seen, user_pages, Capture, Companion, Extent, Seen,
 };

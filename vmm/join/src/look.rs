@@ -1,17 +1,14 @@
 //! Processes of one instant, judged.
 
 use linux::order::OrderRecord;
-use snapshot::{Memory, Process as Captured, Snapshot};
+use snapshot::Snapshot;
 use stage1::{Half, Regime};
-use verdict::{
-    judge, judge_sharing, Expectation, KernelVerdict, NotJudged, NotKnown, Process, ProcessInput,
-    ProcessVerdict, Step,
-};
+use verdict::basis::{Input, Known};
+use verdict::{Basis, Expectation, KernelVerdict, NotJudged, Process, ProcessVerdict, Step};
 
-use crate::gathered::{count, later, structures};
-use crate::pages::{folios, Read};
+use crate::basis::{known, records, with_gathered};
 use crate::settle::{settle, Judged, Verdict};
-use crate::unattended::process_of;
+use crate::together::{judge_together, One, Together};
 use crate::{
     came, getters, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error,
     Gathered, ReadAgain, Sight, Subject,
@@ -32,6 +29,8 @@ pub struct Look {
     pub companions: Vec<ProcessVerdict>,
     /// The kernel half, where the capture holds it: what the rules say of it, or why nothing.
     pub kernel: Option<Result<KernelVerdict, String>>,
+    /// What the verdicts stand on.
+    pub basis: Basis,
     /// The process's own order records, oldest first.
     pub orders: Vec<OrderRecord>,
     /// What the looks before this one came to with it.
@@ -52,53 +51,49 @@ impl Look {
     pub fn of(capture: Capture, expectations: &[Expectation]) -> Result<Self, Error> {
         let subject = Subject::find(&capture.snapshot, None)?;
         let gathered = Gathered::of(&capture.snapshot);
-        let upper = kernel_half(&capture.snapshot.cpus);
-        let folios = folios(&capture.snapshot.memory, upper.as_ref(), &gathered);
-        let (verdict, orders) =
-            judge_one(&capture.snapshot, None, expectations, &gathered, &folios)?;
-        let (mut regimes, mut verdicts) = (vec![subject.regime], vec![verdict]);
+        let mut all = vec![one(&subject, expectations)];
         for companion in &capture.companions {
-            let regime = Regime::new(&companion.cpu.system, Half::Lower)?;
-            let process = Process {
-                pid: companion.pid,
-                name: companion.name.clone(),
-            };
-            let input = ProcessInput {
-                process: &process,
-                regime: &regime,
-                vmas: &parse_vmas(&companion.maps)?,
+            all.push(One {
+                process: Process {
+                    pid: companion.pid,
+                    name: companion.name.clone(),
+                },
+                regime: Regime::new(&companion.cpu.system, Half::Lower)?,
+                vmas: Ok(parse_vmas(&companion.maps)?),
                 orders: None,
                 expectations: &[],
                 release: subject.release,
                 contpte: subject.contpte,
-                structures: structures(&gathered, &folios, &regime),
-            };
-            verdicts.push(judge(&capture.snapshot.memory, &input));
-            regimes.push(regime);
+                getters: None,
+            });
         }
-        judge_sharing(&capture.snapshot.memory, &regimes, &mut verdicts);
-        let uncounted = count(
-            &capture.snapshot,
-            false,
-            &regimes,
-            &gathered,
-            &folios,
-            &mut verdicts,
-        );
-        getters::judge(
-            &capture.snapshot.memory,
-            &subject,
-            &gathered,
-            &folios,
-            &mut verdicts[0],
-        );
-        let tables: Vec<u64> = regimes.iter().map(|regime| regime.root.0).collect();
-        let later = later(&gathered, &tables);
-        let verdict = verdicts.remove(0);
+        let Together {
+            mut verdicts,
+            later,
+            uncounted,
+        } = judge_together(&capture.snapshot, &gathered, false, &all);
+        let orders = finish(&capture.snapshot, &subject, &mut verdicts[0]);
         let kernel = capture.extent.kernel;
         let kernel = kernel.then(|| judge_kernel_half(&capture.snapshot));
+        let kernel = kernel.map(|kernel| kernel.map_err(|error| error.to_string()));
+        let known = attended(&capture.snapshot, &subject, Some(subject.process.pid));
+        let known = Known {
+            expectations: match expectations {
+                [] => Input::NotAsked,
+                _ => Input::Given,
+            },
+            no_kernel_half: kernel.as_ref().and_then(|it| it.as_ref().err().cloned()),
+            ..with_gathered(known, gathered.as_ref().ok())
+        };
+        let basis = Basis::new(
+            known,
+            &verdicts,
+            kernel.as_ref().and_then(|it| it.as_ref().ok()),
+        );
+        let verdict = verdicts.remove(0);
         Ok(Self {
-            kernel: kernel.map(|kernel| kernel.map_err(|error| error.to_string())),
+            kernel,
+            basis,
             capture,
             verdict,
             companions: verdicts,
@@ -175,67 +170,38 @@ pub fn judge_process(
     pid: Option<u32>,
     expectations: &[Expectation],
 ) -> Result<(ProcessVerdict, Vec<OrderRecord>), Error> {
-    let (mut verdicts, orders) = judge_with(snapshot, pid, expectations, &[])?;
-    Ok((verdicts.remove(0), orders))
-}
-
-/// Judges the process with this pid; without one the only one that a CPU runs, and beside it all that are known by their
-/// tasks.
-fn judge_all(snapshot: &Snapshot, pid: Option<u32>) -> Result<Vec<ProcessVerdict>, Error> {
-    let processes = snapshot.notes.processes.iter();
-    let others = processes.filter(|it| pid.is_none() && unattended::table_of(it).is_some());
-    let others: Vec<&Captured> = others.collect();
-    judge_with(snapshot, pid, &[], &others).map(|(verdicts, _)| verdicts)
-}
-
-fn judge_with(
-    snapshot: &Snapshot,
-    pid: Option<u32>,
-    expectations: &[Expectation],
-    others: &[&Captured],
-) -> Result<(Vec<ProcessVerdict>, Vec<OrderRecord>), Error> {
+    let subject = Subject::find(snapshot, pid)?;
     let gathered = Gathered::of(snapshot);
-    let upper = kernel_half(&snapshot.cpus);
-    let folios = folios(&snapshot.memory, upper.as_ref(), &gathered);
-    let (verdict, orders) = judge_one(snapshot, pid, expectations, &gathered, &folios)?;
-    let (mut verdicts, mut regimes) = (vec![verdict], vec![Subject::find(snapshot, pid)?.regime]);
-    for other in others {
-        let (verdict, regime) = process_of(snapshot, other, &gathered, &folios)?;
-        verdicts.push(verdict);
-        regimes.push(regime);
-    }
-    count(snapshot, false, &regimes, &gathered, &folios, &mut verdicts);
-    let subject = Subject::find(snapshot, pid)?;
-    let (memory, first) = (&snapshot.memory, &mut verdicts[0]);
-    getters::judge(memory, &subject, &gathered, &folios, first);
-    Ok((verdicts, orders))
+    let all = [one(&subject, expectations)];
+    let mut together = judge_together(snapshot, &gathered, false, &all);
+    let mut verdict = together.verdicts.remove(0);
+    let orders = finish(snapshot, &subject, &mut verdict);
+    Ok((verdict, orders))
 }
 
-fn judge_one(
-    snapshot: &Snapshot,
-    pid: Option<u32>,
-    expectations: &[Expectation],
-    gathered: &Result<Gathered, NotKnown>,
-    folios: &Result<Read<'_, Memory>, NotKnown>,
-) -> Result<(ProcessVerdict, Vec<OrderRecord>), Error> {
-    let subject = Subject::find(snapshot, pid)?;
-    let process = Process {
-        pid: subject.process.pid,
-        name: subject.process.name.clone(),
-    };
-    let mut verdict = judge(
-        &snapshot.memory,
-        &ProcessInput {
-            process: &process,
-            regime: &subject.regime,
-            vmas: &subject.vmas,
-            orders: subject.orders.as_ref().ok(),
-            expectations,
-            release: subject.release,
-            contpte: subject.contpte,
-            structures: structures(gathered, folios, &subject.regime),
+/// A process that waits for us, to be judged.
+fn one<'s>(subject: &'s Subject<'_>, expectations: &'s [Expectation]) -> One<'s> {
+    One {
+        process: Process {
+            pid: subject.process.pid,
+            name: subject.process.name.clone(),
         },
-    );
+        regime: subject.regime,
+        vmas: Ok(subject.vmas.clone()),
+        orders: subject.orders.as_ref().ok().cloned(),
+        expectations,
+        release: subject.release,
+        contpte: subject.contpte,
+        getters: getters::kept(subject.process),
+    }
+}
+
+/// Adds to the verdict on a process that waits for us what is known of its guest; gives the process's own order records.
+fn finish(
+    snapshot: &Snapshot,
+    subject: &Subject<'_>,
+    verdict: &mut ProcessVerdict,
+) -> Vec<OrderRecord> {
     let (all, came) = (snapshot.cpus.len(), came(&snapshot.cpus));
     if came < all {
         verdict.notes.push(format!(
@@ -243,21 +209,34 @@ fn judge_one(
             all - came
         ));
     }
-    let orders = match subject.orders {
-        Ok(all) => all
-            .records
-            .into_iter()
-            .filter(|record| record.tgid == process.pid)
-            .collect(),
+    match &subject.orders {
+        Ok(all) => {
+            let own = all.records.iter();
+            let own = own.filter(|record| record.tgid == subject.process.pid);
+            own.cloned().collect()
+        }
         // A kernel without our patches has no record: that is no fault of this verdict. One that has it and
         // cannot be read is.
         Err(why) if subject.has_records => {
-            verdict.not_judged.push(NotJudged { reason: why });
+            verdict.not_judged.push(NotJudged {
+                reason: why.clone(),
+            });
             Vec::new()
         }
         Err(_) => Vec::new(),
-    };
-    Ok((verdict, orders))
+    }
+}
+
+/// What is known of a snapshot in which a process waits for us, beside the verdicts.
+fn attended(snapshot: &Snapshot, subject: &Subject<'_>, pid: Option<u32>) -> Known {
+    Known {
+        records: records(subject),
+        getters: match getters::kept(subject.process) {
+            Some(_) => Input::Given,
+            None => Input::NotAsked,
+        },
+        ..known(snapshot, pid)
+    }
 }
 
 /// The verdict on a snapshot: the process with this pid, or the only one, and the kernel half. Where the snapshot
@@ -269,7 +248,18 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     if unattended::is_unattended(snapshot) {
         return unattended::step(snapshot, pid);
     }
-    let mut verdicts = judge_all(snapshot, pid)?;
+    let subject = Subject::find(snapshot, pid)?;
+    let gathered = Gathered::of(snapshot);
+    let mut all = vec![one(&subject, &[])];
+    // Beside it all that are known by their tasks.
+    let others = snapshot.notes.processes.iter();
+    let others = others.filter(|it| pid.is_none() && unattended::table_of(it).is_some());
+    let others: Vec<Subject<'_>> = others
+        .map(|other| Subject::of(snapshot, other))
+        .collect::<Result<_, _>>()?;
+    all.extend(others.iter().map(unattended::one));
+    let mut verdicts = judge_together(snapshot, &gathered, false, &all).verdicts;
+    finish(snapshot, &subject, &mut verdicts[0]);
     let sight = Sight::of(&snapshot.notes);
     for verdict in &mut verdicts {
         match &sight {
@@ -277,26 +267,24 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
             None => verdict.notes.push(ONE_LOOK.into()),
         }
     }
-    let mut step = Step {
+    let mut kernel = judge_kernel_half(snapshot);
+    if let (Ok(kernel), Some(sight)) = (&mut kernel, &sight) {
+        let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
+        sight.hold_kernel(kernel, root);
+    }
+    let known = Known {
+        no_kernel_half: kernel.as_ref().err().map(ToString::to_string),
+        ..with_gathered(attended(snapshot, &subject, pid), gathered.as_ref().ok())
+    };
+    Ok(Step {
         workload: "check".into(),
         step: match verdicts.as_slice() {
             [only] => format!("pid {}", only.process.pid),
             all => format!("{} processes", all.len()),
         },
+        basis: Some(Basis::new(known, &verdicts, kernel.as_ref().ok())),
         processes: verdicts,
+        kernel: kernel.ok(),
         ..Step::default()
-    };
-    match judge_kernel_half(snapshot) {
-        Ok(mut kernel) => {
-            let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
-            if let Some(sight) = &sight {
-                sight.hold_kernel(&mut kernel, root);
-            }
-            step.kernel = Some(kernel);
-        }
-        Err(error) => step.not_judged.push(NotJudged {
-            reason: error.to_string(),
-        }),
-    }
-    Ok(step)
+    })
 }

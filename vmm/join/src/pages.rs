@@ -103,6 +103,7 @@ mod tests {
         let not_read = NotRead {
             why: "queued by list_lru".into(),
             later: false,
+            not_built: false,
         };
         assert!(taken_off(Some(&Err(not_read))) && taken_off(None));
     }

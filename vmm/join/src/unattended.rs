@@ -9,21 +9,21 @@ mod stops;
 
 use std::collections::BTreeSet;
 
-use snapshot::{Cpu, Memory, Process as Captured, Snapshot};
+use snapshot::{Cpu, Process as Captured, Snapshot};
 use stage1::{Half, PhysicalAddress, Regime};
 use untrusted::Text;
-use verdict::{
-    judge, KernelVerdict, NotJudged, NotKnown, Process, ProcessInput, ProcessVerdict, Step,
-};
+use verdict::basis::Known as KnownOf;
+use verdict::{Basis, KernelVerdict, NotJudged, Process, ProcessVerdict, Step};
 
 use crate::elsewhere::{no_linux, AT_EL1};
 use crate::foreign::known;
-use crate::gathered::{count, later, structures};
 use crate::inside::is_whole;
 use crate::look::ONE_LOOK;
-use crate::pages::{folios, Read};
 use crate::settle::{self, Judged};
-use crate::{judge_kernel_half, kernel_half, other_core, Capture, Error, Gathered, Sight, Subject};
+use crate::together::{judge_together, One, Together};
+use crate::{
+    basis, judge_kernel_half, kernel_half, other_core, Capture, Error, Gathered, Sight, Subject,
+};
 
 pub use stops::Stops;
 
@@ -36,8 +36,6 @@ const IN_KERNEL: &str = "in_kernel";
 /// The mark of a process whose table is known because its task's address space has it: the table's physical address.
 const BY_ITS_TASK: &str = "first_table";
 
-/// What needs more than the tables.
-const NEED_VMAS: &str = "L1 to L9, L11, C1 and C2 were not judged: they need the process's VMAs or what it did, and no agent of the guest gives them";
 /// What needs more than tables and VMAs.
 const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and no agent of the guest tells";
 
@@ -56,18 +54,7 @@ pub struct Known {
 #[derive(Debug)]
 struct Look {
     capture: Capture,
-    verdicts: Vec<Verdict>,
-    /// Whether another instant may show more of the kernel's structures.
-    later: bool,
-    uncounted: bool,
-}
-
-/// One of the judged.
-#[derive(Debug)]
-enum Verdict {
-    /// The kernel half, and its first table.
-    Kernel(KernelVerdict, u64),
-    Process(Box<ProcessVerdict>),
+    judged: Instant,
 }
 
 impl Judged for Look {
@@ -76,20 +63,18 @@ impl Judged for Look {
     }
 
     fn later(&self) -> bool {
-        self.later
+        self.judged.later
     }
 
     fn uncounted(&self) -> bool {
-        self.uncounted
+        self.judged.uncounted
     }
 
     fn verdicts(&self) -> Vec<settle::Verdict<'_>> {
-        let verdicts = self.verdicts.iter();
-        let borrowed = verdicts.map(|verdict| match verdict {
-            Verdict::Kernel(verdict, root) => settle::Verdict::Kernel(verdict, *root),
-            Verdict::Process(verdict) => settle::Verdict::Process(verdict),
-        });
-        borrowed.collect()
+        let kernel = self.judged.kernel.iter();
+        let kernel = kernel.map(|(verdict, root)| settle::Verdict::Kernel(verdict, *root));
+        let processes = self.judged.processes.iter().map(settle::Verdict::Process);
+        kernel.chain(processes).collect()
     }
 }
 
@@ -108,15 +93,13 @@ pub fn settle(guest: &mut dyn Stops, pid: Option<u32>) -> Result<Snapshot, Error
         };
         let processes = &mut capture.snapshot.notes.processes;
         processes.retain(|process| pid.is_none_or(|pid| process.pid == pid));
-        let (verdicts, later, uncounted) = verdicts(&capture.snapshot);
         Ok::<_, Error>(Look {
+            judged: instant(&capture.snapshot),
             capture,
-            verdicts,
-            later,
-            uncounted,
         })
     })?;
     let mut snapshot = last.capture.snapshot;
+    basis::keep_asked(&mut snapshot.notes, pid);
     Sight::new(&settled, false).keep(&mut snapshot.notes);
     Ok(snapshot)
 }
@@ -208,25 +191,70 @@ pub fn is_unattended(snapshot: &Snapshot) -> bool {
     }
 }
 
-/// The kernel half and each process, as far as they can be judged, with all that looks wrong; whether another instant
-/// may show more of the kernel's structures, and whether it alone leaves counts open.
-fn verdicts(snapshot: &Snapshot) -> (Vec<Verdict>, bool, bool) {
-    let kernel = judge_kernel_half(snapshot).ok().filter(shows_something);
+/// What was judged of one instant, with all that looks wrong.
+#[derive(Debug)]
+struct Instant {
+    processes: Vec<ProcessVerdict>,
+    /// The kernel half, and its first table; or why it was not judged.
+    kernel: Result<(KernelVerdict, u64), String>,
+    /// Processes that could not be judged, and why, a sentence each.
+    lost: Vec<String>,
+    later: bool,
+    uncounted: bool,
+}
+
+/// The kernel half and each process, as far as they can be judged.
+fn instant(snapshot: &Snapshot) -> Instant {
     let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
+    let kernel = match judge_kernel_half(snapshot) {
+        Ok(verdict) if shows_something(&verdict) => Ok((verdict, root)),
+        Ok(_) => Err("the kernel half was not judged: TTBR1_EL1 led to an empty table, as it does for a moment while the kernel sets up its own; look again".into()),
+        Err(error) => Err(why_no_kernel_half(snapshot).unwrap_or(error.to_string())),
+    };
     let gathered = Gathered::of(snapshot);
-    let upper = kernel_half(&snapshot.cpus);
-    let folios = folios(&snapshot.memory, upper.as_ref(), &gathered);
-    let processes = snapshot.notes.processes.iter();
-    let processes =
-        processes.filter_map(|process| process_of(snapshot, process, &gathered, &folios).ok());
-    let (mut processes, regimes): (Vec<_>, Vec<_>) = processes.unzip();
-    let uncounted = count(snapshot, true, &regimes, &gathered, &folios, &mut processes);
-    let tables: Vec<u64> = regimes.iter().map(|regime| regime.root.0).collect();
-    let later = later(&gathered, &tables);
-    let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, root));
-    let processes = processes.into_iter().map(Box::new).map(Verdict::Process);
-    let all = kernel.into_iter().chain(processes).collect();
-    (all, later, uncounted)
+    let (mut lost, mut subjects) = (Vec::new(), Vec::new());
+    for process in &snapshot.notes.processes {
+        match Subject::of(snapshot, process) {
+            Ok(subject) => subjects.push(subject),
+            Err(error) => lost.push(not_judged(process, &error.to_string())),
+        }
+    }
+    let all: Vec<One<'_>> = subjects.iter().map(one).collect();
+    let Together {
+        mut verdicts,
+        later,
+        uncounted,
+    } = judge_together(snapshot, &gathered, true, &all);
+    // The kernel has an empty table in TTBR0_EL1 while it needs none.
+    let mut subjects = subjects.iter();
+    verdicts.retain(|verdict| {
+        let process = subjects.next().map(|subject| subject.process);
+        let Some(process) = process.filter(|it| it.extra.contains_key(IN_KERNEL)) else {
+            return true;
+        };
+        let shows = shows_any(verdict);
+        if !shows {
+            let why = "its CPU was in the kernel and had an empty table in TTBR0_EL1";
+            lost.push(not_judged(process, why));
+        }
+        shows
+    });
+    for verdict in &mut verdicts {
+        if !verdict.vmas.is_empty() {
+            verdict.notes.push(NEED_MORE.into());
+        }
+    }
+    Instant {
+        processes: verdicts,
+        kernel,
+        lost,
+        later,
+        uncounted,
+    }
+}
+
+fn not_judged(process: &Captured, why: &str) -> String {
+    format!("process {} {}: {why}", process.pid, process.name)
 }
 
 /// While the kernel changes its own first table it has an empty one in TTBR1_EL1.
@@ -242,44 +270,26 @@ fn shows_any(verdict: &ProcessVerdict) -> bool {
         || !verdict.findings.is_empty()
 }
 
-pub(crate) fn process_of(
-    snapshot: &Snapshot,
-    process: &Captured,
-    gathered: &Result<Gathered, NotKnown>,
-    folios: &Result<Read<'_, Memory>, NotKnown>,
-) -> Result<(ProcessVerdict, Regime), Error> {
-    let subject = Subject::of(snapshot, process)?;
-    let input = ProcessInput {
-        process: &Process {
+/// A process that nobody holds, to be judged.
+pub(crate) fn one<'s>(subject: &'s Subject<'_>) -> One<'s> {
+    let process = subject.process;
+    let vmas = match subject.vmas.as_slice() {
+        [] => Err(known::why_not(process)),
+        vmas => Ok(vmas.to_vec()),
+    };
+    One {
+        process: Process {
             pid: process.pid,
             name: process.name.clone(),
         },
-        regime: &subject.regime,
-        vmas: &subject.vmas,
+        regime: subject.regime,
+        vmas,
         orders: None,
         expectations: &[],
-        // Linux's rules on user memory begin with the VMAs.
-        release: subject.release.filter(|_| !subject.vmas.is_empty()),
+        release: subject.release,
         contpte: subject.contpte,
-        structures: structures(gathered, folios, &subject.regime),
-    };
-    let mut verdict = judge(&snapshot.memory, &input);
-    // What is counted of all memory needs none.
-    verdict.set_release(subject.release);
-    // The kernel has an empty table in TTBR0_EL1 while it needs none.
-    if process.extra.contains_key(IN_KERNEL) && !shows_any(&verdict) {
-        return Err(Error::Input(
-            "its CPU was in the kernel and had an empty table in TTBR0_EL1".into(),
-        ));
+        getters: None,
     }
-    if subject.vmas.is_empty() {
-        let why = known::why_not(process);
-        let why = why.map_or(String::new(), |why| format!(" ({why})"));
-        verdict.notes = vec![format!("{NEED_VMAS}{why}")];
-    } else {
-        verdict.notes.push(NEED_MORE.into());
-    }
-    Ok((verdict, subject.regime))
 }
 
 /// The verdict on a snapshot, as far as several looks bear it out.
@@ -306,53 +316,40 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
             }));
         }
     }
-    let mut step = Step {
-        workload: "check".into(),
-        step: "without an agent".into(),
-        ..Step::default()
-    };
     // It is told once, of the step.
     let told = sight.reasons();
     let untold = |reason: &NotJudged| !told.contains(reason);
-    let (judged, ..) = verdicts(snapshot);
-    for verdict in judged {
-        match verdict {
-            Verdict::Kernel(mut verdict, root) => {
-                sight.hold_kernel(&mut verdict, root);
-                verdict.not_judged.retain(untold);
-                verdict.notes.push(not_seen(snapshot));
-                let how = other_core::how(&snapshot.notes);
-                verdict.notes.extend(how.map(str::to_owned));
-                step.kernel = Some(verdict);
-            }
-            Verdict::Process(mut verdict) if pid.is_none_or(|pid| verdict.process.pid == pid) => {
-                sight.hold_process(&mut verdict);
-                verdict.not_judged.retain(untold);
-                verdict.notes.insert(0, counted(&verdict));
-                verdict.notes.extend(one_look.then(|| ONE_LOOK.into()));
-                step.processes.push(*verdict);
-            }
-            Verdict::Process(_) => (),
-        }
+    let mut judged = instant(snapshot);
+    let asked = |process: u32| pid.is_none_or(|pid| process == pid);
+    for verdict in &mut judged.processes {
+        sight.hold_process(verdict);
+        verdict.not_judged.retain(untold);
+        verdict.notes.insert(0, counted(verdict));
+        verdict.notes.extend(one_look.then(|| ONE_LOOK.into()));
     }
-    step.not_judged.clone_from(&told);
-    if step.kernel.is_none() {
-        let reason = match judge_kernel_half(snapshot) {
-            Err(error) => why_no_kernel_half(snapshot).unwrap_or(error.to_string()),
-            Ok(_) => "the kernel half was not judged: TTBR1_EL1 led to an empty table, as it does for a moment while the kernel sets up its own; look again".into(),
-        };
-        step.not_judged.push(NotJudged { reason });
+    judged.processes.retain(|it| asked(it.process.pid));
+    if let Ok((kernel, root)) = &mut judged.kernel {
+        sight.hold_kernel(kernel, *root);
+        kernel.not_judged.retain(untold);
+        kernel.notes.push(not_seen(snapshot));
+        let how = other_core::how(&snapshot.notes);
+        kernel.notes.extend(how.map(str::to_owned));
     }
-    // Of the kernel's structures nothing is asked a second time.
-    let asked = NotKnown::never("they were asked for already");
-    let (unknown, unread) = (Err(asked.clone()), Err(asked));
-    for process in &snapshot.notes.processes {
-        if let Err(error) = process_of(snapshot, process, &unknown, &unread) {
-            let reason = format!("process {} {}: {error}", process.pid, process.name);
-            step.not_judged.push(NotJudged { reason });
-        }
-    }
-    Ok(step)
+    let known = KnownOf {
+        no_kernel_half: judged.kernel.as_ref().err().cloned(),
+        lacks: judged.lost,
+        ..basis::known(snapshot, pid.or(basis::asked(&snapshot.notes)))
+    };
+    let kernel = judged.kernel.ok().map(|(verdict, _)| verdict);
+    Ok(Step {
+        workload: "check".into(),
+        step: "without an agent".into(),
+        basis: Some(Basis::new(known, &judged.processes, kernel.as_ref())),
+        processes: judged.processes,
+        kernel,
+        not_judged: told,
+        ..Step::default()
+    })
 }
 
 /// What the CPUs' registers say against it.

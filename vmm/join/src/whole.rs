@@ -11,7 +11,7 @@ use crate::other_core;
 use crate::release::{self, NotRecognised};
 use crate::seen::{lower_half, NO_LOWER_HALF};
 use crate::unattended::processes;
-use crate::{kernel_half, Facts, Gathered, Subject};
+use crate::{basis, kernel_half, Facts, Gathered, Subject};
 
 /// Adds to a snapshot of all RAM what one that was taken of a live guest keeps: all processes with their VMAs, and the
 /// kernel's structures, or why they are not known. Of a process at a checkpoint its agent's word stays. Nothing changes in
@@ -21,6 +21,9 @@ pub fn complete(snapshot: &mut Snapshot) {
         return;
     }
     let found = gather(snapshot);
+    if let Err(why) = &found {
+        basis::keep_no_spaces(&mut snapshot.notes, &why.why);
+    }
     Gathered::keep(&found, &mut snapshot.notes);
 }
 
@@ -36,8 +39,10 @@ fn gather(snapshot: &mut Snapshot) -> Result<Gathered, NotKnown> {
     let lower = lower_half(cpus).ok_or(NO_LOWER_HALF)?;
     let notes = &mut snapshot.notes;
     if notes.kernel_release.is_empty() {
-        let found = inside.release(memory, cpus);
-        notes.kernel_release = found.map_or(String::new(), |found| found.release);
+        if let Ok(found) = inside.release(memory, cpus) {
+            basis::keep_recognised(notes, &found.by.to_string());
+            notes.kernel_release = found.release;
+        }
     }
     if !Facts::are_kept(notes) {
         let facts = Facts::new(Some(&inside.kernel.symbols), cpus);
@@ -51,7 +56,8 @@ fn gather(snapshot: &mut Snapshot) -> Result<Gathered, NotKnown> {
         true => processes(cpus, &[]),
         false => Vec::new(),
     };
-    known::complete(&inside.kernel, inside.view(memory), cpus, &mut others);
+    let spaces = known::complete(&inside.kernel, inside.view(memory), cpus, &mut others);
+    basis::keep_spaces(notes, spaces);
     let is_other = |other: &Process| attended.iter().all(|process| process.pid != other.pid);
     others.retain(is_other);
     attended.append(&mut others);
@@ -81,6 +87,7 @@ fn without_structures(snapshot: &mut Snapshot) {
         notes.processes = tables;
     }
     if let (true, Some(Ok(found))) = (notes.kernel_release.is_empty(), found) {
+        basis::keep_recognised(notes, &found.by.to_string());
         notes.kernel_release = found.release;
     }
 }

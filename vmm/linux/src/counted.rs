@@ -54,6 +54,7 @@ fn not_asked_census() -> Known<Census> {
     Err(NotRead {
         why: "the snapshot does not say what all pages of memory were".into(),
         later: false,
+        not_built: false,
     })
 }
 
@@ -69,6 +70,7 @@ fn not_asked(what: &str) -> NotRead {
     NotRead {
         why: format!("the snapshot does not hold the kernel's {what}"),
         later: false,
+        not_built: false,
     }
 }
 
@@ -204,8 +206,11 @@ pub type Known<T> = Result<T, NotRead>;
 pub struct NotRead {
     /// Why.
     pub why: String,
-    /// Whether another instant may show it: somebody was just changing it.
+    /// Whether another instant may show it: it was just being changed.
     pub later: bool,
+    /// Whether the kernel was built without it, so that there is nothing to judge.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_built: bool,
 }
 
 /// The sums over all CPUs for folios of one order.

@@ -57,6 +57,7 @@ impl Tables {
             workload: "w".into(),
             step: "s".into(),
             processes: vec![verdict],
+            basis: Some(all_known()),
             ..Step::default()
         };
         more(&mut step);
@@ -129,6 +130,19 @@ fn entries(data: &Value) -> Vec<(u64, u64)> {
         next = value;
     }
     found
+}
+
+/// A basis that lacks nothing.
+fn all_known() -> verdict::Basis {
+    let space = verdict::AddressSpace {
+        pid: 42,
+        name: "w".into(),
+        root: verdict::Hex(0),
+    };
+    verdict::Basis {
+        judged: vec![space],
+        ..verdict::Basis::default()
+    }
 }
 
 #[test]

@@ -39,11 +39,11 @@ impl Layout {
     /// As this kernel has it.
     pub fn new<M: PhysMemory + ?Sized>(kernel: &Kernel, view: View<'_, M>) -> Layout {
         Layout {
-            sizes: sizes::Layout::new(kernel, view),
-            queues: queues::Layout::new(kernel, view),
+            sizes: with(kernel, THP).and_then(|()| sizes::Layout::new(kernel, view)),
+            queues: with(kernel, THP).and_then(|()| queues::Layout::new(kernel, view)),
             zones: zones::Layout::new(kernel, view),
             memory: memory::Layout::new(kernel, view),
-            swap: swap::Layout::new(kernel),
+            swap: with(kernel, SWAP).and_then(|()| swap::Layout::new(kernel)),
             available: available::Layout::new(kernel, view),
             events: events::Layout::new(kernel, view),
         }
@@ -76,12 +76,24 @@ impl Layout {
             available: known(&self.available, |layout| layout.read(view)),
             events: self.events(view),
             census: self.spans(view).and_then(|spans| {
-                pages
-                    .census(spans)
-                    .map_err(|why| NotRead { why, later: false })
+                pages.census(spans).map_err(|why| NotRead {
+                    why,
+                    later: false,
+                    not_built: false,
+                })
             }),
         }
     }
+}
+
+/// An option of the kernel, and a function that is there with it only. A kernel's symbols always include its functions.
+type BuiltWith = (&'static str, &'static str);
+const THP: BuiltWith = ("CONFIG_TRANSPARENT_HUGEPAGE", "do_huge_pmd_anonymous_page");
+const SWAP: BuiltWith = ("CONFIG_SWAP", "si_swapinfo");
+
+fn with(kernel: &Kernel, (option, function): BuiltWith) -> Result<(), StructureError> {
+    let found = kernel.symbols.address(function).map(|_| ());
+    found.ok_or(StructureError::NotBuilt(option))
 }
 
 fn known<L, T>(
@@ -96,6 +108,7 @@ pub(crate) fn not_read(error: &StructureError) -> NotRead {
     NotRead {
         why: error.to_string(),
         later: error.may_pass(),
+        not_built: matches!(error, StructureError::NotBuilt(_)),
     }
 }
 

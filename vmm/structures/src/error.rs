@@ -9,6 +9,9 @@ pub enum StructureError {
     /// A symbol, type or member that this kernel does not have.
     #[error("this kernel has no {0}, so what needs it was not read")]
     Missing(String),
+    /// What a kernel without this option does not have.
+    #[error("this kernel was built without {0}")]
+    NotBuilt(&'static str),
     /// Memory that a pointer leads to and that is not there.
     #[error("{what} at 0x{va:016x} could not be read: {why}")]
     Unreadable {
@@ -37,7 +40,7 @@ impl StructureError {
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Unreadable { .. } | Self::Inconsistent { .. } => true,
-            Self::NoTypes(_) | Self::Missing(_) => false,
+            Self::NoTypes(_) | Self::Missing(_) | Self::NotBuilt(_) => false,
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::group::Group;
 use crate::mapped::Orders;
 pub(crate) use crate::mapped::{of_frames, Mapped};
 use crate::rules::{self, RuleId};
-use crate::ProcessInput;
+use crate::{Lack, ProcessInput};
 
 /// The pages of a guest at one instant, by page frame number.
 pub trait Folios: fmt::Debug {
@@ -118,6 +118,8 @@ pub(crate) struct FoliosSeen {
     pub once: [Vec<Range<u64>>; 4],
     /// Page frames of which CPUs keep none: those around the last that was asked for.
     not_kept: Range<u64>,
+    /// Inputs of rules that are missing for good.
+    pub lacks: Vec<Lack>,
     /// Entries whose page could not be read, and why the first could not.
     unread: u64,
     first: Option<String>,

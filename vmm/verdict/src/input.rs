@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stage1::Regime;
 
+use crate::basis::not_linux;
 use crate::folios::{NotKnown, Structures};
 use crate::Process;
 
@@ -99,13 +100,7 @@ impl ProcessInput<'_> {
     pub(crate) fn linux_rules(&self) -> Result<(), String> {
         match self.release {
             Some(release) if release.has_this_layout() => Ok(()),
-            Some(release) => Err(format!(
-                "Linux's own rules were not applied: kernel {release} lays its software bits out \
-                 differently from 6.11 and later"
-            )),
-            None => Err(
-                "Linux's own rules were not applied: the kernel's release is not known".to_owned(),
-            ),
+            other => Err(not_linux(other)),
         }
     }
 }

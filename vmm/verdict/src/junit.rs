@@ -65,11 +65,8 @@ fn case(workload: &str, step: &Step) -> TestCase {
             status
         }
         Outcome::NotJudged => {
-            let reasons: Vec<&str> = step.all_not_judged().map(|n| n.reason.as_str()).collect();
-            match reasons.is_empty() {
-                true => error("nothing was looked at"),
-                false => error(&reasons.join("\n")),
-            }
+            let reasons: Vec<String> = step.reasons().into_iter().map(|n| n.reason).collect();
+            error(&reasons.join("\n"))
         }
     };
     let mut case = TestCase::new(&*step.step, status);

@@ -18,7 +18,7 @@ use crate::finding::Findings;
 use crate::group::Group;
 use crate::judge::{finding_of, problem_of};
 use crate::rules;
-use crate::{Finding, Hex, NotJudged, RuleId};
+use crate::{Finding, Hex, Lack, NotJudged, RuleId};
 
 /// Where the parts of kernel memory are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +175,9 @@ pub struct KernelVerdict {
     pub not_judged: Vec<NotJudged>,
     /// What may be errors and did not show to stay from look to look: counted here, and none of the findings.
     pub unsettled: u64,
+    /// Inputs of rules that are missing for good.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<Lack>,
     /// What was left out on purpose, and why.
     pub notes: Vec<String>,
     /// Bytes that are mapped, by region and by Linux's name of the size (PTE, CONTPTE, PMD,
@@ -232,14 +235,16 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
     verdict
         .notes
         .extend(release.and_then(|release| rules::untried(release, true)));
-    let mut note = |text: &str| verdict.notes.push(text.to_owned());
+    let notes = &mut verdict.notes;
+    let mut note = |text: &str| notes.push(text.to_owned());
     match layout {
         None => note(
             "Linux's rules on kernel memory were not applied: its layout is known from 6.11 on",
         ),
         Some(layout) => {
             if layout.image.is_none() {
-                note("vmalloc, vmemmap and fixmap were not judged: where the image lies is not known without the kernel's symbols, which it does not say, or the matching vmlinux");
+                let why = "vmalloc, vmemmap and fixmap were not judged: where the image lies is not known without the kernel's symbols, which it does not say, or the matching vmlinux";
+                verdict.lacks.push(Lack::new([RuleId::K1, RuleId::K2], why));
             }
             match layout.linear_bit {
                 LinearBit::Unknown => note("the Contiguous bit on the linear map was not judged: whether rodata=full is in force is not known"),

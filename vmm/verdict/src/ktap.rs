@@ -38,7 +38,7 @@ fn diagnostics(out: &mut impl Write, step: &Step) -> io::Result<()> {
     for finding in step.findings().filter(|f| f.severity == Severity::Error) {
         writeln!(out, "  # {}", line(&finding.line()))?;
     }
-    for not_judged in step.all_not_judged() {
+    for not_judged in step.reasons() {
         writeln!(out, "  # not judged: {}", line(&not_judged.reason))?;
     }
     Ok(())

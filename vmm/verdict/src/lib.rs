@@ -8,6 +8,7 @@
 //!
 //! Which rule asserts what, and what is deliberately not asserted, is written with the rule, in [`rules`].
 
+pub mod basis;
 mod blocks;
 mod cause;
 mod finding;
@@ -36,6 +37,7 @@ pub mod stops;
 pub mod text;
 pub mod voice;
 
+pub use basis::{AddressSpace, Basis, Lack};
 pub use blocks::{row_at, Absent, BlockRow, BlockState, Reason};
 pub use finding::{Finding, Hex, NotJudged, Place, Process, Severity};
 pub use folios::{Folios, NotKnown, Structures};

@@ -1,12 +1,13 @@
 //! A whole run: what was looked at, what was found, and how it ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::{schema_for, JsonSchema};
 use serde::Serialize;
 
 use crate::{
-    BlockState, Expectation, Finding, KernelVerdict, NotJudged, ProcessVerdict, RuleId, Severity,
+    Basis, BlockState, Expectation, Finding, KernelVerdict, NotJudged, ProcessVerdict, RuleId,
+    Severity,
 };
 
 /// Version of the JSON format. It goes up when a field changes its meaning or goes away; new
@@ -32,6 +33,9 @@ pub struct Report {
     /// outcome.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_written: Vec<String>,
+    /// The first reason why it was not judged, where that is the outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Sums.
     pub totals: Totals,
     /// How it ended.
@@ -111,6 +115,9 @@ pub struct Step {
     pub kernel: Option<KernelVerdict>,
     /// What could not be judged in this step as a whole.
     pub not_judged: Vec<NotJudged>,
+    /// What the verdict on this step stands on. Without it the step is not judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
 }
 
 /// Sums over all steps.
@@ -140,7 +147,8 @@ pub struct Totals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Everything was judged and no error found: exit status 0.
+    /// At least one address space (or the kernel half, where that alone was asked for) was judged, every rule that was asked
+    /// for was in force, and no error was found: exit status 0.
     Ok,
     /// At least one error was found, whatever else could not be judged: exit status 1.
     Errors,
@@ -194,16 +202,31 @@ impl Step {
         self.not_judged.iter().chain(processes).chain(kernel)
     }
 
-    /// How this step ended by itself. A step that looked at nothing was not judged.
+    /// Why this step was not judged, or not all of it, in the order in which that matters: the step as a whole, what its
+    /// basis lacks, its processes, the kernel half. Without any, everything that was asked for was judged.
+    pub fn reasons(&self) -> Vec<NotJudged> {
+        let lacks = self.basis.iter().flat_map(Basis::reasons);
+        let of_step = self.not_judged.iter().cloned().chain(lacks);
+        let others = self.all_not_judged().skip(self.not_judged.len());
+        let mut reasons: Vec<NotJudged> = of_step.chain(others.cloned()).collect();
+        let is_any = self.basis.as_ref().is_some_and(Basis::is_any);
+        if reasons.is_empty() && !is_any {
+            reasons.push(NotJudged {
+                reason: "nothing was looked at".into(),
+            });
+        }
+        reasons
+    }
+
+    /// How this step ended by itself. A step that looked at nothing was not judged, nor was one that does not say what it
+    /// stands on.
     pub fn outcome(&self) -> Outcome {
         if self.errors() > 0 {
             Outcome::Errors
-        } else if self.all_not_judged().next().is_some()
-            || (self.processes.is_empty() && self.kernel.is_none())
-        {
-            Outcome::NotJudged
-        } else {
+        } else if self.reasons().is_empty() {
             Outcome::Ok
+        } else {
+            Outcome::NotJudged
         }
     }
 }
@@ -219,10 +242,30 @@ impl Report {
             steps: Vec::new(),
             not_judged: Vec::new(),
             not_written: Vec::new(),
+            reason: None,
             totals: Totals::default(),
             outcome: Outcome::NotJudged,
             exit_status: Outcome::NotJudged.exit_status(),
         }
+    }
+
+    /// What the bases of its steps lack, each reason once.
+    #[must_use]
+    pub fn lacks(&self) -> BTreeSet<&str> {
+        let bases = self.steps.iter().filter_map(|step| step.basis.as_ref());
+        bases
+            .flat_map(|basis| basis.lacks.iter().map(String::as_str))
+            .collect()
+    }
+
+    /// All that its steps stand on, as one: address spaces and rules of any step.
+    #[must_use]
+    pub fn basis(&self) -> Basis {
+        let mut all = Basis::default();
+        for basis in self.steps.iter().filter_map(|step| step.basis.as_ref()) {
+            all.add(basis);
+        }
+        all
     }
 
     /// Adds a step; its findings of one cause are made one.
@@ -258,6 +301,11 @@ impl Report {
                 *totals.blocks.entry(state).or_default() += count;
             }
         }
+        // What a guest lacks it lacks in every step, and it counts once.
+        let told = self.lacks();
+        let lacks = step.basis.iter().flat_map(|basis| &basis.lacks);
+        let new = lacks.filter(|lack| !told.contains(lack.as_str())).count();
+        self.totals.not_judged += new as u64;
         self.steps.push(step);
         self.conclude();
     }
@@ -278,17 +326,18 @@ impl Report {
     }
 
     fn conclude(&mut self) {
-        let whole = |step: &Step| step.outcome() == Outcome::Ok;
-        self.outcome = if self.totals.errors > 0 {
-            Outcome::Errors
-        } else if !self.not_judged.is_empty()
-            || self.steps.is_empty()
-            || !self.steps.iter().all(whole)
-        {
-            Outcome::NotJudged
-        } else {
-            Outcome::Ok
+        let of_steps = self.steps.iter().flat_map(Step::reasons);
+        let mut reasons = of_steps.chain(self.not_judged.iter().cloned());
+        let first = match self.steps.is_empty() && self.not_judged.is_empty() {
+            true => Some("nothing was looked at".to_owned()),
+            false => reasons.next().map(|first| first.reason),
         };
+        self.outcome = match (self.totals.errors, &first) {
+            (1.., _) => Outcome::Errors,
+            (_, Some(_)) => Outcome::NotJudged,
+            (_, None) => Outcome::Ok,
+        };
+        self.reason = first.filter(|_| self.outcome == Outcome::NotJudged);
         self.exit_status = match self.not_written.is_empty() {
             true => self.outcome.exit_status(),
             false => Outcome::NotJudged.exit_status(),

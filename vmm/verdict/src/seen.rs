@@ -263,6 +263,7 @@ impl<'a> Seen<'a> {
             beyond: findings.beyond,
             not_judged: self.not_judged,
             unsettled: 0,
+            lacks: std::mem::take(&mut self.folios.lacks),
             notes,
             entries: self.entries,
             folios: self.folios.orders,

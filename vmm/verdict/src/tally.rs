@@ -12,7 +12,7 @@ use untrusted::Text;
 use crate::cause::{self, Cause};
 use crate::marks::Marks;
 use crate::rules::l8_sharing::Mapping;
-use crate::{BlockRow, BlockState, Finding, Hex, NotJudged, Process, RuleId};
+use crate::{BlockRow, BlockState, Finding, Hex, Lack, NotJudged, Process, RuleId};
 
 /// Entries by what is in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -84,6 +84,9 @@ pub struct ProcessVerdict {
     pub not_judged: Vec<NotJudged>,
     /// What may be errors and did not show to stay from look to look: counted here, and none of the findings.
     pub unsettled: u64,
+    /// Inputs of rules that are missing for good.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<Lack>,
     /// What was left out on purpose, and why.
     pub notes: Vec<String>,
     /// Entries.

@@ -1,6 +1,7 @@
 //! The rules on made-up tables: a good one passes, one that is broken in just one way is caught by
 //! just that rule, and nothing on the "never assert" list is an error.
 
+mod basis;
 mod caches;
 mod counted;
 mod findings;

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use untrusted::escaped;
 
+use crate::basis::{names, Because};
 use crate::map::{self, MapOptions};
-use crate::{Finding, Outcome, Report, RuleId, Severity, Step};
+use crate::{Basis, Finding, Outcome, Report, RuleId, Severity, Step};
 
 /// What to print.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,6 +71,11 @@ pub fn write_step(out: &mut impl Write, step: &Step, options: &TextOptions) -> i
     }
     // What is true of several processes is told once.
     let mut told = BTreeSet::new();
+    let lacks = step.basis.iter().flat_map(|basis| &basis.lacks);
+    for lack in lacks {
+        writeln!(out, "  not judged: {lack}")?;
+        told.insert(lack);
+    }
     for note in step.processes.iter().flat_map(|process| &process.notes) {
         if told.insert(note) {
             writeln!(out, "  note: {note}")?;
@@ -87,7 +94,7 @@ pub fn write_step(out: &mut impl Write, step: &Step, options: &TextOptions) -> i
                 .collect();
             map::wrapped(out, 0, &format!("  {region}: {}", sizes.join(", ")))?;
         }
-        for note in &kernel.notes {
+        for note in kernel.notes.iter().filter(|note| !told.contains(note)) {
             writeln!(out, "  note: {note}")?;
         }
     }
@@ -161,6 +168,7 @@ pub fn write_end(out: &mut impl Write, report: &Report) -> io::Result<()> {
     for not_judged in &report.not_judged {
         writeln!(out, "not judged: {}", not_judged.reason)?;
     }
+    write_basis(out, &report.basis())?;
     let totals = &report.totals;
     let rules: Vec<String> = totals
         .rules
@@ -178,7 +186,7 @@ pub fn write_end(out: &mut impl Write, report: &Report) -> io::Result<()> {
     };
     writeln!(
         out,
-        "\n{}, {}: {}, {}, {} not judged{unsettled}{rules}",
+        "{}, {}: {}, {}, {} not judged{unsettled}{rules}",
         counted(totals.steps, "checkpoint", "checkpoints"),
         counted(totals.entries, "entry", "entries"),
         errors,
@@ -195,9 +203,12 @@ pub fn write_verdict(
     options: &TextOptions,
 ) -> io::Result<()> {
     let verdict = match report.outcome {
-        Outcome::Ok => "no error found",
-        Outcome::Errors => "errors found",
-        Outcome::NotJudged => "could not be judged",
+        Outcome::Ok => "no error found".to_owned(),
+        Outcome::Errors => "errors found".to_owned(),
+        Outcome::NotJudged => match &report.reason {
+            Some(reason) => format!("could not be judged: {}", reason.replace(['\n', '\r'], " ")),
+            None => "could not be judged".to_owned(),
+        },
     };
     let mark = match (report.outcome, report.not_written.is_empty()) {
         (Outcome::Ok, false) => styled("NOT WRITTEN", AnsiColor::Yellow, options),
@@ -212,6 +223,54 @@ pub fn write_verdict(
     };
     let status = report.exit_status;
     writeln!(out, "{mark} {verdict}{not_written} (exit status {status})")
+}
+
+/// What the verdict stands on, in brief: what was judged, of which kernel, by which rules; and which were not asked.
+fn write_basis(out: &mut impl Write, basis: &Basis) -> io::Result<()> {
+    writeln!(out)?;
+    let spaces = match (basis.judged.len(), basis.known) {
+        (0, Some(0) | None) => None,
+        (judged, Some(known)) => Some(format!("{judged} of {known} address spaces")),
+        (judged, None) => Some(counted(judged as u64, "address space", "address spaces")),
+    };
+    let half = basis.kernel_half.then(|| "the kernel half".to_owned());
+    let what: Vec<String> = spaces.into_iter().chain(half).collect();
+    if what.is_empty() {
+        return Ok(());
+    }
+    let by = match &basis.kernel.recognised_by {
+        Some(by) => format!(" (known by {by})"),
+        None => String::new(),
+    };
+    let release = match &basis.kernel.release {
+        Some(release) => format!("Linux {}{by}", escaped(release)),
+        None => "a kernel that is not known".into(),
+    };
+    let judged = format!(
+        "judged: {} of {release}, by {}",
+        what.join(" and "),
+        names(&basis.in_force)
+    );
+    map::wrapped(out, 0, &judged)?;
+    let of_kind = |because| {
+        let of = basis.not_in_force.iter();
+        let of: BTreeSet<RuleId> = of
+            .filter(|it| it.because == because)
+            .map(|it| it.rule)
+            .collect();
+        (!of.is_empty()).then(|| names(&of))
+    };
+    let out_of_force = [
+        ("not asked", Because::NotAsked),
+        ("about nothing that this kernel has", Because::NotThere),
+        ("lacking", Because::Absent),
+    ];
+    for (name, because) in out_of_force {
+        if let Some(rules) = of_kind(because) {
+            map::wrapped(out, 0, &format!("{name}: {rules}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Errors, and of how many causes they are where that is fewer.

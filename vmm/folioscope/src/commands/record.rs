@@ -16,7 +16,7 @@ use crate::recorded::{self, tell, End, Names, PLUGIN};
 use crate::report::{ReportFormat, ReportOptions};
 use crate::stage::{Played, Stage};
 use crate::tour::chosen;
-use crate::{control, Error, EXIT_ERRORS, EXIT_NOT_JUDGED};
+use crate::{control, Error, EXIT_ERRORS};
 
 mod bare;
 mod costs;
@@ -85,7 +85,7 @@ struct Reports {
 impl Reports {
     /// Prints the verdict, and writes the files that were asked for.
     fn told(&self, mut report: Report, judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
-        let status = tell(&mut stdout(), judge, end, names).map_err(Error::io(STDOUT))?;
+        tell(&mut stdout(), judge, end, names).map_err(Error::io(STDOUT))?;
         report.push(recorded::step(judge, end, names));
         let options = ReportOptions {
             format: ReportFormat::Text,
@@ -97,10 +97,7 @@ impl Reports {
             all_maps: false,
         };
         options.write_files(&mut report, &options.picture())?;
-        Ok(match report.not_written.is_empty() {
-            true => status,
-            false => EXIT_NOT_JUDGED,
-        })
+        Ok(report.exit_status)
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use join::Extent;
+use verdict::basis::{Known, Scope};
 use verdict::text::TextOptions;
-use verdict::{Expectation, ProcessVerdict, Report, Step};
+use verdict::{Basis, Expectation, ProcessVerdict, Report, Step};
 
 use super::output::{say, stdout};
 use super::Outcome;
@@ -210,6 +211,7 @@ impl Run {
             step: seen.label,
             seconds: Some(started.elapsed().as_secs_f64()),
             expectations: seen.expectations,
+            basis: Some(driven(seen.look.basis)),
             processes: std::iter::once(seen.look.verdict)
                 .chain(seen.look.companions)
                 .collect(),
@@ -217,6 +219,11 @@ impl Run {
         };
         if text {
             let mut shown = step.clone();
+            // What the guest lacks is told with the first step.
+            let told = report.lacks();
+            if let Some(basis) = &mut shown.basis {
+                basis.lacks.retain(|lack| !told.contains(lack.as_str()));
+            }
             for process in &mut shown.processes {
                 if !self.report.all_maps {
                     keep_expected(process, &shown.expectations);
@@ -263,7 +270,6 @@ impl Run {
         let process = guest.spawn("kernel")?.process;
         let look = look(guest, process, &[], Extent::KERNEL)?;
         let (mut seen, mut instant) = (look.kernel, look.capture.snapshot);
-        let mut step = Step::default();
         // A lone CPU at EL0 may show KPTI's trampoline: with nothing left to do it idles at EL1.
         for _ in 0..IDLE_LOOKS {
             if let Some(Ok(_)) = seen {
@@ -271,29 +277,35 @@ impl Run {
             }
             std::thread::sleep(Duration::from_millis(20));
             instant = guest.unattended().settle()?;
-            step = join::step(&instant, None)?;
-            seen = step.kernel.take().map(Ok).or(seen);
+            seen = match join::step(&instant, None)?.kernel {
+                Some(kernel) => Some(Ok(kernel)),
+                None => seen,
+            };
         }
-        let not_judged = std::mem::take(&mut step.not_judged);
+        let known = Known {
+            scope: Scope::KernelHalf,
+            release: Some(guest.hello().kernel_release.clone()),
+            recognised_by: look.basis.kernel.recognised_by,
+            no_kernel_half: seen.as_ref().and_then(|seen| seen.as_ref().err().cloned()),
+            ..Known::default()
+        };
         let mut step = Step {
             workload: "kernel".into(),
             step: "upper-half".into(),
             ..Step::default()
         };
-        match seen {
-            Some(Ok(mut verdict)) => {
-                if guest.symbols().is_none() {
-                    verdict.notes.push(
+        if let Some(Ok(mut verdict)) = seen {
+            if guest.symbols().is_none() {
+                verdict.notes.push(
                         "order records were not read: they need the kernel's symbols, which it does not say; give its vmlinux (--vmlinux)"
                             .into(),
                     );
-                }
-                verdict.notes.extend(voice::quieted(guest)?);
-                step.kernel = Some(verdict);
-                picture.kernel(report.steps.len(), &instant);
             }
-            _ => step.not_judged = not_judged,
+            verdict.notes.extend(voice::quieted(guest)?);
+            step.kernel = Some(verdict);
+            picture.kernel(report.steps.len(), &instant);
         }
+        step.basis = Some(driven(Basis::new(known, &[], step.kernel.as_ref())));
         if text {
             say!("\nkernel - the upper half");
             verdict::text::write_step(&mut stdout(), &step, &self.report.text())
@@ -302,6 +314,12 @@ impl Run {
         report.push(step);
         Ok(())
     }
+}
+
+/// The basis of a step whose guest is driven and whose console is read.
+fn driven(mut basis: Basis) -> Basis {
+    basis.add(&Basis::of_driven());
+    basis
 }
 
 /// A report of a guest that was lost before anything of it was seen.

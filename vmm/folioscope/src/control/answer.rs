@@ -12,7 +12,7 @@ use verdict::frames::Frames;
 use verdict::kernel_map::KernelMap;
 use verdict::listing::{Maps, Tasks};
 use verdict::voice::Spoken;
-use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
+use verdict::{Basis, Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 
 use super::failure::Failure;
 use super::structures::{CountedAnswer, CountsAnswer, PageAnswer, SpaceAnswer};
@@ -154,6 +154,8 @@ pub struct LookAnswer {
     pub verdict: ProcessVerdict,
     /// The processes that were looked at beside it, at the same instant.
     pub companions: Vec<ProcessVerdict>,
+    /// What the verdicts stand on: what it lacks could not be judged.
+    pub basis: Basis,
     /// Every descriptor of the process that is not zero and leads to no table, by address.
     pub entries: Vec<Row>,
     /// The process's own order records, oldest first.
@@ -205,7 +207,9 @@ impl LookAnswer {
     #[must_use]
     pub fn of(seen: Look) -> (Self, Capture) {
         let again = seen.read_again.as_ref();
-        let (answer, capture) = Self::of_any(seen.verdict, seen.capture, again);
+        let mut basis = seen.basis;
+        basis.add(&Basis::of_driven());
+        let (answer, capture) = Self::of_any((seen.verdict, basis), seen.capture, again);
         let answer = Self {
             companions: seen.companions,
             records: seen.orders,
@@ -214,10 +218,10 @@ impl LookAnswer {
         (answer, capture)
     }
 
-    /// Of a process's verdict, and the instant that it is of.
+    /// Of a process's verdict and what it stands on, and the instant that they are of.
     #[must_use]
     pub fn of_any(
-        verdict: ProcessVerdict,
+        (verdict, basis): (ProcessVerdict, Basis),
         capture: Capture,
         again: Option<&ReadAgain>,
     ) -> (Self, Capture) {
@@ -231,6 +235,7 @@ impl LookAnswer {
             again: again.map(Again::from),
             verdict,
             companions: Vec::new(),
+            basis,
             records: Vec::new(),
             number: None,
         };

@@ -109,14 +109,15 @@ fn look_at_any(guest: &mut Guest, at: &LookAt, pid: i32) -> Result<Done, Error> 
     let capture = guest.look_at_any(pid)?;
     let mut step = join::step(&capture.snapshot, pid)?;
     let Some(mut verdict) = step.processes.pop() else {
-        let reasons: Vec<String> = step.not_judged.into_iter().map(|it| it.reason).collect();
+        let reasons: Vec<String> = step.reasons().into_iter().map(|it| it.reason).collect();
         return Err(Error::Input(reasons.join("; ")));
     };
     verdict.not_judged.append(&mut step.not_judged);
     let again = at.again.then(|| {
         ReadAgain::none("a process that is no workload is read whole, with the kernel's structures")
     });
-    let (answer, capture) = LookAnswer::of_any(verdict, capture, again.as_ref());
+    let judged = (verdict, step.basis.unwrap_or_default());
+    let (answer, capture) = LookAnswer::of_any(judged, capture, again.as_ref());
     let number = Some(guest.keep_look(capture));
     Ok(Done::Look(Box::new(LookAnswer { number, ..answer })))
 }

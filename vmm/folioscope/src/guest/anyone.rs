@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use join::seen::why_not;
 use join::unattended::{settle, Stops};
-use join::{instant, Capture, Extent, Facts, Gathered, Work};
-use snapshot::{Notes, Recording, Snapshot};
+use join::{instant, Capture, Extent, Facts, Work};
+use snapshot::{Recording, Snapshot};
 
 use super::whole::{known, own_symbols};
 use super::Guest;
@@ -90,16 +90,13 @@ impl Stops for Anyone<'_> {
         let cpus = cpus.clone();
         let stopped = paused.resume()?;
         facts.keep(&mut notes);
-        Gathered::keep(&found.gathered, &mut notes);
+        found.keep(&mut notes);
         self.stopped = self.stopped.max(stopped);
         Ok(Capture {
             snapshot: Snapshot {
                 cpus,
                 memory: copied?,
-                notes: Notes {
-                    processes: found.processes,
-                    ..notes
-                },
+                notes,
             },
             companions: Vec::new(),
             stopped,

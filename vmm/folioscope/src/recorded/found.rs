@@ -2,7 +2,7 @@
 
 use recorder::{casemate, Judge, Stored};
 use verdict::sequence::{Did, Folio, Instruction, Moment, Sequence};
-use verdict::{Finding, Hex, KernelVerdict, NotJudged, RuleId, Step};
+use verdict::{Basis, Finding, Hex, KernelVerdict, NotJudged, RuleId, Step};
 
 use super::text::{first_of_each, not_judged};
 use super::{End, Names};
@@ -33,6 +33,7 @@ pub fn step(judge: &Judge, end: &End, names: &Names<'_>) -> Step {
         workload: "record".into(),
         step: "sequences".into(),
         kernel: Some(kernel),
+        basis: Some(Basis::of_recording()),
         ..Step::default()
     }
 }

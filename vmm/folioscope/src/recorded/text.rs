@@ -9,16 +9,15 @@ use verdict::sequence::pattern;
 
 use super::found::folio_of;
 use super::{End, Names};
-use crate::{EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};
 
 /// Callers that are shown of a chain.
 const MOST_CALLERS: usize = 12;
 
-/// Writes all of it; gives the exit status that it comes to.
+/// Writes all of it.
 ///
 /// # Errors
 /// Where it cannot be written.
-pub fn tell(out: &mut dyn Write, judge: &Judge, end: &End, names: &Names<'_>) -> io::Result<u8> {
+pub fn tell(out: &mut dyn Write, judge: &Judge, end: &End, names: &Names<'_>) -> io::Result<()> {
     let summary = judge.summary();
     writeln!(
         out,
@@ -36,12 +35,7 @@ pub fn tell(out: &mut dyn Write, judge: &Judge, end: &End, names: &Names<'_>) ->
         writeln!(out, "not judged: {sentence}")?;
     }
     writeln!(out, "{} findings", summary.findings)?;
-    out.flush()?;
-    Ok(match summary.findings {
-        0 if not_judged.is_empty() => EXIT_OK,
-        0 => EXIT_NOT_JUDGED,
-        _ => EXIT_ERRORS,
-    })
+    out.flush()
 }
 
 pub(super) fn not_judged(judge: &Judge, end: &End) -> Vec<String> {

@@ -237,6 +237,7 @@ impl Layout {
             true => Err(NotRead {
                 why: format!("somebody held the lock of {whose}"),
                 later: true,
+                not_built: false,
             }),
         }
     }

@@ -1,7 +1,7 @@
 //! What is said of a process as a whole: its counters, and what was not judged of its folios.
 
 use super::{FoliosSeen, Structures};
-use crate::{rules, ProcessInput};
+use crate::{rules, Lack, ProcessInput, RuleId};
 
 impl FoliosSeen {
     /// What is said of the process as a whole: whether its counters are right, what was not judged, and notes on what
@@ -16,11 +16,16 @@ impl FoliosSeen {
         let structures = match input.structures {
             Ok(structures) => structures,
             Err(not_known) => {
-                let why = &not_known.why;
-                let said = format!("L2, L7, L9 and what L8 says of folios were not judged: {why}");
+                use RuleId::{L10, L12, L13, L14, L15, L16, L18, L2, L7, L8, L9};
+                let said = format!(
+                    "L2, L7, L9, L10, L12 to L16, L18 and what L8 says of folios were not judged: {}",
+                    not_known.why
+                );
+                // What is said of all memory is said by the structures of all processes.
+                let rules = [L2, L7, L8, L9, L10, L12, L13, L14, L15, L16, L18];
                 match not_known.later {
                     true => whole.not_judged.push(said),
-                    false => whole.notes.push(said),
+                    false => self.lacks.push(Lack::new(rules, said)),
                 }
                 return whole;
             }
@@ -38,7 +43,7 @@ impl FoliosSeen {
         }
         if input.vmas.iter().any(|vma| vma.flags.is_none()) {
             let said = "L7 and what L8 says of folios were not judged for VMAs whose VmFlags are not known (smaps)";
-            whole.notes.push(said.into());
+            self.lacks.push(Lack::new([RuleId::L7, RuleId::L8], said));
         }
         if self.not_one_by_one > 0 {
             whole.notes.push(format!(

@@ -6,7 +6,7 @@ use super::l9_counts::AllMapped;
 use super::{l12, l13, l14, l15, l16, remark};
 use crate::finding::Finding;
 use crate::folios::Folios;
-use crate::{NotJudged, ProcessVerdict, RuleId, Severity};
+use crate::{Lack, NotJudged, ProcessVerdict, RuleId, Severity};
 
 /// Holds the kernel's counters and lists to its pages; `mapped` is what is mapped. All
 /// must be of one instant. `unlisted` says why an address space with swap entries may not be among those that were walked. What is found is of no process, and goes to the first verdict.
@@ -62,24 +62,20 @@ pub fn judge_counted(
         told(RuleId::L16, wrong);
         not_judged.extend(reason.map(|reason| NotJudged { reason }));
     }
-    why_not(first, "L12", &counted.sizes);
+    why_not(first, ("L12", &[RuleId::L12]), &counted.sizes);
+    let of_queues = "L13, and what L12 says of partially mapped folios,";
+    why_not(first, (of_queues, &[RuleId::L13]), &counted.queues);
+    let of_zones = "L14, and what L15 says of free pages,";
     why_not(
         first,
-        "L13, and what L12 says of partially mapped folios,",
-        &counted.queues,
-    );
-    why_not(
-        first,
-        "L14, and what L15 says of free pages,",
+        (of_zones, &[RuleId::L14, RuleId::L15]),
         &counted.zones,
     );
-    why_not(first, "What L15 says of mapped memory", &counted.memory);
-    why_not(first, "L16", &counted.swap);
-    why_not(
-        first,
-        "That all counters of L12 and L15 are just what there is",
-        &census,
-    );
+    let of_memory = "What L15 says of mapped memory";
+    why_not(first, (of_memory, &[RuleId::L15]), &counted.memory);
+    why_not(first, ("L16", &[RuleId::L16]), &counted.swap);
+    let of_all = "That all counters of L12 and L15 are just what there is";
+    why_not(first, (of_all, &[]), &census);
     first.not_judged.extend(not_judged);
     let reasons = unjudged.into_iter();
     first.not_judged.extend(reasons.map(|why| NotJudged {
@@ -108,17 +104,28 @@ pub(super) fn of_pages(verdicts: &[ProcessVerdict]) -> Option<NotRead> {
             told.rule
         ),
         later: false,
+        not_built: false,
     })
 }
 
 /// Says why a rule was not judged, where what it needs was not read.
-pub(super) fn why_not<T>(verdict: &mut ProcessVerdict, rule: &str, known: &Known<T>) {
-    let Err(NotRead { why, later }) = known else {
+/// What only makes the rules ask less is a note.
+pub(super) fn why_not<T>(
+    verdict: &mut ProcessVerdict,
+    (rule, rules): (&str, &[RuleId]),
+    known: &Known<T>,
+) {
+    let Err(not_read) = known else {
         return;
     };
-    let reason = format!("{rule} was not judged: {why}");
-    match later {
-        true => verdict.not_judged.push(NotJudged { reason }),
-        false => verdict.notes.push(reason),
+    let reason = format!("{rule} was not judged: {}", not_read.why);
+    match (not_read.later, rules) {
+        (true, _) => verdict.not_judged.push(NotJudged { reason }),
+        (false, []) if !not_read.not_built => verdict.notes.push(reason),
+        (false, []) => (),
+        (false, rules) => verdict.lacks.push(Lack {
+            not_built: not_read.not_built,
+            ..Lack::new(rules, reason)
+        }),
     }
 }

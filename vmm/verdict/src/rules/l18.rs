@@ -42,8 +42,9 @@ pub fn judge_caches(
     };
     let caches = match (told, caches) {
         (None, Ok(caches)) => caches,
-        (None, Err(_)) => return why_not(first, "L18", caches),
-        (Some(why), _) => return why_not::<()>(first, "L18", &Err(why)),
+        (None, Err(_)) => return why_not(first, ("L18", &[RuleId::L18]), caches),
+        // There is an error then.
+        (Some(why), _) => return why_not::<()>(first, ("L18", &[]), &Err(why)),
     };
     let mut unread: Vec<&NotRead> = Vec::new();
     let mut open = Vec::new();

@@ -147,11 +147,8 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
     }
     tell(memory, regimes, verdicts, found);
     if let Some(first) = verdicts.first_mut() {
-        why_not(
-            first,
-            "L9, of folios that no table maps,",
-            &everyone.unmapped,
-        );
+        let of_unmapped = "L9, of folios that no table maps,";
+        why_not(first, (of_unmapped, &[]), &everyone.unmapped);
     }
     let busy = everyone.busy.map(str::to_owned);
     let busy = busy.or_else(|| Some(everyone.unmapped.as_ref().err()?.why.clone()));

@@ -34,7 +34,11 @@ fn judged(caches: Vec<Cache>, collapses: Option<&str>) -> ProcessVerdict {
 
 fn not_read(later: bool) -> Cache {
     let why = "somebody held its lock".into();
-    cache(Err(NotRead { why, later }))
+    cache(Err(NotRead {
+        why,
+        later,
+        not_built: false,
+    }))
 }
 
 #[test]

@@ -10,7 +10,7 @@ use linux::folio::{Kind, Split};
 
 use super::folios::{errors, good, Kernel};
 use super::guest::*;
-use crate::{judge_counted, AllMapped, ProcessVerdict, RuleId};
+use crate::{judge_counted, AllMapped, Lack, ProcessVerdict, RuleId};
 
 mod census;
 mod swap;
@@ -84,6 +84,7 @@ fn counted() -> Counted {
         census: Err(NotRead {
             why: "nobody has looked".into(),
             later: false,
+            not_built: false,
         }),
     }
 }
@@ -278,6 +279,7 @@ fn l14_free_lists() {
     let held = |later| NotRead {
         why: "somebody held the lock".into(),
         later,
+        not_built: false,
     };
     let verdict = wrong(&|zone| zone.cpus[0] = Err(held(true)));
     assert_eq!(errors(&verdict), []);
@@ -285,11 +287,9 @@ fn l14_free_lists() {
     assert!(reason.starts_with("L14 was not judged"), "{reason}");
     let mut counted = good.clone();
     counted.zones = Err(held(false));
-    let notes = judged(&counted, &kernel).notes;
-    assert!(
-        notes.iter().any(|note| note.starts_with("L14")),
-        "{notes:?}"
-    );
+    let lacks = judged(&counted, &kernel).lacks;
+    assert_eq!(lacks[0].rules, [RuleId::L14, RuleId::L15]);
+    assert!(lacks[0].reason.starts_with("L14"), "{lacks:?}");
 }
 
 /// What is left alone: a thread may be preempted while it folds a CPU's part of a counter.
@@ -332,10 +332,14 @@ fn l15_less_counted_than_mapped() {
     assert_eq!(errors(&two), []);
     let mut counted = good.clone();
     let why = "it has none".to_owned();
-    counted.memory = Err(NotRead { why, later: false });
-    let notes = judged(&counted, &kernel).notes;
-    let said = |note: &String| note.starts_with("What L15 says of mapped memory");
-    assert!(notes.iter().any(said), "{notes:?}");
+    counted.memory = Err(NotRead {
+        why,
+        later: false,
+        not_built: false,
+    });
+    let lacks = judged(&counted, &kernel).lacks;
+    let said = |lack: &Lack| lack.reason.starts_with("What L15 says of mapped memory");
+    assert!(lacks.iter().any(said), "{lacks:?}");
 }
 
 #[test]
@@ -406,7 +410,11 @@ fn l15_free_pages() {
     let held = wrong(&|zone| {
         zone.free = Some(5000);
         let why = "somebody held the lock".into();
-        zone.areas = Err(NotRead { why, later: true });
+        zone.areas = Err(NotRead {
+            why,
+            later: true,
+            not_built: false,
+        });
     });
     assert_eq!(held, []);
 }

@@ -246,7 +246,9 @@ fn what_is_left_out_is_noted() {
     for vma in &mut guest.vmas {
         vma.flags = None;
     }
-    let notes = guest.judge().notes;
+    let verdict = guest.judge();
+    let lacks = verdict.lacks.into_iter().map(|lack| lack.reason);
+    let notes: Vec<String> = verdict.notes.into_iter().chain(lacks).collect();
     for part in [
         "1 of its entries",
         "for 1 entries of large folios",

@@ -7,8 +7,8 @@ use stage1::testing::{Attributes, Layout, SparseMemory, TableBuilder};
 use stage1::{Granule, Half, Regime};
 
 use crate::{
-    judge, judge_plainly, Expectation, Expected, NotKnown, Process, ProcessInput, ProcessVerdict,
-    RuleId, Severity, Structures,
+    judge, judge_plainly, AddressSpace, Basis, Expectation, Expected, Hex, NotKnown, Process,
+    ProcessInput, ProcessVerdict, RuleId, Severity, Structures,
 };
 
 /// Bit 7 of a descriptor and others, written down a second time from pgtable-prot.h.
@@ -38,6 +38,18 @@ pub fn read_only() -> Attributes {
 /// PAGE_NONE with a page frame: AF, SH, RDONLY, NG, PXN, UXN, bit 1 of the type; bit 0 clear.
 pub fn prot_none(pa: u64) -> u64 {
     pa | 1 << 54 | 1 << 53 | 1 << 11 | 1 << 10 | 0b11 << 8 | RDONLY | 0b10
+}
+
+/// A basis that lacks nothing.
+pub fn all_known() -> Basis {
+    Basis {
+        judged: vec![AddressSpace {
+            pid: 42,
+            name: "made-up".into(),
+            root: Hex(0x8000_0000),
+        }],
+        ..Basis::default()
+    }
 }
 
 /// A guest without a kernel says nothing of folios.

@@ -20,6 +20,7 @@ fn thousands() -> Report {
         workload: "many".into(),
         step: "holes".into(),
         processes: vec![guest.judge()],
+        basis: Some(all_known()),
         ..Step::default()
     });
     report
@@ -116,6 +117,7 @@ fn report() -> Report {
         workload: workload.into(),
         step: step.into(),
         seconds: Some(0.5),
+        basis: Some(all_known()),
         ..Step::default()
     };
     let good = Guest::new().judge();
@@ -139,13 +141,26 @@ fn report() -> Report {
 fn outcomes_and_exit_statuses() {
     let mut empty = Report::new(Machine::default(), Kernel::default());
     assert_eq!((empty.outcome, empty.exit_status), (Outcome::NotJudged, 2));
-    empty.push(Step {
+    let good = Step {
         processes: vec![Guest::new().judge()],
+        basis: Some(all_known()),
         ..Step::default()
-    });
+    };
+    // Nothing says what it stands on.
+    let bare = Step {
+        basis: None,
+        ..good.clone()
+    };
+    assert_eq!(
+        (good.outcome(), bare.outcome()),
+        (Outcome::Ok, Outcome::NotJudged)
+    );
+    empty.push(good.clone());
     assert_eq!((empty.outcome, empty.exit_status), (Outcome::Ok, 0));
+    assert_eq!(empty.reason, None);
     empty.push_not_judged("the guest was lost");
     assert_eq!((empty.outcome, empty.exit_status), (Outcome::NotJudged, 2));
+    assert_eq!(empty.reason.as_deref(), Some("the guest was lost"));
     // Errors win over what could not be judged.
     empty.push(Step {
         processes: vec![scene().judge()],
@@ -160,11 +175,7 @@ fn outcomes_and_exit_statuses() {
     let not_judged = vec![NotJudged {
         reason: "maps is torn".into(),
     }];
-    partly.push(Step {
-        processes: vec![Guest::new().judge()],
-        not_judged,
-        ..Step::default()
-    });
+    partly.push(Step { not_judged, ..good });
     assert_eq!(partly.exit_status, 2);
 }
 
@@ -278,7 +289,7 @@ fn the_text_ends_with_the_verdict() {
     text::write_verdict(&mut out, &report(), &TextOptions::default()).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(
-        text.starts_with("ok forward: 64K # first\n  note: L2, L7, L9")
+        text.starts_with("ok forward: 64K # first\nERROR forward: second\n")
             && text.contains("\nERROR forward: second\n"),
         "{text}"
     );

@@ -93,13 +93,17 @@ fn l16_what_is_not_known() {
     assert_eq!(errors(&verdict), [RuleId::L16]);
     assert!(verdict.not_judged.is_empty());
     let why = "it counts otherwise".to_owned();
-    counted.swap = Err(NotRead { why, later: false });
+    counted.swap = Err(NotRead {
+        why,
+        later: false,
+        not_built: false,
+    });
     let verdict = judged_with(&counted, &kernel, &more, None);
     assert_eq!(errors(&verdict), []);
     assert!(verdict
-        .notes
+        .lacks
         .iter()
-        .any(|note| note.starts_with("L16 was not judged")));
+        .any(|lack| lack.reason.starts_with("L16 was not judged")));
 }
 
 #[test]

@@ -81,7 +81,14 @@ fn l9_that_was_not_looked_for_is_said_so() {
     for later in [false, true] {
         let guest = good(Guest::new());
         let why = "no reason".to_owned();
-        let verdict = guest.counted_with(None, Err(NotRead { why, later }));
+        let verdict = guest.counted_with(
+            None,
+            Err(NotRead {
+                why,
+                later,
+                not_built: false,
+            }),
+        );
         assert_eq!(errors(&verdict), []);
         let said = "L9, of folios that no table maps, was not judged: no reason";
         let noted = verdict.notes.iter().any(|note| note == said);
