@@ -118,7 +118,7 @@ impl Guest {
             .unwrap_or_default()
             .as_nanos() as u64
             | 1 << 63;
-        let voice = Voice::new(&scratch)?;
+        let voice = Voice::new(&scratch, link.machine.console())?;
         let mut guest = Self {
             link,
             kernel,
@@ -217,8 +217,15 @@ impl Guest {
 
     /// Why not all that the kernel has reported of itself is known, if so.
     pub fn unheard(&self) -> Option<String> {
-        let why = self.link.machine.console().log_error()?;
-        Some(format!("what the kernel reports of itself (V1) was not judged: the console's log is incomplete: {why}"))
+        let why = self.voice.missed()?;
+        Some(format!(
+            "what the kernel reports of itself (V1) was not judged: {why}"
+        ))
+    }
+
+    /// As of [`Link::unlogged`].
+    pub fn unlogged(&self) -> Option<String> {
+        self.link.unlogged()
     }
 
     /// What a command may take, unless its caller says otherwise.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use machine::{ChannelError, Machine, MachineError};
 use protocol::{read_message, Command, Hello, Message, Outcome, Reply, Request};
 
+use crate::commands::complain;
 use crate::Error;
 
 /// How long beyond the agent's own deadline its answer is waited for: then the guest hangs.
@@ -26,6 +27,20 @@ impl Link {
             machine,
             next_request: 1,
         }
+    }
+
+    /// Which of the guest's logs are not whole for want of space, say, if any. What is judged does not depend on them.
+    #[must_use]
+    pub fn unlogged(&self) -> Option<String> {
+        let logs = [
+            ("console.log", self.machine.console().log_error()),
+            ("channel.log", self.machine.transcript_error()),
+        ];
+        let failed: Vec<String> = (logs.into_iter())
+            .filter_map(|(log, why)| Some(format!("{log} could not be written: {}", why?)))
+            .collect();
+        let failed = failed.join("; ");
+        (!failed.is_empty()).then(|| format!("the guest's logs are not whole: {failed}"))
     }
 
     /// Waits for the agent's first line.
@@ -118,6 +133,15 @@ impl Link {
             Err(error) => Err(lost(format!(
                 "the guest printed garbage on the channel: {error}"
             ))),
+        }
+    }
+}
+
+impl Drop for Link {
+    /// At the end of a guest it is known whether its logs are whole.
+    fn drop(&mut self) {
+        if let Some(why) = self.unlogged() {
+            complain(&why);
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use machine::Console;
+use machine::{log, Console};
 use verdict::voice::{Scanner, Spoken};
 use verdict::{Basis, KernelVerdict, Step};
 
@@ -17,43 +18,67 @@ const REST: Duration = Duration::from_millis(500);
 /// Between two looks at it.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Reads a guest's console for the kernel's reports. All of it: from the file, as the console itself keeps the end only.
+/// Hears a guest's console for the kernel's reports. All of it: what came before is read from the log, and what comes is heard
+/// as it does, since neither the console nor its log keeps all.
 #[derive(Debug)]
 pub struct Voice {
-    log: File,
-    scanner: Scanner,
+    scanner: Arc<Mutex<Scanner>>,
+    missed: Option<String>,
 }
 
 impl Voice {
-    /// Of the guest whose logs are in this directory.
+    /// Of the guest with this console, whose logs are in this directory.
     ///
     /// # Errors
     /// Where there is no log of its console.
-    pub fn new(scratch: &Path) -> Result<Self, Error> {
+    pub fn new(scratch: &Path, console: &Console) -> Result<Self, Error> {
         let path = scratch.join("console.log");
         let log = File::open(&path).map_err(Error::io(format!("read {}", path.display())))?;
-        Ok(Self {
-            log,
-            scanner: Scanner::default(),
-        })
+        let scanner = Arc::new(Mutex::new(Scanner::default()));
+        let mut missed = None;
+        console.listen(|before| {
+            let mut bytes = Vec::new();
+            let length = if before > log::WHOLE {
+                log::FIRST
+            } else {
+                before
+            };
+            let read = (&log).take(length).read_to_end(&mut bytes);
+            if read.is_err() || bytes.len() as u64 != before {
+                missed = Some(format!("of the {before} bytes that the console had shown before the agent was ready, its log has the first {}", bytes.len()));
+            }
+            lock(&scanner).feed(&bytes);
+            let theirs = Arc::clone(&scanner);
+            Box::new(move |bytes| lock(&theirs).feed(bytes))
+        });
+        Ok(Self { scanner, missed })
+    }
+
+    /// Why not all that the console has shown was heard, if so.
+    #[must_use]
+    pub fn missed(&self) -> Option<&str> {
+        self.missed.as_deref()
     }
 
     /// The reports that came since this was last asked. For one that has just begun its end is waited for.
     pub fn news(&mut self, console: &Console) -> Vec<Spoken> {
         let end = Instant::now() + REST;
         loop {
-            // What has been printed so far is in the log then.
+            // What has been printed so far has been heard then.
             let _ = console.since(u64::MAX);
-            let mut bytes = Vec::new();
-            // A disk that is full or gone is met by who writes it: Guest::unheard().
-            let _ = self.log.read_to_end(&mut bytes);
-            self.scanner.feed(&bytes);
-            if !self.scanner.is_open() || Instant::now() >= end {
-                return self.scanner.finish();
+            let mut scanner = lock(&self.scanner);
+            if !scanner.is_open() || Instant::now() >= end {
+                return scanner.finish();
             }
+            drop(scanner);
             std::thread::sleep(TICK);
         }
     }
+}
+
+fn lock(scanner: &Mutex<Scanner>) -> MutexGuard<'_, Scanner> {
+    // A panic elsewhere leaves at worst a report that is cut short.
+    scanner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where the kernel's console hides warnings, by `quiet` or `loglevel=`: what that means for what is heard.

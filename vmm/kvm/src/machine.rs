@@ -228,6 +228,10 @@ impl Machine for Kvm {
         result.map_err(|error| self.ended().err().unwrap_or_else(|| error.into()))
     }
 
+    fn transcript_error(&self) -> Option<String> {
+        self.channel.log_error().map(str::to_owned)
+    }
+
     fn receive_line(&mut self, timeout: Duration) -> Result<Vec<u8>, MachineError> {
         // Between two looks at the console; all else wakes the wait.
         const LOOK: Duration = Duration::from_millis(100);

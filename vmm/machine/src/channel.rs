@@ -4,13 +4,14 @@
 //! second UART. The port on which the first whole line comes is the channel; the other is closed.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
 use crate::error::{excerpt, ChannelError};
+use crate::log::Log;
 use crate::stream::{poll, Deadline, Stream};
 
 /// The longest line that is taken for one, in bytes.
@@ -23,7 +24,7 @@ pub struct Channel {
     /// Whether the one port that is left has been chosen.
     chosen: bool,
     /// All lines, each with its direction.
-    transcript: File,
+    transcript: Log,
 }
 
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Channel {
         Self {
             ports,
             chosen: false,
-            transcript,
+            transcript: Log::new(transcript),
         }
     }
 
@@ -153,7 +154,12 @@ impl Channel {
     /// A transcript that cannot be written (no space) does not stop the work.
     fn log(&mut self, direction: &[u8], bytes: &[u8]) {
         let end: &[u8] = if bytes.ends_with(b"\n") { b"" } else { b"\n" };
-        let _ = self.transcript.write_all(&[direction, bytes, end].concat());
+        self.transcript.write(&[direction, bytes, end].concat());
+    }
+
+    /// Why the transcript is not whole, if it is not (no space, say).
+    pub fn log_error(&self) -> Option<&str> {
+        self.transcript.error()
     }
 }
 
@@ -192,7 +198,7 @@ impl Port {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write as _};
     use std::os::fd::AsFd as _;
     use std::os::unix::net::UnixStream;
 
@@ -294,5 +300,16 @@ mod tests {
         hear(&mut channel).unwrap();
         let error = channel.send(&vec![b'x'; 4 << 20], Duration::from_millis(20));
         assert!(matches!(error, Err(ChannelError::NotTaken(_))));
+    }
+
+    #[test]
+    fn a_transcript_that_has_no_room_stops_nothing_and_is_known() {
+        let (ours, mut guest) = UnixStream::pair().unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut channel = Channel::new(vec![Stream::new(ours).unwrap()], full);
+        assert_eq!(channel.log_error(), None);
+        guest.write_all(b"hello\n").unwrap();
+        assert_eq!(hear(&mut channel).unwrap(), line("hello"));
+        assert!(channel.log_error().unwrap().contains("No space left"));
     }
 }

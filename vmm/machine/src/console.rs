@@ -1,5 +1,6 @@
-//! The guest's console: copied to a file as it comes, with its end kept at hand.
+//! The guest's console: copied to a bounded file as it comes, with its end kept at hand.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{eventfd, EventfdFlags, PollFd, PollFlags};
 use rustix::io::ioctl_fionread;
 
+use crate::log::Log;
 use crate::stream::poll;
 
 /// How much of the console's end is kept in memory, in bytes.
@@ -41,7 +43,10 @@ struct Shared {
     event: OwnedFd,
 }
 
-#[derive(Debug, Default)]
+/// Hears all that comes, in the order and pieces in which it does, on the console's own thread.
+pub type Listener = Box<dyn FnMut(&[u8]) + Send>;
+
+#[derive(Default)]
 struct State {
     /// The last bytes, at most twice `TAIL` of them.
     tail: Vec<u8>,
@@ -51,6 +56,17 @@ struct State {
     spoke_last: Option<Instant>,
     closed: bool,
     log_error: Option<String>,
+    listener: Option<Listener>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut state = f.debug_struct("State");
+        state
+            .field("total", &self.total)
+            .field("closed", &self.closed);
+        state.finish_non_exhaustive()
+    }
 }
 
 impl Shared {
@@ -69,7 +85,8 @@ impl Shared {
 }
 
 impl Console {
-    /// Copies what comes from `socket` to `log` until its end.
+    /// Copies what comes from `socket` to `log` until its end, of which the first [`crate::log::FIRST`] and the last
+    /// [`crate::log::LAST`] bytes are kept.
     pub fn start(socket: UnixStream, log: File) -> io::Result<Self> {
         Self::start_with(socket, log, || Ok(()))
     }
@@ -123,6 +140,13 @@ impl Console {
         let kept_from = state.total - state.tail.len() as u64;
         let start = from.clamp(kept_from, state.total) - kept_from;
         (state.tail[start as usize..].to_vec(), state.total)
+    }
+
+    /// Has the listener that `make` gives hear all that comes from now on. `make` is told how many bytes came before, all of
+    /// which are in the log but for what that leaves out; nothing comes while it runs.
+    pub fn listen(&self, make: impl FnOnce(u64) -> Listener) {
+        let mut state = self.shared.lock();
+        state.listener = Some(make(state.total));
     }
 
     /// An event that can be read from when there is more than at the last [`Console::since`], or the console has
@@ -195,10 +219,11 @@ fn queued(stream: &UnixStream) -> u64 {
     ioctl_fionread(stream).unwrap_or(0)
 }
 
-fn copy(mut from: UnixStream, mut log: File, shared: &Shared) {
+fn copy(mut from: UnixStream, log: File, shared: &Shared) {
     /// Between two looks, if nothing comes.
     const LONG: Duration = Duration::from_secs(3600);
     let mut chunk = [0; 16 * 1024];
+    let mut log = Log::new(log);
     loop {
         let mut readable = [PollFd::new(&from, PollFlags::IN)];
         if !poll(&mut readable, Instant::now() + LONG).unwrap_or(true) {
@@ -212,8 +237,12 @@ fn copy(mut from: UnixStream, mut log: File, shared: &Shared) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => break,
         };
-        if let Err(error) = log.write_all(&chunk[..count]) {
-            state.log_error.get_or_insert(error.to_string());
+        log.write(&chunk[..count]);
+        if state.log_error.is_none() {
+            state.log_error = log.error().map(str::to_owned);
+        }
+        if let Some(listener) = &mut state.listener {
+            listener(&chunk[..count]);
         }
         let searched = state.tail.len().saturating_sub(PANIC.len());
         state.tail.extend_from_slice(&chunk[..count]);
@@ -302,6 +331,24 @@ mod tests {
         assert!(!console.wait_for("never", Duration::from_millis(1)));
         drop(guest);
         assert!(!console.wait_for("never", Duration::from_secs(600)));
+    }
+
+    #[test]
+    fn a_listener_misses_nothing() {
+        let (mut console, mut guest) = console();
+        guest.write_all(b"before").unwrap();
+        assert!(console.wait_for("before", Duration::from_secs(10)));
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let theirs = Arc::clone(&heard);
+        console.listen(|before| {
+            assert_eq!(before, 6);
+            Box::new(move |bytes| theirs.lock().unwrap().extend_from_slice(bytes))
+        });
+        let all: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        guest.write_all(&all).unwrap();
+        drop(guest);
+        console.finish();
+        assert!(*heard.lock().unwrap() == all);
     }
 
     #[test]

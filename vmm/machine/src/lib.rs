@@ -20,6 +20,7 @@ pub mod qemu;
 
 pub mod channel;
 pub mod host;
+pub mod log;
 pub mod private;
 pub mod process;
 pub mod stream;
@@ -38,7 +39,7 @@ use std::time::Duration;
 
 use snapshot::Range;
 
-pub use console::Console;
+pub use console::{Console, Listener};
 pub use error::{ChannelError, ConfigError, GdbError, MachineError, QmpError};
 pub use paused::{Paused, Stopped};
 
@@ -97,6 +98,9 @@ pub trait Machine: Debug + Send {
     ///
     /// Ends early, with the reason, when the guest panics, powers off, or is lost.
     fn receive_line(&mut self, timeout: Duration) -> Result<Vec<u8>, MachineError>;
+
+    /// Why the transcript of that channel is not whole, if it is not (no space, say).
+    fn transcript_error(&self) -> Option<String>;
 
     /// Ends the machine at once. Dropping it does so too.
     fn kill(&mut self);

@@ -19,6 +19,8 @@ const MOST_LINES: usize = 200;
 const GAP: u64 = 1_000_000;
 /// A line that is longer is none of the kernel's, and dropped.
 const LONGEST_LINE: usize = 16 << 10;
+/// A guest that reports without end has no more than that kept of it until somebody asks, in bytes; the others are counted.
+const MOST_KEPT: usize = 4 << 20;
 
 /// One report of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +72,10 @@ pub struct Scanner {
     bar: Option<String>,
     open: Option<Open>,
     done: Vec<Spoken>,
+    /// Bytes of `done`.
+    kept: usize,
+    /// Reports that came when `done` had its fill.
+    more: u64,
     /// When the last of `done` ended.
     ended: Option<u64>,
 }
@@ -110,6 +116,16 @@ impl Scanner {
 
     /// The reports that are whole.
     pub fn take(&mut self) -> Vec<Spoken> {
+        self.kept = 0;
+        let more = std::mem::take(&mut self.more);
+        if more > 0 {
+            let line =
+                format!("{more} more reports of the kernel, which the console's log may have");
+            self.done.push(Spoken {
+                at: None,
+                lines: vec![line.into()],
+            });
+        }
         std::mem::take(&mut self.done)
     }
 
@@ -191,6 +207,16 @@ impl Scanner {
     fn close(&mut self) {
         if let Some(open) = self.open.take() {
             self.ended = open.last;
+            if self.kept > MOST_KEPT {
+                self.more += 1;
+                return;
+            }
+            self.kept += open
+                .spoken
+                .lines
+                .iter()
+                .map(|line| line.len())
+                .sum::<usize>();
             self.done.push(open.spoken);
         }
     }

@@ -302,6 +302,7 @@ impl Run {
                     );
             }
             verdict.notes.extend(voice::quieted(guest)?);
+            verdict.notes.extend(guest.unlogged());
             step.kernel = Some(verdict);
             picture.kernel(report.steps.len(), &instant);
         }

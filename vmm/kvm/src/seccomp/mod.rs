@@ -67,12 +67,18 @@ impl Filter {
         )])
     }
 
-    /// For the threads that wait for the host's streams, and for what comes on the console.
+    /// For the threads that wait for the host's streams, and for what comes on the console, whose log they cut (`machine::log`).
     pub(crate) fn io() -> Result<Self, KvmError> {
-        Self::new([(libc::SYS_ppoll, Vec::new())])
+        Self::new([
+            (libc::SYS_ppoll, Vec::new()),
+            (libc::SYS_lseek, Vec::new()),
+            (libc::SYS_ftruncate, Vec::new()),
+        ])
     }
 
-    fn new(more: [(libc::c_long, Vec<SeccompRule>); 1]) -> Result<Self, KvmError> {
+    fn new(
+        more: impl IntoIterator<Item = (libc::c_long, Vec<SeccompRule>)>,
+    ) -> Result<Self, KvmError> {
         let mut rules: BTreeMap<_, Vec<SeccompRule>> =
             COMMON.into_iter().map(|call| (call, Vec::new())).collect();
         rules.insert(libc::SYS_mmap, vec![plain_memory()?]);

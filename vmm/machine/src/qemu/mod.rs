@@ -227,6 +227,10 @@ impl Machine for Qemu {
         })
     }
 
+    fn transcript_error(&self) -> Option<String> {
+        self.channel.log_error().map(str::to_owned)
+    }
+
     fn receive_line(&mut self, timeout: Duration) -> Result<Vec<u8>, MachineError> {
         // Between two looks at the console; all else wakes the wait.
         const LOOK: Duration = Duration::from_millis(100);

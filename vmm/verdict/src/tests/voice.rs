@@ -352,3 +352,27 @@ fn anything() {
     assert_eq!(pieces.finish().len(), whole.len());
     assert_eq!(whole[0].lines.join("\n"), WARNING);
 }
+
+#[test]
+fn reports_without_end_are_counted() {
+    let mut scanner = Scanner::default();
+    let line = "x".repeat(1000);
+    for number in 0..100_000 {
+        let second = number / 10;
+        scanner
+            .feed(format!("[{second:5}.000000] BUG: Bad page state {number} {line}\n").as_bytes());
+    }
+    let reports = scanner.finish();
+    let (last, kept) = reports.split_last().unwrap();
+    assert!((4000..5000).contains(&kept.len()), "{}", kept.len());
+    let more = 100_000 - kept.len();
+    assert!(
+        last.headline()
+            .starts_with(&format!("{more} more reports of the kernel")),
+        "{}",
+        last.headline()
+    );
+    // The next look begins anew.
+    scanner.feed(b"[20000.000000] BUG: Bad page state\n");
+    assert_eq!(scanner.finish().len(), 1);
+}
