@@ -211,6 +211,7 @@ def test_a_monitor_by_itself(carrier: dict[str, str], tmp_path: Path) -> None:
         ended = running.end(BOOT_SECONDS)
     assert ended.status == 0, ended.err
     assert "Linux version" in ended.out and "reboot: Power down" in ended.out
+    assert "cannot be looked into; leave it out, or start QEMU yourself and use `folioscope attach`" in ended.err
     said = re.search("Kernel command line: (.*?)\r?\n", ended.out)
     assert said and said[1].split(" ", 2)[2] == "rdinit=/bin/busybox -- poweroff -f", ended.out
 

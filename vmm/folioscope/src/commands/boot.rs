@@ -6,7 +6,7 @@ use clap::Args;
 use machine::{private, Status};
 use protocol::Advice;
 
-use super::output::say;
+use super::output::{complain, say};
 use super::{terminal, Outcome};
 use crate::control::{self, Server};
 use crate::guest::{unexpected, Guest};
@@ -28,7 +28,8 @@ use crate::{boot, Error, EXIT_OK};
 pub struct Boot {
     #[command(flatten)]
     pub(super) guest: GuestOptions,
-    /// Be a plain monitor: the guest's console is on this terminal, Ctrl-A x ends it, and no agent is waited for
+    /// Be a plain monitor: the guest's console is on this terminal, Ctrl-A x ends it, and no agent is waited for. Such a guest
+    /// cannot be looked into
     #[arg(long)]
     pub(super) console: bool,
 }
@@ -59,6 +60,10 @@ impl Boot {
         let mut kernel = Kernel::prepare(&self.guest, &scratch)?;
         let initrd = self.guest.initrd_path()?;
         let mut link = Link::new(boot::machine(&self.guest, &kernel, &initrd, &scratch)?);
+        // There is no agent to say when the guest is ready, and no server while the terminal is served.
+        complain(
+            &"with --console this guest cannot be looked into; leave it out, or start QEMU yourself and use `folioscope attach`",
+        );
         let status = match terminal::converse(link.machine.as_mut())? {
             terminal::End::Asked => return Ok(EXIT_OK),
             terminal::End::Guest(status) => status,
