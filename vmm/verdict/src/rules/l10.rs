@@ -10,9 +10,9 @@ use crate::folios::{of_frames, Mapped};
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L10,
     title: "a hugetlb page is mapped by an entry of its size",
-    asserts: "A valid entry in a hugetlb VMA maps a hugetlb folio, and no other VMA's does. The folio is as large as what maps it: \\
-              a contiguous group of level 3 or 2, a block of level 2 or (4K granule) of level 1; it is aligned there in VA, so that \\
-              all entries of a group map one folio from its start. Where VmFlags are not known, only what hugetlb folios are mapped by is judged. That a group has no hole is L1's, that its entries are \\
+    asserts: "A valid entry in a hugetlb VMA maps a hugetlb folio, and no other VMA's does. The folio is as large as what maps it: \
+              a contiguous group of level 3 or 2, a block of level 2 or (4K granule) of level 1; it is aligned there in VA, so that \
+              all entries of a group map one folio from its start. Where VmFlags are not known, only what hugetlb folios are mapped by is judged. That a group has no hole is L1's, that its entries are \
               alike A5's and L5's, the counts are L9's. Entries that are not valid, special, or in VMAs of page frames are left alone.",
     tier: Tier::Linux,
     sources: &["arch/arm64/mm/hugetlbpage.c, __hugetlb_valid_size(), num_contig_ptes(), arch_make_huge_pte()"],

@@ -81,6 +81,23 @@ fn the_table_in_the_documentation_is_this_one() {
     );
 }
 
+/// A line continuation that is not one would end a table's row and show in a terminal's paragraph.
+#[test]
+fn the_text_of_a_rule_is_one_line() {
+    for rule in RULES {
+        let known = rule.known.iter().map(|known| known.commit);
+        for text in [rule.title, rule.asserts]
+            .into_iter()
+            .chain(rule.sources.iter().copied())
+            .chain(known)
+        {
+            let odd =
+                text.contains(['\n', '\\', '\t']) || text.contains("  ") || text.trim() != text;
+            assert!(!odd && !text.is_empty(), "{}: {text:?}", rule.id);
+        }
+    }
+}
+
 #[test]
 fn a_kernel_newer_than_any_is_told_so_by_rule() {
     let of = |text, kernel| untried(Release::parse(text).unwrap(), kernel);
