@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use protocol::carrier::{encode, Decoder, Ended, Frame, Kind, WINDOW};
-use rustix::event::{poll, PollFd, PollFlags};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::start::Emulator;
 use crate::CarrierError;
@@ -19,6 +19,12 @@ const PORT_OUTBOX: usize = 4 << 20;
 
 /// A client has credit for two windows; who has more waiting does not keep to the protocol.
 const CLIENT_OUTBOX: usize = 4 * WINDOW as usize;
+
+/// Between two tries to take a client while there is no descriptor for one.
+const FULL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 /// How long a client may take to hear that the carrier is lost.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -125,6 +131,8 @@ struct State {
     decoder: Decoder,
     out: Vec<u8>,
     listeners: Vec<UnixListener>,
+    /// No client can be taken now: there is no descriptor left.
+    full: bool,
     clients: BTreeMap<u32, Client>,
     next: u32,
 }
@@ -157,6 +165,7 @@ impl State {
             decoder,
             out: Vec::new(),
             listeners: Vec::new(),
+            full: false,
             clients: BTreeMap::new(),
             next: 1,
         }
@@ -197,7 +206,8 @@ impl State {
         };
         wait(woken.as_fd(), true, false);
         wait(self.port.as_fd(), true, !self.out.is_empty());
-        for listener in &self.listeners {
+        // Those who wait to be taken would wake it without end.
+        for listener in self.listeners.iter().filter(|_| !self.full) {
             wait(listener.as_fd(), true, false);
         }
         let room = self.out.len() < PORT_OUTBOX;
@@ -205,7 +215,7 @@ impl State {
             wait(client.socket.as_fd(), room, !client.out.is_empty());
         }
         // Interrupted, or out of memory: either passes, and nothing that is tried below waits.
-        let _ = poll(&mut waits, None);
+        let _ = poll(&mut waits, self.full.then_some(&FULL));
     }
 
     fn add(&mut self, socket: UnixStream) {
@@ -222,10 +232,20 @@ impl State {
 
     fn accept(&mut self) {
         let mut sockets = Vec::new();
+        self.full = false;
         for listener in &self.listeners {
-            while let Ok((socket, _)) = listener.accept() {
-                if socket.set_nonblocking(true).is_ok() {
-                    sockets.push(socket);
+            loop {
+                match listener.accept() {
+                    Ok((socket, _)) => {
+                        if socket.set_nonblocking(true).is_ok() {
+                            sockets.push(socket);
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    Err(error) => {
+                        self.full |= !later(&error);
+                        break;
+                    }
                 }
             }
         }
@@ -363,4 +383,84 @@ fn write_some(socket: &mut UnixStream, out: &mut Vec<u8>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::thread::sleep;
+
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    use rustix::time::{clock_gettime, ClockId};
+
+    use super::*;
+
+    const VARIABLE: &str = "FOLIOSCOPE_TEST_SWITCH";
+    const DESCRIPTORS: u64 = 32;
+
+    /// Processor time of this process, in milliseconds; to ask for it takes no descriptor.
+    fn milliseconds() -> i64 {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+    }
+
+    /// More clients than there are descriptors, none of which says anything; then one that has a place again.
+    fn crowd(place: &std::path::Path) {
+        let path = place.join("carrier.sock");
+        let (port, _other) = UnixStream::pair().unwrap();
+        let (wake, woken) = UnixStream::pair().unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
+        for nonblocking in [&port, &woken] {
+            nonblocking.set_nonblocking(true).unwrap();
+        }
+        listener.set_nonblocking(true).unwrap();
+        let mut state = State::new(port, Decoder::new());
+        state.listeners.push(listener);
+        // Both ends are here: those of the clients have theirs before there are no more.
+        let idle: Vec<_> = (0..DESCRIPTORS)
+            .map(|_| UnixStream::connect(&path).unwrap())
+            .collect();
+        let limit = getrlimit(Resource::Nofile);
+        let current = Some(DESCRIPTORS + 12);
+        setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
+        let (_orders, taken) = mpsc::channel();
+        let thread = std::thread::spawn(move || state.run(&woken, &taken));
+        sleep(Duration::from_millis(200));
+        assert!(
+            UnixListener::bind(place.join("another")).is_err(),
+            "there are descriptors"
+        );
+        let before = milliseconds();
+        sleep(Duration::from_secs(1));
+        let spent = milliseconds() - before;
+        assert!(spent < 200, "{spent} ms of a second");
+        drop(idle);
+        sleep(Duration::from_millis(300));
+        let mut client = UnixStream::connect(&path).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        client.write_all(&[0xff; 64]).unwrap();
+        // It is taken, and left again for what it says.
+        assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
+        assert!(!matches!(client.read(&mut [0]), Err(error) if later(&error)));
+        drop(wake);
+        assert_eq!(thread.join().unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn clients_without_number_take_no_time() {
+        if let Some(place) = std::env::var_os(VARIABLE) {
+            return crowd(std::path::Path::new(&place));
+        }
+        let place = std::env::temp_dir().join(format!("folioscope-switch-{}", std::process::id()));
+        std::fs::create_dir(&place).unwrap();
+        let name = "switch::tests::clients_without_number_take_no_time";
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(VARIABLE, &place)
+            .status();
+        std::fs::remove_dir_all(&place).unwrap();
+        assert!(ended.unwrap().success());
+    }
 }

@@ -6,10 +6,12 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use ::carrier::client::{self, Streams};
 use ::carrier::{Carrier, CarrierConfig};
 use clap::{Args, Subcommand};
+use machine::private;
 use protocol::carrier::{Ended, Start, VERSION};
 use serde_json::json;
 
@@ -20,6 +22,9 @@ use crate::options::parse_size;
 use crate::scratch;
 use crate::signals::{self, Signals};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
+
+/// How long a carrier that has as many waiting as it takes is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Run arm64 programs on any host, in an emulated machine that has EL2 and KVM
 #[derive(Args, Debug)]
@@ -223,7 +228,7 @@ impl Exec {
 /// # Errors
 /// Where nobody listens there.
 pub fn connect(socket: &std::path::Path) -> Result<UnixStream, Error> {
-    UnixStream::connect(socket).map_err(|error| {
+    private::connect(socket, PATIENCE).map_err(|error| {
         Error::Input(format!(
             "expected a carrier at the socket {} and found none ({error}); start it with: folioscope carrier serve --socket {}",
             socket.display(),
