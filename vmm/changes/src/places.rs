@@ -1,6 +1,6 @@
 //! One process at two instants, place by place.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use linux::counted::THP_COLLAPSE_ALLOC;
 use linux::folio::{Kind as Memory, Page};
@@ -71,8 +71,9 @@ struct Compare<'d, 'v> {
     was: &'d [Entry],
     is: &'d [Entry],
     vmas: Option<&'d [Vma]>,
-    /// Where each page was, by page frame number; made when it is first asked for.
-    places: Option<Vec<(u64, u64)>>,
+    /// Where pages were, made when it is first asked for: by how many pages an entry maps, the first frame and the address of
+    /// each, in order. Pages are not listed one by one: where memory holds anything, blocks may map more than there are.
+    places: Option<BTreeMap<u64, Vec<(u64, u64)>>>,
     events: Vec<Range>,
     /// The last range of each kind.
     open: HashMap<(Kind, Why), usize>,
@@ -332,23 +333,28 @@ impl Compare<'_, '_> {
         }
         let (was, is, page) = (self.was, self.is, self.page_size);
         let places = self.places.get_or_insert_with(|| {
-            let mut places = Vec::new();
+            let mut places = BTreeMap::<_, Vec<_>>::new();
             for entry in was.iter().filter(|entry| entry.has_folio()) {
-                let pages = 0..entry.size / page;
-                places.extend(pages.map(|at| (entry.frame + at, entry.va + at * page)));
+                let of_size = places.entry(entry.size / page).or_default();
+                of_size.push((entry.frame, entry.va));
             }
-            places.sort_unstable();
+            places.values_mut().for_each(|all| all.sort_unstable());
             places
         });
-        let first = places.partition_point(|(pfn, _)| *pfn < entry.frame);
-        let here = places[first..].iter();
-        let mut here = here.take_while(|(pfn, _)| *pfn == entry.frame);
         let gone = |va: &u64| {
             let at = is.partition_point(|entry| entry.end() <= *va);
             let now = is.get(at).filter(|now| now.va <= *va && now.present());
             now.is_none_or(|now| now.frame + (va - now.va) / page != entry.frame)
         };
-        let va = here.find(|(_, va)| gone(va)).map(|(_, va)| *va)?;
+        let of_size = |(pages, all): (&u64, &Vec<(u64, u64)>)| {
+            // An entry's memory is aligned to its size.
+            let inside = entry.frame % (*pages).max(1);
+            let first = entry.frame - inside;
+            let at = all.partition_point(|(pfn, _)| *pfn < first);
+            let here = all[at..].iter().take_while(|(pfn, _)| *pfn == first);
+            here.map(|(_, va)| va + inside * page).find(gone)
+        };
+        let va = places.iter().filter_map(of_size).min()?;
         // A frame that is of another folio now came by a fault; so it may have where that is not known.
         let (old, new) = (self.folio_at(va)?, self.sides.after.page(entry)?);
         let moved = old.kind == new.kind && old.index_of_page() == new.index_of_page();

@@ -202,6 +202,10 @@ impl View<'_> {
     }
 }
 
+/// Descriptors that are read of a process, whose entries are kept: 64 GiB of single 4K pages. Tables that stand in many places
+/// would have more than any memory holds; what is left then counts as tables that could not be walked.
+const MOST: u64 = 1 << 24;
+
 /// Reads the tables of a process: what is in them, and how many could not be walked.
 #[must_use]
 pub fn entries<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) -> (Vec<Entry>, u64) {
@@ -210,7 +214,7 @@ pub fn entries<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) -> (Vec<Entr
         entries: Vec::new(),
         problems: 0,
     };
-    stage1::walk(memory, regime, regime.first, regime.last, &mut all);
+    stage1::walk_within(memory, regime, regime.first, regime.last, MOST, &mut all);
     (all.entries, all.problems)
 }
 

@@ -4,6 +4,7 @@ use linux::counted::{FOLIO_SPLIT, PGMIGRATE_SUCCESS};
 use linux::folio::Kind as Memory;
 
 use super::scene::*;
+use crate::Entry;
 
 fn of(frame: u64) -> Instant {
     Instant::new().folio(16, frame, 4, DIRTY)
@@ -192,4 +193,24 @@ fn without_folios_a_frame_is_a_frame() {
     let events = &compared(&here, &elsewhere).processes[0].events;
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.name()).collect();
     assert_eq!(kinds, ["zap", "fault"]);
+}
+
+/// Half of an address space by blocks of a gigabyte, as damaged tables have it: 2^35 pages, which are not gone through.
+#[test]
+fn where_a_page_was_is_found_among_blocks_without_end() {
+    let block = 1 << 30;
+    let of_block = |at: u64| Entry {
+        va: (1 << 40) + at * block,
+        size: block,
+        level: 1,
+        frame: (1 << 30) + (at << 18),
+        ..entry(0, 0, DIRTY)
+    };
+    let mut here = of(FRAME);
+    here.entries.extend((0..1 << 17).map(of_block));
+    here.entries.sort_by_key(|entry| entry.va);
+    let mut there = Instant::new().folio(64, FRAME, 4, DIRTY);
+    (0..16).for_each(|page| there.tell(FRAME + page, |it| it.index = VA / PAGE + 16));
+    let told = told(&here, &there);
+    assert!(told.iter().any(|it| it == "move 64-80"), "{told:?}");
 }
