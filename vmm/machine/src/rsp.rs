@@ -58,6 +58,13 @@ impl Rsp {
         let name = bodies.first().map_or("", AsRef::as_ref);
         let mut all = Vec::new();
         for body in bodies {
+            // Names of threads and documents are the stub's own words.
+            if !is_plain(body.as_ref()) {
+                return Err(GdbError::Protocol {
+                    expected: "names of letters, digits and .-_".into(),
+                    found: excerpt(body.as_ref().as_bytes()),
+                });
+            }
             encode(body.as_ref(), &mut all);
         }
         self.stream
@@ -149,9 +156,13 @@ fn checksum(body: &[u8]) -> u8 {
     body.iter().fold(0, |sum, &byte| sum.wrapping_add(byte))
 }
 
-/// Our requests hold none of the characters that would have to be escaped.
+/// Whether a request has none of the characters that would have to be escaped; none that we make has any.
+fn is_plain(body: &str) -> bool {
+    let special = |byte: u8| !byte.is_ascii_graphic() || b"$#}*".contains(&byte);
+    !body.bytes().any(special)
+}
+
 fn encode(body: &str, out: &mut Vec<u8>) {
-    debug_assert!(!body.contains(['$', '#', '}', '*']));
     out.push(b'$');
     out.extend_from_slice(body.as_bytes());
     out.extend_from_slice(format!("#{:02x}", checksum(body.as_bytes())).as_bytes());
@@ -283,6 +294,16 @@ mod tests {
             drop(rsp);
             writer.join().unwrap();
         }
+    }
+
+    /// The stub's own words become parts of requests: the names of its threads, of documents.
+    #[test]
+    fn a_request_ends_where_it_ends() {
+        for body in ["Hgp01.01#00$k", "Hg*", "Hg}", "Hg\n", "Hgé"] {
+            let error = stub(&[b"OK"]).request(body, LONG).unwrap_err();
+            assert!(matches!(error, GdbError::Protocol { .. }), "{error}");
+        }
+        assert_eq!(stub(&[b"OK"]).request("Hgp01.-1", LONG).unwrap(), b"OK");
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod config;
 mod debugger;
 mod ram;
 mod start;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;

@@ -314,6 +314,12 @@ impl PhysMemory for Look<'_> {
     }
 }
 
+/// Looks for the RAM that a monitor says this process has, for the fuzz targets.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn ram_of_this_process(qmp: &mut Qmp) -> Result<(), AttachError> {
+    ram::find(qmp, std::process::id() as i32).map(drop)
+}
+
 fn status(qmp: &mut Qmp) -> Result<String, AttachError> {
     let status = qmp.execute("query-status", json!({}), COMMAND)?;
     match status["status"].as_str() {
