@@ -216,7 +216,7 @@ def victim(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def played(victim: Victim, seed: str, place: Path) -> int:
-    """One run; gives the status."""
+    """One run; gives the status. The core of a run that failed stays in ``place``."""
     chance = random.Random(seed)
     way = chance.choice(list(WAYS))
     kept = victim.path
@@ -228,20 +228,24 @@ def played(victim: Victim, seed: str, place: Path) -> int:
             subprocess.run(["cp", "--sparse=always", victim.whole, victim.path], check=True)
             os.truncate(victim.path, chance.randrange(chance.choice([victim.notes_end, len(victim.data)])))
         words = victim.ask(chance, place)
-        ended = subprocess.run(
-            [*LIMITS, str(COMMAND), *words],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as late:
-        raise AssertionError(f"seed {seed}: {way}, {late.cmd} takes more than {SECONDS} s") from late
+        try:
+            return ended(words, f"seed {seed}: {way}")
+        except AssertionError:
+            subprocess.run(["cp", "--sparse=always", victim.path, place / f"seed-{seed}.core"], check=True)
+            raise
     finally:
         victim.mend()
         victim.path = kept
-    told = f"seed {seed}: {way}, {words}, status {ended.returncode}\n{ended.stderr[-2000:]}"
+
+
+def ended(words: list[str], told: str) -> int:
+    """How a command ends."""
+    line, end = [*LIMITS, str(COMMAND), *words], SECONDS
+    try:
+        ended = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=end, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise AssertionError(f"{told}: {words} takes more than {end} s") from late
+    told += f", {words}, status {ended.returncode}\n{ended.stderr[-2000:]}"
     assert ended.returncode in (0, 1, 2) and "panicked" not in ended.stderr, told
     if ended.returncode == 2 and not ended.stdout:
         # `dump` has a sentence for each table that cannot be read.
