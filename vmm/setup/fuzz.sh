@@ -6,6 +6,11 @@
 command -v cargo-fuzz >/dev/null || die 'cargo-fuzz is missing; install it with: cargo install cargo-fuzz'
 cargo +nightly --version >/dev/null 2>&1 || die 'fuzzing needs a nightly Rust beside the stable one (rustup toolchain nightly)'
 cd "$ROOT/vmm"
-for target in walk devices channel core trace; do
-    cargo +nightly fuzz run --fuzz-dir fuzz "$target" -- -max_total_time="${1:-60}"
+for target in walk devices channel core trace kallsyms btf maple session qmp gdbstub; do
+    # What is found goes into the first directory; seeds are part of the tree, where there are any.
+    seeds=(fuzz/seeds/"$target")
+    [ -d "${seeds[0]}" ] || seeds=()
+    mkdir -p "fuzz/corpus/$target"
+    cargo +nightly fuzz run --fuzz-dir fuzz "$target" "fuzz/corpus/$target" "${seeds[@]}" -- \
+        -max_total_time="${1:-60}" -timeout=10 -rss_limit_mb=2048
 done
