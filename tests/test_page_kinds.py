@@ -81,7 +81,9 @@ class Pages:
             frame["pfn"]: frame
             for frame in json.loads(folioscope("page", asked, core, "--format", "json").ok())["pages"]
         }
-        self.text = dict(re.findall(r"(?ms)^page frame (0x[0-9a-f]+)(.*?)(?=^page frame|\Z)", self.shown(core)))
+        self.text = dict(
+            re.findall(r"(?ms)^page frame (0x[0-9a-f]+)(.*?)(?=^page frame|\Z)", self.shown(core, first, count))
+        )
 
     def some(self, first: int, count: int) -> set[int]:
         """Pages of all kinds: some of each that kpageflags tells apart, with neighbours, some by lot, all of scenes."""
@@ -96,18 +98,24 @@ class Pages:
             found |= near(facts.pfn, 5) if facts.pfn else set()
         return found
 
-    def shown(self, core: Path) -> str:
+    def shown(self, core: Path, first: int, count: int) -> str:
         """The text of the pages of all scenes, and of their neighbours."""
         pfns = {facts.pfn + near for facts in self.after.values() if facts.pfn for near in (-1, 0, 1)}
+        # The kernel has set some of the RAM aside, which MemTotal does not have.
+        end = -(-(first + count) // 16384) * 16384
+        pfns = {pfn for pfn in pfns if first <= pfn < end}
         return folioscope("page", ",".join(map(hex, sorted(pfns))), core).ok()
 
     def both(self) -> list[tuple[int, dict[str, Any], set[str]]]:
         """Each page of which both are known: its frame, ours, theirs."""
         frames = [(pfn, self.ours[pfn], theirs) for pfn, theirs in self.flags.items() if pfn in self.ours]
         known = [(pfn, frame, theirs) for pfn, frame, theirs in frames if frame["page"] and "nopage" not in theirs]
-        # Who reads kpageflags has memory of its own, often the same both times, and is gone when the core is saved.
-        gone = {pfn for pfn, frame, theirs in known if "anon" in theirs and frame["page"]["refcount"] == 0}
-        assert len(gone) < 8, sorted(map(hex, gone))
+        # Who reads kpageflags has memory of its own, often the same both times, and is gone when the core is saved;
+        # memory of who saves it is gone when kpageflags is read.
+        without = "without a type and a reference"
+        gone = {pfn for pfn, frame, theirs in known if "anon" in theirs and without in frame["is"]}
+        gone |= {pfn for pfn, frame, theirs in known if not theirs and frame["is"] in ("anonymous", "a page table")}
+        assert len(gone) < 16, [(hex(pfn), frame["is"], theirs) for pfn, frame, theirs in known if pfn in gone]
         return [each for each in known if each[0] not in gone]
 
 
@@ -157,7 +165,9 @@ def test_what_each_page_is(pages: Pages) -> None:
             for it in ("shmem", "a file's", "of no mapping", "without a type", "of type", "kmalloc", "driver")
         ):
             wrong.append((hex(pfn), what, sorted(theirs)))
-        if ("ksm" in theirs) != (page["kind"] == "ksm") and "anon" in theirs and not old:
+        # Every anonymous page was reported so (stable_page_flags() of these).
+        every = pages.release.startswith(("6.12.", "6.18."))
+        if ("ksm" in theirs) != (page["kind"] == "ksm") and "anon" in theirs and not every:
             wrong.append((hex(pfn), "KSM", what, sorted(theirs)))
         if (frame["free"] is not None) != ("buddy" in theirs):
             wrong.append((hex(pfn), frame["free"], what, sorted(theirs)))
@@ -168,7 +178,8 @@ def test_what_each_page_is(pages: Pages) -> None:
 
 def test_flags_and_counts(pages: Pages) -> None:
     """Names of flags are set where kpageflags has them, and a page's own count is what kpagecount has."""
-    wrong, counted, seconds = [], 0, 0
+    wrong, counted, seconds, passing = [], 0, 0, 0
+    vvar = {facts.pfn for facts in pages.after.values() if (facts.vma or "").endswith("[vvar]")}
     for pfn, frame, theirs in pages.both():
         page, ours = frame["page"], set(frame["folio_flags"])
         first = pfn == page["head"]
@@ -193,13 +204,15 @@ def test_flags_and_counts(pages: Pages) -> None:
             # A PMD's entry counts for each page (folio_precise_page_mapcount()).
             ours, theirs_counted = page["mapcount"] + page["entire"], pages.counts[pfn]
             # Who reads kpagecount inside is a child of the agent, which is gone when the core is saved.
-            reader = ours < theirs_counted and page["kind"] in ("file", "anonymous")
-            if ours != theirs_counted and not reader:
+            reader = ours < theirs_counted and (page["kind"] in ("file", "anonymous") or pfn in vvar)
+            # And a process may be there when the core is saved, and not at the two readings.
+            passing += ours > theirs_counted == 0
+            if ours != theirs_counted and not reader and not ours > theirs_counted == 0:
                 wrong.append((hex(pfn), page["mapcount"], page["entire"], pages.counts[pfn]))
         if page["mapcount"] is None and page["kind_of_page"] is not None and "mapped:" in pages.text.get(hex(pfn), ""):
             wrong.append((hex(pfn), pages.text[hex(pfn)]))
     assert not wrong, (len(wrong), wrong[:8])
-    assert counted > 100 and seconds > 5
+    assert counted > 100 and seconds > 5 and passing < 16
 
 
 def test_what_a_page_does_not_have(pages: Pages) -> None:

@@ -222,7 +222,9 @@ class Words:
         if not known.inside:
             return f"(folded|cannot be: the block reaches beyond the VMA{re.escape(tail)})"
         if not known.accessible:
-            return "cannot be: PROT_NONE"
+            # A fault of these kernels, mended in 7.3 (README): what was folded keeps its Contiguous bits.
+            kept = self.guest.hello.kernel_release.startswith(("6.18.", "7.2."))
+            return "broken: L4" if kept else "cannot be: PROT_NONE"
         if present != list(range(present[0], present[0] + count)):
             return "cannot be: output addresses are not consecutive"
         if present[0] % count:
@@ -259,10 +261,11 @@ def line(text: str, name: str) -> str | None:
 def test_there_are_many_kinds(words: Words) -> None:
     """Whatever a kernel cannot show is named, and is no more than a few."""
     assert len(words.known) >= 40, (len(words.known), words.stage.missing)
-    wanted = {"two-vmas-first", "two-vmas-second", "prot-none", "poison-marker", "swapped", "hwpoison"}
-    # The pinned kernel is of 6.12, and has no userfaultfd that write-protects.
-    newer = set() if words.guest.has_policies else {"uffd-wp-marker", "guard"}
-    assert wanted | newer <= set(words.known), words.stage.missing
+    wanted = {"two-vmas-first", "two-vmas-second", "prot-none", "poison-marker", "hwpoison"}
+    # The pinned kernel is of 6.12, and has no userfaultfd that write-protects. Debian's have no device to swap to
+    # without modules.
+    wanted |= {"swapped"} if words.guest.has_policies else {"uffd-wp-marker", "guard"}
+    assert wanted <= set(words.known), words.stage.missing
 
 
 def test_vma(words: Words) -> None:
@@ -349,8 +352,8 @@ def test_folios(words: Words) -> None:
             "anonymous" if "anon" in facts.flags else ""
         )
         assert re.match(kind, found[1]), (name, kind, text)
-        # The agent reads files in a child of its own, which has the agent's text mapped as long as it reads.
-        if "zero" in name or not known.stays or (facts.vma or "").endswith("/init"):
+        # The agent reads files in a child of its own, which has these of the agent's mapped as long as it reads.
+        if "zero" in name or not known.stays or (facts.vma or "").endswith(("/init", "[vvar]")):
             continue
         assert facts.count is not None
         others = len(re.findall(r"^  also +mapped at ", text, re.MULTILINE))
