@@ -13,6 +13,7 @@ use linux::symbols::Symbols;
 use machine::qemu::attach::{Attached, FileMemory, Found};
 use snapshot::{Cpu, Memory, Notes, Process, Snapshot};
 use stage1::{Half, Regime};
+use structures::printk::Log;
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, View};
 use verdict::frames::Frames;
@@ -25,7 +26,7 @@ use crate::kernel_map::kernel_map;
 use crate::release::{self, Both, NotRecognised, Recognised};
 use crate::seen::{see, why_not, Seen, Unseen};
 use crate::unattended::{processes, Stops};
-use crate::{basis, instant, kernel_half, Capture, Error, Extent, Facts, Work};
+use crate::{basis, instant, kernel_half, log, Capture, Error, Extent, Facts, Work};
 
 /// How often the guest is stopped to read its tasks.
 const LOOKS: u32 = 100;
@@ -399,6 +400,19 @@ impl Stops for Foreign {
 
     fn runs(&self) -> bool {
         self.attached.ran()
+    }
+
+    fn log(&self, last: &Snapshot) -> Option<Result<Log, String>> {
+        let inside = match &self.inside {
+            Some(Ok(inside)) => inside,
+            Some(Err(why)) => return Some(Err(why.clone())),
+            None => return Some(Err(self.unseen())),
+        };
+        let memory = Both {
+            tables: &last.memory,
+            data: &self.attached.memory(),
+        };
+        Some(log::read(inside, &memory))
     }
 }
 

@@ -51,6 +51,7 @@ pub mod frames;
 pub mod inside;
 pub mod instant;
 pub mod kernel_map;
+mod log;
 pub mod other_core;
 pub mod release;
 pub mod seen;

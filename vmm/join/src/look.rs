@@ -10,7 +10,7 @@ use crate::basis::{known, records, with_gathered};
 use crate::settle::{settle, Judged, Verdict};
 use crate::together::{judge_together, One, Together};
 use crate::{
-    came, getters, judge_kernel_half, kernel_half, parse_vmas, unattended, Capture, Error,
+    came, getters, judge_kernel_half, kernel_half, log, parse_vmas, unattended, Capture, Error,
     Gathered, ReadAgain, Sight, Subject,
 };
 
@@ -272,19 +272,24 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
         let root = kernel_half(&snapshot.cpus).map_or(0, |upper| upper.root.0);
         sight.hold_kernel(kernel, root);
     }
+    let reported = log::Reported::of(&snapshot.notes);
     let known = Known {
+        console: reported.input.clone(),
         no_kernel_half: kernel.as_ref().err().map(ToString::to_string),
         ..with_gathered(attended(snapshot, &subject, pid), gathered.as_ref().ok())
     };
+    let mut kernel = kernel.ok();
+    let basis = Basis::new(known, &verdicts, kernel.as_ref());
+    reported.tell(&mut kernel);
     Ok(Step {
         workload: "check".into(),
         step: match verdicts.as_slice() {
             [only] => format!("pid {}", only.process.pid),
             all => format!("{} processes", all.len()),
         },
-        basis: Some(Basis::new(known, &verdicts, kernel.as_ref().ok())),
+        basis: Some(basis),
         processes: verdicts,
-        kernel: kernel.ok(),
+        kernel,
         ..Step::default()
     })
 }

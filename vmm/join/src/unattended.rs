@@ -22,7 +22,8 @@ use crate::look::ONE_LOOK;
 use crate::settle::{self, Judged};
 use crate::together::{judge_together, One, Together};
 use crate::{
-    basis, judge_kernel_half, kernel_half, other_core, Capture, Error, Gathered, Sight, Subject,
+    basis, judge_kernel_half, kernel_half, log, other_core, Capture, Error, Gathered, Sight,
+    Subject,
 };
 
 pub use stops::Stops;
@@ -100,6 +101,9 @@ pub fn settle(guest: &mut dyn Stops, pid: Option<u32>) -> Result<Snapshot, Error
     })?;
     let mut snapshot = last.capture.snapshot;
     basis::keep_asked(&mut snapshot.notes, pid);
+    if let Some(log) = guest.log(&snapshot) {
+        log::keep(&mut snapshot.notes, log);
+    }
     Sight::new(&settled, false).keep(&mut snapshot.notes);
     Ok(snapshot)
 }
@@ -335,16 +339,20 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
         let how = other_core::how(&snapshot.notes);
         kernel.notes.extend(how.map(str::to_owned));
     }
+    let reported = log::Reported::of(&snapshot.notes);
     let known = KnownOf {
+        console: reported.input.clone(),
         no_kernel_half: judged.kernel.as_ref().err().cloned(),
         lacks: judged.lost,
         ..basis::known(snapshot, pid.or(basis::asked(&snapshot.notes)))
     };
-    let kernel = judged.kernel.ok().map(|(verdict, _)| verdict);
+    let mut kernel = judged.kernel.ok().map(|(verdict, _)| verdict);
+    let basis = Basis::new(known, &judged.processes, kernel.as_ref());
+    reported.tell(&mut kernel);
     Ok(Step {
         workload: "check".into(),
         step: "without an agent".into(),
-        basis: Some(Basis::new(known, &judged.processes, kernel.as_ref())),
+        basis: Some(basis),
         processes: judged.processes,
         kernel,
         not_judged: told,

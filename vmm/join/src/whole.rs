@@ -11,7 +11,7 @@ use crate::other_core;
 use crate::release::{self, NotRecognised};
 use crate::seen::{lower_half, NO_LOWER_HALF};
 use crate::unattended::processes;
-use crate::{basis, kernel_half, Facts, Gathered, Subject};
+use crate::{basis, kernel_half, log, Facts, Gathered, Subject};
 
 /// Adds to a snapshot of all RAM what one that was taken of a live guest keeps: all processes with their VMAs, and the
 /// kernel's structures, or why they are not known. Of a process at a checkpoint its agent's word stays. Nothing changes in
@@ -23,6 +23,7 @@ pub fn complete(snapshot: &mut Snapshot) {
     let found = gather(snapshot);
     if let Err(why) = &found {
         basis::keep_no_spaces(&mut snapshot.notes, &why.why);
+        log::keep_none(&mut snapshot.notes, &why.why);
     }
     Gathered::keep(&found, &mut snapshot.notes);
 }
@@ -48,6 +49,7 @@ fn gather(snapshot: &mut Snapshot) -> Result<Gathered, NotKnown> {
         let facts = Facts::new(Some(&inside.kernel.symbols), cpus);
         facts.with(Some(&inside)).keep(notes);
     }
+    log::keep(notes, log::read(&inside, memory));
     let mut attended = std::mem::take(&mut notes.processes);
     attended.retain(|process| process.checkpoint.is_some());
     // Beside one at a checkpoint all are known by their tasks, also those that a CPU is in user mode with.

@@ -4,8 +4,8 @@
 //! BTF, [`types`]); both lie in guest memory. From it come all tasks ([`tasks`]) and the VMAs of each address space
 //! ([`vmas`]), in the words of `/proc/PID/smaps`, all address spaces with their counters ([`spaces`]), each page with its
 //! folio ([`pages`]), what the kernel counts of all memory ([`counted`]) and of its decisions ([`counts`]), the areas of
-//! vmalloc ([`vmap`]), the VMAs that may map a folio ([`reverse`]), the page cache of a file ([`cache`]), who is in the middle of what no lock tells of ([`unlisted`]), and what it says of itself for readers
-//! of its dumps ([`vmcoreinfo`]). No offset of any structure is written here: what a kernel does not have is
+//! vmalloc ([`vmap`]), the VMAs that may map a folio ([`reverse`]), the page cache of a file ([`cache`]), who is in the middle of what no lock tells of ([`unlisted`]), what it says of itself for readers
+//! of its dumps ([`vmcoreinfo`]), and its log ([`printk`]). No offset of any structure is written here: what a kernel does not have is
 //! [`StructureError::Missing`], named, and never guessed.
 
 pub mod cache;
@@ -21,6 +21,7 @@ pub mod memcg;
 pub mod pages;
 mod per_cpu;
 mod place;
+pub mod printk;
 pub mod reverse;
 mod sizes;
 pub mod spaces;

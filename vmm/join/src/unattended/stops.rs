@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use snapshot::Snapshot;
+use structures::printk::Log;
+
 use super::table_of;
 use crate::elsewhere::no_linux;
 use crate::{Capture, Error};
@@ -23,6 +26,13 @@ pub trait Stops {
 
     /// Whether the guest goes on between two instants.
     fn runs(&self) -> bool;
+
+    /// The kernel's log, where it is to be read from memory: of a guest whose console is watched it is not. `last` is an
+    /// instant of the guest.
+    fn log(&self, last: &Snapshot) -> Option<Result<Log, String>> {
+        let _ = last;
+        None
+    }
 
     /// An instant that shows the process with this pid, or any, if one can be had soon: a CPU with work to do may be
     /// in the kernel just now.
