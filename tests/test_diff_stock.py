@@ -1,4 +1,4 @@
-"""What `diff` says of histories on kernels without our patches: no record, and struct page as these releases have it."""
+"""What `diff` says of histories on kernels without our patches: no record, and the struct page of these releases."""
 
 from __future__ import annotations
 
