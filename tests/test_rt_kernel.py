@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from command import folioscope
+from command import BOOT_SECONDS, Running, folioscope
 from own_qemu import LAYOUT, MEMFD, NONCE, RAM, Guest, checked, errors
 from test_stock_kernel import Kernel, stock
 
@@ -149,3 +150,61 @@ def test_guest_that_works(rt: Guest, tmp_path: Path) -> None:
         over.set()
         worker.join()
     rt.op(process, "exit", status=0)
+
+
+def tour_on(kernel: Kernel, tmp_path: Path, *options: str) -> tuple[int, str, dict[str, Any]]:
+    """The tour on a kernel of others: the status, the text and the report."""
+    report = tmp_path / "tour.json"
+    options = ("--kernel", str(stock(kernel)), "--out", str(tmp_path), "--json", str(report), *options)
+    ended = folioscope("run", *options, seconds=4 * BOOT_SECONDS)
+    return ended.status, ended.out, json.loads(report.read_text())
+
+
+def folds_hugetlb_alone(report: dict[str, Any]) -> None:
+    """Each workload expects what such a kernel does, and finds it."""
+    expected: dict[str, set[str]] = {}
+    for step in report["steps"]:
+        kinds = {each["what"] for each in step["expectations"]}
+        expected.setdefault(step["workload"], set()).update(kinds & {"contiguous", "not-contiguous"})
+        for process in step["processes"]:
+            assert step["workload"] == "hugetlb" or process["entries"]["contiguous_pages"] == 0, step
+    assert {name for name, kinds in expected.items() if "contiguous" in kinds} == {"hugetlb"}
+    assert {"anon", "mprotect", "fork"} <= {name for name, kinds in expected.items() if kinds == {"not-contiguous"}}
+    assert report["kernel"]["contpte"] is False and report["totals"]["errors"] == 0
+
+
+def test_tour_plays_what_applies(tmp_path: Path) -> None:
+    """Without THP and CONTPTE a tour is played all the same: hugetlb alone makes blocks contiguous."""
+    status, text, report = tour_on(KERNELS[0], tmp_path, "--only", "anon,mprotect,fork,thp,hugetlb,hole")
+    assert status == 0 and report["totals"]["not_judged"] == 0, text
+    folds_hugetlb_alone(report)
+    assert "has no CONFIG_ARM64_CONTPTE, which needs CONFIG_TRANSPARENT_HUGEPAGE" in text
+    assert "left out: the kernel has no CONFIG_TRANSPARENT_HUGEPAGE" in text and "512 MiB" not in text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", [Kernel("rt", "6.12"), Kernel("rt", "7"), Kernel("4k", "6.1")], ids=str)
+def test_whole_tour(kernel: Kernel, tmp_path: Path) -> None:
+    """Nothing fails; 6.1, whose software bits are others, is judged by the architecture's rules and says so."""
+    status, text, report = tour_on(kernel, tmp_path)
+    folds_hugetlb_alone(report)
+    old = kernel.series == "6.1"
+    assert ("is older than 6.9, which brought CONFIG_ARM64_CONTPTE" in text) == old
+    assert ("lays its software bits out differently" in text) == old
+    assert status == (2 if old else 0), text
+
+
+def test_boot_is_looked_into_as_it_says(tmp_path: Path) -> None:
+    """Each command that `boot` prints for a look is run as it stands there."""
+    words = ["boot", "--kernel", str(stock(KERNELS[0])), "--out", str(tmp_path)]
+    with Running(words) as running:
+        lines = []
+        for line in running.child.stdout:
+            lines.append(line)
+            if line.startswith("end:"):
+                break
+        said = [shlex.split(line.removeprefix("look:")) for line in lines if " folioscope " in line]
+        assert [command[:2] for command in said] == [["folioscope", name] for name in ("check", "dump", "save")], lines
+        for command in said:
+            place = [str(tmp_path / word) if word.endswith(".core") else word for word in command[1:]]
+            assert folioscope(*place).status == 0, command

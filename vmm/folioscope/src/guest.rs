@@ -25,6 +25,7 @@ use verdict::Step;
 use crate::boot;
 use crate::kernel::Kernel;
 use crate::link::Link;
+use crate::ops::advise;
 use crate::options::GuestOptions;
 use crate::recorded::Live;
 use crate::voice::Voice;
@@ -309,6 +310,24 @@ impl Guest {
     /// As [`Guest::command`].
     pub fn op(&mut self, process: ProcessId, op: Operation) -> Result<Outcome, Error> {
         self.command(Command::Op { process, op }, self.deadline)
+    }
+
+    /// `madvise(2)` about huge pages. Without `CONFIG_TRANSPARENT_HUGEPAGE`, as PREEMPT_RT is, a kernel refuses such
+    /// advice (`madvise_behavior_valid()`) and has no use for it: then it is not given.
+    ///
+    /// # Errors
+    /// As [`Guest::command`].
+    pub fn hint(
+        &mut self,
+        process: ProcessId,
+        address: u64,
+        length: u64,
+        advice: protocol::Advice,
+    ) -> Result<Outcome, Error> {
+        match self.hello.thp_enabled {
+            Some(_) => self.op(process, advise(address, length, advice)),
+            None => Ok(Outcome::Done {}),
+        }
     }
 
     /// Starts a workload process.

@@ -226,6 +226,12 @@ impl<'g> Stage<'g> {
             .find(|size| size.size_kib * 1024 == self.block)
     }
 
+    /// Whether the kernel may set the contiguous bit by itself: one without `CONFIG_ARM64_CONTPTE` never does, but for
+    /// hugetlb.
+    pub fn folds(&self) -> bool {
+        self.guest.contpte() != Some(false)
+    }
+
     /// Whether an anonymous fault in a hinted area gives a whole block under the policy of this play.
     pub fn fills_blocks(&self) -> bool {
         match self.policy.as_str() {
@@ -238,6 +244,11 @@ impl<'g> Stage<'g> {
     /// Whether shmem has folios of a block's size.
     pub fn shmem_blocks(&self) -> bool {
         self.size().is_some_and(|size| size.shmem_enabled.is_some())
+    }
+
+    /// Whether the kernel has transparent huge pages at all.
+    pub fn has_huge_pages(&self) -> bool {
+        self.guest.hello().thp_enabled.is_some()
     }
 
     /// Whether PMD-sized huge pages are given to hinted areas.

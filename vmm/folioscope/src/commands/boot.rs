@@ -96,7 +96,7 @@ fn demonstrate(guest: &mut Guest) -> Result<i32, Error> {
         let protocol::Outcome::Mapped { address, .. } = outcome else {
             return Err(unexpected("mmap", &outcome));
         };
-        guest.op(process, advise(address, length, Advice::Hugepage))?;
+        guest.hint(process, address, length, Advice::Hugepage)?;
         guest.op(process, write(address, length))?;
         Ok(address)
     };

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use join::Extent;
+use linux::release::Release;
 use verdict::basis::{Known, Scope};
 use verdict::text::TextOptions;
 use verdict::{Basis, Expectation, ProcessVerdict, Report, Step};
@@ -26,6 +27,9 @@ use crate::{voice, Error};
 
 /// How often the guest is looked at again until a CPU idles in the kernel.
 const IDLE_LOOKS: u32 = 25;
+
+/// The first release with `CONFIG_ARM64_CONTPTE`.
+const CONTPTE: Release = Release::new(6, 9, 0);
 
 /// Boot a guest, run the tour of fault workloads in it, judge its page tables from outside
 #[derive(Args, Debug)]
@@ -58,13 +62,6 @@ impl Run {
         } else {
             Guest::boot(&self.guest)?
         };
-        if guest.contpte() == Some(false) {
-            return Err(Error::Input(format!(
-                "kernel {} was built without CONFIG_ARM64_CONTPTE, so it never sets the contiguous bit in user memory and the tour \
-                 cannot be judged; build it with that option, or look at single processes with folioscope boot and check",
-                guest.hello().kernel_release
-            )));
-        }
         let policy = self
             .guest
             .policy
@@ -86,6 +83,9 @@ impl Run {
                 },
                 guest.ready_after().as_secs_f64()
             );
+            if let Some(note) = folds_nothing(&guest) {
+                say!("note: {note}");
+            }
         }
         let mut report = None;
         let mut picture = self.report.picture();
@@ -326,6 +326,21 @@ fn driven(mut basis: Basis) -> Basis {
 /// A report of a guest that was lost before anything of it was seen.
 fn nothing() -> Report {
     Report::new(verdict::Machine::default(), verdict::Kernel::default())
+}
+
+/// Why no workload but hugetlb's can make a block contiguous, if so.
+fn folds_nothing(guest: &Guest) -> Option<String> {
+    if guest.contpte() != Some(false) {
+        return None;
+    }
+    let release = &guest.hello().kernel_release;
+    let why = match Release::parse(release) {
+        Some(found) if found < CONTPTE => "is older than 6.9, which brought CONFIG_ARM64_CONTPTE",
+        _ => "has no CONFIG_ARM64_CONTPTE, which needs CONFIG_TRANSPARENT_HUGEPAGE, as PREEMPT_RT has not",
+    };
+    Some(format!(
+        "Linux {release} {why}: hugetlb alone sets the contiguous bit in user memory, and no other entry may have it"
+    ))
 }
 
 /// Blocks are what the tour is about, and `variable` is the series' own choice.

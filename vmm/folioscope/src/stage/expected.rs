@@ -6,18 +6,29 @@ use verdict::{Expectation, Expected};
 use super::Stage;
 
 impl Stage<'_> {
-    /// Every block of the range must be contiguous at the next checkpoint, under any policy.
+    /// Every block of the range must be contiguous at the next checkpoint, under any policy; none of it may be on a kernel
+    /// that folds nothing.
     pub fn folded(&mut self, process: ProcessId, start: u64, length: u64) {
-        self.expect(process, start, length, Expected::Contiguous);
+        let folded = self.folds();
+        self.folded_if(folded, process, start, length);
+    }
+
+    /// Every group of a hugetlb page must be contiguous at the next checkpoint, on any kernel: its size says so.
+    pub fn hugetlb_folded(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.folded_if(true, process, start, length);
     }
 
     /// The same for what an anonymous fault filled: under a policy that fills blocks the bit must be there, else
     /// it must not.
     pub fn anon_folded(&mut self, process: ProcessId, start: u64, length: u64) {
-        let what = if self.fills_blocks() {
-            Expected::Contiguous
-        } else {
-            Expected::NotContiguous
+        let folded = self.folds() && self.fills_blocks();
+        self.folded_if(folded, process, start, length);
+    }
+
+    fn folded_if(&mut self, folded: bool, process: ProcessId, start: u64, length: u64) {
+        let what = match folded {
+            true => Expected::Contiguous,
+            false => Expected::NotContiguous,
         };
         self.expect(process, start, length, what);
     }

@@ -1,6 +1,6 @@
 //! The processes of a workload, and what they do with their memory.
 
-use protocol::{Backing, Operation, Outcome, Placement, ProcessId};
+use protocol::{Advice, Backing, Operation, Outcome, Placement, ProcessId};
 
 use super::{Area, Stage, StageResult};
 use crate::guest::unexpected;
@@ -61,12 +61,19 @@ impl Stage<'_> {
         }
     }
 
-    /// An operation in a process.
+    /// An operation in a process. Advice about huge pages is left out where the kernel has none.
     ///
     /// # Errors
     /// As all that asks the guest.
     pub fn op(&mut self, process: ProcessId, op: Operation) -> Result<Outcome, Error> {
-        self.guest.op(process, op)
+        match op {
+            Operation::Madvise {
+                address,
+                length,
+                advice: advice @ (Advice::Hugepage | Advice::Nohugepage),
+            } => self.guest.hint(process, address, length, advice),
+            op => self.guest.op(process, op),
+        }
     }
 
     /// The same, where the answer may be no: whether it was done.

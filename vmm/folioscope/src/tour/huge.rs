@@ -13,6 +13,9 @@ pub(super) fn thp(stage: &mut Stage<'_>) -> StageResult {
             "a 64K granule's PMD page is 512 MiB, more than a guest of this size has in one piece",
         );
     }
+    if !stage.has_huge_pages() {
+        return stage.leave_out("the kernel has no CONFIG_TRANSPARENT_HUGEPAGE");
+    }
     if !stage.pmd_pages() {
         return stage.leave_out(
             "transparent huge pages are off in this guest (it needs 512 MiB of memory for them)",
@@ -60,7 +63,7 @@ pub(super) fn hugetlb(stage: &mut Stage<'_>) -> StageResult {
         stage.op(process, write(area, stage.page()))?;
         let folded = size == block || size > pmd;
         if folded {
-            stage.folded(process, area, size);
+            stage.hugetlb_folded(process, area, size);
         } else {
             stage.not_folded(process, area, size);
         }
@@ -78,7 +81,7 @@ pub(super) fn hugetlb(stage: &mut Stage<'_>) -> StageResult {
         let child = stage.fork(process)?;
         for who in [process, child] {
             if folded {
-                stage.folded(who, area, size);
+                stage.hugetlb_folded(who, area, size);
             } else {
                 stage.not_folded(who, area, size);
             }

@@ -82,7 +82,7 @@ pub(super) fn migrate(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     if stage.nodes()? < 2 {
         return stage.leave_out(
-            "the guest has one NUMA node, so nothing can be moved to another (boot it with --append numa=fake=2)",
+            "the guest has one NUMA node, so nothing can be moved to another (the kernel has no CONFIG_NUMA_EMU for numa=fake=2)",
         );
     }
     let (process, area) = hinted(stage, 2)?;

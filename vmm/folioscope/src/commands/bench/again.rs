@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::row::{Row, Target, Times};
 use crate::guest::{unexpected, Guest};
-use crate::ops::{advise, map, write};
+use crate::ops::{map, write};
 use crate::Error;
 
 const NAME: &str = "dirty-log capture after a 64 KiB fault";
@@ -39,7 +39,7 @@ pub fn measure(guest: &mut Guest, process: ProcessId) -> Result<Vec<Row>, Error>
         Outcome::Mapped { address, .. } => address,
         other => return Err(unexpected("mmap", &other)),
     };
-    guest.op(process, advise(address, AREA, Advice::Hugepage))?;
+    guest.hint(process, address, AREA, Advice::Hugepage)?;
     guest.op(process, write(address, FAULT))?;
     guest.hold(process)?;
     guest.capture_again(process, &[], Extent::default())?;

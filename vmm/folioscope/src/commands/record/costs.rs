@@ -6,7 +6,7 @@ use protocol::{Advice, Command, Operation, Outcome, ProcessId, Protection};
 
 use crate::commands::output::say;
 use crate::guest::{unexpected, Guest};
-use crate::ops::{advise, map, protect, unmap, write};
+use crate::ops::{map, protect, unmap, write};
 use crate::recorded::{Calls, Known};
 use crate::stage::{block_size, THP};
 use crate::Error;
@@ -109,10 +109,10 @@ impl<'g> Measured<'g> {
         if bytes < table {
             // A neighbour in the same table, which so is there before and stays.
             let beside = address + table - page;
-            guest.op(process, advise(beside, page, Advice::Nohugepage))?;
+            guest.hint(process, beside, page, Advice::Nohugepage)?;
             guest.op(process, write(beside, page))?;
         }
-        guest.op(process, advise(address, bytes, Advice::Hugepage))?;
+        guest.hint(process, address, bytes, Advice::Hugepage)?;
         Ok(Self {
             guest,
             known,
