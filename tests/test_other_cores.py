@@ -1,4 +1,4 @@
-"""Cores of other programs: QEMU's dump-guest-memory, with the kernel's VMCOREINFO and without it.
+"""Cores of other programs: QEMU's dump-guest-memory, with the kernel's VMCOREINFO and without it, plain and compressed.
 
 They hold general registers and memory alone. What each command says of one is what it says of our own full core, which
 has the CPUs' system registers, of the same guest at the same instant.
@@ -28,6 +28,7 @@ PT_LOAD = 1
 PHOFF, PHNUM, PHDR = 32, 56, struct.Struct("<IIQQQQQQ")
 # Pages of zeros that are left out are at least so many here, for the sake of few headers.
 RUN = 16
+ZLIB = ("kdump-zlib", "kdump-raw-zlib")
 
 
 @dataclass
@@ -36,6 +37,8 @@ class Cores:
 
     ours: Path
     theirs: Path
+    # The same as theirs, by the name of its format.
+    compressed: dict[str, Path]
     # A process that sleeps, and where its memory begins.
     asleep: int
     area: int
@@ -48,10 +51,16 @@ class Cores:
         return tuple(json.loads(folioscope(*words, core, "--format", "json").ok()) for core in (self.ours, self.theirs))
 
 
-def dumped(own: Guest, path: Path) -> Path:
+def dumped(own: Guest, path: Path, form: str = "elf") -> Path:
     """QEMU's own dump."""
-    own.ask("dump-guest-memory", paging=False, protocol=f"file:{path}")
+    own.ask("dump-guest-memory", paging=False, protocol=f"file:{path}", format=form)
     return path
+
+
+def formats(own: Guest) -> list[str]:
+    """Those that are compressed and that it can write: flattened, and from 9.0 on as they are."""
+    known = own.ask("query-dump-guest-memory-capability")["formats"]
+    return [form for form in ZLIB if form in known]
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +84,10 @@ def cores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cores]:
         with own.planted(last["table"] + 8 * (last["index"] + 1), PLANTED):
             own.ask("stop")
             theirs = dumped(own, place / "theirs.core")
+            compressed = {form: dumped(own, place / f"{form}.core", form) for form in formats(own)}
             own.attach("save", "--full", place / "ours.core").ok()
             own.ask("cont")
-        yield Cores(place / "ours.core", theirs, asleep["pid"], area, area + length, pfns)
+        yield Cores(place / "ours.core", theirs, compressed, asleep["pid"], area, area + length, pfns)
     theirs.unlink()
 
 
@@ -110,6 +120,20 @@ def test_listings_are_the_same(cores: Cores) -> None:
         ours, theirs = cores.both(*words)
         assert ours == theirs, words
         assert ours
+
+
+def test_a_compressed_dump_is_the_same(cores: Cores, tmp_path: Path) -> None:
+    """Packed by zlib, flattened and as it is: every listing and the verdict; the flattened one at least is there."""
+    assert "kdump-zlib" in cores.compressed
+    pid, pfns = str(cores.asleep), ",".join(map(hex, cores.pfns))
+    for path in cores.compressed.values():
+        assert path.stat().st_size < cores.theirs.stat().st_size // 4
+        for words in (("ps",), ("maps", pid), ("page", pfns), ("kernel",), ("dump", "--pid", pid)):
+            ours, theirs = (json.loads(folioscope(*words, it, "--format", "json").ok()) for it in (cores.ours, path))
+            assert ours == theirs, (path.name, words)
+        status, found = report(path, tmp_path)
+        assert status == 1 and errors(found) == [("A7", cores.planted), ("L8", cores.planted)]
+        assert judged(found) == judged(report(cores.theirs, tmp_path)[1])
 
 
 def test_verdicts_are_the_same(cores: Cores, tmp_path: Path) -> None:

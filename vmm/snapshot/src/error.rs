@@ -32,6 +32,18 @@ pub enum CoreError {
         /// How to make an ELF core of it.
         advice: &'static str,
     },
+    /// A dump that is compressed by page makes no sense.
+    #[error("the compressed dump (kdump) is damaged: {problem}; have it written again")]
+    Dump {
+        /// What was expected and what found.
+        problem: String,
+    },
+    /// A dump that is compressed by page, in a way that is not read.
+    #[error("the pages of this dump (kdump) are compressed by {method}, and only zlib is read; have them compressed by zlib: makedumpfile -c DUMP NEW, or dump-guest-memory -z in QEMU")]
+    Packed {
+        /// The way.
+        method: &'static str,
+    },
     /// A header field has another value than any core of an arm64 guest has.
     #[error("not a core of an arm64 guest: expected {field} to be {expected}, found {found} at offset {offset:#x}")]
     Header {

@@ -9,12 +9,7 @@ const FLATTENED: &str = "join it first: makedumpfile -R DUMP < FLATTENED";
 const MIGRATION: &str = "have QEMU write an ELF core: dump-guest-memory";
 
 /// First bytes, what they are of, and how to come to an ELF core.
-const KINDS: [(&[u8], &str, &str); 11] = [
-    (
-        b"KDUMP   ",
-        "a dump that is compressed by page (kdump)",
-        ELF_DUMP,
-    ),
+const KINDS: [(&[u8], &str, &str); 10] = [
     (
         b"DISKDUMP",
         "a dump that is compressed by page (diskdump)",

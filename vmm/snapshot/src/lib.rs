@@ -17,6 +17,7 @@ mod elf;
 mod error;
 mod fetched;
 mod file_kind;
+mod kdump;
 mod mapping;
 mod memory;
 mod notes;

@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
-use object::elf::{NT_PRSTATUS, PT_LOAD};
-use object::read::elf::ProgramHeader as _;
+use object::elf::{FileHeader64, NT_PRSTATUS, PT_LOAD};
+use object::read::elf::{NoteIterator, ProgramHeader as _};
+use object::LittleEndian;
 use stage1::PhysicalAddress;
 
 use crate::elf;
@@ -29,7 +30,7 @@ pub struct OtherCore {
 }
 
 /// The longest VMCOREINFO: the kernel's is a page of its own.
-const LONGEST_INFO: usize = 64 << 10;
+pub(crate) const LONGEST_INFO: usize = 64 << 10;
 
 /// Reads it from the bytes of the file, which `mapping` holds.
 pub(crate) fn read(
@@ -62,12 +63,19 @@ pub(crate) fn read(
 
 /// The CPUs, and what the kernel says of itself.
 fn notes(core: &[u8], headers: &[ProgramHeader]) -> Result<(Vec<Cpu>, Option<String>), CoreError> {
+    match notes_header(core, headers)? {
+        Some(header) => notes_of(core, raw_notes(core, header)?),
+        None => Ok((Vec::new(), None)),
+    }
+}
+
+/// The same of notes by themselves, which lie in `core`.
+pub(crate) fn notes_of(
+    core: &[u8],
+    mut notes: NoteIterator<'_, FileHeader64<LittleEndian>>,
+) -> Result<(Vec<Cpu>, Option<String>), CoreError> {
     let mut cpus = Vec::new();
     let mut vmcoreinfo = None;
-    let Some(header) = notes_header(core, headers)? else {
-        return Ok((cpus, vmcoreinfo));
-    };
-    let mut notes = raw_notes(core, header)?;
     let elf = |problem| CoreError::Elf { problem };
     while let Some(raw) = notes.next().map_err(elf)? {
         match (raw.name(), raw.n_type(LE)) {
@@ -78,14 +86,18 @@ fn notes(core: &[u8], headers: &[ProgramHeader]) -> Result<(Vec<Cpu>, Option<Str
                 cpus.push(Cpu { index, ..cpu });
             }
             (elf::VMCOREINFO, _) => {
-                let text = &raw.desc()[..raw.desc().len().min(LONGEST_INFO)];
-                let text = String::from_utf8_lossy(text);
-                vmcoreinfo = Some(text.trim_end_matches('\0').to_owned());
+                vmcoreinfo = Some(info(raw.desc()));
             }
             _ => (),
         }
     }
     Ok((cpus, vmcoreinfo))
+}
+
+/// The text of a VMCOREINFO.
+pub(crate) fn info(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&text[..text.len().min(LONGEST_INFO)]);
+    text.trim_end_matches('\0').to_owned()
 }
 
 /// A program header's memory: whole pages of it, and where in the file the first of those lies.

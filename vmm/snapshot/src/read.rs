@@ -13,7 +13,9 @@ use stage1::PhysicalAddress;
 
 use crate::elf;
 use crate::other::{self, OtherCore};
-use crate::{file_kind, CoreError, Cpu, Mapping, Memory, Notes, Range, Region, Snapshot, PAGE};
+use crate::{
+    file_kind, kdump, CoreError, Cpu, Mapping, Memory, Notes, Range, Region, Snapshot, PAGE,
+};
 use note::Note;
 
 pub(crate) mod note;
@@ -58,6 +60,9 @@ pub fn open_core(path: &Path) -> Result<Core, CoreError> {
     let mapping = map(path)?;
     // SAFETY: as in `read_core`.
     let core = unsafe { mapping.slice(0, mapping.bytes()) };
+    if let Some(dump) = kdump::read(&mapping)? {
+        return Ok(Core::Other(Box::new(dump)));
+    }
     let headers = program_headers(core)?;
     if is_ours(core, headers)? {
         return ours(core, headers, &mapping).map(|core| Core::Ours(Box::new(core)));

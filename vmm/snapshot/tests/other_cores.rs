@@ -219,13 +219,8 @@ fn headers_that_make_no_sense_are_told() {
 
 #[test]
 fn what_is_no_elf_file_is_told_by_its_name() {
-    let cases: [(&[u8], &[&str]); 14] = [
-        (
-            b"KDUMP   \x06\0\0\0",
-            &["kdump", "makedumpfile -E", "dump-guest-memory"],
-        ),
+    let cases: [(&[u8], &[&str]); 12] = [
         (b"DISKDUMP\x06\0\0\0", &["diskdump", "makedumpfile -E"]),
-        (b"makedumpfile\0\0\0\0", &["flattened", "makedumpfile -R"]),
         (b"QEVM\0\0\0\x03", &["migrate", "dump-guest-memory"]),
         (b"QFI\xfb\0\0\0\x03", &["qcow2", "dump-guest-memory"]),
         (b"\x28\xb5\x2f\xfd\0", &["zstd", "unpack"]),
