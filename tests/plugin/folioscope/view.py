@@ -58,6 +58,8 @@ class View:
         self.findings = [with_reason(finding, stated) for finding in found]
         # What could not be judged, in one sentence each.
         self.not_judged: list[str] = [each["reason"] for verdict in verdicts for each in verdict["not_judged"]]
+        # What the verdict lacks as a whole: a rule's input that is not there, Linux's rules that were not applied.
+        self.not_judged += [lack for lack in raw.get("basis", {}).get("lacks", []) if lack not in self.not_judged]
         # Where only tables that were written to were to be read: what came of that.
         self.again = Again.read_from(raw["again"]) if "again" in raw else None
         # How many errors were seen and taken back, as they did not show to stay.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use snapshot::{Notes, Snapshot};
 use untrusted::Text;
 use verdict::basis::{Input, Known, Scope};
-use verdict::{AddressSpace, Hex};
+use verdict::{AddressSpace, Hex, NotKnown};
 
 use crate::inside::is_whole;
 use crate::{Gathered, Subject};
@@ -127,11 +127,18 @@ pub(crate) fn with_gathered(mut known: Known, gathered: Option<&Gathered>) -> Kn
     known
 }
 
-/// Whether order records were there to be read.
-pub(crate) fn records(subject: &Subject<'_>) -> Input {
-    match &subject.orders {
-        Ok(_) => Input::Given,
-        Err(why) if subject.has_records => Input::Absent(why.clone().into()),
-        Err(_) => Input::NotAsked,
+/// Whether order records were there to be read. Without the kernel's symbols it is not known whether it keeps any.
+pub(crate) fn records(subject: &Subject<'_>, gathered: Option<&NotKnown>) -> Input {
+    match (&subject.orders, gathered) {
+        (Ok(_), _) => Input::Given,
+        (Err(why), _) if subject.has_records => Input::Absent(why.clone().into()),
+        (Err(_), Some(why)) => Input::Absent(
+            format!(
+                "whether this kernel keeps order records is not known: {}",
+                why.why
+            )
+            .into(),
+        ),
+        (Err(_), None) => Input::NotAsked,
     }
 }

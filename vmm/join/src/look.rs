@@ -4,7 +4,9 @@ use linux::order::OrderRecord;
 use snapshot::Snapshot;
 use stage1::{Half, Regime};
 use verdict::basis::{Input, Known};
-use verdict::{Basis, Expectation, KernelVerdict, NotJudged, Process, ProcessVerdict, Step};
+use verdict::{
+    Basis, Expectation, KernelVerdict, NotJudged, NotKnown, Process, ProcessVerdict, Step,
+};
 
 use crate::basis::{known, records, with_gathered};
 use crate::settle::{settle, Judged, Verdict};
@@ -76,14 +78,14 @@ impl Look {
         let kernel = capture.extent.kernel;
         let kernel = kernel.then(|| judge_kernel_half(&capture.snapshot));
         let kernel = kernel.map(|kernel| kernel.map_err(|error| error.to_string()));
-        let known = attended(&capture.snapshot, &subject, Some(subject.process.pid));
+        let pid = Some(subject.process.pid);
         let known = Known {
             expectations: match expectations {
                 [] => Input::NotAsked,
                 _ => Input::Given,
             },
             no_kernel_half: kernel.as_ref().and_then(|it| it.as_ref().err().cloned()),
-            ..with_gathered(known, gathered.as_ref().ok())
+            ..attended(&capture.snapshot, &subject, pid, &gathered)
         };
         let basis = Basis::new(
             known,
@@ -228,14 +230,20 @@ fn finish(
 }
 
 /// What is known of a snapshot in which a process waits for us, beside the verdicts.
-fn attended(snapshot: &Snapshot, subject: &Subject<'_>, pid: Option<u32>) -> Known {
+fn attended(
+    snapshot: &Snapshot,
+    subject: &Subject<'_>,
+    pid: Option<u32>,
+    gathered: &Result<Gathered, NotKnown>,
+) -> Known {
+    let known = known(snapshot, pid);
     Known {
-        records: records(subject),
+        records: records(subject, gathered.as_ref().err().filter(|why| !why.later)),
         getters: match getters::kept(subject.process) {
             Some(_) => Input::Given,
             None => Input::NotAsked,
         },
-        ..known(snapshot, pid)
+        ..with_gathered(known, gathered.as_ref().ok())
     }
 }
 
@@ -276,7 +284,7 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     let known = Known {
         console: reported.input.clone(),
         no_kernel_half: kernel.as_ref().err().map(ToString::to_string),
-        ..with_gathered(attended(snapshot, &subject, pid), gathered.as_ref().ok())
+        ..attended(snapshot, &subject, pid, &gathered)
     };
     let mut kernel = kernel.ok();
     let basis = Basis::new(known, &verdicts, kernel.as_ref());

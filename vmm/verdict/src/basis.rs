@@ -260,10 +260,12 @@ impl Basis {
         self.known = self.known.map(|known| known.max(self.judged.len() as u64));
         self.kernel_half |= other.kernel_half;
         self.in_force.extend(&other.in_force);
-        let mut told: BTreeSet<RuleId> = self.not_in_force.iter().map(|it| it.rule).collect();
         for it in &other.not_in_force {
-            if told.insert(it.rule) {
-                self.not_in_force.push(it.clone());
+            match self.not_in_force.iter_mut().find(|own| own.rule == it.rule) {
+                // What was asked for in one step and not there says more than that another did not ask.
+                Some(own) if own.because < it.because => *own = it.clone(),
+                Some(_) => (),
+                None => self.not_in_force.push(it.clone()),
             }
         }
         let force = &self.in_force;
@@ -425,12 +427,12 @@ impl Basis {
                 _ => "no address space was judged".into(),
             });
         }
-        if let Input::Absent(why) = &known.console {
-            lacks.push(format!("V1 was not judged: {why}"));
-        }
         if self.kernel.linux_rules {
             let missing = missing.iter().filter(|lack| !lack.not_built);
             lacks.extend(missing.map(|lack| lack.reason.clone()));
+        }
+        if let Input::Absent(why) = &known.console {
+            lacks.push(format!("V1 was not judged: {why}"));
         }
         let mut told = BTreeSet::new();
         lacks.retain(|lack| told.insert(lack.clone()));

@@ -5,9 +5,11 @@ use super::{Need, Releases, Rule, RuleId, Tier, V6_12_117};
 pub(super) const RULE: Rule = Rule {
     id: RuleId::V1,
     title: "the kernel reports no fault of its own",
-    asserts: "The kernel's console shows no WARNING, BUG, oops or panic, no bad page, page map or rss-counter, nothing \
-              of KASAN and lockdep, no stall, hung task or lockup. Lines that only have such a word are none; what a \
-              program writes to /dev/kmsg looks like the kernel's own. `quiet` and `loglevel=` hide warnings from it.",
+    asserts: "The kernel's console, or its log in memory where the guest is not ours or a core is judged, shows no \
+              WARNING, BUG, oops or panic, no bad page, page map or rss-counter, nothing of KASAN and lockdep, no stall, \
+              hung task or lockup. Lines that only have such a word are none; what a program writes to /dev/kmsg looks \
+              like the kernel's own on a console, and not in the log. `quiet` and `loglevel=` hide warnings from a \
+              console.",
     tier: Tier::Linux,
     sources: &[
         "kernel/panic.c, __warn()",
