@@ -1,0 +1,111 @@
+"""What messages tell their reader to do can be done: commands, options, scripts and goals that they name are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from command import BOOT_SECONDS, ROOT, folioscope
+from test_stock_kernel import Kernel, stock
+
+# Options of other programs that are named, each with whose it is; and the label of QEMU's gdb stub.
+OF_OTHERS = {"carrier": "vmm/setup/build.sh", "mem": "kvmtool", "params": "kvmtool", "gdb": "QEMU's label"}
+# What stands before a command in a sentence.
+BEFORE = r"(?:: |`|\bsee |\bwith |\bby )"
+LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"', re.S)
+
+
+def literals() -> Iterator[tuple[str, str]]:
+    """The file and the text of each string of the programs' own code, without its tests and comments."""
+    for path in sorted(ROOT.glob("vmm/*/src/**/*.rs")):
+        if "tests" in path.parts or path.stem == "tests" or path.parts[-3:-1] == ("fuzz", "src"):
+            continue
+        code = path.read_text().split("#[cfg(test)]")[0]
+        code = re.sub(r"^\s*//.*$|'\"'", "", code, flags=re.M)
+        for literal in LITERAL.findall(code):
+            yield str(path.relative_to(ROOT)), re.sub(r"\\\n\s*", "", literal)
+
+
+@cache
+def commands() -> dict[str, set[str]]:
+    """The options of each command, of those within others too; of the command itself under its name."""
+    found = {}
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        words = waiting.pop()
+        text = folioscope(*words, "--help").ok()
+        found[" ".join(words)] = set(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text))
+        listed = re.search(r"^Commands:\n((?: .*\n|\n)*)", text, re.M)
+        names = re.findall(r"^  ([a-z][a-z-]*)", listed[1], re.M) if listed else []
+        waiting += [(*words, name) for name in names if name != "help"]
+    return found
+
+
+def test_commands_and_options_that_messages_name() -> None:
+    """`folioscope WORD`, and every `--option` behind it or in the sentence."""
+    known = commands()
+    options = set().union(*known.values()) | OF_OTHERS.keys()
+    named, missing = 0, []
+    for place, text in literals():
+        for word in re.findall(BEFORE + r"folioscope ([a-z]+)\b", text):
+            named += 1
+            if word not in known:
+                missing.append((place, f"folioscope {word}", text))
+        for option in re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text):
+            named += 1
+            if option not in options:
+                missing.append((place, f"--{option}", text))
+    assert named > 60 and missing == []
+
+
+def test_scripts_and_goals_that_messages_name() -> None:
+    """`vmm/setup/NAME.sh` and `make GOAL`."""
+    goals = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.M))
+    named, missing = 0, []
+    for place, text in literals():
+        for script in re.findall(r"vmm/setup/[\w-]+\.sh", text):
+            named += 1
+            if not (ROOT / script).is_file():
+                missing.append((place, script))
+        for goal in re.findall(BEFORE + r"make ([a-z][a-z0-9-]*)", text):
+            named += 1
+            if goal not in goals:
+                missing.append((place, f"make {goal}", text))
+    assert named > 4 and missing == []
+    assert "--carrier" in (ROOT / OF_OTHERS["carrier"]).read_text()
+
+
+@cache
+def plain_kernel() -> str:
+    """A kernel without our policies."""
+    return str(stock(Kernel("4k", "6.12")))
+
+
+# Words that are refused, the advice in the sentence, and the words that it comes to. KERNEL is one of Debian's.
+REFUSED = [
+    ("--granule 16k --cpu cortex-a72", "choose another CPU (max, neoverse-n1)", "--granule 16k --cpu neoverse-n1"),
+    ("--hugepages", "leave it out", ""),
+    ("--icount --tcg-thread multi", "leave one of them out", "--icount"),
+    ("--icount --tcg-thread multi", "leave one of them out", "--tcg-thread multi"),
+    ("--record --machine kvm", "leave --machine out or say --machine tcg", "--record --machine tcg"),
+    ("--record --icount", "leave that out", "--record"),
+    ("--policy retry --kernel KERNEL", "leave POLICY out", "--kernel KERNEL"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.qemu
+@pytest.mark.network
+@pytest.mark.parametrize(("words", "advice", "instead"), REFUSED)
+def test_what_a_refusal_advises_is_done(words: str, advice: str, instead: str, tmp_path: Path) -> None:
+    """The workload is played then, with nothing wrong."""
+    options = ["run", "--only", "anon", "--out", str(tmp_path)]
+    given = [plain_kernel() if word == "KERNEL" else word for word in words.split()]
+    assert advice in folioscope(*options, *given).sentence()
+    given = [plain_kernel() if word == "KERNEL" else word for word in instead.split()]
+    ended = folioscope(*options, *given, seconds=4 * BOOT_SECONDS)
+    assert ended.status == 0, ended.out + ended.err
