@@ -11,6 +11,7 @@ use linux::release::Release;
 use serde::{Deserialize, Serialize};
 use snapshot::{Cpu, Memory, Notes, Snapshot};
 use stage1::{PhysMemory, PhysicalAddress, Regime};
+use structures::anon_sizes::AnonSizes;
 use structures::memcg;
 use structures::pages::{self, Pages};
 use structures::spaces::Space;
@@ -65,6 +66,9 @@ pub struct Gathered {
     /// What its swap types stand for, by which entries that are not present have names; an earlier version did not ask.
     #[serde(default)]
     pub(crate) swap: SwapTypes,
+    /// Sizes of anonymous folios that the kernel's switches allow, where it has such switches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) anon_sizes: Option<AnonSizes>,
     /// Free pages that CPUs keep for themselves.
     #[serde(skip)]
     kept: Vec<Range<u64>>,
@@ -166,6 +170,7 @@ impl Gathered {
             collapses,
             memcg: memcg.cloned(),
             swap: inside.swap.read(view),
+            anon_sizes: AnonSizes::read(&inside.kernel, view).ok(),
             kept: Vec::new(),
         })
     }

@@ -40,6 +40,7 @@ mod pages;
 mod place;
 mod sight;
 mod subject;
+mod switches;
 mod together;
 mod whole;
 mod work;

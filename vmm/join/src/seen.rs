@@ -17,7 +17,7 @@ use crate::capture::walk_all;
 use crate::gathered::structures;
 use crate::inside::Inside;
 use crate::pages::folios;
-use crate::{read_orders, release, Facts, Gathered};
+use crate::{read_orders, release, switches, Facts, Gathered};
 
 /// What a kernel's structures say of its tasks, and more of one process.
 #[derive(Debug)]
@@ -238,6 +238,9 @@ impl Space {
             structures: structures(&self.gathered, &folios, &self.regime),
         };
         let verdict = judge(memory, &input);
+        let sizes = self.gathered.as_ref().ok();
+        let sizes = sizes.and_then(|gathered| gathered.anon_sizes);
+        let remark = switches::remark(sizes, self.contpte, &self.vmas, &verdict);
         let mut maps = Maps::new(
             self.release.clone(),
             listed(&self.task),
@@ -249,6 +252,7 @@ impl Space {
                 vma.cache = gathered.cache_of(self.regime.root.0, vma.map.start.0, maps.page_size);
             }
         }
+        maps.notes.extend(remark);
         if self.lock.is_held() {
             maps.notes.push("somebody held its mmap_lock at this instant: VMAs that are being changed need not fit its tables".into());
         }

@@ -20,6 +20,7 @@ use crate::foreign::known;
 use crate::inside::is_whole;
 use crate::look::ONE_LOOK;
 use crate::settle::{self, Judged};
+use crate::switches;
 use crate::together::{judge_together, One, Together};
 use crate::{
     basis, judge_kernel_half, kernel_half, log, other_core, Capture, Error, Gathered, Sight,
@@ -332,6 +333,10 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
         verdict.notes.extend(one_look.then(|| ONE_LOOK.into()));
     }
     judged.processes.retain(|it| asked(it.process.pid));
+    if let (Some(pid), [verdict]) = (pid, judged.processes.as_mut_slice()) {
+        let remark = why_none_is_contiguous(snapshot, pid, verdict);
+        verdict.notes.extend(remark);
+    }
     if let Ok((kernel, root)) = &mut judged.kernel {
         sight.hold_kernel(kernel, *root);
         kernel.not_judged.retain(untold);
@@ -373,6 +378,19 @@ fn why_no_kernel_half(snapshot: &Snapshot) -> Option<String> {
             "the kernel half was not judged: by CPU {index} {why}"
         ))
     })
+}
+
+/// The remark on the switches of folio sizes, where they are why no block of a process is contiguous.
+fn why_none_is_contiguous(
+    snapshot: &Snapshot,
+    pid: u32,
+    verdict: &ProcessVerdict,
+) -> Option<String> {
+    let mut processes = snapshot.notes.processes.iter();
+    let process = processes.find(|process| process.pid == pid)?;
+    let subject = Subject::of(snapshot, process).ok()?;
+    let sizes = Gathered::of(snapshot).ok()?.anon_sizes;
+    switches::remark(sizes, subject.contpte, &subject.vmas, verdict)
 }
 
 /// What was looked at, in place of a map.

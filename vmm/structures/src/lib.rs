@@ -8,6 +8,7 @@
 //! of its dumps ([`vmcoreinfo`]), and its log ([`printk`]). No offset of any structure is written here: what a kernel does not have is
 //! [`StructureError::Missing`], named, and never guessed.
 
+pub mod anon_sizes;
 pub mod cache;
 pub mod capability;
 pub mod counted;
