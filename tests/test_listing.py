@@ -27,8 +27,8 @@ def test_tasks(guest: Guest, process: Process) -> None:
 def test_tasks_that_ended_and_threads_of_the_kernel(guest: Guest) -> None:
     """Name, kernel thread (PF_KTHREAD) and zombie (state Z) are as /proc/PID/stat has them."""
     # A child that nobody waits for: its parent has become another program.
-    script = "sleep 0 & exec sleep 300"
-    guest.run("/bin/busybox", "sh", "-c", f"{{ sh -c '{script}' >/dev/null 2>&1 </dev/null & }}; sleep 1")
+    script = "sleep 1 & exec sleep 300"
+    guest.run("/bin/busybox", "sh", "-c", f"{{ sh -c '{script}' >/dev/null 2>&1 </dev/null & }}; sleep 2")
 
     def stats() -> dict[int, tuple[str, bool, bool]]:
         theirs = {}

@@ -18,7 +18,7 @@ import pytest
 from folioscope.layout import LAYOUTS
 from folioscope.model import bytes_of
 
-from command import Ended, folioscope
+from command import BOOT_SECONDS, Ended, folioscope, wait_until
 from held_guest import Held
 from own_qemu import Guest
 
@@ -74,12 +74,14 @@ class Place:
 
 def started(command: Callable[..., Any], workload: int) -> dict[str, int]:
     """Processes of each kind."""
-    program = 'sleep 1000 & echo $!; sh -c "sleep 0 & echo \\$!; exec sleep 1000" & sh -c "echo \\$\\$"; sleep 0.3'
+    # A shell asks for children that have ended before it becomes another program, so this one ends later.
+    program = 'sleep 1000 & echo $!; sh -c "sleep 1 & echo \\$!; exec sleep 1000" & sh -c "echo \\$\\$"; sleep 1.5'
     said = command("run", argv=["sh", "-c", program])["program"]
     pids = [int(word) for word in said["stdout"]["text"].split()]
     states = {pid: command("read_file", path=f"/proc/{pid}/stat")["file"]["content"]["text"] for pid in pids[:1]}
     assert len(pids) == 3 and ") S " in states[pids[0]], said
     other, *rest = pids
+    assert wait_until(lambda: any(is_zombie(command, pid) for pid in rest), BOOT_SECONDS)
     zombie, ended = sorted(rest, key=lambda pid: not is_zombie(command, pid))
     return {"workload": workload, "other": other, "init": 1, "zombie": zombie, "ended": ended, "kernel": KTHREADD}
 
