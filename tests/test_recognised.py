@@ -39,6 +39,8 @@ def test_release_of_a_kernel_that_protects_nothing(unprotected: Guest, tmp_path:
     assert f"kernel   Linux {release}, 4 KiB pages, by linux_banner\n" in unprotected.attach().ok()
     status, report = checked(unprotected, tmp_path)
     assert (status, errors(report), report["kernel"]["release"]) == (0, [], release)
+    known = report["steps"][0]["basis"]["kernel"]
+    assert known == {"release": release, "recognised_by": "linux_banner", "linux_rules": True}
     rows = unprotected.rows("--pid", str(unprotected.pid))
     behind = unprotected.area + LAYOUT.block
     row = next(row for row in rows if row["va"] == behind - LAYOUT.page)

@@ -125,6 +125,17 @@ def test_hugetlb_block(rt: Guest, tmp_path: Path) -> None:
     assert checked(rt, tmp_path, "--pid", str(rt.pid))[0] == 0
 
 
+def test_maps_and_kernel(rt: Guest) -> None:
+    """Each VMA that the guest's own `maps` has, and the kernel's areas: no lock keeps them from being read."""
+    text = rt.command("read_file", path=f"/proc/{rt.pid}/maps")["file"]["content"]["text"]
+    theirs = [tuple(int(each, 16) for each in line.split()[0].split("-")) for line in text.splitlines()]
+    ours = json.loads(rt.attach("maps", "--format", "json", rt.pid).ok())
+    assert [(int(vma["start"], 16), int(vma["end"], 16)) for vma in ours["vmas"]] == theirs
+    assert ours["notes"] == []
+    half = json.loads(rt.attach("kernel", "--format", "json").ok())
+    assert half["areas"] and half["notes"] == []
+
+
 def test_guest_that_works(rt: Guest, tmp_path: Path) -> None:
     """No false alarm while a process maps, writes, forks and unmaps: its locks are held, also by a task that waits."""
     process = rt.command("spawn", name="busy")["spawned"]["process"]
