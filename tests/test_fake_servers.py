@@ -34,7 +34,10 @@ class Server:
     def __init__(self, path: Path, talk: Talk | None) -> None:
         self.path, self.talk = path, talk
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(path))
+        # Through its directory: an address has room for 107 bytes.
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        self.listener.bind(f"/proc/self/fd/{directory}/{path.name}")
+        os.close(directory)
         self.listener.listen(0 if talk is None else 16)
 
     def __enter__(self) -> Server:
@@ -320,6 +323,34 @@ def test_a_qemu_that_lies(place: Path) -> None:
     """In an answer, or by its stub."""
     liars = [(f"stub: {name}", talk, {}, said) for name, (talk, said) in STUBS.items()]
     judge_liars(place, liars + [(name, closes(), lies, said) for name, (lies, said) in LIES.items()])
+
+
+CARRIERS: dict[str, tuple[Talk, str]] = {
+    "closes": (closes(), "the carrier is lost"),
+    "garbage": (says(b"SSH-2.0-OpenSSH_9.2\r\n" * 10), "the carrier"),
+    "100 MB": (again(b"\xff"), "the carrier"),
+    "half a frame, closes": (closes(b"\xf0\x02\x00"), "the carrier is lost"),
+}
+
+
+def test_no_carrier(place: Path) -> None:
+    """Programs that are to run in one."""
+    for number, (name, (talk, said)) in enumerate(CARRIERS.items()):
+        with Server(place / f"{number}.sock", talk) as server:
+            sentence = bounded("carrier", "exec", "--socket", server.path, "--", "/bin/true").sentence()
+            assert said in sentence and sentence.isprintable() and len(sentence) < 1200, f"{name}: {sentence!r}"
+
+
+def test_a_socket_s_path_may_be_long(place: Path) -> None:
+    """Longer than an address has room for: who is there is told as in a short one."""
+    deep = place / ("d" * 100) / ("e" * 60)
+    deep.mkdir(parents=True)
+    with Server(deep / "qmp.sock", says(b"SSH-2.0-OpenSSH_9.2\r\n")) as server:
+        for words in (["ps", "--guest", server.path], ["attach", server.path]):
+            assert "is no QMP socket" in bounded(*words).sentence()
+    with Server(deep / "carrier.sock", closes()) as server:
+        sentence = bounded("carrier", "exec", "--socket", server.path, "--", "/bin/true").sentence()
+        assert "the carrier is lost" in sentence
 
 
 @pytest.mark.long

@@ -259,6 +259,43 @@ def test_clients_that_go_in_the_middle(held: Held, guest: Guest) -> None:
         stream.close()
 
 
+def test_a_file_that_comes_along(held: Held, guest: Guest, tmp_path: Path) -> None:
+    """All of a guest goes into a file that its client has opened, wherever that is; and into no pipe, no more than one,
+    and no file that there is not. None stays open."""
+    descriptors = lambda: len(os.listdir(f"/proc/{held.running.child.pid}/fd"))  # noqa: E731
+    pipes = os.pipe()
+    with (
+        (tmp_path / "first").open("wb") as first,
+        (tmp_path / "last").open("wb") as last,
+        contextlib.closing(held.connect()) as stream,
+    ):
+        lines = stream.makefile()
+        assert "ready" in json.loads(lines.readline())
+        before = descriptors()
+
+        def ask(in_place: bool, *files: int) -> dict[str, Any]:
+            params = {"path": str(tmp_path / "named"), "in_place": in_place}
+            line = json.dumps({"id": 1, "method": "save_full", "params": params}) + "\n"
+            socket.send_fds(stream, [line.encode()], files)
+            answer: dict[str, Any] = json.loads(lines.readline())
+            return answer
+
+        assert "expected an open file along with the request" in ask(True)["error"]["message"]
+        assert "is no file that a core could be written to" in ask(True, pipes[1])["error"]["message"]
+        saved = ask(True, last.fileno())["ok"]
+        assert saved["ram_bytes"] == RAM_END - RAM and not (tmp_path / "named").exists()
+        assert (tmp_path / "last").read_bytes()[:4] == b"\x7fELF"
+        # The first is taken, and the others are closed.
+        many = [first.fileno(), *[pipes[1]] * 30]
+        assert "ok" in ask(True, *many) and (tmp_path / "first").stat().st_size == (tmp_path / "last").stat().st_size
+        stream.sendall(b'{"id": 2, "method": "machine"}\n')
+        assert "ok" in json.loads(lines.readline())
+        assert "expected an open file" in ask(True)["error"]["message"]
+        assert descriptors() == before
+    for fd in pipes:
+        os.close(fd)
+
+
 def test_only_its_user_may_open_what_is_of_a_guest(held: Held, guest: Guest, tmp_path: Path) -> None:
     """Sockets, logs, cores and bundles, without a umask; a report is as the umask has it."""
     own = Path(held.socket).parent
@@ -278,6 +315,10 @@ def test_only_its_user_may_open_what_is_of_a_guest(held: Held, guest: Guest, tmp
         for name in ("saved.core", f"{len(words)}.core"):
             with Running([*words, str(tmp_path / name)], prefix=bash) as running:
                 running.end(BOOT_SECONDS).ok()
+    # One that takes rights of the user's own leaves them here all the same.
+    everything = ("bash", "-c", 'umask 777; exec "$@"', "bash")
+    with Running(["save", "--full", *pid, str(tmp_path / "mine.core")], prefix=everything) as running:
+        running.end(BOOT_SECONDS).ok()
     with Running(["check", *pid, "--json", str(tmp_path / "report.json")], prefix=bash) as running:
         assert running.end(BOOT_SECONDS).status == 0
     modes = {}
@@ -290,7 +331,7 @@ def test_only_its_user_may_open_what_is_of_a_guest(held: Held, guest: Guest, tmp
     assert {path: oct(mode) for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)} == {}
     names = {path.name for path in modes}
     assert names >= {"control.sock", "console.log", "channel.log", "qemu.log", "full.core", "tables.core", "look.core"}
-    assert names >= {"held.core", "structures.core", "snapshot.core", "saved.core", "registers.txt"}
+    assert names >= {"held.core", "structures.core", "snapshot.core", "saved.core", "mine.core", "registers.txt"}
     for path in own.glob("*.core"):
         path.unlink()
 

@@ -127,6 +127,11 @@ def test_huge_pages_that_the_host_does_not_have(run: Run, inside: Callable[[str]
     told(run("--hugepages"), "nr_hugepages")
 
 
+def test_a_directory_to_write_in_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    """The option and the directory, before the guest is booted."""
+    told(run("--writable", tmp_path / "none"), "--writable", str(tmp_path / "none"), "make it first")
+
+
 def test_a_32_bit_kernel(run: Run, tmp_path: Path) -> None:
     """An Arm zImage is recognised (Documentation/arch/arm/booting.rst): its magic is at 0x24."""
     path = tmp_path / "zImage"

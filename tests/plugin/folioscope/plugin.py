@@ -149,6 +149,12 @@ def folioscope_wanted(
     elif folioscope_machine == "tcg":
         how = "multi" if "parallel" in marked else pytestconfig.getoption("--guest-tcg-thread")
         options += ("--tcg-thread", how) if how != "single" else ()
+    else:
+        # The process of a guest on KVM writes below its --out alone, unless it is told of more: bundles, tests' files.
+        temporary: Path = request.getfixturevalue("tmp_path_factory").getbasetemp()
+        for place in (output(pytestconfig.rootpath), temporary):
+            place.mkdir(parents=True, exist_ok=True)
+            options += ("--writable", str(place))
     return Wanted(folioscope_granule, folioscope_cpu, folioscope_machine, options)
 
 

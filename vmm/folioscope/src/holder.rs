@@ -3,6 +3,7 @@
 //! A control socket of `folioscope boot` and a QMP socket of QEMU both greet before anything is asked of them. So the greeting
 //! tells one from the other and from all else, and nothing is typed into what may be a guest's serial console.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -44,18 +45,20 @@ pub fn is_ours(socket: &Path) -> Result<bool, Error> {
 /// # Errors
 /// Where nobody answers, or the answer is no.
 pub fn ask(socket: &Path, method: &str, params: &Value) -> Result<Value, Error> {
-    ask_for(socket, method, params, PATIENCE)
+    ask_with(socket, method, params, PATIENCE, None)
 }
 
-/// The same for a request that may take so long.
+/// The same for a request that may take so long, and that a file of ours goes along with: a holder that is confined may not
+/// open it by its name.
 ///
 /// # Errors
 /// As [`ask`].
-pub fn ask_for(
+pub fn ask_with(
     socket: &Path,
     method: &str,
     params: &Value,
     patience: Duration,
+    file: Option<&File>,
 ) -> Result<Value, Error> {
     let (mut connection, peer) = Connection::new(socket, GREETING)?;
     if peer != Peer::Holder {
@@ -73,7 +76,11 @@ pub fn ask_for(
     let request = json!({"id": 1, "method": method, "params": params});
     let deadline = Deadline::after(patience);
     let stream = &mut connection.stream;
-    let written = stream.write_all(format!("{request}\n").as_bytes(), deadline.at);
+    let line = format!("{request}\n");
+    let written = match file {
+        Some(file) => stream.write_with(line.as_bytes(), file, deadline.at),
+        None => stream.write_all(line.as_bytes(), deadline.at),
+    };
     let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
     let answer = match written {
         Ok(()) => connection.line(deadline, LONGEST_ANSWER),

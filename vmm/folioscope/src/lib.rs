@@ -2,6 +2,7 @@
 
 pub mod boot;
 pub mod commands;
+pub mod confined;
 pub mod control;
 pub mod error;
 pub mod guest;

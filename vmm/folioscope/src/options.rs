@@ -156,6 +156,10 @@ pub struct GuestOptions {
     /// The program whose file the guest's initramfs gets
     #[arg(skip)]
     pub program: Option<Program>,
+    /// On KVM: another directory that the guest's process may write in, for files that clients ask for; it writes in --out
+    /// and where its reports go
+    #[arg(long, value_name = "DIRECTORY")]
+    pub writable: Vec<PathBuf>,
     /// Where logs and bundles go
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,

@@ -54,7 +54,7 @@ fn replace_with<E>(
         return write(&mut stdout_file().map_err(failed)?);
     }
     let as_before = || before.map_or(0o666, |about| about.permissions().mode() & 0o777);
-    let mode = mode.unwrap_or_else(as_before);
+    let new = mode.unwrap_or_else(as_before);
     let beside = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -62,9 +62,14 @@ fn replace_with<E>(
     let mut part = tempfile::Builder::new()
         .prefix(".folioscope-")
         .suffix(".part")
-        .permissions(Permissions::from_mode(mode))
+        .permissions(Permissions::from_mode(new))
         .tempfile_in(beside)
         .map_err(&failed)?;
+    if let Some(mode) = mode {
+        // A umask may have taken rights of its user's own away.
+        let made = part.as_file().set_permissions(Permissions::from_mode(mode));
+        made.map_err(&failed)?;
+    }
     write(part.as_file_mut())?;
     part.persist(&path).map_err(|error| failed(error.error))?;
     Ok(())

@@ -1,7 +1,7 @@
 //! From what was seen to a report, and the report to where it was asked for.
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use join::Facts;
@@ -65,6 +65,13 @@ impl ReportOptions {
             maps: true,
             information: self.information,
         }
+    }
+
+    /// The files that were asked for.
+    #[must_use]
+    pub fn outputs(&self) -> Vec<&Path> {
+        let all = [&self.json, &self.junit, &self.ktap, &self.html];
+        all.into_iter().flatten().map(PathBuf::as_path).collect()
     }
 
     /// What a page needs, if one was asked for.

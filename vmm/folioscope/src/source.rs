@@ -1,5 +1,6 @@
 //! Where a snapshot comes from: a saved core, a guest that `folioscope boot` holds, or one in somebody else's QEMU.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use join::unattended::{self, Stops as _};
 use serde_json::{json, Value};
 use snapshot::{read_core, Core, Snapshot};
 
-use crate::holder::{ask, ask_for, is_ours, listens};
+use crate::holder::{ask, ask_with, is_ours, listens};
 use crate::Error;
 
 /// What to look at.
@@ -191,13 +192,18 @@ fn tasks_of(snapshot: &Snapshot) -> Option<Vec<structures::tasks::Process>> {
 /// How long somebody who writes all of a guest's memory may take.
 const WRITING: Duration = Duration::from_secs(3600);
 
-/// Has the holder of a guest write all of its memory into a file that is there.
+/// Has the holder of a guest write all of its memory into a file of ours, which it is handed.
 ///
 /// # Errors
 /// Where nobody answers, or the answer is no.
-pub fn write_full(socket: &Path, path: &Path, pid: Option<u32>) -> Result<Value, Error> {
+pub fn write_full(
+    socket: &Path,
+    path: &Path,
+    file: &File,
+    pid: Option<u32>,
+) -> Result<Value, Error> {
     let params = json!({"path": path, "pid": pid, "in_place": true});
-    ask_for(socket, "save_full", &params, WRITING)
+    ask_with(socket, "save_full", &params, WRITING, Some(file))
 }
 
 /// Asks the holder of a guest for a capture of a process.

@@ -24,15 +24,15 @@ pub fn save(whole: &Whole<'_>, path: &Path, progress: &mut dyn FnMut(u64)) -> Re
     replace_private(path, failed, |file| write(whole, file, progress))
 }
 
-/// The same into a file that is there, and that its owner puts in its place.
+/// The same into a file that a client has opened, and puts in its place.
 ///
 /// # Errors
 /// As [`save`].
-pub fn save_in_place(whole: &Whole<'_>, path: &Path) -> Result<(), Error> {
-    let attempt = || format!("open {}", path.display());
+pub fn save_in_place(whole: &Whole<'_>, path: &Path, file: &File) -> Result<(), Error> {
+    let about = file.metadata();
     // A pipe would be waited for, and the guest with it.
-    if !std::fs::metadata(path)
-        .map_err(Error::io(attempt()))?
+    if !about
+        .map_err(Error::io(format!("ask for {}", path.display())))?
         .is_file()
     {
         return Err(Error::Input(format!(
@@ -40,9 +40,7 @@ pub fn save_in_place(whole: &Whole<'_>, path: &Path) -> Result<(), Error> {
             path.display()
         )));
     }
-    let file = File::options().write(true).open(path);
-    let file = file.map_err(Error::io(attempt()))?;
-    write(whole, &file, &mut |_| ())
+    write(whole, file, &mut |_| ())
 }
 
 fn write(whole: &Whole<'_>, file: &File, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {

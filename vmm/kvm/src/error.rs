@@ -206,6 +206,9 @@ pub enum KvmError {
     /// A system call filter that could not be made or installed.
     #[error("the monitor's threads cannot be confined to their system calls: {0}; expected a host kernel with CONFIG_SECCOMP_FILTER (or `Config::seccomp` off, for a guest that is trusted)")]
     Seccomp(String),
+    /// Rules for files that the host's kernel does not take.
+    #[error("the process with the guest cannot be confined to its files: {0}; expected a host kernel with Landlock that takes one more set of rules (at most 16 at once), or without Landlock")]
+    Landlock(String),
     /// CPUs that do not leave the guest.
     #[error("the guest's CPUs did not stand still within {waited:?}: {running} of {cpus} still ran; the host is overloaded, or its KVM hangs")]
     NotStill {

@@ -9,7 +9,8 @@
 //!    |- Parking          how the CPUs are brought to stand still
 //!    |- Board            how the devices come to the bus
 //!    |- device, io     UARTs and virtio-console, and the thread that waits for their streams
-//!    `- seccomp        the system calls of all these threads
+//!    |- seccomp        the system calls of all these threads
+//!    `- Reach          the files of their process
 //! ```
 //!
 //! What does not need KVM itself (devices, device tree, memory map, loading) compiles on any host and is tested
@@ -27,6 +28,7 @@ mod config;
 mod error;
 mod exits;
 mod memory;
+mod reach;
 
 #[cfg(target_arch = "aarch64")]
 mod board;
@@ -51,6 +53,7 @@ pub use config::Config;
 pub use error::KvmError;
 pub use exits::Exits;
 pub use memory::DeviceMemory;
+pub use reach::Reach;
 
 #[cfg(target_arch = "aarch64")]
 pub use machine::Kvm;
@@ -64,13 +67,25 @@ pub fn check_host() -> Result<(), KvmError> {
 }
 
 /// Confines this process for good to what one with a guest has to do: its threads besides those that serve the guest, which are
-/// confined further. It may use files, threads and Unix sockets, and starts no program any more. To be called before there
-/// are other threads; on a host that is not arm64 it does nothing.
-pub fn confine() -> Result<(), KvmError> {
+/// confined further. It may use the files of `reach`, threads and Unix sockets, and starts no program any more. To be called
+/// before there are other threads; on a host that is not arm64 it does nothing. Returns whether the host's kernel holds it to
+/// those files; where it has no Landlock, or has it turned off, all of the user's can be used.
+///
+/// # Errors
+/// Where the host's kernel has no seccomp filters, or refuses one.
+pub fn confine(reach: &Reach) -> Result<bool, KvmError> {
     #[cfg(target_arch = "aarch64")]
-    return seccomp::confine();
+    {
+        // A filter allows no change of what Landlock does.
+        let files = reach.confine()?.is_some();
+        seccomp::confine()?;
+        return Ok(files);
+    }
     #[cfg(not(target_arch = "aarch64"))]
-    Ok(())
+    {
+        let _ = reach;
+        Ok(false)
+    }
 }
 
 /// Boots the guest; it runs when this returns. On a host that is not arm64 it is always an error.

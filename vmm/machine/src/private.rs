@@ -1,5 +1,8 @@
 //! Files, directories and sockets that only their user may open, under any umask.
 //!
+//! No right is changed by a path: a process with a guest on KVM may not (`vmm/kvm/src/seccomp`), as by a path it could
+//! change those of any file of its user. Directories and sockets are made without a umask instead.
+//!
 //! A guest's memory and console hold its secrets, and a control socket gives the guest away. What goes there is made
 //! here: logs, cores, bundles, traces, sockets. A report that a user asked for (JSON, JUnit, HTML) is not: it has the
 //! rights that the user's umask gives.
@@ -10,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +23,8 @@ use rustix::net::{
     bind, connect as connect_to, listen as listen_on, socket_with, AddressFamily, SocketAddrUnix,
     SocketFlags, SocketType,
 };
+use rustix::process::umask;
+use rustix::thread::{unshare_unsafe, UnshareFlags};
 
 /// The rights of a file that only its user may open.
 pub const FILE: u32 = 0o600;
@@ -59,9 +65,21 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
 /// # Errors
 /// As of `mkdir(2)`.
 pub fn directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)?;
-    // A umask may take rights of the user's own away.
-    std::fs::set_permissions(path, Permissions::from_mode(0o700))
+    without_umask(|| DirBuilder::new().mode(0o700).create(path))
+}
+
+/// Runs `make` in a thread that has no umask; the process's own stays, as other threads make files meanwhile.
+fn without_umask<T: Send>(make: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    let alone = || {
+        // SAFETY: the thread gets a working directory and a umask of its own; its descriptors stay those of the process.
+        unsafe { unshare_unsafe(UnshareFlags::FS) }?;
+        umask(Mode::empty());
+        make()
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, alone)?;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }
 
 /// Creates a directory with mode 0700 unless it is there, in parents that follow the umask. One that is there keeps its rights.
@@ -87,11 +105,11 @@ pub fn directory_all(path: &Path) -> io::Result<()> {
 /// As of `bind(2)`: something is at the path, or its directory cannot be written.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = new_socket(SocketFlags::CLOEXEC)?;
-    // A socket's file gets the mode that the socket has when it is bound, without what the umask takes away.
+    // A socket's file gets the mode that the socket has when it is bound.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     let (_directory, short) = Short::of_new(path)?.into_parts();
-    bind(&socket, &SocketAddrUnix::new(&short)?)?;
-    std::fs::set_permissions(path, Permissions::from_mode(FILE))?;
+    let address = SocketAddrUnix::new(&short)?;
+    without_umask(|| Ok(bind(&socket, &address)?))?;
     listen_on(&socket, 128)?;
     Ok(socket.into())
 }

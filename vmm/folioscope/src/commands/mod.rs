@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
+use crate::confined;
 use crate::control;
 use crate::options::{GuestOptions, MachineName};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
@@ -132,12 +133,15 @@ enum Command {
 /// Confines a process that serves a guest on KVM: who broke out of the guest would find no more in it. The measurements start
 /// other programs, and are not for guests that nobody knows.
 fn confine(command: &Command) -> Result<(), Error> {
-    let serves = !matches!(command, Command::Bench(_));
-    let on_kvm = |guest: &GuestOptions| guest.machine() == MachineName::Kvm;
-    if serves && command.guest().is_some_and(on_kvm) {
-        kvm::confine().map_err(machine::MachineError::from)?;
+    let outputs = match command {
+        Command::Bench(_) => return Ok(()),
+        Command::Run(run) => run.report.outputs(),
+        _ => Vec::new(),
+    };
+    match command.guest() {
+        Some(guest) if guest.machine() == MachineName::Kvm => confined::confine(guest, &outputs),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// What a schema is printed of.

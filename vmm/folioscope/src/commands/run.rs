@@ -38,7 +38,7 @@ pub struct Run {
     #[command(flatten)]
     pub(super) guest: GuestOptions,
     #[command(flatten)]
-    report: ReportOptions,
+    pub(super) report: ReportOptions,
     /// Only these workloads of the tour: anon, neighbour, munmap, mprotect, dontneed, fork, shmem, thp, allocfail,
     /// zeropage, sizes, vma, mlock, mremap, free, populate, swap, migrate, compact, collapse, ksm, hugetlb, uffd, hole,
     /// tmpfs, text; or those about sequences, which --record adds to the tour: unfolded, hugecow, reuse

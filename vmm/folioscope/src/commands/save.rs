@@ -1,6 +1,5 @@
 //! `folioscope save`: a live guest's instant as an ELF core.
 
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -113,9 +112,9 @@ impl Save {
         let failed = |error| Error::io(attempt())(error);
         let mut answer = None;
         replace_private(&self.file, failed, |file| {
-            let place = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+            let file = &*file;
             std::thread::scope(|scope| {
-                let writer = scope.spawn(|| write_full(socket, Path::new(&place), self.pid));
+                let writer = scope.spawn(|| write_full(socket, &self.file, file, self.pid));
                 let mut progress = Progress::new();
                 while !writer.is_finished() {
                     std::thread::sleep(POLL);

@@ -1,6 +1,7 @@
 //! Answers requests for one guest; serves one client on standard input and output (for several see [`super::listen`]).
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
@@ -16,6 +17,7 @@ use super::line::{self, Line};
 use super::obey::obey;
 use super::request::{Call, LookAt, Request};
 use super::LONGEST_ANSWER;
+use crate::confined::explained;
 use crate::guest::Guest;
 use crate::Error;
 
@@ -58,8 +60,8 @@ impl<'g> Server<'g> {
         json(&Greeting::Ready(Box::new(Ready::of(self.guest))))
     }
 
-    /// Does what a line asks.
-    pub(super) fn answer(&mut self, client: ClientId, line: &str) -> Said {
+    /// Does what a line asks, with the file that came along with it, if one did.
+    pub(super) fn answer(&mut self, client: ClientId, line: &str, given: Option<File>) -> Said {
         let (id, result, last) = match Request::read(line) {
             Err(unread) => {
                 let failure = Failure::bad_request(unread.why);
@@ -69,7 +71,7 @@ impl<'g> Server<'g> {
                 let last = matches!(request.call, Call::Quit(_));
                 let id = Some(request.id);
                 // A fault of ours in one request is that request's failure: the guest is there for all its clients.
-                let done = catch_unwind(AssertUnwindSafe(|| self.obey(client, request)));
+                let done = catch_unwind(AssertUnwindSafe(|| self.obey(client, request, given)));
                 match done {
                     Ok(Ok(done)) => (id, Came::Ok(Box::new(done)), last),
                     Ok(Err(error)) => (id, Came::Error(Failure::from(&error)), last),
@@ -108,15 +110,20 @@ impl<'g> Server<'g> {
         voice
     }
 
-    fn obey(&mut self, client: ClientId, request: Request) -> Result<Done, Error> {
+    fn obey(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        given: Option<File>,
+    ) -> Result<Done, Error> {
         let concerns = self.check_holder(client, &request.call)?;
         let deadline = Duration::from_millis(request.deadline_ms);
-        let done = obey(self.guest, request.call, deadline).map_err(|error| {
+        let done = obey(self.guest, request.call, deadline, given).map_err(|error| {
             if error.lost() {
                 self.lost = true;
                 keep(self.guest, self.out, error)
             } else {
-                error
+                explained(error)
             }
         })?;
         match concerns {
@@ -238,7 +245,7 @@ pub fn serve(
     write(server.greeting())?;
     while let Some(line) = line::next(&mut input)? {
         let said = match line {
-            Line::Text(text) => server.answer(ONLY, &text),
+            Line::Text(text) => server.answer(ONLY, &text, None),
             Line::NoText(why) => Said {
                 line: no_request(why),
                 last: false,

@@ -5,13 +5,16 @@
 //! stops its own thread alone. Each costs a descriptor and a thread, so there are places for some, and a client that comes
 //! when all are taken is told so.
 
-use std::io::{self, BufReader, Write as _};
+use std::fs::File;
+use std::io::{self, BufReader, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, sync_channel, Receiver, Sender, SyncSender};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::{recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{getrlimit, Resource};
 
 use super::answer::Greeting;
@@ -35,7 +38,7 @@ const REFUSAL: Duration = Duration::from_secs(1);
 /// What the thread of the guest is told.
 enum News {
     /// A client asks.
-    Asks(ClientId, String, SyncSender<Said>),
+    Asks(ClientId, String, Option<File>, SyncSender<Said>),
     /// A client went away.
     Gone(ClientId),
     /// No more clients can come.
@@ -59,7 +62,9 @@ pub fn listen(server: &mut Server<'_>, listener: UnixListener) -> Result<(), Err
     loop {
         match heard.recv() {
             // There is room for one answer, and a client has one request at a time: this never waits.
-            Ok(News::Asks(client, line, to)) => drop(to.send(server.answer(client, &line))),
+            Ok(News::Asks(client, line, given, to)) => {
+                drop(to.send(server.answer(client, &line, given)));
+            }
             Ok(News::Gone(client)) => server.gone(client),
             Ok(News::Deaf(error)) => return Err(Error::io("accept a connection")(error)),
             Err(_) => return Ok(()),
@@ -160,6 +165,28 @@ fn refuse(mut stream: &UnixStream, why: String) {
     let _ = stream.write_all(line.as_bytes());
 }
 
+/// What a client sends: lines, and now and then a file along with one.
+struct Input<'s> {
+    stream: &'s UnixStream,
+    /// The first file of the last message that had one, until a request takes it. Others are closed, here or by the kernel.
+    given: Option<File>,
+}
+
+impl io::Read for Input<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut room);
+        let buffer = &mut [IoSliceMut::new(buffer)];
+        let got = recvmsg(self.stream, buffer, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(mut files) = message {
+                self.given = files.next().map(File::from);
+            }
+        }
+        Ok(got.bytes)
+    }
+}
+
 /// One client's thread.
 fn converse(
     client: ClientId,
@@ -168,7 +195,10 @@ fn converse(
     news: &Sender<News>,
 ) -> io::Result<()> {
     let (to, answers): (SyncSender<Said>, Receiver<Said>) = sync_channel(1);
-    let mut input = BufReader::new(stream);
+    let mut input = BufReader::new(Input {
+        stream,
+        given: None,
+    });
     let mut output = stream;
     let over = || io::Error::other("the guest is no longer served");
     output.write_all(greeting.as_bytes())?;
@@ -184,7 +214,8 @@ fn converse(
                 break;
             }
         };
-        let asks = News::Asks(client, text, to.clone());
+        let given = input.get_mut().given.take();
+        let asks = News::Asks(client, text, given, to.clone());
         news.send(asks).map_err(|_| over())?;
         let said = answers.recv().map_err(|_| over())?;
         output.write_all(said.line.as_bytes())?;

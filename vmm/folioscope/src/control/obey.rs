@@ -1,5 +1,6 @@
 //! One request, done.
 
+use std::fs::File;
 use std::time::Duration;
 
 use join::{Extent, Look, ReadAgain};
@@ -26,8 +27,13 @@ use crate::stage::{allow_allocations, fail_allocations, Stage};
 use crate::tour::WORKLOADS;
 use crate::{whole, Error};
 
-/// Does what a client asks.
-pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<Done, Error> {
+/// Does what a client asks, with the file that it has sent along, if it has.
+pub(super) fn obey(
+    guest: &mut Guest,
+    call: Call,
+    deadline: Duration,
+    given: Option<File>,
+) -> Result<Done, Error> {
     const NOTHING: Done = Done::Nothing(Empty {});
     match call {
         Call::Command(passed) => guest.command(passed.command, deadline).map(Done::Agent),
@@ -56,7 +62,7 @@ pub(super) fn obey(guest: &mut Guest, call: Call, deadline: Duration) -> Result<
         Call::KernelHalf(p) => kernel_half(guest, &p).map(Done::KernelHalf),
         Call::Snapshot(p) => snapshot(guest, &p).map(Done::Kept),
         Call::Save(p) => save(guest, p).map(Done::Kept),
-        Call::SaveFull(p) => save_full(guest, p).map(Done::Full),
+        Call::SaveFull(p) => save_full(guest, p, given).map(Done::Full),
         Call::Structures(p) => structures(guest, p).map(Done::Kept),
         Call::Bundle(p) => {
             let path = bundle(guest, &p)?;
@@ -298,7 +304,16 @@ fn pid_of(pid: Option<i32>) -> Result<Option<u32>, Error> {
 }
 
 /// All of the guest, with a workload, by its pid or the only one, at a checkpoint, if there is one.
-fn save_full(guest: &mut Guest, p: SaveFull) -> Result<Full, Error> {
+fn save_full(guest: &mut Guest, p: SaveFull, given: Option<File>) -> Result<Full, Error> {
+    let file = match (p.in_place, given) {
+        (true, None) => {
+            return Err(Error::Input(
+                "expected an open file along with the request (SCM_RIGHTS), as it says in_place, and found none; leave in_place out to have the file made at its path".into(),
+            ))
+        }
+        (true, file) => file,
+        (false, _) => None,
+    };
     let workloads = workloads(guest, p.pid)?;
     let process = match workloads.found[..] {
         [only] => Some(only),
@@ -325,9 +340,9 @@ fn save_full(guest: &mut Guest, p: SaveFull) -> Result<Full, Error> {
         full.ram_bytes = ranges.iter().map(|range| range.bytes).sum();
         full.cpus = whole.cpus.len();
         full.pid = whole.notes.processes.first().map(|process| process.pid);
-        match p.in_place {
-            true => whole::save_in_place(whole, &full.path),
-            false => whole::save(whole, &full.path, &mut |_| ()),
+        match &file {
+            Some(file) => whole::save_in_place(whole, &full.path, file),
+            None => whole::save(whole, &full.path, &mut |_| ()),
         }
     });
     if let (Some(process), false) = (waits, written.as_ref().is_err_and(Error::lost)) {

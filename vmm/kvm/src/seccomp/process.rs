@@ -1,15 +1,18 @@
-//! What a process with a guest on KVM may do besides: files, threads, Unix sockets, a terminal. It starts no program, speaks to
-//! no network, makes no memory executable, and changes nothing of the system or of other processes.
+//! What a process with a guest on KVM may do besides: files, threads, Unix sockets, a terminal. It starts no program, connects
+//! to nothing, makes no memory executable, and sends no signal to another process.
+//!
+//! A filter sees numbers and no paths: which files may be opened is [`crate::Reach`]'s to say, where the host's kernel has
+//! Landlock. What Landlock does not see either is not allowed at all: the rights and times of a file that has a name only.
 
 use std::collections::BTreeMap;
 
 use seccompiler::{SeccompAction, SeccompCmpOp, SeccompFilter, SeccompRule};
 
-use super::{argument, plain_memory, refused, rule, Filter};
+use super::{argument, plain_memory, refused, requests, rule, to_the_other_end, Filter};
 use crate::KvmError;
 
 /// What is allowed whatever the arguments.
-const CALLS: [libc::c_long; 107] = [
+const CALLS: [libc::c_long; 96] = [
     // Files and directories by name.
     libc::SYS_openat,
     libc::SYS_faccessat,
@@ -23,10 +26,6 @@ const CALLS: [libc::c_long; 107] = [
     libc::SYS_unlinkat,
     libc::SYS_renameat,
     libc::SYS_renameat2,
-    libc::SYS_linkat,
-    libc::SYS_symlinkat,
-    libc::SYS_fchmodat,
-    libc::SYS_utimensat,
     libc::SYS_umask,
     // Files that are open.
     libc::SYS_read,
@@ -48,14 +47,12 @@ const CALLS: [libc::c_long; 107] = [
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_flock,
-    libc::SYS_fcntl,
     libc::SYS_dup,
     libc::SYS_dup3,
     libc::SYS_close,
     libc::SYS_copy_file_range,
     libc::SYS_sendfile,
     libc::SYS_splice,
-    libc::SYS_memfd_create,
     // Events and pipes.
     libc::SYS_ppoll,
     libc::SYS_epoll_create1,
@@ -69,13 +66,10 @@ const CALLS: [libc::c_long; 107] = [
     libc::SYS_listen,
     libc::SYS_accept,
     libc::SYS_accept4,
-    libc::SYS_connect,
     libc::SYS_shutdown,
     libc::SYS_getsockname,
     libc::SYS_getpeername,
     libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-    libc::SYS_sendto,
     libc::SYS_recvfrom,
     libc::SYS_sendmsg,
     libc::SYS_recvmsg,
@@ -94,7 +88,6 @@ const CALLS: [libc::c_long; 107] = [
     libc::SYS_futex,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_setaffinity,
     libc::SYS_getpid,
     libc::SYS_gettid,
     libc::SYS_exit,
@@ -125,12 +118,19 @@ const CALLS: [libc::c_long; 107] = [
     libc::SYS_getgid,
     libc::SYS_getegid,
     libc::SYS_getrusage,
-    libc::SYS_prlimit64,
     libc::SYS_getcpu,
 ];
 
-/// Types a key at the terminal, for whoever reads there next.
-const TIOCSTI: u64 = 0x5412;
+/// Namespaces that a new thread could be in by itself, where its process has the capability.
+const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET;
+/// The bits of a socket's type that are no flags (`SOCK_TYPE_MASK` of `linux/net.h`).
+const TYPE: u64 = 0xf;
 /// `PR_GET_AUXV`: what the kernel gave this process at its start, such as the size of a page.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 /// Of `prctl`: the names of threads and of memory, the signal at the parent's end, and what goes before a filter.
@@ -156,32 +156,61 @@ pub(super) fn confine() -> Result<(), KvmError> {
 }
 
 fn rules() -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, KvmError> {
-    let equal = |index, value| rule(vec![argument(index, SeccompCmpOp::Eq, value)?]);
-    let threads = libc::CLONE_THREAD as u64;
-    let names: Result<_, _> = PRCTL.iter().map(|&option| equal(0, option)).collect();
     let mut rules: BTreeMap<_, _> = CALLS.into_iter().map(|call| (call, Vec::new())).collect();
+    let us = u64::from(std::process::id());
+    let streams = || {
+        let unix = argument(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
+        // Those of datagrams reach whatever address they are given, without connect().
+        let stream = argument(1, SeccompCmpOp::MaskedEq(TYPE), libc::SOCK_STREAM as u64)?;
+        rule(vec![unix, stream])
+    };
+    let thread = SeccompCmpOp::MaskedEq((libc::CLONE_THREAD | NAMESPACES) as u32 as u64);
+    let thread = argument(0, thread, libc::CLONE_THREAD as u64)?;
     rules.extend([
         (libc::SYS_mmap, vec![plain_memory()?]),
         (libc::SYS_mprotect, vec![plain_memory()?]),
-        (
-            libc::SYS_clone,
-            vec![rule(vec![argument(
-                0,
-                SeccompCmpOp::MaskedEq(threads),
-                threads,
-            )?])?],
-        ),
-        (libc::SYS_socket, vec![equal(0, libc::AF_UNIX as u64)?]),
-        (libc::SYS_socketpair, vec![equal(0, libc::AF_UNIX as u64)?]),
-        (
-            libc::SYS_ioctl,
-            vec![rule(vec![argument(1, SeccompCmpOp::Ne, TIOCSTI)?])?],
-        ),
-        (
-            libc::SYS_tgkill,
-            vec![equal(0, u64::from(std::process::id()))?],
-        ),
-        (libc::SYS_prctl, names?),
+        (libc::SYS_clone, vec![rule(vec![thread])?]),
+        // A thread makes a directory or a socket without the umask of the others.
+        (libc::SYS_unshare, one_of(0, &[libc::CLONE_FS as u64])?),
+        (libc::SYS_socket, vec![streams()?]),
+        (libc::SYS_socketpair, vec![streams()?]),
+        (libc::SYS_sendto, vec![to_the_other_end()?]),
+        (libc::SYS_setsockopt, options()?),
+        (libc::SYS_ioctl, one_of(1, &requests::IOCTL)?),
+        (libc::SYS_fcntl, commands()?),
+        (libc::SYS_tgkill, one_of(0, &[us])?),
+        // Limits of this process, which is 0 too.
+        (libc::SYS_prlimit64, one_of(0, &[0, us])?),
+        (libc::SYS_prctl, one_of(0, &PRCTL)?),
     ]);
     Ok(rules)
+}
+
+/// An argument is one of these values.
+fn one_of(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, KvmError> {
+    let equal = |&value| rule(vec![argument(index, SeccompCmpOp::Eq, value)?]);
+    values.iter().map(equal).collect()
+}
+
+/// Of `fcntl()`: what changes a descriptor alone. `O_ASYNC` sends signals, and to a terminal's foreground processes by itself
+/// (`__tty_fasync()` of the kernel's `tty_io.c`).
+fn commands() -> Result<Vec<SeccompRule>, KvmError> {
+    let quiet = SeccompCmpOp::MaskedEq(libc::O_ASYNC as u64);
+    let mut rules = one_of(1, &requests::FCNTL.map(|command| command as u64))?;
+    rules.push(rule(vec![
+        argument(1, SeccompCmpOp::Eq, libc::F_SETFL as u64)?,
+        argument(2, quiet, 0)?,
+    ])?);
+    Ok(rules)
+}
+
+/// Of `setsockopt()`.
+fn options() -> Result<Vec<SeccompRule>, KvmError> {
+    let option = |option: libc::c_int| {
+        rule(vec![
+            argument(1, SeccompCmpOp::Eq, libc::SOL_SOCKET as u64)?,
+            argument(2, SeccompCmpOp::Eq, option as u64)?,
+        ])
+    };
+    requests::SETSOCKOPT.into_iter().map(option).collect()
 }

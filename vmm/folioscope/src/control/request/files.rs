@@ -39,7 +39,8 @@ pub struct SaveFull {
     /// The process that waits meanwhile, by the guest's pid; the only one, if there is one, when left out.
     #[serde(default)]
     pub pid: Option<i32>,
-    /// The file is there and empty, and is written as it is; whoever asks puts it in its place when it is whole.
+    /// The file is empty, and comes open along with the request (`SCM_RIGHTS`, unix(7)): it is written as it is, and the client
+    /// puts it at the path when it is whole.
     #[serde(default)]
     pub in_place: bool,
 }
