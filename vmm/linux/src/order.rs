@@ -238,7 +238,7 @@ impl OrderRecords {
             let ring = at.ring(read, cpu)?;
             let ring = decode_ring(read, ring, cpu)?;
             all.records.extend(ring.records);
-            all.lost += ring.lost;
+            all.lost = all.lost.saturating_add(ring.lost);
             all.being_written += ring.being_written;
         }
         all.records

@@ -304,7 +304,7 @@ pub fn decode_ring(
             // written before `next` is, so the newest may be one ahead of it.
             let slot = done + index as u64;
             let oldest = next.saturating_sub(slots) + 1;
-            if !(oldest..=next + 1).contains(&seq) || (seq - 1) % slots != slot {
+            if !(oldest..=next.saturating_add(1)).contains(&seq) || (seq - 1) % slots != slot {
                 return cursor.unexpected("seq", seq, "the number that belongs in this slot");
             }
             all.records.push(cursor.record()?);

@@ -44,8 +44,13 @@ fn ring(slots: u32, next: u64, records: &[Vec<u8>]) -> Vec<u8> {
 
 /// Reads a guest that has `ring` at [`RING`] and per-CPU offsets of zero at [`OFFSETS`].
 fn read(ring: &[u8]) -> Result<OrderRecords, OrderError> {
+    read_cpus(ring, 1)
+}
+
+/// The same of so many CPUs, which have one ring.
+fn read_cpus(ring: &[u8], cpus: u32) -> Result<OrderRecords, OrderError> {
     let mut reader = |va: u64, buffer: &mut [u8]| {
-        if va == OFFSETS {
+        if (OFFSETS..OFFSETS + 64).contains(&va) {
             buffer.fill(0);
             return Ok(());
         }
@@ -59,7 +64,19 @@ fn read(ring: &[u8]) -> Result<OrderRecords, OrderError> {
         per_cpu_offset: OFFSETS,
         recording: None,
     };
-    OrderRecords::read(&mut reader, at, 1)
+    OrderRecords::read(&mut reader, at, cpus)
+}
+
+/// What memory holds may be anything: the highest number that there is, on every CPU.
+#[test]
+fn numbers_without_end_are_counted_or_refused() {
+    let all = read_cpus(&ring(2, u64::MAX, &[]), 2).unwrap();
+    assert_eq!((all.lost, all.being_written), (u64::MAX, 4));
+    let wrong = read(&ring(2, u64::MAX, &[record(5, 0x40_5000, 3, 4, 4)]));
+    assert!(matches!(
+        wrong,
+        Err(OrderError::Unexpected { field: "seq", .. })
+    ));
 }
 
 #[test]
@@ -229,7 +246,7 @@ fn just_the_pages_of_the_records_are_touched() {
         let bytes = ring(256, next, &records);
         let mut pages = std::collections::BTreeSet::new();
         let mut reader = |va: u64, buffer: &mut [u8]| {
-            if va == OFFSETS {
+            if (OFFSETS..OFFSETS + 64).contains(&va) {
                 buffer.copy_from_slice(&start.to_le_bytes());
                 return Ok(());
             }
