@@ -79,7 +79,7 @@ pub fn confine(reach: &Reach) -> Result<bool, KvmError> {
         // A filter allows no change of what Landlock does.
         let files = reach.confine()?.is_some();
         seccomp::confine()?;
-        return Ok(files);
+        Ok(files)
     }
     #[cfg(not(target_arch = "aarch64"))]
     {
