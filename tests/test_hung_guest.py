@@ -64,7 +64,9 @@ def test_session_names_what_is_broken(wanted: Wanted, tmp_path: Path, broken: bo
     (bundle,) = (tmp_path / "bundles").iterdir()
     verdict = (bundle / "verdict.txt").read_text()
     assert ("A7" in verdict) == broken, verdict
-    assert "no agent of the guest gives them" in verdict
+    # Each is known by its task, and nobody says what they did.
+    assert f"process {process.pid} test: " in verdict and "process 1 init: " in verdict
+    assert "no agent of the guest tells" in verdict
 
 
 # The guest's first process: it becomes the agent, and leaves one behind that waits for the workload to begin.

@@ -1,4 +1,5 @@
-"""The same memory is judged alike on every way to it: live, in a core of its tables, in a core of all RAM.
+"""The same memory is judged alike on every way to it: live, in a core of its tables, in a core of all RAM, and in a
+guest that hangs.
 
 In a guest of ours, whose process waits at a checkpoint, and in a QEMU of one's own. The fault needs two entries: a page
 that is mapped writable at one address of a process and read-only at another (L8), where a page of its own was before
@@ -7,15 +8,20 @@ that is mapped writable at one address of a process and read-only at another (L8
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from folioscope import Process
+from folioscope import Guest, GuestLost, Process, Session
+from folioscope.rig import Wanted
 
 from command import folioscope
-from own_qemu import LAYOUT, MEMFD, NONCE, RAM, Guest, checked
+from own_qemu import LAYOUT, MEMFD, NONCE, RAM, checked
+from own_qemu import Guest as OwnGuest
+from test_hung_guest import FREEZE
 
 WRITE, RDONLY = 1 << 51, 1 << 7
 # They are asked of whoever drives a guest, not of its memory.
@@ -83,6 +89,41 @@ def test_guest_of_ours(process: Process, tmp_path: Path) -> None:
         assert of_core(core, process.pid) == expected, core
 
 
+@pytest.mark.parametrize("granule", ["4k"])
+@pytest.mark.only_machine("tcg")
+def test_guest_that_hangs(wanted: Wanted, tmp_path: Path) -> None:
+    """Nobody answers any more; each process is known by its task, and judged as it was before."""
+    arguments = [*wanted.arguments(), "--out", str(tmp_path)]
+    with contextlib.closing(Session(arguments, log=tmp_path / "session.log")) as session:
+        guest = Guest(session, wanted.granule)
+        guest.reset()
+        process, page = guest.spawn(), guest.layout.page
+        area = process.map(PAGES * page, hint="nohugepage")
+        area.write()
+        with contextlib.suppress(GuestLost), process.hold() as held:
+            mine, other = (held.judge().entry(area.address + number * page) for number in range(2))
+            assert mine and other
+            guest.poke([(other.address, shared(mine.word))])
+            live = guest.call("judge", process=process.id)
+            guest.run("/bin/sh", "-c", f"(sleep 0.3; {FREEZE}) >/dev/null 2>&1 &")
+            with pytest.raises(GuestLost) as lost:
+                while True:
+                    guest.command("ping", seconds=1)
+    expected = told(live["verdict"], live["basis"], [])
+    found = [(error.rule, hex(error.va)) for error in lost.value.findings]
+    assert sorted(found) == [(rule, va) for rule, va, _ in at(expected["errors"])]
+    assert {rule for rule, _ in found} == {"L7", "L8"}
+    (verdict,) = (path.read_text() for path in tmp_path.glob("bundles/*/verdict.txt"))
+    unsaid = [why for why in expected["not judged"] if f"{why}\n" not in verdict]
+    assert not unsaid, verdict
+    reasons = set(re.findall(r"^  (?:note|not judged): (.* not judged: .*)$", verdict, re.MULTILINE))
+    # Here the whole guest is looked at, and its counts are left alone where a page is not what it should be.
+    reasons = {why for why in reasons if not why.endswith("L7 has told of pages that are not what they should be")}
+    # What only who drives a guest can say.
+    (more,) = reasons - set(expected["not judged"])
+    assert more.startswith("L11, C1, C2 and what L6 says of written pages were not judged: "), more
+
+
 def at(errors: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """The errors, with addresses as Python writes them."""
     return [(rule, hex(int(start, 16)), hex(int(end, 16))) for rule, start, end in errors]
@@ -93,7 +134,7 @@ def test_qemu_of_ones_own(tmp_path: Path) -> None:
     """Nobody holds the process; it waits all the same, for the test alone."""
     (place := tmp_path / "own").mkdir()
     cores = [tmp_path / "tables.core", tmp_path / "full.core"]
-    with Guest(place, "-M", "virt,memory-backend=ram", "-object", MEMFD) as own:
+    with OwnGuest(place, "-M", "virt,memory-backend=ram", "-object", MEMFD) as own:
         spawned = own.command("spawn", name="mine")["spawned"]
         process, pid = spawned["process"], spawned["pid"]
         where = {"isolated": {"offset": 0}}

@@ -310,7 +310,7 @@ impl Foreign {
             Some(Err(why)) => Err(why.clone().into()),
             None => Err(self.no_linux.clone().unwrap_or(UNSEEN.into()).into()),
         };
-        let mut found = instant::read(memory, &look.cpus, facts, known);
+        let mut found = instant::read(memory, &look.cpus, facts, known, &[]);
         let nowhere = matches!(self.release, Some(Err(NotRecognised::Nowhere { .. })));
         if self.no_linux.is_some() || nowhere {
             found.processes.extend(at_el1(memory, &look.cpus));

@@ -2,11 +2,14 @@
 
 use linux::symbols::Symbols;
 use machine::Machine;
-use snapshot::{Notes, Snapshot};
+use snapshot::{Notes, Recording, Snapshot};
 
 use crate::inside::Inside;
-use crate::unattended::{processes, settle, Known, Stops};
-use crate::{pages, user_pages, Capture, Companion, Error, Extent, Facts, Work};
+use crate::unattended::{settle, Known, Stops};
+use crate::{instant, Capture, Companion, Error, Extent, Facts, Work};
+
+/// Why nothing is known of the kernel's structures.
+const NOT_FOUND: &str = "the kernel's structures were not found before the guest stopped answering";
 
 /// A machine whose agent does not answer.
 #[derive(Debug)]
@@ -24,8 +27,9 @@ pub struct Hung<'m> {
 }
 
 impl Hung<'_> {
-    /// Looks until every error is known to stay or gone: the kernel half, and each process that a CPU is proved to run,
-    /// in user mode or in the kernel for good. [`crate::step`] judges the snapshot.
+    /// Looks until every error is known to stay or gone: the kernel half, each process that a CPU is proved to run, in user
+    /// mode or in the kernel for good, and, where the kernel's structures are known, each by its task. [`crate::step`] judges
+    /// the snapshot.
     ///
     /// # Errors
     /// Where the machine cannot be stopped or read.
@@ -41,24 +45,15 @@ impl Stops for Hung<'_> {
         let (memory, cpus) = (&paused.memory, &paused.cpus);
         let work = Work::of(memory, cpus, ran_ns);
         let facts = Facts::new(self.symbols, cpus).with(self.inside);
-        let extent = Extent::KERNEL;
-        let mut wanted = pages(memory, cpus, None, facts, extent);
-        let processes = processes(cpus, &self.known);
-        for process in &processes {
-            let cpu = process.cpu.and_then(|index| cpus.get(index));
-            let tables = cpu.map(|cpu| user_pages(memory, cpu)).unwrap_or_default();
-            for range in tables.iter() {
-                wanted.insert(range);
-            }
-        }
-        let copied = crate::copy(memory, &wanted);
+        let inside = self.inside.ok_or_else(|| NOT_FOUND.into());
+        let recording = Recording::new(memory);
+        let found = instant::read(&recording, cpus, facts, inside, &self.known);
+        let copied = crate::copy(memory, &recording.into_ranges());
         let cpus = cpus.clone();
         let stopped = paused.resume()?;
-        let mut notes = Notes {
-            processes,
-            ..self.notes.clone()
-        };
+        let mut notes = self.notes.clone();
         facts.keep(&mut notes);
+        found.keep(&mut notes);
         Ok(Capture {
             snapshot: Snapshot {
                 cpus,
@@ -68,7 +63,7 @@ impl Stops for Hung<'_> {
             companions: Vec::<Companion>::new(),
             stopped,
             work,
-            extent,
+            extent: Extent::KERNEL,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::capture::walk_all;
 use crate::foreign::known::{self, Spaces};
 use crate::gathered::NO_KERNEL;
 use crate::inside::Inside;
-use crate::unattended::{lower_with, processes, table_of};
+use crate::unattended::{lower_with, processes, table_of, Known};
 use crate::{basis, gather, kernel_half, pages, Extent, Facts, Gathered};
 
 /// The processes of an instant, and what was read of the kernel's structures.
@@ -33,14 +33,16 @@ impl Found {
 }
 
 /// Reads, through `memory`, all that will be asked of a copy: both halves' tables, the order records, the structures.
+/// `attended`: the processes whose tables a checkpoint has shown.
 pub fn read<M: PhysMemory + ?Sized>(
     memory: &M,
     cpus: &[Cpu],
     facts: Facts,
     inside: Result<&Inside, NotKnown>,
+    attended: &[Known],
 ) -> Found {
     let _ = pages(memory, cpus, None, facts, Extent::KERNEL);
-    let mut processes = processes(cpus, &[]);
+    let mut processes = processes(cpus, attended);
     let spaces = match (&inside, kernel_half(cpus)) {
         (Ok(inside), Some(upper)) => {
             let view = View {

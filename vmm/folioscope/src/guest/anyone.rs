@@ -84,7 +84,7 @@ impl Stops for Anyone<'_> {
             ..facts.with(known(&guest.inside))
         };
         let recording = Recording::new(memory);
-        let found = instant::read(&recording, cpus, facts, inside);
+        let found = instant::read(&recording, cpus, facts, inside, &[]);
         let work = Work::of(memory, cpus, ran_ns);
         let copied = join::copy(memory, &recording.into_ranges());
         let cpus = cpus.clone();
