@@ -120,7 +120,9 @@ def test_kernel_map(guest: Guest, layout: Layout) -> None:
     map_ = guest.kernel_map()
     linear = map_.parts["linear map"]
     assert sum(linear.values()) > guest.hello["memory_bytes"] // 8 * 7
-    assert linear.keys() <= {"PTE", "CONTPTE", "PMD", "CONTPMD"} and len(linear) > 1
+    assert linear.keys() <= {"PTE", "CONTPTE", "PMD", "CONTPMD"}
+    # Debian's 7.x has it in single pages.
+    assert len(linear) > 1 or not guest.has_policies
     assert map_.areas is not None
 
     def allocated() -> set[int]:

@@ -1,4 +1,7 @@
-"""What `diff` says of histories on kernels without our patches: no record, and the struct page of these releases."""
+"""What is said of processes, VMAs, the kernel half and histories on kernels without our patches.
+
+These have no record, and structures of their own release.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,14 @@ from test_diff_evidence import (
     test_small_pages_where_a_block_was,
     test_what_was_dropped_beside_a_sharer,
 )
+from test_listing import (
+    test_folio,
+    test_kernel_map,
+    test_tasks,
+    test_tasks_that_ended_and_threads_of_the_kernel,
+    test_vmas,
+    test_vmas_of_files,
+)
 from test_stock_kernel import Kernel, stock
 
 __all__ = [
@@ -25,7 +36,13 @@ __all__ = [
     "test_a_file_that_is_mapped_elsewhere",
     "test_a_mapping_in_the_place_of_another",
     "test_copies_whose_sharer_is_gone",
+    "test_folio",
+    "test_kernel_map",
     "test_small_pages_where_a_block_was",
+    "test_tasks",
+    "test_tasks_that_ended_and_threads_of_the_kernel",
+    "test_vmas",
+    "test_vmas_of_files",
     "test_what_was_dropped_beside_a_sharer",
 ]
 pytestmark = [
