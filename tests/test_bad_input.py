@@ -181,7 +181,10 @@ def without_contpte(data: bytearray) -> None:
     [
         (other_build, ["is not the kernel that runs", "build id", "the vmlinux of that very build"]),
         (stripped, ["has no symbol table", "before it was stripped"]),
-        (without_contpte, ["without CONFIG_ARM64_CONTPTE", "contiguous bit", "build it with that option"]),
+        (
+            without_contpte,
+            ["without CONFIG_ARM64_CONTPTE", "is not the kernel that runs", "the vmlinux of that very build"],
+        ),
     ],
 )
 def test_vmlinux_of_another_kernel(run: Callable[..., Ended], tmp_path: Path, change: Any, words: list[str]) -> None:

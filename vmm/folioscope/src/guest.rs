@@ -140,14 +140,20 @@ impl Guest {
             kept: kept::Kept::default(),
             live: None,
         };
-        guest.contpte = match (
-            guest.kernel.contpte(),
-            Release::parse(&guest.hello.kernel_release),
-        ) {
-            (Some(known), _) => Some(known),
-            // contpte came with 6.9.
-            (None, Some(release)) if (release.major, release.minor) < (6, 9) => Some(false),
-            (None, _) => guest.contpte_by_kallsyms()?,
+        let release = Release::parse(&guest.hello.kernel_release);
+        // contpte came with 6.9.
+        let too_old = release.is_some_and(|release| (release.major, release.minor) < (6, 9));
+        guest.contpte = match guest.kernel.contpte() {
+            None if too_old => Some(false),
+            None => guest.contpte_by_kallsyms()?,
+            Some(false) if !too_old && guest.contpte_by_kallsyms()? == Some(true) => {
+                return Err(Error::Input(
+                    "the vmlinux is of a kernel without CONFIG_ARM64_CONTPTE, and the guest's /proc/kallsyms has \
+                     contpte_set_ptes: it is not the kernel that runs; give the vmlinux of that very build"
+                        .into(),
+                ))
+            }
+            known => known,
         };
         if let Some(policy) = &options.policy {
             guest.set_policy(policy)?;

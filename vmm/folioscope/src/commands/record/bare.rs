@@ -38,7 +38,8 @@ impl Record {
             let ended = wait(&mut machine, deadline, guest.boot_timeout);
             let console = machine.console().tail();
             machine.quit(LAST);
-            say!("{}", console.trim_end());
+            // A UART's lines end in both.
+            say!("{}", console.replace("\r\n", "\n").trim_end());
             ended
         });
         let (judge, end) = live.join();
