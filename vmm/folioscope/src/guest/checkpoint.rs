@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use join::{Capture, Companion, Extent, Facts, Gathered, Seen, Work};
+use join::{kernel_half, Capture, Companion, Extent, Facts, Gathered, Seen, Work};
 use machine::{MachineError, Paused, Status};
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::{Checkpoint, Cpu, Memory, Notes, Process, Snapshot};
@@ -18,6 +18,8 @@ const NONCE_REGISTER: u8 = 19;
 pub(super) const PID_REGISTER: usize = 20;
 /// How often a machine is stopped again because an interrupt had taken the CPU out of the wait loop.
 const ATTEMPTS: u32 = 400;
+/// How many of these wait for a CPU that shows the kernel's tables.
+const FOR_THE_KERNEL: u32 = 40;
 
 /// Where the kernel's structures were never found.
 pub(super) const NOT_SHOWN: &str = "no CPU showed the kernel's tables when the guest was stopped";
@@ -157,12 +159,12 @@ impl Guest {
         let mut notes = self.notes(Vec::new());
         for attempt in 0..ATTEMPTS {
             let mut paused = self.link.machine.pause_at(checkpoint.nonce)?;
-            let Some(root) = paused
-                .cpus
-                .iter()
-                .find(|cpu| checkpoint.holds(cpu))
-                .copied()
-            else {
+            let held_by = paused.cpus.iter().find(|cpu| checkpoint.holds(cpu));
+            // With KPTI a CPU in user mode does not show the kernel's tables; another one is in the kernel at most times.
+            let hidden = attempt < FOR_THE_KERNEL
+                && paused.cpus.len() > 1
+                && kernel_half(&paused.cpus).is_none();
+            let Some(root) = held_by.filter(|_| !hidden).copied() else {
                 paused.resume()?;
                 std::thread::sleep(Duration::from_micros(100 * u64::from(attempt.min(50))));
                 continue;
