@@ -51,7 +51,7 @@ work=$(cd "$work" && pwd)
 cp "$agent" "$work/agent/folioscope-agent"
 
 in_buildroot() {
-	make -C "$buildroot" O="$work/output" BR2_EXTERNAL="$here" FOLIOSCOPE_AGENT_DIR="$work/agent" "$@"
+	make -C "$buildroot" O="$work/output" BR2_EXTERNAL="$here" FOLIOSCOPE_AGENT_PROGRAM="$work/agent" "$@"
 }
 
 in_buildroot folioscope_defconfig

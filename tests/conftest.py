@@ -12,13 +12,15 @@ from folioscope.rig import Rig, Wanted
 import resumed
 from command import ROOT, SLOWER
 from skips import Skips
+from without import SWITCHES, Without
 
 pytest_plugins = ["folioscope.plugin", "held_guest", "own_qemu"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What `make test-long` asks for."""
+    """What `make test-long` asks for, and what turns features off to see whether tests are about them."""
     resumed.add_options(parser)
+    parser.addoption("--without", metavar="SWITCH", choices=sorted(SWITCHES), help="drop what switches this on")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     script, where SIGHUP and SIGINT are ignored, and what is ignored is inherited. This process goes on ignoring them:
     a handler that does nothing is not inherited."""
     config.pluginmanager.register(Skips())
+    if switch := config.getoption("--without"):
+        config.pluginmanager.register(Without(switch))
     resumed.register(config, ROOT)
     dimensions.rename(config, {dimension: dimension for dimension in dimensions.DIMENSIONS})
     for number in (signal.SIGHUP, signal.SIGINT):

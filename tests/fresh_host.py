@@ -81,6 +81,11 @@ class Host:
                 self.kill()
                 os.close(ours)
 
+    def long_step(self, terminal: int) -> None:
+        """Waits for the step whose stand-in sleeps twice. Where it does not come, what the terminal shows says why."""
+        if not wait_until(lambda: self.programs().count("sleep") == 2, 60):
+            raise AssertionError(f"expected two of sleep and found {self.programs()} after {shown(terminal)!r}")
+
     def kill(self) -> None:
         """Ends all that was started, as no program can refuse."""
         for pid in marked(self.mark):
@@ -90,6 +95,18 @@ class Host:
     def programs(self) -> list[str]:
         """What runs that was started from here."""
         return [program(pid) for pid in marked(self.mark)]
+
+
+def shown(terminal: int) -> str:
+    """What a terminal has shown and nobody has read."""
+    text = b""
+    while select.select([terminal], [], [], 0)[0]:
+        with contextlib.suppress(OSError):
+            if more := os.read(terminal, 1 << 16):
+                text += more
+                continue
+        break
+    return text.decode(errors="replace")
 
 
 def read(terminal: int, until: str, seconds: float = 30.0) -> str:

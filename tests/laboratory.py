@@ -112,4 +112,5 @@ def reported(experiments: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, A
     all_ = [
         {"name": name, "unit": "page", "units": 1, "settings": list(settings)} for name, settings in experiments.items()
     ]
-    return {"format": FORMAT, "version": VERSION, "key": "k", "runs": 5, "experiments": all_}
+    by = {"commit": "c0ffee", "command": "lab run", "date": "2026-11-27", "machine": "a machine"}
+    return {"format": FORMAT, "version": VERSION, "key": "k", "measured": by, "runs": 5, "experiments": all_}

@@ -35,6 +35,18 @@ class Cache:
             offset, length = offset + step, length - step
         return large
 
+    def write_around(self, offset: int, length: int, most: int) -> int:
+        """One ``pwrite(2)`` while folios of order ``most`` come in around it: how many large folios it brings in."""
+        large = 0
+        for index in range(offset // self.page, -(-(offset + length) // self.page)):
+            if index not in self.folios:
+                order = most
+                while any(at in self.folios for at in range(index >> order << order, (index >> order) + 1 << order)):
+                    order -= 1
+                self.add(index >> order << order, order)
+                large += order > 0
+        return large
+
     def fault(self, page: int, begin: int, end: int, wanted: int) -> int:
         """A fault where nothing is cached; begin and end, in pages, are those of file and mapping. Gives the order."""
         for order in range(wanted, -1, -1):

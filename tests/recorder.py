@@ -53,6 +53,10 @@ def seen(said: str) -> tuple[int, int, int]:
     return int(found[1]), int(found[2]), int(found[3])
 
 
+#: Large folios for the workload alone: by default the guest's own programs have them too, and are told of first.
+WORKLOAD_ALONE = ("--append", "anon_order_policy=sysfs")
+
+
 def record(*arguments: object):
     """Runs the command with a guest in it."""
     return folioscope("record", "--machine", "tcg", *arguments, seconds=300)

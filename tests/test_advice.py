@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+import advice
 from command import BOOT_SECONDS, ROOT, folioscope
 from test_stock_kernel import Kernel, stock
 
@@ -16,18 +16,6 @@ from test_stock_kernel import Kernel, stock
 OF_OTHERS = {"carrier": "vmm/setup/build.sh", "mem": "kvmtool", "params": "kvmtool", "gdb": "QEMU's label"}
 # What stands before a command in a sentence.
 BEFORE = r"(?:: |`|\bsee |\bwith |\bby )"
-LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"', re.S)
-
-
-def literals() -> Iterator[tuple[str, str]]:
-    """The file and the text of each string of the programs' own code, without its tests and comments."""
-    for path in sorted(ROOT.glob("vmm/*/src/**/*.rs")):
-        if "tests" in path.parts or path.stem == "tests" or path.parts[-3:-1] == ("fuzz", "src"):
-            continue
-        code = path.read_text().split("#[cfg(test)]")[0]
-        code = re.sub(r"^\s*//.*$|'\"'", "", code, flags=re.M)
-        for literal in LITERAL.findall(code):
-            yield str(path.relative_to(ROOT)), re.sub(r"\\\n\s*", "", literal)
 
 
 @cache
@@ -50,7 +38,7 @@ def test_commands_and_options_that_messages_name() -> None:
     known = commands()
     options = set().union(*known.values()) | OF_OTHERS.keys()
     named, missing = 0, []
-    for place, text in literals():
+    for place, text in advice.rust():
         for word in re.findall(BEFORE + r"folioscope ([a-z]+)\b", text):
             named += 1
             if word not in known:
@@ -66,7 +54,7 @@ def test_scripts_and_goals_that_messages_name() -> None:
     """`vmm/setup/NAME.sh` and `make GOAL`."""
     goals = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.M))
     named, missing = 0, []
-    for place, text in literals():
+    for place, text in advice.rust():
         for script in re.findall(r"vmm/setup/[\w-]+\.sh", text):
             named += 1
             if not (ROOT / script).is_file():
@@ -100,12 +88,12 @@ REFUSED = [
 @pytest.mark.long
 @pytest.mark.qemu
 @pytest.mark.network
-@pytest.mark.parametrize(("words", "advice", "instead"), REFUSED)
-def test_what_a_refusal_advises_is_done(words: str, advice: str, instead: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("words", "told", "instead"), REFUSED)
+def test_what_a_refusal_advises_is_done(words: str, told: str, instead: str, tmp_path: Path) -> None:
     """The workload is played then, with nothing wrong."""
     options = ["run", "--only", "anon", "--out", str(tmp_path)]
     given = [plain_kernel() if word == "KERNEL" else word for word in words.split()]
-    assert advice in folioscope(*options, *given).sentence()
+    assert told in folioscope(*options, *given).sentence()
     given = [plain_kernel() if word == "KERNEL" else word for word in instead.split()]
     ended = folioscope(*options, *given, seconds=4 * BOOT_SECONDS)
     assert ended.status == 0, ended.out + ended.err

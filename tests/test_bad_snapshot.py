@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from folioscope import Session
 
-from command import Running, folioscope
+from command import ROOT, Running, folioscope
 from test_bad_input import AT_ONCE, told
 
 
@@ -196,3 +196,39 @@ def test_output_that_is_an_input_or_another_output(core: Path, tmp_path: Path, s
     assert victim.read_bytes() == before and not missing.read_bytes()
     # What takes all that is written is no file of anybody's.
     folioscope("check", core, "--json", "/dev/null", "--html", "/dev/null").ok()
+
+
+def test_output_named_like_standard_output(core: Path) -> None:
+    """`-` makes no file of that name; what the refusal advises instead does what it says."""
+    streams = {
+        "check": ("--json", "--junit", "--ktap", "--html"),
+        "run": ("--json", "--junit", "--ktap", "--html"),
+        "record": ("--json", "--junit", "--html", "--trace"),
+    }
+    commands = [[command, option, "-"] for command, options in streams.items() for option in options]
+    commands.append(["record", "--judge", core, "--at", "0x1000", "--text", "-"])
+    commands.append(["bench", "--json", "-"])
+    for words in commands:
+        option = words[words.index("-") - 1]
+        told(
+            folioscope(*words, *[core] * (words[0] == "check"), seconds=AT_ONCE),
+            f"expected a file to write for {option} and found -",
+            "give /dev/stdout for standard output, beside what is printed there, or ./- for one of that name",
+        )
+    for words, expected in (
+        (["save", "-"], "a file to write for FILE"),
+        (["run", "--marks", "-"], "a file to write for --marks"),
+        (["run", "--out", "-"], "a directory for --out"),
+        (["boot", "--out", "-"], "a directory for --out"),
+    ):
+        said = folioscope(*words, seconds=AT_ONCE)
+        told(said, f"expected {expected} and found -", "give ./- for one of that name")
+        assert "/dev/stdout" not in said.err
+    assert not (ROOT / "-").exists()
+    both = folioscope("check", core, "--json", "/dev/stdout").ok()
+    assert '"outcome": "ok"' in both and "(exit status 0)" in both
+    try:
+        folioscope("check", core, "--json", "./-").ok()
+        assert json.loads((ROOT / "-").read_text())["outcome"] == "ok"
+    finally:
+        (ROOT / "-").unlink(missing_ok=True)

@@ -232,13 +232,17 @@ def test_a_mapping_in_the_place_of_another(process: Process, layout: Layout) -> 
 
 def test_pages_that_are_used_again(process: Process, guest: Guest) -> None:
     """Written to once nobody else has them: the same pages, whatever record there is of it."""
-    guest.write(f"{THP}/anon_order/reuse", "1")
     area = process.blocks(1)
     area.write()
     child = process.fork("gone")
     child.kill()
     steps = Counted(process, *MIGRATIONS)
-    area.write(3, 1, salt=2)
+    guest.write(f"{THP}/anon_order/reuse", "1")
+    try:
+        area.write(3, 1, salt=2)
+    finally:
+        # The guest is other tests' as well.
+        guest.write(f"{THP}/anon_order/reuse", "0")
     kinds = {each.split()[0] for each in steps.next().told(area)}
     assert kinds <= {"write-unprotect", "unfold", "dirty", "young"}, kinds
     assert "write-unprotect" in kinds

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folioscope.rig import Rig, Wanted
+from folioscope.rig import Rig
 
 from command import ROOT
-from test_stock_kernel import Kernel, stock
+from test_stock_kernel import guest_of
 
 # PyPI has it for x86-64 alone.
 drgn = pytest.importorskip("drgn", reason="there is no drgn for this host")
@@ -46,9 +46,7 @@ def scene(rig: Rig, granule: str, series: str, tmp_path_factory: pytest.TempPath
     """One for all tests of a kernel."""
     if (granule, series) not in SCENES:
         pinned = series == "pinned"
-        more = () if pinned else ("--kernel", str(stock(Kernel(granule, series))))
-        guest = rig.guest(Wanted(granule, "max", "tcg", more))
-        guest.reset()
+        guest = guest_of(rig, granule, series)
         process = guest.spawn("drgn")
         vmlinux = ROOT / "out" / f"kernel-{granule}" / "vmlinux" if pinned else None
         place: Path = tmp_path_factory.mktemp("drgn")

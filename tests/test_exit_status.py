@@ -163,10 +163,7 @@ def test_guest_that_lacks_nothing(own: Guest, tmp_path: Path) -> None:
     assert own.attach("check", "--json", report).status == 0
     own.attach("save", cores[0]).ok()
     own.attach("save", "--full", cores[1]).ok()
-    own.ask("stop")
-    cores.append(tmp_path / "theirs.core")
-    own.ask("dump-guest-memory", paging=False, protocol=f"file:{cores[-1]}")
-    own.ask("cont")
+    cores += theirs(own, tmp_path)
     for core in cores:
         ended = folioscope("check", core, "--json", core.with_suffix(".json"))
         assert ended.status == 0 and ended.out.endswith("\nok no error found (exit status 0)\n"), ended.out
@@ -178,17 +175,43 @@ def test_guest_that_lacks_nothing(own: Guest, tmp_path: Path) -> None:
         assert LINUX | KERNEL_HALF | {"V1"} <= set(basis["in_force"])
 
 
+def theirs(own: Guest, place: Path) -> list[Path]:
+    """QEMU's own cores of the guest: ELF, and compressed as a crash kernel's makedumpfile does it."""
+    cores = {"elf": place / "theirs.core", "kdump-zlib": place / "theirs.kdump"}
+    own.ask("stop")
+    for form, core in cores.items():
+        own.ask("dump-guest-memory", paging=False, protocol=f"file:{core}", format=form)
+    own.ask("cont")
+    return list(cores.values())
+
+
 @each(*(lack.name for lack in LACKS))
 def test_attach_and_its_cores(own: Guest, lack: Lack, tmp_path: Path) -> None:
-    """Live, in a core of its tables, in one of all RAM: the same reason, and the same rules."""
+    """Live, in a core of its tables, in one of all RAM, in QEMU's own: the same reason, and the same rules."""
     report, cores = tmp_path / "live.json", [tmp_path / "tables.core", tmp_path / "full.core"]
     with lacking(own, lack):
         live = not_judged(own.attach("check", "--json", report), report, lack.of_all)
         own.attach("save", cores[0]).ok()
         own.attach("save", "--full", cores[1]).ok()
+        foreign = theirs(own, tmp_path)
     assert absent(live) == lack.without, live["not_in_force"]
     for basis in (checked(core, lack.of_all) for core in cores):
         assert absent(basis) == lack.without and basis["lacks"] == live["lacks"]
+    for basis in (checked(core, lack.of_all) for core in foreign):
+        # What is not known there has the same reason, but for where the symbols were looked for.
+        assert absent(basis) == lack.without and len(basis["lacks"]) == len(live["lacks"])
+
+
+@each("no kallsyms")
+def test_a_vmlinux_is_not_asked_for_where_it_is_of_no_use(own: Guest, lack: Lack, tmp_path: Path) -> None:
+    """What lies in memory is found by the kernel's own symbols alone: a vmlinux brings the release and the image."""
+    report = tmp_path / "live.json"
+    with lacking(own, lack):
+        alone = not_judged(own.attach("check", "--json", report), report, lack.of_all)
+        given = own.attach("check", "--json", report, "--vmlinux", KERNEL / "vmlinux")
+        basis = not_judged(given, report, lack.of_all)
+    assert not [reason for reason in alone["lacks"] + basis["lacks"] if "--vmlinux" in reason]
+    assert basis["kernel"]["linux_rules"] and "K1" in basis["in_force"]
 
 
 @pytest.mark.parametrize("frozen", ["MMU off", "EL2"])
@@ -237,6 +260,8 @@ def test_session_and_plugin(rig: Rig, image: Path, lack: Lack, tmp_path: Path) -
     process.map(guest.layout.block).write()
     with process.hold() as held:
         assert held.judge().not_judged[0].startswith(lack.of_one)
+        answer = guest.call("judge", process=process.id)
+        assert answer["basis"]["lacks"][0].startswith(lack.of_one) and absent(answer["basis"])
         cores = [tmp_path / "tables.core", tmp_path / "full.core"]
         guest.call("snapshot", path=str(cores[0]), pid=process.pid)
         guest.call("save_full", path=str(cores[1]), pid=process.pid)

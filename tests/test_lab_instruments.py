@@ -159,3 +159,25 @@ def test_page_frames_are_counted_by_their_event(bench: Bench, tmp_path: Path) ->
             summary(wrong)
     tcp = replace(EXPERIMENTS["tcp"], kernel="")
     assert "the kernel has no TCP" in measure(bench, tcp, tcp.settings[0])["missing"]
+
+
+def test_locks_are_counted_at_their_functions(bench: Bench) -> None:
+    """A fault takes its VMA's lock once, and the table's lock to map what it brings; zap_batch spares the queue."""
+    pages = 4 * MIB // PAGE
+    settings = policies("baseline", "v2", "rfc")
+    experiment = Experiment("locks", "", "page_fault1", 4, settings, locks=True)
+    single, v2, rfc = (measure(bench, experiment, setting) for setting in settings)
+    for each, faults in ((single, pages), (v2, pages // 16), (rfc, pages // 16)):
+        assert not each["missing"] and not each["lost"]
+        fault, release = (each["locks"][name] for name in ("fault", "release"))
+        assert len(fault["lock_vma_under_rcu"]) == bench.runs
+        # An area that begins within a block has two more. Others of the guest may fault meanwhile.
+        assert faults <= min(fault["lock_vma_under_rcu"]) <= faults + 16
+        assert min(fault["__pte_offset_map_lock"]) >= faults
+        # The area is unmapped by one munmap().
+        assert 1 <= min(release["down_write_killable"] or [0]) <= 4
+        assert faults // 4 > min(release["lock_vma_under_rcu"])
+    # do_zap_pte_range() of one page after another has a partially mapped folio.
+    assert min(v2["locks"]["release"]["deferred_split_folio"]) >= pages // 16 - 2
+    assert max(rfc["locks"]["release"]["deferred_split_folio"]) <= 2
+    assert max(single["locks"]["release"]["deferred_split_folio"]) <= 2

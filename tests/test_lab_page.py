@@ -12,6 +12,18 @@ from typing import Any
 import jsonschema
 import pytest
 from folioscope.lab.experiments import EXPERIMENTS
+from folioscope.lab.grades import (
+    CANNOT,
+    NEITHER,
+    NOT_JUDGED,
+    NOT_MEASURED,
+    OPPOSITE,
+    OURS_ALONE,
+    SAME,
+    THEIRS_ALONE,
+    WITHIN_10,
+    WITHIN_25,
+)
 from folioscope.lab.page import written
 from folioscope.lab.plots import draw
 from folioscope.lab.report import judged
@@ -129,7 +141,7 @@ def chromium() -> Iterator[Browser]:
         yield window
 
 
-def test_a_page_has_all_pictures_and_verdicts(page: Path) -> None:
+def test_a_page_has_all_pictures_and_grades(page: Path) -> None:
     """A section and a picture for each experiment, a row for each figure that is repeated, and no name twice."""
     found = Page(page.read_text())
     made = report()
@@ -143,13 +155,15 @@ def test_a_page_has_all_pictures_and_verdicts(page: Path) -> None:
     assert {target[1:] for target in targets if target} <= set(identities)
     assert all(target.startswith("#") for target in targets if target)
     assert not any("src" in each for _, each in found.elements)
-    rows = re.search(r'<table id="verdicts">.*?</table>', page.read_text(), re.DOTALL)
+    rows = re.search(r'<table id="grades">.*?</table>', page.read_text(), re.DOTALL)
     assert rows
     said = re.findall(r'<td class="(\w+)">(.*?)</td></tr>', rows[0])
     wanted = [row[-1] for each in made["experiments"] for row in judged(each)]
     assert len(said) == len(wanted) > 5
-    classes = {"*reproduced*": "good", "*not reproduced*": "bad", "not measured": "unsure"}
-    assert [kind for kind, _ in said] == [classes[verdict.partition(":")[0]] for verdict in wanted]
+    classes = dict.fromkeys((WITHIN_10, WITHIN_25, SAME, NEITHER), "good")
+    classes |= dict.fromkeys((THEIRS_ALONE, OURS_ALONE, OPPOSITE), "bad")
+    classes |= dict.fromkeys((NOT_JUDGED, CANNOT, NOT_MEASURED), "unsure")
+    assert [kind for kind, _ in said] == [classes[grade.partition(":")[0].strip("*")] for grade in wanted]
     assert {"good", "unsure"} <= {kind for kind, _ in said}
     assert LOST in found.text and "<b>" not in page.read_text()
 

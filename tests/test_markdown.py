@@ -47,6 +47,21 @@ def cells(row: str) -> int:
     return len(re.findall(r"(?<!\\)\|", row)) + 1
 
 
+#: Columns of a line of text; a row of a table has as many as it needs, and so has a word.
+COLUMNS = 100
+
+
+def long_lines(source: str) -> Iterator[str]:
+    """Lines of text that are too long for a diff and two files side by side."""
+    for number, line in enumerate(text_of(source), 1):
+        if (
+            len(line) > COLUMNS
+            and not line.startswith("|")
+            and " " in re.sub(r"`[^`]*`", "", line[: COLUMNS + 1].strip())
+        ):
+            yield f"line {number}: {len(line)} columns"
+
+
 def faults(source: str) -> Iterator[str]:
     """What a reader would see otherwise than it was meant."""
     lines = text_of(source)
@@ -95,8 +110,8 @@ def test_markdown_is_there() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])
 def test_markdown_is_rendered_as_it_was_meant(path: Path) -> None:
-    """Each row has the cells of its header, no row stands alone, and every link leads somewhere."""
-    assert [*faults(path.read_text()), *lost_links(path)] == []
+    """Each row has the cells of its header, no row stands alone, every link leads somewhere, lines of text fit."""
+    assert [*faults(path.read_text()), *lost_links(path), *long_lines(path.read_text())] == []
 
 
 @pytest.mark.parametrize(

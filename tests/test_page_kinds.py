@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from folioscope import Guest
 from folioscope.model import bytes_of
-from folioscope.rig import Rig, Wanted
+from folioscope.rig import Rig
 
 from command import folioscope
-from test_stock_kernel import Kernel, stock
+from test_stock_kernel import guest_of
 from word_scenes import KPF, Stage
 
 pytestmark = [
@@ -67,6 +67,8 @@ class Pages:
         self.release = guest.hello.kernel_release
         self.stage.build()
         page = guest.layout.page
+        # A fork leaves its parent no page of its own (PageAnonExclusive()), so these are written behind all forks.
+        guest.spawn("own").map(64 * page).write()
         first, count = RAM // page, guest.hello["memory_bytes"] // page
         read = lambda name: words(guest, f"/proc/{name}", first, count)  # noqa: E731
         before = read("kpageflags"), read("kpagecount")
@@ -94,6 +96,8 @@ class Pages:
             if of_kind[frozenset(kinds)] < 25:
                 of_kind[frozenset(kinds)] += 1
                 found |= near(pfn, 1)
+        anonymous = [pfn for pfn, kinds in self.flags.items() if {"anon", "mmap"} <= kinds]
+        found |= set(draw.sample(anonymous, min(len(anonymous), 600)))
         for facts in self.after.values():
             found |= near(facts.pfn, 5) if facts.pfn else set()
         return found
@@ -111,10 +115,12 @@ class Pages:
         frames = [(pfn, self.ours[pfn], theirs) for pfn, theirs in self.flags.items() if pfn in self.ours]
         known = [(pfn, frame, theirs) for pfn, frame, theirs in frames if frame["page"] and "nopage" not in theirs]
         # Who reads kpageflags has memory of its own, often the same both times, and is gone when the core is saved;
-        # memory of who saves it is gone when kpageflags is read.
+        # memory of who saves it is gone when kpageflags is read: free on one side, in use or on a CPU's list on the
+        # other. Few pages are so; a reader that takes free pages for others has thousands.
         without = "without a type and a reference"
-        gone = {pfn for pfn, frame, theirs in known if "anon" in theirs and without in frame["is"]}
+        gone = {pfn for pfn, frame, theirs in known if theirs & {"anon", "slab", "pgtable"} and without in frame["is"]}
         gone |= {pfn for pfn, frame, theirs in known if not theirs and frame["is"] in ("anonymous", "a page table")}
+        gone |= {pfn for pfn, frame, theirs in known if (frame["free"] is not None) != ("buddy" in theirs)}
         assert len(gone) < 16, [(hex(pfn), frame["is"], theirs) for pfn, frame, theirs in known if pfn in gone]
         return [each for each in known if each[0] not in gone]
 
@@ -126,9 +132,7 @@ MADE: dict[tuple[str, str], Pages] = {}
 def pages(rig: Rig, granule: str, series: str, tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """One for all tests of a kernel."""
     if (granule, series) not in MADE:
-        more = () if series == "pinned" else ("--kernel", str(stock(Kernel(granule, series))))
-        guest = rig.guest(Wanted(granule, "max", "tcg", more))
-        guest.reset()
+        guest = guest_of(rig, granule, series)
         made = Pages(guest, tmp_path_factory.mktemp("kinds"))
         made.stage.close()
         MADE[granule, series] = made
@@ -169,8 +173,6 @@ def test_what_each_page_is(pages: Pages) -> None:
         every = pages.release.startswith(("6.12.", "6.18."))
         if ("ksm" in theirs) != (page["kind"] == "ksm") and "anon" in theirs and not every:
             wrong.append((hex(pfn), "KSM", what, sorted(theirs)))
-        if (frame["free"] is not None) != ("buddy" in theirs):
-            wrong.append((hex(pfn), frame["free"], what, sorted(theirs)))
     assert not wrong, (len(wrong), wrong[:8])
     assert len(gone) < min(8, seen["a page table"]), gone
     assert {"free", "slab", "a page table", "anonymous", "reserved", "zero"} <= set(seen), seen
@@ -179,6 +181,7 @@ def test_what_each_page_is(pages: Pages) -> None:
 def test_flags_and_counts(pages: Pages) -> None:
     """Names of flags are set where kpageflags has them, and a page's own count is what kpagecount has."""
     wrong, counted, seconds, passing = [], 0, 0, 0
+    free = "without a type and a reference"
     vvar = {facts.pfn for facts in pages.after.values() if (facts.vma or "").endswith("[vvar]")}
     for pfn, frame, theirs in pages.both():
         page, ours = frame["page"], set(frame["folio_flags"])
@@ -205,10 +208,12 @@ def test_flags_and_counts(pages: Pages) -> None:
             ours, theirs_counted = page["mapcount"] + page["entire"], pages.counts[pfn]
             # Who reads kpagecount inside is a child of the agent, which is gone when the core is saved.
             reader = ours < theirs_counted and (page["kind"] in ("file", "anonymous") or pfn in vvar)
+            # It reads kpageflags and kpagecount one after the other: its pages may be free in the former already.
             # And a process may be there when the core is saved, and not at the two readings.
-            passing += ours > theirs_counted == 0
-            if ours != theirs_counted and not reader and not ours > theirs_counted == 0:
-                wrong.append((hex(pfn), page["mapcount"], page["entire"], pages.counts[pfn]))
+            passed = ours > theirs_counted == 0 or (ours == 0 < theirs_counted and not theirs and free in frame["is"])
+            passing += passed
+            if ours != theirs_counted and not reader and not passed:
+                wrong.append((hex(pfn), frame["is"], sorted(theirs), ours, theirs_counted))
         if page["mapcount"] is None and page["kind_of_page"] is not None and "mapped:" in pages.text.get(hex(pfn), ""):
             wrong.append((hex(pfn), pages.text[hex(pfn)]))
     assert not wrong, (len(wrong), wrong[:8])

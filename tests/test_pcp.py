@@ -53,11 +53,15 @@ def select(guest: Guest, setting: int) -> None:
 
 
 def kept(guest: Guest, cpu: int) -> list[dict[str, Any]]:
-    """What a CPU keeps of each zone, as there is one for each node; counts agree with lists, order by order."""
+    """What a CPU keeps of each zone, as there is one for each node; counts agree with lists, order by order where each
+    is counted: while the setting is not 0."""
     parts: list[dict[str, Any]] = [zone["cpus"][cpu]["Ok"] for zone in zones(guest)]
+    by_order = guest.read(SETTING) != "0\n"
     for part in parts:
         assert part["problem"] is None
-        assert part["counted"] == part["listed"] == sum(of["counted"] for of in part["orders"])
+        assert part["counted"] == part["listed"] == sum(1 << order for _, order in part["blocks"])
+        assert bool(part["orders"]) == by_order
+        assert not by_order or part["counted"] == sum(of["counted"] for of in part["orders"])
         for of in part["orders"]:
             blocks = [pfn for pfn, order in part["blocks"] if order == of["order"]]
             assert of["counted"] == of["listed"] == len(blocks) << of["order"]
@@ -120,6 +124,7 @@ def in_a_row(guest: Guest, order: int) -> int:
 
 def test_lists_are_those_of_this_kernel(guest: Guest, layout: Layout) -> None:
     """Orders 0 to 3, a contiguous block's, and that of a folio that a table of level 2 maps."""
+    select(guest, ALL)
     of_a_pmd = (layout.pmd // layout.page).bit_length() - 1
     for part in kept(guest, 0):
         assert [of["order"] for of in part["orders"]] == [0, 1, 2, COSTLY, layout.cont_order, of_a_pmd]
@@ -138,7 +143,11 @@ def test_allocated_on_one_freed_on_another(
     assert area.verify(salt=0).wrong == 0
     pfns = frames(area, order)
     process.pin(1)
-    area.munmap()
+    # One is none too many.
+    area.part(0, 1 << order).munmap()
+    keeps = setting in ("all", "limit") or (setting == "default" and kind == "two")
+    assert (pfns[0] in listed(guest, 1, order)) == keeps
+    area.part(1 << order).munmap()
     freed = {cpu: set(listed(guest, cpu, order)) & set(pfns) for cpu in (0, 1)}
     whole = {"default": kind == "two", "none": False, "all": True, "limit": False}[setting]
     assert freed == {0: set(), 1: set(pfns) if whole else set()}
@@ -163,6 +172,11 @@ def test_frames_come_back_last_first(guest: Guest, process: Process, layout: Lay
     again = folios(process, order, 4, cpu=1)
     assert frames(again, order) == pfns[::-1]
     assert again.verify(salt=1).wrong == 0 and elsewhere.verify(salt=0).wrong == 0
+    # Where none is kept there is nothing to come back.
+    select(guest, NONE)
+    process.pin(1)
+    again.munmap()
+    assert not listed(guest, 1, order)
 
 
 def used(guest: Guest, process: Process, layout: Layout, setting: int) -> int:
@@ -219,10 +233,27 @@ def test_a_list_is_filled_up_to_the_limit_at_most(guest: Guest, process: Process
         select(guest, LIMIT)
         left = []
         for _ in range(3):
-            folios(process, order, 1, cpu=1)
+            area = folios(process, order, 1, cpu=1)
             left.append(limited(guest, layout, 1))
         # With a small batch the third takes the last of what came with the first; one of a page brings them one by one.
         assert 0 < max(left) <= most or (batch(guest) == 1 and left == [0, 0, 0])
+        pfns = frames(area, order)
+        area.munmap()
+        assert set(pfns) <= set(listed(guest, 1, order))
+
+
+def test_orders_are_counted_from_when_the_setting_is_not_0(guest: Guest, process: Process, layout: Layout) -> None:
+    """What was on the lists before is counted, and what comes and goes while the setting changes."""
+    process.map(4 * layout.page, hint="nohugepage").write()
+    assert not any(part["orders"] for cpu in (0, 1) for part in kept(guest, cpu))
+    # Each process brings and takes pages of several orders, on either CPU.
+    busy = "for j in 1 2 3; do (: | :) & done"
+    lines = f"i=0; while [ $i -lt 20 ]; do {busy}; echo 2 >{SETTING}; {busy}; echo 0 >{SETTING}; i=$((i+1)); done"
+    ran = guest.run("/bin/busybox", "sh", "-c", f"{lines}; {busy}; echo 2 >{SETTING}; wait")
+    assert ran.status == 0, ran
+    assert any(of["counted"] for cpu in (0, 1) for part in kept(guest, cpu) for of in part["orders"])
+    guest.write(SETTING, "0")
+    assert not any(part["orders"] for cpu in (0, 1) for part in kept(guest, cpu))
 
 
 def test_settings_that_there_are(guest: Guest) -> None:
@@ -260,3 +291,40 @@ def test_l14_orders_of_cpus(guest: Guest, process: Process, layout: Layout) -> N
         changed = [poke for poke, old in zip(pokes, words, strict=True) if poke[1] != old]
         # A sentence for the order that has lost a block, and one for that which has gained it; none for the sum.
         assert broken(held, changed) == [("L14", 0)] * 2
+
+
+def least_room(guest: Guest) -> int:
+    """``pcp->high_min`` of the zone that has most of it: its low watermark over the CPUs of its node, or four batches
+    where that is more (zone_highsize())."""
+    node, rooms = 0, [4 * batch(guest)]
+    for line in guest.read("/proc/zoneinfo").splitlines():
+        words = line.replace(",", "").split()
+        if words[0] == "Node":
+            node = int(words[1])
+        elif words[0] == "low":
+            # "0-1", or nothing: then it is all of the two.
+            cpus = guest.read(f"/sys/devices/system/node/node{node}/cpulist").strip()
+            rooms.append(int(words[1]) // (1 if cpus.isdigit() else 2))
+    return max(rooms)
+
+
+def test_the_refresh_of_counts_drains_what_is_too_much(guest: Guest, process: Process, layout: Layout) -> None:
+    """Where the room is tuned by the kernel, what a CPU has freed beyond the least room goes back in time."""
+    guest.write(FRACTION, "0")
+    select(guest, ALL)
+    least = least_room(guest)
+    count = 2 * least // layout.cont_pages + 4
+    area = folios(process, layout.cont_order, count, cpu=0)
+    pfns = set(frames(area, layout.cont_order))
+    process.pin(1)
+    area.munmap()
+    before = max(part["counted"] for part in kept(guest, 1))
+    assert before > least and pfns & set(listed(guest, 1, layout.cont_order))
+    now = before
+    for _ in range(64):
+        guest.write(REFRESH, "1")
+        now = max(part["counted"] for part in kept(guest, 1))
+        if now <= least:
+            break
+    assert now <= least < before
+    assert not process.look().errors

@@ -136,7 +136,7 @@ def test_options_of_the_guest_and_the_policy(user: pytest.Pytester) -> None:
         KNOB = "/sys/kernel/mm/transparent_hugepage"
 
         def in_force(guest):
-            return guest.knobs(f"{KNOB}/anon_order_policy")[f"{KNOB}/anon_order_policy"]
+            return guest.knobs(f"{KNOB}/anon_order/policy")[f"{KNOB}/anon_order/policy"]
 
         def test_policy(folioscope_policy, folioscope_guest):
             assert in_force(folioscope_guest) == folioscope_policy

@@ -10,7 +10,7 @@ import pytest
 
 from command import OUT, folioscope
 from kernel_edits import dsb_of_all, edit, nothing
-from recorder import Found, plugin, record
+from recorder import WORKLOAD_ALONE, Found, plugin, record
 
 pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.usefixtures("plugin")]
 __all__ = ["plugin"]
@@ -85,7 +85,8 @@ def test_a_finding_is_named_with_its_sequence(tmp_path: Path) -> None:
     """A kernel that has no DSB behind its flush: explain says so of the VA that the finding is about."""
     trace, image = tmp_path / "trace", tmp_path / "Image"
     assert edit(KERNEL.resolve(), "contpte_convert", dsb_of_all, nothing, image) > 0
-    ended = record("--kernel", image, "--vmlinux", KERNEL / "vmlinux", "--only", "mprotect", "--trace", trace)
+    kernel = ("--kernel", image, "--vmlinux", KERNEL / "vmlinux", *WORKLOAD_ALONE)
+    ended = record(*kernel, "--only", "mprotect", "--trace", trace)
     assert ended.status == 1, ended.out
     found = Found.all(ended.out)[0]
     made = int(re.search(r"  made .*\(event (\d+)\)", "\n".join(found.lines))[1])  # type: ignore[index]

@@ -13,7 +13,7 @@ import pytest
 from browser import browser
 from command import ROOT, folioscope
 from kernel_edits import dsb_of_all, edit, nothing
-from recorder import plugin
+from recorder import WORKLOAD_ALONE, plugin
 
 pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.usefixtures("plugin"), pytest.mark.browser]
 __all__ = ["plugin"]
@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert edit(kernel, "contpte_convert", dsb_of_all, nothing, place / "Image") > 0
     what = ("--machine", "tcg", "--kernel", place / "Image", "--vmlinux", kernel / "vmlinux", "--only", "mprotect")
     files = [word for name in ("json", "junit", "html") for word in (f"--{name}", place / f"report.{name}")]
-    ended = folioscope("run", "--record", *what, *files, seconds=300)
+    ended = folioscope("run", "--record", *WORKLOAD_ALONE, *what, *files, seconds=300)
     assert ended.status == 1 and "errors found (exit status 1)" in ended.out, ended.out + ended.err
     return place
 

@@ -46,6 +46,9 @@ def test_both_name_what_mprotect_leaves_out(tmp_path: Path, words: list[str]) ->
     assert UNFOLDED in causes(ran.out) & causes(recorded.out)
     assert causes(ran.out) == causes(recorded.out)
     steps = json.loads(place.read_text())["steps"]
+    told = [f for step in steps for f in (step.get("kernel") or {}).get("findings", []) if f.get("process")]
+    # Each has ended by the time it is told of.
+    assert told and {f["process"]["name"] for f in told} <= set(SEQUENCES), told
     played = [step["workload"] for step in steps if step["workload"] in SEQUENCES]
     assert played == (["unfolded"] if words else SEQUENCES)
     # By their states nothing is wrong with them.

@@ -9,10 +9,13 @@ from folioscope import Area, Guest, Layout, Process
 
 from order_model import PTE_OVERLAP, VMA_END, VMA_START
 from write_faults import (
+    AF,
     DIRTY,
+    READ_ONLY,
     SALT,
     block_of,
     contents,
+    enable,
     is_folio,
     look,
     no_record,
@@ -36,6 +39,22 @@ def switches(guest: Guest) -> Iterator[None]:
 def block(guest: Guest, process: Process) -> Area:
     """A block of one folio, written and folded."""
     return block_of(process)
+
+
+def test_what_a_test_has_left_on_is_off(guest: Guest) -> None:
+    """A guest is many tests': each begins with the switches as they were at boot, and with records."""
+    folder = "/sys/kernel/mm/transparent_hugepage"
+    paths = [
+        *(f"{folder}/anon_order/{name}" for name in ("reuse", "copy", "lru_batch", "contpte")),
+        f"{folder}/page_cache",
+    ]
+    before = {path: guest.read(path) for path in paths}
+    assert set(before.values()) == {"0\n"}
+    for path in paths:
+        guest.write(path, "1")
+    guest.reset()
+    assert {path: guest.read(path) for path in paths} == before
+    assert guest.read(f"{folder}/anon_order/record") == "1\n"
 
 
 def abandoned(process: Process) -> None:
@@ -167,6 +186,7 @@ def test_moved_folios(guest: Guest, process: Process, layout: Layout, block: Are
 def test_two_vmas_have_it(guest: Guest, process: Process, layout: Layout, block: Area) -> None:
     """Entries beyond the VMA hold references that cannot be told from others': then it is copied."""
     switch(guest, "reuse")
+    beside = block_of(process)
     abandoned(process)
     block.mprotect(["read"], 0, 2)
     before = outputs(block, look(process))
@@ -175,6 +195,9 @@ def test_two_vmas_have_it(guest: Guest, process: Process, layout: Layout, block:
     no_record(block, view, "reuse")
     assert outputs(block, view)[5] != before[5]
     contents(block, 5)
+    # One that lies in a single VMA is kept.
+    with one_record(beside, "reuse", "sysfs", layout.hinted_order, {}):
+        beside.write(5, 1, salt=SALT)
 
 
 def test_a_folio_of_a_batch(guest: Guest, process: Process, layout: Layout) -> None:
@@ -196,3 +219,64 @@ def test_a_folio_of_a_batch(guest: Guest, process: Process, layout: Layout) -> N
         assert "lru" in guest.page(head).folio_flags
     finally:
         guest.write("/sys/kernel/mm/transparent_hugepage/anon_order/lru_batch", "0")
+
+
+def is_dirty(word: int) -> bool:
+    """Written to, as software or hardware has noted it: writable and not read-only any more."""
+    return bool(word & DIRTY) or (writable(word) and not word & READ_ONLY)
+
+
+def two_blocks(guest: Guest, process: Process) -> Area:
+    """A folio of two contiguous blocks, shared with a child that has gone, of which no page was written to since it
+    was advised away (MADV_FREE): each entry is clean and old."""
+    size = process.guest.layout.hinted_order + 1
+    guest.set_policy("sysfs")
+    enable(guest, size, "always")
+    area = process.map(process.guest.layout.page << size, hint=None)
+    area.write()
+    is_folio(area, look(process), 0, size)
+    area.madvise("free")
+    abandoned(process)
+    now = words(area, look(process))
+    assert not any(is_dirty(word) or word & AF for word in now)
+    return area
+
+
+@pytest.mark.parametrize("cpu", ["max", "cortex-a72"])
+@pytest.mark.parametrize("granule", ["4k", pytest.param("64k", marks=pytest.mark.long)])
+def test_neighbours_stay_clean_and_old(guest: Guest, process: Process, layout: Layout) -> None:
+    """All of the folio becomes writable. Dirty and young is the block that the page is of, as hardware notes both for a
+    block; of the other one nobody has written to any page, and none says so."""
+    n = layout.cont_pages
+    area = two_blocks(guest, process)
+    switch(guest, "reuse")
+    with one_record(area, "reuse", "sysfs", layout.hinted_order + 1, {}) as views:
+        area.write(n + 3, 1, salt=SALT)
+    now = words(area, views[0])
+    assert all(map(writable, now)) and views[0].pages(area) == "c" * 2 * n
+    assert [is_dirty(word) for word in now] == [False] * n + [True] * n
+    assert [bool(word & AF) for word in now] == [False] * n + [True] * n
+    # A write to the other one is noted then.
+    area.write(0, 1, salt=SALT)
+    view = look(process)
+    assert is_dirty(words(area, view)[0])
+    assert [record.path for record in of(area, view, "reuse")] == ["reuse"]
+    contents(area.part(n), 3)
+    contents(area.part(0, n), 0)
+
+
+@pytest.mark.parametrize("granule", ["4k", pytest.param("64k", marks=pytest.mark.long)])
+def test_what_is_no_block_stays_clean(guest: Guest, process: Process, layout: Layout) -> None:
+    """Of blocks that are not whole, each page has its own entry: only that of the page that was written to changes."""
+    n = layout.cont_pages
+    area = two_blocks(guest, process)
+    area.munmap(2 * n - 1)
+    area.munmap(0, 1)
+    rest = area.part(1, 2 * n - 2)
+    switch(guest, "reuse")
+    rest.write(4, 1, salt=SALT)
+    now = words(rest, look(process))
+    assert all(map(writable, now))
+    assert [page for page, word in enumerate(now) if is_dirty(word)] == [4]
+    assert [page for page, word in enumerate(now) if word & AF] == [4]
+    contents(rest, 4)

@@ -90,6 +90,19 @@ def test_large_folios_wait_for_their_list(guest: Guest, process: Process, layout
     assert area.verify().wrong == 0
 
 
+def test_larger_folios_do_not_wait(guest: Guest, process: Process, layout: Layout) -> None:
+    """The next size is put on its list at once, whatever the switch says."""
+    guest.write(LRU_BATCH, "1")
+    order = batched_order(layout) + 1
+    area = sized(process, order, 2)
+    process.pin(1)
+    area.write()
+    for head in frames(area)[:: 1 << order]:
+        folio = guest.page(head)
+        assert folio.order == order and layout.page << order > MOST_BATCHED
+        assert "lru" in folio.folio_flags and folio.refcount == 1 << order
+
+
 def test_a_batch_has_room_for_so_many(guest: Guest, process: Process, layout: Layout) -> None:
     """The folio that fills a batch takes all of them to their list."""
     order = batched_order(layout)
@@ -118,8 +131,10 @@ def test_lists_are_in_the_order_of_faults(guest: Guest, process: Process, layout
     for at in range(6):
         area.write(at << order, 1)
         single.write(at, 1)
-    drain(guest)
     large, small = frames(area)[:: 1 << order], frames(single)
+    waits = on and layout.page << order <= MOST_BATCHED
+    assert ["lru" in guest.page(head).folio_flags for head in large] == [not waits] * 6
+    drain(guest)
     pfns = [pfn for pair in zip(large, small, strict=True) for pfn in pair]
     assert listed_behind(guest, pfns[-1], 64 + len(pfns), pfns) == pfns[::-1]
 
@@ -151,6 +166,8 @@ def test_a_batch_keeps_nobody_from_his_own(guest: Guest, process: Process, layou
     process.pin(1)
     area.write()
     heads = frames(area)[:: 1 << order]
+    if layout.page << order <= MOST_BATCHED:
+        assert not any("lru" in guest.page(head).folio_flags for head in heads)
     area.munmap(0, 1 << order)
     area.madvise("free", 1 << order, 1 << order)
     area.madvise("cold", 2 << order, 1 << order)
@@ -261,20 +278,23 @@ def test_advice_beyond_a_hole_splits_all(guest: Guest, process: Process, layout:
     whole = 1 << order
     area = sized(process, order, 1)
     area.write()
-    area.madvise("dontneed", whole // 8, 1)
+    # Order 1 there is none, so that at 4K an eighth would be split to single pages in any case.
+    part = whole // 4
+    area.madvise("dontneed", part, 1)
     area.madvise("cold", 0, whole // 2)
     view = process.look()
     assert not view.errors
     entries = {entry.va: entry.output_address or 0 for entry in view.entries}
     page = layout.page
-    there = [at for at in range(whole) if at != whole // 8]
+    there = [at for at in range(whole) if at != part]
     found = {at: guest.page(entries[area.address + at * page] // page).order for at in there}
-    first = pieces(order, 0, whole // 8)
+    first = pieces(order, 0, part)
+    assert first == order - 2
     # The pages before the hole decide; what then still has the hole in it is split once more.
-    with_hole = range(whole // 8, whole // 8 + (1 << first))
+    with_hole = range(part, part + (1 << first))
     assert {found[at] for at in there if at not in with_hole} == {first}
     assert all(found[at] == 0 for at in there if at in with_hole)
-    assert area.verify(0, whole // 8).wrong == 0 and area.verify(whole // 8 + 1, whole - whole // 8 - 1).wrong == 0
+    assert area.verify(0, part).wrong == 0 and area.verify(part + 1, whole - part - 1).wrong == 0
 
 
 # Entries that are zapped one by one.

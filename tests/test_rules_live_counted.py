@@ -154,10 +154,13 @@ def test_l13_queue(guest: Guest, split: Area, layout: Layout) -> None:
     with split.process.hold() as held:
         queues = counted(guest)["queues"]
         assert not queues["is_scanned"]
-        queue = next(queue for queue in queues["queues"] if queue["folios"])
+        # Folios of other processes may wait as well.
+        ours = page_of(guest, held.judge(), split.address + layout.page, layout).head
+        queue = next(queue for queue in queues["queues"] if ours in queue["folios"])
         first = break_queue(guest, held, queue)
-        node = guest.page(queue["folios"][0]).head_at + 2 * PAGE + 16
-        assert broken(held, [(node, first)]) == [("L13", 0), ("L13", split.address + layout.page)]
+        node = guest.page(ours).head_at + 2 * PAGE + 16
+        itself = first + (ours - queue["folios"][0]) * PAGE
+        assert broken(held, [(node, itself)]) == [("L13", 0), ("L13", split.address + layout.page)]
 
 
 def test_l13_folio_on_no_list(guest: Guest, split: Area, layout: Layout) -> None:

@@ -144,6 +144,8 @@ def begun(host: Host, kind: str, tree: Path) -> list[str | Path]:
     if kind == "apt":
         host.program("apt-get", LONG)
         return [SETUP / "install.sh", "none", "some-package"]
+    # How much room this machine has is not asked here.
+    host.program("df", "echo; echo none 0 0 1000000 0% /")
     return [ROOT / "kernel-patches" / "build.sh", "--granule", "4k", "--source", tree]
 
 
@@ -153,7 +155,7 @@ def test_a_long_step_ends_with_us(host: Host, tree: Path, kind: str, how: str) -
     """Cargo, apt and the kernel's make, with all that they have started; the cache has nothing of it."""
     words = begun(host, kind, tree)
     with host.terminal(*words) as (script, terminal):
-        assert wait_until(lambda: host.programs().count("sleep") == 2, 60), host.programs()
+        host.long_step(terminal)
         if how == "ctrl-c":
             os.write(terminal, b"\x03")
         else:
@@ -170,8 +172,8 @@ def test_a_build_that_is_killed_leaves_nothing_that_looks_whole(host: Host) -> N
     if platform.machine() == "aarch64":
         kind, release = "arm64-command", "$CARGO_TARGET_DIR/aarch64-unknown-linux-gnu/release"
     host.program("cargo", f"mkdir -p {release}; echo half >{release}/folioscope; {LONG}")
-    with host.terminal("make", "build"):
-        assert wait_until(lambda: host.programs().count("sleep") == 2, 60), host.programs()
+    with host.terminal("make", "build") as (_, terminal):
+        host.long_step(terminal)
         host.kill()
     commands = host.place / "cache" / kind
     (left,) = (path for path in commands.iterdir() if path.is_dir())
@@ -328,8 +330,8 @@ def test_a_file_in_the_way_of_a_link_stays(host: Host) -> None:
 
 # The initramfs.
 
-# What rootfs/ uses of Buildroot: a configuration by name, packages by stamp, a script after the build, and cpio.
-# Buildroot itself compiles a toolchain first, which it downloads.
+# A stand-in for Buildroot, with what rootfs/ uses of it: a configuration by name, packages by stamp, a script after the
+# build, cpio, and the variable of a package's build directory, which is Buildroot's own (package/pkg-generic.mk).
 BUILDROOT = r"""
 BR2_EXTERNAL_FOLIOSCOPE_PATH := $(BR2_EXTERNAL)
 TARGET_DIR := $(O)/target
@@ -337,19 +339,20 @@ INSTALL := install
 generic-package :=
 -include $(O)/.config
 BR_BUILDING := $(if $(filter-out all,$(MAKECMDGOALS)),,y)
+FOLIOSCOPE_AGENT_DIR = $(O)/build/folioscope-agent-local
 .DEFAULT_GOAL := all
 include $(BR2_EXTERNAL)/external.mk
 folioscope_defconfig:
 	@test -z "$(KERNEL)$(MACHINE)$(GRANULE)" || { echo 'variables of another make came through'; false; }
 	cp $(BR2_EXTERNAL)/configs/folioscope_defconfig $(O)/.config
 folioscope-agent-dirclean:
-	rm -rf $(O)/build/folioscope-agent-local
-$(O)/build/folioscope-agent-local/.stamp:
+	rm -rf $(FOLIOSCOPE_AGENT_DIR)
+$(FOLIOSCOPE_AGENT_DIR)/.stamp:
 	mkdir -p $(@D) $(TARGET_DIR)
 	cp $(FOLIOSCOPE_AGENT_SITE)/* $(@D)
 	$(FOLIOSCOPE_AGENT_INSTALL_TARGET_CMDS)
 	touch $@
-all: $(O)/build/folioscope-agent-local/.stamp
+all: $(FOLIOSCOPE_AGENT_DIR)/.stamp
 	$(BR2_ROOTFS_POST_BUILD_SCRIPT) $(TARGET_DIR)
 	mkdir -p $(O)/images
 	printf 'node\tdev/console\t600\tc\t5\t1\ntree\t%s\n' $(TARGET_DIR) | python3 $(NEWC) >$(O)/images/rootfs.cpio
@@ -367,7 +370,7 @@ def test_make_rootfs_packs_what_boots(built: Host) -> None:
 
 @pytest.mark.qemu
 def test_make_rootfs_by_buildroot(built: Host, tmp_path: Path) -> None:
-    """The agent that was just built becomes its init, also where an older one was there, and a guest boots by it."""
+    """With a stand-in, the agent just built becomes its init, also over an older one, and a guest boots by it."""
     tree = tmp_path / "buildroot"
     (tree / "support" / "scripts").mkdir(parents=True)
     words = ["make", "rootfs", f"BUILDROOT={tree}", "MACHINE=tcg", "GRANULE=4k"]

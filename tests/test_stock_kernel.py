@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from folioscope import View
+from folioscope import Guest, View
 from folioscope.guest import number
 from folioscope.layout import LAYOUTS
 from folioscope.rig import Rig, Wanted
@@ -103,6 +103,14 @@ def stock(kernel: Kernel) -> Path:
     fetched = subprocess.run([script, *kernel], check=False, capture_output=True, text=True, timeout=FETCH_SECONDS)
     assert fetched.returncode == 0, fetched.stderr
     return Path(fetched.stdout.strip())
+
+
+def guest_of(rig: Rig, granule: str, series: str) -> Guest:
+    """A fresh guest of the newest stock kernel of a series, or of the rig's own (`pinned`)."""
+    more = () if series == "pinned" else ("--kernel", str(stock(Kernel(granule, series))))
+    guest = rig.guest(Wanted(granule, "max", "tcg", more))
+    guest.reset()
+    return guest
 
 
 @cache

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from folioscope import Guest
 from folioscope.model import bytes_of
-from folioscope.rig import Rig, Wanted
+from folioscope.rig import Rig
 
 from command import folioscope
-from test_stock_kernel import Kernel, stock
+from test_stock_kernel import guest_of
 from word_scenes import FRAME, KPF, PRESENT, SWAP, Facts, Scene, Stage
 
 pytestmark = [
@@ -242,9 +242,7 @@ BUILT: dict[tuple[str, str], Words] = {}
 def words(rig: Rig, granule: str, series: str, tmp_path_factory: pytest.TempPathFactory) -> Words:
     """One for all tests of a kernel."""
     if (granule, series) not in BUILT:
-        more = () if series == "pinned" else ("--kernel", str(stock(Kernel(granule, series))))
-        guest = rig.guest(Wanted(granule, "max", "tcg", more))
-        guest.reset()
+        guest = guest_of(rig, granule, series)
         built = Words(guest, tmp_path_factory.mktemp("words"))
         built.stage.close()
         BUILT[granule, series] = built

@@ -31,7 +31,7 @@ static void costs(void)
 
 	for (i = 0; i < 24; i++) {
 		/* An old kernel, which has no policy, does what sysfs does. */
-		if (try_write(THP "anon_order_policy", names[i % 6]) && i % 6)
+		if (try_write(DIR "policy", names[i % 6]) && i % 6)
 			continue;
 		if (try_write(DIR "record", i % 12 < 6 ? "0" : "1") && i % 12 >= 6)
 			continue;
@@ -50,7 +50,7 @@ static void write_costs(void)
 	char path[128], name[64], *p;
 	pid_t child;
 
-	if (try_write(THP "anon_order_policy", "variable"))
+	if (try_write(DIR "policy", "variable"))
 		return;
 	put(DIR "record", "0");
 	for (i = 0; i < 12; i++) {

@@ -77,7 +77,7 @@ static char *get(const char *path)
 
 static void policy(const char *name)
 {
-	put(THP "anon_order_policy", "%s", name);
+	put(DIR "policy", "%s", name);
 }
 
 static void size_enabled(int order, const char *value)

@@ -3,7 +3,7 @@
 // the guest with a page that we do not have any more, which nobody else would see.
 //
 // Says a line for each way that the memory changes, "ok" or "not ok" with the first page that was wrong. Needs
-// anon_order_policy and the switches of anon_order/, and leaves them as they are at boot.
+// anon_order/policy and the switches of anon_order/, and leaves them as they are at boot.
 #include <err.h>
 #include <fcntl.h>
 #include <linux/kvm.h>
@@ -215,7 +215,7 @@ int main(void)
 	memory = (char *)(((uintptr_t)end_of_area + size - 1) & ~(size - 1));
 	if (madvise(memory, size, MADV_HUGEPAGE))
 		err(1, "MADV_HUGEPAGE");
-	put("anon_order_policy", "variable");
+	put("anon_order/policy", "variable");
 	boot();
 	for (who = 0; who < 2; who++) {
 		uint64_t salt = 0x10000 << who, first;
@@ -254,6 +254,6 @@ int main(void)
 		snprintf(what, sizeof(what), "reused, by %s", by[who]);
 		judge(what, salt + 0x4000, first, 0);
 	}
-	put("anon_order_policy", "sysfs");
+	put("anon_order/policy", "variable");
 	return failed;
 }

@@ -12,15 +12,16 @@ import subprocess
 import sys
 
 MAGIC = int.from_bytes(b"fao_ring", "little")
-RECORD = struct.Struct("<6Q2IBbbB4s16sQIB3s")
+RECORD = struct.Struct("<6Q2IBbbB4s16sQIB3sQHB5s16s")
 COUNTS_MAGIC = int.from_bytes(b"ao_count", "little")
 # Policies, paths, orders and none, reasons.
 COUNTS = (6, 8, 17, 21)
 POLICIES = ["sysfs", "baseline", "simple", "variable", "retry", "adaptive"]
-# First writes, shmem, swap-in.
+# 5 and 6 were never used.
 PATHS = {0, 1, 2, 3, 4, 7}
 # Those that ask the policy; for the others controls choose, or nobody.
 BY_POLICY = {0, 1, 2}
+NOWHERE = 2**64 - 1
 
 
 class Stub:
@@ -61,17 +62,22 @@ def check_ring(ring, cpu):
     """Asserts what README.md says of a ring; the number of records and of policies seen."""
     magic, record_size, nr_records, written = struct.unpack_from("<QIIQ", ring)
     assert magic == MAGIC, f"CPU {cpu}: magic {magic:#x}"
-    assert (record_size, nr_records) == (RECORD.size, 256) == (96, 256), f"CPU {cpu}: {record_size}, {nr_records}"
+    assert (record_size, nr_records) == (RECORD.size, 256) == (128, 256), f"CPU {cpu}: {record_size}, {nr_records}"
     seen = set()
     for number in range(max(1, written - 255), written + 1):
-        fields = RECORD.unpack_from(ring, 24 + 96 * ((number - 1) % 256))
+        fields = RECORD.unpack_from(ring, 24 + RECORD.size * ((number - 1) % 256))
         seq, time, address, start, end, mm, tgid, tid, policy, preferred, chosen, flags, pad, reason = fields[:14]
-        pfn, allowed, path, pad2 = fields[14:]
+        pfn, allowed, path, pad2, overlap, run, trust, pad3, free = fields[14:]
         where = f"CPU {cpu}, record {number}: {fields}"
         assert seq == number and time and mm >> 48 and tgid and tid, where
-        assert start <= address < end and policy < len(POLICIES) and flags < 4 and pad == bytes(4), where
+        assert start <= address < end and policy < len(POLICIES) and flags < 8 and pad == bytes(4), where
         assert -1 <= chosen <= max(preferred, 0) < 16, where
-        assert path in PATHS and (path in BY_POLICY or policy == 0) and pad2 == bytes(3) and (pfn == 2**64 - 1) == (chosen < 0), where
+        assert path in PATHS and (path in BY_POLICY or policy == 0) and pad2 == bytes(3) and (pfn == NOWHERE) == (chosen < 0), where
+        assert overlap == NOWHERE or start <= overlap < end and 6 in reason, where
+        # What was remembered is of policy adaptive: four dense probes at most, five faults with nothing beside them.
+        assert policy == 5 or (run, trust, flags & 4) == (0, 0, 0), where
+        assert trust & 7 <= 4 and trust >> 3 <= 5 and run <= 1 << max(preferred, 0) and pad3 == bytes(5), where
+        assert 7 in reason or free == bytes(16), where
         assert allowed < 1 << 16 and (chosen <= 0 or allowed >> chosen & 1), where
         assert [o for o in range(16) if reason[o] == 1] == ([chosen] if chosen >= 0 else []), where
         # Under sysfs the controls are asked for every order.
@@ -98,9 +104,12 @@ def main():
     total, decisions, seen = 0, 0, set()
     for cpu in range(2):
         offset = int.from_bytes(stub.read(at["__per_cpu_offset"] + 8 * cpu, 8), "little")
-        written, policies = check_ring(stub.read(at["anon_order_rings"] + offset, 24 + 96 * 256), cpu)
-        size = 16 + 8 * math.prod(COUNTS)
-        decisions += check_counts(stub.read(at["anon_order_counts"] + offset, size), cpu, written)
+        ring, table = (
+            int.from_bytes(stub.read(at[name] + offset, 8), "little") for name in ("anon_order_ring", "anon_order_table")
+        )
+        assert ring and table, f"CPU {cpu}: nothing is allocated, though records are kept"
+        written, policies = check_ring(stub.read(ring, 24 + RECORD.size * 256), cpu)
+        decisions += check_counts(stub.read(table, 16 + 8 * math.prod(COUNTS)), cpu, written)
         total += written
         seen |= policies
     assert total > 512 and decisions > 2, (total, decisions)

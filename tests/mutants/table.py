@@ -40,4 +40,26 @@ class Mutant:
         return Mutant(int(number), place, wrong, scene, cpu or "max", rules, why_not, kernel == "V1")
 
 
-MUTANTS = [Mutant.read(line) for line in README.read_text().splitlines() if re.match(r"\| \d+ \|", line)]
+@dataclass(frozen=True)
+class Feature:
+    """A wrong edit that tests of a feature name."""
+
+    number: int
+    place: str
+    wrong: str
+    #: A file of ``tests/``, and what ``-k`` selects in it.
+    file: str
+    selected: str
+
+    @staticmethod
+    def read(line: str) -> Feature:
+        """From a row of the second table."""
+        number, place, wrong, test = (cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|"))
+        file, _, selected = test.partition(": ")
+        return Feature(int(number), place, wrong, file, selected)
+
+
+RULES, TESTS = README.read_text().split("\n## What tests name\n")
+ROW = re.compile(r"\| \d+ \|")
+MUTANTS = [Mutant.read(line) for line in RULES.splitlines() if ROW.match(line)]
+FEATURES = [Feature.read(line) for line in TESTS.splitlines() if ROW.match(line)]

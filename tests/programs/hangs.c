@@ -9,26 +9,14 @@
 #include <linux/mman.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
-#include <asm/unistd.h>
+
+#include "call.h"
 
 #ifndef PR_SET_NO_NEW_PRIVS
 #define PR_SET_NO_NEW_PRIVS 38
 #endif
 #define SIGCHLD 17
 #define KINDS (MAP_TYPE | MAP_FIXED_NOREPLACE)
-
-static long call(long number, long a, long b, long c, long d, long e)
-{
-	register long x8 asm("x8") = number;
-	register long x0 asm("x0") = a;
-	register long x1 asm("x1") = b;
-	register long x2 asm("x2") = c;
-	register long x3 asm("x3") = d;
-	register long x4 asm("x4") = e;
-
-	asm volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
-	return x0;
-}
 
 void _start(void)
 {
@@ -44,13 +32,13 @@ void _start(void)
 	struct sock_fprog filter = { sizeof(code) / sizeof(*code), code };
 	char *argv[] = { "/init", NULL }, *none[] = { NULL };
 
-	call(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	if (call(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, (long)&filter, 0, 0) < 0)
-		call(__NR_exit_group, 1, 0, 0, 0, 0);
+	call(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
+	if (call(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, (long)&filter, 0, 0, 0) < 0)
+		call(__NR_exit_group, 1, 0, 0, 0, 0, 0);
 	/* A listener that is closed would answer; a child keeps it. */
-	if (call(__NR_clone, SIGCHLD, 0, 0, 0, 0) == 0)
+	if (call(__NR_clone, SIGCHLD, 0, 0, 0, 0, 0) == 0)
 		for (;;)
-			call(__NR_ppoll, 0, 0, 0, 0, 0);
-	call(__NR_execve, (long)argv[0], (long)argv, (long)none, 0, 0);
-	call(__NR_exit_group, 1, 0, 0, 0, 0);
+			call(__NR_ppoll, 0, 0, 0, 0, 0, 0);
+	call(__NR_execve, (long)argv[0], (long)argv, (long)none, 0, 0, 0);
+	call(__NR_exit_group, 1, 0, 0, 0, 0, 0);
 }

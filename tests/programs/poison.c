@@ -6,23 +6,10 @@
 #include <linux/ioctl.h>
 #include <linux/mman.h>
 #include <linux/userfaultfd.h>
-#include <asm/unistd.h>
+
+#include "call.h"
 
 #define PAGES 16
-
-static long call(long number, long a, long b, long c, long d, long e, long f)
-{
-	register long x8 asm("x8") = number;
-	register long x0 asm("x0") = a;
-	register long x1 asm("x1") = b;
-	register long x2 asm("x2") = c;
-	register long x3 asm("x3") = d;
-	register long x4 asm("x4") = e;
-	register long x5 asm("x5") = f;
-
-	asm volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
-	return x0;
-}
 
 static char line[64];
 static int length;

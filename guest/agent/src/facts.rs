@@ -9,7 +9,7 @@ use protocol::{Channel, Hello, HugetlbSize, MthpSize, PROTOCOL_VERSION};
 use crate::sys;
 
 /// Where the project's kernel patches show the anonymous order policy.
-const POLICY: &str = "kernel/mm/transparent_hugepage/anon_order_policy";
+const POLICY: &str = "kernel/mm/transparent_hugepage/anon_order/policy";
 
 /// What does not change after the start.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use protocol::{Content, Failure, FileRead, Outcome, MAX_PAGEMAP_PAGES, MAX_READ};
 
-use crate::{getters, sys};
+use crate::sys;
 
 /// Puts a process's number where `{pid}` stands.
 pub fn with_pid(text: &str, pid: Option<i32>) -> Result<String, Failure> {
@@ -103,12 +103,30 @@ pub fn pagemap(pid: i32, address: u64, pages: u64) -> Result<Outcome, Failure> {
     let page = sys::page_size();
     let path = format!("/proc/{pid}/pagemap");
     let file = File::from(sys::open(&path, libc::O_RDONLY)?);
-    let entries = getters::words(&file, address / page, pages)
+    let entries = words(&file, address / page, pages)
         .map_err(|e| sys::io_failure(&e, format!("read {path}")))?;
     Ok(Outcome::Pagemap {
         address: address / page * page,
         entries,
     })
+}
+
+/// Words of a file of them, from the `first`th on: fewer where it ends.
+pub fn words(file: &File, first: u64, count: u64) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0; count as usize * 8];
+    let mut length = 0;
+    while length < bytes.len() {
+        match file.read_at(&mut bytes[length..], first * 8 + length as u64) {
+            Ok(0) => break,
+            Ok(n) => length += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let words = bytes[..length].chunks_exact(8);
+    Ok(words
+        .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+        .collect())
 }
 
 #[cfg(test)]

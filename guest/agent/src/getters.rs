@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 
 use protocol::{
     category, pagemap, Failure, Getters, Outcome, Packed, PageRun, SizeCounted, ENOUGH_RUNS,
@@ -72,24 +71,6 @@ fn areas(maps: &str) -> Vec<(u64, u64)> {
     maps.lines().filter_map(range).collect()
 }
 
-/// Words of a file of them, from the `first`th on: fewer where it ends.
-pub fn words(file: &File, first: u64, count: u64) -> io::Result<Vec<u64>> {
-    let mut bytes = vec![0; count as usize * 8];
-    let mut length = 0;
-    while length < bytes.len() {
-        match file.read_at(&mut bytes[length..], first * 8 + length as u64) {
-            Ok(0) => break,
-            Ok(n) => length += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    let words = bytes[..length].chunks_exact(8);
-    Ok(words
-        .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
-        .collect())
-}
-
 /// The files of pages.
 struct Reader {
     pagemap: File,
@@ -130,7 +111,7 @@ impl Reader {
 
     fn piece(&mut self, address: u64, pages: u64) -> io::Result<()> {
         let page = sys::page_size();
-        let entries = words(&self.pagemap, address / page, pages)?;
+        let entries = files::words(&self.pagemap, address / page, pages)?;
         let present = |entry: u64| entry & pagemap::PRESENT != 0;
         let mut at = 0;
         while at < entries.len() {
@@ -147,8 +128,8 @@ impl Reader {
             let (frame, count) = (entry & pagemap::FRAME, (at - first) as u64);
             let (flags, counts) = match present(entry) {
                 true => (
-                    words(&self.flags, frame, count)?,
-                    words(&self.counts, frame, count)?,
+                    files::words(&self.flags, frame, count)?,
+                    files::words(&self.counts, frame, count)?,
                 ),
                 false => (Vec::new(), Vec::new()),
             };
@@ -188,7 +169,7 @@ fn also_ours(pages: &[PageRun]) -> Result<Vec<[u64; 1]>, Failure> {
     let (file, page) = (read_only("/proc/self/pagemap")?, sys::page_size());
     let mut ours = BTreeSet::new();
     for (start, end) in areas(&files::text("/proc/self/maps")?) {
-        let entries = words(&file, start / page, (end - start) / page)
+        let entries = files::words(&file, start / page, (end - start) / page)
             .map_err(|error| sys::io_failure(&error, "read /proc/self/pagemap"))?;
         let present = entries
             .iter()

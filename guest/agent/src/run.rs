@@ -81,6 +81,7 @@ fn finish(mut child: Child, input: &str) -> io::Result<Outcome> {
     };
     let [stdout, stderr] = outputs;
     Ok(Outcome::Program(ProgramEnd {
+        pid: Some(child.id()),
         how: sys::ended(status.into_raw()),
         truncated: stdout.truncated || stderr.truncated,
         stdout: Content::new(stdout.kept),
@@ -161,6 +162,11 @@ mod tests {
         assert!(!end.truncated);
         let end = program(&["sh", "-c", "kill -9 $$"], None);
         assert!(matches!(end.how, Ended::Signal { number: 9, .. }));
+        let end = program(&["sh", "-c", "echo $$"], None);
+        assert_eq!(
+            end.stdout.text(),
+            end.pid.map(|pid| format!("{pid}\n")).as_deref()
+        );
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod command;
 mod content;
 mod failure;
 mod getters;
+mod hello;
 mod kinds;
 mod message;
 mod operation;
@@ -42,12 +43,13 @@ pub use failure::{Ended, Failure};
 pub use getters::{
     category, pagemap, Getters, Packed, PageRun, SizeCounted, ENOUGH_RUNS, MAX_GETTER_PAGES,
 };
+pub use hello::{Channel, Hello, HugetlbSize, MthpSize, VersionMismatch};
 pub use kinds::{
     Access, Advice, Backing, Expect, LockFlag, MapFlag, MoveFlag, Placement, Protection, UffdMode,
 };
 pub use message::{
-    read_message, read_request, Answer, Channel, Event, Hello, HugetlbSize, Message, MthpSize,
-    Reply, Request, UnreadRequest, VersionMismatch, DEFAULT_DEADLINE_MS,
+    read_message, read_request, Answer, Event, Message, Reply, Request, UnreadRequest,
+    DEFAULT_DEADLINE_MS,
 };
 pub use operation::Operation;
 pub use order::Order;

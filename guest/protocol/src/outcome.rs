@@ -230,6 +230,9 @@ pub struct FileRead {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProgramEnd {
+    /// The kernel's number of it; `None` from an agent that is older than this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// How it ended.
     pub how: Ended,
     /// What it wrote to its standard output.

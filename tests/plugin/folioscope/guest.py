@@ -150,11 +150,11 @@ class Guest:
         """The order policies that the kernel has; none on an unpatched one."""
         if not self.has_policies:
             return []
-        return self.read(f"{THP}/anon_order_policy").replace("[", "").replace("]", "").split()
+        return self.read(f"{THP}/anon_order/policy").replace("[", "").replace("]", "").split()
 
     def set_policy(self, name: str) -> None:
         """Selects the order policy."""
-        self.write(f"{THP}/anon_order_policy", name)
+        self.write(f"{THP}/anon_order/policy", name)
 
     def sizes(self) -> Iterator[int]:
         """The mTHP sizes, in KiB."""
@@ -189,10 +189,10 @@ class Guest:
         self.command("unmount", directory=directory)
 
     def knobs(self, *paths: str) -> dict[str, str]:
-        """What is selected in each of these files of sysfs, which show it in brackets."""
+        """What is selected in each of these files of sysfs: what is in brackets, or all where nothing is."""
         shown = self.run("/bin/busybox", "grep", "-H", "", *paths).stdout
         lines = (line.partition(":") for line in shown.splitlines())
-        return {path: text.partition("[")[2].partition("]")[0] for path, _, text in lines}
+        return {path: text.partition("[")[2].partition("]")[0] or text for path, _, text in lines}
 
     def defaults(self, policy: str | None = None) -> dict[str, str]:
         """What each knob is at the start of a test, by its path.
@@ -200,7 +200,11 @@ class Guest:
         Where no policy of ours decides about a hinted area, sysfs does: there the size of a contiguous block is enabled
         for hinted areas, so that ``process.blocks()`` folds on any kernel.
         """
-        defaults = {f"{THP}/anon_order_policy": policy or POLICY} if self.has_policies else {}
+        defaults = {f"{THP}/anon_order/policy": policy or POLICY} if self.has_policies else {}
+        for name, value in self.hello.switches.items():
+            # Records are kept from the start, so that a test can look back.
+            if name != "record":
+                defaults[f"{THP}/{name}" if name == "page_cache" else f"{THP}/anon_order/{name}"] = value
         for size in self.hello.mthp:
             block = size.size_kib * 1024 == self.layout.block and not self.has_policies
             for knob, choice in (("enabled", size.enabled), ("shmem_enabled", size.shmem_enabled)):
@@ -210,7 +214,7 @@ class Guest:
         return defaults
 
     def reset(self, policy: str | None = None) -> None:
-        """What every test starts from: no process, default knobs, and this order policy (``variable``)."""
+        """What every test starts from: no process, knobs as at boot, and this order policy (``variable``)."""
         self.last = None
         for info in self.command("processes")["processes"]["processes"]:
             self.command("kill", process=info["process"])

@@ -118,6 +118,24 @@ class Entry(Fields):
 
 
 @dataclass(frozen=True, slots=True)
+class Adapted(Fields):
+    """What policy ``adaptive`` went by in a fault, and remembered of the VMA after it."""
+
+    # Pages touched in a row right beside the fault, at most those of the largest order.
+    run: int
+    # Probes that came out dense since the last that did not, and faults of a hinted VMA with nothing beside them.
+    trust: int
+    spent: int
+    # The fault was in a block that probes.
+    probe: bool
+
+    @classmethod
+    def read(cls, raw: Raw) -> Adapted:
+        """From JSON."""
+        return cls(run=raw["run"], probe=raw["probe"], **raw["state"])
+
+
+@dataclass(frozen=True, slots=True)
 class Record(Fields):
     """Why a fault got the order that it got: the kernel's own record (``kernel-patches/README.md``)."""
 
@@ -148,6 +166,12 @@ class Record(Fields):
     # folio, and where the kernel does not say.
     pfn: int | None
     allowed: tuple[int, ...] | None
+    # The first populated page in the range of the largest order that one was in the way of; what policy `adaptive`
+    # went by; free blocks by order, at most 255, where an order could not be allocated. None elsewhere, and where the
+    # kernel does not say it.
+    overlap: int | None
+    adapted: Adapted | None
+    free: tuple[int, ...] | None
 
     @classmethod
     def read(cls, raw: Raw) -> Record:
@@ -158,7 +182,10 @@ class Record(Fields):
             vm_end=number(raw["vm_end"]),
             reasons=tuple(raw["reasons"]),
             allowed=None if raw["allowed"] is None else tuple(raw["allowed"]),
-            **plain(cls, raw, "address", "vm_start", "vm_end", "reasons", "allowed"),
+            overlap=None if raw["overlap"] is None else number(raw["overlap"]),
+            adapted=None if raw["adapted"] is None else Adapted.read(raw["adapted"]),
+            free=None if raw["free"] is None else tuple(raw["free"]),
+            **plain(cls, raw, "address", "vm_start", "vm_end", "reasons", "allowed", "overlap", "adapted", "free"),
         )
 
 

@@ -13,6 +13,7 @@ pub mod client;
 
 mod command;
 mod config;
+mod emulator;
 mod error;
 mod start;
 mod switch;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use protocol::carrier::{encode, Decoder, Ended, Frame, Kind, WINDOW};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
-use crate::start::Emulator;
+use crate::emulator::Emulator;
 use crate::CarrierError;
 
 /// Clients are not read while so many bytes wait for the port.

@@ -110,6 +110,12 @@ fn counting(options: &GuestOptions) -> Result<Option<Counting>, Error> {
             options.smp
         )));
     }
+    if let Some(list) = options.functions.as_deref().filter(|list| !list.is_file()) {
+        return Err(Error::Input(format!(
+            "expected a list of functions at {} and found no file there; check --functions",
+            list.display()
+        )));
+    }
     // QEMU tells no more of a plugin that does not like its arguments than that it does not.
     private::create(marks).map_err(Error::io(format!("write {}", marks.display())))?;
     let whole =
@@ -118,6 +124,7 @@ fn counting(options: &GuestOptions) -> Result<Option<Counting>, Error> {
         plugin: whole(&options.counter)?,
         marks: whole(marks)?,
         entries: options.entries,
+        functions: options.functions.as_deref().map(whole).transpose()?,
     }))
 }
 

@@ -20,7 +20,9 @@ use machine::Machine;
 use protocol::{Command, Hello, Operation, Outcome, ProcessId, Spawned};
 use snapshot::{Cpu, Notes, Process};
 use stage1::PhysicalAddress;
-use verdict::Step;
+use untrusted::Text;
+use verdict::basis::Input;
+use verdict::{Basis, Step};
 
 use crate::boot;
 use crate::kernel::Kernel;
@@ -43,10 +45,14 @@ pub struct Guest {
     deadline: Duration,
     /// Whether the kernel folds at all, where that can be told.
     contpte: Option<bool>,
+    /// Whether the kernel is known to be built without `CONFIG_PRINTK`.
+    no_printk: bool,
     next_nonce: u64,
     /// Processes that wait at a checkpoint.
     held: BTreeMap<ProcessId, Process>,
     names: BTreeMap<ProcessId, String>,
+    /// The same by pid, of those that have ended too.
+    started: BTreeMap<u32, Text>,
     /// The CPU as it was when it was last proved to run a process: its TTBR0_EL1 leads to the same
     /// first table for as long as the process lives.
     roots: BTreeMap<ProcessId, Cpu>,
@@ -128,9 +134,11 @@ impl Guest {
             ready_after,
             deadline: Duration::from_secs(options.deadline),
             contpte: None,
+            no_printk: false,
             next_nonce: nonce,
             held: BTreeMap::new(),
             names: BTreeMap::new(),
+            started: BTreeMap::new(),
             roots: BTreeMap::new(),
             stuck: BTreeMap::new(),
             rest: Vec::new(),
@@ -143,10 +151,25 @@ impl Guest {
         let release = Release::parse(&guest.hello.kernel_release);
         // contpte came with 6.9.
         let too_old = release.is_some_and(|release| (release.major, release.minor) < (6, 9));
-        guest.contpte = match guest.kernel.contpte() {
+        let contpte = guest.kernel.contpte();
+        let asked = contpte.is_none() || (contpte == Some(false) && !too_old);
+        let listed = match asked {
+            true => guest.has_functions(["contpte_set_ptes", "_printk", "printk"])?,
+            false => None,
+        };
+        guest.no_printk = match listed {
+            Some([_, new, old]) => !new && !old,
+            None => guest
+                .kernel
+                .symbols
+                .as_ref()
+                .is_some_and(|symbols| !symbols.has_printk()),
+        };
+        let folds = listed.map(|[folds, ..]| folds);
+        guest.contpte = match contpte {
             None if too_old => Some(false),
-            None => guest.contpte_by_kallsyms()?,
-            Some(false) if !too_old && guest.contpte_by_kallsyms()? == Some(true) => {
+            None => folds,
+            Some(false) if !too_old && folds == Some(true) => {
                 return Err(Error::Input(
                     "the vmlinux is of a kernel without CONFIG_ARM64_CONTPTE, and the guest's /proc/kallsyms has \
                      contpte_set_ptes: it is not the kernel that runs; give the vmlinux of that very build"
@@ -167,16 +190,14 @@ impl Guest {
         self.contpte
     }
 
-    /// Without a vmlinux the guest is asked: the names in `/proc/kallsyms` are there for everybody.
-    fn contpte_by_kallsyms(&mut self) -> Result<Option<bool>, Error> {
-        let argv = [
-            "grep",
-            "-q",
-            "-m",
-            "1",
-            " contpte_set_ptes$",
-            "/proc/kallsyms",
-        ];
+    /// Whether the kernel has each of these functions: without a vmlinux the guest is asked, where the names in
+    /// `/proc/kallsyms` are readable for everybody. `None` where it has no such file.
+    fn has_functions<const N: usize>(
+        &mut self,
+        names: [&str; N],
+    ) -> Result<Option<[bool; N]>, Error> {
+        let any = format!(" ({})$", names.join("|"));
+        let argv = ["grep", "-E", &any, "/proc/kallsyms"];
         let command = Command::Run {
             argv: argv.map(str::to_owned).to_vec(),
             input: None,
@@ -184,8 +205,15 @@ impl Guest {
         };
         match self.command(command, self.deadline) {
             Ok(Outcome::Program(ended)) => Ok(match ended.how {
-                protocol::Ended::Exit { status: 0 } => Some(true),
-                protocol::Ended::Exit { status: 1 } => Some(false),
+                protocol::Ended::Exit { status: 0 | 1 } => {
+                    let listed = ended.stdout.text().unwrap_or_default();
+                    let is_listed = |name| {
+                        listed
+                            .lines()
+                            .any(|line| line.split(' ').next_back() == Some(name))
+                    };
+                    Some(names.map(is_listed))
+                }
                 _ => None,
             }),
             Ok(other) => Err(unexpected("run", &other)),
@@ -228,6 +256,19 @@ impl Guest {
         Some(format!(
             "what the kernel reports of itself (V1) was not judged: {why}"
         ))
+    }
+
+    /// What this guest is judged by beside its memory.
+    #[must_use]
+    pub fn driven(&self) -> Basis {
+        Basis::of_driven(match (self.no_printk, self.unheard()) {
+            (true, _) => Input::NotBuilt(
+                "this kernel was built without CONFIG_PRINTK, so it reports nothing of itself"
+                    .into(),
+            ),
+            (false, Some(why)) => Input::Absent(why.into()),
+            (false, None) => Input::Given,
+        })
     }
 
     /// As of [`Link::unlogged`].
@@ -287,6 +328,10 @@ impl Guest {
             } => name.clone(),
             _ => String::new(),
         };
+        let program = match &command {
+            Command::Run { argv, .. } => argv.first().map(|path| comm(path)),
+            _ => None,
+        };
         let outcome = self.link.request(command, deadline);
         if let (Err(Error::Guest { failure, .. }), Some(process)) = (&outcome, works) {
             if matches!(failure, protocol::Failure::Deadline { .. }) {
@@ -304,7 +349,15 @@ impl Guest {
         if let Some(process) = ends.or(works) {
             self.stuck.remove(&process);
         }
+        if let (Outcome::Program(ended), Some(name)) = (&outcome, program) {
+            if let Some(pid) = ended.pid {
+                self.started.insert(pid, name.into());
+            }
+        }
         if let Outcome::Spawned(spawned) = &outcome {
+            if let Ok(pid) = u32::try_from(spawned.pid) {
+                self.started.insert(pid, name.clone().into());
+            }
             self.names.insert(spawned.process, name);
         }
         Ok(outcome)
@@ -349,10 +402,7 @@ impl Guest {
             },
             self.deadline,
         )? {
-            Outcome::Spawned(spawned) => {
-                self.names.insert(spawned.process, name.into());
-                Ok(spawned)
-            }
+            Outcome::Spawned(spawned) => Ok(spawned),
             other => Err(unexpected("spawn", &other)),
         }
     }
@@ -425,4 +475,10 @@ impl Guest {
 /// An outcome of another kind than the command has.
 pub fn unexpected(command: &str, outcome: &Outcome) -> Error {
     Error::GuestLost { what: format!("expected the outcome of {command} and found {outcome:?}; host and guest do not agree on the protocol") }
+}
+
+/// The name that the kernel gives a process that executes this file: 15 bytes (`TASK_COMM_LEN`) of the last part of its path.
+fn comm(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path).as_bytes();
+    String::from_utf8_lossy(&name[..name.len().min(15)]).into_owned()
 }

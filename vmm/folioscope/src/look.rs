@@ -1,6 +1,6 @@
 //! A process of a guest with our agent: held, captured, judged, let go on.
 
-use join::{Extent, Look, ReadAgain};
+use join::{Extent, Look, ReadAgain, Since};
 use protocol::ProcessId;
 use verdict::Expectation;
 
@@ -60,8 +60,12 @@ pub fn look_held(
     pokes: &[Poke],
 ) -> Result<Look, Error> {
     let others = guest.known();
+    let mut since = Since::default();
     Look::settled(|| {
-        let capture = guest.capture_with(process, &others, extent, pokes)?;
+        let rested = guest.rested(&since)?;
+        let mut capture = guest.capture_with(process, &others, extent, pokes)?;
+        capture.work.rested = rested;
+        since = Since::new(&capture.snapshot.cpus, &capture.work);
         Ok(Look::of(capture, expectations)?)
     })
 }
@@ -78,8 +82,12 @@ pub fn look_held_again(
     // A look may take several captures; what the look before did not know is what any of them has read.
     let mut all: Option<ReadAgain> = None;
     let others = guest.known();
+    let mut since = Since::default();
     Look::settled(|| {
-        let (capture, now) = guest.capture_again(process, &others, Extent::default())?;
+        let rested = guest.rested(&since)?;
+        let (mut capture, now) = guest.capture_again(process, &others, Extent::default())?;
+        capture.work.rested = rested;
+        since = Since::new(&capture.snapshot.cpus, &capture.work);
         let sum = match all.take() {
             Some(before) => before.and(now),
             None => now,

@@ -103,7 +103,7 @@ pub fn move_pages(address: u64, length: u64, node: Option<i32>) -> Operation {
     }
 }
 
-/// One write per page of a range, forward, of another pattern than [`write`]'s.
+/// One write per page of a range, forward, of another pattern than [`write()`]'s.
 pub fn write_salted(address: u64, length: u64, salt: u64) -> Operation {
     Operation::Touch {
         address,

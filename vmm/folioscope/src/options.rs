@@ -141,6 +141,10 @@ pub struct GuestOptions {
     /// Tell at each marker what the kernel was entered for as well (of one CPU): aborts, interrupts, system calls by number
     #[arg(long, requires = "marks")]
     pub entries: bool,
+    /// Tell at each marker how often each function of the kernel in this list was called as well: a name and an address in a
+    /// line, where the kernel runs (so it wants `--append nokaslr`)
+    #[arg(long, value_name = "FILE", requires = "marks")]
+    pub functions: Option<PathBuf>,
     /// Let the guest's time pass by its instructions (under TCG), so that what runs on one CPU repeats
     #[arg(long)]
     pub icount: bool,

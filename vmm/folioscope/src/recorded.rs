@@ -1,5 +1,7 @@
 //! A guest that is recorded: the plugin writes into a FIFO, and a thread judges what comes out of it.
 
+mod end;
+mod first;
 mod found;
 mod names;
 mod seen;
@@ -21,6 +23,7 @@ use rustix::fs::{fcntl_setfl, mkfifoat, Mode, OFlags, CWD};
 use stage1::BbmLevel;
 use tempfile::TempDir;
 
+pub use end::End;
 pub use found::{folio_of, step};
 pub use names::{Known, Names};
 pub use seen::{Calls, Sequences, Tlbi};
@@ -40,15 +43,6 @@ const LAG: Duration = Duration::from_secs(60);
 
 /// TLBIs that are kept between two questions.
 const MOST_TLBIS: usize = 1 << 16;
-
-/// How a trace ended.
-#[derive(Clone, Debug, Default)]
-pub struct End {
-    /// Bytes of it.
-    pub bytes: u64,
-    /// What is missing of it, a sentence each.
-    pub said: Vec<String>,
-}
 
 /// The judge, and what else is minded of what went by.
 #[derive(Debug)]

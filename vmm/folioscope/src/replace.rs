@@ -53,6 +53,13 @@ fn replace_with<E>(
         // What is printed would go on into the old file.
         return write(&mut stdout_file().map_err(failed)?);
     }
+    if fs::symlink_metadata(&path).is_ok_and(|about| about.is_symlink()) {
+        // What it leads to is not there, or cannot be, as a descriptor that is closed (/proc/self/fd). The link stays.
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        let file = options.mode(mode.unwrap_or(0o666)).open(&path);
+        return write(&mut file.map_err(failed)?);
+    }
     let as_before = || before.map_or(0o666, |about| about.permissions().mode() & 0o777);
     let new = mode.unwrap_or_else(as_before);
     let beside = match path.parent() {
@@ -168,6 +175,22 @@ mod tests {
         replace(&path, same, |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(place.path()), ["saved"]);
+    }
+
+    #[test]
+    fn a_link_to_nothing_stays_a_link() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, link) = (place.path().join("file"), place.path().join("link"));
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        replace(&link, same, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        // As a link to a descriptor that is closed.
+        let nowhere = place.path().join("nowhere");
+        std::os::unix::fs::symlink("/proc/self/fd/999999", &nowhere).unwrap();
+        let refused = replace(&nowhere, same, |file| file.write_all(b"new"));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(fs::symlink_metadata(&nowhere).unwrap().is_symlink());
+        assert_eq!(names(place.path()), ["file", "link", "nowhere"]);
     }
 
     #[test]

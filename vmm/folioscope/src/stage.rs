@@ -16,6 +16,7 @@ mod failing;
 mod knobs;
 mod processes;
 mod spoil;
+mod spoiled;
 mod threads;
 
 pub use failing::{allow_allocations, fail_allocations};

@@ -10,7 +10,6 @@ use machine::{log, Console};
 use verdict::voice::{Scanner, Spoken};
 use verdict::{Basis, KernelVerdict, Step};
 
-use crate::guest::Guest;
 use crate::Error;
 
 /// How long the rest of a report may take that has begun.
@@ -81,17 +80,10 @@ fn lock(scanner: &Mutex<Scanner>) -> MutexGuard<'_, Scanner> {
     scanner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the kernel's console hides warnings, by `quiet` or `loglevel=`: what that means for what is heard.
-///
-/// # Errors
-/// As all that asks the guest.
-pub fn quieted(guest: &mut Guest) -> Result<Option<String>, Error> {
-    let levels = guest.read_file("/proc/sys/kernel/printk")?;
-    Ok(levels.as_deref().and_then(hides_warnings))
-}
-
-/// By `/proc/sys/kernel/printk`, whose first number is the console's level: only what is below it is shown.
-fn hides_warnings(levels: &str) -> Option<String> {
+/// Where the kernel's console hides warnings, by `quiet` or `loglevel=`: what that means for what is heard. `levels` is what is in
+/// `/proc/sys/kernel/printk`, whose first number is the console's level: only what is below it is shown.
+#[must_use]
+pub fn hides_warnings(levels: &str) -> Option<String> {
     /// `KERN_WARNING` (include/linux/kern_levels.h).
     const WARNING: u32 = 4;
     let level: u32 = levels.split_whitespace().next()?.parse().ok()?;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use snapshot::{Cpu, LastCopy, Memory, RangeSet, Wanted};
 use stage1::{Granule, Half, Regime};
 
-use crate::{kernel_half, pages, Error, Extent, Seen};
+use crate::cpus::kernel_half;
+use crate::{pages, Error, Extent, Seen};
 
 /// How much of the processes' tables a capture has read.
 #[derive(Clone, Debug)]

@@ -6,14 +6,15 @@
 use std::time::Duration;
 
 use snapshot::{Cpu, Memory, RangeSet, Recording, Region, Snapshot};
-use stage1::{Descend, Half, PhysMemory, Regime, Shown, Table, Visitor};
+use stage1::{Half, PhysMemory, Regime};
 use untrusted::Text;
 use verdict::NotKnown;
 
+use crate::cpus::kernel_half;
 use crate::inside::Inside;
-use crate::kernel::{rodata_full, splits};
 use crate::orders::touch_orders;
-use crate::{kernel_half, Error, Facts, Gathered, Work};
+use crate::tables::walk_all;
+use crate::{Error, Facts, Gathered, Work};
 
 /// What was taken, and how long the guest stood still for it.
 #[derive(Debug)]
@@ -78,19 +79,6 @@ impl Extent {
     };
 }
 
-/// Goes into each table once: KASAN's shadow leads to few from everywhere.
-#[derive(Default)]
-struct Once(Shown);
-
-impl<'m> Visitor<'m> for Once {
-    fn table(&mut self, table: &Table<'m>) -> Descend {
-        match self.0.again(table) {
-            true => Descend::Skip,
-            false => Descend::Into,
-        }
-    }
-}
-
 /// Reads, through `memory`, everything that will be asked of the copy, and says which pages that was.
 ///
 /// Where the kernel half or the records cannot be read, the reason is found again when the copy is
@@ -110,8 +98,8 @@ pub fn pages<M: PhysMemory + ?Sized>(
     if let Some(upper) = kernel_half(cpus) {
         if extent.kernel {
             walk_all(&recording, &upper);
-            let _ = rodata_full(&recording, &upper, facts);
-            let _ = splits(&recording, &upper, facts);
+            let _ = facts.stays_in_pages(&recording, &upper);
+            let _ = facts.splits_on_demand(&recording, &upper);
         }
         if let Some(rings) = facts.rings() {
             let _ = touch_orders(&recording, &upper, rings, cpus);
@@ -201,17 +189,6 @@ fn walk_lower<M: PhysMemory + ?Sized>(memory: &M, cpu: &Cpu) {
     if let Ok(regime) = Regime::new(&cpu.system, Half::Lower) {
         walk_all(memory, &regime);
     }
-}
-
-/// Reads all tables.
-pub(crate) fn walk_all<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) {
-    stage1::walk(
-        memory,
-        regime,
-        regime.first,
-        regime.last,
-        &mut Once::default(),
-    );
 }
 
 /// Copies `pages` of `memory`; the copy knows the machine's RAM as well, so that what was not copied is

@@ -11,10 +11,10 @@ use structures::{tasks, vmas};
 use untrusted::Text;
 use verdict::{Folios, NotKnown};
 
+use crate::cpus::{kernel_half, lower_half, NO_LOWER_HALF};
 use crate::inside::{is_whole, Inside};
 use crate::pages::Read;
-use crate::seen::{lower_half, NO_LOWER_HALF};
-use crate::{kernel_half, parse_vmas, read_orders, Companion, Error, Facts, Gathered, Subject};
+use crate::{parse_vmas, read_orders, Companion, Error, Facts, Gathered, Subject};
 
 /// Why VMAs are not compared.
 pub(crate) const LOCKED: &str = "somebody held its mmap_lock, so they may just have been changed";

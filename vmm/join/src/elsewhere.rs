@@ -6,7 +6,7 @@
 use snapshot::{Cpu, Process};
 use stage1::{Half, PhysMemory, Regime, RegimeError};
 
-use crate::capture::walk_all;
+use crate::tables::walk_all;
 
 /// The mark of what [`at_el1`] gives.
 pub(crate) const AT_EL1: &str = "at_el1";

@@ -4,16 +4,20 @@ use linux::order::RingAddresses;
 use linux::symbols::Symbols;
 use serde::{Deserialize, Serialize};
 use snapshot::{Cpu, Notes, Snapshot};
+use stage1::{PhysMemory, Regime};
 use structures::capability::Bit;
 
+use crate::cpus::slide;
 use crate::inside::Inside;
-use crate::kernel::vectors;
 
 /// What of the kernel's symbols a snapshot keeps, so that it can be judged without the vmlinux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// `anon_order_rings`, as it runs.
+    /// `anon_order_rings`, as it runs: the ring of a CPU. Kernels of older patches have it.
     pub order_rings: Option<u64>,
+    /// `anon_order_ring`, as it runs: a pointer to the ring of a CPU.
+    #[serde(default)]
+    pub order_ring: Option<u64>,
     /// `anon_order_recording`, as it runs.
     #[serde(default)]
     pub order_recording: Option<u64>,
@@ -37,15 +41,6 @@ pub struct Facts {
     pub splits: Option<Bit>,
 }
 
-/// How far KASLR moved the kernel, by the vectors of a CPU that has the kernel's.
-///
-/// The trampoline's slots lie a multiple of 2 KiB apart, and with KASLR off or a fixmap that is placed so, one of them
-/// may be a whole number of 64 KiB from a linked vector: such a CPU says nothing.
-#[must_use]
-pub fn slide(symbols: &Symbols, cpus: &[Cpu]) -> Option<u64> {
-    vectors(cpus).find_map(|vbar| symbols.slide(vbar))
-}
-
 /// The notes' key of [`Facts`].
 const FACTS: &str = "kernel_facts";
 
@@ -60,6 +55,7 @@ impl Facts {
         let runs = |name| Some(symbols.address(name)?.wrapping_add(slide?));
         Self {
             order_rings: runs("anon_order_rings"),
+            order_ring: runs("anon_order_ring"),
             order_recording: runs("anon_order_recording"),
             per_cpu_offset: runs("__per_cpu_offset"),
             contpte: Some(symbols.has_contpte()),
@@ -104,11 +100,40 @@ impl Facts {
             .insert(FACTS.into(), serde_json::to_value(self).unwrap_or_default());
     }
 
+    /// Whether the kernel has rings of order records.
+    pub(crate) fn has_rings(self) -> bool {
+        self.order_ring.or(self.order_rings).is_some()
+    }
+
     pub(crate) fn rings(self) -> Option<RingAddresses> {
         Some(RingAddresses {
-            rings: self.order_rings?,
+            rings: self.order_ring.or(self.order_rings)?,
+            pointers: self.order_ring.is_some(),
             recording: self.order_recording,
             per_cpu_offset: self.per_cpu_offset?,
         })
+    }
+
+    /// Whether the linear map must stay changeable page by page (`can_set_direct_map()`); `None` where that cannot be
+    /// told. `upper` is the kernel's half.
+    pub(crate) fn stays_in_pages<M: PhysMemory + ?Sized>(
+        self,
+        memory: &M,
+        upper: &Regime,
+    ) -> Option<bool> {
+        let mut byte = [0];
+        linux::kernel_memory::read(memory, upper, self.rodata_full?, &mut byte).ok()?;
+        (byte == [1] || self.rodata_alone).then_some(byte == [1])
+    }
+
+    /// Whether the kernel splits the linear map's blocks on demand; `None` where that cannot be told.
+    pub(crate) fn splits_on_demand<M: PhysMemory + ?Sized>(
+        self,
+        memory: &M,
+        upper: &Regime,
+    ) -> Option<bool> {
+        let (bit, mut byte) = (self.splits?, [0]);
+        linux::kernel_memory::read(memory, upper, bit.address, &mut byte).ok()?;
+        Some(byte[0] & bit.mask != 0)
     }
 }

@@ -2,13 +2,12 @@
 //!
 //! The module [`crate::unattended`] says what is known of it.
 
-pub(crate) mod known;
-
 pub use crate::work::idles;
 
 use std::path::Path;
 use std::time::Duration;
 
+use linux::counted::NotRead;
 use linux::symbols::Symbols;
 use machine::qemu::attach::{Attached, FileMemory, Found};
 use snapshot::{Cpu, Memory, Notes, Process, Snapshot};
@@ -19,14 +18,17 @@ use structures::{Kernel, View};
 use verdict::frames::Frames;
 use verdict::kernel_map::KernelMap;
 
+use crate::cpus::kernel_half;
 use crate::elsewhere::{at_el1, no_linux};
 use crate::frames::frames;
 use crate::inside::{Inside, Whole};
 use crate::kernel_map::kernel_map;
+use crate::proof::processes;
 use crate::release::{self, Both, NotRecognised, Recognised};
 use crate::seen::{see, why_not, Seen, Unseen};
-use crate::unattended::{processes, Stops};
-use crate::{basis, instant, kernel_half, log, Capture, Error, Extent, Facts, Work};
+use crate::task_processes::complete;
+use crate::unattended::Stops;
+use crate::{basis, instant, is_quiet, log, Capture, Error, Extent, Facts, Work};
 
 /// How often the guest is stopped to read its tasks.
 const LOOKS: u32 = 100;
@@ -251,7 +253,7 @@ impl Foreign {
             left -= 1;
             // A certain process may be rare enough.
             let quiet = match &self.inside {
-                Some(Ok(inside)) if wanted.is_none() => inside.is_quiet(look.memory(), &look.cpus),
+                Some(Ok(inside)) if wanted.is_none() => is_quiet(inside, look.memory(), &look.cpus),
                 _ => true,
             };
             if seen && quiet || left == 0 {
@@ -275,7 +277,7 @@ impl Foreign {
         let info = match (kernel, &upper) {
             (Ok(kernel), Some(upper)) => {
                 let view = View { memory, upper };
-                let spaces = known::complete(kernel, view, &look.cpus, &mut processes);
+                let spaces = complete(kernel, view, &look.cpus, &mut processes);
                 basis::keep_spaces(&mut notes, spaces);
                 VmCoreInfo::read(kernel, view).map_err(|error| error.to_string())
             }
@@ -398,15 +400,23 @@ impl Stops for Foreign {
         self.look()
     }
 
+    fn cpus(&mut self) -> Result<(Vec<Cpu>, Work), Error> {
+        let look = self.attached.look().map_err(refused)?;
+        let work = Work::of(look.memory(), &look.cpus, look.ran_ns.clone());
+        let (cpus, _, stopped) = look.end().map_err(refused)?;
+        self.stops = (self.stops.0 + 1, self.stops.1.max(stopped));
+        Ok((cpus, work))
+    }
+
     fn runs(&self) -> bool {
         self.attached.ran()
     }
 
-    fn log(&self, last: &Snapshot) -> Option<Result<Log, String>> {
+    fn log(&self, last: &Snapshot) -> Option<Result<Log, NotRead>> {
         let inside = match &self.inside {
             Some(Ok(inside)) => inside,
-            Some(Err(why)) => return Some(Err(why.clone())),
-            None => return Some(Err(self.unseen())),
+            Some(Err(why)) => return Some(Err(log::not_read(why))),
+            None => return Some(Err(log::not_read(&self.unseen()))),
         };
         let memory = Both {
             tables: &last.memory,

@@ -13,9 +13,10 @@ use verdict::frames::{what, Belongs, Frame, Frames, FreeBlock, Mapped};
 use verdict::listing::LISTING_VERSION;
 use verdict::Hex;
 
+use crate::cpus::{kernel_half, lower_half, NO_LOWER_HALF};
 use crate::inside::Inside;
-use crate::seen::{lower_half, Unseen, NO_LOWER_HALF};
-use crate::{cgroups, kernel_half, Gathered};
+use crate::seen::Unseen;
+use crate::{cgroups, Gathered};
 
 /// The pages with these page frame numbers.
 ///

@@ -1,15 +1,13 @@
 //! The kernel's own structures at one instant: what a copy has to hold of them, and what a snapshot keeps to read them by.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use linux::absent::SwapTypes;
 use linux::cache::Cache;
-use linux::counted::{Counted, Known, NotRead, Size};
+use linux::counted::{Counted, Known, Size};
 use linux::folio::Claimed;
-use linux::release::Release;
 use serde::{Deserialize, Serialize};
-use snapshot::{Cpu, Memory, Notes, Snapshot};
+use snapshot::{Cpu, Notes, Snapshot};
 use stage1::{PhysMemory, PhysicalAddress, Regime};
 use structures::anon_sizes::AnonSizes;
 use structures::memcg;
@@ -20,17 +18,14 @@ use structures::unlisted::Doing;
 use structures::StructureError;
 use structures::View;
 use verdict::listing::FileCache;
-use verdict::{
-    judge_caches, judge_counted, judge_counts, Everyone, Hex, NotKnown, ProcessVerdict, Structures,
-};
+use verdict::{Hex, NotKnown};
 
 use crate::caches;
 use crate::cgroups::Cgroups;
-use crate::claimed::{older, unmapped, Search};
+use crate::claimed::Search;
+use crate::cpus::{kernel_half, lower_half};
 use crate::inside::Inside;
-use crate::kernel_half;
 use crate::mapped::Mapped;
-use crate::pages::Read;
 
 /// Why nothing of the kernel can be read at some instants.
 pub(crate) const NO_KERNEL: &str =
@@ -47,19 +42,19 @@ pub struct Gathered {
     pub(crate) counted: Option<Counted>,
     /// Why entries may be counted of an address space that no task has, if somebody was seen at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    unlisted: Option<String>,
+    pub(crate) unlisted: Option<String>,
     /// Folios that count mappings and that no address space maps; an earlier version did not keep this.
     #[serde(default, rename = "claimed_folios")]
-    claimed: Option<Known<Vec<Claimed>>>,
+    pub(crate) claimed: Option<Known<Vec<Claimed>>>,
     /// Why pages may be of an address space that exec() makes and no task has yet, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    exec: Option<String>,
+    pub(crate) exec: Option<String>,
     /// The page caches of the files that the processes map; an earlier version did not look.
     #[serde(default, rename = "page_caches")]
-    caches: Option<Known<Vec<Cache>>>,
+    pub(crate) caches: Option<Known<Vec<Cache>>>,
     /// Who is making pages of a file into one, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    collapses: Option<String>,
+    pub(crate) collapses: Option<String>,
     /// What leads from a folio to its memory cgroup, which a copy holds of those that the processes map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) memcg: Option<memcg::Layout>,
@@ -71,7 +66,7 @@ pub struct Gathered {
     pub(crate) anon_sizes: Option<AnonSizes>,
     /// Free pages that CPUs keep for themselves.
     #[serde(skip)]
-    kept: Vec<Range<u64>>,
+    pub(crate) kept: Vec<Range<u64>>,
 }
 
 /// The notes' key.
@@ -256,19 +251,21 @@ impl Gathered {
     }
 }
 
-/// Whether another instant may show more of the kernel's structures than this one: they, or an address space of which
-/// the first table is one of `tables`, were just being changed.
-pub(crate) fn later(gathered: &Result<Gathered, NotKnown>, tables: &[u64]) -> bool {
-    match gathered {
-        Ok(gathered) => {
-            let mut spaces = gathered.spaces.iter();
-            let counted = gathered.counted.as_ref();
-            let changing = |space: &Space| space.lock.is_held() || space.table_locked;
-            spaces.any(|space| changing(space) && tables.contains(&space.table))
-                || counted.is_some_and(Counted::later)
-                || caches::later(gathered.caches.as_ref())
-        }
-        Err(not_known) => not_known.later,
+/// Whether nobody changes any address space, nor makes or ends one, as far as that is known: what is read then has
+/// entries, VMAs and counts that agree.
+#[must_use]
+pub fn is_quiet<M: PhysMemory + ?Sized>(inside: &Inside, memory: &M, cpus: &[Cpu]) -> bool {
+    let Ok((_, layout)) = &inside.layouts else {
+        return true;
+    };
+    let (lower, spaces) = (lower_half(cpus), layout.spaces(inside.view(memory), &[]));
+    let (Some(lower), Ok(spaces)) = (lower, spaces) else {
+        return false;
+    };
+    let tables: Vec<u64> = spaces.iter().map(|space| space.table).collect();
+    match Gathered::gather(inside, memory, cpus, (&lower, &tables)) {
+        Ok(gathered) => gathered.is_quiet(),
+        Err(error) => !error.later,
     }
 }
 
@@ -302,109 +299,4 @@ fn not_known(error: &StructureError) -> NotKnown {
         why: error.to_string().into(),
         later: error.may_pass(),
     }
-}
-
-/// A process that no task has: it is ending, or the list of tasks is not what it was.
-static NO_TASK: NotKnown = NotKnown {
-    why: std::borrow::Cow::Borrowed("no task of the kernel's has its first table"),
-    later: true,
-};
-
-/// What is known of the process whose half this is, or why nothing is.
-pub(crate) fn structures<'g, M: PhysMemory + ?Sized + std::fmt::Debug>(
-    gathered: &'g Result<Gathered, NotKnown>,
-    folios: &'g Result<Read<'_, M>, NotKnown>,
-    regime: &Regime,
-) -> Result<Structures<'g>, &'g NotKnown> {
-    let folios = folios.as_ref()?;
-    let space = gathered.as_ref()?.space(regime.root.0).ok_or(&NO_TASK)?;
-    Ok(Structures {
-        folios,
-        numbering: space.numbering.as_deref(),
-        table_locked: space.table_locked,
-        rss: space.rss,
-        tables_bytes: space.tables_bytes,
-        hugetlb: space.hugetlb,
-        kept: &gathered.as_ref()?.kept,
-        swap: &gathered.as_ref()?.swap,
-    })
-}
-
-/// Why counts above their entries are no error of a guest in which nobody waits for us: a child's address space has its
-/// entries, which are counted, some time before the child is in any list, and whoever makes it may be preempted there.
-const FORKS: &str = "a process may be forking, and its child be in no list yet";
-
-/// Counts the entries of all address spaces, where those are known. `forks`: whether a process may be in the middle of
-/// fork(). Gives whether another instant may show more: something that was just being changed left counts not judged.
-pub(crate) fn count(
-    snapshot: &Snapshot,
-    forks: bool,
-    regimes: &[Regime],
-    gathered: &Result<Gathered, NotKnown>,
-    folios: &Result<Read<'_, Memory>, NotKnown>,
-    verdicts: &mut [ProcessVerdict],
-) -> bool {
-    let release = Release::parse(&snapshot.notes.kernel_release);
-    let (Ok(gathered), Ok(folios)) = (gathered, folios) else {
-        return false;
-    };
-    if !release.is_some_and(Release::has_this_layout) {
-        return false;
-    }
-    let tables = gathered.tables();
-    let mut unlisted = regimes.iter().map(|regime| regime.root.0);
-    let unlisted = unlisted.find(|table| gathered.space(*table).is_none());
-    let unlisted = unlisted.map(|_| NO_TASK.why.clone().into_owned());
-    let locked = gathered.spaces.iter().find(|space| space.lock.is_held());
-    let incomplete = locked.map(|space| {
-        format!(
-            "somebody held the mmap_lock of process {} ({}), as a fork does, whose entries are counted before the child is in any list",
-            space.pid, space.name
-        )
-    });
-    let incomplete = incomplete.or(unlisted);
-    let incomplete = incomplete.or_else(|| gathered.unlisted.clone());
-    let table = gathered.spaces.iter().find(|space| space.table_locked);
-    let incomplete = incomplete.or(table.map(|space| {
-        format!(
-            "somebody held the lock of a table of process {} ({}), and an entry and its count change one after the other",
-            space.pid, space.name
-        )
-    }));
-    let busy = incomplete.clone();
-    let incomplete = incomplete.or(forks.then(|| FORKS.to_owned()));
-    let new = incomplete.as_deref().or(gathered.exec.as_deref());
-    let claimed = gathered.claimed.as_ref().map_or_else(older, Clone::clone);
-    let unmapped = claimed.map(|claimed| unmapped(&claimed, &gathered.spaces, new));
-    let everyone = Everyone {
-        tables: &tables,
-        incomplete: incomplete.as_deref(),
-        busy: busy.as_deref(),
-        unmapped: unmapped.as_deref().map_err(Clone::clone),
-    };
-    let mapped = judge_counts(&snapshot.memory, regimes, everyone, folios, verdicts);
-    let mut uncounted = mapped.uncounted;
-    if let Some(counted) = &gathered.counted {
-        let swapped = counted.swap.iter().flat_map(|swap| &swap.spaces);
-        let known = |mm: &&u64| gathered.spaces.iter().any(|space| space.mm == **mm);
-        let unlisted = swapped.filter(|mm| !known(mm)).count();
-        let unlisted = (unlisted > 0).then(|| {
-            format!("{unlisted} address spaces that may have swap entries are of no task: of a fork under way, or at their end")
-        });
-        let mut counted = Cow::Borrowed(counted);
-        // Under that lock an entry and the count of its slot change one after the other.
-        let in_use = counted.swap.iter().any(|swap| !swap.areas.is_empty());
-        if in_use && gathered.spaces.iter().any(|space| space.table_locked) {
-            counted.to_mut().swap = Err(NotRead {
-                why: "somebody held the lock of a page table".into(),
-                later: true,
-                not_built: false,
-            });
-        }
-        uncounted += judge_counted(&counted, (&mapped, unlisted.as_deref()), folios, verdicts);
-    }
-    if let Some(caches) = &gathered.caches {
-        judge_caches(caches, gathered.collapses.as_deref(), verdicts);
-    }
-    busy.is_some() && uncounted > 0
 }

@@ -6,8 +6,8 @@ use snapshot::{Memory, Process};
 use verdict::{judge_getters, NotJudged, NotKnown, ProcessInput, ProcessVerdict};
 
 use crate::gathered::Gathered;
+use crate::one::One;
 use crate::pages::Read;
-use crate::together::One;
 
 /// The notes' key, of the process.
 const GETTERS: &str = "getters";

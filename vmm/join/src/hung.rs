@@ -2,10 +2,11 @@
 
 use linux::symbols::Symbols;
 use machine::Machine;
-use snapshot::{Notes, Recording, Snapshot};
+use snapshot::{Cpu, Notes, Recording, Snapshot};
 
 use crate::inside::Inside;
-use crate::unattended::{settle, Known, Stops};
+use crate::proof::Known;
+use crate::unattended::{settle, Stops};
 use crate::{instant, Capture, Companion, Error, Extent, Facts, Work};
 
 /// Why nothing is known of the kernel's structures.
@@ -65,6 +66,10 @@ impl Stops for Hung<'_> {
             work,
             extent: Extent::KERNEL,
         })
+    }
+
+    fn cpus(&mut self) -> Result<(Vec<Cpu>, Work), Error> {
+        Ok(Work::at_a_stop(self.machine)?)
     }
 
     fn runs(&self) -> bool {

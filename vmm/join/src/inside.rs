@@ -14,11 +14,9 @@ use structures::{
 };
 
 use crate::cgroups;
+use crate::cpus::{kernel_half, vectors};
 use crate::elsewhere::no_linux;
-use crate::kernel::vectors;
 use crate::release::{self, NotRecognised, Recognised};
-use crate::seen::lower_half;
-use crate::{kernel_half, Gathered};
 
 /// Where a kernel's variables are, what its types look like, and its own tables: none of it changes while it runs.
 #[derive(Debug)]
@@ -72,6 +70,17 @@ pub enum NotInside {
     Never(#[from] StructureError),
 }
 
+/// Why no CPU's VBAR_EL1 leads to the kernel's symbols. Of a core of another program it is not known where these were not found
+/// ([`crate::other_core`]).
+fn no_vectors(cpus: &[Cpu]) -> NotInside {
+    match cpus.iter().any(|cpu| cpu.system.vbar_el1.is_some()) {
+        true => NotInside::NotNow,
+        false => NotInside::Never(StructureError::NoTypes(
+            "the kernel's symbols were not found, as VBAR_EL1 is known of no CPU, and they lie near it".into(),
+        )),
+    }
+}
+
 /// Whether a memory holds all RAM of its guest, or all that a program left in a core which keeps the kernel's own.
 #[must_use]
 pub fn is_whole(memory: &Memory) -> bool {
@@ -97,7 +106,7 @@ impl Inside {
             Some(why) => NotInside::NoLinux(why),
             None => NotInside::NotNow,
         })?;
-        let vbar = vectors(cpus).next().ok_or(NotInside::NotNow)?;
+        let vbar = vectors(cpus).next().ok_or_else(|| no_vectors(cpus))?;
         let kernel = Kernel::find(memory, &upper, vbar)?;
         let view = View {
             memory,
@@ -165,23 +174,6 @@ impl Inside {
         memory: &M,
     ) -> Result<VmCoreInfo, StructureError> {
         VmCoreInfo::read(&self.kernel, self.view(memory))
-    }
-
-    /// Whether nobody changes any address space, nor makes or ends one, as far as that is known: what is read then has
-    /// entries, VMAs and counts that agree.
-    pub fn is_quiet<M: PhysMemory + ?Sized>(&self, memory: &M, cpus: &[Cpu]) -> bool {
-        let Ok((_, layout)) = &self.layouts else {
-            return true;
-        };
-        let (lower, spaces) = (lower_half(cpus), layout.spaces(self.view(memory), &[]));
-        let (Some(lower), Ok(spaces)) = (lower, spaces) else {
-            return false;
-        };
-        let tables: Vec<u64> = spaces.iter().map(|space| space.table).collect();
-        match Gathered::gather(self, memory, cpus, (&lower, &tables)) {
-            Ok(gathered) => gathered.is_quiet(),
-            Err(error) => !error.later,
-        }
     }
 
     /// Which of these processes are in the middle of what no lock tells of, as far as that is known.

@@ -5,12 +5,13 @@ use stage1::{Half, PhysMemory, Regime};
 use structures::View;
 use verdict::NotKnown;
 
-use crate::capture::walk_all;
-use crate::foreign::known::{self, Spaces};
+use crate::cpus::{kernel_half, lower_with};
 use crate::gathered::NO_KERNEL;
 use crate::inside::Inside;
-use crate::unattended::{lower_with, processes, table_of, Known};
-use crate::{basis, gather, kernel_half, pages, Extent, Facts, Gathered};
+use crate::proof::{processes, table_of, Known};
+use crate::tables::walk_all;
+use crate::task_processes::{complete, Spaces};
+use crate::{basis, gather, pages, Extent, Facts, Gathered};
 
 /// The processes of an instant, and what was read of the kernel's structures.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ pub fn read<M: PhysMemory + ?Sized>(
                 memory,
                 upper: &upper,
             };
-            known::complete(&inside.kernel, view, cpus, &mut processes)
+            complete(&inside.kernel, view, cpus, &mut processes)
         }
         (Err(why), _) => Err(why.why.clone().into()),
         (_, None) => Err(NO_KERNEL.into()),

@@ -4,7 +4,8 @@ use snapshot::Snapshot;
 use stage1::{lookup, Lookup, Regime, VirtualAddress};
 use verdict::{size_name, Finding};
 
-use crate::{judge_kernel_half, kernel_half, Error, Sight};
+use crate::cpus::kernel_half;
+use crate::{judge_kernel_half, Error, Sight};
 
 /// What is known of an address of the kernel's half.
 #[derive(Debug)]

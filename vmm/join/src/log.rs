@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use linux::counted::NotRead;
 use serde::{Deserialize, Serialize};
 use snapshot::Notes;
 use stage1::PhysMemory;
 use structures::printk::{Layout, Log};
+use structures::StructureError;
 use untrusted::Text;
 use verdict::basis::Input;
 use verdict::voice::{Scanner, Spoken};
@@ -22,6 +24,9 @@ struct Kept {
     reports: Vec<Report>,
     /// Records before the oldest one, which have been overwritten.
     overwritten: u64,
+    /// Why there is no log to be read, where the kernel was built without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    not_built: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,15 +38,26 @@ struct Report {
 }
 
 /// Reads the log.
-pub(crate) fn read<M: PhysMemory + ?Sized>(inside: &Inside, memory: &M) -> Result<Log, String> {
+pub(crate) fn read<M: PhysMemory + ?Sized>(inside: &Inside, memory: &M) -> Result<Log, NotRead> {
     let layout = Layout::new(&inside.kernel);
     let log = layout.and_then(|layout| layout.read(inside.view(memory)));
-    log.map_err(|error| error.to_string())
+    log.map_err(|error| NotRead {
+        why: error.to_string(),
+        later: error.may_pass(),
+        not_built: matches!(error, StructureError::NotBuilt(_)),
+    })
 }
 
 /// Keeps what a log reports, or why it could not be read.
-pub(crate) fn keep(notes: &mut Notes, log: Result<Log, String>) {
-    let kept = log.map(|log| reports(&log));
+pub(crate) fn keep(notes: &mut Notes, log: Result<Log, NotRead>) {
+    let kept = match log {
+        Ok(log) => Ok(reports(&log)),
+        Err(not_read) if not_read.not_built => Ok(Kept {
+            not_built: Some(not_read.why),
+            ..Kept::default()
+        }),
+        Err(not_read) => Err(not_read.why),
+    };
     let value = serde_json::to_value(kept).unwrap_or_default();
     notes.extra.insert(LOG.into(), value);
 }
@@ -49,7 +65,16 @@ pub(crate) fn keep(notes: &mut Notes, log: Result<Log, String>) {
 /// Keeps why no log could be read, where nothing was kept of it.
 pub(crate) fn keep_none(notes: &mut Notes, why: &str) {
     if !notes.extra.contains_key(LOG) {
-        keep(notes, Err(why.into()));
+        keep(notes, Err(not_read(why)));
+    }
+}
+
+/// Why no log was read, of which nothing else is known.
+pub(crate) fn not_read(why: &str) -> NotRead {
+    NotRead {
+        why: why.into(),
+        later: false,
+        not_built: false,
     }
 }
 
@@ -67,7 +92,10 @@ impl Reported {
         let kept: Option<Result<Kept, String>> =
             kept.and_then(|kept| serde_json::from_value(kept.clone()).ok());
         let (input, kept) = match kept {
-            Some(Ok(kept)) => (Input::Given, kept),
+            Some(Ok(kept)) => match &kept.not_built {
+                Some(why) => (Input::NotBuilt(why.clone().into()), kept),
+                None => (Input::Given, kept),
+            },
             Some(Err(why)) => (Input::Absent(why.into()), Kept::default()),
             None => (Input::NotAsked, Kept::default()),
         };
@@ -112,6 +140,7 @@ fn reports(log: &Log) -> Kept {
     Kept {
         reports: scanner.finish().into_iter().map(report).collect(),
         overwritten: log.overwritten,
+        not_built: None,
     }
 }
 
@@ -132,7 +161,7 @@ mod tests {
         }
     }
 
-    fn told(log: Result<Log, String>, kernel: &mut Option<KernelVerdict>) -> Input {
+    fn told(log: Result<Log, NotRead>, kernel: &mut Option<KernelVerdict>) -> Input {
         let mut notes = Notes::default();
         keep(&mut notes, log);
         let reported = Reported::of(&notes);
@@ -171,8 +200,16 @@ mod tests {
         ];
         assert_eq!(told(Ok(log(&texts)), &mut kernel), Input::Given);
         assert!(kernel.is_none());
-        let input = told(Err("it has none".into()), &mut kernel);
+        let input = told(Err(not_read("it has none")), &mut kernel);
         assert_eq!(input, Input::Absent("it has none".into()));
+        // Nothing is lacking of a kernel that cannot report anything.
+        let not_built = NotRead {
+            not_built: true,
+            ..not_read("it was built without one")
+        };
+        let input = told(Err(not_built), &mut kernel);
+        assert_eq!(input, Input::NotBuilt("it was built without one".into()));
+        assert!(kernel.is_none());
         assert_eq!(Reported::of(&Notes::default()).input, Input::NotAsked);
     }
 

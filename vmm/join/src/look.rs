@@ -9,16 +9,16 @@ use verdict::{
 };
 
 use crate::basis::{known, records, with_gathered};
+use crate::cpus::{came, kernel_half};
+use crate::one::One;
+use crate::proof::table_of;
 use crate::settle::{settle, Judged, Verdict};
-use crate::together::{judge_together, One, Together};
+use crate::sight::ONE_LOOK;
+use crate::together::{judge_together, Together};
 use crate::{
-    came, getters, judge_kernel_half, kernel_half, log, parse_vmas, unattended, Capture, Error,
-    Gathered, ReadAgain, Sight, Subject,
+    getters, judge_kernel_half, log, parse_vmas, unattended, Capture, Error, Gathered, ReadAgain,
+    Sight, Subject,
 };
-
-/// Of a snapshot that nobody has looked at more than once.
-pub(crate) const ONE_LOOK: &str =
-    "it was taken at one instant, at which an update that is under way may look like an error";
 
 /// What was seen of a process at one instant.
 #[derive(Debug)]
@@ -261,7 +261,7 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     let mut all = vec![one(&subject, &[])];
     // Beside it all that are known by their tasks.
     let others = snapshot.notes.processes.iter();
-    let others = others.filter(|it| pid.is_none() && unattended::table_of(it).is_some());
+    let others = others.filter(|it| pid.is_none() && table_of(it).is_some());
     let others: Vec<Subject<'_>> = others
         .map(|other| Subject::of(snapshot, other))
         .collect::<Result<_, _>>()?;

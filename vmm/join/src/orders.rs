@@ -4,7 +4,7 @@ use linux::order::{OrderError, OrderRecords, RingAddresses};
 use snapshot::Cpu;
 use stage1::{PhysMemory, Regime};
 
-use crate::came;
+use crate::cpus::came;
 
 /// Reads what [`read_orders`] will read of the copy.
 pub(crate) fn touch_orders<M: PhysMemory + ?Sized>(

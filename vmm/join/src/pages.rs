@@ -9,8 +9,9 @@ use structures::pages::{Layout, Pages};
 use structures::View;
 use verdict::{Folios, NotKnown};
 
+use crate::cpus::kernel_half;
 use crate::gathered::NO_KERNEL;
-use crate::{kernel_half, Gathered};
+use crate::Gathered;
 
 /// The pages of a snapshot, or why they are not known.
 pub(crate) fn folios<'g, M: PhysMemory + ?Sized>(

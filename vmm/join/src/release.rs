@@ -15,8 +15,8 @@ use stage1::{lookup, Lookup, PhysMemory, Regime, VirtualAddress};
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, View};
 
-use crate::kernel::{in_trampoline, vectors};
-use crate::{slide, Error};
+use crate::cpus::{in_trampoline, slide, vectors};
+use crate::Error;
 
 /// What says which kernel it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,7 +284,7 @@ impl<T: PhysMemory + ?Sized, D: PhysMemory + ?Sized> PhysMemory for Both<'_, T, 
 
 #[cfg(test)]
 mod tests {
-    use linux::kallsyms::Table;
+    use linux::symbols::SymbolTable;
     use stage1::testing::{Attributes, Layout, SparseMemory, TableBuilder};
     use stage1::{Granule, Half};
 
@@ -380,7 +380,7 @@ mod tests {
             upper: &upper,
         };
         let symbols = |va| {
-            Symbols::of_running(Table {
+            Symbols::of_running(SymbolTable {
                 names: b"linux_banner\0".to_vec(),
                 symbols: vec![(va, 0)],
             })

@@ -6,17 +6,18 @@ use linux::order::OrderRecords;
 use linux::release::Release;
 use linux::vma::Vma;
 use snapshot::{Cpu, Notes, Snapshot};
-use stage1::{Half, PhysMemory, PhysicalAddress, Regime};
+use stage1::{PhysMemory, PhysicalAddress, Regime};
 use structures::tasks::{self, Process};
 use structures::vmas::Layout;
 use structures::{Lock, StructureError, View};
 use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
 use verdict::{judge, Hex, NotKnown, ProcessInput};
 
-use crate::capture::walk_all;
-use crate::gathered::structures;
+use crate::counting::structures;
+use crate::cpus::{lower_half, NO_LOWER_HALF};
 use crate::inside::Inside;
 use crate::pages::folios;
+use crate::tables::walk_all;
 use crate::{read_orders, release, switches, Facts, Gathered};
 
 /// What a kernel's structures say of its tasks, and more of one process.
@@ -180,21 +181,6 @@ pub fn why_not(tasks: &[Process], pid: u32) -> Option<String> {
             first.tgid, first.name
         )
     })
-}
-
-/// Why no process's table can be walked.
-pub(crate) const NO_LOWER_HALF: &str = "no CPU shows how the lower half is translated";
-
-/// How the lower half is translated, whosever it is.
-pub(crate) fn lower_half(cpus: &[Cpu]) -> Option<Regime> {
-    let regimes = cpus.iter();
-    let regimes = regimes.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
-    let regimes: Vec<Regime> = regimes.filter(|regime| !regime.epd).collect();
-    let mut regime = regimes.first().copied()?;
-    // Any CPU may run it: what one of them updates by itself, no entry can be blamed for.
-    regime.ha = regimes.iter().any(|regime| regime.ha);
-    regime.hd = regimes.iter().any(|regime| regime.hd);
-    Some(regime)
 }
 
 impl Space {

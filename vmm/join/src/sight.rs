@@ -44,6 +44,10 @@ pub struct Open {
     pub reason: String,
 }
 
+/// Of a snapshot that nobody has looked at more than once.
+pub(crate) const ONE_LOOK: &str =
+    "it was taken at one instant, at which an update that is under way may look like an error";
+
 /// The notes' key of [`Sight`].
 const SIGHT: &str = "sight";
 

@@ -5,8 +5,10 @@ use linux::release::Release;
 use snapshot::{Process, Snapshot};
 use stage1::{Half, Regime, VirtualAddress};
 
+use crate::cpus::{kernel_half, lower_with};
 use crate::elsewhere::no_linux;
-use crate::{kernel_half, read_orders, unattended, Error, Facts};
+use crate::proof::{root_of, table_of};
+use crate::{read_orders, Error, Facts};
 
 /// Everything that the judge needs of one process in a snapshot.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ impl<'s> Subject<'s> {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        let on_a_cpu = |process: &&Process| unattended::table_of(process).is_none();
+        let on_a_cpu = |process: &&Process| table_of(process).is_none();
         let all = &snapshot.notes.processes;
         let running: Vec<&Process> = all.iter().filter(on_a_cpu).collect();
         let process = match (pid, all.as_slice()) {
@@ -77,12 +79,11 @@ impl<'s> Subject<'s> {
     /// # Errors
     /// Where no CPU is proved to run it.
     pub fn of(snapshot: &'s Snapshot, process: &'s Process) -> Result<Self, Error> {
-        let by_its_task = unattended::table_of(process);
-        let by_its_task =
-            by_its_task.and_then(|table| unattended::lower_with(&snapshot.cpus, table));
+        let by_its_task = table_of(process);
+        let by_its_task = by_its_task.and_then(|table| lower_with(&snapshot.cpus, table));
         let cpu = snapshot
             .root_of(process)
-            .or_else(|| unattended::root_of(snapshot, process));
+            .or_else(|| root_of(snapshot, process));
         let by_a_cpu = cpu.map(|cpu| Regime::new(&cpu.system, Half::Lower));
         let mut regime = by_its_task.map(Ok).or(by_a_cpu).ok_or_else(|| {
             Error::Input(format!(
@@ -110,7 +111,7 @@ impl<'s> Subject<'s> {
             regime,
             vmas,
             orders,
-            has_records: facts.order_rings.is_some(),
+            has_records: facts.has_rings(),
             contpte: facts.contpte,
             release: Release::parse(&snapshot.notes.kernel_release),
         })

@@ -2,55 +2,34 @@
 //!
 //! Nobody tells of its processes. What is known: a CPU at EL0 has its process's own table in TTBR0_EL1, and a CPU at EL1
 //! the kernel's in TTBR1_EL1. A CPU in the kernel has in TTBR0_EL1 whatever the kernel has put there, so that is not
-//! looked at, unless CONTEXTIDR_EL1 names a process of ours ([`Known`]). Where the kernel's own structures can be read, each
+//! looked at, unless CONTEXTIDR_EL1 names a process of ours ([`crate::Known`]). Where the kernel's own structures can be read, each
 //! task's address space says where its first table is, whatever the CPUs do.
 
 mod stops;
 
-use std::collections::BTreeSet;
-
-use snapshot::{Cpu, Process as Captured, Snapshot};
-use stage1::{Half, PhysicalAddress, Regime};
-use untrusted::Text;
+use snapshot::{Process as Captured, Snapshot};
+use stage1::{Half, Regime};
 use verdict::basis::Known as KnownOf;
 use verdict::{Basis, KernelVerdict, NotJudged, Process, ProcessVerdict, Step};
 
-use crate::elsewhere::{no_linux, AT_EL1};
-use crate::foreign::known;
+use crate::cpus::kernel_half;
+use crate::elsewhere::no_linux;
 use crate::inside::is_whole;
-use crate::look::ONE_LOOK;
+use crate::one::One;
+use crate::proof::{table_of, IN_KERNEL, IN_USER_MODE};
 use crate::settle::{self, Judged};
+use crate::sight::ONE_LOOK;
 use crate::switches;
-use crate::together::{judge_together, One, Together};
+use crate::task_processes::why_not;
+use crate::together::{judge_together, Together};
 use crate::{
-    basis, judge_kernel_half, kernel_half, log, other_core, Capture, Error, Gathered, Sight,
-    Subject,
+    basis, judge_kernel_half, log, other_core, Capture, Error, Gathered, Sight, Since, Subject,
 };
 
 pub use stops::Stops;
 
-/// The mark of a process whose table is known because a CPU was at EL0 with it.
-const IN_USER_MODE: &str = "in_user_mode";
-
-/// The mark of a process whose table is known because a CPU in the kernel had it, for a process that is known.
-const IN_KERNEL: &str = "in_kernel";
-
-/// The mark of a process whose table is known because its task's address space has it: the table's physical address.
-const BY_ITS_TASK: &str = "first_table";
-
 /// What needs more than tables and VMAs.
 const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and no agent of the guest tells";
-
-/// A user process that the guest is known to have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Its pid.
-    pub pid: u32,
-    /// Its name.
-    pub name: Text,
-    /// The physical address of its first table, where that was seen before. It stays for as long as the process lives.
-    pub root: Option<u64>,
-}
 
 /// What was seen at one instant, judged.
 #[derive(Debug)]
@@ -86,7 +65,9 @@ impl Judged for Look {
 /// Where the guest cannot be looked at, or the process `pid` is not seen.
 pub fn settle(guest: &mut dyn Stops, pid: Option<u32>) -> Result<Snapshot, Error> {
     let runs = guest.runs();
+    let mut since = Since::default();
     let (last, settled) = settle::settle(runs, std::thread::sleep, |number| {
+        let rested = since.seen(std::thread::sleep, || guest.cpus())?;
         let mut capture = match (pid, number) {
             (Some(_), 1) => guest.instant_of(pid)?,
             // The last look has to show a process that was named.
@@ -95,6 +76,8 @@ pub fn settle(guest: &mut dyn Stops, pid: Option<u32>) -> Result<Snapshot, Error
         };
         let processes = &mut capture.snapshot.notes.processes;
         processes.retain(|process| pid.is_none_or(|pid| process.pid == pid));
+        capture.work.rested = rested;
+        since = Since::new(&capture.snapshot.cpus, &capture.work);
         Ok::<_, Error>(Look {
             judged: instant(&capture.snapshot),
             capture,
@@ -107,83 +90,6 @@ pub fn settle(guest: &mut dyn Stops, pid: Option<u32>) -> Result<Snapshot, Error
     }
     Sight::new(&settled, false).keep(&mut snapshot.notes);
     Ok(snapshot)
-}
-
-/// The processes that CPUs are in user mode with, each once, and of those that are `known` any that a CPU is in the
-/// kernel for.
-#[must_use]
-pub fn processes(cpus: &[Cpu], known: &[Known]) -> Vec<Captured> {
-    let mut roots = BTreeSet::new();
-    let mut processes = Vec::new();
-    for cpu in cpus {
-        let Ok(regime) = Regime::new(&cpu.system, Half::Lower) else {
-            continue;
-        };
-        // 0: the kernel does not say (CONFIG_PID_IN_CONTEXTIDR).
-        let pid = u32::try_from(cpu.system.contextidr_el1).unwrap_or(0);
-        let mut known = known.iter().filter(|it| it.pid == pid && pid != 0);
-        let known = known.find(|it| it.root.is_none_or(|root| root == regime.root.0));
-        let mark = match (cpu.el(), known) {
-            (0, _) => IN_USER_MODE,
-            (1, Some(_)) => IN_KERNEL,
-            _ => continue,
-        };
-        if !roots.insert(regime.root.0) {
-            continue;
-        }
-        let place = format!("on CPU {}", cpu.index);
-        processes.push(Captured {
-            pid,
-            name: known.map_or(place.into(), |it| it.name.clone()),
-            cpu: Some(cpu.index),
-            extra: [(mark.to_owned(), true.into())].into(),
-            ..Captured::default()
-        });
-    }
-    processes
-}
-
-/// The CPU that had this process's table.
-#[must_use]
-pub fn root_of<'s>(snapshot: &'s Snapshot, process: &Captured) -> Option<&'s Cpu> {
-    let has = |mark| process.extra.contains_key(mark);
-    let level = match (has(IN_USER_MODE), has(IN_KERNEL) || has(AT_EL1)) {
-        (true, _) => 0,
-        (_, true) => 1,
-        _ => return None,
-    };
-    let mut cpus = snapshot.cpus.iter();
-    cpus.find(|cpu| Some(cpu.index) == process.cpu && cpu.el() == level)
-}
-
-/// A process that no CPU runs, with its first table.
-#[must_use]
-pub fn by_its_task(pid: u32, name: &Text, table: PhysicalAddress) -> Captured {
-    Captured {
-        pid,
-        name: name.clone(),
-        extra: [(BY_ITS_TASK.to_owned(), table.0.into())].into(),
-        ..Captured::default()
-    }
-}
-
-/// The first table of a process, where its task's address space has told.
-#[must_use]
-pub fn table_of(process: &Captured) -> Option<PhysicalAddress> {
-    let table = process.extra.get(BY_ITS_TASK)?.as_u64()?;
-    Some(PhysicalAddress(table))
-}
-
-/// The lower half with this first table, as these CPUs translate it: they are alike.
-#[must_use]
-pub fn lower_with(cpus: &[Cpu], table: PhysicalAddress) -> Option<Regime> {
-    let halves = cpus.iter();
-    let mut halves = halves.filter_map(|cpu| Regime::new(&cpu.system, Half::Lower).ok());
-    let half = halves.find(|half| !half.epd)?;
-    Some(Regime {
-        root: table,
-        ..half
-    })
 }
 
 /// Whether a snapshot was taken of a guest in which no process waits for us.
@@ -279,7 +185,7 @@ fn shows_any(verdict: &ProcessVerdict) -> bool {
 pub(crate) fn one<'s>(subject: &'s Subject<'_>) -> One<'s> {
     let process = subject.process;
     let vmas = match subject.vmas.as_slice() {
-        [] => Err(known::why_not(process)),
+        [] => Err(why_not(process)),
         vmas => Ok(vmas.to_vec()),
     };
     One {

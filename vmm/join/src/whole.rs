@@ -4,14 +4,14 @@ use snapshot::{Process, Snapshot};
 use structures::View;
 use verdict::NotKnown;
 
+use crate::cpus::{kernel_half, lower_half, NO_LOWER_HALF};
 use crate::elsewhere::{at_el1, no_linux};
-use crate::foreign::known;
 use crate::inside::{is_whole, Inside};
 use crate::other_core;
+use crate::proof::processes;
 use crate::release::{self, NotRecognised};
-use crate::seen::{lower_half, NO_LOWER_HALF};
-use crate::unattended::processes;
-use crate::{basis, kernel_half, log, Facts, Gathered, Subject};
+use crate::task_processes;
+use crate::{basis, log, Facts, Gathered, Subject};
 
 /// Adds to a snapshot of all RAM what one that was taken of a live guest keeps: all processes with their VMAs, and the
 /// kernel's structures, or why they are not known. Of a process at a checkpoint its agent's word stays. Nothing changes in
@@ -58,7 +58,7 @@ fn gather(snapshot: &mut Snapshot) -> Result<Gathered, NotKnown> {
         true => processes(cpus, &[]),
         false => Vec::new(),
     };
-    let spaces = known::complete(&inside.kernel, inside.view(memory), cpus, &mut others);
+    let spaces = task_processes::complete(&inside.kernel, inside.view(memory), cpus, &mut others);
     basis::keep_spaces(notes, spaces);
     let is_other = |other: &Process| attended.iter().all(|process| process.pid != other.pid);
     others.retain(is_other);

@@ -1,12 +1,21 @@
 //! What the CPUs were at when the guest was stopped, to be compared with a later stop.
 
+use std::time::Duration;
+
+use machine::{Machine, MachineError};
 use snapshot::Cpu;
 use stage1::{PhysMemory, Regime};
 
-use crate::kernel_half;
+use crate::cpus::{kernel_half, started};
 
 /// What a CPU's thread has to have run between two looks: thousands of updates of a table, also under emulation.
 pub(crate) const RAN_NS: u64 = 1_000_000;
+
+/// Stops at most to see a CPU in the middle of nothing whose time is not known: one that faults for ever on one entry is in
+/// user mode at one stop of twenty-five.
+const STOPS: u32 = 60;
+/// Between two of them. CPUs that share a thread have turns of up to a tenth of a second.
+const BETWEEN: Duration = Duration::from_millis(4);
 
 /// For each CPU how far it was. What is not known is not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +24,8 @@ pub struct Work {
     pub idle: Vec<bool>,
     /// How long its thread had run by then, in nanoseconds; 0 where that cannot be told.
     pub ran_ns: Vec<u64>,
+    /// Whether it was seen in the middle of nothing since the look before ([`Since::seen`]); empty where nobody asked.
+    pub rested: Vec<bool>,
 }
 
 impl Work {
@@ -27,42 +38,96 @@ impl Work {
         Self {
             idle: idle.collect(),
             ran_ns,
+            rested: Vec::new(),
         }
+    }
+
+    /// Stops a guest for what its CPUs are at, and lets it go on.
+    ///
+    /// # Errors
+    /// Where the machine cannot be stopped or read.
+    pub fn at_a_stop(machine: &mut dyn Machine) -> Result<(Vec<Cpu>, Self), MachineError> {
+        let mut paused = machine.pause()?;
+        let ran_ns = paused.ran_ns();
+        let work = Self::of(&paused.memory, &paused.cpus, ran_ns);
+        let cpus = paused.cpus.clone();
+        paused.resume()?;
+        Ok((cpus, work))
+    }
+
+    /// Whether this CPU, which `is` now, is in the middle of nothing.
+    fn rests(&self, index: usize, is: &Cpu) -> bool {
+        is.el() == 0 || self.idle.get(index) == Some(&true)
+    }
+}
+
+/// The CPUs of the look before which were in the middle of something, and whose time is not known.
+#[derive(Clone, Debug, Default)]
+pub struct Since {
+    /// One for each CPU.
+    waited_for: Vec<bool>,
+}
+
+impl Since {
+    /// Those of this look.
+    #[must_use]
+    pub fn new(cpus: &[Cpu], work: &Work) -> Self {
+        let cpus = cpus.iter().enumerate();
+        let timed = |index: usize| work.ran_ns.get(index).is_some_and(|ran| *ran != 0);
+        let busy = |index: usize, cpu: &Cpu| started(cpu) && !work.rests(index, cpu);
+        let waited_for = cpus.map(|(index, cpu)| busy(index, cpu) && !timed(index));
+        Self {
+            waited_for: waited_for.collect(),
+        }
+    }
+
+    /// Stops the guest by `stop`, with a `pause` before each time, until each of them was seen in the middle of nothing or it
+    /// was tried often enough. Gives those that were seen so: whatever they were in the middle of is done.
+    ///
+    /// # Errors
+    /// As `stop`.
+    pub fn seen<E>(
+        &self,
+        pause: impl Fn(Duration),
+        mut stop: impl FnMut() -> Result<(Vec<Cpu>, Work), E>,
+    ) -> Result<Vec<bool>, E> {
+        let mut seen = vec![false; self.waited_for.len()];
+        for _ in 0..STOPS {
+            if self
+                .waited_for
+                .iter()
+                .zip(&seen)
+                .all(|(wait, seen)| !wait || *seen)
+            {
+                break;
+            }
+            pause(BETWEEN);
+            let (cpus, work) = stop()?;
+            for (index, cpu) in cpus.iter().enumerate().take(seen.len()) {
+                seen[index] |= work.rests(index, cpu);
+            }
+        }
+        Ok(seen)
     }
 }
 
 /// Whether every CPU that may have been in the middle of something has run on since: what each `was` and how far,
-/// what it `is` now. One whose time is not known has to be seen in the middle of nothing: that its registers are others does
-/// not say how far it came.
+/// what it `is` now. One whose time is not known has to be seen in the middle of nothing, now or since ([`Since`]): that its
+/// registers are others does not say how far it came.
 #[must_use]
 pub fn ran_on(was: (&[Cpu], &Work), is: (&[Cpu], &Work)) -> bool {
     let cpus = was.0.iter().zip(is.0);
     cpus.enumerate().all(|(index, (before, now))| {
         let ran = |work: &Work| work.ran_ns.get(index).copied().unwrap_or(0);
         let (earlier, later) = (ran(was.1), ran(is.1));
-        let idle = |work: &Work| work.idle.get(index) == Some(&true);
         let ran = match earlier {
-            0 => now.el() == 0 || idle(is.1),
+            0 => is.1.rests(index, now),
             _ => later.saturating_sub(earlier) >= RAN_NS,
         };
-        let nothing = before.el() == 0 || !started(before) || idle(was.1);
-        nothing || (before.general != now.general && ran)
+        let rested = is.1.rested.get(index) == Some(&true);
+        let nothing = was.1.rests(index, before) || !started(before);
+        nothing || rested || (before.general != now.general && ran)
     })
-}
-
-/// Whether a CPU was ever given anything to do: one that was not has translation off, as at its reset.
-#[must_use]
-pub fn started(cpu: &Cpu) -> bool {
-    /// SCTLR_EL1.M: stage 1 translation is on.
-    const M: u64 = 1;
-    cpu.system.sctlr_el1 & M != 0
-}
-
-/// How many CPUs, from the first on, have one that came up among them: of the others the kernel keeps nothing, as they
-/// are more than it was built for, or than it was told to take.
-#[must_use]
-pub fn came(cpus: &[Cpu]) -> usize {
-    cpus.iter().rposition(started).map_or(0, |last| last + 1)
 }
 
 /// Whether a CPU is in the kernel and waits for an interrupt, or has been put to sleep by the firmware.
@@ -99,8 +164,57 @@ mod tests {
         let work = Work {
             idle: vec![idle],
             ran_ns: vec![ran_ns],
+            rested: Vec::new(),
         };
         (vec![cpu], work)
+    }
+
+    /// What is seen of a CPU whose stops show it as `stops` says, one after the other, and how many were made.
+    fn seen(look_at: (Vec<Cpu>, Work), stops: &[(Vec<Cpu>, Work)]) -> (Vec<bool>, usize) {
+        let mut made = 0;
+        let since = Since::new(&look_at.0, &look_at.1);
+        let seen = since.seen(
+            |_| (),
+            || {
+                made += 1;
+                Ok::<_, ()>(stops[(made - 1).min(stops.len() - 1)].clone())
+            },
+        );
+        (seen.unwrap(), made)
+    }
+
+    #[test]
+    fn a_cpu_whose_time_is_not_known_is_waited_for() {
+        let busy = at(1, 0x1000, 0, false);
+        let (user, wfi) = (at(0, 0x3000, 0, false), at(1, 0x3000, 0, true));
+        for rest in [user, wfi] {
+            let stops = [busy.clone(), busy.clone(), rest];
+            assert_eq!(seen(busy.clone(), &stops), (vec![true], 3));
+        }
+        // One that is never seen so has not run on, wherever it is by then.
+        let (rested, made) = seen(busy.clone(), &[at(1, 0x2000, 0, false)]);
+        assert_eq!((&rested[..], made), (&[false][..], STOPS as usize));
+        let mut now = at(1, 0x2000, 0, false);
+        now.1.rested = rested;
+        assert!(!on(&busy, &now));
+        now.1.rested = vec![true];
+        assert!(on(&busy, &now));
+    }
+
+    #[test]
+    fn nobody_is_waited_for_without_need() {
+        let elsewhere = [at(1, 0x2000, 0, false)];
+        let mut off = at(1, 0x1000, 0, false);
+        off.0[0].system.sctlr_el1 = 0;
+        // Its time is known; it was in user mode, or idle; it was never given anything to do.
+        for was in [
+            at(1, 1, 5, false),
+            at(0, 1, 0, false),
+            at(1, 1, 0, true),
+            off,
+        ] {
+            assert_eq!(seen(was, &elsewhere).1, 0);
+        }
     }
 
     fn on(was: &(Vec<Cpu>, Work), is: &(Vec<Cpu>, Work)) -> bool {
@@ -133,14 +247,5 @@ mod tests {
         let mut never = at(1, 0, 0, false);
         never.0[0].system.sctlr_el1 = 0;
         assert!(on(&never, &never));
-        let of = |started: &[u64]| {
-            let cpu = |on: &u64| {
-                let mut cpu = Cpu::default();
-                cpu.system.sctlr_el1 = *on;
-                cpu
-            };
-            came(&started.iter().map(cpu).collect::<Vec<_>>())
-        };
-        assert_eq!([of(&[1, 0, 1, 0]), of(&[1]), of(&[0, 0])], [3, 1, 0]);
     }
 }

@@ -299,7 +299,7 @@ pub struct CpuPages {
     pub at: u64,
     /// Pages on its lists.
     pub listed: i64,
-    /// The same order by order (`order_count`); empty on kernels that do not count so.
+    /// The same order by order (`order_count`); empty where the kernel does not count so, or does not at this moment.
     #[serde(default)]
     pub orders: Vec<CpuOrder>,
     /// The blocks on them: page frame number and order.

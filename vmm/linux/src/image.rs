@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::release::{in_banner, BANNER};
 
-pub use unpack::Compression;
+pub use unpack::{Compression, Container};
 
 /// The 64-byte header of a plain `Image`, as far as a loader needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -49,15 +49,6 @@ pub enum Source {
     File(PathBuf),
     /// It was unpacked into memory.
     Bytes(Vec<u8>),
-}
-
-/// One layer around a plain `Image`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Container {
-    /// An EFI zboot image.
-    EfiZboot,
-    /// Compressed as a whole.
-    Compressed(Compression),
 }
 
 /// Why a file cannot be booted. The message is one sentence or two, for people.
@@ -246,11 +237,6 @@ pub fn release(image: &[u8]) -> Option<String> {
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at + 8)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at + 4)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {

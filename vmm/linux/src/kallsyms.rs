@@ -22,7 +22,7 @@ use memchr::memmem;
 use stage1::{lookup, Lookup, PhysMemory, Regime, VirtualAddress};
 
 use crate::kernel_memory;
-use crate::symbols::{BuildId, Symbols};
+use crate::symbols::{BuildId, SymbolTable, Symbols};
 
 /// Beyond this on either side no kernel image is looked for, in bytes.
 const REACH: u64 = 128 << 20;
@@ -52,13 +52,13 @@ pub enum KallsymsError {
     #[error("the kernel's symbols were not found in its memory, which could not be read: {0}")]
     Unreadable(String),
     /// There is no table, or one of another shape.
-    #[error("the kernel's symbols were not found in the {bytes} bytes around its vectors (a kernel before 6.5, or one without CONFIG_KALLSYMS): give its vmlinux with --vmlinux")]
+    #[error("the kernel's symbols were not found in the {bytes} bytes around its vectors (a kernel before 6.5, or one without CONFIG_KALLSYMS)")]
     NotFound {
         /// How much was searched.
         bytes: usize,
     },
     /// There is a table, and it is not of the kernel whose vectors are in use.
-    #[error("the symbols that were found in the kernel's memory put `vectors` at {found:x?}, and VBAR_EL1 is 0x{vbar:016x}: they are not this kernel's; give its vmlinux with --vmlinux")]
+    #[error("the symbols that were found in the kernel's memory put `vectors` at {found:x?}, and VBAR_EL1 is 0x{vbar:016x}: they are not this kernel's")]
     OtherKernel {
         /// The address of `vectors`, if there is one such symbol.
         found: Option<u64>,
@@ -168,17 +168,8 @@ pub fn vectors<M: PhysMemory + ?Sized>(
     found.and(vectors).ok_or(KallsymsError::NotFound { bytes })
 }
 
-/// A symbol table as it was found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
-    /// Names, each ends with NUL; without the letter of the symbol's type that kallsyms puts before it.
-    pub names: Vec<u8>,
-    /// The address of each symbol, and where its name begins.
-    pub symbols: Vec<(u64, u32)>,
-}
-
 /// Finds the table in a stretch of kernel memory.
-pub fn find(stretch: &Stretch) -> Option<Table> {
+pub fn find(stretch: &Stretch) -> Option<SymbolTable> {
     let mut left = MOST_NAMES;
     memmem::find_iter(&stretch.bytes, DIGITS).find_map(|zero| {
         let tokens = Tokens::around(&stretch.bytes, zero)?;
@@ -344,9 +335,9 @@ fn addresses(stretch: &Stretch, index_end: usize, count: usize) -> Option<Vec<u6
 }
 
 /// The names written out; `None` where they are longer than those of any kernel are.
-fn expand(bytes: &[u8], tokens: &Tokens, names: &Names, addresses: &[u64]) -> Option<Table> {
+fn expand(bytes: &[u8], tokens: &Tokens, names: &Names, addresses: &[u64]) -> Option<SymbolTable> {
     let most = bytes.len().saturating_mul(MOST_GROWTH);
-    let mut table = Table::default();
+    let mut table = SymbolTable::default();
     let mut at = names.start;
     for &address in addresses {
         let name = name_at(bytes, at).unwrap_or(at..at);

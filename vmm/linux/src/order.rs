@@ -1,17 +1,21 @@
 //! The kernel's record of why it chose the order of each anonymous folio.
 //!
-//! Our patch keeps a ring of records per CPU (`anon_order_rings`, a per-CPU variable). It is read
+//! Our patch keeps a ring of records per CPU: `anon_order_ring`, a per-CPU pointer, or on older kernels
+//! `anon_order_rings`, a per-CPU variable. It is read
 //! from outside, through the kernel half of the tables, without the guest's help. Anything that is
 //! not as the patch writes it is an error: a record that is only half understood explains nothing.
 
 pub mod adaptive;
 pub mod counts;
 mod decode;
+mod left_out;
+mod rings;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use decode::{decode_ring, touch_ring, MAGIC, MAX_RECORDS};
+pub use rings::RingAddresses;
 
 /// Orders that a record has a reason for: 0 to 15.
 pub const ORDERS: usize = 16;
@@ -57,6 +61,14 @@ pub struct OrderRecord {
     /// The orders that VMA, process, policy and controls allowed before it was asked where they fit; `None` where the
     /// kernel does not say it.
     pub allowed: Option<Vec<u8>>,
+    /// The address of the first populated entry in the range of the largest order that one was in the way of; `None` where none
+    /// was, and where the kernel does not say it.
+    pub overlap: Option<u64>,
+    /// What policy `adaptive` went by; `None` for others, and where the kernel does not say it.
+    pub adapted: Option<adaptive::Adapted>,
+    /// By order, how many blocks were free on the CPU's node when an order could not be allocated, at most 255; `None` where all
+    /// could, and where the kernel does not say it.
+    pub free: Option<[u8; ORDERS]>,
 }
 
 /// Where the order of a folio is chosen, by its number in the record.
@@ -188,79 +200,7 @@ pub enum OrderError {
 /// Reads `buffer.len()` bytes of kernel memory at a virtual address; the error says why not.
 pub type KernelReader<'a> = dyn FnMut(u64, &mut [u8]) -> Result<(), String> + 'a;
 
-/// Where the rings are, as runtime addresses (link address plus KASLR slide).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingAddresses {
-    /// `anon_order_rings`, the per-CPU variable.
-    pub rings: u64,
-    /// `__per_cpu_offset`, the array.
-    pub per_cpu_offset: u64,
-    /// `anon_order_recording`, the static key that switches them on; `None` on a kernel that always keeps them.
-    pub recording: Option<u64>,
-}
-
-impl RingAddresses {
-    /// Whether the kernel keeps records: `key.enabled.counter` is what `struct static_key_false` begins with.
-    fn is_on(&self, read: &mut KernelReader<'_>) -> Result<bool, OrderError> {
-        let Some(va) = self.recording else {
-            return Ok(true);
-        };
-        let mut enabled = [0; 4];
-        read(va, &mut enabled).map_err(|why| OrderError::Unreadable { cpu: 0, va, why })?;
-        Ok(i32::from_le_bytes(enabled) > 0)
-    }
-
-    /// The ring of one CPU.
-    fn ring(&self, read: &mut KernelReader<'_>, cpu: u32) -> Result<u64, OrderError> {
-        let va = self.per_cpu_offset.wrapping_add(8 * u64::from(cpu));
-        let mut offset = [0; 8];
-        read(va, &mut offset).map_err(|why| OrderError::Unreadable { cpu, va, why })?;
-        Ok(self.rings.wrapping_add(u64::from_le_bytes(offset)))
-    }
-}
-
 impl OrderRecords {
-    /// Reads the rings of `cpus` CPUs.
-    ///
-    /// # Errors
-    /// Where a ring is not as the patch writes it, and where nothing is recorded now: of what was recorded before that, later
-    /// faults without a record may have made something else.
-    pub fn read(
-        read: &mut KernelReader<'_>,
-        at: RingAddresses,
-        cpus: u32,
-    ) -> Result<OrderRecords, OrderError> {
-        if !at.is_on(read)? {
-            return Err(OrderError::Off);
-        }
-        let mut all = OrderRecords::default();
-        for cpu in 0..cpus {
-            let ring = at.ring(read, cpu)?;
-            let ring = decode_ring(read, ring, cpu)?;
-            all.records.extend(ring.records);
-            all.lost = all.lost.saturating_add(ring.lost);
-            all.being_written += ring.being_written;
-        }
-        all.records
-            .sort_by_key(|record| (record.time_ns, record.cpu, record.seq));
-        Ok(all)
-    }
-
-    /// Reads a byte of every page that [`OrderRecords::read`] would read, and decodes nothing: for whoever copies
-    /// the pages now, and reads the records from the copy later.
-    pub fn touch(
-        read: &mut KernelReader<'_>,
-        at: RingAddresses,
-        cpus: u32,
-    ) -> Result<(), OrderError> {
-        at.is_on(read)?;
-        for cpu in 0..cpus {
-            let ring = at.ring(read, cpu)?;
-            touch_ring(read, ring, cpu)?;
-        }
-        Ok(())
-    }
-
     /// The newest record of process `tgid` whose choice decided what `address` maps to.
     pub fn last_for(&self, tgid: u32, address: u64, page_size: u64) -> Option<&OrderRecord> {
         self.records

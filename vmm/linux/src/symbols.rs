@@ -11,8 +11,6 @@ use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _
 use object::{Endianness, Object, ReadCache};
 pub use protocol::BuildId;
 
-use crate::kallsyms::Table;
-
 /// Symbols of one vmlinux, at the addresses it was linked at.
 #[derive(Debug)]
 pub struct Symbols {
@@ -24,6 +22,15 @@ pub struct Symbols {
     by_address: Vec<(u64, u32)>,
     /// Indices into `by_address`, by name.
     by_name: Vec<u32>,
+}
+
+/// A symbol table as it was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SymbolTable {
+    /// Names, each ends with NUL; without the letter of the symbol's type that kallsyms puts before it.
+    pub names: Vec<u8>,
+    /// The address of each symbol, and where its name begins.
+    pub symbols: Vec<(u64, u32)>,
 }
 
 /// Why symbols cannot be used.
@@ -153,7 +160,7 @@ impl Symbols {
     }
 
     /// The symbols that a running kernel has of itself, at the addresses where they run.
-    pub fn of_running(table: Table) -> Symbols {
+    pub fn of_running(table: SymbolTable) -> Symbols {
         let path = PathBuf::from("the kernel's own symbol table");
         Symbols::sorted(path, table.names, table.symbols)
     }
@@ -273,6 +280,14 @@ impl Symbols {
     /// Whether the kernel was built with `CONFIG_ARM64_CONTPTE`.
     pub fn has_contpte(&self) -> bool {
         self.address("contpte_set_ptes").is_some()
+    }
+
+    /// Whether the kernel was built with `CONFIG_PRINTK`: `_printk()`, or `printk()` before 5.15, is a function only then
+    /// (include/linux/printk.h).
+    pub fn has_printk(&self) -> bool {
+        ["_printk", "printk"]
+            .iter()
+            .any(|name| self.address(name).is_some())
     }
 }
 

@@ -5,8 +5,7 @@ use std::fmt;
 
 use stage1::{Cause, Level};
 
-use crate::stale::Stale;
-use crate::{Folio, Moment};
+use crate::{Folio, Moment, Stored};
 
 /// A rule on sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,21 +75,6 @@ impl fmt::Display for Rule {
     }
 }
 
-/// An instruction that was part of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// Which CPU.
-    pub cpu: u16,
-    /// Its address.
-    pub pc: u64,
-    /// Which event of the trace, from 1.
-    pub event: u64,
-    /// Its call chain: [`crate::Judge::chain`].
-    pub chain: u32,
-    /// What CONTEXTIDR_EL1 held: the PID of who ran, where the kernel writes it; else 0.
-    pub pid: u32,
-}
-
 /// A sequence that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -140,16 +124,6 @@ pub struct Scene {
     pub index: usize,
     /// What happened last to the block, in order; the last of it is what was found.
     pub life: Vec<Moment>,
-}
-
-impl Scene {
-    /// Of a word that was taken away before.
-    pub(crate) fn of(stale: &Stale) -> Self {
-        Self {
-            folios: [stale.folio, None],
-            ..Self::default()
-        }
-    }
 }
 
 /// What a contiguous group, or what could be one, holds and held.

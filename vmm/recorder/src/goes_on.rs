@@ -7,7 +7,6 @@
 
 use stage1::{Cause, Half};
 
-use crate::finding::Scene;
 use crate::make::missing;
 use crate::shadow::{Root, State};
 use crate::stale::{Key, Stale};
@@ -98,7 +97,7 @@ impl Judge {
             new: self.tracker.word(stale.entry).unwrap_or(0),
             cause: Cause::Broken,
             block: None,
-            scene: Scene::of(stale),
+            scene: stale.scene(),
             sentence: format!("taken away by a process that goes on: {missing}"),
         });
         let event = stale.stored.event;

@@ -3,21 +3,8 @@
 use stage1::Level;
 
 use crate::cover::Cover;
+use crate::limbo_table::{Limbo, MOST_LIMBO};
 use crate::shadow::{Root, Shadow};
-
-/// A table that was taken away.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limbo {
-    base: u64,
-    entries: usize,
-    /// The VAs that it mapped.
-    vas: [u64; 2],
-    /// The CPU whose TLBI was for it.
-    flushed: Option<u16>,
-}
-
-/// The most tables that are watched after they were taken away.
-const MOST_LIMBO: usize = 64;
 
 impl Shadow {
     /// A table below an entry of `level` was taken away: its page is watched until a TLBI has come.

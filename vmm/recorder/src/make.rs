@@ -69,7 +69,7 @@ impl Judge {
                     new: new.word,
                     cause,
                     block: None,
-                    scene: Scene::of(&stale),
+                    scene: stale.scene(),
                     sentence,
                 });
             }

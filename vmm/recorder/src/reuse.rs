@@ -1,8 +1,9 @@
 //! Rule S5: a page is used as something else while a TLB may still lead to it as what it was.
 
-use stage1::{Cause, Descriptor, Half, Kind, Level};
+use stage1::{Cause, Descriptor, Kind, Level};
 
 use crate::finding::{Block, Scene};
+use crate::given::{leads_to, Given};
 use crate::make::missing;
 use crate::shadow::Root;
 use crate::stale::{Holder, Key, Stale};
@@ -10,29 +11,6 @@ use crate::{Finding, Judge, Rule, Stored};
 
 /// Pages of one address space that are minded as given to another.
 const MOST_GIVEN: usize = 1 << 12;
-
-/// A page that is somebody else's now, and that a TLB may lead to still.
-#[derive(Clone, Debug)]
-pub(crate) struct Given {
-    key: Key,
-    /// The event that took its old word away.
-    event: u64,
-    /// Where it was mapped anew, by which word and whom.
-    entry: u64,
-    new: u64,
-    by: Stored,
-}
-
-/// The table that a word leads to, or the page that it maps in the lower half. The kernel's own half is left out: vfree()
-/// gives pages back at once and flushes lazily (mm/vmalloc.c), which harms nobody but the kernel itself.
-pub(crate) fn leads_to(word: &Descriptor<'_>) -> Option<u64> {
-    match word.kind() {
-        _ if word.regime().half == Half::Upper => None,
-        Kind::Table => Some(word.next_table().0),
-        Kind::Page => Some(word.output_address().0),
-        _ => None,
-    }
-}
 
 impl Judge {
     /// The holder of a word that is the farthest from having lost it; `None` if nobody can hold it. What was cached for an ASID
@@ -178,7 +156,7 @@ impl Judge {
             new,
             cause: Cause::Broken,
             block: None,
-            scene: Scene::of(stale),
+            scene: stale.scene(),
             sentence,
         });
         let event = stale.stored.event;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use stage1::{transition, BbmLevel, Cause, Descriptor, Half, Kind, Level, Regime};
 
-use crate::limbo::Limbo;
+use crate::limbo_table::Limbo;
 
 /// An address space: the first table's address, and in bit 0 the half (a table may be the first of both).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use stage1::{Descriptor, Kind, Level, Regime};
 
 use crate::cover::{Cover, Scope};
+use crate::finding::Scene;
 use crate::shadow::Root;
 use crate::{Barrier, Domain, Folio, Stored, Types};
 
@@ -68,6 +69,16 @@ pub(crate) struct Stale {
     pub(crate) folio: Option<Folio>,
     pub(crate) holders: Vec<Holder>,
     pub(crate) miss: Option<(Miss, Stored, Cover)>,
+}
+
+impl Stale {
+    /// What is known of the place of a finding on it.
+    pub(crate) fn scene(&self) -> Scene {
+        Scene {
+            folios: [self.folio, None],
+            ..Scene::default()
+        }
+    }
 }
 
 /// When a CPU's last DSBs were, by how far they reach.

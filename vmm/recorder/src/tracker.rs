@@ -6,7 +6,7 @@ use stage1::{Half, Regime, SystemRegisters};
 
 use crate::cover::Cover;
 use crate::shadow::{alike, Filled, Root, Shadow};
-use crate::spaces::Space;
+use crate::space::Space;
 use crate::{Event, Register, What};
 
 /// How much may be kept.

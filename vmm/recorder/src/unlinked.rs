@@ -2,7 +2,7 @@
 
 use stage1::{Descriptor, Kind};
 
-use crate::reuse::leads_to;
+use crate::given::leads_to;
 use crate::shadow::{Root, State};
 use crate::stale::Stale;
 use crate::{Judge, Stored};

@@ -3,7 +3,7 @@
 use stage1::Regime;
 
 use crate::copies::Copies;
-use crate::tree::TableTree;
+use crate::tree::{ReadAgain, TableTree};
 use crate::{Memory, MemoryError, Range, RangeSet, Region};
 
 /// The last copy of some regimes' tables, from which the next one is made.
@@ -31,15 +31,6 @@ pub struct Wanted<'a> {
     /// The largest granule of the regimes, and of whatever else will be read from the copy, in bytes: no table
     /// and no page that is read lies on both sides of a multiple of it.
     pub unit: u64,
-}
-
-/// How many tables were read, and how many there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadAgain {
-    /// Tables that are new or whose pages were written to.
-    pub tables: u64,
-    /// All tables, each once.
-    pub of: u64,
 }
 
 impl LastCopy {

@@ -17,10 +17,10 @@ use object::read::elf::NoteIterator;
 use stage1::PhysicalAddress;
 
 use self::bitmap::Bitmap;
-use self::bytes::{Bytes, FLATTENED};
+use self::bytes::{damaged, Bytes, FLATTENED};
+use crate::elf_file::LE;
 use crate::fetched::{Fetched, Pages};
 use crate::other::{self, OtherCore};
-use crate::read::LE;
 use crate::{CoreError, Mapping, Memory, Range, RangeSet, Region, PAGE};
 
 mod bitmap;
@@ -41,11 +41,6 @@ const MOST_PIECES: usize = 4096;
 const MOST_ADDRESS: u64 = 1 << 52;
 /// The longest notes: a CPU has some 400 bytes.
 const MOST_NOTES: u64 = 16 << 20;
-
-/// An error for what makes no sense in it.
-fn damaged(problem: String) -> CoreError {
-    CoreError::Dump { problem }
-}
 
 /// Reads it, if the file is such a dump.
 pub(crate) fn read(mapping: &Arc<Mapping>) -> Result<Option<OtherCore>, CoreError> {
@@ -158,10 +153,7 @@ fn dump(bytes: Bytes) -> Result<OtherCore, CoreError> {
     let memory = Memory::new(regions, ram.iter().collect())?;
     Ok(OtherCore {
         cpus,
-        memory: match left_out {
-            true => memory.with_pages_left_out(),
-            false => memory,
-        },
+        memory: memory.with_pages_left_out(left_out),
         vmcoreinfo,
     })
 }

@@ -220,10 +220,10 @@ impl Memory {
         }
     }
 
-    /// The same, of which pages were left out by a program that keeps the kernel's own (makedumpfile).
-    pub(crate) fn with_pages_left_out(self) -> Self {
+    /// The same, of which a program that keeps the kernel's own pages (makedumpfile) has left out some, or not.
+    pub(crate) fn with_pages_left_out(self, pages_left_out: bool) -> Self {
         Self {
-            pages_left_out: true,
+            pages_left_out,
             ..self
         }
     }

@@ -13,9 +13,9 @@ use object::LittleEndian;
 use stage1::PhysicalAddress;
 
 use crate::elf;
+use crate::elf_file::{cut_short, header_error, notes_header, raw_notes, ProgramHeader, LE};
 use crate::fetched::{Fetched, Pages};
 use crate::read::note::Note;
-use crate::read::{cut_short, header_error, notes_header, raw_notes, ProgramHeader, LE};
 use crate::{CoreError, Cpu, Mapping, Memory, Range, RangeSet, Region, PAGE};
 
 /// A core of another program: what it holds, before it is known how the CPUs translate.
@@ -53,10 +53,7 @@ pub(crate) fn read(
     let memory = Memory::new(regions, ram.iter().collect())?;
     Ok(OtherCore {
         cpus,
-        memory: match left_out {
-            true => memory.with_pages_left_out(),
-            false => memory,
-        },
+        memory: memory.with_pages_left_out(left_out),
         vmcoreinfo,
     })
 }

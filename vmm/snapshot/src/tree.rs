@@ -7,7 +7,16 @@ use stage1::{
     Visitor, DEFAULT_BUDGET,
 };
 
-use crate::{Range, RangeSet, ReadAgain};
+use crate::{Range, RangeSet};
+
+/// How many tables were read, and how many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadAgain {
+    /// Tables that are new or whose pages were written to.
+    pub tables: u64,
+    /// All tables, each once.
+    pub of: u64,
+}
 
 /// Which tables a regime's walk visits, kept from one walk to the next so that a table to which nobody wrote
 /// is not read again.

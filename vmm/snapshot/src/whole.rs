@@ -2,7 +2,6 @@
 //!
 //! RAM is read where it is, a piece at a time, and what is zero becomes a hole of the file; nothing of it is kept.
 
-use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -13,28 +12,10 @@ use stage1::PhysicalAddress;
 
 use crate::elf;
 use crate::write::{elf_header, encode_notes, note, program_header, EHDR_BYTES, PHDR_BYTES};
-use crate::{CoreError, Cpu, Notes, Range, PAGE};
+use crate::{CoreError, Cpu, Notes, Ram, Range, PAGE};
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
-
-/// All RAM of a guest that stands still.
-pub trait Ram: Debug {
-    /// Where it is: ranges of whole pages that do not overlap.
-    fn ranges(&self) -> Vec<Range>;
-
-    /// The first part of `range`, which lies in one of those, that may hold anything but zeros; `None` where none does.
-    /// It spares reading what was never written to.
-    fn data(&self, range: Range) -> Option<Range> {
-        Some(range)
-    }
-
-    /// Reads what lies in one of the ranges.
-    ///
-    /// # Errors
-    /// What the system said.
-    fn read(&self, address: PhysicalAddress, buffer: &mut [u8]) -> io::Result<()>;
-}
 
 /// Writes the core of a guest to an empty file: its CPUs, all its RAM, and `notes`. `vmcoreinfo` is what the kernel says of
 /// itself, without which a reader of kernel dumps does not know one. `progress` is told, now and then, how many bytes of

@@ -5,8 +5,7 @@
 //! `AArch64.S1IndirectBasePermissions()`. Bit 7 is nDirty. Linux does so since 6.10 (`PIE_E0` and `PIE_E1`,
 //! arch/arm64/include/asm/pgtable-prot.h).
 
-use crate::geometry::{AP1, AP2, DBM, PXN, UXN};
-use crate::Regime;
+use crate::geometry::{AP1, DBM, PXN, UXN};
 
 /// PIRE0_EL1 and PIR_EL1, where TCR2_EL1.PIE is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,37 +128,8 @@ impl Indirection {
     }
 
     /// Whether anything may write by the base permissions of `word`, so that nDirty counts.
-    const fn writes(self, word: u64) -> bool {
+    pub(crate) const fn writes(self, word: u64) -> bool {
         let (el0, el1) = self.base(word);
         el0.write || el0.gcs || el1.write || el1.gcs
-    }
-}
-
-impl Regime {
-    /// Whether bit 7 of a leaf (AP\[2\], or nDirty) can mean that nothing has been written yet, and does not
-    /// say who may write.
-    pub(crate) const fn has_dirty_state(&self, word: u64) -> bool {
-        match self.indirection {
-            Some(indirection) => indirection.writes(word),
-            None => self.hd && word & DBM != 0,
-        }
-    }
-
-    /// Whether the PE clears bit 7 of `word` by itself at a write.
-    pub(crate) const fn dirty_managed(&self, word: u64) -> bool {
-        self.hd && self.has_dirty_state(word)
-    }
-
-    /// The PIIndex values, or with direct permissions the values of the same bits, for which
-    /// [`Regime::dirty_managed`] holds: bit by bit.
-    pub(crate) fn dirty_indices(&self) -> u16 {
-        let of = |index: u64| (index & 1) << 6 | (index >> 1 & 1) << 51 | (index >> 2 & 3) << 53;
-        let managed = (0..16).filter(|index| self.dirty_managed(of(*index)));
-        managed.fold(0, |all, index| all | 1 << index)
-    }
-
-    /// Whether bit 7 of `word` keeps everyone from writing: it is set, and the PE does not clear it.
-    pub(crate) const fn clean(&self, word: u64) -> bool {
-        word & AP2 != 0 && !self.dirty_managed(word)
     }
 }

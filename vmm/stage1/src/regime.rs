@@ -1,6 +1,7 @@
 //! A translation regime: everything that a walk needs of the registers, worked out once.
 
 use crate::geometry::{ADDRESS_51_48, ADDRESS_51_50};
+use crate::geometry::{AP2, DBM};
 use crate::{
     Granule, Half, Indirection, Level, LevelGeometry, Overlays, PhysicalAddress, VirtualAddress,
 };
@@ -159,5 +160,34 @@ impl Regime {
         } else {
             0
         }
+    }
+}
+
+impl Regime {
+    /// Whether bit 7 of a leaf (AP\[2\], or nDirty) can mean that nothing has been written yet, and does not
+    /// say who may write.
+    pub(crate) const fn has_dirty_state(&self, word: u64) -> bool {
+        match self.indirection {
+            Some(indirection) => indirection.writes(word),
+            None => self.hd && word & DBM != 0,
+        }
+    }
+
+    /// Whether the PE clears bit 7 of `word` by itself at a write.
+    pub(crate) const fn dirty_managed(&self, word: u64) -> bool {
+        self.hd && self.has_dirty_state(word)
+    }
+
+    /// The PIIndex values, or with direct permissions the values of the same bits, for which
+    /// [`Regime::dirty_managed`] holds: bit by bit.
+    pub(crate) fn dirty_indices(&self) -> u16 {
+        let of = |index: u64| (index & 1) << 6 | (index >> 1 & 1) << 51 | (index >> 2 & 3) << 53;
+        let managed = (0..16).filter(|index| self.dirty_managed(of(*index)));
+        managed.fold(0, |all, index| all | 1 << index)
+    }
+
+    /// Whether bit 7 of `word` keeps everyone from writing: it is set, and the PE does not clear it.
+    pub(crate) const fn clean(&self, word: u64) -> bool {
+        word & AP2 != 0 && !self.dirty_managed(word)
     }
 }

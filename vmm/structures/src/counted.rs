@@ -4,6 +4,7 @@ mod available;
 mod cpu_orders;
 mod events;
 mod list_lru;
+mod lists;
 mod memory;
 mod queues;
 mod sizes;

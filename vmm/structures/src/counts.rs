@@ -17,7 +17,8 @@ pub struct Counts<T> {
     pub counted: T,
 }
 
-/// How often each order was decided on (`anon_order_counts`, mm/anon_order.c of the patches).
+/// How often each order was decided on (mm/anon_order.c of the patches): `anon_order_table`, a pointer per CPU, which is null
+/// before it is first asked for, or on kernels of older patches `anon_order_counts`, the table itself.
 ///
 /// # Errors
 /// Where the kernel has no such table, or it is not as the patches have it.
@@ -25,10 +26,23 @@ pub fn orders<M: PhysMemory + ?Sized>(
     kernel: &Kernel,
     view: View<'_, M>,
 ) -> Result<Counts<Vec<Decision>>, StructureError> {
-    let tables = Tables::new(kernel, view, "anon_order_counts")?;
+    let pointers = kernel.variable("anon_order_table").is_ok();
+    let name = if pointers {
+        "anon_order_table"
+    } else {
+        "anon_order_counts"
+    };
+    let tables = Tables::new(kernel, view, name)?;
     let mut sums = Vec::new();
     let mut known = None;
     for va in tables.addresses() {
+        let va = match pointers {
+            true => view.number(name, va, word(8))?,
+            false => va,
+        };
+        if va == 0 {
+            continue;
+        }
         let header = tables.header(view, va)?;
         let dimensions = tables.known(va, counts::Dimensions::decode(header))?;
         if *known.get_or_insert(dimensions) != dimensions {

@@ -29,7 +29,7 @@ impl Place {
             anonymous: vma("__vm_anon_pgoff_lo")
                 .ok()
                 .zip(vma("__vm_anon_pgoff_hi").ok()),
-            order_state: vma("anon_order_state").ok(),
+            order_state: vma("anon_order_trust").ok(),
         })
     }
 

@@ -75,6 +75,11 @@ impl Layout {
     /// # Errors
     /// What it does not have.
     pub fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
+        if !kernel.symbols.has_printk() {
+            return Err(StructureError::NotBuilt(
+                "CONFIG_PRINTK, so it reports nothing of itself",
+            ));
+        }
         let types = &kernel.types;
         let ring = |path| types.member("printk_ringbuffer", path);
         let descriptor = |path| types.member("prb_desc", path);

@@ -13,8 +13,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use untrusted::Text;
 
+use crate::input::not_linux;
 use crate::rules::{Need, Rule, Tier, RULES};
-use crate::{Hex, KernelVerdict, NotJudged, ProcessVerdict, RuleId};
+use crate::{Hex, KernelVerdict, Lack, NotJudged, ProcessVerdict, RuleId};
 
 /// The extent of a verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -105,29 +106,6 @@ pub struct Basis {
     pub lacks: Vec<String>,
 }
 
-/// A rule's input that one judge found missing for good.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-pub struct Lack {
-    /// The rules that were not judged for it.
-    pub rules: Vec<RuleId>,
-    /// What was not judged and why, in one sentence.
-    pub reason: String,
-    /// Whether the kernel was built without it: there is nothing to judge then.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub not_built: bool,
-}
-
-impl Lack {
-    /// A lack of what these rules need.
-    pub fn new(rules: impl Into<Vec<RuleId>>, reason: impl Into<String>) -> Self {
-        Self {
-            rules: rules.into(),
-            reason: reason.into(),
-            not_built: false,
-        }
-    }
-}
-
 /// A kind of input that is not read from tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Input {
@@ -138,6 +116,8 @@ pub enum Input {
     NotAsked,
     /// It was asked for and could not be read; why.
     Absent(Cow<'static, str>),
+    /// The kernel was built without it, and what rules say of it is not there to be judged; why.
+    NotBuilt(Cow<'static, str>),
 }
 
 /// What is known beside the verdicts themselves.
@@ -217,11 +197,21 @@ impl Basis {
         Basis::only(Scope::Console, &[RuleId::V1])
     }
 
-    /// What a guest is judged by beside its memory where its workload is driven and its console is read: the kernel's reports,
-    /// and whether operations come to an end.
+    /// Returns the basis of a driven guest beside its memory: its operations come to an end, and its console is read.
+    ///
+    /// `console` is whether that has all that the kernel reports.
     #[must_use]
-    pub fn of_driven() -> Basis {
-        Basis::only(Scope::Console, &[RuleId::F1, RuleId::V1])
+    pub fn of_driven(console: Input) -> Basis {
+        let (because, why) = match console {
+            Input::Given | Input::NotAsked => {
+                return Basis::only(Scope::Console, &[RuleId::F1, RuleId::V1])
+            }
+            Input::Absent(why) => (Because::Absent, why),
+            Input::NotBuilt(why) => (Because::NotThere, why),
+        };
+        let mut basis = Basis::only(Scope::Console, &[RuleId::F1]);
+        basis.out(RuleId::V1, because, why);
+        basis
     }
 
     /// What the judge of a recording stands on.
@@ -242,10 +232,7 @@ impl Basis {
     /// Adds what another step of the same guest stands on.
     pub fn add(&mut self, other: &Basis) {
         if matches!(other.scope, Scope::Console | Scope::Recording) {
-            self.in_force.extend(&other.in_force);
-            let force = &self.in_force;
-            self.not_in_force.retain(|it| !force.contains(&it.rule));
-            return;
+            return self.add_force(other);
         }
         self.scope = other.scope;
         if self.kernel.release.is_none() {
@@ -259,6 +246,11 @@ impl Basis {
         // Over time there may have been more than at any instant.
         self.known = self.known.map(|known| known.max(self.judged.len() as u64));
         self.kernel_half |= other.kernel_half;
+        self.add_force(other);
+    }
+
+    /// Adds the rules that were in force there, and those that were not.
+    fn add_force(&mut self, other: &Basis) {
         self.in_force.extend(&other.in_force);
         for it in &other.not_in_force {
             match self.not_in_force.iter_mut().find(|own| own.rule == it.rule) {
@@ -323,6 +315,9 @@ impl Basis {
                 return not_asked("what the kernel reports was not asked for here")
             }
             (RuleId::V1, Input::Absent(why)) => return Some((Because::Absent, why.to_string())),
+            (RuleId::V1, Input::NotBuilt(why)) => {
+                return Some((Because::NotThere, why.to_string()))
+            }
             (RuleId::V1, Input::Given) => return None,
             (RuleId::F1, _) => {
                 return not_asked(
@@ -455,16 +450,6 @@ fn lacks_of(processes: &[ProcessVerdict], kernel: Option<&KernelVerdict>) -> Vec
     let mut told = BTreeSet::new();
     let all = of_processes.chain(of_kernel);
     all.filter(|lack| told.insert(*lack)).cloned().collect()
-}
-
-/// Why Linux's own rules were not applied.
-pub(crate) fn not_linux(release: Option<Release>) -> String {
-    match release {
-        Some(release) => format!(
-            "Linux's own rules were not applied: kernel {release} lays its software bits out differently from 6.11 and later"
-        ),
-        None => "Linux's own rules were not applied: the kernel's release is not known".into(),
-    }
 }
 
 impl AddressSpace {

@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stage1::Level;
 
-use crate::folios::Folios;
 use crate::group::{field_names, Group};
 use crate::orders::Newest;
-use crate::{Hex, RuleId, VmaVerdict};
+use crate::structures::Folios;
+use crate::{Hex, RuleId};
 
 /// What became of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -34,6 +34,36 @@ pub enum BlockState {
     ContiguousBlock,
     /// Nothing there.
     Empty,
+}
+
+impl BlockState {
+    /// In the order in which a map counts them.
+    pub(crate) const COUNTED: [BlockState; 9] = [
+        BlockState::Broken,
+        BlockState::Folded,
+        BlockState::ContiguousBlock,
+        BlockState::Block,
+        BlockState::Eligible,
+        BlockState::NotEligible,
+        BlockState::Partial,
+        BlockState::Away,
+        BlockState::Empty,
+    ];
+
+    /// What it is called, after a number of them.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            BlockState::Broken => "broken",
+            BlockState::Folded => "folded",
+            BlockState::ContiguousBlock => "in contiguous blocks",
+            BlockState::Block => "in larger blocks",
+            BlockState::Eligible => "could be folded",
+            BlockState::NotEligible => "cannot be",
+            BlockState::Partial => "in part",
+            BlockState::Away => "away",
+            BlockState::Empty => "empty",
+        }
+    }
 }
 
 /// Why a block is not folded.
@@ -119,7 +149,7 @@ pub struct Absent {
 impl BlockRow {
     /// What became of it and why, for people.
     pub fn text(&self) -> String {
-        let name = crate::map::state_name(self.state);
+        let name = self.state.name();
         match self.why() {
             why if why.is_empty() => name.to_owned(),
             why => format!("{name}: {why}"),
@@ -146,14 +176,6 @@ impl BlockRow {
         let each: Vec<String> = each.collect();
         (!each.is_empty()).then(|| each.join(", "))
     }
-}
-
-/// The row of the block that has `va`, in the VMA that has it; `vmas` are by address.
-pub fn row_at(vmas: &[VmaVerdict], va: u64) -> Option<&BlockRow> {
-    let at = vmas.partition_point(|vma| vma.end.0 <= va);
-    let vma = vmas.get(at).filter(|vma| vma.start.0 <= va)?;
-    let at = vma.rows.partition_point(|row| row.end.0 <= va);
-    vma.rows.get(at).filter(|row| row.va.0 <= va)
 }
 
 /// Whether a VMA allows any access (`vma_is_accessible()`, include/linux/mm.h).

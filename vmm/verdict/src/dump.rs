@@ -1,12 +1,12 @@
 //! Single entries, streamed: a million of them in a few MB of memory.
 
+mod options;
 mod row;
 
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::ops::Range;
 
-use linux::absent::SwapTypes;
 use linux::pte::Pte;
 use linux::vma::Vma;
 use stage1::{
@@ -14,62 +14,13 @@ use stage1::{
     WalkProblem,
 };
 
-use crate::blocks::{self, BlockState};
+use crate::blocks::BlockState;
 use crate::group::Group;
-use crate::{rules, VmaVerdict};
+use crate::{row_at, rules};
 
+pub use options::{DumpOptions, Format};
 pub use row::Row;
 use row::Sink;
-
-/// How rows are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Aligned columns for people.
-    Text,
-    /// One JSON array, an object per line.
-    Json,
-    /// Comma-separated, with a line of names.
-    Csv,
-}
-
-/// Which entries to show.
-#[derive(Clone, Debug)]
-pub struct DumpOptions {
-    /// First address.
-    pub first: u64,
-    /// Last address.
-    pub last: u64,
-    /// Only entries of this level.
-    pub level: Option<i8>,
-    /// Only entries with the Contiguous bit.
-    pub contiguous: bool,
-    /// Only entries of groups in which a rule of the tables alone is broken (A1 to A8, L1 to L6).
-    pub findings: bool,
-    /// Table descriptors too.
-    pub tables: bool,
-    /// Linux's rules and software bits apply: a kernel from 6.11 on.
-    pub linux: bool,
-    /// What was judged of the process, VMA by VMA: what became of each block is read there. Empty where nothing was.
-    pub judged: Vec<VmaVerdict>,
-    /// The names of entries that are not present.
-    pub names: SwapTypes,
-}
-
-impl Default for DumpOptions {
-    fn default() -> DumpOptions {
-        DumpOptions {
-            first: 0,
-            last: u64::MAX,
-            level: None,
-            contiguous: false,
-            findings: false,
-            tables: false,
-            linux: true,
-            judged: Vec::new(),
-            names: SwapTypes::OPEN,
-        }
-    }
-}
 
 /// What was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -196,7 +147,7 @@ impl<F, W: Write> Dumper<'_, F, W> {
             let contiguous = group.is_leaf(word) && Pte(word).valid_cont();
             if word != 0 && (contiguous || !self.options.contiguous) {
                 let va = table.va_of(index, self.regime).0;
-                let row = blocks::row_at(&self.options.judged, va).filter(|_| user);
+                let row = row_at(&self.options.judged, va).filter(|_| user);
                 self.row(table, index, row.map(|row| row.state));
             }
         }

@@ -1,20 +1,11 @@
 //! What a rule says of one place in the tables.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
-
-use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use untrusted::Text;
 
-use crate::cause::{cause, Cause};
 use crate::sequence::Sequence;
-use crate::RuleId;
-
-/// A 64-bit word or address. In JSON a string, because numbers there lose bits above 2^53.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Hex(pub u64);
+use crate::{Hex, RuleId};
 
 /// How much a finding weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -63,7 +54,7 @@ pub struct Finding {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// In how many places the same cause was found, with this one. In a [`crate::Report`] findings of one cause are
-    /// one; what [`crate::judge`] gives has one for each place.
+    /// one; what [`crate::judge()`] gives has one for each place.
     pub places: u64,
     /// The next of these places, as far as they are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -164,88 +155,25 @@ pub struct NotJudged {
     pub reason: String,
 }
 
-/// Findings as they come, with a limit: a corrupted table can break a rule a million times.
-#[derive(Debug)]
-pub(crate) struct Findings {
-    pub list: Vec<Finding>,
-    kept: BTreeMap<Cause, usize>,
-    causes: BTreeMap<RuleId, usize>,
-    /// By cause: how many came and were not kept.
-    pub beyond: BTreeMap<Cause, u64>,
-    /// By rule: how many came of causes that were too many.
-    others: BTreeMap<RuleId, u64>,
+/// A rule's input that one judge found missing for good.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub struct Lack {
+    /// The rules that were not judged for it.
+    pub rules: Vec<RuleId>,
+    /// What was not judged and why, in one sentence.
+    pub reason: String,
+    /// Whether the kernel was built without it: there is nothing to judge then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_built: bool,
 }
 
-/// Findings of one cause that are kept per process.
-pub(crate) const KEPT_PER_CAUSE: usize = 100;
-/// Causes of one rule that are told apart: a table of noise has as many as it has words.
-const CAUSES_PER_RULE: usize = 100;
-
-impl Findings {
-    pub fn new() -> Findings {
-        Findings {
-            list: Vec::new(),
-            kept: BTreeMap::new(),
-            causes: BTreeMap::new(),
-            beyond: BTreeMap::new(),
-            others: BTreeMap::new(),
+impl Lack {
+    /// A lack of what these rules need.
+    pub fn new(rules: impl Into<Vec<RuleId>>, reason: impl Into<String>) -> Self {
+        Self {
+            rules: rules.into(),
+            reason: reason.into(),
+            not_built: false,
         }
-    }
-
-    /// Adds one, unless its cause has had its share.
-    pub fn add(&mut self, finding: Finding) {
-        let cause = cause(finding.rule, &finding.message);
-        match self.kept.get_mut(&cause) {
-            Some(kept) if *kept >= KEPT_PER_CAUSE => *self.beyond.entry(cause).or_default() += 1,
-            Some(kept) => {
-                *kept += 1;
-                self.list.push(finding);
-            }
-            None => {
-                let causes = self.causes.entry(finding.rule).or_default();
-                if *causes >= CAUSES_PER_RULE {
-                    *self.others.entry(finding.rule).or_default() += 1;
-                    return;
-                }
-                *causes += 1;
-                self.kept.insert(cause, 1);
-                self.list.push(finding);
-            }
-        }
-    }
-
-    /// How many came and were not kept.
-    pub fn dropped(&self) -> BTreeMap<RuleId, u64> {
-        let mut dropped = self.others.clone();
-        for ((rule, _), count) in &self.beyond {
-            *dropped.entry(*rule).or_default() += count;
-        }
-        dropped
-    }
-}
-
-impl fmt::Display for Hex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "0x{:016x}", self.0)
-    }
-}
-
-impl Serialize for Hex {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl JsonSchema for Hex {
-    fn schema_name() -> Cow<'static, str> {
-        "Hex".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^0x[0-9a-f]{16}$",
-            "description": "A 64-bit word or address.",
-        })
     }
 }

@@ -2,101 +2,18 @@
 
 mod whole;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 
-use linux::absent::SwapTypes;
-use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss};
+use linux::folio::{Kind, NoPage, Rss};
 use linux::pte::Pte;
-use linux::vma::{Backing, Vma};
-use serde::{Deserialize, Serialize};
-use stage1::{Level, Regime, Table};
+use linux::vma::Vma;
+use stage1::Level;
 
 use crate::group::Group;
-use crate::mapped::Orders;
-pub(crate) use crate::mapped::{of_frames, Mapped};
-use crate::rules::{self, RuleId};
-use crate::{Lack, ProcessInput};
-
-/// The pages of a guest at one instant, by page frame number.
-pub trait Folios: fmt::Debug {
-    /// One page, and its folio.
-    ///
-    /// # Errors
-    /// Where it has none, or that makes no sense.
-    fn page(&self, pfn: u64) -> Result<Page, NoPage>;
-
-    /// How many of the `most` pages behind `page`, which was asked for, are known to be like it: each is what
-    /// [`Page::nth_behind`] says, but for `flags` and `folio_flags`, of which no rule asks. With 0 each page is asked for.
-    fn alike(&self, page: &Page, most: u64) -> u64 {
-        let _ = (page, most);
-        0
-    }
-
-    /// Bits of `/proc/kpageflags` that are bits of the folio's `flags` ([`linux::getters::COPIED`]): those that this kernel is
-    /// known to have, and those of them that are set.
-    fn copied(&self, page: &Page) -> (u64, u64) {
-        let _ = page;
-        (0, 0)
-    }
-}
-
-/// What the kernel's own structures say of a process, at the instant of its tables.
-#[derive(Clone, Copy, Debug)]
-pub struct Structures<'a> {
-    /// All pages.
-    pub folios: &'a dyn Folios,
-    /// The numbering of its VMAs' pages, by address; `None` while somebody was changing them.
-    pub numbering: Option<&'a [Numbering]>,
-    /// Somebody held the lock of one of its tables: an entry and what counts it may just be changed.
-    pub table_locked: bool,
-    /// What the kernel counts as mapped; `None` while somebody was changing it, or where that cannot be read.
-    pub rss: Option<Rss>,
-    /// Bytes of page tables that it counts; `None` as with `rss`.
-    pub tables_bytes: Option<i64>,
-    /// What it counts of hugetlb; `None` as with `rss`, and where the kernel has none.
-    pub hugetlb: Option<HugetlbUsage>,
-    /// Free pages that CPUs keep for themselves: ranges of page frame numbers, in order.
-    pub kept: &'a [Range<u64>],
-    /// What the kernel's swap types stand for.
-    pub swap: &'a SwapTypes,
-}
-
-/// Why nothing is known of the kernel's structures.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotKnown {
-    /// Why.
-    pub why: Cow<'static, str>,
-    /// Whether another instant may show them: what was read was just being changed.
-    pub later: bool,
-}
-
-impl NotKnown {
-    /// They are not to be had.
-    pub const fn never(why: &'static str) -> NotKnown {
-        NotKnown {
-            why: Cow::Borrowed(why),
-            later: false,
-        }
-    }
-}
-
-impl From<String> for NotKnown {
-    fn from(why: String) -> NotKnown {
-        NotKnown {
-            why: why.into(),
-            later: false,
-        }
-    }
-}
-
-impl From<&'static str> for NotKnown {
-    fn from(why: &'static str) -> NotKnown {
-        NotKnown::never(why)
-    }
-}
+use crate::mapped::{Mapped, Orders};
+use crate::page_tables::Tables;
+use crate::{rules, Lack, ProcessInput, RuleId};
 
 /// What was seen of a process's folios.
 #[derive(Debug, Default)]
@@ -123,43 +40,6 @@ pub(crate) struct FoliosSeen {
     /// Entries whose page could not be read, and why the first could not.
     unread: u64,
     first: Option<String>,
-}
-
-/// A process's tables, as the kernel counts them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tables {
-    /// Those that were walked, of levels 1 to 3 and without the first one.
-    pub walked: u64,
-    /// Those that lie ready for when a block of anonymous memory is split.
-    pub ready: u64,
-    /// Blocks of which it is not known whether one lies ready, and tables that could not be read.
-    pub unsure: u64,
-}
-
-impl Tables {
-    /// One that was walked.
-    pub fn table(&mut self, table: &Table<'_>, regime: &Regime) {
-        let counted = table.level >= Level::L1 && table.address != regime.root;
-        self.walked += u64::from(counted);
-    }
-
-    /// `pgtable_trans_huge_deposit()`, which on arm64 only anonymous memory has (`arch_needs_pgtable_deposit()`); `page` is
-    /// that of a block in `vma`, where the block is not special.
-    fn block(&mut self, vma: &Vma, page: Option<&Page>) {
-        let hugetlb = vma.hugetlb() == Some(true) || page.is_some_and(|page| page.hugetlb);
-        if hugetlb || of_frames(vma) {
-            return;
-        }
-        match page
-            .map(|page| page.kind)
-            .filter(|kind| *kind != Kind::Unowned)
-        {
-            Some(kind) => self.ready += u64::from(kind.anonymous()),
-            // The huge zero page, where no file (DAX) can have put it.
-            None if vma.backing() == Backing::Anonymous => self.ready += 1,
-            None => self.unsure += 1,
-        }
-    }
 }
 
 impl FoliosSeen {

@@ -1,7 +1,7 @@
 //! One naturally aligned group of descriptors in a table: what the Contiguous bit speaks of.
 
 use linux::pte::{bits, Pte};
-use stage1::{Level, Regime};
+use stage1::{lookup, Level, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
 
 use crate::{Finding, Hex, Process, RuleId, Severity};
 
@@ -267,4 +267,33 @@ pub(crate) fn field_names(mut differing: u64) -> String {
         names.push(format!("bits {differing:#x}"));
     }
     names.join(", ")
+}
+/// The group that `va` lies in: at the level where its translation ends.
+pub(crate) fn group_at<'m, M: PhysMemory + ?Sized>(
+    memory: &'m M,
+    regime: &'m Regime,
+    va: u64,
+) -> Result<Group<'m>, String> {
+    let entry = match lookup(memory, regime, VirtualAddress(va)) {
+        Lookup::Mapped { entry, .. }
+        | Lookup::NotMapped { entry }
+        | Lookup::BeyondOutputSize { entry } => entry,
+        Lookup::OutsideRegime => return Err(format!("VA 0x{va:016x} is not in this half")),
+        Lookup::Problem(problem) => return Err(problem.to_string()),
+    };
+    let level = entry.descriptor.level;
+    let window = regime.contiguous_entries(level).unwrap_or(16);
+    let start = entry.index / window * window;
+    let count = window.min(regime.entries(level) - start);
+    let at = PhysicalAddress(entry.table.0 + start as u64 * 8);
+    let words = memory
+        .words(at, count)
+        .ok_or_else(|| format!("the table at {} cannot be read", entry.table))?;
+    let before = (entry.index - start) as u64 * regime.entry_size(level);
+    Ok(Group::new(
+        (regime, level),
+        entry.va.0.wrapping_sub(before),
+        (entry.table.0, start),
+        words,
+    ))
 }

@@ -7,8 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stage1::Regime;
 
-use crate::basis::not_linux;
-use crate::folios::{NotKnown, Structures};
+use crate::structures::{NotKnown, Structures};
 use crate::Process;
 
 /// One process at one instant. All of it must have been taken while the process stood still.
@@ -102,5 +101,15 @@ impl ProcessInput<'_> {
             Some(release) if release.has_this_layout() => Ok(()),
             other => Err(not_linux(other)),
         }
+    }
+}
+
+/// Why Linux's own rules were not applied.
+pub(crate) fn not_linux(release: Option<Release>) -> String {
+    match release {
+        Some(release) => format!(
+            "Linux's own rules were not applied: kernel {release} lays its software bits out differently from 6.11 and later"
+        ),
+        None => "Linux's own rules were not applied: the kernel's release is not known".into(),
     }
 }

@@ -1,6 +1,6 @@
 //! Rules about Linux page tables on arm64, and what is said of them.
 //!
-//! The way of the data: a regime, guest memory and a process's VMAs go into [`judge`], which
+//! The way of the data: a regime, guest memory and a process's VMAs go into [`judge()`], which
 //! gives a [`ProcessVerdict`]: findings, and every naturally aligned block of the process with
 //! what became of it. [`judge_sharing`] looks across processes, [`judge_kernel`] at the upper half.
 //! A [`Report`] gathers verdicts by workload and step; the writers ([`text`], [`map`], [`junit`],
@@ -12,18 +12,27 @@ pub mod basis;
 mod blocks;
 mod cause;
 mod finding;
+mod findings;
 mod folios;
 mod group;
+mod hex;
+mod id;
 mod input;
 mod judge;
 mod kernel;
+mod kernel_layout;
 mod mapped;
+mod mapping;
 mod marks;
 mod orders;
+mod page_tables;
+mod ranges;
 mod report;
 mod seen;
 pub mod sequence;
+mod structures;
 mod tally;
+mod violations;
 
 pub mod dump;
 pub mod frames;
@@ -37,22 +46,26 @@ pub mod stops;
 pub mod text;
 pub mod voice;
 
-pub use basis::{AddressSpace, Basis, Lack};
-pub use blocks::{row_at, Absent, BlockRow, BlockState, Reason};
-pub use finding::{Finding, Hex, NotJudged, Place, Process, Severity};
-pub use folios::{Folios, NotKnown, Structures};
+pub use basis::{AddressSpace, Basis};
+pub use blocks::{Absent, BlockRow, BlockState, Reason};
+pub use finding::{Finding, Lack, NotJudged, Place, Process, Severity};
+pub use hex::Hex;
+pub use id::RuleId;
 pub use input::{Expectation, Expected, ProcessInput};
 pub use judge::{judge, judge_plainly};
-pub use kernel::{judge_kernel, size_name, KernelLayout, KernelVerdict, LinearBit, Region};
+pub use kernel::{judge_kernel, size_name, KernelVerdict};
+pub use kernel_layout::{KernelLayout, LinearBit, Region};
 pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
+pub use rules::all_mapped::AllMapped;
+pub use rules::contents_differ;
 pub use rules::counted::judge_counted;
 pub use rules::l17::judge_getters;
 pub use rules::l18::judge_caches;
 pub use rules::l8_sharing::judge_sharing;
-pub use rules::l9_counts::{judge_counts, AllMapped, Everyone};
+pub use rules::l9_counts::{judge_counts, Everyone};
 pub use rules::l9_unmapped::{MayBe, Unmapped};
-pub use rules::{contents_differ, RuleId};
-pub use tally::{EntryCounts, ProcessVerdict, VmaVerdict};
+pub use structures::{Folios, NotKnown, Structures};
+pub use tally::{row_at, EntryCounts, ProcessVerdict, VmaVerdict};
 
 #[cfg(test)]
 mod tests;

@@ -244,7 +244,7 @@ impl VmaMap {
                 (false, 0) => format!(": {}", told.join("; ")),
                 (false, more) => format!(": {}; {more} other reasons", told.join("; ")),
             };
-            let text = format!("  {count} {}{why}", map::state_name(*state));
+            let text = format!("  {count} {}{why}", state.name());
             map::wrapped(out, 0, &text)?;
         }
         Ok(())

@@ -57,9 +57,9 @@ pub fn draw(
 ) -> io::Result<()> {
     let bold = paint(options, Style::new().bold());
     let blocks = verdict.blocks();
-    let states = NAMES
+    let states = BlockState::COUNTED
         .iter()
-        .filter_map(|(state, name)| Some(format!("{} {name}", blocks.get(state)?)))
+        .filter_map(|state| Some(format!("{} {}", blocks.get(state)?, state.name())))
         .collect::<Vec<_>>()
         .join(", ");
     let who = format!("{} ({})", verdict.process.name, verdict.process.pid);
@@ -95,24 +95,6 @@ pub(crate) fn wrapped(out: &mut impl Write, mut column: usize, text: &str) -> io
         column += length;
     }
     writeln!(out)
-}
-
-const NAMES: [(BlockState, &str); 9] = [
-    (BlockState::Broken, "broken"),
-    (BlockState::Folded, "folded"),
-    (BlockState::ContiguousBlock, "in contiguous blocks"),
-    (BlockState::Block, "in larger blocks"),
-    (BlockState::Eligible, "could be folded"),
-    (BlockState::NotEligible, "cannot be"),
-    (BlockState::Partial, "in part"),
-    (BlockState::Away, "away"),
-    (BlockState::Empty, "empty"),
-];
-
-/// What a block's state is called, after a number of them.
-pub(crate) fn state_name(state: BlockState) -> &'static str {
-    let found = NAMES.iter().find(|(known, _)| *known == state);
-    found.map_or("", |(_, name)| name)
 }
 
 /// Recorded orders, the largest first.

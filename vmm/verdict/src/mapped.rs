@@ -6,8 +6,8 @@ use linux::folio::{Kind, Page};
 use linux::pte::Pte;
 use linux::vma::{Backing, Vma};
 
-use crate::folios::Folios;
 use crate::group::Group;
+use crate::structures::Folios;
 
 /// One entry that maps memory, with its page.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::blocks::{push, BlockRow, BlockState};
-use crate::rules::Ranges;
+use crate::ranges::Ranges;
 use crate::RuleId;
 
 /// The broken ranges, by rule.

@@ -8,13 +8,13 @@ use linux::vma::{Backing, Vma};
 use stage1::Level;
 
 use crate::blocks::{self, BlockRow, BlockState, Reason};
-use crate::finding::Findings;
+use crate::findings::Findings;
 use crate::folios::FoliosSeen;
 use crate::group::Group;
+use crate::mapping::{self, Mapping};
 use crate::marks::Marks;
 use crate::orders::Newest;
 use crate::rules::l8::Misplaced;
-use crate::rules::l8_sharing::{self, Mapping};
 use crate::rules::{self, Told};
 use crate::{
     EntryCounts, Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId, Severity,
@@ -214,7 +214,7 @@ impl<'a> Seen<'a> {
                 folio,
                 vma: index as u32,
             };
-            l8_sharing::push(&mut self.mappings, new);
+            mapping::push(&mut self.mappings, new);
         }
         self.vmas[index].mapped += mapped;
         self.vmas[index].contiguous += contiguous;
@@ -229,7 +229,7 @@ impl<'a> Seen<'a> {
         let mut seen = std::mem::take(&mut self.vmas);
         for mapping in &self.mappings {
             let run = &mut seen[mapping.vma as usize].largest_run;
-            *run = (*run).max(l8_sharing::largest_run(mapping));
+            *run = (*run).max(mapping::largest_run(mapping));
         }
         let records = self.newest.records().iter();
         for record in records.filter(|record| record.path.is_mapped_whole()) {
@@ -248,7 +248,10 @@ impl<'a> Seen<'a> {
             .list
             .sort_by_key(|finding| (finding.va, finding.rule));
         for finding in &mut findings.list {
-            finding.remarks = rules::remark(finding.rule, &finding.message, self.input.release);
+            finding.remarks = finding
+                .rule
+                .rule()
+                .remark(&finding.message, self.input.release);
         }
         if self.not_judged_more > 0 {
             let reason = format!("{} more things could not be judged", self.not_judged_more);

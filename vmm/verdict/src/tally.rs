@@ -10,8 +10,8 @@ use serde::Serialize;
 use untrusted::Text;
 
 use crate::cause::{self, Cause};
+use crate::mapping::Mapping;
 use crate::marks::Marks;
-use crate::rules::l8_sharing::Mapping;
 use crate::{BlockRow, BlockState, Finding, Hex, Lack, NotJudged, Process, RuleId};
 
 /// Entries by what is in them.
@@ -192,4 +192,12 @@ impl VmaVerdict {
             *self.blocks.entry(row.state).or_default() += row.blocks;
         }
     }
+}
+
+/// The row of the block that has `va`, in the VMA that has it; `vmas` are by address.
+pub fn row_at(vmas: &[VmaVerdict], va: u64) -> Option<&BlockRow> {
+    let at = vmas.partition_point(|vma| vma.end.0 <= va);
+    let vma = vmas.get(at).filter(|vma| vma.start.0 <= va)?;
+    let at = vma.rows.partition_point(|row| row.end.0 <= va);
+    vma.rows.get(at).filter(|row| row.va.0 <= va)
 }

@@ -12,8 +12,11 @@ from typing import NoReturn
 
 from .bench import Bench, Result, units
 from .compare import bad_threshold, compared
+from .documents import DOCUMENTS, RESULTS, all_grades, made
+from .documents import results as results_in
 from .experiments import EXPERIMENTS, Experiment, Setting
 from .key import key_of
+from .measured import measured_by
 from .orders import SERIES, BadList, series
 from .report import markdown
 from .schema import FORMAT, SCHEMA, VERSION, check
@@ -24,6 +27,7 @@ EXIT_WORSE = 1
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
 FULL_RUNS = 15
+_NUMBERS = re.compile(r"\[[\s\d.,-]+\]")
 
 
 def refuse(sentence: str) -> NoReturn:
@@ -50,7 +54,9 @@ def load(path: Path) -> Result:
 def keep(report: Result, path: Path) -> None:
     """Writes it whole, or leaves what was there."""
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(report, indent=1) + "\n")
+    # The numbers of all runs on one line.
+    text = _NUMBERS.sub(lambda found: " ".join(found[0].split()), json.dumps(report, indent=1))
+    new.write_text(text + "\n")
     os.replace(new, path)
 
 
@@ -99,6 +105,9 @@ def chosen(arguments: argparse.Namespace, memory: int) -> dict[str, Experiment]:
 
 def run(arguments: argparse.Namespace) -> int:
     """The experiments that were asked for, each setting kept as it is measured."""
+    for option, path in (("--out", arguments.out), ("--json", arguments.json)):
+        if path == Path("-"):
+            refuse(f"expected a path for {option} and found -; give another name")
     memory = mebibytes(arguments.memory)
     experiments = chosen(arguments, memory)
     words = ("kernel", "vmlinux", "cpu")
@@ -119,6 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     part, whole = arguments.out / "lab.part.json", arguments.json or arguments.out / "lab.json"
     key = key_of(bench, (setting for one in experiments.values() for setting in one.settings))
     report: Result = {"format": FORMAT, "version": VERSION, "key": key, "runs": runs, "experiments": []}
+    report["measured"] = measured_by(sys.argv)
     if part.exists():
         report["experiments"] = gone_on_with(part, key)
     kept = {each["name"]: each for each in report["experiments"]}
@@ -179,6 +189,24 @@ def gone_on_with(part: Path, key: str) -> list[Result]:
     return found
 
 
+def write_documents(checkout: Path) -> int:
+    """Makes the tables and pictures of the documents from the results beside them."""
+    from .plots import draw  # noqa: PLC0415
+
+    try:
+        found = results_in(checkout / RESULTS)
+        grades = all_grades(found, checkout)
+        texts = {path: made(path.read_text(), found, grades) for path in (checkout / name for name in DOCUMENTS)}
+    except (OSError, ValueError) as error:
+        refuse(f"expected documents and results ({RESULTS}) in the checkout {checkout} and found {error}; see --help")
+    for path, text in texts.items():
+        path.write_text(text)
+    shown = {name for name in found if any(f"lab-{name}.svg" in text for text in texts.values())}
+    for name in sorted(shown):
+        draw(found[name], checkout / "docs" / "lab.json")
+    return 0
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="lab", description=__doc__)
@@ -204,10 +232,14 @@ def main() -> int:
     two.add_argument("other", type=Path)
     two.add_argument("--threshold", type=float, metavar="PERCENT", help="status 1 where anything takes this much more")
     commands.add_parser("schema", help="print the JSON schema of the results")
+    pages = commands.add_parser("tables", help="make the tables of a checkout's documents from its docs/lab")
+    pages.add_argument("checkout", type=Path, nargs="?", default=Path(), help="[default: the working directory]")
     arguments = parser.parse_args()
     if arguments.command == "schema":
         print(json.dumps(SCHEMA, indent=1))
         return 0
+    if arguments.command == "tables":
+        return write_documents(arguments.checkout)
     if arguments.command == "run":
         try:
             return run(arguments)

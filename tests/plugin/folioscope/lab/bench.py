@@ -16,6 +16,7 @@ from ..guest import Guest
 from ..locate import command
 from .experiments import MIB, THP, Crowd, Experiment, Setting
 from .frames import begin, can_count, end
+from .locks import listed
 from .marks import DID, Interval, intervals
 from .memory import look, watched
 from .orders import NOT_BUILT
@@ -62,6 +63,7 @@ class Bench:
         kernel: str | Path = "",
         programs: bool = False,
         entries: bool = False,
+        functions: Path | None = None,
     ) -> Guest:
         """A guest whose counter writes to ``marks``, or without a place for these one that is recorded; of another
         kernel than the rig's unless the user named one."""
@@ -70,6 +72,9 @@ class Bench:
         arguments = ["--machine", "tcg", "--granule", self.granule, "--initrd", str(initrd), "--smp", str(cpus)]
         arguments += ["--memory", f"{memory}M", "--out", str(self.out), *self.more]
         arguments += ["--record"] if marks is None else ["--marks", str(marks)]
+        if functions:
+            # By the addresses that it is linked at.
+            arguments += ["--functions", str(functions), "--append", "nokaslr"]
         arguments += ["--entries"] * entries + ["--icount"] * (icount and marks is not None)
         if kernel and "--kernel" not in self.more:
             arguments += ["--kernel", str(kernel)]
@@ -79,6 +84,15 @@ class Bench:
     def cpu(self) -> str:
         """The CPU model."""
         return self.more[self.more.index("--cpu") + 1] if "--cpu" in self.more else "max"
+
+    def vmlinux_of(self, experiment: Experiment, setting: Setting) -> Path:
+        """The vmlinux of that Image."""
+        if "--vmlinux" in self.more:
+            return Path(self.more[self.more.index("--vmlinux") + 1])
+        image = self.more[self.more.index("--kernel") + 1] if "--kernel" in self.more else ""
+        image = str(image or self.kernel_of(experiment, setting))
+        own = command().directory / "out" / f"kernel-{self.granule}" / "Image"
+        return Path(image or own).with_name("vmlinux")
 
     def kernel_of(self, experiment: Experiment, setting: Setting) -> str | Path:
         """The Image that a setting wants; nothing for the rig's own."""
@@ -121,6 +135,7 @@ def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
         experiment = experiment.hurried()
     result: Result = {"name": setting.name, "missing": None, "lost": None, "intervals": {}, "orders": {}, "blocks": {}}
     result |= {"memory": None, "frames": [], "looks": [], "entries": {}, "faults": [], "water": [], "steps": None}
+    result["locks"] = {}
     cpus = bench.cpus if experiment.crowds else experiment.cpus
     memory = experiment.memory or bench.memory_mib
     # What has to be alike where two are compared.
@@ -130,7 +145,11 @@ def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
     with tempfile.TemporaryDirectory(prefix="folioscope-lab-") as place:
         marks = Path(place) / "marks"
 
+        functions = Path(place) / "functions" if experiment.locks else None
+
         def boot(marks: Path | None) -> Guest:
+            if functions and not functions.exists():
+                functions.write_text(listed(bench.vmlinux_of(experiment, setting)))
             return bench.boot(
                 marks,
                 cpus=cpus,
@@ -138,6 +157,7 @@ def measure(bench: Bench, experiment: Experiment, setting: Setting) -> Result:
                 kernel=bench.kernel_of(experiment, setting),
                 programs=experiment.programs,
                 entries=marks is not None and (experiment.programs or experiment.per_fault),
+                functions=functions if marks is not None else None,
             )
 
         try:
@@ -210,10 +230,12 @@ def _runs(bench: Bench, guest: Guest, experiment: Experiment, marks: Path, resul
 def _take_in(result: Result, found: Sequence[Interval], crowd: Crowd | None, runs: int) -> None:
     """One more run. By name: a load may go through an interval more than once."""
     sums: dict[str, Counter[str]] = {}
+    calls: dict[str, Counter[str]] = {}
     entries: Counter[tuple[str, str]] = Counter()
     for each in found:
         name = crowd.of(each.name) if crowd else each.name
         sums.setdefault(name, Counter()).update(user=each.user, kernel=each.kernel, ns=each.ns, **each.did)
+        calls.setdefault(name, Counter()).update(each.functions)
         for cause, (times, count) in each.entries.items():
             entries.update({(cause, "times"): times, (cause, "instructions"): count})
     result["entries"] = _with(result["entries"], entries, runs)
@@ -221,6 +243,8 @@ def _take_in(result: Result, found: Sequence[Interval], crowd: Crowd | None, run
         counts = result["intervals"].setdefault(name, {kind: [] for kind in COUNTED})
         for kind, of_runs in counts.items():
             of_runs.append(sum[kind])
+        for function, count in calls[name].items():
+            result["locks"].setdefault(name, {}).setdefault(function, []).append(count)
 
 
 def _recorded(guest: Guest, experiment: Experiment, crowd: Crowd | None, result: Result) -> bool:
@@ -285,7 +309,8 @@ def _switch(guest: Guest, path: str, value: str) -> bool:
 def words(experiment: Experiment, crowd: Crowd | None) -> list[str]:
     """The load's command line: memory or operations are divided among the tasks."""
     pages, count = experiment.unit == "page", crowd.count if crowd else 1
-    found = [LOAD, experiment.load, str(experiment.mib * MIB // (count if pages else 1))]
+    bytes_ = experiment.each * MIB if experiment.each else experiment.mib * MIB // (count if pages else 1)
+    found = [LOAD, experiment.load, str(bytes_)]
     if experiment.times > 1:
         found += ["--turns", str(experiment.times // count)]
     return found + ([f"--{crowd.kind}", str(count)] if crowd else [])

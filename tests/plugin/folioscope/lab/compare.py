@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from .bench import Result
+from .grades import instructions
 from .marks import DID
-from .report import instructions
 from .statistics import LEAST_RUNS, changed, ratio
 
 NOT_JUDGED = "*not judged*"

@@ -1,4 +1,4 @@
-"""What an experiment is made of: a load, settings of the kernel, tasks, and what others have measured."""
+"""What an experiment is made of: a load, settings of the kernel, tasks, and what others have published of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .figures import Figure, answered_by
+
 THP = "/sys/kernel/mm/transparent_hugepage"
 #: The policies by which an anonymous folio's order is chosen.
 POLICIES = ("baseline", "simple", "variable", "retry", "adaptive", "sysfs")
 MIB = 1 << 20
+#: Of the guests that experiments run in.
+PAGE = 4096
+_ORDER = f"{THP}/anon_order"
+#: The switches that texts are about, each off: what a setting has no word of is as little on.
+OFF = {f"{_ORDER}/{name}": "0" for name in ("align", "zero_page", "reuse", "copy", "zap_batch")}
 
 
 @dataclass(frozen=True)
@@ -41,27 +48,6 @@ class Crowd:
 
 
 @dataclass(frozen=True)
-class Theirs:
-    """What others have measured: how many times as many operations a second ``setting`` has as the first."""
-
-    setting: str
-    #: The intervals of the load that one such operation goes through.
-    intervals: tuple[str, ...]
-    times: float
-    #: As they print it, and where.
-    printed: str
-    source: str
-    #: Why it is not to be expected here, where that is known.
-    why_not: str = ""
-    #: What they have counted: see report.py's runs_of().
-    counted: str = "instructions"
-    #: Against which setting, where that is not the first.
-    against: str = ""
-    #: Where theirs is a range, and no direction.
-    within: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
 class Experiment:
     """One load under several settings, of which the first is what the others are compared with."""
 
@@ -70,7 +56,6 @@ class Experiment:
     load: str
     mib: int
     settings: tuple[Setting, ...]
-    theirs: tuple[Theirs, ...] = ()
     #: What an instruction count is given for: a page of 4K, a block of 16 pages, or an operation of the load.
     unit: str = "page"
     #: How often the load does it in one run, where once would be little beside a tick of the clock.
@@ -78,6 +63,8 @@ class Experiment:
     #: By which numbers of tasks the load is done, its memory and its operations divided among them. The guest has
     #: several CPUs then.
     crowds: tuple[Crowd, ...] = ()
+    #: MiB of each task of a crowd, where they do not divide ``mib`` among them; ``mib`` is then what all have at most.
+    each: int = 0
     #: MiB that the guest has, where that is not what all others have.
     memory: int = 0
     #: Of which the guest has to have as many.
@@ -95,6 +82,8 @@ class Experiment:
     steps: bool = False
     #: What a fault costs is told: the kernel's instructions for data aborts are told apart.
     per_fault: bool = False
+    #: Calls of the functions that take locks are counted; the kernel runs where it was linked.
+    locks: bool = False
     #: Not among all experiments: it takes hours, or wants more than all others. Measured where it is named.
     long: bool = False
     #: What one run of the load may take.
@@ -105,7 +94,17 @@ class Experiment:
     @property
     def recorded_runs(self) -> bool:
         """Whether something is claimed of how many folios faults bring: one run says nothing of a spread."""
-        return any(theirs.counted == "faults" for theirs in self.theirs)
+        return any(figure.counted in ("faults", "pages") for figure in self.figures)
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """What others have published that it answers."""
+        return answered_by(self.name)
+
+    def count(self, units: int, interval: str) -> int:
+        """How many units an interval has, where a run that divides the load among its tasks has ``units``."""
+        tasks = next((crowd.count for crowd in self.crowds if interval.endswith(crowd.of(""))), 0)
+        return self.each * tasks * MIB // PAGE if self.each else units
 
     def hurried(self) -> Experiment:
         """The same for a quick lab."""
@@ -117,23 +116,23 @@ def crowds(kind: str, *counts: int) -> tuple[Crowd, ...]:
     return tuple(Crowd(count, kind) for count in counts)
 
 
-def policies(*names: str) -> tuple[Setting, ...]:
-    """A setting for each policy. ``sysfs`` has the size of a contiguous block enabled, as the others choose it."""
-    return tuple(
-        Setting(name, name, {f"{THP}/hugepages-64kB/enabled": "always"} if name == "sysfs" else {}) for name in names
-    )
-
-
-#: Of the load, and what iozone's report calls them, in the order in which the cover letter has them.
-PATTERNS = {
-    "pass": "initial writers",
-    "again": "rewriters",
-    "read": "readers",
-    "reread": "re-readers",
-    "reverse": "reverse readers",
-    "random read": "random readers",
-    "random write": "random writers",
+#: The kernels of the texts, as far as this one can be put under them. The RFC retries with each lower order,
+#: and does all that its 17 patches say. v1 of its successor left writes to what is there and the alignment out; v2 does
+#: not retry either, and clears entries one by one.
+TEXTS = {
+    "rfc": Setting("rfc", "retry", dict.fromkeys(OFF, "1")),
+    "v1": Setting("v1", "retry", {**OFF, f"{_ORDER}/zap_batch": "1"}),
+    "v2": Setting("v2", "variable", OFF),
 }
+#: What the RFC proposes for its open question, on top of the rest of it.
+ADAPTIVE_RFC = Setting("adaptive rfc", "adaptive", TEXTS["rfc"].knobs)
+
+
+def policies(*names: str) -> tuple[Setting, ...]:
+    """A setting for each policy or text. ``sysfs`` has 64K enabled, which is what the others choose."""
+    sysfs = {f"{THP}/hugepages-64kB/enabled": "always"}
+    return tuple(TEXTS.get(name) or Setting(name, name, sysfs if name == "sysfs" else {}) for name in names)
+
 
 _SHMEM = f"{THP}/hugepages-64kB/shmem_enabled"
 _FILES = f"{THP}/page_cache"

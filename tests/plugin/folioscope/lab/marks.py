@@ -40,6 +40,8 @@ class Interval:
     did: Mapping[str, int] = field(default_factory=dict)
     #: Nanoseconds of the host's, in which it did other things too.
     ns: int = 0
+    #: Calls of functions of the kernel, by name; empty where it was not asked for.
+    functions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def instructions(self) -> int:
@@ -54,6 +56,7 @@ class _Mark:
     counts: list[list[int]]
     did: list[int]
     entries: Entries
+    functions: Mapping[str, int]
 
 
 def intervals(path: Path, skip: int = 0) -> list[Interval]:
@@ -81,7 +84,8 @@ def _mark(path: Path, number: int, line: str) -> tuple[int, _Mark]:
         counts = [[int(a), int(b)] for a, b in mark["counts"]]
         did = [int(count) for count in mark["did"]]
         entries = {str(cause): (int(a), int(b)) for cause, (a, b) in mark.get("entries", {}).items()}
-        found = _Mark(int(mark["cpu"]), int(mark["ns"]), counts, did, entries)
+        functions = {str(name): int(count) for name, count in mark.get("functions", {}).items()}
+        found = _Mark(int(mark["cpu"]), int(mark["ns"]), counts, did, entries, functions)
         if len(did) != len(DID):
             raise ValueError
         return int(mark["marker"]), found
@@ -103,4 +107,5 @@ def _between(name: str, then: _Mark, now: _Mark) -> Interval:
     }
     did = {kind: after - was for kind, after, was in zip(DID, now.did, then.did, strict=True)}
     told = {cause: each for cause, each in since.items() if any(each)}
-    return Interval(name, then.cpu, user, kernel, told, did, now.ns - then.ns)
+    calls = {each: count - then.functions.get(each, 0) for each, count in now.functions.items()}
+    return Interval(name, then.cpu, user, kernel, told, did, now.ns - then.ns, calls)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ..client import CommandFailed, GuestLost
 from ..guest import Guest
 from ..model import Program
+from .kinds import PAGE
 
 #: Stops at the end of its first interval, and then says so by its state.
 _HELD = """
@@ -32,8 +33,6 @@ _BEGIN_SECONDS = 20.0
 _ALIKE = 3
 _REST = 0.05
 _RESTS = 60
-#: Of the experiments' guests.
-PAGE = 4096
 #: The kernel's name of a task is its program's.
 _NAME = "load"
 #: That of the process whose memory has aged.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .bench import Result
 from .experiments import EXPERIMENTS
+from .grades import NEITHER, OPPOSITE, OURS_ALONE, SAME, THEIRS_ALONE, WITHIN_10, WITHIN_25
 from .plots import GROUND, INK
 from .report import judged, markdown
 
@@ -30,8 +31,9 @@ th, td { border-bottom: 1px solid var(--line); padding: 0.2rem 0.6rem; text-alig
 svg { max-width: 100%; height: auto; color: var(--ink); }
 a { color: inherit; }
 """
-#: A verdict's first words, and how it is shown.
-_CLASSES = {"*reproduced*": "good", "*not reproduced*": "bad"}
+#: How a grade is shown; what is not here says neither.
+_CLASSES = {f"*{grade}*": "good" for grade in (WITHIN_10, WITHIN_25, SAME, NEITHER)}
+_CLASSES |= {f"*{grade}*": "bad" for grade in (THEIRS_ALONE, OURS_ALONE, OPPOSITE)}
 
 
 def written(report: Result, pictures: Sequence[Path]) -> str:
@@ -53,7 +55,7 @@ def _page(report: Result, pictures: dict[str, str]) -> Iterator[str]:
     for setting in settings:
         if setting["lost"]:
             yield f'<p class="bad">A guest was lost ({escape(setting["name"])}): {escape(setting["lost"])}</p>'
-    yield from _verdicts(report)
+    yield from _grades(report)
     for each in report["experiments"]:
         name = each["name"]
         yield f'<section id="{escape(name)}"><h2>{escape(name)}: {escape(EXPERIMENTS[name].title)}</h2>'
@@ -73,12 +75,12 @@ def _seconds(found: Result) -> Iterator[str]:
         yield f'<p class="quiet">Guests ran for {whole:,.0f} s in all, {cpu:,.0f} s of it on a CPU.</p>'
 
 
-def _verdicts(report: Result) -> Iterator[str]:
+def _grades(report: Result) -> Iterator[str]:
     rows = [(each["name"], *row) for each in report["experiments"] for row in judged(each)]
     if not rows:
         return
-    heads = ("experiment", "theirs", "printed as", "times", "ours", "")
-    yield '<table id="verdicts"><thead><tr>' + "".join(f"<th>{head}</th>" for head in heads) + "</tr></thead><tbody>"
+    heads = ("experiment", "published", "printed as", "times", "here", "grade")
+    yield '<table id="grades"><thead><tr>' + "".join(f"<th>{head}</th>" for head in heads) + "</tr></thead><tbody>"
     for name, *cells, said in rows:
         link = f'<td><a href="#{escape(name)}">{escape(name)}</a></td>'
         shown = "".join(f"<td>{_text(cell)}</td>" for cell in cells)

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes  # noqa: E402
 
 from .bench import Result  # noqa: E402
 from .experiments import EXPERIMENTS, MIB  # noqa: E402
+from .grades import instructions  # noqa: E402
 from .orders import SERIES  # noqa: E402
-from .report import instructions  # noqa: E402
 from .tables import per_fault, rate  # noqa: E402
 
 #: Of the first order that there is, and of the last: larger ones are darker, and all are to be seen on either ground.
@@ -105,13 +105,15 @@ def _intervals(axes: Axes, found: Result, settings: list[Result], intervals: lis
 
 def _tasks(axes: Axes, found: Result, settings: list[Result]) -> None:
     """All intervals of a load together, against the number of its tasks."""
-    crowds = EXPERIMENTS[found["name"]].crowds
+    experiment = EXPERIMENTS[found["name"]]
+    crowds = experiment.crowds
     for color, setting in enumerate(settings):
         for kind in dict.fromkeys(crowd.kind for crowd in crowds):
             points = []
             for crowd in crowds:
                 names = [name for name in setting["intervals"] if name.endswith(f", {crowd}")]
-                runs = [count / found["units"] for count in instructions(setting, names)] if names else []
+                units = experiment.count(found["units"], crowd.of(""))
+                runs = [count / units for count in instructions(setting, names)] if names else []
                 if runs and (crowd.kind == kind or crowd.count == 1):
                     points.append((crowd.count, median(runs), min(runs), max(runs)))
             if not points:
@@ -138,7 +140,8 @@ def _tasks(axes: Axes, found: Result, settings: list[Result]) -> None:
 
 def _rates(axes: Axes, found: Result, settings: list[Result]) -> None:
     """How many pages or operations a second of the host's the tasks come to in each interval, by their number."""
-    crowds = EXPERIMENTS[found["name"]].crowds
+    experiment = EXPERIMENTS[found["name"]]
+    crowds = experiment.crowds
     interval = next(iter(settings[0]["intervals"])).removesuffix(f", {crowds[0]}")
     for color, setting in enumerate(settings):
         for kind in dict.fromkeys(crowd.kind for crowd in crowds):
@@ -146,7 +149,8 @@ def _rates(axes: Axes, found: Result, settings: list[Result]) -> None:
                 (crowd.count, each)
                 for crowd in crowds
                 if crowd.kind == kind or crowd.count == 1
-                if (each := rate(setting, crowd.of(interval), found["units"]))
+                if (name := crowd.of(interval))
+                if (each := rate(setting, name, experiment.count(found["units"], name)))
             ]
             if points:
                 at, many = zip(*points, strict=True)

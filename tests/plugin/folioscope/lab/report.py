@@ -5,75 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from . import entries, steps, tables
+from . import entries, locks, steps, tables
 from .bench import Result
-from .entries import instructions_for
-from .experiments import EXPERIMENTS, MIB, Experiment, Theirs
-from .statistics import LEAST_RUNS, Ratio, changed, ratio
+from .experiments import EXPERIMENTS, MIB, Experiment
+from .figures import SEEDS
+from .grades import grade, instructions
+from .kinds import PAGE
+from .statistics import LEAST_RUNS, changed, ratio
 
-PAGE = 4096
 #: What has more intervals is a table on its side.
 MOST_COLUMNS = 8
-
-
-def instructions(setting: Result, names: Sequence[str], halves: Sequence[str] = ("user", "kernel")) -> list[int]:
-    """Of each run, user and kernel, in these intervals together; nothing where one was not measured."""
-    found = [setting["intervals"].get(name) for name in names]
-    if None in found:
-        return []
-    return [sum(run) for run in zip(*(each[half] for each in found for half in halves), strict=True)]
-
-
-def runs_of(theirs: Theirs, setting: Result) -> list[int]:
-    """What a comparison is made of, run by run; nothing where it was not measured.
-
-    ``counted`` is "instructions" (of both halves), "kernel" or "user"; "entry " and a cause of :mod:`.entries`;
-    "frames", how often the page frame was allocated that was allocated most often; "faults", how many folios they
-    brought; "memory high" and "memory low", what was not free while the load ran, and with "_unavailable"
-    what was not available.
-    """
-    counted = theirs.counted
-    if counted == "frames":
-        return [run["most"][0]["times"] for run in setting["frames"]]
-    if counted == "faults":
-        return [sum(each["times"] for each in run if each["order"] is not None) for run in setting["faults"]]
-    if counted.startswith("memory "):
-        return [run[counted.removeprefix("memory ")] for run in setting["water"]]
-    if counted.startswith("entry "):
-        return instructions_for(setting, counted.removeprefix("entry "))
-    halves = ("user", "kernel") if counted == "instructions" else (counted,)
-    return instructions(setting, theirs.intervals, halves)
-
-
-def verdict(theirs: Theirs, first: Result, setting: Result) -> tuple[Ratio | None, str]:
-    """How many times the work per instruction here, and whether that is their direction."""
-    runs = [runs_of(theirs, each) for each in (first, setting)]
-    if theirs.counted in ("frames", "faults"):
-        # They say how many times as many; of instructions, how many times as much is done by one.
-        runs.reverse()
-    if min(map(len, runs)) < LEAST_RUNS:
-        why = setting["missing"] or first["missing"] or setting["lost"] or first["lost"] or "there are too few runs"
-        return None, f"not measured: {why}"
-    if not all(runs[1]):
-        return None, "not measured: in a run nothing was counted"
-    ours = ratio(*runs)
-    return ours, _within(ours, theirs) if theirs.within else _direction(ours, theirs)
-
-
-def _within(ours: Ratio, theirs: Theirs) -> str:
-    low, high = theirs.within or (0, 0)
-    if low <= ours.low and ours.high <= high:
-        return "*reproduced*"
-    if ours.low <= high and low <= ours.high:
-        return f"*not judged*: the runs lie on both sides of an end of {low:.2f} to {high:.2f}"
-    return f"*not reproduced*: {theirs.why_not or f'beyond {low:.2f} to {high:.2f}'}"
-
-
-def _direction(ours: Ratio, theirs: Theirs) -> str:
-    if changed(ours) and (ours.times > 1) == (theirs.times > 1):
-        return "*reproduced*"
-    how = "it moves the other way" if changed(ours) else "no difference beyond the spread or 1 %"
-    return f"*not reproduced*: {theirs.why_not or how}"
 
 
 def markdown(report: Result) -> str:
@@ -104,31 +45,30 @@ def _experiment(found: Result) -> Iterator[str]:
     else:
         yield from entries.table(settings)
     yield from steps.table(settings, experiment.unit, count)
-    yield from tables.did(settings, experiment.unit, count)
+    yield from tables.did(experiment, settings, count)
+    yield from locks.table(experiment, settings, count)
     yield from tables.faults(settings)
     yield from tables.water(settings)
     yield from tables.rates(experiment, settings, count)
     rows = list(judged(found))
     if rows:
         yield ""
-        yield "| theirs | printed as | times | ours | |"
+        yield "| published | printed as | times | here | grade |"
         yield "|---|---|---:|---:|---|"
         for row in rows:
             yield f"| {' | '.join(row)} |"
 
 
 def judged(found: Result) -> Iterator[tuple[str, str, str, str, str]]:
-    """Each figure that an experiment repeats: whose, as they print it, how many times, ours, and the verdict."""
+    """Each figure that an experiment answers: the text and what it measured, its numbers, the ratio they stand for, the
+    ratio here, and the grade."""
     by_name = {setting["name"]: setting for setting in found["settings"]}
-    for theirs in EXPERIMENTS[found["name"]].theirs:
-        first = theirs.against or next(iter(by_name), "")
-        lacks = next((name for name in (theirs.setting, first) if name not in by_name), None)
-        if lacks is None:
-            ours, said = verdict(theirs, by_name[first], by_name[theirs.setting])
-        else:
-            ours, said = None, f"not measured: there is no setting {lacks!r}"
+    for figure in EXPERIMENTS[found["name"]].figures:
+        graded = grade(figure, by_name)
+        ours = graded.ours
         shown = f"{ours.times:.2f} ({ours.low:.2f} to {ours.high:.2f})" if ours else ""
-        yield theirs.source, theirs.printed, f"{theirs.times:.2f}", shown, said
+        what = f"{SEEDS[figure.seed]}: {figure.what}"
+        yield what, figure.printed, f"{figure.times:.2f}", shown, str(graded)
 
 
 def _rows(experiment: Experiment, settings: Sequence[Result], names: Sequence[str], count: int) -> list[Sequence[str]]:
@@ -140,7 +80,7 @@ def _rows(experiment: Experiment, settings: Sequence[Result], names: Sequence[st
     ]
     for setting in settings:
         if setting["intervals"]:
-            cells = [_cell(setting, settings[0], name, count) for name in names]
+            cells = [_cell(setting, settings[0], name, experiment.count(count, name)) for name in names]
             cells += [_counts(setting["orders"]), _counts(setting["blocks"])]
             cells.append(_memory(setting["memory"], taken=experiment.programs))
             rows.append((setting["name"], *cells))

@@ -9,8 +9,8 @@ from .bench import COUNTED
 from .statistics import LEAST_RUNS
 
 FORMAT = "folioscope-lab"
-#: 2: loads, what the kernel did beside its instructions, and the host's time are told.
-VERSION = 2
+#: 2: loads, what the kernel did beside its instructions, and the host's time. 3: where the results come from.
+VERSION = 3
 
 _COUNTS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}}
 _RUNS: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}}
@@ -26,10 +26,20 @@ SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "What folioscope's laboratory has measured",
     **_object(
-        ("format", "version", "key", "runs", "experiments"),
+        ("format", "version", "key", "measured", "runs", "experiments"),
         format={"const": FORMAT},
         version={"const": VERSION},
         key={"type": "string", "description": "what was measured: kernel, loads, command, runs"},
+        measured={
+            "description": "where the results come from",
+            **_object(
+                ("commit", "command", "date", "machine"),
+                commit={**_SENTENCE, "description": "of the checkout, with a plus where files differ; null: none"},
+                command={"type": "string"},
+                date={"type": "string", "description": "UTC"},
+                machine={"type": "string"},
+            ),
+        },
         runs={"type": "integer", "minimum": LEAST_RUNS},
         experiments={
             "type": "array",
@@ -116,6 +126,11 @@ SCHEMA: dict[str, Any] = {
                                 "findings": {"type": "integer"},
                                 "not_judged": {"type": "array", "items": {"type": "string"}},
                             },
+                        },
+                        locks={
+                            "type": "object",
+                            "description": "calls of functions that take locks, by interval and function, run by run",
+                            "additionalProperties": {"type": "object", "additionalProperties": _RUNS},
                         },
                         looks={"type": "array", "description": "as memory, run by run, each of another seed"},
                         frames={

@@ -41,17 +41,18 @@ def faults(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield from table([_names("faults of one run, by path, order and reason", counted), *rows])
 
 
-def did(settings: Sequence[dict[str, Any]], unit: str, count: int) -> Iterator[str]:
+def did(experiment: Experiment, settings: Sequence[dict[str, Any]], count: int) -> Iterator[str]:
     """What the kernel did in each interval: TLBIs and barriers, per unit, medians."""
     counted = [setting for setting in settings if setting["intervals"]]
     names = list(dict.fromkeys(name for setting in counted for name in setting["intervals"]))
-    grid = [[f"{', '.join(map(str.upper, DID))} per {unit}", *names]]
+    grid = [[f"{', '.join(map(str.upper, DID))} per {experiment.unit}", *names]]
     for setting in counted:
         cells = []
         for name in names:
             kinds = setting["intervals"].get(name)
             told = kinds and all(kinds[kind] for kind in DID)
-            cells.append(", ".join(f"{median(kinds[kind]) / count:,.2f}" for kind in DID) if told else "")
+            units = experiment.count(count, name)
+            cells.append(", ".join(f"{median(kinds[kind]) / units:,.2f}" for kind in DID) if told else "")
         grid.append([setting["name"], *cells])
     if counted:
         # As high as it is wide, or higher.
@@ -125,6 +126,6 @@ def rates(experiment: Experiment, settings: Sequence[dict[str, Any]], count: int
         return
     rows = [_names(f"{experiment.unit}s a second of this host", counted)]
     for name in dict.fromkeys(name for setting in counted for name in setting["intervals"]):
-        found = [rate(setting, name, count) for setting in counted]
+        found = [rate(setting, name, experiment.count(count, name)) for setting in counted]
         rows.append([name, *(f"{each:,.0f}" if each else "" for each in found)])
     yield from table(rows)

@@ -230,6 +230,9 @@ impl Instant {
             path: Path::Anonymous,
             pfn: None,
             allowed: None,
+            overlap: None,
+            adapted: None,
+            free: None,
         });
         self
     }

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use join::elsewhere::{is_mmu_off, no_linux};
 use join::foreign::Foreign;
 use join::kernel_half;
-use join::unattended::table_of;
+use join::table_of;
 use join::unattended::Stops as _;
 use serde_json::json;
 

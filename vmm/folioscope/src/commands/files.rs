@@ -30,7 +30,9 @@ enum Use {
     Stream,
     /// It is written in any order, or read again: only a file will do.
     Output,
-    /// No file, or not for us to judge: a directory, a socket, a program.
+    /// A directory that files are written in, and made where it is not there.
+    Place,
+    /// No file, or not for us to judge: a socket, a program, a directory that is there.
     Other,
 }
 
@@ -44,10 +46,12 @@ fn use_of(id: &str, command: &str) -> Option<Use> {
         ("vmlinux", _) => Use::Input("a vmlinux"),
         ("initrd", _) => Use::Input("an initramfs"),
         ("plugin" | "counter", _) => Use::Input("a plugin that vmm/setup/plugin.sh builds"),
+        ("functions", _) => Use::Input("a list of functions"),
         ("judge", _) => Use::Input("a trace that `folioscope record` wrote"),
         ("json" | "junit" | "ktap" | "html" | "trace" | "text", _) => Use::Stream,
         ("marks", _) | ("file", "save") => Use::Output,
-        ("guest" | "socket" | "out" | "writable" | "qemu" | "kvmtool", _) => Use::Other,
+        ("out", _) => Use::Place,
+        ("guest" | "socket" | "writable" | "qemu" | "kvmtool", _) => Use::Other,
         _ => return None,
     })
 }
@@ -84,9 +88,11 @@ pub(super) fn check(
         match file.used {
             Use::Input(what) => check_input(file, what)?,
             Use::Stream | Use::Output => check_output(file)?,
+            Use::Place => check_name(file)?,
             Use::Other => {}
         }
     }
+    named.retain(|file| file.used != Use::Place);
     check_apart(&named)
 }
 
@@ -131,7 +137,28 @@ fn check_input(file: &Named, what: &str) -> Result<(), Error> {
     }
 }
 
+/// Refuses the name by which other programs mean standard output: here it would be a file's, and what is printed goes to
+/// standard output.
+fn check_name(file: &Named) -> Result<(), Error> {
+    if file.path.as_os_str() != "-" {
+        return Ok(());
+    }
+    let (what, instead) = match file.used {
+        Use::Stream => (
+            "a file to write",
+            "/dev/stdout for standard output, beside what is printed there, or ",
+        ),
+        Use::Place => ("a directory", ""),
+        _ => ("a file to write", ""),
+    };
+    Err(Error::Input(format!(
+        "expected {what} for {} and found -: give {instead}./- for one of that name",
+        file.option
+    )))
+}
+
 fn check_output(file: &Named) -> Result<(), Error> {
+    check_name(file)?;
     let Ok(about) = fs::metadata(&file.path) else {
         return Ok(());
     };

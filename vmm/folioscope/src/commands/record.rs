@@ -224,7 +224,7 @@ impl Record {
         report.kernel.release = Some(guest.hello().kernel_release.clone());
         let status = self
             .report
-            .told(report, &judge, &end, &known.names(&guest))?;
+            .told(report, &judge, &end, &known.names(guest.symbols()))?;
         match lost {
             // A finding is none the less true for a guest that was lost behind it.
             Some(error) if status == EXIT_ERRORS => {

@@ -12,7 +12,7 @@ const WIDTH: usize = 100;
 #[derive(Args, Debug)]
 #[command(after_help = "Example: folioscope rules --markdown > docs/rules.md")]
 pub struct Rules {
-    /// As the table of docs/rules.md, with the tests of each
+    /// As docs/rules.md, with the tests of each
     #[arg(long)]
     markdown: bool,
 }

@@ -109,10 +109,11 @@ impl Run {
             if let (Some(why), true) = (&played.left_out, text) {
                 say!("  left out: {why}");
             }
+            let driven = guest.driven();
             for seen in played.seen {
                 let report = report.get_or_insert_with(|| self.about(&guest, &policy, &seen));
                 picture.look(report.steps.len(), &seen.look);
-                self.push(report, workload, seen, started, text)?;
+                self.push(report, workload, (seen, &driven), started, text)?;
             }
             // What was judged so far counts; what is left of the guest is kept.
             lost = played.failed.as_ref().is_some_and(Error::lost);
@@ -168,7 +169,7 @@ impl Run {
             report.push_not_judged(why);
         }
         if let Some((known, judge, end)) = guest.end_recorded() {
-            let names = known.names(&guest);
+            let names = known.names(guest.symbols());
             if text {
                 say!("\nrecord - the guest's sequences");
                 tell(&mut stdout(), &judge, &end, &names)
@@ -202,16 +203,17 @@ impl Run {
         &self,
         report: &mut Report,
         workload: Workload,
-        seen: Seen,
+        (mut seen, driven): (Seen, &Basis),
         started: Instant,
         text: bool,
     ) -> Result<(), Error> {
+        seen.look.basis.add(driven);
         let step = Step {
             workload: workload.name.into(),
             step: seen.label,
             seconds: Some(started.elapsed().as_secs_f64()),
             expectations: seen.expectations,
-            basis: Some(driven(seen.look.basis)),
+            basis: Some(seen.look.basis),
             processes: std::iter::once(seen.look.verdict)
                 .chain(seen.look.companions)
                 .collect(),
@@ -301,12 +303,17 @@ impl Run {
                             .into(),
                     );
             }
-            verdict.notes.extend(voice::quieted(guest)?);
+            let levels = guest.read_file("/proc/sys/kernel/printk")?;
+            verdict
+                .notes
+                .extend(levels.as_deref().and_then(voice::hides_warnings));
             verdict.notes.extend(guest.unlogged());
             step.kernel = Some(verdict);
             picture.kernel(report.steps.len(), &instant);
         }
-        step.basis = Some(driven(Basis::new(known, &[], step.kernel.as_ref())));
+        let mut basis = Basis::new(known, &[], step.kernel.as_ref());
+        basis.add(&guest.driven());
+        step.basis = Some(basis);
         if text {
             say!("\nkernel - the upper half");
             verdict::text::write_step(&mut stdout(), &step, &self.report.text())
@@ -315,12 +322,6 @@ impl Run {
         report.push(step);
         Ok(())
     }
-}
-
-/// The basis of a step whose guest is driven and whose console is read.
-fn driven(mut basis: Basis) -> Basis {
-    basis.add(&Basis::of_driven());
-    basis
 }
 
 /// A report of a guest that was lost before anything of it was seen.

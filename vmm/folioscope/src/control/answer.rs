@@ -15,7 +15,7 @@ use verdict::voice::Spoken;
 use verdict::{Basis, Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 
 use super::failure::Failure;
-use super::structures::{CountedAnswer, CountsAnswer, PageAnswer, SpaceAnswer};
+use super::kernel_answers::{CountedAnswer, CountsAnswer, PageAnswer, SpaceAnswer};
 use crate::guest::Guest;
 use crate::recorded::Sequences;
 use crate::rows::{rows, Row};
@@ -48,7 +48,7 @@ impl Ready {
     #[must_use]
     pub fn of(guest: &Guest) -> Self {
         Self {
-            version: super::VERSION,
+            version: super::limits::VERSION,
             hello: guest.hello().clone(),
             seconds: guest.ready_after().as_secs_f64(),
         }
@@ -203,12 +203,12 @@ impl From<&ReadAgain> for Again {
 }
 
 impl LookAnswer {
-    /// Of a look, and what it has copied.
+    /// Of a look, and what it has copied; `driven` is the guest's own basis ([`crate::guest::Guest::driven`]).
     #[must_use]
-    pub fn of(seen: Look) -> (Self, Capture) {
+    pub fn of(seen: Look, driven: &Basis) -> (Self, Capture) {
         let again = seen.read_again.as_ref();
         let mut basis = seen.basis;
-        basis.add(&Basis::of_driven());
+        basis.add(driven);
         let (answer, capture) = Self::of_any((seen.verdict, basis), seen.capture, again);
         let answer = Self {
             companions: seen.companions,
@@ -266,14 +266,14 @@ pub struct CheckpointAnswer {
 impl TourAnswer {
     /// # Errors
     /// Why the workload did not come to its end.
-    pub fn of(played: Played) -> Result<Self, Error> {
+    pub fn of(played: Played, driven: &Basis) -> Result<Self, Error> {
         if let Some(error) = played.failed {
             return Err(error);
         }
         let checkpoints = played.seen.into_iter().map(|seen| CheckpointAnswer {
             label: seen.label,
             areas: seen.areas,
-            look: LookAnswer::of(seen.look).0,
+            look: LookAnswer::of(seen.look, driven).0,
         });
         Ok(Self {
             left_out: played.left_out,

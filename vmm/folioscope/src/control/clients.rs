@@ -1,4 +1,4 @@
-//! Answers requests for one guest; serves one client on standard input and output (for several see [`super::listen`]).
+//! Answers requests for one guest; serves one client on standard input and output (for several see [`super::listen()`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use serde::Serialize;
 use super::answer::{errors, Answer, Came, Done, Greeting, Ready, Report};
 use super::failure::Failure;
 use super::keep::keep;
+use super::limits::LONGEST_ANSWER;
 use super::line::{self, Line};
 use super::obey::obey;
 use super::request::{Call, LookAt, Request};
-use super::LONGEST_ANSWER;
 use crate::confined::explained;
 use crate::guest::Guest;
 use crate::Error;

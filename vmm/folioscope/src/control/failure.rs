@@ -106,14 +106,14 @@ impl Failure {
         Self::of(Kind::Busy, message)
     }
 
-    /// An answer that would be longer than [`super::LONGEST_ANSWER`].
+    /// An answer that would be longer than [`super::limits::LONGEST_ANSWER`].
     #[must_use]
     pub(super) fn too_large() -> Self {
         Self::of(
             Kind::TooLarge,
             format!(
                 "the answer would have more than {} bytes, which is the most of one answer; ask for less at a time",
-                super::LONGEST_ANSWER
+                super::limits::LONGEST_ANSWER
             ),
         )
     }

@@ -22,6 +22,8 @@ mod answer;
 mod clients;
 mod failure;
 mod keep;
+mod kernel_answers;
+mod limits;
 mod line;
 mod listen;
 mod looks;
@@ -35,17 +37,10 @@ pub use answer::{Answer, Full, Greeting, Ready};
 pub use clients::{json, serve, Server};
 pub use failure::{Failure, Kind};
 pub use keep::{bundle, keep};
+pub use limits::{LONGEST_ANSWER, VERSION};
 pub use listen::listen;
 pub use request::{Call, Request};
 pub use word::Word;
-
-/// The version of everything here. It goes up when a field changes its meaning or goes away; new methods and fields do not
-/// count.
-pub const VERSION: u32 = 1;
-
-/// The longest answer, in bytes; what a client asks for beyond that is refused. A process that maps a million pages one by
-/// one has some 200 MiB.
-pub const LONGEST_ANSWER: usize = 256 << 20;
 
 /// What goes over a session, for its schema.
 #[derive(schemars::JsonSchema)]

@@ -130,7 +130,7 @@ fn look_at_any(guest: &mut Guest, at: &LookAt, pid: i32) -> Result<Done, Error> 
 
 /// The answer, with a number by which it may be compared.
 fn kept(guest: &mut Guest, seen: Look) -> Done {
-    let (mut answer, capture) = LookAnswer::of(seen);
+    let (mut answer, capture) = LookAnswer::of(seen, &guest.driven());
     answer.number = Some(guest.keep_look(capture));
     Done::Look(Box::new(answer))
 }
@@ -165,7 +165,7 @@ fn play(guest: &mut Guest, tour: Tour) -> Result<TourAnswer, Error> {
     let played = Stage::new(guest, policy)?
         .spoiling(tour.spoil)
         .play(workload.run);
-    TourAnswer::of(played)
+    TourAnswer::of(played, &guest.driven())
 }
 
 /// Writes words that stay: all of them, or none where one has no place.

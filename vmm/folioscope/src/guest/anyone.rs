@@ -6,7 +6,7 @@ use std::time::Duration;
 use join::seen::why_not;
 use join::unattended::{settle, Stops};
 use join::{instant, Capture, Extent, Facts, Work};
-use snapshot::{Recording, Snapshot};
+use snapshot::{Cpu, Recording, Snapshot};
 
 use super::whole::{known, own_symbols};
 use super::Guest;
@@ -103,6 +103,10 @@ impl Stops for Anyone<'_> {
             work,
             extent: Extent::KERNEL,
         })
+    }
+
+    fn cpus(&mut self) -> Result<(Vec<Cpu>, Work), join::Error> {
+        Ok(Work::at_a_stop(self.guest.link.machine.as_mut())?)
     }
 
     fn runs(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use join::{kernel_half, Capture, Companion, Extent, Facts, Gathered, Seen, Work};
+use join::{kernel_half, Capture, Companion, Extent, Facts, Gathered, Seen, Since, Work};
 use machine::{MachineError, Paused, Status};
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::{Checkpoint, Cpu, Memory, Notes, Process, Snapshot};
@@ -88,6 +88,15 @@ impl Guest {
     #[must_use]
     pub fn is_held(&self, process: ProcessId) -> bool {
         self.held.contains_key(&process)
+    }
+
+    /// Which CPUs were seen in the middle of nothing since a look; see [`Since::seen`].
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn rested(&mut self, since: &Since) -> Result<Vec<bool>, Error> {
+        let machine = self.link.machine.as_mut();
+        Ok(since.seen(std::thread::sleep, || Work::at_a_stop(machine))?)
     }
 
     /// Stops the guest while `process` waits at its checkpoint, copies what will be asked of that instant, and

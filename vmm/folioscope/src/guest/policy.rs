@@ -15,7 +15,7 @@ impl Guest {
                 self.hello.kernel_release
             )));
         }
-        const KNOB: &str = "/sys/kernel/mm/transparent_hugepage/anon_order_policy";
+        const KNOB: &str = "/sys/kernel/mm/transparent_hugepage/anon_order/policy";
         match self.write_file(KNOB, policy, None) {
             Err(Error::Guest { .. }) => {
                 let has = self.read_file(KNOB)?.unwrap_or_default();

@@ -12,6 +12,20 @@ use crate::recorded::{tell, Calls, End, Known, Live, Names, Sequences, LAST};
 use crate::Error;
 
 impl Guest {
+    /// What is known of names at this instant.
+    pub fn names_known(&mut self) -> Known {
+        let tasks = self.see(None).map(|(seen, _)| seen.tasks);
+        let capture = match self.kernel().symbols {
+            Some(_) => self.capture_all().ok(),
+            None => None,
+        };
+        let symbols = self.kernel().symbols.as_ref();
+        let slide = capture
+            .zip(symbols)
+            .and_then(|(capture, symbols)| join::slide(symbols, &capture.snapshot.cpus));
+        Known::new(self.started(), tasks.unwrap_or_default(), slide)
+    }
+
     /// As [`Guest::boot`], with the recorder's plugin; a copy of the trace goes to `kept`.
     ///
     /// # Errors
@@ -78,7 +92,7 @@ impl Guest {
     /// Ends the guest, and says what came of its sequences, where it was booted for that.
     pub fn end_recorded(&mut self) -> Option<(Known, Judge, End)> {
         let live = self.live.take()?;
-        let known = Known::of(self);
+        let known = self.names_known();
         self.link.machine.quit(LAST);
         let (judge, end) = live.join();
         Some((known, judge, end))
@@ -109,7 +123,7 @@ impl Guest {
     /// As [`Guest::begin_sequences`].
     pub fn counted(&mut self, known: &Known) -> Result<BTreeMap<String, Calls>, Error> {
         let mut live = self.recorded()?;
-        let counted = live.counted(&known.names(self));
+        let counted = live.counted(&known.names(self.symbols()));
         self.live = Some(live);
         counted
     }
@@ -132,8 +146,8 @@ impl Guest {
     pub fn end_sequences(&mut self) -> Result<Sequences, Error> {
         let mut live = self.recorded()?;
         // First of all, as it asks for the place up to which is judged.
-        let known = Known::of(self);
-        let seen = live.since(&known.names(self));
+        let known = self.names_known();
+        let seen = live.since(&known.names(self.symbols()));
         self.live = Some(live);
         seen
     }

@@ -1,7 +1,9 @@
 //! A guest that does not get on: what is known of its processes, and what was judged of it.
 
-use join::unattended::Known;
+use std::collections::BTreeMap;
+
 use join::Hung;
+use join::Known;
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::Cpu;
 use stage1::{Half, Regime};
@@ -19,6 +21,12 @@ impl Guest {
     pub fn proved(&self, process: ProcessId) -> Option<Cpu> {
         let stuck = || self.stuck.get(&process).copied().flatten();
         self.roots.get(&process).copied().or_else(stuck)
+    }
+
+    /// The processes that were started by us, by pid, with those that have ended.
+    #[must_use]
+    pub fn started(&self) -> &BTreeMap<u32, Text> {
+        &self.started
     }
 
     /// The pid and name of a process whose last operation is past its deadline, and which lives.

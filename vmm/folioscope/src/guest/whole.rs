@@ -208,7 +208,7 @@ impl Guest {
         let (mut write, mut written) = (Some(write), Ok(()));
         for left in (0..LOOKS).rev() {
             let describe = |memory: &Memory, cpus: &[Cpu]| match known {
-                Some(inside) if left > 0 && !inside.is_quiet(memory, cpus) => None,
+                Some(inside) if left > 0 && !join::is_quiet(inside, memory, cpus) => None,
                 Some(inside) => {
                     let read = inside.vmcoreinfo(memory);
                     Some(read.map_err(|error| why = Some(error.to_string())).ok())

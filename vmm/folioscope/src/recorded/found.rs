@@ -4,8 +4,9 @@ use recorder::{casemate, Judge, Stored};
 use verdict::sequence::{Did, Folio, Instruction, Moment, Sequence};
 use verdict::{Basis, Finding, Hex, KernelVerdict, NotJudged, RuleId, Step};
 
-use super::text::{first_of_each, not_judged};
-use super::{End, Names};
+use super::end::End;
+use super::first::{first_of_each, not_judged};
+use super::names::Names;
 
 /// Of each cause the first, with how often it was found.
 pub(super) fn findings(judge: &Judge, names: &Names<'_>) -> Vec<Finding> {

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use linux::symbols::Symbols;
 use recorder::{Judge, Stored};
+use structures::tasks::Process as Task;
 use untrusted::Text;
 use verdict::Process;
-
-use crate::guest::Guest;
 
 /// What a guest knows at an instant: how far KASLR moved its kernel, and its processes.
 #[derive(Debug, Default)]
@@ -20,33 +19,29 @@ pub struct Known {
 }
 
 impl Known {
-    /// Of a guest that lives.
-    pub fn of(guest: &mut Guest) -> Self {
-        let mut known = Self::default();
-        if let Ok((seen, _)) = guest.see(None) {
-            for task in seen.tasks {
-                if let Some(table) = task.table {
-                    known.roots.insert(table.0, (task.tgid, task.name.clone()));
-                }
-                known.processes.insert(task.tgid, task.name);
+    /// From the processes that were started and are named so, the tasks there are now, and how far the kernel was moved.
+    #[must_use]
+    pub fn new(started: &BTreeMap<u32, Text>, tasks: Vec<Task>, slide: Option<u64>) -> Self {
+        let mut known = Self {
+            slide: slide.unwrap_or(0),
+            // A process may have ended since; one that lives has its name of now.
+            processes: started.clone(),
+            roots: BTreeMap::new(),
+        };
+        for task in tasks {
+            if let Some(table) = task.table {
+                known.roots.insert(table.0, (task.tgid, task.name.clone()));
             }
-        }
-        if guest.kernel().symbols.is_some() {
-            let capture = guest.capture_all().ok();
-            let symbols = guest.kernel().symbols.as_ref();
-            let slide = capture
-                .zip(symbols)
-                .and_then(|(capture, symbols)| join::slide(symbols, &capture.snapshot.cpus));
-            known.slide = slide.unwrap_or(0);
+            known.processes.insert(task.tgid, task.name);
         }
         known
     }
 
     /// With the guest's symbols: those of its vmlinux, else the kernel's own (kallsyms), which are where they run.
     #[must_use]
-    pub fn names<'s>(&'s self, guest: &'s Guest) -> Names<'s> {
+    pub fn names<'s>(&'s self, symbols: Option<&'s Symbols>) -> Names<'s> {
         Names {
-            symbols: guest.symbols(),
+            symbols,
             known: Some(self),
         }
     }

@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use verdict::Finding;
 
-use super::{found, End, Names};
+use super::end::End;
+use super::found;
+use super::names::Names;
 
 /// The answer of `recorded`.
 #[derive(Debug, Serialize, JsonSchema)]

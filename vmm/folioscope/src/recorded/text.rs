@@ -1,14 +1,15 @@
 //! A judge's verdict for people.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use recorder::{Block, Finding, Judge, Scene, Stored};
 use verdict::sequence::pattern;
 
+use super::end::End;
+use super::first::{first_of_each, not_judged};
 use super::found::folio_of;
-use super::{End, Names};
+use super::names::Names;
 
 /// Callers that are shown of a chain.
 const MOST_CALLERS: usize = 12;
@@ -36,22 +37,6 @@ pub fn tell(out: &mut dyn Write, judge: &Judge, end: &End, names: &Names<'_>) ->
     }
     writeln!(out, "{} findings", summary.findings)?;
     out.flush()
-}
-
-pub(super) fn not_judged(judge: &Judge, end: &End) -> Vec<String> {
-    let mut not_judged = judge.not_judged().sentences();
-    not_judged.extend(end.said.iter().cloned());
-    if judge.summary().stores == 0 {
-        not_judged.push("no store to a table was seen".into());
-    }
-    not_judged
-}
-
-/// The first of each cause stands for all.
-pub(super) fn first_of_each(judge: &Judge) -> impl Iterator<Item = &Finding> {
-    let mut told = HashSet::new();
-    let kept = judge.findings().kept().iter();
-    kept.filter(move |finding| told.insert((finding.rule, finding.made.pc, finding.cause)))
 }
 
 fn in_full(judge: &Judge, finding: &Finding, names: &Names<'_>) -> String {

@@ -146,7 +146,7 @@ impl Stage<'_> {
         }
         if self.guest.hello().anon_order_policy.is_some() {
             self.undo.push(Undo::Command(write_file(
-                &format!("{THP}/anon_order_policy"),
+                &format!("{THP}/anon_order/policy"),
                 &self.policy,
             )));
             self.guest.set_policy("sysfs")?;

@@ -101,6 +101,7 @@ fn made(pc: u64, process: ProcessVerdict) -> Made {
             work: Work {
                 idle: vec![false],
                 ran_ns: vec![1 + pc * RAN_NS],
+                rested: Vec::new(),
             },
             extent: Extent::default(),
         },

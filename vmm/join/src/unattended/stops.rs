@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use snapshot::Snapshot;
+use linux::counted::NotRead;
+use snapshot::{Cpu, Snapshot};
 use structures::printk::Log;
 
-use super::table_of;
 use crate::elsewhere::no_linux;
-use crate::{Capture, Error};
+use crate::proof::table_of;
+use crate::{Capture, Error, Work};
 
 /// How often the guest is stopped to find a process in user mode.
 const LOOKS: u32 = 100;
@@ -24,12 +25,18 @@ pub trait Stops {
     /// Where it cannot be stopped or read.
     fn instant(&mut self) -> Result<Capture, Error>;
 
+    /// Stops the guest, says what its CPUs are at, and lets the guest go on.
+    ///
+    /// # Errors
+    /// As [`Stops::instant`].
+    fn cpus(&mut self) -> Result<(Vec<Cpu>, Work), Error>;
+
     /// Whether the guest goes on between two instants.
     fn runs(&self) -> bool;
 
     /// The kernel's log, where it is to be read from memory: of a guest whose console is watched it is not. `last` is an
     /// instant of the guest.
-    fn log(&self, last: &Snapshot) -> Option<Result<Log, String>> {
+    fn log(&self, last: &Snapshot) -> Option<Result<Log, NotRead>> {
         let _ = last;
         None
     }

@@ -1,6 +1,7 @@
 //! Names for files that are no arm64 kernel image, and what to give instead.
 
-use super::{u16_at, u32_at};
+use super::u16_at;
+use super::unpack::u32_at;
 
 const GIVE_IMAGE: &str = "give arch/arm64/boot/Image of an arm64 build, or an arm64 vmlinuz";
 const GIVE_IMAGE_BESIDE: &str =

@@ -5,8 +5,6 @@ use std::io::{self, Read};
 
 use serde::Serialize;
 
-use super::{u32_at, Container};
-
 /// How a layer is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // the names say it
@@ -18,6 +16,15 @@ pub enum Compression {
     Lz4,
     Bzip2,
     Lzo,
+}
+
+/// One layer around a plain `Image`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Container {
+    /// An EFI zboot image.
+    EfiZboot,
+    /// Compressed as a whole.
+    Compressed(Compression),
 }
 
 /// More than any kernel occupies; a bomb ends here.
@@ -162,4 +169,9 @@ fn zboot(bytes: &[u8]) -> Result<Vec<u8>, String> {
         format!("its EFI zboot payload is compressed with {name:?}, which is not known here")
     })?;
     how.unpack(payload)
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }

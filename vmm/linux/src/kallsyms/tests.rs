@@ -121,7 +121,7 @@ fn symbols(count: u64) -> Vec<(u64, String)> {
         .collect()
 }
 
-fn named(table: &Table) -> Vec<(u64, String)> {
+fn named(table: &SymbolTable) -> Vec<(u64, String)> {
     let name = |&(address, at): &(u64, u32)| {
         let rest = &table.names[at as usize..];
         let end = memchr::memchr(0, rest).unwrap();

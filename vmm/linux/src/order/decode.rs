@@ -1,5 +1,6 @@
 //! One CPU's ring of order records, from bytes.
 
+use super::adaptive::{Adapted, State};
 use super::{KernelReader, OrderError, OrderRecord, OrderRecords, Path, Policy, Reason, ORDERS};
 
 /// "fao_ring" as bytes, the ring's first word.
@@ -12,8 +13,10 @@ const HEADER: usize = 24;
 /// `sizeof(struct anon_order_record)` as it first was: eight-byte words, two u32, four bytes, four of padding, and a reason
 /// per order.
 const FIRST: usize = 64 + ORDERS;
-/// As it is since it names the page frame, the allowed orders and the path behind that.
-const RECORD: usize = FIRST + 16;
+/// As it was when it named the page frame, the allowed orders and the path behind that.
+const SECOND: usize = FIRST + 16;
+/// As it is since it says what overlaps, what policy `adaptive` went by and what was free.
+const RECORD: usize = SECOND + 32;
 /// Reasons and paths by number. The first records know eleven reasons, and eighteen one patch later: they grow with the next.
 const FIRST_REASONS: usize = 18;
 pub(super) const REASONS: [Reason; 21] = [
@@ -114,8 +117,12 @@ impl Cursor<'_> {
             return self.unexpected("policy", byte(56), "0 to 5");
         };
         let flags = byte(59);
-        if flags & !3 != 0 {
-            return self.unexpected("flags", flags, "only bits 0 and 1");
+        if flags & !7 != 0 || (flags & 4 != 0 && self.bytes.len() < RECORD) {
+            return self.unexpected(
+                "flags",
+                flags,
+                "only bits 0 to 2, and bit 2 in records of 128 bytes",
+            );
         }
         let mut by_order = [Reason::NotConsidered; ORDERS];
         for (order, slot) in by_order.iter_mut().enumerate() {
@@ -130,6 +137,8 @@ impl Cursor<'_> {
             }
         }
         let Behind { path, pfn, allowed } = self.behind()?;
+        let last = self.bytes.len() == RECORD;
+        let failed = by_order.contains(&Reason::AllocationFailed);
         let record = OrderRecord {
             seq: self.u64(0),
             cpu: self.cpu,
@@ -149,12 +158,24 @@ impl Cursor<'_> {
             path,
             pfn,
             allowed,
+            overlap: last.then(|| self.u64(SECOND)).filter(|&va| va != u64::MAX),
+            adapted: (last && policy == Policy::Adaptive).then(|| Adapted {
+                run: self.u32(SECOND + 8) as u16,
+                state: State::decode(self.bytes[SECOND + 10]),
+                probe: flags & 4 != 0,
+            }),
+            free: (last && failed)
+                .then(|| std::array::from_fn(|order| self.bytes[SECOND + 16 + order])),
         };
         if record.vm_end > USER_END {
             return self.unexpected("vm_end", record.vm_end, "an address below 2^56");
         }
         if !(record.vm_start..record.vm_end).contains(&record.address) {
             return self.unexpected("address", record.address, "an address inside the VMA");
+        }
+        let own = record.vm_start..record.vm_end;
+        if let Some(overlap) = record.overlap.filter(|va| !own.contains(va)) {
+            return self.unexpected("overlap", overlap, "an address inside the VMA, or -1");
         }
         let chosen: Vec<usize> = (0..ORDERS)
             .filter(|&order| by_order[order] == Reason::Chosen)
@@ -234,8 +255,8 @@ impl Header {
             return header.unexpected("magic", header.u64(0), "0x676e69725f6f6166");
         }
         let record = header.u32(8) as usize;
-        if ![FIRST, RECORD].contains(&record) {
-            return header.unexpected("record_size", header.u32(8).into(), "80 or 96");
+        if ![FIRST, SECOND, RECORD].contains(&record) {
+            return header.unexpected("record_size", header.u32(8).into(), "80, 96 or 128");
         }
         let slots = u64::from(header.u32(12));
         if slots == 0 || slots > MAX_RECORDS {

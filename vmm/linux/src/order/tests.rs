@@ -61,6 +61,7 @@ fn read_cpus(ring: &[u8], cpus: u32) -> Result<OrderRecords, OrderError> {
     };
     let at = RingAddresses {
         rings: RING,
+        pointers: false,
         per_cpu_offset: OFFSETS,
         recording: None,
     };
@@ -224,6 +225,7 @@ fn records_that_are_switched_off_are_not_missing_ones() {
         };
         let at = RingAddresses {
             rings: RING,
+            pointers: false,
             per_cpu_offset: OFFSETS,
             recording: Some(0x8000),
         };
@@ -258,6 +260,7 @@ fn just_the_pages_of_the_records_are_touched() {
         const PAGE: u64 = 4096;
         let at = RingAddresses {
             rings: RING,
+            pointers: false,
             per_cpu_offset: OFFSETS,
             recording: None,
         };
@@ -278,4 +281,84 @@ fn just_the_pages_of_the_records_are_touched() {
             );
         }
     }
+}
+
+/// A record as it is since it says what overlaps, what `adaptive` went by and what was free.
+fn last(seq: u64, failed: u8) -> Vec<u8> {
+    let mut bytes = record(seq, 0x40_5000, 5, 4, 0);
+    bytes[59] = 4;
+    bytes[64 + 4] = 6;
+    bytes[64 + 3] = failed;
+    bytes.extend(0x1234_u64.to_le_bytes());
+    bytes.extend(0x1c_u32.to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(0x40_7000_u64.to_le_bytes());
+    bytes.extend(5_u16.to_le_bytes());
+    bytes.extend([2 | 3 << 3, 0, 0, 0, 0, 0]);
+    let mut free = [0; 16];
+    free[0] = 255;
+    free[2] = 3;
+    bytes.extend(free);
+    assert_eq!(bytes.len(), 128);
+    bytes
+}
+
+#[test]
+fn what_stood_behind_a_decision() {
+    let ring = |record: &[u8]| {
+        let mut bytes = b"fao_ring".to_vec();
+        bytes.extend(128u32.to_le_bytes());
+        bytes.extend(1u32.to_le_bytes());
+        bytes.extend(1u64.to_le_bytes());
+        bytes.extend(record);
+        bytes
+    };
+    let all = read(&ring(&last(1, 7))).unwrap();
+    let record = &all.records[0];
+    let adapted = record.adapted.unwrap();
+    assert_eq!((adapted.run, adapted.probe), (5, true));
+    assert_eq!((adapted.state.trust, adapted.state.spent), (2, 3));
+    assert_eq!(record.overlap, Some(0x40_7000));
+    assert_eq!(record.free.unwrap()[..4], [255, 0, 3, 0]);
+    // Without an order that could not be allocated, nothing was looked at.
+    assert_eq!(read(&ring(&last(1, 17))).unwrap().records[0].free, None);
+    // An entry that is not of the VMA is not in the way of its folios.
+    let mut wrong = last(1, 7);
+    wrong[96..104].copy_from_slice(&0x80_0000_u64.to_le_bytes());
+    assert!(matches!(
+        read(&ring(&wrong)),
+        Err(OrderError::Unexpected {
+            field: "overlap",
+            ..
+        })
+    ));
+}
+
+#[test]
+fn a_ring_that_is_pointed_to() {
+    let bytes = ring(1, 1, &[record(1, 0x40_5000, 3, 4, 4)]);
+    let read = |pointer: u64| {
+        let mut reader = |va: u64, buffer: &mut [u8]| {
+            match va {
+                OFFSETS => buffer.fill(0),
+                0x9000 => buffer.copy_from_slice(&pointer.to_le_bytes()),
+                _ => buffer.copy_from_slice(&bytes[(va - RING) as usize..][..buffer.len()]),
+            }
+            Ok(())
+        };
+        let at = RingAddresses {
+            rings: 0x9000,
+            pointers: true,
+            per_cpu_offset: OFFSETS,
+            recording: None,
+        };
+        OrderRecords::touch(&mut reader, at, 1).unwrap();
+        OrderRecords::read(&mut reader, at, 1)
+            .unwrap()
+            .records
+            .len()
+    };
+    assert_eq!(read(RING), 1);
+    // Before anything is recorded there is none.
+    assert_eq!(read(0), 0);
 }

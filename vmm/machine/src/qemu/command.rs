@@ -102,6 +102,10 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
         plugin.push(",marks=");
         plugin.push(escaped(&counting.marks));
         plugin.push(if counting.entries { ",entries=on" } else { "" });
+        if let Some(functions) = &counting.functions {
+            plugin.push(",functions=");
+            plugin.push(escaped(functions));
+        }
         all.pair("-plugin", plugin);
     }
     all.pair("-append", &config.cmdline);
@@ -205,13 +209,17 @@ mod tests {
             plugin: "/p.so".into(),
             marks: "/a,b".into(),
             entries: true,
+            functions: Some("/f".into()),
         });
         let all = arguments(&config, &fds(1));
         let behind = |name: &str| {
             let at = all.iter().position(|argument| argument == name);
             all[at.unwrap() + 1].clone()
         };
-        assert_eq!(behind("-plugin"), "/p.so,marks=/a,,b,entries=on");
+        assert_eq!(
+            behind("-plugin"),
+            "/p.so,marks=/a,,b,entries=on,functions=/f"
+        );
         assert_eq!(behind("-accel"), "tcg,thread=single");
         assert_eq!(behind("-icount"), "shift=0");
     }

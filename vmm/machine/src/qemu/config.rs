@@ -3,13 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use super::limits::{MOST_CPUS, MOST_NODES};
 use crate::host::{self, check_image, check_initrd};
 use crate::ConfigError;
-
-/// The most CPUs that QEMU's `virt` machine takes with a GICv3.
-pub const MOST_CPUS: u32 = 512;
-/// The most NUMA nodes that QEMU takes.
-pub const MOST_NODES: u32 = 128;
 
 /// The recorder's plugin, and where its trace goes.
 #[derive(Clone, Debug)]
@@ -31,6 +27,8 @@ pub struct Counting {
     pub marks: PathBuf,
     /// Whether they tell what the kernel was entered for.
     pub entries: bool,
+    /// A list of functions of the kernel whose calls they tell.
+    pub functions: Option<PathBuf>,
 }
 
 /// How QEMU runs the guest's CPUs.

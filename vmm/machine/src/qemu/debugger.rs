@@ -4,11 +4,10 @@
 //! and gives it back.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use snapshot::Cpu;
-
+use super::stub::{SocketFile, Stub};
 use super::{Qemu, State};
 use crate::private;
 use crate::registers::{RegisterReader, FIRST};
@@ -19,33 +18,6 @@ use crate::{ConfigError, GdbError, MachineError, Stopped};
 /// How long the stub may take to answer us when it has been given back. While a debugger still
 /// holds it, QEMU answers nothing.
 const GIVEN_BACK: Duration = Duration::from_secs(2);
-
-/// Who has the stub.
-#[derive(Debug)]
-pub(super) enum Stub {
-    Ours(RegisterReader),
-    /// A debugger, at this socket. The file goes when the stub does.
-    Lent(SocketFile),
-}
-
-#[derive(Debug)]
-pub(super) struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // Gone already, perhaps.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-impl Stub {
-    pub(super) fn read(&mut self) -> Result<Vec<Cpu>, MachineError> {
-        match self {
-            Stub::Ours(reader) => Ok(reader.read()?),
-            Stub::Lent(socket) => Err(MachineError::GdbLent(socket.0.clone())),
-        }
-    }
-}
 
 impl Qemu {
     /// Lends QEMU's gdb stub to a debugger, which finds it at the socket `path` (in gdb:

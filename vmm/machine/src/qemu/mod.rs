@@ -5,8 +5,10 @@ pub mod attach;
 mod command;
 mod config;
 mod debugger;
+mod limits;
 mod ram;
 mod start;
+mod stub;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -24,11 +26,12 @@ use crate::process::Process;
 use crate::qmp::Qmp;
 use crate::stream::Deadline;
 use crate::{ChannelError, Console, Machine, MachineError, Paused, QmpError, Status, Stopped};
-use debugger::Stub;
 use ram::{Backend, Bank};
+use stub::Stub;
 
 pub use command::AGENT_PORT;
-pub use config::{Config, Counting, Recording, Threads, MOST_CPUS, MOST_NODES};
+pub use config::{Config, Counting, Recording, Threads};
+pub use limits::{MOST_CPUS, MOST_NODES};
 
 /// How long QEMU may take for a command. It answers within a millisecond; but its main loop may
 /// have to wait for a processor on a busy host.

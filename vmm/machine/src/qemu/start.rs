@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::command::{arguments, Fds};
-use super::debugger::Stub;
 use super::ram::{self, Backend};
+use super::stub::Stub;
 use super::{Config, Qemu, State, COMMAND};
 use crate::channel::Channel;
 use crate::host::quoted;

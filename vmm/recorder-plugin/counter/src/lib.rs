@@ -1,6 +1,6 @@
 //! A TCG plugin for QEMU 10: counts the instructions that the guest executes, kernel and user, and tells them at markers.
 //!
-//!     -plugin libcounter_plugin.so,marks=FILE[,entries=on]
+//!     -plugin libcounter_plugin.so,marks=FILE[,entries=on][,functions=LIST]
 //!
 //! A marker is `movz xzr, #NUMBER, lsl #48` in user code: it writes a constant to the zero register, so it does nothing at any
 //! exception level, traps nowhere, and compilers have no use for it. At each a line of JSON is written: the marker's number,
@@ -19,8 +19,12 @@
 //! With `entries=on`, which wants one CPU, a line has besides how often the kernel was entered from user code and what it executed for that so far,
 //! by cause (`entries`): at each vector, each `msr sp_el0` (the kernel's current task) and each ERET to EL0 a call reads registers.
 //! A cause is exact to the length of a translation block.
+//!
+//! With `functions=LIST` a line has besides how often each function of that file was called so far (`functions`): its first
+//! instruction counts. Addresses are those that the kernel runs at.
 
 mod entries;
+mod functions;
 mod maintenance;
 mod marker;
 mod watch;
@@ -40,6 +44,7 @@ use qemu_plugin::{
     Register, Result, TranslationBlock, VCPUIndex,
 };
 
+use functions::Functions;
 use maintenance::Kind;
 use marker::{accesses_memory, marker};
 
@@ -108,6 +113,71 @@ impl Called {
     }
 }
 
+/// How often a function of the list was called, where there are several CPUs; QEMU may run them at the same time.
+static CALLS: [AtomicU64; Functions::MOST] = [const { AtomicU64::new(0) }; Functions::MOST];
+static FUNCTIONS: OnceLock<(Functions, Option<CallPlaces>)> = OnceLock::new();
+
+/// Where one CPU counts the calls of all functions, in the order of the list.
+struct CallPlaces(Vec<PluginU64>);
+
+// SAFETY: As for [`Places`]: QEMU's scoreboard is found anew at each use.
+unsafe impl Send for CallPlaces {}
+// SAFETY: As above; a place is only read here.
+unsafe impl Sync for CallPlaces {}
+
+impl CallPlaces {
+    fn new(count: usize) -> Self {
+        // SAFETY: QEMU makes and zeroes it, of the size that it is told; it is never freed.
+        let score = unsafe { qemu_plugin_scoreboard_new(count.max(1) * size_of::<u64>()) };
+        let offset = |at| at * size_of::<u64>();
+        Self(
+            (0..count)
+                .map(|at| PluginU64 {
+                    score,
+                    offset: offset(at),
+                })
+                .collect(),
+        )
+    }
+}
+
+/// Has the calls of a function counted, if the list has one that begins with this instruction.
+fn count_call(insn: Insn<'_>) {
+    let Some((functions, places)) = FUNCTIONS.get() else {
+        return;
+    };
+    let Some(at) = functions.at(insn.vaddr()) else {
+        return;
+    };
+    match places {
+        Some(places) => {
+            let add = PluginOp::QEMU_PLUGIN_INLINE_ADD_U64;
+            qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn, add, places.0[at], 1);
+        }
+        None => insn.register_execute_callback_flags(
+            move |_| {
+                CALLS[at].fetch_add(1, Ordering::Relaxed);
+            },
+            CallbackFlags::QEMU_PLUGIN_CB_NO_REGS,
+        ),
+    }
+}
+
+/// The calls so far, as a line's member; nothing without a list.
+fn calls(cpu: VCPUIndex) -> String {
+    let Some((functions, places)) = FUNCTIONS.get() else {
+        return String::new();
+    };
+    let each = functions.names().iter().enumerate().map(|(at, name)| {
+        let count = match places {
+            Some(places) => qemu_plugin_u64_get(places.0[at], cpu),
+            None => CALLS[at].load(Ordering::Relaxed),
+        };
+        format!("\"{name}\":{count}")
+    });
+    format!(",\"functions\":{{{}}}", each.collect::<Vec<_>>().join(","))
+}
+
 /// Where one CPU counts without a call. None with several.
 static PLACES: OnceLock<Option<Places>> = OnceLock::new();
 static MARKS: OnceLock<Mutex<Option<File>>> = OnceLock::new();
@@ -150,6 +220,18 @@ impl Register for Plugin {
             }
             watch::begin();
         }
+        if let Some(path) = args
+            .raw
+            .iter()
+            .find_map(|raw| raw.strip_prefix("functions="))
+        {
+            let text = std::fs::read_to_string(path)
+                .unwrap_or_else(|error| refuse(&format!("cannot read {path}: {error}")));
+            let list = Functions::parse(&text)
+                .unwrap_or_else(|error| refuse(&format!("{error} of {path}")));
+            let places = one.then(|| CallPlaces::new(list.names().len()));
+            let _ = FUNCTIONS.set((list, places));
+        }
         let _ = BEGAN.set(Instant::now());
         let _ = PLACES.set(one.then(Places::new));
         let _ = MARKS.set(Mutex::new(Some(file)));
@@ -172,6 +254,10 @@ impl HasCallbacks for Plugin {
         if tb.vaddr() >> 55 & 1 != 0 {
             let count = insns.len() as u64;
             watch::block(&insns);
+            if FUNCTIONS.get().is_some() {
+                // Each is handed to QEMU once.
+                tb.instructions().for_each(count_call);
+            }
             for insn in insns {
                 if let Some(kind) = Kind::of(opcode(&insn)) {
                     add_one(insn, places, kind);
@@ -280,8 +366,9 @@ fn tell(number: u16, cpu: VCPUIndex) {
     };
     let ns = BEGAN.get().map_or(0, |began| began.elapsed().as_nanos());
     let entries = watch::told();
+    let functions = calls(cpu);
     let line = format!(
-        "{{\"marker\":{number},\"cpu\":{cpu},\"ns\":{ns},\"counts\":[[{user},{kernel}]],\"did\":{did:?}{entries}}}\n"
+        "{{\"marker\":{number},\"cpu\":{cpu},\"ns\":{ns},\"counts\":[[{user},{kernel}]],\"did\":{did:?}{entries}{functions}}}\n"
     );
     let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(file) = marks.as_mut() {

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::damaged;
 use crate::{CoreError, Mapping};
 
 /// How a flattened file begins.
@@ -137,6 +136,11 @@ fn put(records: &mut BTreeMap<u64, (u64, u64)>, offset: u64, bytes: u64, at: u64
         }
     }
     records.insert(offset, (bytes, at));
+}
+
+/// An error for what makes no sense in it.
+pub(super) fn damaged(problem: String) -> CoreError {
+    CoreError::Dump { problem }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use stage1::PhysicalAddress;
 
-use super::offset_in;
 use crate::elf::{self, RamNote, RegistersNote};
+use crate::elf_file::offset_in;
 use crate::notes::hex;
 use crate::{CoreError, Cpu, Notes, Range, NOTES_SCHEMA, SYSTEM_REGISTERS};
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::{ArchRule, Violation};
+use super::violation::{ArchRule, Violation};
 use crate::geometry::{AP, AP2, ATTR_INDX, CONTIGUOUS, DBM, GP, NG, PXN, SH, UXN};
 use crate::indirection::PI_INDEX;
 use crate::{Descriptor, Kind, Regime, Table};

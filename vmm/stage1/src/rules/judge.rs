@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::group;
 use super::scan::{Pattern, Tally};
-use super::{ArchRule, Violation};
+use super::violation::{ArchRule, Violation};
 use crate::geometry::{CONTIGUOUS, TYPE, VALID};
 use crate::{Descriptor, Kind, Level, Regime, Table};
 

@@ -4,9 +4,9 @@ use linux::counted::{CpuOrder, Known};
 use stage1::{Level, PhysMemory, Regime};
 
 use super::not_read;
-use crate::kernel::View;
+use crate::kernel::{Kernel, View};
 use crate::per_cpu::word;
-use crate::types::{Member, Types};
+use crate::types::Member;
 use crate::StructureError;
 
 /// Every kernel has lists of orders 0 to this (`PAGE_ALLOC_COSTLY_ORDER`), one for each of the first migrate types.
@@ -21,10 +21,13 @@ pub(super) struct CpuOrders {
     orders: Vec<u8>,
     /// `order_count`, with an element for each of them.
     counts: Option<Member>,
+    /// `percpu_pagelist_high_order`, where pages are counted by order only while it is not 0.
+    setting: Option<u64>,
 }
 
 impl CpuOrders {
-    pub(super) fn new(types: &Types, upper: &Regime) -> Result<CpuOrders, StructureError> {
+    pub(super) fn new(kernel: &Kernel, upper: &Regime) -> Result<CpuOrders, StructureError> {
+        let types = &kernel.types;
         let lists = types.member("per_cpu_pages", "lists")?.elements;
         let counts = types.member("per_cpu_pages", "order_count").ok();
         let each = types.enumerator("migratetype", "MIGRATE_PCPTYPES")?;
@@ -52,6 +55,7 @@ impl CpuOrders {
             types: each,
             orders,
             counts,
+            setting: kernel.variable("percpu_pagelist_high_order").ok(),
         })
     }
 
@@ -61,7 +65,8 @@ impl CpuOrders {
         self.orders[row.min(self.orders.len() - 1)]
     }
 
-    /// What is counted of each order in the `per_cpu_pages` at `at`; nothing is listed yet.
+    /// Reads what is counted of each order in the `per_cpu_pages` at `at`, with nothing listed yet. Empty where the kernel
+    /// does not count by order, or does not now.
     pub(super) fn counted<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
@@ -70,6 +75,12 @@ impl CpuOrders {
         let Some(counts) = self.counts else {
             return Ok(Vec::new());
         };
+        if let Some(setting) = self.setting {
+            let setting = view.number("percpu_pagelist_high_order", setting, word(4));
+            if setting.map_err(|error| not_read(&error))? as u32 == 0 {
+                return Ok(Vec::new());
+            }
+        }
         let size = counts.size / counts.elements;
         let counted = self.orders.iter().zip(0..).map(|(order, row)| {
             let at = at.wrapping_add(counts.offset + size * row);

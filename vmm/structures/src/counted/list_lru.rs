@@ -2,8 +2,8 @@
 
 use stage1::PhysMemory;
 
+use super::lists::{List, Parts};
 use super::nodes;
-use super::queues::{List, Parts};
 use crate::kernel::View;
 use crate::lock::SpinLock;
 use crate::types::Member;

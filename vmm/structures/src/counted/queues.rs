@@ -5,6 +5,7 @@ use linux::counted::{Queue, Queues};
 use stage1::PhysMemory;
 
 use super::list_lru::ListLru;
+use super::lists::{List, Parts};
 use super::nodes;
 use crate::kernel::View;
 use crate::lock::SpinLock;
@@ -37,15 +38,6 @@ struct Own {
     cgroups: Option<Cgroups>,
 }
 
-/// One list of them: the addresses of its lock, of its head and of its length.
-#[derive(Debug)]
-pub(super) struct List {
-    pub(super) whose: String,
-    pub(super) lock: u64,
-    pub(super) head: u64,
-    pub(super) length: u64,
-}
-
 /// The tree of memory cgroups.
 #[derive(Debug)]
 struct Cgroups {
@@ -62,26 +54,6 @@ struct Cgroups {
 const MOST_CGROUPS: usize = 1 << 16;
 /// More folios than all memory has, of the smallest order that can wait.
 const MOST_FOLIOS: u64 = 1 << 24;
-
-/// Where lock, head and length are in what has such a list.
-#[derive(Debug)]
-pub(super) struct Parts {
-    pub(super) lock: Member,
-    pub(super) head: Member,
-    pub(super) length: Member,
-}
-
-impl Parts {
-    /// The list of what is at `at`.
-    pub(super) fn list(&self, at: u64, whose: String) -> List {
-        List {
-            whose,
-            lock: at.wrapping_add(self.lock.offset),
-            head: at.wrapping_add(self.head.offset),
-            length: at.wrapping_add(self.length.offset),
-        }
-    }
-}
 
 impl Layout {
     pub(super) fn new<M: PhysMemory + ?Sized>(

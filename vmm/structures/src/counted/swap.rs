@@ -1,11 +1,13 @@
 //! Slots of swap areas, and how often each is counted: by `swap_map`, a byte for each, or since 7.1 by the tables of
 //! clusters.
 
+mod area;
 mod tables;
 
 use linux::counted::{Slots, Swap, SwapArea};
 use stage1::PhysMemory;
 
+use self::area::{add, Area, MOST_SLOTS, WHAT};
 use self::tables::Tables;
 use crate::kernel::View;
 use crate::lock::{self, SpinLock};
@@ -42,8 +44,6 @@ enum Counts {
 
 /// `MAX_SWAPFILES` is no more, whatever is configured.
 const MOST_AREAS: u64 = 32;
-/// 64 GiB of 4K pages: what is larger is not read, as the guest stands still meanwhile.
-const MOST_SLOTS: u64 = 1 << 24;
 /// Runs of slots that are counted alike.
 const MOST_RUNS: usize = 1 << 18;
 /// More address spaces than anybody has.
@@ -54,8 +54,6 @@ const CACHED: u8 = 0x40;
 const CONTINUED: u8 = 0x80;
 /// `SWAP_MAP_BAD`: no slot.
 const BAD: u8 = 0x3f;
-const WHAT: &str = "a swap area";
-
 impl Layout {
     pub(super) fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
         let area = |name| kernel.types.member("swap_info_struct", name);
@@ -172,9 +170,6 @@ impl Layout {
     }
 }
 
-/// The slots of one area that are counted, in runs, and where the first of them is.
-type Area = (Vec<Slots>, u64);
-
 /// Those of the area at `at` by its `map`; `None` where it has none.
 fn by_map<M: PhysMemory + ?Sized>(
     view: View<'_, M>,
@@ -202,18 +197,6 @@ fn runs(counts: &[u8]) -> Vec<Slots> {
         add(&mut runs, slot as u64, count);
     }
     runs
-}
-
-/// Adds a slot behind those that are in the runs already.
-fn add(runs: &mut Vec<Slots>, slot: u64, count: Option<u8>) {
-    match runs.last_mut() {
-        Some(run) if run.first + run.slots == slot && run.count == count => run.slots += 1,
-        _ => runs.push(Slots {
-            first: slot,
-            slots: 1,
-            count,
-        }),
-    }
 }
 
 #[cfg(test)]

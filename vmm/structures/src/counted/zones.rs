@@ -83,7 +83,7 @@ impl Layout {
             cpu_lock: pages("lock")?,
             cpu_count: pages("count")?,
             cpu_lists: pages("lists")?,
-            cpu_orders: CpuOrders::new(types, view.upper)?,
+            cpu_orders: CpuOrders::new(kernel, view.upper)?,
             cpus: PerCpu::new(kernel, view)?,
             isolated: types.enumerator("migratetype", "MIGRATE_ISOLATE").ok(),
             counters: counters(kernel),

@@ -8,6 +8,8 @@ mod free;
 #[cfg(test)]
 mod kinds_tests;
 mod lists;
+mod places;
+mod runs;
 
 use std::cell::Cell;
 
@@ -23,6 +25,7 @@ pub(crate) use alike::tests as made_up;
 use alike::Alike;
 pub(crate) use cached::Passed;
 pub(crate) use lists::Free;
+use places::{Place, Places};
 
 /// `PAGE_TYPE_MASK` and its shift: a type is in the top byte, and everything else in the word says nothing.
 const TYPE_SHIFT: u32 = 24;
@@ -51,54 +54,6 @@ pub struct Pages<'p, M: ?Sized> {
     alike: Option<Alike>,
     /// Whether each page of a large folio is known to count its own entries.
     per_page: bool,
-}
-
-/// Where members are: what [`Layout`] says, ready to be used for each of a million pages.
-#[derive(Clone, Copy, Debug)]
-struct Places {
-    flags: Place,
-    compound_head: Place,
-    mapcount: Place,
-    refcount: Place,
-    mapping: Place,
-    index: Place,
-    flags_1: Place,
-    large_mapcount: Place,
-    entire_mapcount: Place,
-    swap: Option<Place>,
-    memcg: Option<Place>,
-}
-
-/// A member of up to 8 bytes: in which page of its folio, in which word of the `struct page`, and which bits of it.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    page: u64,
-    word: usize,
-    shift: u32,
-    mask: u64,
-}
-
-impl Place {
-    fn new(Field(offset, size): Field, page_size: u64) -> Place {
-        let own = offset % page_size;
-        Place {
-            page: offset / page_size,
-            word: (own / 8) as usize,
-            shift: (own % 8 * 8) as u32,
-            mask: match size {
-                8.. => u64::MAX,
-                size => (1 << (8 * size)) - 1,
-            },
-        }
-    }
-
-    /// Of the words of the right `struct page`, in the guest's order.
-    #[inline]
-    fn of(self, words: &[u64]) -> u64 {
-        words
-            .get(self.word)
-            .map_or(0, |word| word >> self.shift & self.mask)
-    }
 }
 
 /// What is kept of a folio as a whole.

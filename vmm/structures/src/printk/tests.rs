@@ -1,6 +1,7 @@
 //! Made-up rings of four records and 256 bytes of text, laid out as the kernel's structures are on arm64.
 
 use super::*;
+use crate::types::Types;
 
 const COUNT: u64 = 4;
 const SIZE: u64 = 256;
@@ -170,4 +171,34 @@ fn what_makes_no_sense() {
     }
     made.rings.head = made.rings.tail + COUNT;
     assert!(layout().log(&made.rings).is_err());
+}
+
+#[test]
+fn a_kernel_without_a_log_is_told_from_one_that_hides_it() {
+    let layout = |functions: &[&str]| {
+        let mut table = linux::symbols::SymbolTable {
+            names: Vec::new(),
+            symbols: Vec::new(),
+        };
+        for (at, name) in functions.iter().enumerate() {
+            let address = 0xffff_8000_8000_0000 + 64 * at as u64;
+            table.symbols.push((address, table.names.len() as u32));
+            table.names.extend(name.bytes().chain([0]));
+        }
+        let kernel = Kernel {
+            symbols: linux::symbols::Symbols::of_running(table),
+            types: Types::parse(include_bytes!("../../../fuzz/seeds/btf/small")).unwrap(),
+        };
+        Layout::new(&kernel).unwrap_err().to_string()
+    };
+    let none = layout(&["_stext", "dump_stack_printk", "schedule"]);
+    assert_eq!(
+        none,
+        "this kernel was built without CONFIG_PRINTK, so it reports nothing of itself"
+    );
+    // Without CONFIG_KALLSYMS_ALL its variables are not listed; before 5.15 the function had another name.
+    for has in ["_printk", "printk"] {
+        let hidden = layout(&["_stext", has, "schedule"]);
+        assert!(hidden.contains("no variable prb"), "{hidden}");
+    }
 }

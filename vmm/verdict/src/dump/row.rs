@@ -9,7 +9,7 @@ use serde::Serialize;
 use stage1::{Descriptor, Regime, Table};
 use untrusted::Text;
 
-use super::{DumpOptions, Format};
+use super::options::{DumpOptions, Format};
 use crate::blocks::accessible;
 use crate::{BlockState, Hex};
 

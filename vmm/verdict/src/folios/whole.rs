@@ -1,7 +1,7 @@
 //! What is said of a process as a whole: its counters, and what was not judged of its folios.
 
-use super::{FoliosSeen, Structures};
-use crate::{rules, Lack, ProcessInput, RuleId};
+use super::FoliosSeen;
+use crate::{rules, Lack, ProcessInput, RuleId, Structures};
 
 impl FoliosSeen {
     /// What is said of the process as a whole: whether its counters are right, what was not judged, and notes on what

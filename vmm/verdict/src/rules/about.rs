@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use linux::release::Release;
 
-use super::{Known, Need, Releases, Rule, RuleId, Tier, RULES};
+use super::registry::RULES;
+use super::rule::{list, Need, Rule, Tier};
+use crate::RuleId;
 
 impl Tier {
     fn text(self) -> &'static str {
@@ -35,46 +37,6 @@ impl Need {
     }
 }
 
-fn list<T: ToString>(items: impl IntoIterator<Item = T>, last: &str) -> String {
-    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    match items.as_slice() {
-        [] => String::new(),
-        [one] => one.clone(),
-        [rest @ .., end] => format!("{}{last}{end}", rest.join(", ")),
-    }
-}
-
-impl Releases {
-    fn text(self) -> String {
-        let from = self.since.map(|since| format!("since {since}"));
-        let to = self.until.map(|until| format!("before {until}"));
-        let bounds: Vec<String> = from.into_iter().chain(to).collect();
-        let bounds = match bounds.is_empty() {
-            true => "all".to_owned(),
-            false => bounds.join(", "),
-        };
-        format!("{bounds}; tried on {}", list(self.tried, " and "))
-    }
-
-    /// The newest on which the rule was tried, where `release` is of a newer series.
-    fn newer(self, release: Release) -> Option<Release> {
-        let newest = self.tried.iter().copied().max()?;
-        (release > newest && !release.same_series(newest)).then_some(newest)
-    }
-}
-
-impl Known {
-    /// Whether this kernel lacks the commit.
-    fn lacks(&self, release: Release) -> bool {
-        let series = self
-            .mended
-            .iter()
-            .find(|mended| mended.same_series(release));
-        let first = series.or(self.mended.iter().max());
-        first.is_some_and(|first| release < *first)
-    }
-}
-
 impl Rule {
     fn needs(&self) -> String {
         let texts = self.needs.iter().map(|need| need.text());
@@ -87,34 +49,6 @@ impl Rule {
             format!("tables, {texts}")
         }
     }
-}
-
-/// What is to be said of a finding by `rule` on this kernel beside what was found: the commit that mends it, and
-/// that the rule was not tried on a kernel as new as this.
-pub(crate) fn remark(rule: RuleId, message: &str, release: Option<Release>) -> Vec<String> {
-    let (rule, Some(release)) = (rule.rule(), release) else {
-        return Vec::new();
-    };
-    let known = rule.known.iter();
-    let known = known.filter(|known| message.contains(known.mark) && known.lacks(release));
-    let known = known.map(|known| {
-        format!(
-            "the mark of a fault that upstream has mended: \"{}\", in {}; this kernel is {release}",
-            known.commit,
-            list(known.mended, " and ")
-        )
-    });
-    let newer = rule
-        .releases
-        .newer(release)
-        .filter(|_| rule.tier == Tier::Linux);
-    let newer = newer.map(|newest| {
-        format!(
-            "kernel {release} is newer than those that {} was tried on (up to {newest})",
-            rule.id
-        )
-    });
-    known.chain(newer).collect()
 }
 
 /// A note for a kernel that is newer than those on which Linux's rules were tried, on a process or on the kernel
@@ -145,45 +79,92 @@ pub(crate) fn untried(release: Release, kernel_half: bool) -> Option<String> {
     })
 }
 
-/// The table of `docs/rules.md`, with what stands above it.
+/// Width of `docs/rules.md` in columns.
+const COLUMNS: usize = 100;
+
+/// `docs/rules.md`: a section for each rule, with a bullet for each assertion.
 #[must_use]
 pub fn markdown() -> String {
-    let mut out = String::from(
-        "# Rules\n\n\
-         Made by `folioscope rules --markdown`; a test fails while this file says something else. The text of each \
+    let mut out = String::from("# Rules\n\n");
+    for paragraph in [
+        "Made by `folioscope rules --markdown`; a test fails while this file says something else. The text of each \
          rule, its check and its test on made-up tables are in one module of `vmm/verdict/src/rules/` (A1 to A8 are \
-         checked by `vmm/stage1`, S1 to S7 by `vmm/recorder`).\n\n\
-         Every rule but V1 and S1 to S7 needs the tables and the CPU's registers; what else it needs is named. *Synthetic* tests are Rust \
-         tests on made-up tables: one that breaks the rule in just one way, one that does not. *Live* tests are \
-         pytest's, on a running guest whose tables are changed from outside.\n\n\
-         | rule | asserts | source | needs | releases | tested |\n|---|---|---|---|---|---|\n",
-    );
+         checked by `vmm/stage1`, S1 to S7 by `vmm/recorder`).",
+        "Every rule but V1 and S1 to S7 needs the tables and the CPU's registers; what else it needs is named. \
+         *Synthetic* tests are Rust tests on made-up tables: one that breaks the rule in just one way, one that does \
+         not. *Live* tests are pytest's, on a running guest whose tables are changed from outside.",
+    ] {
+        wrapped(&mut out, ("", ""), paragraph, COLUMNS);
+        out.push('\n');
+    }
     let code = |names: &[&str]| list(names.iter().map(|name| format!("`{name}`")), ", ");
     for rule in RULES {
-        let known = rule.known.iter().map(|known| {
-            format!(
-                " Known and mended: \"{}\", in {}.",
-                known.commit,
-                list(known.mended, " and ")
-            )
-        });
-        let live = match rule.live.is_empty() {
-            true => "none".to_owned(),
-            false => code(rule.live),
+        let _ = writeln!(out, "## {}: {}\n", rule.id, rule.title);
+        let mut bullet = |text: &str| wrapped(&mut out, ("- ", "  "), text, COLUMNS);
+        for sentence in sentences(rule.asserts) {
+            bullet(sentence);
+        }
+        for known in rule.known {
+            let mended = list(known.mended, " and ");
+            bullet(&format!(
+                "Known and mended: \"{}\", in {mended}.",
+                known.commit
+            ));
+        }
+        out.push('\n');
+        let mut about = format!("**Kind** {}.", rule.tier.text());
+        let mut add = |label: &str, text: &str| {
+            let _ = write!(about, " **{label}** {}.", text.trim_end_matches('.'));
         };
-        // Within a table a bar would end the cell.
-        let cells = [
-            format!("**{}** ({})", rule.id, rule.tier.text()),
-            rule.asserts.to_owned() + &known.collect::<String>(),
-            list(rule.sources, "; "),
-            rule.needs(),
-            rule.releases.text(),
-            format!("synthetic: {}; live: {live}", code(rule.synthetic)),
-        ]
-        .map(|cell| cell.replace('|', "\\|"));
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
+        if !rule.sources.is_empty() {
+            add("Source", &list(rule.sources, "; "));
+        }
+        add("Needs", &rule.needs());
+        add("Releases", &rule.releases.text());
+        add("Synthetic tests", &code(rule.synthetic));
+        if !rule.live.is_empty() {
+            add("Live tests", &code(rule.live));
+        }
+        wrapped(&mut out, ("", ""), &about, COLUMNS);
+        out.push('\n');
     }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
     out
+}
+
+/// The sentences of a text: they end with a full stop that a capital letter follows, outside of brackets.
+fn sentences(text: &str) -> Vec<&str> {
+    let (mut found, mut start, mut depth) = (Vec::new(), 0, 0);
+    for (at, letter) in text.char_indices() {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        let behind = text[at..].strip_prefix(". ");
+        if depth == 0 && behind.is_some_and(|behind| behind.starts_with(char::is_uppercase)) {
+            found.push(&text[start..=at]);
+            start = at + 2;
+        }
+    }
+    found.push(&text[start..]);
+    found
+}
+
+/// Adds a text in lines of `width`, the first with the one prefix and the others with the other.
+fn wrapped(out: &mut String, (first, others): (&str, &str), text: &str, width: usize) {
+    let mut line = first.to_owned();
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        if !empty && line.len() + 1 + word.len() > width {
+            let _ = writeln!(out, "{}", line.trim_end());
+            line = others.to_owned();
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    let _ = writeln!(out, "{}", line.trim_end());
 }
 
 /// The rules for a terminal: a paragraph each, of lines that are `width` wide.
@@ -193,18 +174,11 @@ pub fn text(width: usize) -> String {
     for rule in RULES {
         let _ = writeln!(out, "{:<10} {} [{}]", rule.id, rule.title, rule.tier.text());
         let mut paragraph = |label: &str, text: &str| {
-            let mut line = format!("           {label}");
-            for word in text.split_whitespace() {
-                if line.len() + 1 + word.len() > width {
-                    let _ = writeln!(out, "{}", line.trim_end());
-                    line = " ".repeat(12);
-                }
-                if !line.ends_with(' ') {
-                    line.push(' ');
-                }
-                line.push_str(word);
-            }
-            let _ = writeln!(out, "{}", line.trim_end());
+            let first = match label {
+                "" => "           ".to_owned(),
+                label => format!("           {label} "),
+            };
+            wrapped(&mut out, (&first, "            "), text, width);
         };
         paragraph("", rule.asserts);
         for known in rule.known {

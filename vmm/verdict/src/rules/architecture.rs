@@ -2,7 +2,8 @@
 
 use stage1::ArchRule;
 
-use super::{Releases, Rule, RuleId, Tier};
+use super::rule::{Releases, Rule, Tier};
+use crate::RuleId;
 
 const fn rule(
     id: RuleId,

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::{Need, Releases, Rule, RuleId, Tier, Told};
+use super::rule::{Need, Releases, Rule, Tier, Told};
 use crate::group::Group;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::C2,

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::{Need, Releases, Rule, RuleId, Tier};
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::RuleId;
 use crate::{Finding, Hex, Process};
 
 pub(super) const RULE: Rule = Rule {

@@ -1,12 +1,14 @@
 //! What the kernel counts of all memory, held to what there is: rules L12 to L16.
 
-use linux::counted::{Census, Counted, Known, NotRead};
+use linux::counted::{Census, Counted, Known};
 
-use super::l9_counts::AllMapped;
-use super::{l12, l13, l14, l15, l16, remark};
+use super::all_mapped::AllMapped;
+use super::rule::Rule;
+use super::unread::{of_pages, why_not};
+use super::{l12, l13, l14, l15, l16};
 use crate::finding::Finding;
-use crate::folios::Folios;
-use crate::{Lack, NotJudged, ProcessVerdict, RuleId, Severity};
+use crate::structures::Folios;
+use crate::{NotJudged, ProcessVerdict, RuleId};
 
 /// Holds the kernel's counters and lists to its pages; `mapped` is what is mapped. All
 /// must be of one instant. `unlisted` says why an address space with swap entries may not be among those that were walked. What is found is of no process, and goes to the first verdict.
@@ -23,11 +25,11 @@ pub fn judge_counted(
         return 0;
     };
     let by_page = first.release.is_some_and(|release| release < l15::BY_FOLIO);
-    let mut told = |rule, found: Vec<String>| {
+    let mut told = |rule: &Rule, found: Vec<String>| {
         for message in found {
             first.findings.push(Finding {
-                remarks: remark(rule, &message, first.release),
-                ..Finding::new(rule, message)
+                remarks: rule.remark(&message, first.release),
+                ..Finding::new(rule.id, message)
             });
         }
     };
@@ -36,30 +38,30 @@ pub fn judge_counted(
     let (mut free, mut unjudged) = (Vec::new(), Vec::new());
     if let Ok(sizes) = &counted.sizes {
         told(
-            RuleId::L12,
+            &l12::RULE,
             l12::check(sizes, (&mapped.folios, known), queues, folios),
         );
     }
     if let Some(queues) = queues {
-        told(RuleId::L13, l13::queues(queues, folios));
+        told(&l13::RULE, l13::queues(queues, folios));
     }
     if let Ok(zones) = &counted.zones {
         l14::check(zones, &mut free, &mut unjudged);
     }
-    told(RuleId::L14, free);
+    told(&l14::RULE, free);
     if let Ok(memory) = &counted.memory {
         let (wrong, above) = l15::mapped(memory, (mapped, known), (by_page, moving));
-        told(RuleId::L15, wrong);
+        told(&l15::RULE, wrong);
         uncounted = above.len() as u64;
         not_judged.extend(above.into_iter().map(|reason| NotJudged { reason }));
     }
     if let Ok(zones) = &counted.zones {
-        told(RuleId::L15, l15::free(zones));
+        told(&l15::RULE, l15::free(zones));
     }
     if let Ok(swap) = &counted.swap {
         let incomplete = unlisted.or(mapped.unwalked.as_deref());
         let (wrong, reason) = l16::check(swap, &mapped.swapped, incomplete);
-        told(RuleId::L16, wrong);
+        told(&l16::RULE, wrong);
         not_judged.extend(reason.map(|reason| NotJudged { reason }));
     }
     why_not(first, ("L12", &[RuleId::L12]), &counted.sizes);
@@ -90,42 +92,4 @@ pub fn judge_counted(
 fn census<'c>(counted: &'c Counted, verdicts: &[ProcessVerdict]) -> Known<&'c Census> {
     let census = counted.census.as_ref().map_err(Clone::clone)?;
     of_pages(verdicts).map_or(Ok(census), Err)
-}
-
-/// Why nothing can be held to pages, where a rule has told of one that is not what it should be.
-pub(super) fn of_pages(verdicts: &[ProcessVerdict]) -> Option<NotRead> {
-    use RuleId::{L10, L2, L7, L8, L9};
-    let mut findings = verdicts.iter().flat_map(|verdict| &verdict.findings);
-    let told = findings
-        .find(|it| it.severity == Severity::Error && [L2, L7, L8, L9, L10].contains(&it.rule))?;
-    Some(NotRead {
-        why: format!(
-            "{} has told of pages that are not what they should be",
-            told.rule
-        ),
-        later: false,
-        not_built: false,
-    })
-}
-
-/// Says why a rule was not judged, where what it needs was not read.
-/// What only makes the rules ask less is a note.
-pub(super) fn why_not<T>(
-    verdict: &mut ProcessVerdict,
-    (rule, rules): (&str, &[RuleId]),
-    known: &Known<T>,
-) {
-    let Err(not_read) = known else {
-        return;
-    };
-    let reason = format!("{rule} was not judged: {}", not_read.why);
-    match (not_read.later, rules) {
-        (true, _) => verdict.not_judged.push(NotJudged { reason }),
-        (false, []) if !not_read.not_built => verdict.notes.push(reason),
-        (false, []) => (),
-        (false, rules) => verdict.lacks.push(Lack {
-            not_built: not_read.not_built,
-            ..Lack::new(rules, reason)
-        }),
-    }
 }

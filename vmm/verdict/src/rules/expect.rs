@@ -3,43 +3,15 @@
 use std::ops::Range;
 
 use linux::release::Release;
-use stage1::{lookup, Level, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
+use stage1::{Level, PhysMemory, Regime};
 
-use super::expected::Ranges;
-use super::{c1, c2, l11, l5, l6, RuleId, Told};
-use crate::group::Group;
+use super::rule::Told;
+use super::{c1, c2, l11, l5, l6};
+use crate::group::{group_at, Group};
 use crate::orders::Newest;
+use crate::ranges::Ranges;
+use crate::RuleId;
 use crate::{Expected, ProcessInput};
-
-/// The group that `va` lies in: at the level where its translation ends.
-pub(crate) fn group_at<'m, M: PhysMemory + ?Sized>(
-    memory: &'m M,
-    regime: &'m Regime,
-    va: u64,
-) -> Result<Group<'m>, String> {
-    let entry = match lookup(memory, regime, VirtualAddress(va)) {
-        Lookup::Mapped { entry, .. }
-        | Lookup::NotMapped { entry }
-        | Lookup::BeyondOutputSize { entry } => entry,
-        Lookup::OutsideRegime => return Err(format!("VA 0x{va:016x} is not in this half")),
-        Lookup::Problem(problem) => return Err(problem.to_string()),
-    };
-    let level = entry.descriptor.level;
-    let window = regime.contiguous_entries(level).unwrap_or(16);
-    let start = entry.index / window * window;
-    let count = window.min(regime.entries(level) - start);
-    let at = PhysicalAddress(entry.table.0 + start as u64 * 8);
-    let words = memory
-        .words(at, count)
-        .ok_or_else(|| format!("the table at {} cannot be read", entry.table))?;
-    let before = (entry.index - start) as u64 * regime.entry_size(level);
-    Ok(Group::new(
-        (regime, level),
-        entry.va.0.wrapping_sub(before),
-        (entry.table.0, start),
-        words,
-    ))
-}
 
 /// Looks at one group, at the part of it that is in question.
 type Look<'a> = dyn FnMut(&Group<'_>, Range<u64>, &mut dyn Told) + 'a;

@@ -1,6 +1,7 @@
 //! F1: a fault lets the access get on. Its check is [`crate::stops::Stops`]'s.
 
-use super::{Releases, Rule, RuleId, Tier, V6_12_117};
+use super::rule::{Releases, Rule, Tier, V6_12_117};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::F1,

@@ -1,6 +1,7 @@
 //! What is no rule: blocks that could be contiguous, and what could not be judged.
 
-use super::{Releases, Rule, RuleId, Tier};
+use super::rule::{Releases, Rule, Tier};
+use crate::RuleId;
 
 pub(super) const ELIGIBLE: Rule = Rule {
     id: RuleId::Eligible,

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use linux::pte::bits;
 
-use super::{Need, Releases, Rule, RuleId, Tier};
-use crate::finding::Findings;
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::findings::Findings;
 use crate::group::Group;
-use crate::kernel::{KernelLayout, LinearBit, Region};
+use crate::kernel_layout::{KernelLayout, LinearBit, Region};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::K1,

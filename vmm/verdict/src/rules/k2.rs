@@ -3,10 +3,11 @@
 use linux::pte::bits;
 use linux::release::Release;
 
-use super::{Known, Need, Releases, Rule, RuleId, Tier};
-use crate::finding::Findings;
+use super::rule::{Known, Need, Releases, Rule, Tier};
+use crate::findings::Findings;
 use crate::group::Group;
-use crate::kernel::{KernelLayout, Region};
+use crate::kernel_layout::{KernelLayout, Region};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::K2,

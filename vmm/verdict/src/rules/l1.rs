@@ -2,8 +2,9 @@
 
 use linux::pte::bits;
 
-use super::{Need, Releases, Report, Rule, RuleId, Tier};
+use super::rule::{Need, Releases, Report, Rule, Tier};
 use crate::group::Group;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L1,

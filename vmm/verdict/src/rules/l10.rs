@@ -4,8 +4,9 @@ use linux::pte::bits;
 use linux::vma::Vma;
 use stage1::Level;
 
-use super::{Need, Releases, Rule, RuleId, Tier};
-use crate::folios::{of_frames, Mapped};
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::mapped::{of_frames, Mapped};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L10,

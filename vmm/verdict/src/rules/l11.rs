@@ -4,9 +4,10 @@ use linux::order::OrderRecord;
 use linux::pte::Pte;
 use stage1::{PhysMemory, Regime};
 
-use super::{group_at, Need, Releases, Rule, RuleId, Tier};
-use crate::group::Group;
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::group::{group_at, Group};
 use crate::ProcessInput;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L11,

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use linux::counted::{Census, Queues, Size};
 use linux::release::Release;
 
-use super::{Known, Need, Releases, Rule, RuleId, Tier};
-use crate::folios::Folios;
+use super::rule::{Known, Need, Releases, Rule, Tier};
+use crate::structures::Folios;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L12,

@@ -2,8 +2,10 @@
 
 use linux::counted::{Queue, Queues};
 
-use super::{Need, Releases, Rule, RuleId, Tier};
-use crate::folios::{Folios, Mapped};
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::mapped::Mapped;
+use crate::structures::Folios;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L13,
@@ -16,9 +18,9 @@ pub(super) const RULE: Rule = Rule {
     sources: &["mm/huge_memory.c, deferred_split_folio(), __folio_unqueue_deferred_split(), deferred_split_scan()"],
     needs: &[Need::Folios, Need::Counted],
     releases: Releases {
-        since: Some(super::V6_12),
+        since: Some(super::rule::V6_12),
         until: None,
-        tried: &[super::V6_12_117, super::V6_18_15, super::V7_3_4],
+        tried: &[super::rule::V6_12_117, super::rule::V6_18_15, super::rule::V7_3_4],
     },
     known: &[],
     synthetic: &["l13_queues", "l13_partially_mapped_and_on_no_list"],

@@ -2,14 +2,15 @@
 
 use linux::counted::{Area, CpuPages, Zone};
 
-use super::{Need, Releases, Rule, RuleId, Tier};
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L14,
     title: "lists of free pages are as long as counted, and hold free pages only",
     asserts: "In each zone: nr_free of each order is the length of its lists, and every block on them is of that zone, naturally \
               aligned, and the buddy allocator's, of that order. What each CPU keeps for itself (per_cpu_pages): count is the sum of \
-              its lists in pages, order_count (where the kernel has it) that of each order's, and no block on them is the buddy \
+              its lists in pages, order_count (where the kernel has it and keeps it) that of each order's, and no block on them is the buddy \
               allocator's or has references. Each list comes back to its head, forwards and backwards. Not judged where a zone's \
               or a CPU's lock is held.",
     tier: Tier::Linux,

@@ -3,8 +3,9 @@
 use linux::counted::{Amount, Area, Census, Memory, Zone};
 use linux::release::Release;
 
-use super::{Need, Releases, Rule, RuleId, Tier};
-use crate::rules::l9_counts::AllMapped;
+use super::all_mapped::AllMapped;
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L15,

@@ -2,7 +2,8 @@
 
 use linux::counted::{Swap, SwapArea};
 
-use super::{Need, Releases, Rule, RuleId, Tier};
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L16,
@@ -17,10 +18,10 @@ pub(super) const RULE: Rule = Rule {
     sources: &["mm/swapfile.c, __swap_duplicate(), __swap_entry_free_locked(), try_to_unuse(); mm/memory.c, do_swap_page(), zap_pte_range(), copy_nonpresent_pte(); mm/rmap.c, try_to_unmap_one()"],
     needs: &[Need::Counted],
     releases: Releases {
-        since: Some(super::V6_12),
+        since: Some(super::rule::V6_12),
         until: None,
         // Debian's kernels have no swap device that needs no module; of those since 7.0 modules are easily had.
-        tried: &[super::V6_12_117, super::V7_3_4],
+        tried: &[super::rule::V6_12_117, super::rule::V7_3_4],
     },
     known: &[],
     synthetic: &["l16_slots_and_entries", "l16_what_is_not_known", "l16_slots_of_shmem"],

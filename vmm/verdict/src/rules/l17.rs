@@ -11,8 +11,10 @@ use stage1::{walk, Descend, Level, PhysMemory, Regime, Table, Visitor};
 
 use super::l17_pages::{said_of, Counts, Place, Said};
 use super::l17_totals::{self, Sums};
-use super::{l9_counts, Need, Releases, Rule, RuleId, Tier};
+use super::rule::{Need, Releases, Rule, Tier};
+use super::tell::tell;
 use crate::mapped::of_frames;
+use crate::RuleId;
 use crate::{ProcessInput, ProcessVerdict, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -107,9 +109,9 @@ pub fn judge_getters<M: PhysMemory + ?Sized>(
         ));
     }
     let found = found.into_iter();
-    let found = found.map(|(va, message)| (RuleId::L17, 0, va, message));
+    let found = found.map(|(va, message)| (&RULE, 0, va, message));
     let verdicts = std::slice::from_mut(verdict);
-    l9_counts::tell(
+    tell(
         memory,
         std::slice::from_ref(regime),
         verdicts,

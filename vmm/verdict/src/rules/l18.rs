@@ -3,9 +3,10 @@
 use linux::cache::{Cache, Tree};
 use linux::counted::{Known, NotRead};
 
-use super::counted::{of_pages, why_not};
-use super::{remark, Need, Releases, Rule, RuleId, Tier};
+use super::rule::{Need, Releases, Rule, Tier};
+use super::unread::{of_pages, why_not};
 use crate::finding::Finding;
+use crate::RuleId;
 use crate::{NotJudged, ProcessVerdict};
 
 pub(super) const RULE: Rule = Rule {
@@ -68,7 +69,7 @@ pub fn judge_caches(
             "the page cache of the file that {whose} (struct address_space 0x{mapping:x}): {message}"
         );
         first.findings.push(Finding {
-            remarks: remark(RuleId::L18, &message, first.release),
+            remarks: RULE.remark(&message, first.release),
             ..Finding::new(RuleId::L18, message)
         });
     }

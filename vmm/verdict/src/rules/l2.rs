@@ -1,7 +1,8 @@
 //! L2: one folio covers a contiguous group.
 
-use super::{Need, Releases, Rule, RuleId, Tier};
-use crate::folios::Mapped;
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::mapped::Mapped;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L2,

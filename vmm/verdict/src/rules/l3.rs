@@ -1,7 +1,8 @@
 //! L3: what has no folio is never contiguous.
 
-use super::{Need, Releases, Report, Rule, RuleId, Tier};
+use super::rule::{Need, Releases, Report, Rule, Tier};
 use crate::group::Group;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L3,

@@ -3,8 +3,9 @@
 use linux::pte::{bits, Pte};
 use linux::release::Release;
 
-use super::{Known, Need, Releases, Report, Rule, RuleId, Tier, V6_12_117};
+use super::rule::{Known, Need, Releases, Report, Rule, Tier, V6_12_117};
 use crate::group::Group;
+use crate::RuleId;
 
 /// What the finding says, and the mended fault's mark.
 const KEEP: &str = "are PROT_NONE (present, not valid) and keep bit 52";

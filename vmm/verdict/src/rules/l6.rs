@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use linux::pte::bits;
 
-use super::{Need, Releases, Report, Rule, RuleId, Tier, Told};
+use super::rule::{Need, Releases, Report, Rule, Tier, Told};
 use crate::group::Group;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L6,

@@ -3,8 +3,9 @@
 use linux::folio::{Kind, Numbering, Page};
 use linux::vma::Vma;
 
-use super::{Need, Releases, Rule, RuleId, Tier};
-use crate::folios::{of_frames, Mapped};
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::mapped::{of_frames, Mapped};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L7,

@@ -4,9 +4,10 @@
 use linux::pte::Pte;
 use linux::vma::Vma;
 
-use super::{Need, Releases, Report, Rule, RuleId, Tier};
-use crate::folios::of_frames;
+use super::rule::{Need, Releases, Report, Rule, Tier};
 use crate::group::Group;
+use crate::mapped::of_frames;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L8,

@@ -4,7 +4,7 @@
 use linux::folio::{Kind, Page};
 use linux::vma::Vma;
 
-use crate::folios::{of_frames, Mapped};
+use crate::mapped::{of_frames, Mapped};
 
 /// On one entry: the sentence where a writable anonymous page is not exclusive.
 pub(super) fn check(mapped: &Mapped<'_>, vma: &Vma) -> Option<String> {

@@ -6,50 +6,12 @@ use std::ops::Range;
 
 use stage1::{PhysMemory, Regime};
 
-use super::{group_at, remark};
+use super::l8;
 use crate::cause::cause;
-use crate::finding::KEPT_PER_CAUSE;
+use crate::findings::KEPT_PER_CAUSE;
+use crate::group::group_at;
+use crate::mapping::Mapping;
 use crate::{Finding, Hex, ProcessVerdict, RuleId};
-
-/// Consecutive pages, mapped consecutively.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mapping {
-    pub pa: u64,
-    pub va: u64,
-    pub bytes: u64,
-    /// Writable, and in private memory.
-    pub exclusive: bool,
-    /// Of a folio: page frames that a driver maps may be anybody's.
-    pub folio: bool,
-    pub vma: u32,
-}
-
-/// Adds a mapping to a list, to the last one where it goes on.
-pub(crate) fn push(mappings: &mut Vec<Mapping>, new: Mapping) {
-    if let Some(last) = mappings.last_mut() {
-        let follows = last.pa.wrapping_add(last.bytes) == new.pa
-            && last.va.wrapping_add(last.bytes) == new.va;
-        let alike = last.exclusive == new.exclusive && last.folio == new.folio;
-        if follows && alike && last.vma == new.vma {
-            last.bytes += new.bytes;
-            return;
-        }
-    }
-    mappings.push(new);
-}
-
-/// The largest power of two that is aligned in both addresses and lies in the mapping.
-pub(crate) fn largest_run(mapping: &Mapping) -> u64 {
-    let apart = (mapping.va ^ mapping.pa).trailing_zeros().min(52);
-    (0..=apart)
-        .rev()
-        .map(|shift| 1u64 << shift)
-        .find(|&size| {
-            let start = mapping.va.next_multiple_of(size);
-            start.saturating_add(size) <= mapping.va + mapping.bytes
-        })
-        .unwrap_or(0)
-}
 
 /// Looks for pages that are writable and private in one place and mapped in another, across all
 /// processes (threads of one address space are told apart from processes by their first table).
@@ -120,7 +82,7 @@ pub fn judge_sharing<M: PhysMemory + ?Sized>(
         let verdict = &mut verdicts[owner];
         // Walked a moment ago, so it can be read again.
         if let Ok(group) = group_at(memory, &regimes[owner], range.start) {
-            let remarks = remark(RuleId::L8, &message, verdict.release);
+            let remarks = l8::RULE.remark(&message, verdict.release);
             let finding = group.finding(RuleId::L8, Some(&verdict.process), message);
             verdict.findings.push(Finding {
                 va: Hex(range.start),

@@ -3,8 +3,10 @@
 
 use linux::folio::{Rss, Type};
 
-use super::{Need, Releases, Rule, RuleId, Tier};
-use crate::folios::{Mapped, Tables};
+use super::rule::{Need, Releases, Rule, Tier};
+use crate::mapped::Mapped;
+use crate::page_tables::Tables;
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::L9,

@@ -1,20 +1,19 @@
 //! The half of L9 that counts: the entries of all address spaces against the counts of the pages that they map.
 
-use std::collections::BTreeMap;
-
 use linux::counted::Known;
 use linux::folio::{Kind, NoPage, Page};
 use stage1::{PhysMemory, Regime};
 
-use super::counted::why_not;
-use super::l16::Swapped;
+use super::all_mapped::AllMapped;
 use super::l9_entries::{Cover, Entries};
 use super::l9_judged::Judged;
 use super::l9_unmapped::{self, Unmapped};
-use super::{group_at, l8_exclusive, remark};
-use crate::finding::{Finding, Findings, Hex};
-use crate::folios::Folios;
-use crate::{NotJudged, ProcessVerdict, RuleId};
+use super::rule::Rule;
+use super::tell::tell;
+use super::unread::why_not;
+use super::{l8, l8_exclusive, l9};
+use crate::structures::Folios;
+use crate::{NotJudged, ProcessVerdict};
 
 /// All address spaces of the guest.
 #[derive(Clone, Debug)]
@@ -28,32 +27,6 @@ pub struct Everyone<'a> {
     pub busy: Option<&'a str>,
     /// Folios that count mappings, and that none of them was seen to map; or why they were not looked for.
     pub unmapped: Known<&'a [Unmapped]>,
-}
-
-/// What the judged processes map, each page once, without hugetlb's and without what another rule has told of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AllMapped {
-    /// Anonymous folios by their order; single pages that are mapped once are not among them.
-    pub folios: BTreeMap<u8, i64>,
-    /// Anonymous pages.
-    pub anonymous: i64,
-    /// Those of folios that blocks map.
-    pub blocks: i64,
-    /// Pages of shmem.
-    pub shmem: i64,
-    /// Pages of files, shmem's too.
-    pub file: i64,
-    /// Other pages that the entries of any address space map: of processes that are not judged, of nobody, of hugetlb, and those
-    /// of which another rule has told.
-    pub others: i64,
-    /// Why there may be more than all these, if so.
-    pub more: Option<String>,
-    /// Entries of all address spaces that lead to swap, in order.
-    pub swapped: Vec<Swapped>,
-    /// Why some of their tables could not be walked, if so.
-    pub unwalked: Option<String>,
-    /// Counts above their entries that were not judged, as there may be entries of others ([`Everyone::incomplete`]).
-    pub uncounted: u64,
 }
 
 /// Holds the counts of every page that one of the judged processes maps to the entries of all address spaces. The
@@ -80,7 +53,7 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
     let page_size = regime.granule.bytes();
     let mut judged = Judged::new(verdicts, regimes, page_size, &entries);
     (mapped.anonymous, mapped.shmem, mapped.file) = judged.well_of;
-    let mut found: Vec<(RuleId, usize, u64, String)> = Vec::new();
+    let mut found: Vec<(&Rule, usize, u64, String)> = Vec::new();
     let (mut unread, mut uncounted, mut wild) = (0u64, 0u64, 0u64);
     let mut last_folio = None;
     while let Some((pfn, va, owner)) = judged.next() {
@@ -126,7 +99,7 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
                 page.head,
                 says.join("; ")
             );
-            found.push((RuleId::L9, owner, va, message));
+            found.push((&l9::RULE, owner, va, message));
             continue;
         }
         let here = pfn..pfn + 1;
@@ -135,7 +108,7 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
         let slot = || l8_exclusive::slot(page, entries.swapped(page.slot?));
         if let Some(why) = once.or_else(slot) {
             let message = format!("page frame 0x{pfn:x}, mapped at VA 0x{va:016x}, {why}");
-            found.push((RuleId::L8, owner, va, message));
+            found.push((&l8::RULE, owner, va, message));
         } else if page.order > 0 && page.slot.is_none() && uncounted == uncounted_before {
             // All is well with it, and so with those of its folio that are counted alike and mapped as often.
             let same = |cover: &Cover| cover.changes_behind(pfn) - pfn - 1;
@@ -179,45 +152,6 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
     mapped.unwalked = entries.problem;
     mapped.uncounted = uncounted + open;
     mapped
-}
-
-impl AllMapped {
-    /// Of no process.
-    fn none() -> AllMapped {
-        AllMapped {
-            folios: BTreeMap::new(),
-            anonymous: 0,
-            blocks: 0,
-            shmem: 0,
-            file: 0,
-            others: 0,
-            more: Some("no process was judged".into()),
-            swapped: Vec::new(),
-            unwalked: None,
-            uncounted: 0,
-        }
-    }
-
-    /// A page that was not there before, nor, where it is the `first`, any of its folio.
-    fn add(&mut self, page: Page, first: bool, entries: &Entries) {
-        self.pages(page, 1);
-        if first && page.kind.anonymous() && !page.hugetlb {
-            *self.folios.entry(page.order).or_default() += 1;
-            let folio = page.head..page.head + page.pages();
-            let by_block = page.order > 0 && entries.block_maps(&folio) > 0;
-            self.blocks += i64::from(by_block) * page.pages() as i64;
-        }
-    }
-
-    /// So many pages like this one.
-    fn pages(&mut self, page: Page, count: u64) {
-        if page.kind.anonymous() && !page.hugetlb {
-            self.anonymous += count as i64;
-        } else if page.kind == Kind::File && !page.hugetlb {
-            self.file += count as i64;
-            self.shmem += if page.shmem() { count as i64 } else { 0 };
-        }
-    }
 }
 
 /// Pages that make no sense, of which the first are told of: after so many nothing is counted any more.
@@ -272,46 +206,4 @@ fn references(entries: &Entries, page: Page) -> Option<String> {
             page.refcount
         )
     })
-}
-
-/// The findings, with the words of their groups.
-pub(super) fn tell<M: PhysMemory + ?Sized>(
-    memory: &M,
-    regimes: &[Regime],
-    verdicts: &mut [ProcessVerdict],
-    found: Vec<(RuleId, usize, u64, String)>,
-) {
-    let mut broken = vec![Vec::new(); verdicts.len()];
-    let mut lists: Vec<Findings> = verdicts.iter().map(|_| Findings::new()).collect();
-    for (rule, owner, va, message) in found {
-        let verdict = &mut verdicts[owner];
-        let remarks = remark(rule, &message, verdict.release);
-        let process = Some(&verdict.process);
-        // What was walked a moment ago can be read again; of some things no table says anything.
-        let finding = match group_at(memory, &regimes[owner], va) {
-            Ok(group) => group.finding(rule, process, message),
-            Err(_) => Finding {
-                process: process.cloned(),
-                ..Finding::new(rule, message)
-            },
-        };
-        let end = va + verdict.page_size;
-        broken[owner].push((rule, va..end));
-        lists[owner].add(Finding {
-            va: Hex(va),
-            end: Hex(end),
-            remarks,
-            ..finding
-        });
-    }
-    for ((verdict, list), broken) in verdicts.iter_mut().zip(lists).zip(broken) {
-        verdict.mark(broken);
-        for (rule, count) in list.dropped() {
-            *verdict.dropped.entry(rule).or_default() += count;
-        }
-        for (cause, count) in list.beyond {
-            *verdict.beyond.entry(cause).or_default() += count;
-        }
-        verdict.findings.extend(list.list);
-    }
 }

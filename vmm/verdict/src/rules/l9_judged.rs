@@ -7,8 +7,8 @@ use linux::pte::Pte;
 use stage1::{Level, Regime};
 
 use super::l9_entries::Entries;
-use super::Ranges;
 use crate::finding::Finding;
+use crate::ranges::Ranges;
 use crate::{ProcessVerdict, Severity};
 
 /// Those pages, one after the other.

@@ -4,11 +4,10 @@ use std::ops::Range;
 
 use linux::folio::Page;
 
+use super::l9;
 use super::l9_entries::Entries;
-use super::remark;
-use crate::finding::{Finding, Hex};
-use crate::folios::Folios;
-use crate::{NotJudged, ProcessVerdict, RuleId, Severity};
+use crate::structures::Folios;
+use crate::{Finding, Hex, NotJudged, ProcessVerdict, RuleId, Severity};
 
 /// A folio that counts mappings, and that no table was seen to map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +98,7 @@ pub(super) fn judge(
             process: (va != 0).then(|| verdict.process.clone()),
             va: Hex(va),
             end: Hex(va + if va == 0 { 0 } else { verdict.page_size }),
-            remarks: remark(RuleId::L9, &message, verdict.release),
+            remarks: l9::RULE.remark(&message, verdict.release),
             ..Finding::new(RuleId::L9, message)
         });
     }

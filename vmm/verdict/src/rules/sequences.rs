@@ -2,7 +2,8 @@
 
 use recorder::Rule as Checked;
 
-use super::{Need, Releases, Rule, RuleId, Tier, V6_12_117, V6_18_15, V7_3_4};
+use super::rule::{Need, Releases, Rule, Tier, V6_12_117, V6_18_15, V7_3_4};
+use crate::RuleId;
 
 const fn rule(
     id: RuleId,

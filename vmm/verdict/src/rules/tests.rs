@@ -71,7 +71,7 @@ fn the_tests_that_a_rule_names_are_there() {
 }
 
 #[test]
-fn the_table_in_the_documentation_is_this_one() {
+fn the_text_in_the_documentation_is_this_one() {
     let path = checkout().join("docs/rules.md");
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
@@ -131,4 +131,31 @@ fn a_terminal_gets_lines_that_fit() {
     for rule in RULES {
         assert!(text.contains(rule.title));
     }
+}
+
+#[test]
+fn the_documentation_has_a_section_for_each_rule_in_lines_that_fit() {
+    let text = markdown();
+    for rule in RULES {
+        let heading = format!("## {}: {}\n", rule.id, rule.title);
+        assert_eq!(text.matches(&heading).count(), 1, "{heading}");
+        let (_, section) = text.split_once(&heading).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        // Each word of its text is there, and each assertion is a bullet of its own.
+        let said = section.split_whitespace().filter(|word| *word != "-");
+        let said: Vec<&str> = said.collect();
+        let asserted: Vec<&str> = rule.asserts.split_whitespace().collect();
+        assert!(
+            said.windows(asserted.len()).any(|words| words == asserted),
+            "{section}"
+        );
+        assert!(
+            section.lines().any(|line| line.starts_with("- ")),
+            "{section}"
+        );
+    }
+    // A name of a test may be longer than all.
+    let long = text.lines().filter(|line| line.trim_end().len() > 100);
+    let long: Vec<&str> = long.filter(|line| line.trim().contains(' ')).collect();
+    assert!(long.is_empty(), "{long:?}");
 }

@@ -1,6 +1,7 @@
 //! V1: the kernel reports no fault of its own. Its check is [`crate::voice::Scanner`]'s.
 
-use super::{Need, Releases, Rule, RuleId, Tier, V6_12_117};
+use super::rule::{Need, Releases, Rule, Tier, V6_12_117};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::V1,

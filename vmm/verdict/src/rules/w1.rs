@@ -1,6 +1,7 @@
 //! W1: tables that can be walked. What cannot be is the walker's to say, `stage1::WalkProblem`.
 
-use super::{Releases, Rule, RuleId, Tier};
+use super::rule::{Releases, Rule, Tier};
+use crate::RuleId;
 
 pub(super) const RULE: Rule = Rule {
     id: RuleId::W1,

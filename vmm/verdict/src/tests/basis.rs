@@ -261,3 +261,35 @@ fn rules_in_force_by_what_they_need() {
     let (_, _, old) = without(|known, _, _| known.release = Some("6.1.55".into()));
     assert_eq!(names(&old.in_force), "A1 to A8, W1, V1");
 }
+
+#[test]
+fn a_driven_guest_whose_console_is_silent_is_not_judged_by_it() {
+    use crate::basis::Input::{Absent, Given, NotBuilt};
+    let asked = without(|known, _, _| known.console = Input::NotAsked).2;
+    const WHY: &str = "this kernel was built without CONFIG_PRINTK";
+    let why = WHY;
+    for (console, because) in [
+        (NotBuilt(why.into()), Because::NotThere),
+        (Absent(why.into()), Because::Absent),
+    ] {
+        let mut basis = asked.clone();
+        basis.add(&Basis::of_driven(console));
+        assert!(basis.in_force.contains(&RuleId::F1) && !basis.in_force.contains(&RuleId::V1));
+        let mut out = basis.not_in_force.iter();
+        let out = out.find(|out| out.rule == RuleId::V1).unwrap();
+        assert_eq!((out.because, out.reason.as_str()), (because, why));
+    }
+    // Of a snapshot's log: there is nothing to judge then, and the verdict lacks nothing.
+    let none = without(|known, _, _| known.console = NotBuilt(WHY.into())).2;
+    let out = none.not_in_force.iter().find(|out| out.rule == RuleId::V1);
+    assert_eq!(out.unwrap().because, Because::NotThere);
+    assert!(
+        !none.lacks.iter().any(|lack| lack.contains(why)),
+        "{:?}",
+        none.lacks
+    );
+    let mut basis = asked;
+    basis.add(&Basis::of_driven(Given));
+    assert!(basis.in_force.contains(&RuleId::V1));
+    assert!(basis.not_in_force.iter().all(|out| out.rule != RuleId::V1));
+}

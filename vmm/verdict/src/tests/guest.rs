@@ -173,6 +173,9 @@ impl Guest {
             path: Path::Anonymous,
             pfn: None,
             allowed: None,
+            overlap: None,
+            adapted: None,
+            free: None,
         });
     }
 

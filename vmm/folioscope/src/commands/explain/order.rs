@@ -38,7 +38,7 @@ impl Explain {
                     }
                 }
                 if record.policy == Policy::Adaptive {
-                    say_state(record, place, page)?;
+                    say_state(record, place)?;
                 }
                 match record.folio(page) {
                     Some((start, size)) => say!(
@@ -97,20 +97,26 @@ fn say_fault(record: &OrderRecord) -> Result<(), Error> {
     Ok(())
 }
 
-/// What policy `adaptive` remembers now, and whether that is what this fault has left.
-fn say_state(record: &OrderRecord, place: &Place, page: u64) -> Result<(), Error> {
-    match place.order_state.map(|word| State::decode(word, page)) {
-        None => say!("  state    not known: the kernel's VMAs were not read"),
-        Some(None) => say!(
-            "  state    nothing is remembered of this VMA: no fault since it was made, or forked"
-        ),
-        Some(Some(state)) => {
-            let of = match state.last == record.address & !(page - 1) {
-                true => ", which is this fault's",
-                false => ", which is a later fault's or another VMA's",
-            };
-            say!("  state    {}{of}", state.text());
+/// What policy `adaptive` remembered after this fault, and what it remembers of the VMA now.
+fn say_state(record: &OrderRecord, place: &Place) -> Result<(), Error> {
+    if let Some(then) = record.adapted {
+        say!(
+            "  adaptive {} pages in a row were there beside the fault; {}{}",
+            then.run,
+            then.state.text(record.hinted),
+            if then.probe {
+                "; this block is one"
+            } else {
+                ""
+            }
+        );
+    }
+    match place.order_state.map(|byte| State::decode(byte as u8)) {
+        None => say!("  state    not known: the VMAs of this kernel have none, or were not read"),
+        Some(now) if record.adapted.is_some_and(|then| then.state == now) => {
+            say!("  state    as after this fault");
         }
+        Some(now) => say!("  state    now {}", now.text(record.hinted)),
     }
     Ok(())
 }
@@ -148,6 +154,20 @@ fn more(
                 };
                 all.find(is).map(|it| record.time_ns - it.time_ns)
             };
+            // What the kernel has seen is in the range of the largest order that overlaps, and so in that of no other unless
+            // it is in this one too.
+            if let Some(va) = record
+                .overlap
+                .filter(|va| (start..start + size).contains(va))
+            {
+                return match before(&va) {
+                    Some(ns) => format!(
+                        ": the page at {va:#x}, which a fault {:.6} s before had brought in",
+                        ns as f64 / 1e9
+                    ),
+                    None => format!(": the page at {va:#x}, of which no earlier record is left"),
+                };
+            }
             let pages = (start..start.saturating_add(size)).step_by(page as usize);
             let others: Vec<u64> = pages.filter(|va| !own(va) && there(va)).collect();
             let first = others.iter().find_map(|va| Some((*va, before(va)?)));
@@ -162,6 +182,22 @@ fn more(
                 (None, None) => ", of which none is there any more".to_owned(),
             }
         }
+        Reason::AllocationFailed => record.free.map_or(String::new(), |free| {
+            let known = free.iter().rposition(|&blocks| blocks > 0);
+            let blocks = |&blocks: &u8| match blocks {
+                u8::MAX => "255 or more".to_owned(),
+                some => some.to_string(),
+            };
+            let free: Vec<String> = free[..known.map_or(0, |last| last + 1)]
+                .iter()
+                .enumerate()
+                .map(|(order, count)| format!("{order}: {}", blocks(count)))
+                .collect();
+            match free.is_empty() {
+                true => "; no block of any order was free on its node".to_owned(),
+                false => format!("; blocks free on its node by order {}", free.join(", ")),
+            }
+        }),
         _ => String::new(),
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn measure(guest: &mut Guest) -> Result<(), Error> {
     let sizes = guest.hello().mthp.iter();
     let sizes = sizes.filter(|size| size.enabled.is_some());
     let sizes: Vec<u64> = sizes.map(|size| size.size_kib).collect();
-    let known = Known::of(guest);
+    let known = guest.names_known();
     let mut rows = Vec::new();
     let all = [page].into_iter().chain(sizes.iter().map(|kib| kib * 1024));
     for bytes in all.filter(|bytes| *bytes <= LARGEST) {

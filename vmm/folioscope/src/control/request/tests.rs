@@ -65,3 +65,19 @@ fn each_method_is_in_the_list_of_names() {
         .collect();
     assert_eq!(named, METHODS);
 }
+
+/// What the fuzz target `session` begins with: requests, which are written out as they were understood.
+#[test]
+fn the_fuzz_targets_seeds_are_requests() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/seeds/session");
+    let mut count = 0;
+    for seed in std::fs::read_dir(seeds).unwrap() {
+        let line = std::fs::read_to_string(seed.unwrap().path()).unwrap();
+        let request = Request::read(&line).unwrap();
+        let written = serde_json::to_string(&request).unwrap();
+        let again = Request::read(&written).unwrap();
+        assert_eq!(written, serde_json::to_string(&again).unwrap());
+        count += 1;
+    }
+    assert_eq!(count, 8);
+}

@@ -16,9 +16,10 @@ use super::written::Written;
 use crate::device::host::{Heard, Host};
 use crate::device::{Interrupt, MmioDevice};
 use crate::DeviceMemory;
-use control::{Tell, PORTS};
+use messages::{Tell, PORTS};
 
 mod control;
+mod messages;
 
 /// VIRTIO_CONSOLE_F_MULTIPORT (5.3.3): several ports, with names, and control messages.
 const MULTIPORT: u64 = 1 << 1;

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{AttachError, Attached, CONNECT};
+use super::stub::CONNECT;
+use super::{AttachError, Attached};
 use crate::private;
 use crate::qemu::COMMAND;
 use crate::qmp::Qmp;

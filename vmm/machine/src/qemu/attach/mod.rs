@@ -36,14 +36,11 @@ use crate::stream::Stream;
 use crate::{MachineError, QmpError};
 use memory::Bank;
 use signals::HeldBack;
-use stub::Borrowed;
+use stub::{Borrowed, CONNECT};
 
 pub use error::AttachError;
 pub use memory::{AllRam, FileMemory};
 pub use ram::FoundRam;
-
-/// How long a socket may take to take a connection.
-pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
 /// How long a free QMP socket may take to greet: QEMU does at once, but its main loop may have to wait.
 const GREETING: Duration = Duration::from_secs(5);

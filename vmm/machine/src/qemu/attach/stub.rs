@@ -8,10 +8,11 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{json, Value};
 
-use super::{AttachError, CONNECT};
+use super::AttachError;
 use crate::private;
 use crate::qemu::COMMAND;
 use crate::qmp::Qmp;
@@ -19,6 +20,9 @@ use crate::registers::{RegisterReader, FIRST};
 use crate::rsp::Rsp;
 use crate::stream::Stream;
 use crate::{GdbError, QmpError};
+
+/// How long a socket may take to take a connection.
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
 /// The names of our socket in QEMU: of the descriptor, and of the character device.
 const OURS: &str = "folioscope-stub";

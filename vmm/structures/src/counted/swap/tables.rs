@@ -3,7 +3,7 @@
 
 use stage1::PhysMemory;
 
-use super::{add, Area, MOST_SLOTS, WHAT};
+use super::area::{add, Area, MOST_SLOTS, WHAT};
 use crate::cache;
 use crate::kernel::View;
 use crate::lock::SpinLock;

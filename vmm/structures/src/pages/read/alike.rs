@@ -1,25 +1,22 @@
-//! Pages that are alike, told by the words of their `struct page` and without reading each into a [`Page`].
+//! Pages that are alike, told by the words of their `struct page` and without reading each into a [`linux::folio::Page`].
 
-use linux::folio::Page;
-use stage1::PhysMemory;
-
-use super::{Pages, Place, Places};
+use super::places::{Place, Places};
 use crate::pages::Layout;
 
 /// Words of a `struct page` that is compared whole; another size is not.
-const WORDS: usize = 8;
+pub(super) const WORDS: usize = 8;
 
-/// In which bits two pages have to be equal, for [`Pages::page`] to say the same of both.
+/// In which bits two pages have to be equal, for [`super::Pages::page`] to say the same of both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alike {
     /// Of two folios of one page, of which the second has the next index.
-    single: [u64; WORDS],
+    pub(super) single: [u64; WORDS],
     /// Of two pages of one large folio, of which the second is no first one.
-    tail: [u64; WORDS],
+    pub(super) tail: [u64; WORDS],
     /// The word of the index.
-    index: usize,
+    pub(super) index: usize,
     /// The word of the link to the first page.
-    link: usize,
+    pub(super) link: usize,
 }
 
 impl Alike {
@@ -61,49 +58,6 @@ fn masks(members: &[(Place, u64)]) -> Option<[u64; WORDS]> {
         *masks.get_mut(place.word)? |= (place.mask & bits) << place.shift;
     }
     Some(masks)
-}
-
-impl<M: PhysMemory + ?Sized> Pages<'_, M> {
-    /// How many of the `most` pages behind `page`, which [`Pages::page`] has given, it would say to be
-    /// [`Page::nth_behind`] it, but for `flags` and `folio_flags`. It may be more than are told.
-    pub fn alike(&self, page: &Page, most: u64) -> u64 {
-        // Where slots are is not compared, and what is like this one is in no slot either.
-        if page.slot.is_some() {
-            return 0;
-        }
-        let (Some(alike), Ok(own)) = (&self.alike, self.structure(page.pfn)) else {
-            return 0;
-        };
-        let Ok(mut expected) = <[u64; WORDS]>::try_from(own) else {
-            return 0;
-        };
-        let (masks, step, most) = if page.order == 0 {
-            expected[alike.link] = 0;
-            (&alike.single, 1, most)
-        } else {
-            expected[alike.link] = self.layout.address(page.head) | 1;
-            let behind = page.head + page.pages() - page.pfn - 1;
-            (&alike.tail, 0, most.min(behind))
-        };
-        let mut count = 0;
-        while count < most {
-            let Ok(words) = self.structures(page.pfn + count + 1, most - count) else {
-                return count;
-            };
-            for words in words.chunks_exact(WORDS) {
-                expected[alike.index] = expected[alike.index].wrapping_add(step);
-                let all = words.iter().zip(&expected).zip(masks);
-                let differing = all.fold(0, |so_far, ((word, expected), mask)| {
-                    so_far | (word ^ expected) & mask
-                });
-                if differing != 0 {
-                    return count;
-                }
-                count += 1;
-            }
-        }
-        count
-    }
 }
 
 #[cfg(test)]

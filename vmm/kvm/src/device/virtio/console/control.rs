@@ -1,27 +1,17 @@
 //! The control messages of the console device (5.3.6.2): which ports there are, and who has them open.
 
+use super::messages::Tell;
 use super::{Direction, VirtioConsole, CONTROL_RECEIVE, CONTROL_TRANSMIT};
 use crate::device::virtio::queue::Broken;
 
 /// The port. Port 0 is never added: Linux would make it a console.
 const PORT: u32 = 1;
-pub(super) const PORTS: u32 = 2;
-
 /// Control messages (5.3.6.2), `VIRTIO_CONSOLE_...`.
 const DEVICE_READY: u16 = 0;
 const DEVICE_ADD: u16 = 1;
 const PORT_READY: u16 = 3;
 const PORT_OPEN: u16 = 6;
 const PORT_NAME: u16 = 7;
-
-/// Messages to the guest, in the order in which they go. One of each kind is enough: of two, the later
-/// one would say all.
-#[derive(Debug, Default)]
-pub(super) struct Tell {
-    pub add: bool,
-    pub name: bool,
-    pub open: Option<bool>,
-}
 
 impl VirtioConsole {
     /// Takes the guest's control messages (5.3.6.2).

@@ -1,0 +1,261 @@
+"""Each message that advises something, by words of it: the test that follows it, or the reason why none does."""
+
+from __future__ import annotations
+
+_HERE = "test_advice_followed.py::"
+_REFUSAL = "test_advice.py::test_what_a_refusal_advises_is_done"
+
+# The test does what the message says, and does not see the message again.
+FOLLOWED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "leave it out, or see --machine",
+            "--icount has all CPUs run in one thread",
+            "thread for each CPU or --icount",
+            "expected the counter's plugin at",
+            "say --smp 1, or leave it out",
+            "check --functions",
+            "which emulates such a host, or tcg",
+            "choose another CPU (max, neoverse-n1)",
+            "leave --machine out or say --machine tcg",
+            "or --tcg-thread single it has one for all",
+            "check the path given with --kernel",
+            "check the path given with --vmlinux",
+            "build it with: make rootfs",
+            "expected the recorder's plugin at",
+        ),
+        _HERE + "test_options",
+    ),
+    **dict.fromkeys(
+        (
+            "give arch/arm64/boot/Image of an arm64 build",
+            "give the Image that was built from it",
+            "give the Image file itself",
+            "unpack it first, or build the kernel",
+            "payload is cut short: copy it again",
+            "copy or unpack it again",
+            "give the ELF file `vmlinux`",
+            "give the arm64 one",
+            "give the vmlinux before it was stripped",
+        ),
+        _HERE + "test_kernels_and_symbols",
+    ),
+    **dict.fromkeys(
+        ("compile it with: aarch64-linux-gnu-gcc", "link it with -static"),
+        _HERE + "test_programs",
+    ),
+    **dict.fromkeys(
+        (
+            "words in one request",
+            "addresses in one request",
+            "is none of the agent's workloads",
+            "leave in_place out",
+            "holds several processes",
+        ),
+        _HERE + "test_requests",
+    ),
+    **dict.fromkeys(
+        (
+            "the snapshot is cut short",
+            "save it with --full",
+            "of which no changes are kept; leave --since out",
+            "leave --vmlinux out",
+            "by folioscope diff",
+            "would overwrite {what}",
+            "print to another file",
+            "leave out --guest",
+        ),
+        _HERE + "test_snapshots",
+    ),
+    **dict.fromkeys(
+        (
+            "give the one of QEMU's option -qmp",
+            "QEMU serves one client of a QMP socket",
+            "that `folioscope boot` prints, or that of a QEMU",
+            "is private to QEMU",
+        ),
+        _HERE + "test_qemus",
+    ),
+    "give the vmlinux of that very build": _HERE + "test_vmlinux_of_that_very_build",
+    **dict.fromkeys(
+        ("was killed; give it more time with --deadline", "which begins with FOLIOREC"),
+        _HERE + "test_a_program_and_a_trace",
+    ),
+    "so --policy {policy} cannot be had": _REFUSAL,
+    "give {instead}./- for one of that name": "test_bad_snapshot.py::test_output_named_like_standard_output",
+    "as many as it serves at once here": "test_hostile_clients.py::test_clients_without_number",
+}
+
+# Why no test does it.
+_FAILING = "what fails is a kernel or QEMU that does not work; the advice is where to look"
+_BUILT = "it comes where what `make build` makes is missing, and building takes minutes; the goal is seen to be there"
+_ROOT = "it changes the packages of this machine, or needs a machine without them"
+_KVM = "it needs an arm64 host with KVM, or one whose KVM lacks something"
+_USER = "it needs a second user"
+_CHANCE = "it comes where a guest does what it does at that moment; the advice is to try again"
+_OTHER = "it needs an older or newer folioscope"
+_SCRIPT = "what is advised builds a kernel, or runs the laboratory"
+_LABORATORY = "what is advised builds or runs what the laboratory needs"
+_OPEN = "it could be followed here, and is not yet"
+_LARGE = "its limit needs more than a test can make"
+NOT_FOLLOWED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "see whether this kernel boots",
+            "see what it says",
+            "try it: folioscope boot",
+            "see whether KVM works here",
+        ),
+        _FAILING,
+    ),
+    **dict.fromkeys(
+        (
+            "vmm/setup/build.sh --carrier 4k",
+            "build both sides from the same source",
+            "not measured: no {PLUGIN}",
+            "make build",
+            "build it with guest/build.sh",
+        ),
+        _BUILT,
+    ),
+    **dict.fromkeys(
+        (
+            "install Debian's qemu-system-arm",
+            "install Debian's cargo",
+            "install gcc-aarch64-linux-gnu",
+            "install libstd-rust-web-dev:arm64",
+            "apt-get",
+            "by --busybox",
+            "what is wanted is a Debian package",
+            "cargo install cargo-fuzz",
+            "add that suite by hand",
+            "move it elsewhere",
+            "'make lab' installs it",
+            "'make test' installs it",
+            "install a newer qemu-system-arm",
+            "install Debian's linux-source-6.12",
+            "install Debian's python3",
+            "make lab installs and builds them",
+        ),
+        _ROOT,
+    ),
+    **dict.fromkeys(
+        (
+            "--marks, --icount and --tcg-thread are for guests under TCG",
+            "KVM can run an arm64 guest",
+            "there is no /dev/kvm",
+            "/dev/kvm may not be opened",
+            "update the host's kernel",
+            "intermediate physical addresses",
+            "give the guest more memory (or a smaller load offset)",
+            "out of huge pages",
+            "writes only below",
+            "expected a directory at {}, for --writable",
+        ),
+        _KVM,
+    ),
+    **dict.fromkeys(("run this command as that user", "run this command as QEMU's user"), _USER),
+    **dict.fromkeys(
+        (
+            "may keep it busy",
+            "cannot serve one more client now",
+            "let it go on and look again",
+            "look again when the guest has less to do",
+            "for a moment while the kernel sets up its own; look again",
+            "attach when that is over",
+            "try again while nobody else controls it",
+            "expected the recording to have ended",
+        ),
+        _CHANCE,
+    ),
+    **dict.fromkeys(
+        (
+            "use the command that boots it",
+            "use the folioscope that wrote it",
+            "use the one that wrote it",
+            "take both from one checkout",
+        ),
+        _OTHER,
+    ),
+    **dict.fromkeys(
+        (
+            "GRANULE is $GRANULE; leave it out",
+            "MACHINE is $MACHINE; leave it out",
+            "perhaps a vmlinux: give the Image",
+            "give one of them",
+            "give a source tree by KERNEL=",
+            "check VMLINUX=",
+            "check BUILDROOT=",
+        ),
+        _SCRIPT,
+    ),
+    **dict.fromkeys(
+        (
+            "check MEM= or --memory",
+            "vmm/setup/loads.sh makes it",
+            "vmm/setup/programs.sh makes it",
+            "check --threshold",
+            "make lab writes them",
+            "leave --kernel out (KERNEL=",
+            "give the guest more by MEM=",
+            "and found -; give another name",
+            "in the checkout {} and found {}; see --help",
+            "make series builds it",
+            "take a file of --marks",
+            "kernel-patches/series.sh --list makes it",
+        ),
+        _LABORATORY,
+    ),
+    **dict.fromkeys(
+        (
+            "expected its hello and found",
+            "of arguments and environment",
+            "with --console this guest",
+            "folioscope carrier serve --socket",
+            "found a trace, which has all that happened",
+            "leave --pid out, or name one of these",
+            "give its vmlinux (--vmlinux)",
+            "expected one workload process to look at",
+            "compare it earlier, or save a core",
+            "boot it with --record",
+            "as the guest's first line",
+            "play them by themselves with --only",
+            "boot one with: folioscope boot",
+            "choose one with --guest",
+            "give it more memory with --memory or MEM=",
+            "take it at a checkpoint",
+            "save the snapshot at a checkpoint",
+            "in {LOOKS} looks; leave out --pid",
+            "give that",
+            "use another CPU model or QEMU",
+            "start QEMU with -machine",
+            "more than {0} pieces of RAM",
+            "give a socket that QEMU opened",
+            "`gdbserver none`",
+            "the snapshot is damaged",
+            "look at the guest later in its boot",
+            "a CPU model without FEAT_S1PIE",
+            "or a CPU model without them",
+            "leave --granule out",
+        ),
+        _OPEN,
+    ),
+    **dict.fromkeys(
+        (
+            "which is the most of one answer; ask for less",
+            "a request's line to end within",
+            "page frames in one request",
+            "record less at a time",
+            "ask for fewer pages",
+        ),
+        _LARGE,
+    ),
+}
+# What only looks like advice.
+NO_ADVICE = (
+    "without one: say what is there",
+    "copy and verdict, beside guest RAM",
+    "contiguous only where Linux makes it so",
+    "see above",
+    "that the cache should have had",
+)

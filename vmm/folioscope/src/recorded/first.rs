@@ -1,0 +1,23 @@
+//! Of each cause the first finding, and what was not judged.
+
+use std::collections::HashSet;
+
+use recorder::{Finding, Judge};
+
+use super::end::End;
+
+/// The first of each cause stands for all.
+pub(super) fn first_of_each(judge: &Judge) -> impl Iterator<Item = &Finding> {
+    let mut told = HashSet::new();
+    let kept = judge.findings().kept().iter();
+    kept.filter(move |finding| told.insert((finding.rule, finding.made.pc, finding.cause)))
+}
+
+pub(super) fn not_judged(judge: &Judge, end: &End) -> Vec<String> {
+    let mut not_judged = judge.not_judged().sentences();
+    not_judged.extend(end.said.iter().cloned());
+    if judge.summary().stores == 0 {
+        not_judged.push("no store to a table was seen".into());
+    }
+    not_judged
+}

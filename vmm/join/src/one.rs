@@ -1,0 +1,69 @@
+//! One process of an instant, with what is known of it: what the rules are asked.
+
+use linux::order::OrderRecords;
+use linux::release::Release;
+use linux::vma::Vma;
+use serde_json::Value;
+use snapshot::Memory;
+use stage1::Regime;
+use verdict::{judge, Expectation, Lack, NotKnown, Process, ProcessInput, ProcessVerdict, RuleId};
+
+use crate::counting::structures;
+use crate::pages::Read;
+use crate::Gathered;
+
+/// One process that is to be judged.
+#[derive(Debug)]
+pub(crate) struct One<'a> {
+    pub process: Process,
+    pub regime: Regime,
+    /// Its VMAs; or why they are not known, and whether another instant may show them. Linux's rules on user memory begin
+    /// with them.
+    pub vmas: Result<Vec<Vma>, (String, bool)>,
+    pub orders: Option<OrderRecords>,
+    pub expectations: &'a [Expectation],
+    pub release: Option<Release>,
+    pub contpte: Option<bool>,
+    /// What the kernel's own files say of it.
+    pub getters: Option<&'a Value>,
+}
+
+impl One<'_> {
+    pub(crate) fn input<'i>(
+        &'i self,
+        gathered: &'i Result<Gathered, NotKnown>,
+        folios: &'i Result<Read<'_, Memory>, NotKnown>,
+    ) -> ProcessInput<'i> {
+        let vmas = self.vmas.as_deref().unwrap_or_default();
+        ProcessInput {
+            process: &self.process,
+            regime: &self.regime,
+            vmas,
+            orders: self.orders.as_ref(),
+            expectations: self.expectations,
+            release: self.release.filter(|_| self.vmas.is_ok()),
+            contpte: self.contpte,
+            structures: structures(gathered, folios, &self.regime),
+        }
+    }
+
+    pub(crate) fn judge(
+        &self,
+        memory: &Memory,
+        gathered: &Result<Gathered, NotKnown>,
+        folios: &Result<Read<'_, Memory>, NotKnown>,
+    ) -> ProcessVerdict {
+        let mut verdict = judge(memory, &self.input(gathered, folios));
+        // What is counted of all memory needs no VMAs.
+        verdict.set_release(self.release);
+        if let Err((why, _)) = &self.vmas {
+            use RuleId::{L1, L10, L2, L3, L4, L5, L6, L7, L8, L9};
+            verdict.notes.clear();
+            let why =
+                format!("L1 to L10 were not judged of processes whose VMAs are not known: {why}");
+            let rules = [L1, L2, L3, L4, L5, L6, L7, L8, L9, L10];
+            verdict.lacks.push(Lack::new(rules, why));
+        }
+        verdict
+    }
+}

@@ -1,0 +1,15 @@
+//! A table that nothing leads to any more.
+
+/// A table that was taken away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limbo {
+    pub(crate) base: u64,
+    pub(crate) entries: usize,
+    /// The VAs that it mapped.
+    pub(crate) vas: [u64; 2],
+    /// The CPU whose TLBI was for it.
+    pub(crate) flushed: Option<u16>,
+}
+
+/// The most tables that are watched after they were taken away.
+pub(crate) const MOST_LIMBO: usize = 64;
