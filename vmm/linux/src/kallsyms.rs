@@ -349,9 +349,10 @@ fn expand(bytes: &[u8], tokens: &Tokens, names: &Names, addresses: &[u64]) -> Op
                 return None;
             }
         }
+        // The first letter is the type. A damaged name may have none.
+        let letters = (start + 1).min(table.names.len());
         table.names.push(0);
-        // The first letter is the type.
-        let name = u32::try_from(start + 1).ok()?;
+        let name = u32::try_from(letters).ok()?;
         table.symbols.push((address, name));
     }
     Some(table)

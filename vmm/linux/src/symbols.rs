@@ -234,7 +234,8 @@ impl Symbols {
             .find(|name| !bounds_a_section(name))
             .unwrap_or(name_at(&self.names, last));
         // A kernel's memory that is damaged may hold anything where a name should be.
-        let is_name = |name: &&str| name.bytes().all(|it| it.is_ascii_graphic() && it != b'\\');
+        let is_letter = |it: u8| it.is_ascii_graphic() && it != b'\\';
+        let is_name = |name: &&str| !name.is_empty() && name.bytes().all(is_letter);
         let name = std::str::from_utf8(name).ok().filter(is_name)?;
         Some((name, address - at))
     }

@@ -125,7 +125,7 @@ fn named(table: &SymbolTable) -> Vec<(u64, String)> {
     let name = |&(address, at): &(u64, u32)| {
         let rest = &table.names[at as usize..];
         let end = memchr::memchr(0, rest).unwrap();
-        (address, String::from_utf8(rest[..end].to_vec()).unwrap())
+        (address, String::from_utf8_lossy(&rest[..end]).into_owned())
     };
     table.symbols.iter().map(name).collect()
 }
@@ -251,6 +251,33 @@ fn the_fuzz_targets_seed_is_a_table() {
     let names = named(&find(&Stretch { base: BASE, bytes }).unwrap());
     let names: Vec<_> = names.into_iter().map(|(_, name)| name).collect();
     assert_eq!(names, ["_text", "vectors", "init_mm"]);
+}
+
+/// A token of no letters, and one of bytes that are no text: the other names stay what they are.
+#[test]
+fn damaged_tokens_leave_the_other_names() {
+    let symbols: Vec<_> = ["_text", "vectors", "!", "init_mm"]
+        .iter()
+        .zip((BASE..).step_by(64))
+        .map(|(name, address)| (address, (*name).to_owned()))
+        .collect();
+    let mut tokens = tokens();
+    tokens[usize::from(b'!')] = vec![0xff];
+    let found = find(&stretch_with(Shape::Based, &symbols, 64, &tokens)).unwrap();
+    let names = named(&found).into_iter().map(|(_, name)| name);
+    assert!(names.eq(["_text", "vectors", "\u{fffd}", "init_mm"]));
+    let running = crate::symbols::Symbols::of_running(found);
+    assert_eq!(running.name(BASE + 2 * 64), None);
+    assert_eq!(running.name(BASE + 3 * 64), Some(("init_mm", 0)));
+
+    // Of a symbol that had one token, and of its type.
+    tokens[usize::from(b'!')] = vec![];
+    tokens[usize::from(b'T')] = vec![];
+    let found = find(&stretch_with(Shape::Based, &symbols, 64, &tokens)).unwrap();
+    let names = named(&found).into_iter().map(|(_, name)| name);
+    assert!(names.eq(["text", "ectors", "", "nit_mm"]));
+    let running = crate::symbols::Symbols::of_running(found);
+    assert_eq!(running.name(BASE + 2 * 64), None);
 }
 
 proptest::proptest! {
