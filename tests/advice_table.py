@@ -81,6 +81,8 @@ FOLLOWED: dict[str, str] = {
         ("was killed; give it more time with --deadline", "which begins with FOLIOREC"),
         _HERE + "test_a_program_and_a_trace",
     ),
+    "name another one with --qemu": "test_programs.py::test_no_qemu",
+    "from the recorder's plugin and found": "test_programs.py::test_a_plugin_of_another_kind",
     "so --policy {policy} cannot be had": _REFUSAL,
     "give {instead}./- for one of that name": "test_bad_snapshot.py::test_output_named_like_standard_output",
     "as many as it serves at once here": "test_hostile_clients.py::test_clients_without_number",

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .locate import command
+from .locate import CommandNotFound, command
 from .model import Finding
 from .voice import Heard
 
@@ -83,10 +83,11 @@ class Client:
         self.faulty = False
         self.ready: dict[str, Any] = {}
         line = self._line(greeting_seconds)
-        if "ready" not in line:
-            message = line.get("error", {}).get("message", str(line))
+        if not isinstance(line.get("ready"), dict):
+            refused = line.get("error")
+            message = refused.get("message") if isinstance(refused, dict) else None
             self.close()
-            raise GuestLost(message)
+            raise GuestLost(message or f"expected folioscope to say that a guest is ready and found {str(line)[:200]}")
         if (version := line["ready"].get("version")) != VERSION:
             self.close()
             raise VersionMismatch(
@@ -125,7 +126,13 @@ class Client:
             self._buffer += piece
         line = self._buffer[:at]
         del self._buffer[: at + 1]
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            self.lost = f"expected a line of JSON from folioscope and found {bytes(line[:120])!r}"
+            raise GuestLost(self.lost)
         self.faulty |= Heard.take_in(answer)
         return answer
 
@@ -149,7 +156,7 @@ class Client:
         # Whoever asked before may have been interrupted: a test whose deadline has passed.
         while (answer.get("id") or number) < number:
             answer = self._line(end - time.monotonic())
-        if answer.get("id") != number:
+        if answer.get("id") != number or not ("ok" in answer or isinstance(answer.get("error"), dict)):
             raise GuestLost(f"expected the answer to request {number} and found {str(answer)[:200]}")
         if said := answer.get("error"):
             found = [Finding.read(raw) for raw in answer.get("findings", [])]
@@ -176,14 +183,19 @@ class Session(Client):
         self._log = log.open("ab")
         found = command()
         self.command_line = [str(found.path), "session", *arguments]
-        self._child = subprocess.Popen(
-            self.command_line,
-            cwd=found.directory,
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
+        try:
+            self._child = subprocess.Popen(
+                self.command_line,
+                cwd=found.directory,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+            )
+        except OSError as error:
+            self._log.close()
+            what = f"expected the command folioscope at {found.path} and could not start it"
+            raise CommandNotFound(f"{what}: {error.strerror}") from error
         assert self._child.stdout is not None
         super().__init__(self._child.stdout.fileno(), boot_seconds)
 

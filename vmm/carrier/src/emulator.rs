@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use machine::process::Process;
+use machine::program::Unstartable;
 use machine::{private, Console};
 use protocol::carrier::{Decoder, Hello, Kind, VERSION};
 
@@ -48,10 +49,19 @@ impl Emulator {
             )
             .stderr(output);
         let inherited = vec![OwnedFd::from(console_fd), OwnedFd::from(port_fd)];
-        let process = Process::spawn(command, inherited).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => CarrierError::NoQemu(config.qemu.clone()),
-            _ => CarrierError::system(format!("start {}", config.qemu.display()))(source),
-        })?;
+        let process =
+            Process::spawn(command, inherited).map_err(|error| {
+                match Unstartable::new(&config.qemu, error) {
+                    Unstartable::Missing => CarrierError::NoQemu(config.qemu.clone()),
+                    Unstartable::Unfit(found) => CarrierError::UnfitQemu {
+                        program: config.qemu.clone(),
+                        found,
+                    },
+                    Unstartable::System(source) => {
+                        CarrierError::system(format!("start {}", config.qemu.display()))(source)
+                    }
+                }
+            })?;
         let console = Console::start(console, create("console.log")?)
             .map_err(CarrierError::system("start the console's thread"))?;
         let log = config.logs.join("qemu.log");

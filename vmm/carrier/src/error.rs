@@ -3,12 +3,22 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use untrusted::escaped;
+
 /// Each is the whole of what the user is told.
 #[derive(Debug, thiserror::Error)]
 pub enum CarrierError {
     /// QEMU is not installed.
     #[error("{} was not found: install Debian's qemu-system-arm, version 10 or later (on Debian 12: from bookworm-backports)", .0.display())]
     NoQemu(PathBuf),
+    /// The file in QEMU's place is no program that can be started.
+    #[error("expected QEMU (qemu-system-aarch64) at {} and found {found}; name another one with --qemu", .program.display())]
+    UnfitQemu {
+        /// The file.
+        program: PathBuf,
+        /// A noun phrase for what it is.
+        found: String,
+    },
     /// A file that the carrier boots is not there.
     #[error("expected {what} at {} and found no file there; build it with: vmm/setup/build.sh --carrier 4k", .path.display())]
     Missing {
@@ -29,7 +39,7 @@ pub enum CarrierError {
         source: std::io::Error,
     },
     /// It did not become ready, or ended later. The text says how.
-    #[error("the carrier is lost: {0}")]
+    #[error("the carrier is lost: {}", escaped(.0))]
     Lost(String),
     /// It said nothing.
     #[error("expected the carrier to be ready within {} s and heard nothing from it; its console is in {}", .waited.as_secs(), .console.display())]

@@ -11,13 +11,14 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use machine::private;
 use machine::qemu::Recording;
-use recorder::trace::{Reader, TraceError};
+use recorder::trace::{Reader, TraceError, VERSION};
 use recorder::{Judge, Limits, PageLayout, What};
 use rustix::fs::{fcntl_setfl, mkfifoat, Mode, OFlags, CWD};
 use stage1::BbmLevel;
@@ -29,7 +30,7 @@ pub use names::{Known, Names};
 pub use seen::{Calls, Sequences, Tlbi};
 pub use text::tell;
 
-use crate::replace::create_private;
+use crate::replace::open_private;
 use crate::Error;
 
 /// Where the plugin is, unless it is said.
@@ -201,9 +202,7 @@ impl Live {
             .open(&control_path)
             .map_err(attempt())?;
         let copy = match kept {
-            Some(path) => {
-                Some(create_private(path).map_err(Error::io(format!("write {}", path.display())))?)
-            }
+            Some(path) => Some(Kept::open(path)?),
             None => None,
         };
         let mut input = Copied {
@@ -351,22 +350,69 @@ impl Live {
     }
 }
 
+/// Of a trace that comes from the plugin, and has no name that could be wrong.
 fn told(error: &TraceError) -> String {
-    error.to_string()
+    match error {
+        TraceError::NotATrace { found } => format!(
+            "expected a trace, which begins with FOLIOREC, from the recorder's plugin and found {found:02x?}; build it anew with: vmm/setup/plugin.sh"
+        ),
+        TraceError::Version { found } => format!(
+            "expected a trace of version {VERSION} or earlier from the recorder's plugin and found version {found}; build it anew with: vmm/setup/plugin.sh"
+        ),
+        other => other.to_string(),
+    }
 }
 
 /// What is read, written to a file as well, for as long as that goes.
 struct Copied {
     input: File,
-    copy: Option<File>,
+    copy: Option<Kept>,
     failed: Option<io::Error>,
+}
+
+/// The file that a trace is kept in. Until the first of it comes the file has what it had: an earlier trace is not given up
+/// for a guest that does not start.
+struct Kept {
+    file: File,
+    has_begun: bool,
+    /// The path of a file that was made for it.
+    new: Option<PathBuf>,
+}
+
+impl Kept {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let new = !path.exists();
+        let file = open_private(path).map_err(Error::io(format!("write {}", path.display())))?;
+        Ok(Self {
+            file,
+            has_begun: false,
+            new: new.then(|| path.into()),
+        })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.has_begun && !bytes.is_empty() {
+            private::empty(&self.file)?;
+            self.has_begun = true;
+        }
+        self.file.write_all(bytes)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let (false, Some(path)) = (self.has_begun, &self.new) {
+            // There is nothing in it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 impl Read for Copied {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(buffer)?;
         if let Some(copy) = &mut self.copy {
-            if let Err(error) = copy.write_all(&buffer[..count]) {
+            if let Err(error) = copy.write(&buffer[..count]) {
                 self.failed = Some(error);
                 self.copy = None;
             }

@@ -98,6 +98,15 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     create_with(path, private::create)
 }
 
+/// As [`create_private`], where it is not known yet whether anything will be written: what is in a file stays until
+/// [`private::empty`].
+///
+/// # Errors
+/// As [`create`].
+pub fn open_private(path: &Path) -> io::Result<File> {
+    create_with(path, private::open_or_create)
+}
+
 fn create_with(path: &Path, new: impl FnOnce(&Path) -> io::Result<File>) -> io::Result<File> {
     match fs::metadata(path) {
         Ok(about) if !about.is_file() => open_stream(path),

@@ -15,6 +15,24 @@ pub enum MachineError {
     /// QEMU is not installed.
     #[error("{} was not found: install Debian's qemu-system-arm, version 10 or later (on Debian 12: from bookworm-backports), or name another one", .0.display())]
     NoQemu(PathBuf),
+    /// The file in QEMU's place is no program that can be started.
+    #[error("expected QEMU (qemu-system-aarch64) at {} and found {found}; name another one with --qemu", .program.display())]
+    UnfitQemu {
+        /// The file.
+        program: PathBuf,
+        /// A noun phrase for what it is.
+        found: String,
+    },
+    /// A program that runs, and is no QEMU.
+    #[error("{} ended before the guest started, with {status}, and is no QEMU by its --version; it said: {stderr}; name another one with --qemu", .program.display())]
+    NotQemu {
+        /// The program.
+        program: PathBuf,
+        /// The exit status or signal.
+        status: String,
+        /// The end of its standard error.
+        stderr: String,
+    },
     /// QEMU cannot do what the rig needs.
     #[error("QEMU {found} is too old: version {expected} or later is needed (on Debian 12: qemu-system-arm from bookworm-backports)")]
     TooOld {
@@ -104,6 +122,7 @@ impl MachineError {
     pub fn is_lost(&self) -> bool {
         match self {
             Self::NotStarted { .. }
+            | Self::NotQemu { .. }
             | Self::Lost { .. }
             | Self::Panicked { .. }
             | Self::Ended { .. }
@@ -113,6 +132,7 @@ impl MachineError {
             | Self::Kvm(_) => true,
             Self::Config(_)
             | Self::NoQemu(_)
+            | Self::UnfitQemu { .. }
             | Self::TooOld { .. }
             | Self::System { .. }
             | Self::GdbLent(_)

@@ -23,6 +23,7 @@ pub mod host;
 pub mod log;
 pub mod private;
 pub mod process;
+pub mod program;
 pub mod stream;
 
 mod console;

@@ -41,15 +41,32 @@ const RETRY: Duration = Duration::from_millis(20);
 /// # Errors
 /// As of `open(2)`, or where the file belongs to another user.
 pub fn create(path: &Path) -> io::Result<File> {
+    let file = open_or_create(path)?;
+    empty(&file)?;
+    Ok(file)
+}
+
+/// Opens a file to write, or creates one with mode 0600; what is in it stays until [`empty`].
+///
+/// # Errors
+/// As of `open(2)`.
+pub fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(FILE);
-    let file = options.open(path)?;
+    options.open(path)
+}
+
+/// Empties a file and takes the rights of others away; a device or pipe stays as it is.
+///
+/// # Errors
+/// Where the file belongs to another user.
+pub fn empty(file: &File) -> io::Result<()> {
     if file.metadata()?.is_file() {
         // The rights go first, so that no byte of the new content is seen by others.
         file.set_permissions(Permissions::from_mode(FILE))?;
         file.set_len(0)?;
     }
-    Ok(file)
+    Ok(())
 }
 
 /// Creates or replaces a file with mode 0600 and this content.

@@ -52,12 +52,14 @@ impl Guest {
             Err(error) => {
                 // QEMU has ended, and with it the trace.
                 let (judge, end) = live.join();
-                let _ = tell(
-                    &mut Filter::new(std::io::stderr(), false),
-                    &judge,
-                    &end,
-                    &Names::default(),
-                );
+                if end.has_begun() {
+                    let _ = tell(
+                        &mut Filter::new(std::io::stderr(), false),
+                        &judge,
+                        &end,
+                        &Names::default(),
+                    );
+                }
                 Err(error)
             }
         }

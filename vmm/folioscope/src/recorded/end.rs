@@ -8,3 +8,11 @@ pub struct End {
     /// What is missing of it, a sentence each.
     pub said: Vec<String>,
 }
+
+impl End {
+    /// Whether any of a trace came: where QEMU or its plugin never began, there is nothing to tell.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.bytes > 0
+    }
+}

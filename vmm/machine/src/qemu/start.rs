@@ -9,6 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::MemfdFlags;
+
 use super::command::{arguments, Fds};
 use super::ram::{self, Backend};
 use super::stub::Stub;
@@ -16,7 +18,8 @@ use super::{Config, Qemu, State, COMMAND};
 use crate::channel::Channel;
 use crate::host::quoted;
 use crate::private;
-use crate::process::{without_descriptors, Process};
+use crate::process::Process;
+use crate::program::{printed, Unstartable};
 use crate::qmp::Qmp;
 use crate::registers::RegisterReader;
 use crate::rsp::Rsp;
@@ -28,6 +31,9 @@ const OLDEST: [u64; 2] = [10, 0];
 
 /// How long QEMU may take until it greets us.
 const GREETING: Duration = Duration::from_secs(60);
+
+/// How long it may take to print its version.
+const VERSION: Duration = Duration::from_secs(10);
 
 impl Qemu {
     /// Boots the guest; it runs when this returns.
@@ -88,13 +94,8 @@ impl Qemu {
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(again);
-        let process = Process::spawn(command, inherited).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => MachineError::NoQemu(config.qemu.clone()),
-            _ => MachineError::System {
-                what: format!("start {}", config.qemu.display()),
-                source,
-            },
-        })?;
+        let process =
+            Process::spawn(command, inherited).map_err(|error| unstartable(&config.qemu, error))?;
 
         let mut qmp = Qmp::new(qmp);
         let early = |error| not_started(error, &process, config, &log);
@@ -130,6 +131,20 @@ impl Qemu {
     }
 }
 
+fn unstartable(qemu: &Path, error: io::Error) -> MachineError {
+    match Unstartable::new(qemu, error) {
+        Unstartable::Missing => MachineError::NoQemu(qemu.into()),
+        Unstartable::Unfit(found) => MachineError::UnfitQemu {
+            program: qemu.into(),
+            found,
+        },
+        Unstartable::System(source) => MachineError::System {
+            what: format!("start {}", qemu.display()),
+            source,
+        },
+    }
+}
+
 fn create(path: &Path) -> Result<File, MachineError> {
     private::create(path).map_err(|source| MachineError::System {
         what: format!("write {}", path.display()),
@@ -154,21 +169,36 @@ fn not_started(error: QmpError, process: &Process, config: &Config, log: &Path) 
     let Some(status) = process.wait(Duration::from_secs(2)) else {
         return error.into();
     };
-    match program_version(config) {
+    let (status, stderr) = (status.to_string(), last_words(log));
+    match program_version(&config.qemu) {
         Some(version) if version[..2] < OLDEST[..] => too_old(version),
-        _ => MachineError::NotStarted {
-            status: status.to_string(),
-            stderr: last_words(log),
+        Some(_) => MachineError::NotStarted { status, stderr },
+        None => MachineError::NotQemu {
+            program: config.qemu.clone(),
+            status,
+            stderr,
         },
     }
 }
 
-/// The version that the program itself prints.
-fn program_version(config: &Config) -> Option<[u64; 3]> {
-    let mut command = Command::new(&config.qemu);
-    let output = without_descriptors(command.arg("--version")).output();
-    let output = output.ok()?;
-    parse_version(&String::from_utf8_lossy(&output.stdout))
+/// The version that the program itself prints, where it prints one in time.
+fn program_version(qemu: &Path) -> Option<[u64; 3]> {
+    /// Bytes of what it prints that are looked at.
+    const MOST: u64 = 4096;
+    let printed = rustix::fs::memfd_create("version", MemfdFlags::CLOEXEC).ok()?;
+    let mut printed = File::from(printed);
+    let mut command = Command::new(qemu);
+    command
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(printed.try_clone().ok()?)
+        .stderr(Stdio::null());
+    let process = Process::spawn(command, Vec::new()).ok()?;
+    process.wait(VERSION)?;
+    printed.rewind().ok()?;
+    let mut text = Vec::new();
+    printed.take(MOST).read_to_end(&mut text).ok()?;
+    parse_version(&String::from_utf8_lossy(&text))
 }
 
 /// From such a text as `QEMU emulator version 7.2.19 (Debian 1:7.2+dfsg-7)`.
@@ -179,7 +209,7 @@ fn parse_version(text: &str) -> Option<[u64; 3]> {
     Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
-/// The end of what QEMU printed.
+/// The end of what QEMU printed, as one line.
 pub(super) fn last_words(log: &Path) -> String {
     const MOST: u64 = 4096;
     let read = || -> io::Result<String> {
@@ -188,10 +218,9 @@ pub(super) fn last_words(log: &Path) -> String {
         file.seek(SeekFrom::Start(bytes.saturating_sub(MOST)))?;
         let mut end = Vec::new();
         file.take(MOST).read_to_end(&mut end)?;
-        Ok(String::from_utf8_lossy(&end).trim().to_string())
+        Ok(printed(&String::from_utf8_lossy(&end)))
     };
     match read() {
-        Ok(text) if text.is_empty() => "nothing".into(),
         Ok(text) => text,
         Err(error) => format!("cannot read {}: {error}", log.display()),
     }
@@ -242,10 +271,15 @@ mod tests {
             missing.contains("install Debian's qemu-system-arm"),
             "{missing}"
         );
-        let refusing = start("refusing", Some("echo no such CPU >&2; exit 1"));
+        let refusing = "echo no such CPU >&2; printf '\\\\a\\033b' >&2; exit 1";
+        let version = "test \"$1\" = --version && echo QEMU emulator version 10.0.2 && exit";
+        let refused = start("refusing", Some(&format!("{version}\n{refusing}")));
+        let said = r"exit status: 1; it said: no such CPU; \\a\u001bb";
+        assert!(refused.ends_with(said), "{refused}");
+        let other = start("other", Some(refusing));
         assert!(
-            refusing.contains("exit status: 1; it said: no such CPU"),
-            "{refusing}"
+            other.contains("exit status: 1, and is no QEMU by its --version; it said: no such CPU"),
+            "{other}"
         );
         let old = start(
             "old",

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use machine::qemu::{Config, Qemu};
 use machine::{Machine as _, Status};
+use untrusted::escaped;
 
 use super::{of_trace, Record};
 use crate::boot;
@@ -38,11 +39,17 @@ impl Record {
             let ended = wait(&mut machine, deadline, guest.boot_timeout);
             let console = machine.console().tail();
             machine.quit(LAST);
-            // A UART's lines end in both.
-            say!("{}", console.replace("\r\n", "\n").trim_end());
+            for line in console.trim_end().lines() {
+                // A UART's lines end in both.
+                say!("{}", escaped(line.trim_end_matches('\r')));
+            }
             ended
         });
         let (judge, end) = live.join();
+        if !end.has_begun() {
+            ended?;
+            return Err(Error::Input(end.said.join("; ")));
+        }
         let symbols = self.symbols()?;
         let names = Names::linked(symbols.as_ref());
         let status = self.report.told(of_trace(), &judge, &end, &names)?;
