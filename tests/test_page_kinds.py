@@ -90,7 +90,9 @@ class Pages:
     def some(self, first: int, count: int) -> set[int]:
         """Pages of all kinds: some of each that kpageflags tells apart, with neighbours, some by lot, all of scenes."""
         draw, of_kind = random.Random(11), Counter[frozenset[str]]()
-        near = lambda pfn, by: set(range(max(first, pfn - by), min(first + count, pfn + by + 1)))  # noqa: E731
+        # The kernel has set some of the RAM aside, which MemTotal does not have.
+        end = -(-(first + count) // 16384) * 16384
+        near = lambda pfn, by: set(range(max(first, pfn - by), min(end, pfn + by + 1)))  # noqa: E731
         found = set(draw.sample(range(first, first + count), 1500))
         for pfn, kinds in self.flags.items():
             if of_kind[frozenset(kinds)] < 25:

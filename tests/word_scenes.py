@@ -118,6 +118,8 @@ class Stage:
     missing: dict[str, str] = field(default_factory=dict)
     #: The swap areas in order of their types.
     swaps: list[str] = field(default_factory=list)
+    #: The hugetlb areas by their sizes in KiB.
+    huge: dict[int, Area] = field(default_factory=dict)
     process: Process = field(init=False)
     _undo: list[Callable[[], object]] = field(default_factory=list)
 
@@ -271,6 +273,13 @@ def forked(stage: Stage) -> Iterator[tuple[str, Area | tuple[int, int], int]]:
     yield "shared-child", theirs, 3
     yield "copied-parent", area, 7
     yield "copied-child", theirs, 7
+    # Four pages of a folio are left, and two processes have them.
+    part = stage.process.blocks(1)
+    part.write()
+    part.madvise("dontneed", 4, stage.guest.layout.cont_pages - 4)
+    second = stage.process.fork("second")
+    yield "partly-shared", part, 1
+    yield "partly-shared-child", part.in_process(second), 1
 
 
 @scenes
@@ -354,7 +363,7 @@ def hugetlb(stage: Stage) -> Iterator[tuple[str, Area | tuple[int, int], int]]:
         stage.undo(lambda kib=kib: guest.hugetlb_pages(kib, 0))  # type: ignore[misc]
         if guest.hugetlb_pages(kib, 1) < 1:
             raise Missing(f"there is no hugetlb page of {kib} KiB")
-        area = stage.process.map_hugetlb(1, kib)
+        area = stage.huge[kib] = stage.process.map_hugetlb(1, kib)
         area.write(0, 1)
         yield f"hugetlb-{kib}", area, (kib << 10) // page - 3
     stage.scenes["hugetlb"] = stage.scenes[f"hugetlb-{kib}"]
@@ -518,3 +527,9 @@ def swapped(stage: Stage) -> Iterator[tuple[str, Area | tuple[int, int], int]]:
     both.read(2, 1)
     yield "swap-cache", both, 2
     yield "swapped-child", both.in_process(child), 2
+    # Of a hugetlb page that both have, one may not use it. Entries of level 3 stay valid, without access from EL0.
+    for kib, huge in stage.huge.items():
+        if kib << 10 > stage.guest.layout.block:
+            theirs = huge.in_process(child)
+            theirs.mprotect([])
+            yield f"hugetlb-{kib}-none", theirs, 0

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use linux::folio::{Kind as Memory, MayMap, Page, Type};
+use linux::pte::Pte;
+use linux::release::Release;
 use snapshot::{Cpu, Snapshot};
 use stage1::{Descriptor, Kind, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
 use structures::pages::{Layout, Pages};
@@ -46,11 +48,13 @@ pub fn frames<M: PhysMemory + ?Sized>(
     let memcg = inside.memcg.as_ref().ok();
     let pages = Pages::new(layout, view);
     let mut left = MOST_OF_ALL;
+    let release = inside.release(memory, cpus).ok();
     let mut found = found(
         (layout, memcg),
         (view, &pages),
         &Zeros::find(inside, view),
         lower_half(cpus),
+        release.as_ref().and_then(|it| Release::parse(&it.release)),
         &owners,
         pfns,
     );
@@ -74,7 +78,7 @@ pub fn frames<M: PhysMemory + ?Sized>(
             "the kernel's reverse mapping of these pages has more than {MOST_OF_ALL} places: where the last of them belong is not known; ask for fewer pages"
         ));
     }
-    found.kernel = inside.release(memory, cpus).ok().map(|found| found.release);
+    found.kernel = release.map(|found| found.release);
     Ok(found)
 }
 
@@ -129,7 +133,15 @@ pub fn frames_kept(snapshot: &Snapshot, lower: &Regime, pfns: &[u64]) -> Result<
     let layouts = (&gathered.layout, gathered.memcg.as_ref());
     let pages = Pages::new(&gathered.layout, view).counting(gathered.counts_pages());
     let zeros = Zeros::default();
-    let mut found = found(layouts, (view, &pages), &zeros, Some(*lower), &owners, pfns);
+    let mut found = found(
+        layouts,
+        (view, &pages),
+        &zeros,
+        Some(*lower),
+        Release::parse(&snapshot.notes.kernel_release),
+        &owners,
+        pfns,
+    );
     found.kernel = Some(snapshot.notes.kernel_release.clone());
     Ok(found)
 }
@@ -169,6 +181,7 @@ fn frame<M: PhysMemory + ?Sized>(
             ..page
         }),
         mapped: Vec::new(),
+        present: Vec::new(),
         belongs: None,
     }
 }
@@ -219,6 +232,7 @@ fn found<M: PhysMemory + ?Sized>(
     (view, pages): (View<'_, M>, &Pages<'_, M>),
     zeros: &Zeros,
     lower: Option<Regime>,
+    release: Option<Release>,
     tasks: &[Owner],
     pfns: &[u64],
 ) -> Frames {
@@ -237,11 +251,13 @@ fn found<M: PhysMemory + ?Sized>(
                 folio_flags: Vec::new(),
                 memcg: None,
                 mapped: Vec::new(),
+                present: Vec::new(),
                 belongs: None,
             },
         });
     }
     let (mut notes, mut walked) = (Vec::new(), lower.is_some());
+    let is_linux = release.is_some_and(Release::has_this_layout);
     let (mut left, mut budget) = (MOST_MAPPED, MOST_DESCRIPTORS);
     for task in tasks {
         let Some(lower) = lower else { break };
@@ -250,6 +266,7 @@ fn found<M: PhysMemory + ?Sized>(
         let mut owners = Owners {
             regime: &regime,
             task,
+            is_linux,
             found: &mut found,
             left: &mut left,
             problems: 0,
@@ -295,6 +312,8 @@ fn found<M: PhysMemory + ?Sized>(
 /// Looks for the pages in the tables of one process.
 struct Owners<'o> {
     regime: &'o Regime,
+    /// The bits of entries that are not valid are those of a Linux that is known.
+    is_linux: bool,
     task: &'o Owner,
     found: &'o mut BTreeMap<u64, Frame>,
     /// How many places more are listed.
@@ -309,15 +328,26 @@ impl<'m> Visitor<'m> for Owners<'_> {
         for index in range {
             let word = table.words[index];
             let descriptor = Descriptor::new(word, table.level, self.regime);
-            if word == 0 || !matches!(descriptor.kind(), Kind::Page | Kind::Block) {
-                continue;
-            }
-            let first = descriptor.output_address().0 / page;
+            let is_valid = match descriptor.kind() {
+                _ if word == 0 => continue,
+                Kind::Page | Kind::Block => true,
+                Kind::Invalid if self.is_linux && Pte(word).present_invalid() => false,
+                _ => continue,
+            };
+            let address = match is_valid {
+                true => descriptor.output_address(),
+                false => self.regime.output_address(table.level, word),
+            };
+            let first = address.0 / page;
             let va = table.va_of(index, self.regime).0;
             let frames = self.found.range_mut(first..first.saturating_add(pages));
             for (pfn, frame) in frames.take(*self.left) {
                 *self.left -= 1;
-                frame.mapped.push(Mapped {
+                let places = match is_valid {
+                    true => &mut frame.mapped,
+                    false => &mut frame.present,
+                };
+                places.push(Mapped {
                     pid: self.task.pid,
                     name: self.task.name.clone(),
                     va: Hex(va + (pfn - first) * page),

@@ -217,6 +217,7 @@ impl Reason {
     /// For people, as the end of a sentence.
     pub fn text(&self) -> String {
         match self {
+            Reason::Holes { present: 1 } => "only 1 page is present".into(),
             Reason::Holes { present } => format!("only {present} pages are present"),
             Reason::CrossesVma => "the block reaches beyond the VMA".into(),
             Reason::Special => "special entries (zero page or page frames without a folio)".into(),

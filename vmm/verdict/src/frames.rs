@@ -49,9 +49,16 @@ pub struct Frame {
     pub memcg: Option<Memcg>,
     /// Where processes map this very page, by the tables of all.
     pub mapped: Vec<Mapped>,
+    /// Where it is present for Linux and no CPU may use the entry (PROT_NONE, a NUMA hint), by the same tables: Linux counts these
+    /// places as mappings too.
+    #[serde(default)]
+    pub present: Vec<Mapped>,
     /// Where VMAs are in which it belongs, by the kernel's reverse mapping, mapped there or not; null where that is not known.
     pub belongs: Option<Vec<Belongs>>,
 }
+
+/// Reasons why an entry that is present for Linux is not valid.
+pub const UNUSABLE: &str = "PROT_NONE or a NUMA hint";
 
 /// A free block of the buddy allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -106,7 +113,14 @@ impl Frames {
                     at.va.0, at.name, at.pid, at.level, at.word.0
                 )?;
             }
-            if frame.mapped.is_empty() && self.walked {
+            for at in &frame.present {
+                writeln!(
+                    out,
+                    "  present  at 0x{:012x} in {} ({}) by level {} entry {:#018x}, which no CPU may use ({UNUSABLE})",
+                    at.va.0, at.name, at.pid, at.level, at.word.0
+                )?;
+            }
+            if frame.mapped.is_empty() && frame.present.is_empty() && self.walked {
                 writeln!(out, "  mapped   by no process")?;
             } else if !self.walked {
                 let more = if frame.mapped.is_empty() {
@@ -117,7 +131,7 @@ impl Frames {
                 writeln!(out, "  mapped   {more} is not known")?;
             }
             let is_mapped = |it: &&Belongs| {
-                let mut mapped = frame.mapped.iter();
+                let mut mapped = frame.mapped.iter().chain(&frame.present);
                 mapped.any(|at| Some(at.pid) == it.pid && at.va == it.va)
             };
             let belongs = frame.belongs.iter().flatten();
@@ -125,8 +139,14 @@ impl Frames {
                 let pid = it.pid.map_or(String::new(), |pid| format!(" ({pid})"));
                 writeln!(
                     out,
-                    "  belongs  at 0x{:012x} in {}{pid}, by its reverse mapping, and is not mapped there",
-                    it.va.0, it.name
+                    "  belongs  at 0x{:012x} in {}{pid}, by its reverse mapping, and {}",
+                    it.va.0,
+                    it.name,
+                    if self.walked {
+                        "is not mapped there"
+                    } else {
+                        "is not seen to be mapped there"
+                    }
                 )?;
             }
         }

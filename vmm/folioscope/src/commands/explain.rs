@@ -13,7 +13,7 @@ use linux::vma::Vma;
 use serde_json::{json, Value};
 use snapshot::Snapshot;
 use stage1::{Lookup, Regime, VirtualAddress};
-use verdict::frames::Mapped;
+use verdict::frames::{Mapped, UNUSABLE};
 
 use super::output::{self, say};
 use super::Outcome;
@@ -79,13 +79,14 @@ impl Explain {
         places: &Places<'_>,
     ) -> Outcome {
         let page = subject.regime.granule.bytes();
+        // With TBI0 the top byte is a tag, and no VMA, page or record has one.
+        let (given, va) = (va, subject.regime.canonical(VirtualAddress(va)).0);
         let place = places.at(va);
         let started = places.started_ns.map_or(String::new(), |ns| {
             format!(", started {:.2} s after boot", ns as f64 / 1e9)
         });
         say!(
-            "{:#x} in process {} ({}){started}",
-            va,
+            "{given:#x} in process {} ({}){started}",
             subject.process.pid,
             subject.process.name
         );
@@ -95,7 +96,10 @@ impl Explain {
             None if subject.process.maps.is_empty() => {
                 say!("  VMA      not known: there is no agent in this guest to give it");
             }
-            None => say!("  VMA      none: nothing may be mapped here"),
+            None => match stack_above(&subject.vmas, va) {
+                Some(start) => say!("  VMA      none: the stack at {start:#x} may grow to here"),
+                None => say!("  VMA      none: nothing may be mapped here"),
+            },
         }
         let found = stage1::lookup(&snapshot.memory, &subject.regime, VirtualAddress(va));
         say_entry(&found, place.absent.as_deref(), &subject.regime)?;
@@ -105,8 +109,7 @@ impl Explain {
         for finding in &place.findings {
             say!("  wrong    {}: {}", finding.rule, finding.message);
         }
-        let valid = matches!(found, Lookup::Mapped { .. });
-        say_folio(&place, subject.process.pid, va & !(page - 1), valid)?;
+        say_folio(&place, subject.process.pid, va & !(page - 1))?;
         let status = self.say_order(va, snapshot, subject, &place)?;
         self.say_history(va, snapshot, subject.process.pid)?;
         Ok(status)
@@ -155,6 +158,18 @@ impl Explain {
         }
         Ok(())
     }
+}
+
+/// The next VMA above an address, where that is one which an access below it lets grow (`VM_GROWSDOWN`).
+fn stack_above(vmas: &[Vma], va: u64) -> Option<u64> {
+    let above = vmas.iter().filter(|vma| vma.start > va);
+    let next = above.min_by_key(|vma| vma.start)?;
+    let flags = next.flags.as_ref()?;
+    flags
+        .words()
+        .iter()
+        .any(|word| word == "gd")
+        .then_some(next.start)
 }
 
 /// Addresses, in the order that they were given in.
@@ -244,8 +259,8 @@ fn say_vma(vma: &Vma, va: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The folio behind the entry, and who else maps this page. An entry that is not `valid` maps it for no CPU.
-fn say_folio(place: &Place, pid: u32, va: u64, valid: bool) -> Result<(), Error> {
+/// The folio behind the entry, and who else maps this page.
+fn say_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
     let frames = match &place.frame {
         None => return Ok(()),
         Some(Err(why)) => {
@@ -265,44 +280,58 @@ fn say_folio(place: &Place, pid: u32, va: u64, valid: bool) -> Result<(), Error>
     frames
         .describe(&mut output::stdout(), frame, page)
         .map_err(Error::io(output::STDOUT))?;
-    // Of a folio that is mapped in part, its whole counts less.
+    // A page that is mapped by several counts as often, so that no count says how many of them are.
     if let Some(mapped) = page
         .large
         .filter(|it| page.entire == 0 && (1..1 << page.order).contains(it))
     {
         say!(
-            "  partly   {mapped} of its {} pages are mapped",
-            page.pages()
+            "  partly   not all of its {} pages are mapped: they have {mapped} mapping{} in all",
+            page.pages(),
+            if mapped == 1 { "" } else { "s" }
         );
     }
-    let other = |it: &&Mapped| (it.pid, it.va.0) != (pid, va);
-    let others: Vec<&Mapped> = frame.mapped.iter().filter(other).collect();
-    for it in others.iter().take(OTHERS) {
+    let other = |it: &&(&Mapped, bool)| (it.0.pid, it.0.va.0) != (pid, va);
+    let valid = frame.mapped.iter().map(|it| (it, true));
+    let all: Vec<_> = valid
+        .chain(frame.present.iter().map(|it| (it, false)))
+        .collect();
+    let others: Vec<_> = all.iter().filter(other).collect();
+    for (it, valid) in others.iter().take(OTHERS) {
         say!(
-            "  also     mapped at {:#x} in {} ({})",
+            "  also     mapped at {:#x} in {} ({}){}",
             it.va.0,
             it.name,
-            it.pid
+            it.pid,
+            if *valid {
+                String::new()
+            } else {
+                format!(", for no CPU ({UNUSABLE})")
+            }
         );
     }
-    // Entries that no CPU may use (PROT_NONE, a NUMA hint) count as well, and are in nobody's list.
-    let mine = frame.mapped.len() - others.len();
+    // What is counted and not seen; blocks that map the whole folio map this page too.
     let counted = page
         .mapcount
-        .filter(|_| page.order == 0 || page.entire == 0);
+        .or(page.hugetlb.then_some(0))
+        .map(|own| own + if page.order > 0 { page.entire } else { 0 });
     let counted = counted.and_then(|count| usize::try_from(count).ok());
-    let hidden = counted.map_or(0, |count| {
-        let own = usize::from(!valid && mine == 0);
-        count.saturating_sub(frame.mapped.len() + own)
-    });
+    let hidden = counted.map_or(0, |count| count.saturating_sub(all.len()));
     match others.len().checked_sub(OTHERS + 1) {
         Some(more) => say!("  also     mapped in {} more places", more + 1),
-        None if others.is_empty() && hidden == 0 => say!("  also     mapped nowhere else"),
+        None if others.is_empty() && hidden == 0 && frames.walked => {
+            say!("  also     mapped nowhere else");
+        }
         None => {}
     }
     if hidden > 0 {
         let entries = if hidden == 1 { "entry" } else { "entries" };
-        say!("  also     counted for {hidden} more {entries}, which no CPU may use (PROT_NONE or a NUMA hint)");
+        say!("  also     counted for {hidden} more {entries}, and where is not known");
+    } else if !frames.walked {
+        say!("  also     where else is not known");
+    }
+    for note in &frames.notes {
+        say!("  note     {note}");
     }
     Ok(())
 }

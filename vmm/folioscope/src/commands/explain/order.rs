@@ -11,6 +11,10 @@ use crate::commands::output::say;
 use crate::commands::Outcome;
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
+/// What comes to an address without a record of it.
+const NO_RECORD: &str =
+    "fork, mremap, reads of files, copies of single pages and hugetlb leave none";
+
 impl Explain {
     /// The record of the fault that brought an address in.
     pub(super) fn say_order(
@@ -50,12 +54,18 @@ impl Explain {
                 }
                 say_which(place, record, va, page)?;
             }
-            None if orders.lost > 0 => say!(
-                "  order    no record of this address; {} older records were overwritten",
-                orders.lost
-            ),
             None => {
-                say!("  order    no record of this address: no anonymous write fault brought it in")
+                let overwritten = (orders.lost, "older records were overwritten");
+                let begun = (orders.being_written, "were being written");
+                let gone: Vec<String> = [overwritten, begun]
+                    .iter()
+                    .filter(|(count, _)| *count > 0)
+                    .map(|(count, what)| format!("{count} {what}"))
+                    .collect();
+                match gone.is_empty() {
+                    true => say!("  order    no record of this address: {NO_RECORD}"),
+                    false => say!("  order    no record of this address; {}", gone.join(", ")),
+                }
             }
         }
         Ok(EXIT_OK)
