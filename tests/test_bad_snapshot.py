@@ -188,6 +188,20 @@ def test_output_that_is_an_input_or_another_output(core: Path, tmp_path: Path, s
     ):
         told(folioscope(*command, seconds=AT_ONCE), f"would overwrite {what}", "give it another name")
         assert victim.read_bytes() == before and not missing.exists(), command
+    # A program is read too, or started.
+    alias.unlink()
+    victim.write_text("#!/bin/sh\n")
+    victim.chmod(0o755)
+    if same != "itself":
+        alias = tmp_path / "program"
+        os.link(victim, alias)
+    for command in (
+        *(["record", option, alias, "--", victim] for option in ("--json", "--html", "--trace")),
+        *([command, "--qemu", victim, "--json", alias] for command in ("run", "record")),
+    ):
+        told(folioscope(*command, seconds=AT_ONCE), "would overwrite an input", "give it another name")
+        assert victim.read_text() == "#!/bin/sh\n", command
+    shutil.copyfile(core, victim)
     # What is printed goes to a file that is one of them.
     with victim.open("ab") as output, Running(["check", str(victim)], output=output) as running:
         told(running.end(AT_ONCE), "standard output would overwrite an input")
@@ -196,6 +210,52 @@ def test_output_that_is_an_input_or_another_output(core: Path, tmp_path: Path, s
     assert victim.read_bytes() == before and not missing.read_bytes()
     # What takes all that is written is no file of anybody's.
     folioscope("check", core, "--json", "/dev/null", "--html", "/dev/null").ok()
+
+
+def test_a_socket_that_is_none(core: Path, tmp_path: Path) -> None:
+    """What is no socket is named as what it is: no guest has ended there."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    kinds = {core: "a file", tmp_path: "a directory", fifo: "a FIFO", Path("/dev/null"): "a character device"}
+    for path, found in kinds.items():
+        for command in (
+            *(["check", "--guest", path], ["ps", "--guest", path], ["watch", 1, "--guest", path]),
+            *(["save", tmp_path / "x", "--guest", path], ["attach", path, "check"]),
+            ["carrier", "exec", "--socket", path, "--", "/bin/true"],
+        ):
+            said = folioscope(*command, seconds=AT_ONCE).sentence()
+            assert f"and found {found}: {path} is none" in said and "running" not in said, said
+            assert ("CORE" in said) == (path == core and "carrier" not in command), said
+    assert folioscope("check", core).status == 0
+
+
+def test_which_of_two_snapshots_is_none(core: Path, tmp_path: Path) -> None:
+    """By its path, and a trace or a core in another place by what it is."""
+    none, trace = tmp_path / "none", tmp_path / "trace"
+    none.write_bytes(b"text")
+    trace.write_bytes(b"FOLIOREC\4\0\0\0")
+    cut = tmp_path / "cut"
+    cut.write_bytes(core.read_bytes()[:4000])
+    for path, words in (
+        (none, ["not an ELF file"]),
+        (trace, ["a trace of `folioscope record`", "folioscope record --judge"]),
+        (cut, ["cut short"]),
+    ):
+        for command in (["diff", core, path], ["diff", path, core], ["explain", "0x1000", core, "--since", path]):
+            told(folioscope(*command, seconds=AT_ONCE), str(path), *words)
+    # As is advised.
+    assert "not an ELF file" not in folioscope("record", "--judge", trace).err
+    for command in (["image", core], ["run", "--machine", "tcg", "--kernel", core]):
+        said = folioscope(*command, seconds=AT_ONCE).sentence()
+        assert "an ELF core" in said and "vmlinux" not in said, said
+
+
+def test_help_that_cannot_be_written() -> None:
+    """The status is that of what could not be done, for help and version too."""
+    for words in (["--help"], ["check", "--help"], ["--version"]):
+        with open("/dev/full", "w") as full, Running(words, output=full) as running:
+            told(running.end(AT_ONCE), "could not write to standard output", "No space left")
+        assert folioscope(*words).ok()
 
 
 def test_output_named_like_standard_output(core: Path) -> None:

@@ -10,7 +10,7 @@ use join::inside::{is_whole, Inside};
 use join::seen::{see, why_not};
 use join::unattended::{self, Stops as _};
 use serde_json::{json, Value};
-use snapshot::{read_core, Core, Snapshot};
+use snapshot::{read_core, Core, CoreError, Snapshot};
 
 use crate::holder::{ask, ask_with, is_ours, listens};
 use crate::Error;
@@ -75,9 +75,14 @@ pub(crate) fn only_this(
 /// # Errors
 /// Where it is none, or is damaged, or does not say how its CPUs translate.
 pub fn open_core(path: &Path) -> Result<Snapshot, Error> {
-    match snapshot::open_core(path)? {
+    let named = |error: Error| match error {
+        // These name it themselves.
+        Error::Core(CoreError::Open { .. } | CoreError::NotAFile(_)) => error,
+        other => Error::Input(format!("{}: {other}", path.display())),
+    };
+    match snapshot::open_core(path).map_err(|error| named(error.into()))? {
         Core::Ours(snapshot) => Ok(*snapshot),
-        Core::Other(core) => Ok(join::other_core::work_out(*core)?),
+        Core::Other(core) => join::other_core::work_out(*core).map_err(|error| named(error.into())),
     }
 }
 

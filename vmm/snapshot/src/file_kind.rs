@@ -6,10 +6,11 @@ const UNPACK: &str = "unpack it first (unzstd, gunzip, unxz, bunzip2, unlz4, lzo
 const ELF_DUMP: &str =
     "have it written as an ELF core: makedumpfile -E /proc/vmcore CORE in the crash kernel, dump-guest-memory without -z in QEMU";
 const FLATTENED: &str = "join it first: makedumpfile -R DUMP < FLATTENED";
+const TRACE: &str = "judge it with: folioscope record --judge TRACE";
 const MIGRATION: &str = "have QEMU write an ELF core: dump-guest-memory";
 
 /// First bytes, what they are of, and how to come to an ELF core.
-const KINDS: [(&[u8], &str, &str); 10] = [
+const KINDS: [(&[u8], &str, &str); 11] = [
     (
         b"DISKDUMP",
         "a dump that is compressed by page (diskdump)",
@@ -40,6 +41,7 @@ const KINDS: [(&[u8], &str, &str); 10] = [
     ),
     (b"\x89LZO", "a file that lzop has compressed", UNPACK),
     (b"QFI\xfb", "a disk image of QEMU (qcow2)", MIGRATION),
+    (b"FOLIOREC", "a trace of `folioscope record`", TRACE),
 ];
 
 /// The error for a file that begins so.

@@ -228,6 +228,7 @@ fn what_is_no_elf_file_is_told_by_its_name() {
         (b"\xfd7zXZ\0", &["xz", "unpack"]),
         (b"BZh9", &["bzip2", "unpack"]),
         (b"\x04\x22\x4d\x18", &["lz4", "unpack"]),
+        (b"FOLIOREC\x04\0", &["a trace", "record --judge"]),
         (b"\x89LZO\0\r\n", &["lzop", "unpack"]),
         (b"\0\0\0\0\0\0\0\0", &["[00, 00, 00, 00]", "pmemsave"]),
         (b"\x7fEL", &["[7f, 45, 4c]"]),

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, FileType, Metadata};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,11 @@ enum Use {
     Output,
     /// A directory that files are written in, and made where it is not there.
     Place,
-    /// No file, or not for us to judge: a socket, a program, a directory that is there.
+    /// It is started, or given to the guest, where it has a slash.
+    Program,
+    /// It is connected to.
+    Socket,
+    /// No file, or not for us to judge: a socket that is made, a directory that is there.
     Other,
 }
 
@@ -51,7 +56,9 @@ fn use_of(id: &str, command: &str) -> Option<Use> {
         ("json" | "junit" | "ktap" | "html" | "trace" | "text", _) => Use::Stream,
         ("marks", _) | ("file", "save") => Use::Output,
         ("out", _) => Use::Place,
-        ("guest" | "socket" | "writable" | "qemu" | "kvmtool", _) => Use::Other,
+        ("socket", "serve") | ("writable", _) => Use::Other,
+        ("guest" | "socket", _) => Use::Socket,
+        ("qemu" | "kvmtool", _) | ("program", "record") => Use::Program,
         _ => return None,
     })
 }
@@ -89,10 +96,11 @@ pub(super) fn check(
             Use::Input(what) => check_input(file, what)?,
             Use::Stream | Use::Output => check_output(file)?,
             Use::Place => check_name(file)?,
-            Use::Other => {}
+            Use::Socket => check_socket(file)?,
+            Use::Program | Use::Other => {}
         }
     }
-    named.retain(|file| file.used != Use::Place);
+    named.retain(|file| !matches!(file.used, Use::Place | Use::Socket));
     check_apart(&named)
 }
 
@@ -111,11 +119,20 @@ fn collect(command: &Command, matches: &ArgMatches, named: &mut Vec<Named>) {
             None => id.to_uppercase(),
         };
         let values = matches.get_raw(id).into_iter().flatten();
-        named.extend(values.map(|path| Named {
+        let values = values.map(|path| Named {
             option: option.clone(),
             path: path.into(),
             used,
-        }));
+        });
+        match used {
+            // Its arguments are its own.
+            Use::Program => named.extend(
+                values
+                    .take(1)
+                    .filter(|named| named.path.as_os_str().as_bytes().contains(&b'/')),
+            ),
+            _ => named.extend(values),
+        }
     }
     if let Some((name, matches)) = matches.subcommand() {
         if let Some(command) = command.find_subcommand(name) {
@@ -132,6 +149,24 @@ fn check_input(file: &Named, what: &str) -> Result<(), Error> {
             file.option,
             kind(about.file_type()),
             file.path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A socket that is not there is refused by who connects to it, and so is one that nobody serves.
+fn check_socket(file: &Named) -> Result<(), Error> {
+    match fs::metadata(&file.path) {
+        Ok(about) if !about.file_type().is_socket() => Err(Error::Input(format!(
+            "expected a socket for {} and found {}: {} is none{}",
+            file.option,
+            kind(about.file_type()),
+            file.path.display(),
+            if about.is_file() && file.option != "--socket" {
+                "; a saved snapshot is named without an option, as CORE"
+            } else {
+                ""
+            }
         ))),
         _ => Ok(()),
     }

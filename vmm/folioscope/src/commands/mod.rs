@@ -1,5 +1,6 @@
 //! The subcommands, one module each.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -168,14 +169,12 @@ enum SchemaOf {
 pub fn main() -> ExitCode {
     let cli = match parse() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(error) if error.use_stderr() => {
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() {
-                EXIT_NOT_JUDGED
-            } else {
-                0
-            });
+            return ExitCode::from(EXIT_NOT_JUDGED);
         }
+        // The help, or the version.
+        Err(asked) => return ended(printed(&asked).map(|()| EXIT_OK)),
     };
     let (command, matches) = cli;
     let outcome = match files::check(&Cli::command(), &matches, command.defaults()) {
@@ -185,6 +184,16 @@ pub fn main() -> ExitCode {
             None => run(command),
         },
     };
+    ended(outcome)
+}
+
+/// Prints what was asked for in the place of a command.
+fn printed(asked: &clap::Error) -> Result<(), Error> {
+    let written = asked.print().and_then(|()| io::stdout().flush());
+    written.map_err(Error::io(output::STDOUT))
+}
+
+fn ended(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(error) if output::nobody_reads(&error) => ExitCode::from(EXIT_NOT_JUDGED),

@@ -47,9 +47,16 @@ pub(super) fn name(bytes: &[u8]) -> (String, &'static str) {
     is(found.map_or("of no format that is known here", |(_, what)| what))
 }
 
+/// `e_type` of a core.
+const CORE: u16 = 4;
+
 fn elf(bytes: &[u8]) -> (String, &'static str) {
     // e_machine, from the ELF specification's list.
     match u16_at(bytes, 18) {
+        Some(183) if u16_at(bytes, 16) == Some(CORE) => (
+            "an ELF core of an arm64 machine, as `folioscope save` writes it".into(),
+            GIVE_IMAGE,
+        ),
         Some(183) => (
             "an ELF file for arm64, probably a vmlinux".into(),
             GIVE_IMAGE_BESIDE,
