@@ -219,7 +219,7 @@ fn headers_that_make_no_sense_are_told() {
 
 #[test]
 fn what_is_no_elf_file_is_told_by_its_name() {
-    let cases: [(&[u8], &[&str]); 12] = [
+    let cases: [(&[u8], &[&str]); 13] = [
         (b"DISKDUMP\x06\0\0\0", &["diskdump", "makedumpfile -E"]),
         (b"QEVM\0\0\0\x03", &["migrate", "dump-guest-memory"]),
         (b"QFI\xfb\0\0\0\x03", &["qcow2", "dump-guest-memory"]),
