@@ -216,7 +216,7 @@ def test_flags_and_counts(pages: Pages) -> None:
             passing += passed
             if ours != theirs_counted and not reader and not passed:
                 wrong.append((hex(pfn), frame["is"], sorted(theirs), ours, theirs_counted))
-        if page["mapcount"] is None and page["kind_of_page"] is not None and "mapped:" in pages.text.get(hex(pfn), ""):
+        if page["mapcount"] is page["large"] is None and "mapped:" in pages.text.get(hex(pfn), ""):
             wrong.append((hex(pfn), pages.text[hex(pfn)]))
     assert not wrong, (len(wrong), wrong[:8])
     assert counted > 100 and seconds > 5 and passing < 16

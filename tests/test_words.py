@@ -425,6 +425,9 @@ def test_a_tagged_address_and_one_below_a_stack(words: Words) -> None:
     below = folioscope("explain", hex(stack.start - words.layout.page), words.core, "--pid", known.scene.pid).out
     assert line(below, "VMA") == f"none: the stack at {stack.start:#x} may grow to here", below
     assert line(words.told["no-vma"], "VMA") == "none: nothing may be mapped here"
+    # Bit 55 makes it the kernel's (as LIST_POISON1 is), and no table of the kernel has it.
+    nowhere = folioscope("explain", "0xdead000000000100", words.core).ok()
+    assert line(nowhere, "part") == "none: no address of the kernel", nowhere
 
 
 def test_no_record_is_no_cause(words: Words) -> None:

@@ -78,6 +78,7 @@ pub use getters::keep_getters;
 pub use hung::Hung;
 pub use kernel::judge_kernel_half;
 pub use kernel_place::KernelPlace;
+pub use log::keep_log;
 pub use look::{judge_process, step, Look};
 pub use moment::Moment;
 pub use orders::read_orders;

@@ -62,6 +62,11 @@ pub(crate) fn keep(notes: &mut Notes, log: Result<Log, NotRead>) {
     notes.extra.insert(LOG.into(), value);
 }
 
+/// Keeps with a snapshot of a live guest what its kernel's log reports.
+pub fn keep_log<M: PhysMemory + ?Sized>(notes: &mut Notes, inside: &Inside, memory: &M) {
+    keep(notes, read(inside, memory));
+}
+
 /// Keeps why no log could be read, where nothing was kept of it.
 pub(crate) fn keep_none(notes: &mut Notes, why: &str) {
     if !notes.extra.contains_key(LOG) {

@@ -201,7 +201,7 @@ impl Frames {
     }
 }
 
-/// What is counted of a page: of one with a type there are only references.
+/// What is counted of a page: of one with a type, and of a free one, there are only references.
 fn counts(out: &mut impl Write, page: &Page) -> io::Result<()> {
     write!(out, "  counts   references {}", page.refcount)?;
     if page.kind_of_page.is_some() {
@@ -215,7 +215,10 @@ fn counts(out: &mut impl Write, page: &Page) -> io::Result<()> {
     let counts = counts.iter();
     let counts = counts.filter_map(|(name, count)| Some(format!("{name} {}", (*count)?)));
     let counts: Vec<String> = counts.collect();
-    writeln!(out, ", mapped: {}", counts.join(", "))
+    match counts.is_empty() {
+        true => writeln!(out),
+        false => writeln!(out, ", mapped: {}", counts.join(", ")),
+    }
 }
 
 /// Where a folio belongs, where it has a mapping.

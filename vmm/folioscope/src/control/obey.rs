@@ -284,12 +284,13 @@ impl Workloads {
 /// checkpoint; any other is known by its task.
 fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
     let workloads = workloads(guest, p.pid)?;
-    let capture = match workloads.found[..] {
+    let mut capture = match workloads.found[..] {
         [only] if guest.is_held(only) => look_held(guest, only, &[], Extent::KERNEL, &[])?.capture,
         [only] => look(guest, only, &[], Extent::KERNEL)?.capture,
         [_, _, ..] => return Err(workloads.refused()),
         [] => guest.look_at_any(pid_of(p.pid)?)?,
     };
+    guest.keep_log(&mut capture)?;
     boot::save(&capture.snapshot, &p.path)?;
     guest.keep_look(capture);
     Ok(Kept {

@@ -58,6 +58,23 @@ impl Guest {
         })
     }
 
+    /// Has a look keep what the kernel's log reports, where its structures are known.
+    ///
+    /// # Errors
+    /// Where the guest cannot be paused.
+    pub fn keep_log(&mut self, capture: &mut Capture) -> Result<(), Error> {
+        if self.find_inside().is_err() {
+            return Ok(());
+        }
+        let paused = self.link.machine.pause()?;
+        if let Some(Ok(found)) = &self.inside {
+            let notes = &mut capture.snapshot.notes;
+            join::keep_log(notes, &found.inside, &paused.memory);
+        }
+        paused.resume()?;
+        Ok(())
+    }
+
     /// Says why the process with this pid cannot be looked at, where the kernel's tasks tell.
     pub fn why_not(&mut self, pid: u32) -> Option<String> {
         let (seen, _) = self.see(None).ok()?;

@@ -3,7 +3,7 @@
 use std::io;
 
 use join::KernelPlace;
-use stage1::{Lookup, Permissions};
+use stage1::{Lookup, Permissions, VirtualAddress};
 use verdict::frames::Frames;
 use verdict::kernel_map::{Area, KernelMap, Part};
 
@@ -31,10 +31,17 @@ impl Explain {
             out: self.source.out.clone(),
         };
         let map = inside.kernel_map();
-        each(all, |va| {
+        let regime = join::kernel_half(&snapshot.cpus);
+        each(all, |given| {
+            // With TBI1 the top byte is a tag.
+            let va = VirtualAddress(given);
+            let va = regime.as_ref().map_or(va, |it| it.canonical(va)).0;
             let place = KernelPlace::of(&snapshot, va)?;
-            say!("{va:#x} in the kernel's half");
+            say!("{given:#x} in the kernel's half");
             match &map {
+                Ok(_) if !place.regime.contains(VirtualAddress(va)) => {
+                    say!("  part     none: no address of the kernel");
+                }
                 Ok(map) => say_part(map, va)?,
                 Err(why) => say!("  part     not known: {why}"),
             }
