@@ -243,6 +243,23 @@ def test_userfaultfd(process: Process, steps: Steps) -> None:
     assert "write-unprotect 0-4" in steps.next().told(area)
 
 
+def test_marks_have_names(guest: Guest, process: Process, steps: Steps) -> None:
+    """Broken memory is named as `explain` names it."""
+    area = process.blocks(1, hint="nohugepage")
+    area.write()
+    view = steps.look()
+    steps.last = view
+    folio = view.folio(area.address + 3 * guest.layout.page)
+    assert folio
+    area.madvise("hwpoison", 3, 1)
+    try:
+        changes = steps.next()
+        assert "mark 3-4" in changes.told(area), changes.told(area)
+        assert [event.detail for event in changes.events if event.kind == "mark"] == ["hwpoison"]
+    finally:
+        guest.write("/sys/kernel/debug/hwpoison/unpoison-pfn", str(folio.pfn))
+
+
 def test_ksm(guest: Guest, process: Process, steps: Steps) -> None:
     """Equal pages are merged, and a writer gets a copy."""
     area = process.blocks(1, hint="nohugepage")

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use linux::absent::SwapTypes;
 use linux::counted::THP_COLLAPSE_ALLOC;
 use linux::folio::{Kind as Memory, Page};
 use linux::order::Path;
@@ -29,17 +30,22 @@ struct Range {
 }
 
 impl Range {
-    fn event(self) -> Event {
+    fn event(self, names: &SwapTypes) -> Event {
         Event {
             kind: self.kind,
             va: Hex(self.va),
             end: Hex(self.end),
             pages: self.pages,
-            detail: self.why.text(),
+            detail: self.why.text(names),
             before: self.before,
             after: self.after,
         }
     }
+}
+
+/// The entry of this type and offset (`__swp_entry()`), without its flags.
+fn entry_of(swap_type: u8, offset: u64) -> u64 {
+    u64::from(swap_type) << 6 | offset << 12
 }
 
 /// What happened at each place of a process, and what went with its VMA: addresses, and pages there. `vmas` are those that it
@@ -62,7 +68,8 @@ pub(crate) fn places(
     };
     compare.run();
     compare.no_more_than_counted();
-    let events = compare.events.into_iter().map(Range::event);
+    let names = &compare.sides.after.names;
+    let events = compare.events.into_iter().map(|range| range.event(names));
     (events.collect(), compare.unmapped)
 }
 
@@ -216,8 +223,8 @@ impl Compare<'_, '_> {
         let kind = |entry: Option<&Entry>| entry.map_or(Entered::None, kind);
         let mark = |swap: linux::pte::SwapEntry| match swap.kind() {
             SwapKind::Swapped => None,
-            SwapKind::Marker => Some(Why::Marker),
-            SwapKind::Special => Some(Why::Special),
+            SwapKind::Marker => Some(Why::Absent(entry_of(swap.swap_type, swap.offset))),
+            SwapKind::Special => Some(Why::Absent(entry_of(swap.swap_type, 0))),
         };
         match (kind(before), kind(after)) {
             (Entered::None, Entered::None) => {}

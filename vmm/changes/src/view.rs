@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use linux::absent::SwapTypes;
 use linux::counted::Events;
 use linux::folio::Page;
 use linux::order::OrderRecords;
@@ -22,6 +23,8 @@ pub struct View<'a> {
     pub spaces: Vec<Space>,
     /// All processes that there were, where that is known.
     pub listed: Option<Vec<Who>>,
+    /// The names of entries that are not present.
+    pub names: SwapTypes,
     /// The pages, or why they are not known.
     pub folios: Result<&'a dyn Folios, String>,
     /// What the address spaces map.

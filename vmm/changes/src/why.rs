@@ -1,6 +1,8 @@
 //! What more is known of an event. It is compared for every page, and put into words once per range.
 
+use linux::absent::SwapTypes;
 use linux::folio::{Kind as Memory, Page};
+use linux::pte::Pte;
 
 use crate::view::Entry;
 
@@ -14,8 +16,8 @@ pub(crate) enum Why {
     From(As, u64),
     Swapped,
     SwappedUnseen,
-    Marker,
-    Special,
+    /// An entry that is not present: its type, and of a marker what it marks.
+    Absent(u64),
     Block(i8),
     FolioSplit(u8, u8),
     /// Pages that were mapped, of how many, of which how many in the same place.
@@ -144,15 +146,14 @@ const NAMED: [(u64, &str); 14] = [
 ];
 
 impl Why {
-    pub fn text(self) -> String {
+    pub fn text(self, names: &SwapTypes) -> String {
         match self {
             Why::Nothing => String::new(),
             Why::As(what) => what.text(),
             Why::From(what, _) => what.text(),
             Why::Swapped => "from swap".into(),
             Why::SwappedUnseen => "it was mapped in between, or has another slot".into(),
-            Why::Marker => "a marker: userfaultfd's, a guard, or broken memory".into(),
-            Why::Special => "a migration under way, broken memory or a device's page".into(),
+            Why::Absent(word) => names.kind(Pte(word), None).unwrap_or_default(),
             Why::Block(level) => format!("a block of level {level}, to pages"),
             Why::FolioSplit(from, to) => format!("folio of order {from}, to order {to}"),
             Why::Collapsed(mapped, of, same) => format!(

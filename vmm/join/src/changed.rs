@@ -1,6 +1,7 @@
 //! Two instants of a guest, brought together with what its kernel says of each, as events.
 
 use changes::{entries, Diff, Frames, Space, View, Who};
+use linux::absent::SwapTypes;
 use linux::counted::Events;
 use linux::order::OrderRecords;
 use linux::release::Release;
@@ -108,6 +109,7 @@ pub(crate) struct Ground {
     pub spaces: Vec<Space>,
     pub listed: Option<Vec<Who>>,
     pub mapped: Frames,
+    pub names: SwapTypes,
     pub records: Result<OrderRecords, String>,
     pub events: Result<Events, String>,
     pub release: Option<String>,
@@ -151,6 +153,7 @@ impl Ground {
             spaces: Vec::new(),
             listed: None,
             mapped: Frames::default().sorted(true),
+            names: SwapTypes::OPEN,
             records: Err(String::new()),
             events: Err("the snapshot does not hold the kernel's counters of events".into()),
             release: release.filter(|release| !release.is_empty()),
@@ -174,6 +177,7 @@ impl Ground {
             .map_err(|error| wrong(error.clone()))?;
         let mut ground = Self::empty(snapshot);
         ground.layout = Ok(pages.clone());
+        ground.names = inside.swap.read(view);
         if ground.release.is_none() {
             let found = inside.release(memory, cpus);
             ground.release = found.ok().map(|found| found.release);
@@ -228,6 +232,9 @@ impl Ground {
         let mut ground = Self::empty(snapshot);
         let gathered = Gathered::of(snapshot);
         ground.events = events(&gathered);
+        if let Ok(gathered) = &gathered {
+            ground.names = gathered.swap.clone();
+        }
         let mut add = |pid: u32, name: &Text, maps: &str, regime: &Regime| -> Result<(), Error> {
             let (entries, problems) = entries(memory, regime);
             let space = gathered
@@ -293,6 +300,7 @@ impl Ground {
             listed: self.listed,
             folios,
             mapped: self.mapped,
+            names: self.names,
             records: self.records,
             events: self.events,
         }

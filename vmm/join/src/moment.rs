@@ -1,6 +1,7 @@
 //! A process of a live guest, looked at again and again.
 
 use changes::{entries, Diff, Space};
+use linux::absent::SwapTypes;
 use snapshot::Memory;
 use untrusted::Text;
 use verdict::listing::Maps;
@@ -76,6 +77,10 @@ impl Moment {
             }],
             listed: None,
             mapped: mapped(&self.memory, gathered, space.regime),
+            names: match gathered {
+                Ok(gathered) => gathered.swap.clone(),
+                Err(_) => SwapTypes::OPEN,
+            },
             events: events_of(gathered),
             records: space.orders().cloned().ok_or(NO_RECORD.into()),
             release: space.release().map(str::to_owned),

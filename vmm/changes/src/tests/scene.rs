@@ -253,6 +253,7 @@ impl Instant {
                 vmas: parse_smaps(&self.vmas).map_err(|error| error.to_string()),
             }],
             listed: self.all.then(|| vec![self.who.clone()]),
+            names: linux::absent::SwapTypes::OPEN,
             folios: match &self.pages {
                 Some(pages) => Ok(pages),
                 None => Err("nobody said".into()),
