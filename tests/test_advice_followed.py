@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from folioscope import CommandFailed, Session
+from folioscope.client import Attached
 
 import advice_table
 from advice import advising
@@ -19,6 +21,8 @@ from command import ROOT, Running, folioscope
 from own_qemu import Lines, Qemu
 from recorder import plugin
 from test_bad_input import AT_ONCE, KERNEL, altered, is_arm64, other_build, stripped, zboot
+from test_record_program import SOURCE as PROTECTS
+from test_record_program import STATIC
 
 __all__ = ["plugin"]
 
@@ -288,3 +292,81 @@ def test_a_program_and_a_trace(tmp_path: Path) -> None:
     assert ended.status == 0 and "--deadline" not in ended.err, ended
     assert "check the file's name" in folioscope("record", "--judge", KERNEL / "Image").err
     assert "check the file's name" not in folioscope("record", "--judge", trace).err
+
+
+def booted(running: Running) -> str:
+    """The control socket that `boot` prints."""
+    assert running.child.stdout is not None
+    lines = "".join(itertools.takewhile(lambda line: not line.startswith("end:"), running.child.stdout))
+    found = re.search(r"--guest (\S+)", lines)
+    assert found, lines
+    return found[1]
+
+
+@pytest.mark.qemu
+def test_which_guest(tmp_path: Path) -> None:
+    """None, one, and two of them; and a guest of which several processes wait."""
+    words, here = ["boot", "--machine", "tcg", "--memory", "128M", "--out", str(tmp_path)], ["--out", tmp_path]
+    assert "boot one with: folioscope boot" in folioscope("check", *here).sentence()
+    with Running(words) as running:
+        socket = booted(running)
+        folioscope("check", *here).ok()
+        with Running(words) as second:
+            other = booted(second)
+            said = folioscope("check", *here).sentence()
+            assert "choose one with --guest" in said and socket in said and other in said, said
+            for each in (socket, other):
+                folioscope("check", "--guest", each).ok()
+        client = Attached(socket)
+        info = client.call("command", command={"spawn": {"name": "second"}})["spawned"]
+        said = folioscope("check", *here).sentence()
+        named = re.search(
+            r"expected one workload process .* choose one of (\d+) \(boot\), (\d+) \(second\) with --pid", said
+        )
+        assert named and int(named[2]) == info["pid"], said
+        for pid in named.groups():
+            folioscope("check", *here, "--pid", pid).ok()
+        with pytest.raises(CommandFailed, match="boot it with --record"):
+            client.call("record_begin")
+        client.close()
+
+
+@pytest.mark.qemu
+def test_a_console_without_a_socket(tmp_path: Path) -> None:
+    """`boot --console` says that the guest cannot be looked into; without it there is a socket to look in by."""
+    words = ["boot", "--machine", "tcg", "--memory", "128M", "--out", str(tmp_path)]
+    with Running([*words, "--console"]) as running:
+        assert running.child.stderr is not None
+        assert "with --console this guest cannot be looked into; leave it out" in running.child.stderr.readline()
+    with Running(words) as running:
+        folioscope("check", "--guest", booted(running)).ok()
+
+
+@pytest.mark.only_machine("tcg")
+@pytest.mark.usefixtures("plugin")
+def test_a_guest_that_is_recorded(tmp_path: Path) -> None:
+    """What needs the recorder, in a guest that was booted with it."""
+    words = ["--record", "--machine", "tcg", "--memory", "128M", "--out", str(tmp_path)]
+    recorded = Session(words, log=tmp_path / "session.log")
+    recorded.call("record_begin")
+    assert "findings" in recorded.call("record_end")
+    recorded.close()
+
+
+@pytest.mark.only_machine("tcg")
+@pytest.mark.usefixtures("plugin")
+def test_explaining_a_trace(tmp_path: Path) -> None:
+    """A trace has no earlier instant, and processes of its own."""
+    trace, va = tmp_path / "trace", "0x70000000"
+    subprocess.run([*STATIC, PROTECTS, "-o", tmp_path / "protects"], check=True, capture_output=True)
+    folioscope("record", "--out", tmp_path, "--trace", trace, "--", tmp_path / "protects", va)
+    explain = ["explain", va, trace]
+    said = folioscope(*explain, "--since", trace).sentence()
+    assert "found a trace, which has all that happened; leave --since out" in said
+    folioscope(*explain).ok()
+    said = folioscope(*explain, "--pid", 999_999).sentence()
+    assert "leave --pid out, or name one of these" in said, said
+    named = re.search(r" was written and found ([\d, ]+); ", said)
+    assert named, said
+    for pid in named[1].split(", "):
+        assert f"process {pid}" in folioscope(*explain, "--pid", pid).ok()

@@ -313,3 +313,6 @@ def test_looks_are_kept_for_a_while(steps: Steps) -> None:
         steps.look()
     with pytest.raises(Exception, match="is not kept any more: the last 16 looks are"):
         steps.look().diff(first)
+    # Earlier, it is compared.
+    before = steps.look()
+    assert steps.look().diff(before).notes == ()
