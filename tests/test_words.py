@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 from folioscope import Guest
 from folioscope.model import bytes_of
-from folioscope.rig import Rig
+from folioscope.rig import Rig, Wanted
 
 from command import folioscope
 from damage import HEADER, LOAD
-from test_stock_kernel import guest_of
+from test_stock_kernel import Kernel, guest_of, stock
+from test_swap_tables import MODULE, initramfs
 from word_scenes import FRAME, KPF, PRESENT, SWAP, Facts, Scene, Stage
 
 pytestmark = [
@@ -245,6 +246,16 @@ class Words:
         return "(folded|could be folded: .*|cannot be: .* differ)"
 
 
+def swapping(rig: Rig, place: Path) -> Guest:
+    """Debian's newest, which has a disk to swap to as a module."""
+    kernel = stock(Kernel("4k", "7"))
+    guest = rig.guest(Wanted("4k", "max", "tcg", ("--kernel", str(kernel), "--initrd", str(initramfs(place)))))
+    guest.reset()
+    loaded = guest.run("/bin/busybox", "insmod", f"/{MODULE}.ko", "rd_nr=1", f"rd_size={16 << 10}")
+    assert loaded.status == 0, loaded
+    return guest
+
+
 BUILT: dict[tuple[str, str], Words] = {}
 
 
@@ -252,8 +263,9 @@ BUILT: dict[tuple[str, str], Words] = {}
 def words(rig: Rig, granule: str, series: str, tmp_path_factory: pytest.TempPathFactory) -> Words:
     """One for all tests of a kernel."""
     if (granule, series) not in BUILT:
-        guest = guest_of(rig, granule, series)
-        built = Words(guest, tmp_path_factory.mktemp("words"))
+        place = tmp_path_factory.mktemp("words")
+        guest = swapping(rig, place) if series == "7" else guest_of(rig, granule, series)
+        built = Words(guest, place)
         built.stage.close()
         BUILT[granule, series] = built
     return BUILT[granule, series]
@@ -266,13 +278,14 @@ def line(text: str, name: str) -> str | None:
     return found[0] if found else None
 
 
-def test_there_are_many_kinds(words: Words) -> None:
+def test_there_are_many_kinds(words: Words, series: str) -> None:
     """Whatever a kernel cannot show is named, and is no more than a few."""
     assert len(words.known) >= 40, (len(words.known), words.stage.missing)
     wanted = {"two-vmas-first", "two-vmas-second", "prot-none", "poison-marker", "hwpoison"}
     # The pinned kernel is of 6.12, and has no userfaultfd that write-protects. Debian's have no device to swap to
-    # without modules.
-    wanted |= {"swapped"} if words.guest.has_policies else {"uffd-wp-marker", "guard"}
+    # without modules, of which 7.x has packages.
+    wanted |= {"swapped", "swapped-child"} if series != "6.18" else set()
+    wanted |= {"uffd-wp-marker", "guard"} if series != "pinned" else set()
     assert wanted <= set(words.known), words.stage.missing
 
 
