@@ -19,6 +19,7 @@ from test_diff_evidence import (
     test_copies_whose_sharer_is_gone,
     test_small_pages_where_a_block_was,
     test_what_was_dropped_beside_a_sharer,
+    uncollapsed,
 )
 from test_listing import (
     test_folio,
@@ -44,6 +45,7 @@ __all__ = [
     "test_vmas",
     "test_vmas_of_files",
     "test_what_was_dropped_beside_a_sharer",
+    "uncollapsed",
 ]
 pytestmark = [
     pytest.mark.only_machine("tcg"),
