@@ -438,6 +438,13 @@ def test_a_tagged_address_and_one_below_a_stack(words: Words) -> None:
     below = folioscope("explain", hex(stack.start - words.layout.page), words.core, "--pid", known.scene.pid).out
     assert line(below, "VMA") == f"none: the stack at {stack.start:#x} may grow to here", below
     assert line(words.told["no-vma"], "VMA") == "none: nothing may be mapped here"
+    # Of many addresses of the kernel each has its own page, as it has alone, and all are looked for at once.
+    several = [0xFFFF_8000_8000_0000 + at * words.layout.page for at in range(300)]
+    ended = folioscope("explain", ",".join(map(hex, several)), words.core, seconds=20.0)
+    pages = re.findall(
+        r"^  mapped +to (0x[0-9a-f]+).*\n(?:.*\n){2}  folio .* from page frame (0x[0-9a-f]+): ", ended.out, re.M
+    )
+    assert len(pages) > 200 and all(int(pa, 16) // words.layout.page == int(pfn, 16) for pa, pfn in pages), pages
     # Bit 55 makes it the kernel's (as LIST_POISON1 is), and no table of the kernel has it.
     nowhere = folioscope("explain", "0xdead000000000100", words.core).ok()
     assert line(nowhere, "part") == "none: no address of the kernel", nowhere

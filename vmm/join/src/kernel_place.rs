@@ -8,7 +8,7 @@ use crate::cpus::kernel_half;
 use crate::{judge_kernel_half, Error, Sight};
 
 /// What is known of an address of the kernel's half.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct KernelPlace {
     /// The half.
     pub regime: Regime,
@@ -19,11 +19,11 @@ pub struct KernelPlace {
 }
 
 impl KernelPlace {
-    /// Judges the half, and keeps what concerns `va`.
+    /// Judges the half; [`Self::at`] keeps what concerns an address.
     ///
     /// # Errors
     /// Where no CPU shows the half.
-    pub fn of(snapshot: &Snapshot, va: u64) -> Result<Self, Error> {
+    pub fn anywhere(snapshot: &Snapshot) -> Result<Self, Error> {
         let mut verdict = judge_kernel_half(snapshot)?;
         let regime = kernel_half(&snapshot.cpus).ok_or_else(|| {
             Error::Input("no CPU of the snapshot shows the kernel's own half".into())
@@ -33,13 +33,21 @@ impl KernelPlace {
         }
         let not_judged = verdict.not_judged.into_iter().map(|it| it.reason);
         let left_out = not_judged.chain(verdict.notes).collect();
-        let mut findings = verdict.findings;
-        findings.retain(|it| (it.va.0..=it.end.0.wrapping_sub(1)).contains(&va));
         Ok(Self {
             regime,
-            findings,
+            findings: verdict.findings,
             left_out,
         })
+    }
+
+    /// What concerns this address.
+    #[must_use]
+    pub fn at(&self, va: u64) -> Self {
+        let here = |it: &&Finding| (it.va.0..=it.end.0.wrapping_sub(1)).contains(&va);
+        Self {
+            findings: self.findings.iter().filter(here).cloned().collect(),
+            ..self.clone()
+        }
     }
 
     /// The entry.

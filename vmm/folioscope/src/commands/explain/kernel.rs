@@ -1,7 +1,5 @@
 //! An address of the kernel's half: its part and area, its entry, the page behind it, and what the rules say.
 
-use std::io;
-
 use join::KernelPlace;
 use stage1::{Lookup, Permissions, VirtualAddress};
 use verdict::frames::Frames;
@@ -31,12 +29,24 @@ impl Explain {
             out: self.source.out.clone(),
         };
         let map = inside.kernel_map();
-        let regime = join::kernel_half(&snapshot.cpus);
+        // Judged and looked for once, however many addresses there are.
+        let anywhere = KernelPlace::anywhere(&snapshot)?;
+        // With TBI1 the top byte is a tag.
+        let untagged = |va| anywhere.regime.canonical(VirtualAddress(va)).0;
+        let page_size = anywhere.regime.granule.bytes();
+        let mut pfns: Vec<u64> = all
+            .iter()
+            .filter_map(|va| match anywhere.lookup(&snapshot, untagged(*va)) {
+                Lookup::Mapped { pa, .. } => Some(pa.0 / page_size),
+                _ => None,
+            })
+            .collect();
+        pfns.sort_unstable();
+        pfns.dedup();
+        let frames = (!pfns.is_empty()).then(|| inside.frames(&pfns));
         each(all, |given| {
-            // With TBI1 the top byte is a tag.
-            let va = VirtualAddress(given);
-            let va = regime.as_ref().map_or(va, |it| it.canonical(va)).0;
-            let place = KernelPlace::of(&snapshot, va)?;
+            let va = untagged(given);
+            let place = anywhere.at(va);
             say!("{given:#x} in the kernel's half");
             match &map {
                 Ok(_) if !place.regime.contains(VirtualAddress(va)) => {
@@ -59,7 +69,9 @@ impl Explain {
             } = &found
             {
                 say!("  access   {}", access(permissions));
-                say_page(inside.frames(&[pa.0 / place.regime.granule.bytes()]), *pa)?;
+                if let Some(frames) = &frames {
+                    say_page(frames, pa.0 / page_size, *pa)?;
+                }
             }
             for finding in &place.findings {
                 say!("  wrong    {}: {}", finding.rule, finding.message);
@@ -135,7 +147,11 @@ fn say_part(map: &KernelMap, va: u64) -> Result<(), Error> {
 }
 
 /// The page behind an address, where it is one of RAM.
-fn say_page(frames: Result<Frames, Error>, pa: stage1::PhysicalAddress) -> Result<(), Error> {
+fn say_page(
+    frames: &Result<Frames, Error>,
+    pfn: u64,
+    pa: stage1::PhysicalAddress,
+) -> Result<(), Error> {
     let frames = match frames {
         Ok(frames) => frames,
         Err(why) => {
@@ -143,12 +159,12 @@ fn say_page(frames: Result<Frames, Error>, pa: stage1::PhysicalAddress) -> Resul
             return Ok(());
         }
     };
-    let Some(frame) = frames.pages.first() else {
+    let Some(frame) = frames.pages.iter().find(|frame| frame.pfn == pfn) else {
         return Ok(());
     };
     match (&frame.page, &frame.problem) {
         (Some(page), _) => frames
-            .describe(&mut io::stdout().lock(), frame, page)
+            .describe(&mut output::stdout(), frame, page)
             .map_err(Error::io(output::STDOUT))?,
         (None, Some(why)) => say!("  page     {pa} has none: {why}"),
         (None, None) => {}
