@@ -300,7 +300,9 @@ impl<'g> Stage<'g> {
                 "the guest was short of large folios, so what had to be folded is not known; \
                           give it more memory with --memory or MEM="
                     .to_owned();
-            look.verdict.not_judged.push(NotJudged { reason });
+            if let Some(verdict) = look.judged.processes.first_mut() {
+                verdict.not_judged.push(NotJudged { reason });
+            }
         }
         let areas = self.areas(process).to_vec();
         self.last.push((process, self.seen.len()));

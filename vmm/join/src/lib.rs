@@ -1,10 +1,11 @@
 //! Brings a snapshot together with what the kernel's own structures say of it, and has it judged.
 //!
 //! A snapshot is registers and memory. What they mean is in the kernel: its symbols ([`Facts`]), the half that a CPU
-//! shows of it ([`kernel_half`]), its order records ([`read_orders`]), a process's VMAs ([`Subject`]). With these the
-//! rules judge a process ([`judge_process`]), several at one instant ([`Look`]), or the kernel ([`judge_kernel_half`]).
-//! [`mod@settle`] looks until it is sure. [`unattended`] does all of it with a guest in which nobody waits for us: in
-//! somebody else's QEMU ([`foreign`]), or one of ours that hangs ([`Hung`]).
+//! shows of it ([`kernel_half`]), its order records ([`read_orders`]), a process's VMAs ([`Subject`]). All that the rules
+//! are asked of one instant is put together in one place, wherever the instant comes from, and judged in one place
+//! ([`Judged`]): for a look at a running guest ([`Look`]), for a saved one ([`step()`]), for one process
+//! ([`judge_process`]). [`mod@settle`] looks until it is sure. [`unattended`] looks at a guest in which nobody waits for
+//! us: in somebody else's QEMU ([`foreign`]), or one of ours that hangs ([`Hung`]).
 //!
 //! A program of one's own judges a saved core so:
 //!
@@ -28,10 +29,12 @@ mod claimed;
 mod counting;
 mod cpus;
 mod error;
+mod evidence;
 mod facts;
 mod gathered;
 mod getters;
 mod hung;
+mod judge;
 mod kernel;
 mod kernel_place;
 mod look;
@@ -43,11 +46,11 @@ mod pages;
 mod place;
 mod proof;
 mod sight;
+mod step;
 mod subject;
 mod switches;
 mod tables;
 mod task_processes;
-mod together;
 mod whole;
 mod work;
 
@@ -76,16 +79,18 @@ pub use facts::Facts;
 pub use gathered::{is_quiet, Gathered};
 pub use getters::keep_getters;
 pub use hung::Hung;
+pub use judge::Judged;
 pub use kernel::judge_kernel_half;
 pub use kernel_place::KernelPlace;
 pub use log::keep_log;
-pub use look::{judge_process, step, Look};
+pub use look::{judge_process, Look};
 pub use moment::Moment;
 pub use orders::read_orders;
 pub use pages::with_folios;
 pub use place::{may_be_of, Place, Places};
 pub use proof::{table_of, Known};
 pub use sight::{Open, Sight};
+pub use step::step;
 pub use subject::{parse_vmas, Subject};
 pub use whole::complete;
 pub use work::{idles, Since, Work};

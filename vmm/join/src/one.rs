@@ -26,6 +26,10 @@ pub(crate) struct One<'a> {
     pub contpte: Option<bool>,
     /// What the kernel's own files say of it.
     pub getters: Option<&'a Value>,
+    /// Whether it waits for us, so that what it did is known.
+    pub held: bool,
+    /// Whether its first table is known by a CPU in the kernel, which has an empty one there while it needs none.
+    pub may_be_empty: bool,
 }
 
 impl One<'_> {

@@ -11,8 +11,9 @@ use std::time::Duration;
 use linux::pte::{Kind, Pte, SwapKind};
 use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, RuleId, Severity};
 
+use crate::judge::Judged;
 use crate::work::ran_on;
-use crate::Capture;
+use crate::Look;
 
 /// Looks at most, but for those that leave counts open or found a CPU where it was, and while no error is sure whose
 /// tables are seldom shown.
@@ -52,23 +53,6 @@ pub enum Verdict<'v> {
     Kernel(&'v KernelVerdict, u64),
     /// A process.
     Process(&'v ProcessVerdict),
-}
-
-/// What was judged at one instant.
-pub trait Judged {
-    /// The instant.
-    fn capture(&self) -> &Capture;
-    /// What the rules say of it.
-    fn verdicts(&self) -> Vec<Verdict<'_>>;
-    /// Whether another instant may show what this one does not: it was just being changed.
-    fn later(&self) -> bool {
-        false
-    }
-    /// Whether counts were found above their entries that only this instant leaves open (L9): what was just being changed may
-    /// have the rest. Nothing is said of them, also where they are wrong.
-    fn uncounted(&self) -> bool {
-        false
-    }
 }
 
 /// What several looks came to.
@@ -113,27 +97,28 @@ impl Why {
 ///
 /// # Errors
 /// As `look`.
-pub fn settle<J: Judged, E>(
+pub fn settle<E>(
     runs: bool,
     pause: impl Fn(Duration),
-    mut look: impl FnMut(u32) -> Result<J, E>,
-) -> Result<(J, Settled), E> {
+    mut look: impl FnMut(u32) -> Result<Look, E>,
+) -> Result<(Look, Settled), E> {
     let mut streaks = Streaks::default();
-    let mut before: Option<J> = None;
+    let mut before: Option<Look> = None;
     let mut complete = 0;
     for number in 1.. {
         let now = look(number)?;
-        let at = |judged: &J| moving(&judged.verdicts());
+        let judged = &now.judged;
+        let at = |look: &Look| moving(&look.judged.processes);
         let changes = before.as_ref().is_none_or(|before| at(before) != at(&now));
         let ran = before.as_ref().is_none_or(|before| {
-            let (before, now) = (before.capture(), now.capture());
+            let (before, now) = (&before.capture, &now.capture);
             let cpus = (&before.snapshot.cpus[..], &before.work);
             ran_on(cpus, (&now.snapshot.cpus, &now.work))
         });
-        streaks.add(&now.verdicts(), (ran, now.uncounted()));
-        let under_way = (at(&now) > 0 && changes || now.later()) && number < PATIENT;
-        let under_way = under_way || now.uncounted();
-        complete += u32::from(ran && !now.uncounted());
+        streaks.add(&judged.verdicts(), (ran, judged.uncounted));
+        let under_way = (at(&now) > 0 && changes || judged.later) && number < PATIENT;
+        let under_way = under_way || judged.uncounted;
+        complete += u32::from(ran && !judged.uncounted);
         let enough = complete >= LOOKS && !streaks.hidden() || number == ALL_LOOKS;
         if !runs || enough || (streaks.settled() && !under_way) {
             return Ok((now, streaks.end(number, runs)));
@@ -213,12 +198,18 @@ impl Streaks {
 }
 
 /// Entries that may be of pages on their way.
-fn moving(verdicts: &[Verdict<'_>]) -> u64 {
-    let of = |verdict: &Verdict<'_>| match verdict {
-        Verdict::Kernel(..) => 0,
-        Verdict::Process(verdict) => verdict.entries.moving,
-    };
-    verdicts.iter().map(of).sum()
+fn moving(processes: &[ProcessVerdict]) -> u64 {
+    processes.iter().map(|it| it.entries.moving).sum()
+}
+
+impl Judged {
+    /// Each of the judged.
+    pub(crate) fn verdicts(&self) -> Vec<Verdict<'_>> {
+        let kernel = self.kernel.iter().flatten();
+        let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, self.kernel_root));
+        let processes = self.processes.iter().map(Verdict::Process);
+        processes.chain(kernel).collect()
+    }
 }
 
 impl Fault {

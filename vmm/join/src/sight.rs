@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use snapshot::Notes;
 use verdict::{Finding, KernelVerdict, NotJudged, ProcessVerdict, RuleId, Severity};
 
+use crate::judge::Judged;
 use crate::settle::{Fault, Owner, Settled, Why};
 
 /// What the looks at a guest came to; a snapshot keeps it, so that it can be judged again.
@@ -105,6 +106,24 @@ impl Sight {
         }
     }
 
+    /// Takes back what is not known to stay, wherever it was judged. Gives the reasons of what was seen in tables that are not
+    /// shown now.
+    pub(crate) fn hold(&self, judged: &mut Judged) -> Vec<NotJudged> {
+        for verdict in &mut judged.processes {
+            self.hold_process(verdict);
+        }
+        if let Some(Ok(kernel)) = &mut judged.kernel {
+            self.hold_kernel(kernel, judged.kernel_root);
+        }
+        let verdicts = judged.verdicts();
+        let shown: BTreeSet<u64> = verdicts.iter().map(|it| it.owner().1).collect();
+        let others = self.open.iter().filter(|it| !shown.contains(&it.root));
+        let reason = |it: &Open| NotJudged {
+            reason: it.reason.clone(),
+        };
+        others.map(reason).collect()
+    }
+
     /// Takes a process's errors back that are not known to stay, counts them, and says that they were not judged.
     pub fn hold_process(&self, verdict: &mut ProcessVerdict) {
         let root = verdict.root.0;
@@ -143,12 +162,6 @@ impl Sight {
     pub fn reasons(&self) -> Vec<NotJudged> {
         let all = self.open.iter().map(|it| it.reason.clone());
         all.map(|reason| NotJudged { reason }).collect()
-    }
-
-    /// Of tables that the last look did not show, or of a snapshot that does not say whose.
-    pub fn of_others(&self, shown: &BTreeSet<u64>) -> impl Iterator<Item = &Open> + use<'_> {
-        let shown = shown.clone();
-        self.open.iter().filter(move |it| !shown.contains(&it.root))
     }
 
     fn add(&self, root: u64, not_judged: &mut Vec<NotJudged>) -> u64 {

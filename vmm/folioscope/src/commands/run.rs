@@ -214,9 +214,7 @@ impl Run {
             seconds: Some(started.elapsed().as_secs_f64()),
             expectations: seen.expectations,
             basis: Some(seen.look.basis),
-            processes: std::iter::once(seen.look.verdict)
-                .chain(seen.look.companions)
-                .collect(),
+            processes: seen.look.judged.processes,
             ..Step::default()
         };
         if text {
@@ -271,7 +269,7 @@ impl Run {
     ) -> Result<(), Error> {
         let process = guest.spawn("kernel")?.process;
         let look = look(guest, process, &[], Extent::KERNEL)?;
-        let (mut seen, mut instant) = (look.kernel, look.capture.snapshot);
+        let (mut seen, mut instant) = (look.judged.kernel, look.capture.snapshot);
         // A lone CPU at EL0 may show KPTI's trampoline: with nothing left to do it idles at EL1.
         for _ in 0..IDLE_LOOKS {
             if let Some(Ok(_)) = seen {

@@ -209,10 +209,12 @@ impl LookAnswer {
         let again = seen.read_again.as_ref();
         let mut basis = seen.basis;
         basis.add(driven);
-        let (answer, capture) = Self::of_any((seen.verdict, basis), seen.capture, again);
+        let mut companions = seen.judged.processes;
+        let verdict = companions.remove(0);
+        let (answer, capture) = Self::of_any((verdict, basis), seen.capture, again);
         let answer = Self {
-            companions: seen.companions,
-            records: seen.orders,
+            companions,
+            records: seen.judged.orders,
             ..answer
         };
         (answer, capture)

@@ -226,7 +226,7 @@ fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> 
     let (seen, verdict) = loop {
         left -= 1;
         let mut seen = look_held(guest, p.process, &[], Extent::KERNEL, &pokes)?;
-        match seen.kernel.take() {
+        match seen.judged.kernel.take() {
             Some(Ok(verdict)) => break (seen, verdict),
             None => return Err(Error::Input("the kernel half was not captured".into())),
             Some(Err(why)) if left == 0 => return Err(Error::Input(why)),

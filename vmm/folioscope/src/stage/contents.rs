@@ -149,9 +149,10 @@ impl Stage<'_> {
                 "{process} has no checkpoint yet that could have this finding: {message}"
             )));
         };
-        let verdict = &mut self.seen[*at].look.verdict;
-        let finding = contents_differ(&verdict.process, start..end, message);
-        verdict.findings.push(finding);
+        if let Some(verdict) = self.seen[*at].look.judged.processes.first_mut() {
+            let finding = contents_differ(&verdict.process, start..end, message);
+            verdict.findings.push(finding);
+        }
         Ok(())
     }
 }

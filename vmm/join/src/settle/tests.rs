@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use snapshot::{Cpu, Memory, Snapshot};
-use verdict::Process;
+use verdict::{Basis, Process};
 
 use super::*;
 use crate::work::RAN_NS;
-use crate::{Extent, Sight, Work};
+use crate::{Capture, Extent, Sight, Work};
 
 /// A group of the process, with these words.
 fn finding(va: u64, words: &[u64]) -> Finding {
@@ -51,45 +51,20 @@ fn process(findings: Vec<Finding>, moving: u64) -> ProcessVerdict {
     verdict
 }
 
-#[derive(Debug)]
-struct Made {
-    capture: Capture,
-    process: ProcessVerdict,
-    later: bool,
-    uncounted: bool,
-    /// No CPU shows its tables.
-    away: bool,
-}
-
-impl Judged for Made {
-    fn later(&self) -> bool {
-        self.later
-    }
-
-    fn uncounted(&self) -> bool {
-        self.uncounted
-    }
-
-    fn capture(&self) -> &Capture {
-        &self.capture
-    }
-
-    fn verdicts(&self) -> Vec<Verdict<'_>> {
-        let shown = (!self.away).then_some(Verdict::Process(&self.process));
-        shown.into_iter().collect()
-    }
-}
-
 /// What is made up needs no time between two looks.
 fn at_once(_: Duration) {}
 
 /// A look with a CPU in the kernel at `pc`, which has run so far.
-fn made(pc: u64, process: ProcessVerdict) -> Made {
+fn made(pc: u64, process: ProcessVerdict) -> Look {
     let mut cpu = Cpu::default();
     cpu.general.pstate = 5;
     cpu.general.pc = pc;
     cpu.system.sctlr_el1 = 1;
-    Made {
+    let judged = Judged {
+        processes: vec![process],
+        ..Judged::default()
+    };
+    Look {
         capture: Capture {
             snapshot: Snapshot {
                 cpus: vec![cpu],
@@ -105,18 +80,23 @@ fn made(pc: u64, process: ProcessVerdict) -> Made {
             },
             extent: Extent::default(),
         },
-        process,
-        later: false,
-        uncounted: false,
-        away: false,
+        judged,
+        basis: Basis::default(),
+        sight: Sight::default(),
+        read_again: None,
     }
+}
+
+/// The verdict on its process.
+fn verdict(mut look: Look) -> ProcessVerdict {
+    look.judged.processes.remove(0)
 }
 
 /// Looks that are what `of` makes of their number, at a CPU that runs on.
 fn looks(of: impl Fn(u32) -> ProcessVerdict) -> (ProcessVerdict, Settled) {
     let look = |number| Ok::<_, ()>(made(0x1000 * u64::from(number), of(number)));
     let (last, settled) = settle(true, at_once, look).unwrap();
-    (last.process, settled)
+    (verdict(last), settled)
 }
 
 /// What is left of the verdict: where errors are, how many were taken back, and how many reasons there are.
@@ -209,7 +189,7 @@ fn without_proof_of_work_nothing_counts() {
     let still = settle(false, at_once, |_| Ok::<_, ()>(made(0x1000, error()))).unwrap();
     assert_eq!(still.1.looks, 1);
     assert!(still.1.open.values().eq([&Why::StoodStill]));
-    assert_eq!(held((still.0.process, still.1)), (vec![], 1, 1));
+    assert_eq!(held((verdict(still.0), still.1)), (vec![], 1, 1));
 }
 
 #[test]
@@ -230,7 +210,7 @@ fn a_cpu_that_is_slow_to_run_on_is_waited_for() {
     let look = |number: u32| Ok::<_, ()>(made(0x1000 * u64::from(number / 9), error()));
     let (last, settled) = settle(true, at_once, look).unwrap();
     assert_eq!(settled.looks, 18);
-    assert_eq!(held((last.process, settled)), (vec![0x1000], 0, 0));
+    assert_eq!(held((verdict(last), settled)), (vec![0x1000], 0, 0));
 }
 
 #[test]
@@ -291,10 +271,10 @@ fn an_error_in_tables_that_are_seldom_shown_is_waited_for() {
             let found = broken.then(|| finding(0x1000, &BROKEN));
             let process = process(found.into_iter().collect(), 0);
             let away = number % every != 1;
-            Ok::<_, ()>(Made {
-                away,
-                ..made(0x1000 * u64::from(number), process)
-            })
+            let mut look = made(0x1000 * u64::from(number), process);
+            // No CPU shows its tables.
+            look.judged.processes.retain(|_| !away);
+            Ok::<_, ()>(look)
         };
         let (_, settled) = settle(true, at_once, look).unwrap();
         (
@@ -312,9 +292,9 @@ fn an_error_in_tables_that_are_seldom_shown_is_waited_for() {
 fn what_was_being_changed_is_looked_at_again() {
     let looks = |until: u32| {
         let look = |number| {
-            let made = made(0x1000 * u64::from(number), process(vec![], 0));
-            let later = number < until;
-            Ok::<_, ()>(Made { later, ..made })
+            let mut look = made(0x1000 * u64::from(number), process(vec![], 0));
+            look.judged.later = number < until;
+            Ok::<_, ()>(look)
         };
         settle(true, at_once, look).unwrap().1.looks
     };
@@ -332,16 +312,13 @@ fn counts_that_a_look_leaves_open_are_looked_at_again() {
     let looks = |open: fn(u32) -> bool, wrong: bool| {
         let (last, settled) = settle(true, at_once, |number| {
             let findings = (wrong && !open(number)).then(|| counted(0x1000));
-            Ok::<_, ()>(Made {
-                uncounted: open(number),
-                ..made(
-                    0x1000 * u64::from(number),
-                    process(findings.into_iter().collect(), 0),
-                )
-            })
+            let process = process(findings.into_iter().collect(), 0);
+            let mut look = made(0x1000 * u64::from(number), process);
+            look.judged.uncounted = open(number);
+            Ok::<_, ()>(look)
         })
         .unwrap();
-        (last.process, settled)
+        (verdict(last), settled)
     };
     // It is no proof that they are right, so the other looks count, and the last is none of these.
     let every_other = looks(|number| number % 2 == 0, true);

@@ -206,8 +206,8 @@ fn judge(capture: Capture) -> Result<(Duration, u64), Error> {
     let start = Instant::now();
     let look = Look::of(capture, &[])?;
     let took = start.elapsed();
-    let processes: Vec<_> = look.processes().collect();
-    for verdict in &processes {
+    let processes = &look.judged.processes;
+    for verdict in processes {
         if verdict.errors() > 0 || !verdict.not_judged.is_empty() || verdict.folios.is_empty() {
             return Err(Error::Input(format!(
                 "expected a process without errors, judged with its folios, and found {} errors and {:?}; a figure of that says nothing",

@@ -1,0 +1,164 @@
+//! The rules, asked of one instant. Nothing else asks them.
+
+use linux::order::OrderRecord;
+use snapshot::Snapshot;
+use stage1::{Half, Regime};
+use verdict::basis::Known;
+use verdict::{judge_sharing, Basis, KernelVerdict, NotJudged, ProcessVerdict};
+
+use crate::counting::{count, later};
+use crate::cpus::{came, kernel_half};
+use crate::elsewhere::no_linux;
+use crate::evidence::Evidence;
+use crate::one::One;
+use crate::pages::folios;
+use crate::{getters, judge_kernel_half, Subject};
+
+/// What needs more than tables and VMAs.
+const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and no agent of the guest tells";
+
+/// What the rules say of an instant, with all that looks wrong at it.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// Of each process that was judged; one that waits for us comes first.
+    pub processes: Vec<ProcessVerdict>,
+    /// Of the kernel half, or why it was not judged; `None` where nobody asked.
+    pub kernel: Option<Result<KernelVerdict, String>>,
+    /// The kernel half's first table, where a CPU shows it.
+    pub kernel_root: u64,
+    /// The order records of the process that waits, oldest first.
+    pub orders: Vec<OrderRecord>,
+    /// Processes that could not be judged, and why, a sentence each.
+    pub lost: Vec<String>,
+    /// Whether another instant may show more: something was just being changed.
+    pub later: bool,
+    /// Whether counts were found above their entries that only this instant leaves open (L9): what was just being changed
+    /// may have the rest. Nothing is said of them, also where they are wrong.
+    pub uncounted: bool,
+}
+
+impl Judged {
+    /// What the verdicts stand on.
+    #[must_use]
+    pub fn basis(&self, known: Known) -> Basis {
+        let kernel = self.kernel.as_ref();
+        let known = Known {
+            no_kernel_half: kernel.and_then(|it| it.as_ref().err().cloned()),
+            lacks: self.lost.clone(),
+            ..known
+        };
+        let kernel = kernel.and_then(|it| it.as_ref().ok());
+        Basis::new(known, &self.processes, kernel)
+    }
+}
+
+/// Judges an instant: each process, what they have in common, and the kernel half.
+pub(crate) fn judge(evidence: &Evidence<'_>) -> Judged {
+    let Evidence {
+        snapshot, gathered, ..
+    } = evidence;
+    let all = evidence.processes.as_slice();
+    let memory = &snapshot.memory;
+    let upper = kernel_half(&snapshot.cpus);
+    let folios = folios(memory, upper.as_ref(), gathered);
+    let each = all.iter().map(|one| one.judge(memory, gathered, &folios));
+    let mut verdicts: Vec<ProcessVerdict> = each.collect();
+    let regimes: Vec<Regime> = all.iter().map(|one| one.regime).collect();
+    judge_sharing(memory, &regimes, &mut verdicts);
+    // Where none waits for us, any process may be in the middle of fork().
+    let forks = evidence.waiting.is_none();
+    let uncounted = count(snapshot, forks, &regimes, gathered, &folios, &mut verdicts);
+    for (one, verdict) in all.iter().zip(&mut verdicts) {
+        getters::judge(memory, one, (gathered, &folios), verdict);
+        if !one.held && !verdict.vmas.is_empty() {
+            verdict.notes.push(NEED_MORE.into());
+        }
+    }
+    let tables: Vec<u64> = regimes.iter().map(|regime| regime.root.0).collect();
+    let passing = |one: &One<'_>| one.vmas.as_ref().is_err_and(|(_, later)| *later);
+    let mut judged = Judged {
+        later: later(gathered, &tables) || all.iter().any(passing),
+        uncounted,
+        kernel: evidence.kernel_half.then(|| kernel(snapshot)),
+        kernel_root: upper.map_or(0, |upper| upper.root.0),
+        lost: evidence.unproved.clone(),
+        ..Judged::default()
+    };
+    if let (Some(waiting), Some(verdict)) = (&evidence.waiting, verdicts.first_mut()) {
+        verdict.notes.extend(cpus_that_never_came(snapshot));
+        judged.orders = orders(waiting, verdict);
+    }
+    for (one, verdict) in all.iter().zip(verdicts) {
+        match one.may_be_empty && shows_nothing(&verdict) {
+            false => judged.processes.push(verdict),
+            true => judged.lost.push(format!(
+                "process {} {}: its CPU was in the kernel and had an empty table in TTBR0_EL1",
+                one.process.pid, one.process.name
+            )),
+        }
+    }
+    judged
+}
+
+/// The kernel half; or why it was not judged.
+fn kernel(snapshot: &Snapshot) -> Result<KernelVerdict, String> {
+    match judge_kernel_half(snapshot) {
+        // While the kernel changes its own first table it has an empty one in TTBR1_EL1.
+        Ok(verdict) if verdict.mapped.is_empty() && verdict.findings.is_empty() => Err("the kernel half was not judged: TTBR1_EL1 led to an empty table, as it does for a moment while the kernel sets up its own; look again".into()),
+        Ok(verdict) => Ok(verdict),
+        Err(error) => Err(why_no_kernel_half(snapshot).unwrap_or(error.to_string())),
+    }
+}
+
+/// What the CPUs' registers say against it.
+fn why_no_kernel_half(snapshot: &Snapshot) -> Option<String> {
+    if let Some(why) = no_linux(&snapshot.cpus) {
+        return Some(format!("the kernel half was not judged: {why}"));
+    }
+    let mut cpus = snapshot.cpus.iter();
+    cpus.find_map(|cpu| {
+        let why = Regime::new(&cpu.system, Half::Upper).err()?;
+        let index = cpu.index;
+        Some(format!(
+            "the kernel half was not judged: by CPU {index} {why}"
+        ))
+    })
+}
+
+/// Whether no entry is there. The kernel has an empty table in TTBR0_EL1 while it needs none.
+fn shows_nothing(verdict: &ProcessVerdict) -> bool {
+    let entries = &verdict.entries;
+    entries.pages == 0
+        && entries.blocks.values().all(|count| *count == 0)
+        && verdict.findings.is_empty()
+}
+
+fn cpus_that_never_came(snapshot: &Snapshot) -> Option<String> {
+    let (all, came) = (snapshot.cpus.len(), came(&snapshot.cpus));
+    (came < all).then(|| {
+        format!(
+            "{} of {all} CPUs, from CPU {came} on, never came up: the kernel knows of fewer, and what it keeps of its CPUs was read of the others",
+            all - came
+        )
+    })
+}
+
+/// The process's own order records, oldest first.
+fn orders(subject: &Subject<'_>, verdict: &mut ProcessVerdict) -> Vec<OrderRecord> {
+    match &subject.orders {
+        Ok(all) => {
+            let own = all.records.iter();
+            let own = own.filter(|record| record.tgid == subject.process.pid);
+            own.cloned().collect()
+        }
+        // A kernel without our patches has no record: that is no fault of this verdict. One that has it and
+        // cannot be read is.
+        Err(why) if subject.has_records => {
+            verdict.not_judged.push(NotJudged {
+                reason: why.clone(),
+            });
+            Vec::new()
+        }
+        Err(_) => Vec::new(),
+    }
+}

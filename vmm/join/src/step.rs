@@ -1,0 +1,94 @@
+//! The verdict on a snapshot, as far as several looks bear it out.
+
+use snapshot::Snapshot;
+use verdict::basis::Known;
+use verdict::{NotJudged, ProcessVerdict, Step};
+
+use crate::evidence::Evidence;
+use crate::judge::{judge, Judged};
+use crate::sight::ONE_LOOK;
+use crate::unattended::{counted, not_seen};
+use crate::{basis, log, other_core, switches, Error, Sight};
+
+/// The verdict on a snapshot: its processes, or the one with this pid, and the kernel half.
+///
+/// # Errors
+/// Where there is no such process, or that of one that waits for us is not proved.
+pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
+    let evidence = Evidence::of(snapshot, pid)?;
+    let mut judged = judge(&evidence);
+    let kept = Sight::of(&snapshot.notes);
+    let one_look = kept.is_none();
+    let sight = kept.unwrap_or_default();
+    let gone = sight.hold(&mut judged);
+    for verdict in &mut judged.processes {
+        verdict.notes.extend(one_look.then(|| ONE_LOOK.into()));
+    }
+    let not_judged = match evidence.waiting {
+        Some(_) => gone,
+        None => without_an_agent(&evidence, &mut judged, &sight, pid),
+    };
+    let reported = log::Reported::of(&snapshot.notes);
+    let asked = pid.or(basis::asked(&snapshot.notes));
+    let basis = judged.basis(Known {
+        console: reported.input.clone(),
+        ..evidence.known(asked)
+    });
+    let Judged {
+        processes, kernel, ..
+    } = judged;
+    let mut kernel = kernel.and_then(Result::ok);
+    reported.tell(&mut kernel);
+    Ok(Step {
+        workload: "check".into(),
+        step: match (&evidence.waiting, processes.as_slice()) {
+            (None, _) => "without an agent".into(),
+            (Some(_), [only]) => format!("pid {}", only.process.pid),
+            (Some(_), all) => format!("{} processes", all.len()),
+        },
+        basis: Some(basis),
+        processes,
+        kernel,
+        not_judged,
+        ..Step::default()
+    })
+}
+
+/// Of a guest in which nobody waits for us: keeps the process that was asked for, and says what was looked at. What is not
+/// known to stay is told once, of the step.
+fn without_an_agent(
+    evidence: &Evidence<'_>,
+    judged: &mut Judged,
+    sight: &Sight,
+    pid: Option<u32>,
+) -> Vec<NotJudged> {
+    let told = sight.reasons();
+    let untold = |reason: &NotJudged| !told.contains(reason);
+    for verdict in &mut judged.processes {
+        verdict.not_judged.retain(untold);
+        verdict.notes.insert(0, counted(verdict));
+    }
+    if let Some(pid) = pid {
+        judged.processes.retain(|it| it.process.pid == pid);
+        if let [verdict] = judged.processes.as_mut_slice() {
+            let remark = why_none_is_contiguous(evidence, verdict);
+            verdict.notes.extend(remark);
+        }
+    }
+    if let Some(Ok(kernel)) = &mut judged.kernel {
+        kernel.not_judged.retain(untold);
+        kernel.notes.push(not_seen(evidence.snapshot));
+        let how = other_core::how(&evidence.snapshot.notes);
+        kernel.notes.extend(how.map(str::to_owned));
+    }
+    told
+}
+
+/// The remark on the switches of folio sizes, where they are why no block of a process is contiguous.
+fn why_none_is_contiguous(evidence: &Evidence<'_>, verdict: &ProcessVerdict) -> Option<String> {
+    let mut processes = evidence.processes.iter();
+    let one = processes.find(|one| one.process.pid == verdict.process.pid)?;
+    let sizes = evidence.gathered.as_ref().ok()?.anon_sizes;
+    let vmas = one.vmas.as_deref().unwrap_or_default();
+    switches::remark(sizes, one.contpte, vmas, verdict)
+}
