@@ -9,11 +9,10 @@ use verdict::basis::{Input, Known};
 use verdict::{Expectation, NotKnown, Process};
 
 use crate::basis::{known, records, with_gathered};
-use crate::inside::is_whole;
 use crate::one::One;
 use crate::proof::{table_of, IN_KERNEL};
 use crate::task_processes::why_not;
-use crate::{getters, parse_vmas, Companion, Error, Gathered, Sight, Subject};
+use crate::{getters, parse_vmas, Companion, Error, Gathered, Subject};
 
 /// One instant of a guest, with all that the rules are asked of it.
 #[derive(Debug)]
@@ -33,24 +32,17 @@ pub(crate) struct Evidence<'s> {
 }
 
 impl<'s> Evidence<'s> {
-    /// Of a snapshot, whoever took it: the process with this pid, or all.
+    /// Adds all processes that are known by their tasks.
     ///
     /// # Errors
-    /// Where it has no such process, or its tables are not proved to be its own.
-    pub fn of(snapshot: &'s Snapshot, pid: Option<u32>) -> Result<Self, Error> {
-        if is_unattended(snapshot) {
-            has_process(snapshot, pid)?;
-            return Ok(Self::of_guest(snapshot));
+    /// Where the tables or VMAs of one cannot be read.
+    pub fn with_tasks(mut self) -> Result<Self, Error> {
+        let others = self.snapshot.notes.processes.iter();
+        for other in others.filter(|it| table_of(it).is_some()) {
+            self.processes
+                .push(unheld(Subject::of(self.snapshot, other)?));
         }
-        let mut evidence = Self::of_waiting(snapshot, pid, &[])?;
-        // Beside it all that are known by their tasks.
-        let others = snapshot.notes.processes.iter();
-        for other in others.filter(|it| pid.is_none() && table_of(it).is_some()) {
-            let subject = Subject::of(snapshot, other)?;
-            evidence.processes.push(unheld(subject));
-        }
-        evidence.kernel_half = true;
-        Ok(evidence)
+        Ok(self)
     }
 
     /// Of one process that waits for us: the one with this pid, or the only one.
@@ -186,34 +178,4 @@ fn process_of(process: &Captured) -> Process {
         pid: process.pid,
         name: process.name.clone(),
     }
-}
-
-/// Whether a snapshot was taken of a guest in which no process waits for us.
-#[must_use]
-pub fn is_unattended(snapshot: &Snapshot) -> bool {
-    let mut processes = snapshot.notes.processes.iter();
-    match Sight::of(&snapshot.notes) {
-        Some(sight) => !sight.checkpoint,
-        None => is_whole(&snapshot.memory) && processes.all(|it| it.checkpoint.is_none()),
-    }
-}
-
-/// # Errors
-/// Where a process was asked for that the snapshot does not have.
-fn has_process(snapshot: &Snapshot, pid: Option<u32>) -> Result<(), Error> {
-    let Some(pid) = pid else { return Ok(()) };
-    let listed = || snapshot.notes.processes.iter();
-    if listed().any(|process| process.pid == pid) {
-        return Ok(());
-    }
-    let listed: Vec<_> = listed()
-        .map(|it| format!("{} ({})", it.pid, it.name))
-        .collect();
-    Err(Error::Input(match listed.as_slice() {
-        [] => format!("the snapshot holds no process {pid}, nor any other"),
-        _ => format!(
-            "the snapshot holds no process {pid}; it has {}",
-            listed.join(", ")
-        ),
-    }))
 }

@@ -66,6 +66,7 @@ pub mod other_core;
 pub mod release;
 pub mod seen;
 pub mod settle;
+mod settled;
 pub mod unattended;
 
 pub use again::{copy_again, ReadAgain};

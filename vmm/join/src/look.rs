@@ -6,8 +6,7 @@ use verdict::{Basis, Expectation, ProcessVerdict};
 
 use crate::evidence::Evidence;
 use crate::judge::{judge, Judged};
-use crate::settle::settle;
-use crate::{Capture, Error, ReadAgain, Sight};
+use crate::{Capture, Error, ReadAgain};
 
 /// What was seen at one instant, judged.
 #[derive(Debug)]
@@ -19,8 +18,6 @@ pub struct Look {
     pub judged: Judged,
     /// What the verdicts stand on.
     pub basis: Basis,
-    /// What the looks before this one came to with it.
-    pub sight: Sight,
     /// Where only tables that were written to were to be read: how many those were.
     pub read_again: Option<ReadAgain>,
 }
@@ -54,26 +51,8 @@ impl Look {
             capture,
             judged,
             basis,
-            sight: Sight::default(),
             read_again: None,
         }
-    }
-
-    /// Looks until what is wrong is known to stay wrong; `look` makes one look after the other. Errors that are not
-    /// known to stay are taken back, counted, and said to be not judged.
-    ///
-    /// # Errors
-    /// As `look`.
-    pub fn settled<E>(mut look: impl FnMut() -> Result<Self, E>) -> Result<Self, E> {
-        let (mut last, settled) = settle(true, std::thread::sleep, |_| look())?;
-        let sight = Sight::new(&settled, true);
-        sight.keep(&mut last.capture.snapshot.notes);
-        let gone = sight.hold(&mut last.judged);
-        if let Some(verdict) = last.judged.processes.first_mut() {
-            verdict.not_judged.extend(gone);
-        }
-        last.sight = sight;
-        Ok(last)
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use snapshot::Notes;
+use snapshot::{Notes, Snapshot};
 use verdict::{Finding, KernelVerdict, NotJudged, ProcessVerdict, RuleId, Severity};
 
+use crate::inside::is_whole;
 use crate::judge::Judged;
 use crate::settle::{Fault, Owner, Settled, Why};
 
@@ -170,5 +171,15 @@ impl Sight {
             reason: it.reason.clone(),
         }));
         here().map(|it| it.errors).sum()
+    }
+}
+
+/// Whether a snapshot was taken of a guest in which no process waits for us.
+#[must_use]
+pub fn is_unattended(snapshot: &Snapshot) -> bool {
+    let mut processes = snapshot.notes.processes.iter();
+    match Sight::of(&snapshot.notes) {
+        Some(sight) => !sight.checkpoint,
+        None => is_whole(&snapshot.memory) && processes.all(|it| it.checkpoint.is_none()),
     }
 }

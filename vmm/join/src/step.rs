@@ -6,7 +6,7 @@ use verdict::{NotJudged, ProcessVerdict, Step};
 
 use crate::evidence::Evidence;
 use crate::judge::{judge, Judged};
-use crate::sight::ONE_LOOK;
+use crate::sight::{is_unattended, ONE_LOOK};
 use crate::unattended::{counted, not_seen};
 use crate::{basis, log, other_core, switches, Error, Sight};
 
@@ -15,7 +15,7 @@ use crate::{basis, log, other_core, switches, Error, Sight};
 /// # Errors
 /// Where there is no such process, or that of one that waits for us is not proved.
 pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
-    let evidence = Evidence::of(snapshot, pid)?;
+    let evidence = evidence(snapshot, pid)?;
     let mut judged = judge(&evidence);
     let kept = Sight::of(&snapshot.notes);
     let one_look = kept.is_none();
@@ -52,6 +52,41 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
         not_judged,
         ..Step::default()
     })
+}
+
+/// Of a snapshot, whoever took it.
+fn evidence(snapshot: &Snapshot, pid: Option<u32>) -> Result<Evidence<'_>, Error> {
+    if is_unattended(snapshot) {
+        has_process(snapshot, pid)?;
+        return Ok(Evidence::of_guest(snapshot));
+    }
+    let waiting = Evidence::of_waiting(snapshot, pid, &[])?;
+    let mut evidence = match pid {
+        Some(_) => waiting,
+        None => waiting.with_tasks()?,
+    };
+    evidence.kernel_half = true;
+    Ok(evidence)
+}
+
+/// # Errors
+/// Where a process was asked for that the snapshot does not have.
+fn has_process(snapshot: &Snapshot, pid: Option<u32>) -> Result<(), Error> {
+    let Some(pid) = pid else { return Ok(()) };
+    let listed = || snapshot.notes.processes.iter();
+    if listed().any(|process| process.pid == pid) {
+        return Ok(());
+    }
+    let listed: Vec<_> = listed()
+        .map(|it| format!("{} ({})", it.pid, it.name))
+        .collect();
+    Err(Error::Input(match listed.as_slice() {
+        [] => format!("the snapshot holds no process {pid}, nor any other"),
+        _ => format!(
+            "the snapshot holds no process {pid}; it has {}",
+            listed.join(", ")
+        ),
+    }))
 }
 
 /// Of a guest in which nobody waits for us: keeps the process that was asked for, and says what was looked at. What is not

@@ -14,7 +14,7 @@ use crate::proof::{table_of, IN_USER_MODE};
 use crate::settle;
 use crate::{basis, log, Error, Look, Sight, Since};
 
-pub use crate::evidence::is_unattended;
+pub use crate::sight::is_unattended;
 pub use stops::Stops;
 
 /// Looks until every error is known to stay or gone. The snapshot is of the last look, and keeps what they came to.

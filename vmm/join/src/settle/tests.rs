@@ -82,7 +82,6 @@ fn made(pc: u64, process: ProcessVerdict) -> Look {
         },
         judged,
         basis: Basis::default(),
-        sight: Sight::default(),
         read_again: None,
     }
 }
