@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::commands::leads_to_stdout;
 use crate::options::GuestOptions;
+use crate::paths::leads_to_stdout;
 use crate::Error;
 
 /// Where this process may write, if its host's kernel holds it to that.

@@ -14,6 +14,7 @@ pub mod link;
 pub mod look;
 pub mod ops;
 pub mod options;
+mod paths;
 pub mod patience;
 pub mod picture;
 pub mod program;

@@ -8,7 +8,7 @@ use std::path::Path;
 use machine::private;
 use rustix::fs::OFlags;
 
-use crate::commands::{kind, leads_to_stdout, stdout_file};
+use crate::paths::{kind, leads_to_stdout, stdout_file};
 
 /// Has `write` fill a new file and puts it at `path`, in the place of what was there. Where writing fails, or ends before its
 /// time, what was there stays. The file has the rights of the old one, or those that the umask gives.

@@ -165,13 +165,13 @@ pub enum ConfigError {
         nodes: u32,
     },
     /// A number of CPUs that QEMU's `virt` machine cannot have.
-    #[error("a guest with {0} CPUs makes no sense: expected 1 to {most}", most = crate::qemu::MOST_CPUS)]
+    #[error("a guest with {0} CPUs makes no sense: expected 1 to {most}", most = crate::limits::MOST_CPUS)]
     Cpus(u32),
     /// Several NUMA nodes, of whose memory the recorder's plugin knows one.
     #[error("a recorded guest with {0} NUMA nodes makes no sense: expected 1")]
     RecordedNodes(u32),
     /// A number of NUMA nodes that cannot be.
-    #[error("a guest with {nodes} NUMA nodes and {cpus} CPUs makes no sense: expected 1 to {most} nodes, and a CPU in each", most = crate::qemu::MOST_NODES)]
+    #[error("a guest with {nodes} NUMA nodes and {cpus} CPUs makes no sense: expected 1 to {most} nodes, and a CPU in each", most = crate::limits::MOST_NODES)]
     Nodes {
         /// The nodes asked for.
         nodes: u32,

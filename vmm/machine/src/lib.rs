@@ -28,6 +28,7 @@ pub mod stream;
 
 mod console;
 mod error;
+mod limits;
 mod paused;
 mod qmp;
 mod registers;

@@ -35,7 +35,6 @@ mod session;
 mod terminal;
 mod watch;
 
-pub(crate) use files::{kind, leads_to_stdout, stdout_file};
 pub(crate) use output::{complain, has_colours, stdout, STDOUT};
 
 /// Reads an arm64 guest's page tables from outside, and judges them.

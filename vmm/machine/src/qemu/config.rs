@@ -3,8 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::limits::{MOST_CPUS, MOST_NODES};
 use crate::host::{self, check_image, check_initrd};
+use crate::limits::{MOST_CPUS, MOST_NODES};
 use crate::ConfigError;
 
 /// The recorder's plugin, and where its trace goes.

@@ -5,7 +5,6 @@ pub mod attach;
 mod command;
 mod config;
 mod debugger;
-mod limits;
 mod ram;
 mod start;
 mod stub;
@@ -29,9 +28,9 @@ use crate::{ChannelError, Console, Machine, MachineError, Paused, QmpError, Stat
 use ram::{Backend, Bank};
 use stub::Stub;
 
+pub use crate::limits::{MOST_CPUS, MOST_NODES};
 pub use command::AGENT_PORT;
 pub use config::{Config, Counting, Recording, Threads};
-pub use limits::{MOST_CPUS, MOST_NODES};
 
 /// How long QEMU may take for a command. It answers within a millisecond; but its main loop may
 /// have to wait for a processor on a busy host.
