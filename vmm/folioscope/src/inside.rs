@@ -9,10 +9,10 @@ use join::inside::{is_whole, Inside};
 use join::kernel_map::kernel_map;
 use join::seen::{see, see_again, Seen, Unseen};
 use join::Moment;
+use report::frames::Frames;
+use report::kernel_map::KernelMap;
 use serde_json::{json, Value};
 use snapshot::{read_core, Memory, Snapshot};
-use verdict::frames::Frames;
-use verdict::kernel_map::KernelMap;
 
 use crate::holder::{ask, is_ours};
 use crate::source::{only_socket, only_this, open_core};

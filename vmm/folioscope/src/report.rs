@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use join::Facts;
+use report::map::MapOptions;
+use report::text::TextOptions;
 use snapshot::Snapshot;
 use stage1::{Half, Regime};
 use untrusted::Filter;
-use verdict::map::MapOptions;
-use verdict::text::TextOptions;
 use verdict::{Kernel, Machine, Report};
 
 use crate::commands::{complain, has_colours, stdout, STDOUT};
@@ -91,7 +91,7 @@ impl ReportOptions {
         match self.format {
             ReportFormat::Json => write_json(&mut out, report)
                 .map_err(Error::io("write the report to standard output"))?,
-            ReportFormat::Text => verdict::text::write_verdict(&mut out, report, &self.text())
+            ReportFormat::Text => report::text::write_verdict(&mut out, report, &self.text())
                 .and_then(|()| out.flush())
                 .map_err(Error::io(STDOUT))?,
         }
@@ -105,10 +105,10 @@ impl ReportOptions {
     /// Where standard output cannot be written, which says where the page is.
     pub fn write_files(&self, report: &mut Report, picture: &Picture) -> Result<(), Error> {
         write_file(&self.junit, report, |mut out, report| {
-            verdict::junit::write(&mut out, report)
+            report::junit::write(&mut out, report)
         });
         write_file(&self.ktap, report, |mut out, report| {
-            verdict::ktap::write(&mut out, report)
+            report::ktap::write(&mut out, report)
         });
         if let (Some(path), Some(pages)) = (&self.html, picture.pages()) {
             let written = write_file(&self.html, report, |out, report| {

@@ -10,13 +10,13 @@ use std::time::Duration;
 use linux::counted::NotRead;
 use linux::symbols::Symbols;
 use machine::qemu::attach::{Attached, FileMemory, Found};
+use report::frames::Frames;
+use report::kernel_map::KernelMap;
 use snapshot::{Cpu, Memory, Notes, Process, Snapshot};
 use stage1::{Half, Regime};
 use structures::printk::Log;
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, View};
-use verdict::frames::Frames;
-use verdict::kernel_map::KernelMap;
 
 use crate::cpus::kernel_half;
 use crate::elsewhere::{at_el1, no_linux};

@@ -6,13 +6,13 @@ use std::ops::Range;
 use linux::folio::{Kind as Memory, MayMap, Page, Type};
 use linux::pte::Pte;
 use linux::release::Release;
+use report::frames::{what, Belongs, Frame, Frames, FreeBlock, Mapped};
+use report::listing::LISTING_VERSION;
 use snapshot::{Cpu, Snapshot};
 use stage1::{Descriptor, Kind, PhysMemory, PhysicalAddress, Regime, Table, Visitor};
 use structures::pages::{Layout, Pages};
 use structures::{memcg, tasks, View};
 use untrusted::Text;
-use verdict::frames::{what, Belongs, Frame, Frames, FreeBlock, Mapped};
-use verdict::listing::LISTING_VERSION;
 use verdict::Hex;
 
 use crate::cpus::{kernel_half, lower_half, NO_LOWER_HALF};

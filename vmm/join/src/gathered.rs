@@ -6,6 +6,7 @@ use linux::absent::SwapTypes;
 use linux::cache::Cache;
 use linux::counted::{Counted, Known, Size};
 use linux::folio::Claimed;
+use report::listing::FileCache;
 use serde::{Deserialize, Serialize};
 use snapshot::{Cpu, Notes, Snapshot};
 use stage1::{PhysMemory, PhysicalAddress, Regime};
@@ -17,7 +18,6 @@ use structures::tasks::Process;
 use structures::unlisted::Doing;
 use structures::StructureError;
 use structures::View;
-use verdict::listing::FileCache;
 use verdict::{Hex, NotKnown};
 
 use crate::caches;

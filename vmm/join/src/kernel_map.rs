@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use linux::release::Release;
+use report::kernel_map::{parts, sizes, Area, KernelMap, Sizes};
+use report::listing::LISTING_VERSION;
 use snapshot::Cpu;
 use stage1::PhysMemory;
 use structures::vmap::{Layout, VmArea};
 use structures::vmcoreinfo::VmCoreInfo;
-use verdict::kernel_map::{parts, sizes, Area, KernelMap, Sizes};
-use verdict::listing::LISTING_VERSION;
 use verdict::{Hex, KernelLayout};
 
 use crate::inside::Inside;

@@ -2,9 +2,9 @@
 
 use changes::{entries, Diff, Space};
 use linux::absent::SwapTypes;
+use report::listing::Maps;
 use snapshot::Memory;
 use untrusted::Text;
-use verdict::listing::Maps;
 
 use crate::changed::{compare, events as events_of, mapped, who, Ground, LOCKED, NO_RECORD};
 use crate::{seen, Error};

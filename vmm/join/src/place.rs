@@ -7,10 +7,10 @@ use linux::folio::{Numbering, Page};
 use linux::order::{OrderRecord, Path};
 use linux::pte::Pte;
 use linux::release::Release;
+use report::frames::{Frame, Frames};
 use snapshot::Snapshot;
 use stage1::{lookup, Entry, Lookup, VirtualAddress};
 use structures::tasks;
-use verdict::frames::{Frame, Frames};
 use verdict::{row_at, BlockRow, Finding, ProcessVerdict, Severity, VmaVerdict};
 
 use crate::frames::{frames, frames_kept};

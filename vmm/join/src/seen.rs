@@ -5,12 +5,12 @@ use std::fmt::Debug;
 use linux::order::OrderRecords;
 use linux::release::Release;
 use linux::vma::Vma;
+use report::listing::{Maps, Task, Tasks, LISTING_VERSION};
 use snapshot::{Cpu, Notes, Snapshot};
 use stage1::{PhysMemory, PhysicalAddress, Regime};
 use structures::tasks::{self, Process};
 use structures::vmas::Layout;
 use structures::{Lock, StructureError, View};
-use verdict::listing::{Maps, Task, Tasks, LISTING_VERSION};
 use verdict::{judge, Hex, NotKnown, ProcessInput};
 
 use crate::counting::structures;

@@ -38,7 +38,7 @@ pub enum BlockState {
 
 impl BlockState {
     /// In the order in which a map counts them.
-    pub(crate) const COUNTED: [BlockState; 9] = [
+    pub const COUNTED: [BlockState; 9] = [
         BlockState::Broken,
         BlockState::Folded,
         BlockState::ContiguousBlock,
@@ -51,7 +51,7 @@ impl BlockState {
     ];
 
     /// What it is called, after a number of them.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             BlockState::Broken => "broken",
             BlockState::Folded => "folded",
@@ -168,7 +168,7 @@ impl BlockRow {
     }
 
     /// What is in entries that are not valid, for people.
-    pub(crate) fn absent_text(&self) -> Option<String> {
+    pub fn absent_text(&self) -> Option<String> {
         let each = self.absent.iter().map(|absent| match absent.pages {
             1 => format!("1 page: {}", absent.what),
             pages => format!("{pages} pages: {}", absent.what),
@@ -179,7 +179,7 @@ impl BlockRow {
 }
 
 /// Whether a VMA allows any access (`vma_is_accessible()`, include/linux/mm.h).
-pub(crate) fn accessible(vma: &Vma) -> bool {
+pub fn accessible(vma: &Vma) -> bool {
     let allowed = vma.permissions;
     allowed.read || allowed.write || allowed.execute
 }

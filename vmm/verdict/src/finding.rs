@@ -127,7 +127,7 @@ impl Finding {
     }
 
     /// Where, what, and in how many places more, in one line.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let more = match self.places {
             0 | 1 => String::new(),
             2 => " (and in 1 more place)".to_owned(),

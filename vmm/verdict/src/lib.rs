@@ -34,20 +34,12 @@ mod structures;
 mod tally;
 mod violations;
 
-pub mod dump;
-pub mod frames;
-pub mod junit;
-pub mod kernel_map;
-pub mod ktap;
-pub mod listing;
-pub mod map;
 pub mod rules;
 pub mod stops;
-pub mod text;
 pub mod voice;
 
 pub use basis::{AddressSpace, Basis};
-pub use blocks::{Absent, BlockRow, BlockState, Reason};
+pub use blocks::{accessible, Absent, BlockRow, BlockState, Reason};
 pub use finding::{Finding, Lack, NotJudged, Place, Process, Severity};
 pub use hex::Hex;
 pub use id::RuleId;
@@ -66,6 +58,9 @@ pub use rules::l9_counts::{judge_counts, Everyone};
 pub use rules::l9_unmapped::{MayBe, Unmapped};
 pub use structures::{Folios, NotKnown, Structures};
 pub use tally::{row_at, EntryCounts, ProcessVerdict, VmaVerdict};
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 #[cfg(test)]
 mod tests;

@@ -7,15 +7,13 @@ mod counted;
 mod findings;
 mod folios;
 mod getters;
-mod growth;
-pub(crate) mod guest;
 mod hugetlb;
 mod kernel_half;
 mod legal;
-mod noise;
 mod page_tables;
 mod reports;
 mod runs;
 mod states;
 mod voice;
-mod writers;
+
+pub(crate) use crate::testing::guest;

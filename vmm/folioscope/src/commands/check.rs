@@ -33,7 +33,7 @@ impl Check {
             let mut text = self.report.text();
             // A map is drawn by VMA, and of one process.
             text.maps &= !is_unattended(snapshot) && !several;
-            verdict::text::write(&mut stdout(), &report, &text)
+            report::text::write(&mut stdout(), &report, &text)
                 .map_err(Error::io("write to standard output"))?;
         }
         self.report.finish(&mut report, &picture)

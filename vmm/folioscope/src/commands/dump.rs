@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 use clap::{Args, ValueEnum};
 use join::elsewhere::no_linux;
 use join::{kernel_half, Gathered, Places, Subject};
-use verdict::dump::{dump, DumpOptions, Format};
+use report::dump::{dump, DumpOptions, Format};
 
 use super::output::{complain, stdout};
 use super::Outcome;

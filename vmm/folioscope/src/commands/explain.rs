@@ -10,10 +10,10 @@ use clap::Args;
 use join::changed::{diff, Instant};
 use join::{Place, Places, Subject};
 use linux::vma::Vma;
+use report::frames::{Mapped, UNUSABLE};
 use serde_json::{json, Value};
 use snapshot::Snapshot;
 use stage1::{Lookup, Regime, VirtualAddress};
-use verdict::frames::{Mapped, UNUSABLE};
 
 use super::output::{self, say};
 use super::Outcome;

@@ -1,8 +1,8 @@
 //! `folioscope maps`: the address space of a process, from the guest's memory alone.
 
 use clap::Args;
+use report::map::MapOptions;
 use untrusted::Filter;
-use verdict::map::MapOptions;
 
 use super::{output, Outcome};
 use crate::inside::{InsideOptions, ListingFormat};

@@ -234,10 +234,10 @@ fn run(command: Command) -> Outcome {
             let schema = match of {
                 SchemaOf::Report => verdict::schema(),
                 SchemaOf::Session => control::schema(),
-                SchemaOf::Ps => verdict::listing::tasks_schema(),
-                SchemaOf::Maps => verdict::listing::maps_schema(),
-                SchemaOf::Page => verdict::frames::frames_schema(),
-                SchemaOf::Kernel => verdict::kernel_map::kernel_map_schema(),
+                SchemaOf::Ps => report::listing::tasks_schema(),
+                SchemaOf::Maps => report::listing::maps_schema(),
+                SchemaOf::Page => report::frames::frames_schema(),
+                SchemaOf::Kernel => report::kernel_map::kernel_map_schema(),
                 SchemaOf::Diff => changes::schema(),
             };
             output::line(format_args!("{schema:#}")).map(|()| EXIT_OK)

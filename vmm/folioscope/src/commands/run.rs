@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use join::Extent;
 use linux::release::Release;
+use report::text::TextOptions;
 use verdict::basis::{Known, Scope};
-use verdict::text::TextOptions;
 use verdict::{Basis, Expectation, ProcessVerdict, Report, Step};
 
 use super::output::{say, stdout};
@@ -179,8 +179,8 @@ impl Run {
         }
         if text {
             let mut out = stdout();
-            write!(out, "\n{}", verdict::map::LEGEND)
-                .and_then(|()| verdict::text::write_end(&mut out, &report))
+            write!(out, "\n{}", report::map::LEGEND)
+                .and_then(|()| report::text::write_end(&mut out, &report))
                 .map_err(Error::io("write to standard output"))?;
         }
         self.report.finish(&mut report, &picture)
@@ -232,7 +232,7 @@ impl Run {
                     process.notes.clear();
                 }
             }
-            verdict::text::write_step(&mut stdout(), &shown, &self.report.text())
+            report::text::write_step(&mut stdout(), &shown, &self.report.text())
                 .map_err(Error::io("write to standard output"))?;
         }
         report.push(step);
@@ -252,7 +252,7 @@ impl Run {
         for step in &mut steps {
             workload.clone_into(&mut step.workload);
             if text {
-                verdict::text::write_step(&mut stdout(), step, &options)
+                report::text::write_step(&mut stdout(), step, &options)
                     .map_err(Error::io("write to standard output"))?;
             }
         }
@@ -314,7 +314,7 @@ impl Run {
         step.basis = Some(basis);
         if text {
             say!("\nkernel - the upper half");
-            verdict::text::write_step(&mut stdout(), &step, &self.report.text())
+            report::text::write_step(&mut stdout(), &step, &self.report.text())
                 .map_err(Error::io("write to standard output"))?;
         }
         report.push(step);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use changes::Diff;
 use clap::Args;
+use report::listing::Maps;
+use report::map::MapOptions;
 use rustix::termios::tcgetwinsize;
 use untrusted::{filtered, Filter};
-use verdict::listing::Maps;
-use verdict::map::MapOptions;
 
 use super::output::{self, say};
 use super::Outcome;

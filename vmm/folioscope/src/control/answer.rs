@@ -6,11 +6,11 @@ use changes::Diff;
 use join::{Capture, Look, ReadAgain, Subject};
 use linux::order::OrderRecord;
 use protocol::{Hello, Outcome};
+use report::frames::Frames;
+use report::kernel_map::KernelMap;
+use report::listing::{Maps, Tasks};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use verdict::frames::Frames;
-use verdict::kernel_map::KernelMap;
-use verdict::listing::{Maps, Tasks};
 use verdict::voice::Spoken;
 use verdict::{Basis, Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use join::Capture;
 use machine::private;
-use verdict::text::TextOptions;
+use report::text::TextOptions;
 
 use super::request::Bundle;
 use crate::boot;
@@ -27,7 +27,7 @@ pub fn keep(guest: &mut Guest, out: &Path, error: Error) -> Error {
                 maps: false,
                 ..TextOptions::default()
             };
-            let _ = verdict::text::write_step(&mut text, &step, &options);
+            let _ = report::text::write_step(&mut text, &step, &options);
             let _ = private::write(&directory.join("verdict.txt"), text);
         }
         Ok(kept)

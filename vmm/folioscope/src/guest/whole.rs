@@ -8,10 +8,10 @@ use join::kernel_map::kernel_map;
 use join::seen::{see, see_again, Seen};
 use join::{Extent, Facts};
 use protocol::ProcessId;
+use report::kernel_map::KernelMap;
 use snapshot::{Cpu, Memory, RangeSet, Recording, Snapshot};
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::View;
-use verdict::kernel_map::KernelMap;
 
 use super::Guest;
 use crate::Error;

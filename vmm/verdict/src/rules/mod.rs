@@ -57,6 +57,7 @@ pub(crate) use expect::check as check_expected;
 pub use registry::RULES;
 pub(crate) use rule::Told;
 pub use rule::{Known, Need, Releases, Rule, Tier};
+pub use user::breaks_by_itself;
 pub(crate) use user::{alike, folio, user_group};
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use linux::folio::Numbering;
 use linux::pte::bits;
 use linux::vma::Vma;
+use stage1::{Level, Regime};
 
 use super::rule::Report;
 use super::{l1, l10, l13, l2, l3, l4, l5, l6, l7, l8_exclusive, l9};
@@ -22,6 +23,21 @@ pub(crate) fn user_group(group: &Group<'_>, hugetlb: Option<bool>, report: &mut 
         l3::check(group, report);
         l5::equal(group, report);
     }
+}
+
+/// Whether a group of a user table breaks one of Linux's rules by itself. `words` are its members, of which the first is at
+/// `index` of the table at `table` and maps `va`; `hugetlb` is what is known of the VMA.
+pub fn breaks_by_itself(
+    (regime, level): (&Regime, Level),
+    va: u64,
+    (table, index): (u64, usize),
+    words: &[u64],
+    hugetlb: Option<bool>,
+) -> bool {
+    let group = Group::new((regime, level), va, (table, index), words);
+    let mut broken = false;
+    user_group(&group, hugetlb, &mut |_, _| broken = true);
+    broken
 }
 
 /// How many entries from this one on, at most `most`, are alike to rules that ask where in its VMA an entry is.

@@ -207,7 +207,7 @@ fn a_status_of_0_needs_all_that_was_asked_for() {
             "an error beside a lack",
             |known, processes, _| {
                 known.release = None;
-                processes[0] = super::writers::scene().judge();
+                processes[0] = super::guest::scene().judge();
             },
             Outcome::Errors,
             "",

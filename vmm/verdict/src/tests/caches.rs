@@ -3,8 +3,8 @@
 use linux::cache::{Cache, Tree};
 use linux::counted::{Known, NotRead};
 
-use super::folios::{errors, good};
 use super::guest::Guest;
+use crate::testing::folios::{errors, good};
 use crate::{judge_caches, ProcessVerdict, RuleId};
 
 fn cache(tree: Known<Tree>) -> Cache {

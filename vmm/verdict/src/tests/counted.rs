@@ -8,8 +8,8 @@ use linux::counted::{
 };
 use linux::folio::{Kind, Split};
 
-use super::folios::{errors, good, Kernel};
 use super::guest::*;
+use crate::testing::folios::{errors, good, Kernel};
 use crate::{judge_counted, AllMapped, Lack, ProcessVerdict, RuleId};
 
 mod census;

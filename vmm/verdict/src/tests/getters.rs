@@ -6,8 +6,8 @@ use linux::getters::{category, kpf, pagemap, Getters, Packed, SizeCounted};
 use linux::release::Release;
 
 use super::folios::files::of_a_file;
-use super::folios::good;
 use super::guest::*;
+use crate::testing::folios::good;
 use crate::{judge, judge_getters, ProcessVerdict, RuleId, Severity};
 
 const THERE: u64 = pagemap::PRESENT | pagemap::EXCLUSIVE;

@@ -3,8 +3,8 @@
 use linux::folio::{HugetlbUsage, Numbering, Rss};
 use linux::vma::parse_smaps;
 
-use super::folios::{good, Kernel};
 use super::guest::*;
+use crate::testing::folios::{good, Kernel};
 use crate::{Expected, RuleId};
 
 fn usage(pages: i64, may_share: bool) -> Option<HugetlbUsage> {

@@ -3,8 +3,8 @@
 use linux::folio::{Kind, Numbering, Rss};
 use linux::vma::parse_smaps;
 
-use super::folios::{errors, good};
 use super::guest::*;
+use crate::testing::folios::{errors, good};
 use crate::RuleId;
 
 #[test]

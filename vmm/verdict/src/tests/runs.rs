@@ -7,9 +7,9 @@ use linux::vma::parse_smaps;
 use stage1::testing::TableBuilder;
 use stage1::{Half, Regime};
 
-use super::folios::good;
 use super::guest::*;
-use super::noise::Random;
+use crate::testing::folios::good;
+use crate::testing::random::Random;
 use crate::{judge_counts, Everyone, ProcessVerdict, RuleId, Severity};
 
 /// Judges in both ways and holds all that is said to be equal; gives what was said.
@@ -230,8 +230,8 @@ const SMAPS: [(&str, &str); 6] = [
 /// VMAs that begin and end anywhere, and pages of folios of all sizes in them, most of them as they should be.
 fn scene(random: &mut Random, guest: &mut Guest) {
     let (page, members) = (guest.page, guest.members);
-    let mut below = |end: u64| random.next() % end;
-    let mut kernel = super::folios::Kernel::default();
+    let mut below = |end: u64| random.any() % end;
+    let mut kernel = crate::testing::folios::Kernel::default();
     let (mut smaps, mut at, mut pfn) = (String::new(), 0, PA / page);
     while at < 6 * members {
         let (start, end) = (
@@ -305,22 +305,22 @@ fn any_table_and_any_folios() {
             for fault in 0..4 {
                 let what = format!("round {round}, fault {fault}, {:?}", guest.tables.layout());
                 said.extend(errors(&both(&mut guest, &what)));
-                let (at, page) = (random.next() % (6 * guest.members), guest.page);
+                let (at, page) = (random.any() % (6 * guest.members), guest.page);
                 let pfn = {
                     let pages = &guest.kernel().pages;
                     *pages
                         .keys()
-                        .nth(random.next() as usize % pages.len())
+                        .nth(random.any() as usize % pages.len())
                         .unwrap()
                 };
-                match random.next() % 4 {
+                match random.any() % 4 {
                     2 => drop(guest.kernel().wild.insert(pfn, "it is made up".into())),
                     0 => guest.tables.poke(VA + at * page, 3, random.word()),
                     1 => guest
                         .tables
-                        .change(VA + at * page, 3, |word| word ^ 1 << (random.next() % 64)),
+                        .change(VA + at * page, 3, |word| word ^ 1 << (random.any() % 64)),
                     _ => {
-                        let change = PAGES[random.next() as usize % PAGES.len()].0;
+                        let change = PAGES[random.any() as usize % PAGES.len()].0;
                         guest.kernel().change(pfn, change);
                     }
                 }

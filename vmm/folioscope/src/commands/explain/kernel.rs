@@ -1,9 +1,9 @@
 //! An address of the kernel's half: its part and area, its entry, the page behind it, and what the rules say.
 
 use join::KernelPlace;
+use report::frames::Frames;
+use report::kernel_map::{Area, KernelMap, Part};
 use stage1::{Lookup, Permissions, VirtualAddress};
-use verdict::frames::Frames;
-use verdict::kernel_map::{Area, KernelMap, Part};
 
 use super::{each, say_entry, Explain};
 use crate::commands::output::{self, say};

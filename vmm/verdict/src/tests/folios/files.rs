@@ -3,7 +3,7 @@
 use linux::folio::{Kind, MappedFile};
 use linux::vma::parse_smaps;
 
-use super::{errors, good};
+use crate::testing::folios::{errors, good};
 use crate::tests::guest::*;
 use crate::RuleId;
 

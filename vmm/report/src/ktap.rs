@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use crate::junit::by_workload;
-use crate::{Outcome, Report, Severity, Step};
+use verdict::{Outcome, Report, Severity, Step};
 
 /// Writes it. What could not be judged is `not ok` with a diagnostic and never a SKIP, which would
 /// read as fine; a run that came to no checkpoint has one test that failed.

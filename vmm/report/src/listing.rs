@@ -9,7 +9,7 @@ use serde::Serialize;
 use untrusted::Text;
 
 use crate::map::{self, MapOptions};
-use crate::{BlockState, Hex, ProcessVerdict, VmaVerdict};
+use verdict::{BlockState, Hex, ProcessVerdict, VmaVerdict};
 
 /// Version of both listings. It goes up when a field changes its meaning or goes away; new fields do not count.
 pub const LISTING_VERSION: u32 = 1;

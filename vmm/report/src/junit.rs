@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
 use crate::text::counted_errors;
-use crate::{Finding, Outcome, Report, Severity, Step};
+use verdict::{Finding, Outcome, Report, Severity, Step};
 
 /// Writes it. An error is a failure, and what could not be judged an error in JUnit's sense:
 /// neither passes. A run that came to no checkpoint gets one case that says so.

@@ -1,37 +1,13 @@
 //! Tables of random words: everything ends, and nothing panics.
 
-use super::guest::*;
 use crate::dump::{dump, DumpOptions, Format};
 use crate::map::{draw, MapOptions};
-use crate::{judge_kernel, judge_sharing, Expected, KernelLayout};
 use linux::release::Release;
 use stage1::testing::{Layout, TableBuilder};
 use stage1::{Granule, Half, Regime};
-
-/// xorshift64*.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A word that is often a leaf, often near others, and sometimes anything.
-    pub fn word(&mut self) -> u64 {
-        let word = self.next();
-        match word % 8 {
-            0 => 0,
-            1 => word,
-            2 => word & !3,
-            3 => (word & 0x0fff_0000_0000_0fff) | 3,
-            4 => (word & !0xffff_ffff_f000) | PA | 1,
-            _ => PA | (word & 0xf_f000) | (word & 0x07f8_0000_0000_0fc0) | 3,
-        }
-    }
-}
+use verdict::testing::guest::*;
+use verdict::testing::random::Random;
+use verdict::{judge_kernel, judge_sharing, Expected, KernelLayout};
 
 #[test]
 fn nothing_panics() {
@@ -39,7 +15,7 @@ fn nothing_panics() {
     for round in 0..8 {
         for mut guest in Guest::all() {
             for _ in 0..200 {
-                let offset = random.next() % (8 * guest.block);
+                let offset = random.any() % (8 * guest.block);
                 let va = (VA + offset) / guest.page * guest.page;
                 guest.tables.poke(va, 3, random.word());
             }
@@ -48,8 +24,8 @@ fn nothing_panics() {
                 guest.tables.poke(VA + (1 << 36), 2, word);
             }
             guest.record(
-                VA + guest.page * (random.next() % 64),
-                (random.next() % 6) as u8,
+                VA + guest.page * (random.any() % 64),
+                (random.any() % 6) as u8,
             );
             guest.expect(Expected::FreshlyFaulted, 0, u64::MAX);
             guest.expect(Expected::Written, VA + 123, VA + 2 * guest.block + 7);
@@ -88,7 +64,7 @@ fn nothing_panics_in_the_upper_half() {
             let mut tables = TableBuilder::at(layout, 0x8000_0000);
             for _ in 0..200 {
                 // Near the top, where the end of a group wraps around.
-                let va = 0u64.wrapping_sub((1 + random.next() % 4096) * granule.bytes());
+                let va = 0u64.wrapping_sub((1 + random.any() % 4096) * granule.bytes());
                 tables.poke(va, 3, random.word());
             }
             let regime = Regime::new(&tables.registers(), Half::Upper).unwrap();

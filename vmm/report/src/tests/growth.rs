@@ -1,8 +1,8 @@
 //! Nothing is quadratic: four times the process takes about four times as long, whatever there is many of.
 
-use super::guest::*;
 use crate::map::{draw, MapOptions};
-use crate::{judge_sharing, Expected};
+use verdict::testing::guest::*;
+use verdict::{judge_sharing, Expected};
 
 /// Time that this thread has run, in ns; sleeping and waiting for a CPU do not count.
 fn ran() -> u64 {

@@ -9,8 +9,7 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use crate::blocks::{BlockRow, BlockState};
-use crate::{ProcessVerdict, VmaVerdict};
+use verdict::{BlockRow, BlockState, ProcessVerdict, VmaVerdict};
 
 /// The legend, printed below a map.
 pub const LEGEND: &str = "\

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use untrusted::escaped;
 
-use crate::basis::{names, Because};
 use crate::map::{self, MapOptions};
-use crate::{Basis, Finding, Outcome, Report, RuleId, Severity, Step};
+use verdict::basis::{names, Because};
+use verdict::{Basis, Finding, Outcome, Report, RuleId, Severity, Step};
 
 /// What to print.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,8 +10,7 @@ use stage1::{Descriptor, Regime, Table};
 use untrusted::Text;
 
 use super::options::{DumpOptions, Format};
-use crate::blocks::accessible;
-use crate::{BlockState, Hex};
+use verdict::{accessible, BlockState, Hex};
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

@@ -10,13 +10,12 @@ use std::ops::Range;
 use linux::pte::Pte;
 use linux::vma::Vma;
 use stage1::{
-    walk, Checker, Descend, Level, PhysMemory, Regime, Table, Violation, VirtualAddress, Visitor,
-    WalkProblem,
+    walk, Checker, Descend, Descriptor, Level, PhysMemory, Regime, Table, Violation,
+    VirtualAddress, Visitor, WalkProblem,
 };
 
-use crate::blocks::BlockState;
-use crate::group::Group;
-use crate::{row_at, rules};
+use verdict::rules::breaks_by_itself;
+use verdict::{row_at, BlockState};
 
 pub use options::{DumpOptions, Format};
 pub use row::Row;
@@ -132,19 +131,14 @@ impl<'m, F: FnMut(Violation), W: Write> Visitor<'m> for Dumper<'_, F, W> {
 
 impl<F, W: Write> Dumper<'_, F, W> {
     fn group(&mut self, table: &Table<'_>, whole: Range<usize>, shown: Range<usize>) {
-        let group = Group::new(
-            (self.regime, table.level),
-            table.va_of(whole.start, self.regime).0,
-            (table.address.0, whole.start),
-            &table.words[whole.clone()],
-        );
-        if self.options.findings && !self.broken(&group, &whole) {
+        if self.options.findings && !self.broken(table, &whole) {
             return;
         }
         let user = table.level == Level::L3 && self.regime.first.0 == 0;
         for index in shown {
             let word = table.words[index];
-            let contiguous = group.is_leaf(word) && Pte(word).valid_cont();
+            let descriptor = Descriptor::new(word, table.level, self.regime);
+            let contiguous = descriptor.kind().is_leaf() && Pte(word).valid_cont();
             if word != 0 && (contiguous || !self.options.contiguous) {
                 let va = table.va_of(index, self.regime).0;
                 let row = row_at(&self.options.judged, va).filter(|_| user);
@@ -153,19 +147,24 @@ impl<F, W: Write> Dumper<'_, F, W> {
         }
     }
 
-    fn broken(&self, group: &Group<'_>, whole: &Range<usize>) -> bool {
+    fn broken(&self, table: &Table<'_>, whole: &Range<usize>) -> bool {
         let violations = self.violations.borrow();
-        let architecture = violations.iter().any(|(_, table, range)| {
-            *table == group.table && range.start < whole.end && whole.start < range.end
+        let architecture = violations.iter().any(|(_, at, range)| {
+            *at == table.address.0 && range.start < whole.end && whole.start < range.end
         });
-        let mut broken = architecture;
-        if self.options.linux && self.regime.first.0 == 0 {
-            let next = self.vmas.partition_point(|vma| vma.end <= group.va);
-            let vma = self.vmas.get(next).filter(|vma| vma.contains(group.va));
-            let hugetlb = vma.map_or(Some(false), Vma::hugetlb);
-            rules::user_group(group, hugetlb, &mut |_, _| broken = true);
+        if architecture || !self.options.linux || self.regime.first.0 != 0 {
+            return architecture;
         }
-        broken
+        let va = table.va_of(whole.start, self.regime).0;
+        let next = self.vmas.partition_point(|vma| vma.end <= va);
+        let vma = self.vmas.get(next).filter(|vma| vma.contains(va));
+        breaks_by_itself(
+            (self.regime, table.level),
+            va,
+            (table.address.0, whole.start),
+            &table.words[whole.clone()],
+            vma.map_or(Some(false), Vma::hugetlb),
+        )
     }
 
     fn row(&mut self, table: &Table<'_>, index: usize, state: Option<BlockState>) {

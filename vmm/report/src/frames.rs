@@ -8,7 +8,7 @@ use serde::Serialize;
 use untrusted::Text;
 
 use crate::map;
-use crate::Hex;
+use verdict::Hex;
 
 /// Pages of a guest at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

@@ -55,6 +55,7 @@ pub fn all_known() -> Basis {
 /// A guest without a kernel says nothing of folios.
 static MADE_UP: NotKnown = NotKnown::never("it is made up");
 
+#[derive(Debug)]
 pub struct Guest {
     pub tables: TableBuilder,
     pub vmas: Vec<Vma>,
@@ -73,6 +74,12 @@ pub struct Guest {
 /// Where tests map things: start of the VMA, a multiple of every block size.
 pub const VA: u64 = 0x4000_0000;
 pub const PA: u64 = 0x1_0000_0000;
+
+impl Default for Guest {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Guest {
     /// 4K pages, no hardware management, one private anonymous VMA of four blocks at [`VA`].
@@ -250,4 +257,21 @@ impl Guest {
         assert!(errors.is_empty(), "{errors:#?}");
         assert!(verdict.not_judged.is_empty(), "{:?}", verdict.not_judged);
     }
+}
+
+/// Six blocks: folded, and single pages of which some differ.
+pub fn scene() -> Guest {
+    let mut guest = Guest::new().maps("40000000-400c0000 rw-p 00000000 00:00 0 [anon:scene]");
+    guest.record(VA, 4);
+    guest.record(VA + 0x5_0000, 2);
+    for block in [0, 1, 2, 4] {
+        guest.fold(block, written());
+    }
+    guest.spread(3, written());
+    guest.spread(5, read_only());
+    guest.change(80, |word| word | 1 << 51);
+    guest.change(83, |_| 0);
+    guest.change(84, |_| 3 << 6 | 9 << 12);
+    guest.change(68, |_| 0);
+    guest
 }

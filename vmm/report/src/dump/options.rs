@@ -2,7 +2,7 @@
 
 use linux::absent::SwapTypes;
 
-use crate::VmaVerdict;
+use verdict::VmaVerdict;
 
 /// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

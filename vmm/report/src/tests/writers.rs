@@ -1,26 +1,10 @@
 //! Map and dump of made-up verdicts.
 
-use super::guest::*;
 use crate::dump::{dump, DumpOptions, Format};
 use crate::map::{draw, wrapped, MapOptions};
 use stage1::testing::Layout;
 use stage1::{Granule, Half};
-
-pub fn scene() -> Guest {
-    let mut guest = Guest::new().maps("40000000-400c0000 rw-p 00000000 00:00 0 [anon:scene]");
-    guest.record(VA, 4);
-    guest.record(VA + 0x5_0000, 2);
-    for block in [0, 1, 2, 4] {
-        guest.fold(block, written());
-    }
-    guest.spread(3, written());
-    guest.spread(5, read_only());
-    guest.change(80, |word| word | 1 << 51);
-    guest.change(83, |_| 0);
-    guest.change(84, |_| 3 << 6 | 9 << 12);
-    guest.change(68, |_| 0);
-    guest
-}
+use verdict::testing::guest::*;
 
 fn map_of(guest: &Guest, options: &MapOptions) -> String {
     let mut out = Vec::new();

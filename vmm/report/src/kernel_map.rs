@@ -12,8 +12,9 @@ use stage1::{
     WalkSummary,
 };
 
-use crate::kernel::size_name;
-use crate::{map, Hex};
+use crate::map;
+use verdict::size_name;
+use verdict::Hex;
 
 /// Bytes by Linux's name of the size that maps them: PTE, CONTPTE, PMD, CONTPMD, PUD.
 pub type Sizes = BTreeMap<String, u64>;

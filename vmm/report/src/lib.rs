@@ -1,0 +1,17 @@
+//! What was judged and what was seen, written: findings as text, JUnit and KTAP, memory as a map, entries as rows, and the
+//! answers of `ps`, `maps`, `page` and `kernel`.
+//!
+//! Nothing is judged here: what is written is [`verdict::Report`], [`verdict::ProcessVerdict`], or an answer whose type is in
+//! the module that writes it.
+
+pub mod dump;
+pub mod frames;
+pub mod junit;
+pub mod kernel_map;
+pub mod ktap;
+pub mod listing;
+pub mod map;
+pub mod text;
+
+#[cfg(test)]
+mod tests;
