@@ -20,7 +20,7 @@ from command import folioscope
 
 pytestmark = pytest.mark.browser
 
-# The places of `State::ALL` in vmm/page/src/attributes.rs, by the character of the map.
+# The places of `State::ALL` in vmm/report/src/html/attributes.rs, by the character of the map.
 STATES = "=-rz#Cnsm?"
 # A page that is a million cells has this long until its picture is there, on a host that has other things to do.
 MILLION_MS = 10_000
@@ -307,7 +307,7 @@ def test_names_of_the_guest_are_text(planted: Planted, chromium: Browser) -> Non
 
 
 def packed(*numbers: int) -> bytes:
-    """Numbers as vmm/page/src/pack.rs has them."""
+    """Numbers as vmm/report/src/html/pack.rs has them."""
     found = bytearray()
     for number in numbers:
         left = number

@@ -3,7 +3,7 @@
 use join::{kernel_half, with_folios, Facts, Look, Subject};
 use linux::folio::Kind;
 use linux::release::Release;
-use page::Pages;
+use report::html::Pages;
 use snapshot::Snapshot;
 use stage1::{Half, Regime};
 use verdict::KernelLayout;
@@ -72,13 +72,13 @@ fn gather(pages: &mut Pages, step: usize, snapshot: &Snapshot, regimes: &[Regime
                 (Kind::Movable, _) => "movable",
                 (Kind::Unowned, _) => "of no mapping",
             };
-            Some(page::Folio {
+            Some(report::html::Folio {
                 head: found.head,
                 order: found.order,
                 text: text.to_owned(),
             })
         };
-        let known: Option<&page::Folios<'_>> = folios.is_some().then_some(&folio);
+        let known: Option<&report::html::Folios<'_>> = folios.is_some().then_some(&folio);
         for regime in regimes {
             pages.gather(step, &snapshot.memory, regime, linux, known);
         }

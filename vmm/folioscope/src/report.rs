@@ -112,7 +112,7 @@ impl ReportOptions {
         });
         if let (Some(path), Some(pages)) = (&self.html, picture.pages()) {
             let written = write_file(&self.html, report, |out, report| {
-                page::write(out, report, pages)
+                report::html::write(out, report, pages)
             });
             if written && self.format == ReportFormat::Text {
                 let at = path.display();

@@ -1,4 +1,4 @@
-//! What was judged and what was seen, written: findings as text, JUnit and KTAP, memory as a map, entries as rows, and the
+//! What was judged and what was seen, written: findings as text, JUnit, KTAP and an HTML page, memory as a map, entries as rows, and the
 //! answers of `ps`, `maps`, `page` and `kernel`.
 //!
 //! Nothing is judged here: what is written is [`verdict::Report`], [`verdict::ProcessVerdict`], or an answer whose type is in
@@ -6,6 +6,7 @@
 
 pub mod dump;
 pub mod frames;
+pub mod html;
 pub mod junit;
 pub mod kernel_map;
 pub mod ktap;

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use stage1::{Half, Level, PhysMemory, Regime, Table, Visitor};
 
-use crate::attributes::{Dictionary, Split, Splitter};
-use crate::folios::{FolioKinds, FolioRuns, Folios};
-use crate::pack::Packed;
+use super::attributes::{Dictionary, Split, Splitter};
+use super::folios::{FolioKinds, FolioRuns, Folios};
+use super::pack::Packed;
 
 /// Bytes of packed words that a page holds at most: some ten million entries that have nothing in common, and any
 /// number of those that have.

@@ -7,7 +7,7 @@ use stage1::testing::{Attributes, Layout, TableBuilder};
 use stage1::{Granule, Half, Regime};
 use verdict::{judge, Finding, Kernel, Machine, Process, ProcessInput, Report, RuleId, Step};
 
-use crate::{write, Folio, Folios, Pages};
+use super::{write, Folio, Folios, Pages};
 
 const VA: u64 = 0x4000_0000;
 /// Above 2^48, where a page has high address bits elsewhere than the others.

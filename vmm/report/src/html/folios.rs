@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::pack::Packed;
+use super::pack::Packed;
 
 /// Kinds of folios that are told apart by their text; beyond that only by their order.
 const KEPT: usize = 4096;

@@ -5,12 +5,12 @@
 //! The page asks nobody for anything: style, script and data are in it, and its own policy forbids it to load more.
 //!
 //! What is decoded is decoded here: the script only knows states by number, words by a base and a value. All text that
-//! the guest had a hand in is escaped in the HTML ([`html`]) and in the data ([`data`]), and set as text by the script.
+//! the guest had a hand in is escaped in the HTML ([`document`]) and in the data ([`data`]), and set as text by the script.
 
 mod attributes;
 mod data;
+mod document;
 mod folios;
-mod html;
 mod pack;
 mod timeline;
 mod words;
@@ -18,6 +18,6 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub use document::write;
 pub use folios::{Folio, Folios};
-pub use html::write;
 pub use words::Pages;

@@ -7,23 +7,23 @@ use quick_xml::escape::escape;
 use verdict::rules::RULES;
 use verdict::{Finding, Outcome, Report, RuleId, Severity, Step};
 
-use crate::data::{is_of_entries, Data};
-use crate::{timeline, Pages};
+use super::data::{is_of_entries, Data};
+use super::{timeline, Pages};
 
 /// Findings that are listed above the picture, of each severity.
 const LISTED: usize = 500;
 
-const STYLE: &str = include_str!("../assets/page.css");
-const EXPLORER: &str = include_str!("../assets/explorer.html");
+const STYLE: &str = include_str!("../../assets/page.css");
+const EXPLORER: &str = include_str!("../../assets/explorer.html");
 /// One script, in the order of its parts.
 const SCRIPT: [&str; 7] = [
-    include_str!("../assets/decode.js"),
-    include_str!("../assets/space.js"),
-    include_str!("../assets/layout.js"),
-    include_str!("../assets/draw.js"),
-    include_str!("../assets/rows.js"),
-    include_str!("../assets/controls.js"),
-    include_str!("../assets/main.js"),
+    include_str!("../../assets/decode.js"),
+    include_str!("../../assets/space.js"),
+    include_str!("../../assets/layout.js"),
+    include_str!("../../assets/draw.js"),
+    include_str!("../../assets/rows.js"),
+    include_str!("../../assets/controls.js"),
+    include_str!("../../assets/main.js"),
 ];
 /// Nothing is loaded, and nothing sent: the page is all there is.
 const POLICY: &str =

@@ -14,11 +14,11 @@ use verdict::{
     Step,
 };
 
-use crate::attributes::{Attributes, State};
-use crate::folios::FolioKind;
-use crate::pack::Packed;
-use crate::words::Words;
-use crate::Pages;
+use super::attributes::{Attributes, State};
+use super::folios::FolioKind;
+use super::pack::Packed;
+use super::words::Words;
+use super::Pages;
 
 /// Everything.
 #[derive(Serialize)]
