@@ -7,7 +7,7 @@ use stage1::{Granule, Half};
 
 use super::guest::*;
 use crate::testing::folios::{errors, good};
-use crate::{judge_counts, Everyone, Folios, MayBe, RuleId, Unmapped};
+use crate::{judge_counts, Everyone, MayBe, RuleId, Unmapped};
 
 mod entries;
 pub mod files;
