@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the patches without building: the series is complete, applies without fuzz, and checkpatch has no error.
+# Checks the patches without building: the series is complete, applies without fuzz, topics that stand alone do, and checkpatch has
+# no error.
 # Usage: check.sh [--base NAME]   (NAME: 7.x, with FOLIOSCOPE_KERNEL_TARBALL for its source)
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -50,12 +51,26 @@ for p in "${patches[@]}"; do
 	offsets=$((offsets + $(grep -c 'offset' "$work/log" || true)))
 done
 
+mapfile -t sets < <(alone)
+for topic in ${sets[@]+"${sets[@]}"}; do
+	mapfile -t set < <(in_topic "$topic")
+	[ ${#set[@]} -gt 0 ] || die 1 "series says that the topic $topic stands alone, and has no patch below a line '# Topic $topic'"
+	rm -rf "$work/tree"
+	cp -r "$touched" "$work/tree"
+	for p in "${set[@]}"; do
+		if ! apply_patch "$p" "$work/tree" >"$work/log" 2>&1; then
+			rejects "$work/tree" >&2
+			die 1 "$p does not apply to $version without the topics before $topic"
+		fi
+	done
+done
+
 status=0
 warnings=0
 for p in "${patches[@]}"; do
 	# FILE_PATH_CHANGES asks for an entry in MAINTAINERS, which a series that
 	# lives outside the kernel has no use for.
-	if ! perl "$touched/scripts/checkpatch.pl" --no-tree --strict --no-summary --show-types \
+	if ! perl "$touched/scripts/checkpatch.pl" --no-tree --strict --no-summary --show-types --max-line-length=100 \
 		--ignore FILE_PATH_CHANGES "$(patch_file "$p")" >"$work/log" 2>&1; then
 		if grep -q '^ERROR' "$work/log"; then
 			printf '%s:\n' "$p" >&2
@@ -66,5 +81,5 @@ for p in "${patches[@]}"; do
 	warnings=$((warnings + $(grep -cE '^(WARNING|CHECK):' "$work/log" || true)))
 done
 [ "$status" -eq 0 ] || die 1 "checkpatch found errors"
-printf 'kernel-patches: %d patches apply to %s (%d hunks at an offset), checkpatch: no errors, %d remarks\n' \
-	"${#patches[@]}" "$version" "$offsets" "$warnings"
+printf 'kernel-patches: %d patches apply to %s (%d hunks at an offset), %d topics without the others, checkpatch: no errors, %d remarks\n' \
+	"${#patches[@]}" "$version" "$offsets" "${#sets[@]}" "$warnings"

@@ -40,6 +40,14 @@ names_in() {
 series() {
 	names_in "$patches_of"
 }
+# in_topic NAME: its patches, those below the line that names it in series.
+in_topic() {
+	awk -v topic="# Topic $1" '/^# Topic / {mine = $0 == topic; next} mine && !/^#/ && NF' "$patches_of/series"
+}
+# alone: the topics whose patches apply to the source without those of the topics before.
+alone() {
+	sed -n 's/^# Alone: //p' "$patches_of/series" | tr ' ' '\n'
+}
 # tried: the release that the patches were made for.
 tried() {
 	sed -n 's/^# Tried on \([0-9.]*\)\..*/\1/p' "$patches_of/series"

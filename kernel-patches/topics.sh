@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes the series as sets that can be sent: one for each file of topics/, which is its cover letter, one on top of the other.
+# Writes the series as sets that can be sent, one for each file of topics/, which is its cover letter. Each applies to the source,
+# or on top of the set before it.
 # Usage: topics.sh DIRECTORY   (which is made; it has a directory for each set afterwards)
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -19,10 +20,6 @@ done
 mkdir -p "$cache/check" "$1"
 out=$(cd "$1" && pwd)
 
-# in_topic NAME: its patches, those below the line that names it in series.
-in_topic() {
-	awk -v topic="# Topic $1" '/^# Topic / {mine = $0 == topic; next} mine && !/^#/ && NF' "$here/series"
-}
 mapfile -t patches < <(series)
 work=$(mktemp -d "$cache/check/.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -49,7 +46,8 @@ for cover in "$here"/topics/*; do
 	before=$(git -C "$work/tree" rev-parse HEAD)
 	quietly am "${set[@]/#/$here/}"
 	quietly format-patch --cover-letter -n --no-signature --zero-commit -o "$out/$topic" "$before"
-	SUBJECT=$(head -1 "$cover") BODY=$(tail -n +3 "$cover") BASE="Applies to v$release${previous:+, on top of the set \"$previous\"}." \
+	if alone | grep -qx "$topic"; then on='by itself'; else on="on top of the set \"${previous:?}\""; fi
+	SUBJECT=$(head -1 "$cover") BODY=$(tail -n +3 "$cover") BASE="Applies to v$release $on." \
 		perl -pi -e 's/\*\*\* SUBJECT HERE \*\*\*/$ENV{SUBJECT}/; s/\*\*\* BLURB HERE \*\*\*/$ENV{BODY}\n\n$ENV{BASE}/' \
 		"$out/$topic/0000-cover-letter.patch"
 	previous=$(head -1 "$cover")

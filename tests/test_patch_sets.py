@@ -15,6 +15,8 @@ from test_stock_kernel import FETCH_SECONDS
 
 PATCHES = ROOT / "kernel-patches"
 NAMES = [line for line in (PATCHES / "series").read_text().splitlines() if line and not line.startswith("#")]
+TRIED = re.findall(r"^# Tried on (\S+)\.$", (PATCHES / "series").read_text(), re.MULTILINE)[0]
+ALONE = {"1-fixes", "2-policy", "4-roadmap", "5-ramfs", "6-write-faults"}
 
 
 def run(words: list[str | Path], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -45,7 +47,8 @@ def test_topics(tmp_path: Path) -> None:
         said = re.search(r"^Subject: (\[PATCH 0+/(\d+)\])((?: .*\n)+)\n", text, re.MULTILINE)
         assert said and int(said[2]) == len(patches) and said[3].split() == subject.split()
         assert "***" not in text and re.search(r"\d+ files? changed, \d+ insertions", text)
-        assert ("on top of the set" in text) == (before is not None) and (before is None or f'"{before}"' in text)
+        applies = "by itself" if topic.name in ALONE else f'on top of the set "{before}"'
+        assert text.count("\nApplies to v") == 1 and f"\nApplies to v{TRIED} {applies}." in text
         for number, patch in enumerate(patches, 1):
             assert re.search(rf"^Subject: \[PATCH 0*{number}/{len(patches)}\] ", patch.read_text(), re.MULTILINE)
         written += patches
@@ -53,6 +56,33 @@ def test_topics(tmp_path: Path) -> None:
     assert [diff(patch) for patch in written] == [diff(PATCHES / name) for name in NAMES]
     again = sets(PATCHES / "topics.sh", tmp_path / "sets")
     assert again.returncode == 2 and "is there already" in again.stderr
+
+
+def test_sets_that_stand_alone() -> None:
+    """Each applies to the source without the others, which check.sh tries."""
+    checked = run([PATCHES / "check.sh"])
+    assert checked.returncode == 0, checked.stderr
+    assert f"{len(NAMES)} patches apply to 6.12" in checked.stdout
+    assert f" {len(ALONE)} topics without the others" in checked.stdout
+    assert (PATCHES / "series").read_text().count(f"# Alone: {' '.join(sorted(ALONE))}\n") == 1
+
+
+@pytest.mark.parametrize(
+    "topic,said",
+    [
+        ("7-together", "without the topics before 7-together"),
+        ("3-page-lists", "without the topics before 3-page-lists"),
+        ("8-else", "says that the topic 8-else stands alone, and has no patch below a line '# Topic 8-else'"),
+    ],
+)
+def test_a_set_that_does_not_stand_alone(topic: str, said: str, tmp_path: Path) -> None:
+    """It is not said to."""
+    ours = tmp_path / "kernel-patches"
+    shutil.copytree(PATCHES, ours, ignore=shutil.ignore_patterns("tests", "7.x"))
+    series = (ours / "series").read_text()
+    (ours / "series").write_text(re.sub(r"^# Alone: .*$", f"# Alone: {topic}", series, flags=re.MULTILINE))
+    checked = run([ours / "check.sh"])
+    assert checked.returncode == 1 and said in checked.stderr, checked.stderr
 
 
 @pytest.mark.parametrize(
