@@ -36,11 +36,13 @@ def test_second_client(own: Guest) -> None:
 def test_sockets_that_are_none(own: Guest, tmp_path: Path) -> None:
     """A UART, a file, nothing, and what a QEMU that is gone has left."""
     assert "nobody greeted" in folioscope("attach", own.agent_socket).sentence()
-    (tmp_path / "file").touch()
-    gone = tmp_path / "gone.sock"
+    file, gone = tmp_path / "file", tmp_path / "gone.sock"
+    file.touch()
+    assert "expected a socket for SOCKET and found a file" in folioscope("attach", file, "check").sentence()
+    assert "expected a socket for --guest and found a file" in folioscope("check", "--guest", file).sentence()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(gone))
-    for path in (tmp_path / "file", tmp_path / "nothing", gone):
+    for path in (tmp_path / "nothing", gone):
         for words in (["attach", path, "check"], ["check", "--guest", path]):
             said = folioscope(*words).sentence()
             assert "cannot connect to" in said and "-qmp unix:PATH" in said

@@ -161,10 +161,11 @@ fn check_socket(file: &Named) -> Result<(), Error> {
             file.option,
             kind(about.file_type()),
             file.path.display(),
-            if about.is_file() && file.option != "--socket" {
-                "; a saved snapshot is named without an option, as CORE"
-            } else {
-                ""
+            match file.option.as_str() {
+                "SOCKET" => "; give the one of QEMU's option -qmp",
+                "--guest" if about.is_file() =>
+                    "; a saved snapshot is named without an option, as CORE",
+                _ => "",
             }
         ))),
         _ => Ok(()),
