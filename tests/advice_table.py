@@ -96,6 +96,10 @@ FOLLOWED: dict[str, str] = {
         _HERE + "test_explaining_a_trace",
     ),
     "compare it earlier, or save a core": "test_diff.py::test_looks_are_kept_for_a_while",
+    **dict.fromkeys(
+        ("give one of this host by a path with a slash", "take what the guest has, as #!/bin/sh"),
+        "test_record_program.py::test_what_the_guest_does_not_have",
+    ),
     "name another one with --qemu": "test_programs.py::test_no_qemu",
     "from the recorder's plugin and found": "test_programs.py::test_a_plugin_of_another_kind",
     "so --policy {policy} cannot be had": _REFUSAL,

@@ -73,6 +73,22 @@ def test_programs_of_the_guest(tmp_path: Path) -> None:
     assert "  out: 6.12" in record("--out", tmp_path, "--", "uname", "-r").ok()
 
 
+def test_what_the_guest_does_not_have(program: Path, tmp_path: Path) -> None:
+    """A program by its name, and what a script is run by; with what is advised instead both run."""
+    assert record("--out", tmp_path, "--", "").sentence().endswith("behind -- and found an empty word")
+    said = record("--out", tmp_path, "--", program.name).sentence()
+    expected = f"expected a program {program.name} in the guest and found none; give one of this host by a path"
+    assert expected in said and "ENOENT" not in said, said
+    script = tmp_path / "script"
+    script.write_text("#! /no/such/shell -e\necho ran\n")
+    said = record("--out", tmp_path, "--", script).sentence()
+    expected = f"expected /no/such/shell in the guest, by which {script} is run, and found none; "
+    assert expected in said and "take what the guest has, as #!/bin/sh" in said, said
+    script.write_text("#!/bin/sh\necho ran\n")
+    for instead, printed in (([script], "  out: ran\n"), ([program, hex(VA)], "ended with status 0\n")):
+        assert printed in record("--out", tmp_path, "--", *instead).ok()
+
+
 def test_one_that_does_not_end(program: Path, tmp_path: Path) -> None:
     """It is killed at the deadline, and what it did until then is judged."""
     ended = record("--deadline", 4, "--out", tmp_path, "--", program, hex(VA), "never")

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use cpio::newc;
 use machine::private;
+use protocol::Failure;
+use untrusted::Text;
 
 use crate::Error;
 
@@ -18,6 +20,8 @@ const EXECUTABLE: u16 = 2;
 const SHARED: u16 = 3;
 const AARCH64: u16 = 183;
 const INTERPRETER: u32 = 3;
+/// The longest first line of a script that Linux looks at (`BINPRM_BUF_SIZE`).
+const FIRST_LINE: usize = 256;
 
 /// A program and its arguments.
 #[derive(Clone, Debug)]
@@ -28,6 +32,8 @@ pub struct Program {
     pub argv: Vec<String>,
     /// The file of this host.
     file: Option<PathBuf>,
+    /// The program of the guest that runs it: a script's interpreter, or a loader.
+    needs: Option<Text>,
 }
 
 impl Program {
@@ -40,10 +46,15 @@ impl Program {
         let [name, arguments @ ..] = words else {
             return Err(Error::Input("expected a program behind --".into()));
         };
-        let (mut argv, mut file) = (vec![name.clone()], None);
+        if name.is_empty() {
+            return Err(Error::Input(
+                "expected the name of a program behind -- and found an empty word".into(),
+            ));
+        }
+        let (mut argv, mut file, mut needs) = (vec![name.clone()], None, None);
         if name.contains('/') {
             let path = Path::new(name);
-            check(path, own_initrd)?;
+            needs = check(path, own_initrd)?.map(Text::from);
             let base = path.file_name().and_then(|base| base.to_str());
             argv = vec![format!("/{DIRECTORY}/{}", base.unwrap_or("program"))];
             file = Some(path.to_owned());
@@ -53,7 +64,27 @@ impl Program {
             name: name.clone(),
             argv,
             file,
+            needs,
         })
+    }
+
+    /// Why the guest did not start it, where that is known.
+    #[must_use]
+    pub fn why_not(&self, failure: &Failure) -> Option<String> {
+        if failure.errno() != Some("ENOENT") {
+            return None;
+        }
+        match (&self.file, &self.needs) {
+            (None, _) => Some(format!(
+                "expected a program {} in the guest and found none; give one of this host by a path with a slash",
+                self.name
+            )),
+            (Some(_), Some(needs)) => Some(format!(
+                "expected {needs} in the guest, by which {} is run, and found none; give an initramfs that has it with --initrd, or take what the guest has, as #!/bin/sh",
+                self.name
+            )),
+            (Some(_), None) => None,
+        }
     }
 
     /// Makes an initramfs in `scratch` of the given one and the program's file; gives the given one where there is no file.
@@ -95,8 +126,8 @@ impl Program {
     }
 }
 
-/// Refuses what no arm64 guest runs.
-fn check(path: &Path, own_initrd: bool) -> Result<(), Error> {
+/// Refuses what no arm64 guest runs; gives the program that a script or a dynamically linked one is run by.
+fn check(path: &Path, own_initrd: bool) -> Result<Option<String>, Error> {
     let place = path.display();
     let refused = |found: String| {
         Err(Error::Input(format!(
@@ -127,7 +158,11 @@ fn check(path: &Path, own_initrd: bool) -> Result<(), Error> {
         }
     }
     if header.starts_with(b"#!") {
-        return Ok(());
+        let mut line = vec![0; FIRST_LINE];
+        let read = file.read_at(&mut line, 0).unwrap_or(0);
+        let line = line[2..read.max(2)].split(|&byte| byte == b'\n').next();
+        let line = String::from_utf8_lossy(line.unwrap_or_default()).into_owned();
+        return Ok(line.split_whitespace().next().map(str::to_owned));
     }
     if read < header.len() || !header.starts_with(b"\x7fELF") {
         return refused("neither an ELF file nor the #! of a script".into());
@@ -153,7 +188,7 @@ fn check(path: &Path, own_initrd: bool) -> Result<(), Error> {
             "one that is linked dynamically (for {}); link it with -static, or give an initramfs that has its libraries with --initrd",
             interpreter.escape_default()
         )),
-        _ => Ok(()),
+        interpreter => Ok(interpreter),
     }
 }
 

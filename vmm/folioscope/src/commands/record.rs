@@ -148,7 +148,13 @@ impl Record {
                     guest.deadline().as_secs()
                 ))))
             }
-            Err(error) => return Ok(Some(error)),
+            Err(error) => {
+                let why = match &error {
+                    Error::Guest { failure, .. } => program.why_not(failure),
+                    _ => None,
+                };
+                return Ok(Some(why.map_or(error, Error::Input)));
+            }
         };
         for (stream, content) in [("out", &ended.stdout), ("err", &ended.stderr)] {
             let bytes = content.bytes().unwrap_or_default();
