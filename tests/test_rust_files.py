@@ -9,6 +9,7 @@ import pytest
 from command import ROOT
 from rust_files import Crate, circles, crates
 
+
 @pytest.mark.parametrize("crate", crates(), ids=lambda crate: str(crate.relative_to(ROOT).parent))
 def test_no_circle_among_files(crate: Path) -> None:
     """A reader of one file need not have read another that needs it."""
