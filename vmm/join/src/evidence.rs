@@ -1,7 +1,7 @@
-//! What was read of one instant and is judged: the one way from a snapshot to what the rules are asked.
+//! Input of the rules, built from a snapshot in this one place.
 //!
-//! A look at a guest with our agent, a saved core, a guest in a QEMU of the user's own and one that hangs differ in how a
-//! process is found and in what is known of it ([`One`]). What the rules then are asked is the same ([`crate::judge`]).
+//! A live look, a saved core, an external QEMU and a hung guest differ in how a process's root table is proved and in how
+//! much is known of the process ([`One`]). [`crate::judge`] treats all of them alike.
 
 use snapshot::{Process as Captured, Snapshot};
 use stage1::{Half, Regime};
@@ -14,28 +14,28 @@ use crate::proof::{table_of, IN_KERNEL};
 use crate::task_processes::why_not;
 use crate::{getters, parse_vmas, Companion, Error, Gathered, Subject};
 
-/// One instant of a guest, with all that the rules are asked of it.
+/// Evidence of one instant: the snapshot and everything the rules read beside it.
 #[derive(Debug)]
 pub(crate) struct Evidence<'s> {
     /// Registers, memory and notes.
     pub snapshot: &'s Snapshot,
-    /// What the kernel's own structures say, or why that is not known.
+    /// The kernel's structures, or why they are not known.
     pub gathered: Result<Gathered, NotKnown>,
-    /// The process that waits for us, where one does. It is the first of `processes`.
+    /// The process at a checkpoint, if there is one. It is the first of `processes`.
     pub waiting: Option<Subject<'s>>,
     /// The processes whose tables are proved to be theirs.
     pub processes: Vec<One<'s>>,
-    /// Those whose are not, and why, a sentence each.
+    /// One sentence for each process whose root table is not proved.
     pub unproved: Vec<String>,
     /// Whether the kernel half is to be judged.
     pub kernel_half: bool,
 }
 
 impl<'s> Evidence<'s> {
-    /// Adds all processes that are known by their tasks.
+    /// Adds every process whose root table its `task_struct` gives.
     ///
     /// # Errors
-    /// Where the tables or VMAs of one cannot be read.
+    /// If the tables or VMAs of one cannot be read.
     pub fn with_tasks(mut self) -> Result<Self, Error> {
         let others = self.snapshot.notes.processes.iter();
         for other in others.filter(|it| table_of(it).is_some()) {
@@ -45,10 +45,10 @@ impl<'s> Evidence<'s> {
         Ok(self)
     }
 
-    /// Of one process that waits for us: the one with this pid, or the only one.
+    /// Returns the evidence on one process at a checkpoint: the one with this pid, or the only one.
     ///
     /// # Errors
-    /// Where there is none such, or its tables are not proved to be its own.
+    /// If there is no such process, or no CPU is proved to run it.
     pub fn of_waiting(
         snapshot: &'s Snapshot,
         pid: Option<u32>,
@@ -65,10 +65,10 @@ impl<'s> Evidence<'s> {
         })
     }
 
-    /// Adds processes that wait as well, of which no more is known than tables and VMAs.
+    /// Adds other processes at a checkpoint. Only their tables and VMAs are known.
     ///
     /// # Errors
-    /// Where their VMAs or registers cannot be read.
+    /// If their VMAs or registers cannot be read.
     pub fn with_companions(mut self, companions: &[Companion]) -> Result<Self, Error> {
         let (release, contpte) = self
             .waiting
@@ -94,7 +94,7 @@ impl<'s> Evidence<'s> {
         Ok(self)
     }
 
-    /// Of a guest in which nobody waits for us.
+    /// Returns the evidence on a guest without a process at a checkpoint: all its processes and the kernel half.
     pub fn of_guest(snapshot: &'s Snapshot) -> Self {
         let (mut processes, mut unproved) = (Vec::new(), Vec::new());
         for process in &snapshot.notes.processes {
@@ -115,7 +115,7 @@ impl<'s> Evidence<'s> {
         }
     }
 
-    /// What is known beside what the rules will say, where the process `pid` or all of it is asked for.
+    /// Returns what the basis of the verdict needs beside the verdicts. `pid`: only this process was asked for.
     pub fn known(&self, pid: Option<u32>) -> Known {
         let known = known(self.snapshot, pid);
         let Some(waiting) = &self.waiting else {
@@ -138,7 +138,7 @@ impl<'s> Evidence<'s> {
     }
 }
 
-/// A process that waits for us.
+/// A process at a checkpoint.
 fn held<'s>(subject: &Subject<'s>, expectations: &'s [Expectation]) -> One<'s> {
     One {
         process: process_of(subject.process),
@@ -154,7 +154,7 @@ fn held<'s>(subject: &Subject<'s>, expectations: &'s [Expectation]) -> One<'s> {
     }
 }
 
-/// A process that nobody holds.
+/// A process that runs freely.
 fn unheld(subject: Subject<'_>) -> One<'_> {
     One {
         process: process_of(subject.process),

@@ -1,4 +1,4 @@
-//! The rules, asked of one instant. Nothing else asks them.
+//! Judges one instant. No other module calls the rules.
 
 use linux::order::OrderRecord;
 use snapshot::Snapshot;
@@ -14,31 +14,31 @@ use crate::one::One;
 use crate::pages::folios;
 use crate::{getters, judge_kernel_half, Subject};
 
-/// What needs more than tables and VMAs.
+/// Note on the rules that need more than tables and VMAs.
 const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and no agent of the guest tells";
 
-/// What the rules say of an instant, with all that looks wrong at it.
+/// Verdicts on one instant. Errors in them are not confirmed yet.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// Of each process that was judged; one that waits for us comes first.
+    /// One verdict per judged process. A process at a checkpoint comes first.
     pub processes: Vec<ProcessVerdict>,
-    /// Of the kernel half, or why it was not judged; `None` where nobody asked.
+    /// The verdict on the kernel half, or why it was not judged; `None` if it was not asked for.
     pub kernel: Option<Result<KernelVerdict, String>>,
-    /// The kernel half's first table, where a CPU shows it.
+    /// Physical address of the kernel half's root table; 0 if no CPU has it.
     pub kernel_root: u64,
-    /// The order records of the process that waits, oldest first.
+    /// The order records of the process at a checkpoint, oldest first.
     pub orders: Vec<OrderRecord>,
-    /// Processes that could not be judged, and why, a sentence each.
+    /// One sentence for each process that could not be judged.
     pub lost: Vec<String>,
-    /// Whether another instant may show more: something was just being changed.
+    /// Whether another instant may show more, because a structure was being changed.
     pub later: bool,
-    /// Whether counts were found above their entries that only this instant leaves open (L9): what was just being changed
-    /// may have the rest. Nothing is said of them, also where they are wrong.
+    /// Whether L9 left counts open that exceed their entries, because a structure was being changed. Such counts are not
+    /// reported, even if they are wrong.
     pub uncounted: bool,
 }
 
 impl Judged {
-    /// What the verdicts stand on.
+    /// Returns the basis of the verdicts.
     #[must_use]
     pub fn basis(&self, known: Known) -> Basis {
         let kernel = self.kernel.as_ref();
@@ -52,7 +52,7 @@ impl Judged {
     }
 }
 
-/// Judges an instant: each process, what they have in common, and the kernel half.
+/// Judges each process, the pages that processes share, and the kernel half.
 pub(crate) fn judge(evidence: &Evidence<'_>) -> Judged {
     let Evidence {
         snapshot, gathered, ..
@@ -65,7 +65,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Judged {
     let mut verdicts: Vec<ProcessVerdict> = each.collect();
     let regimes: Vec<Regime> = all.iter().map(|one| one.regime).collect();
     judge_sharing(memory, &regimes, &mut verdicts);
-    // Where none waits for us, any process may be in the middle of fork().
+    // Without a checkpoint any process may be inside fork().
     let forks = evidence.waiting.is_none();
     let uncounted = count(snapshot, forks, &regimes, gathered, &folios, &mut verdicts);
     for (one, verdict) in all.iter().zip(&mut verdicts) {
@@ -100,7 +100,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Judged {
     judged
 }
 
-/// The kernel half; or why it was not judged.
+/// Judges the kernel half, or returns why it was not judged.
 fn kernel(snapshot: &Snapshot) -> Result<KernelVerdict, String> {
     match judge_kernel_half(snapshot) {
         // While the kernel changes its own first table it has an empty one in TTBR1_EL1.
@@ -110,7 +110,7 @@ fn kernel(snapshot: &Snapshot) -> Result<KernelVerdict, String> {
     }
 }
 
-/// What the CPUs' registers say against it.
+/// Returns the reason that the CPUs' registers give.
 fn why_no_kernel_half(snapshot: &Snapshot) -> Option<String> {
     if let Some(why) = no_linux(&snapshot.cpus) {
         return Some(format!("the kernel half was not judged: {why}"));
@@ -125,7 +125,7 @@ fn why_no_kernel_half(snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-/// Whether no entry is there. The kernel has an empty table in TTBR0_EL1 while it needs none.
+/// Whether the tables are empty. TTBR0_EL1 has an empty table while the kernel needs none.
 fn shows_nothing(verdict: &ProcessVerdict) -> bool {
     let entries = &verdict.entries;
     entries.pages == 0
@@ -143,7 +143,7 @@ fn cpus_that_never_came(snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-/// The process's own order records, oldest first.
+/// Returns the process's order records, oldest first.
 fn orders(subject: &Subject<'_>, verdict: &mut ProcessVerdict) -> Vec<OrderRecord> {
     match &subject.orders {
         Ok(all) => {
@@ -151,8 +151,7 @@ fn orders(subject: &Subject<'_>, verdict: &mut ProcessVerdict) -> Vec<OrderRecor
             let own = own.filter(|record| record.tgid == subject.process.pid);
             own.cloned().collect()
         }
-        // A kernel without our patches has no record: that is no fault of this verdict. One that has it and
-        // cannot be read is.
+        // A kernel without our patches keeps no records. Records that exist and cannot be read are a lack.
         Err(why) if subject.has_records => {
             verdict.not_judged.push(NotJudged {
                 reason: why.clone(),

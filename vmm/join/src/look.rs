@@ -1,4 +1,4 @@
-//! A look at a guest: one instant, and what the rules say of it.
+//! A look at a guest: one instant and the verdicts on it.
 
 use linux::order::OrderRecord;
 use snapshot::Snapshot;
@@ -8,25 +8,25 @@ use crate::evidence::Evidence;
 use crate::judge::{judge, Judged};
 use crate::{Capture, Error, ReadAgain};
 
-/// What was seen at one instant, judged.
+/// One instant and the verdicts on it.
 #[derive(Debug)]
 pub struct Look {
     /// The instant.
     pub capture: Capture,
-    /// What the rules say of it. Of processes that were held, the one that was asked for comes first; the others were looked
-    /// at beside it: what is exclusive there must not be mapped here.
+    /// The verdicts. The process at the checkpoint comes first; its companions are judged with it, since a page that is
+    /// exclusive to one must not be mapped by another.
     pub judged: Judged,
-    /// What the verdicts stand on.
+    /// The basis of the verdicts.
     pub basis: Basis,
-    /// Where only tables that were written to were to be read: how many those were.
+    /// How many tables were read again, if only written ones were to be.
     pub read_again: Option<ReadAgain>,
 }
 
 impl Look {
-    /// Judges the only process of a capture, which waits for us, and its companions.
+    /// Judges the process at a checkpoint and its companions.
     ///
     /// # Errors
-    /// Where the process's tables are not proved to be its own.
+    /// If no CPU is proved to run the process.
     pub fn of(capture: Capture, expectations: &[Expectation]) -> Result<Self, Error> {
         let evidence = Evidence::of_waiting(&capture.snapshot, None, expectations)?;
         let mut evidence = evidence.with_companions(&capture.companions)?;
@@ -37,7 +37,7 @@ impl Look {
         Ok(Self::new(capture, judged, basis))
     }
 
-    /// Judges a capture of a guest in which nobody waits for us.
+    /// Judges a guest without a process at a checkpoint.
     #[must_use]
     pub fn of_guest(capture: Capture) -> Self {
         let evidence = Evidence::of_guest(&capture.snapshot);
@@ -56,10 +56,10 @@ impl Look {
     }
 }
 
-/// Judges one process of a snapshot: the one with this pid, or the only one. Gives its order records too.
+/// Judges one process of a snapshot: the one with this pid, or the only one. Returns its order records too.
 ///
 /// # Errors
-/// Where there is none such, or its tables are not proved to be its own.
+/// If there is no such process, or no CPU is proved to run it.
 pub fn judge_process(
     snapshot: &Snapshot,
     pid: Option<u32>,

@@ -26,9 +26,9 @@ pub(crate) struct One<'a> {
     pub contpte: Option<bool>,
     /// What the kernel's own files say of it.
     pub getters: Option<&'a Value>,
-    /// Whether it waits for us, so that what it did is known.
+    /// Whether it is at a checkpoint, so that its operations are known.
     pub held: bool,
-    /// Whether its first table is known by a CPU in the kernel, which has an empty one there while it needs none.
+    /// Whether a CPU in the kernel gives its root table, which may then be an empty one.
     pub may_be_empty: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Looks at a guest that goes on between them, until what is wrong is known to stay wrong.
+//! Repeats the look at a running guest until every error is confirmed or gone.
 //!
-//! A machine can be stopped in the middle of any update of a table, and what is there then may look like an error: a
-//! process that waits for us does nothing, but compaction, reclaim and khugepaged do. So an error counts when the words
-//! of its group were the same in several looks, and between each two of them every CPU that was in the kernel has run
-//! on for longer than any update takes. One group that does not come to rest says nothing of another.
+//! A machine can stop in the middle of any table update, which may look like an error. A process at a checkpoint changes
+//! nothing, but compaction, reclaim and khugepaged do. An error is confirmed if the words of its group are the same in
+//! several looks, and between two looks each CPU that was in the kernel has run for longer than any update takes. Groups
+//! are independent: one that keeps changing does not affect another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,65 +15,65 @@ use crate::judge::Judged;
 use crate::work::ran_on;
 use crate::Look;
 
-/// Looks at most, but for those that leave counts open or found a CPU where it was, and while no error is sure whose
-/// tables are seldom shown.
+/// Maximum number of looks. Looks that leave counts open or find a CPU at the same instruction are not counted, and no
+/// look is while no error is confirmed and a process's tables are seldom seen.
 pub(crate) const LOOKS: u32 = 16;
-/// Looks at most with those: where processes come and go all the time, two of three catch one half made, and where the
-/// host is slow or busy a guest's CPU gets no turn between two, or is seldom found in user mode.
+/// Maximum number of all looks. If processes come and go all the time, two looks of three find one half made; on a slow or
+/// busy host a guest's CPU may not run between two looks, or is seldom in user mode.
 pub(crate) const ALL_LOOKS: u32 = 4 * LOOKS;
-/// Looks that have to agree.
+/// Number of looks that must agree.
 pub(crate) const AGREEING: u32 = 3;
-/// Looks that are taken only to see pages where they are on their way to. It is no error that they are.
+/// Extra looks taken while pages migrate. Migration is not an error.
 const PATIENT: u32 = 6;
 
-/// Whose tables: the pid, absent for the kernel, and the physical address of the first table.
+/// Identifies an address space: pid (`None` for the kernel) and the physical address of its root table.
 pub type Owner = (Option<u32>, u64);
 
-/// An error, to be found again word for word.
+/// An error, by all that must be the same in another look.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    /// In whose tables.
+    /// The address space.
     pub owner: Owner,
-    /// Which rule is broken.
+    /// The broken rule.
     pub rule: RuleId,
-    /// The first address that is concerned; none for what came after a rule's share of listed findings.
+    /// The first VA; `None` for errors beyond the number that a rule lists.
     pub va: Option<u64>,
     /// Physical address of the table.
     pub table: u64,
-    /// The raw words of the whole group; for what was not listed, how much that is.
+    /// The descriptors of the whole group; for errors that are not listed, their number.
     pub words: Vec<Hex>,
-    /// What was found, where it hangs on more than the words: what is counted has to be the same from look to look.
+    /// The message, for rules that compare counts: they must be the same in each look.
     pub said: String,
 }
 
-/// One of the judged.
+/// The verdict on one address space.
 #[derive(Clone, Copy, Debug)]
 pub enum Verdict<'v> {
-    /// The kernel half, and its first table.
+    /// The kernel half, and its root table.
     Kernel(&'v KernelVerdict, u64),
     /// A process.
     Process(&'v ProcessVerdict),
 }
 
-/// What several looks came to.
+/// The result of several looks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// How many there were.
     pub looks: u32,
-    /// Errors that are none of a moment.
+    /// Errors confirmed by [`AGREEING`] looks.
     pub confirmed: BTreeSet<Fault>,
-    /// What was seen and cannot be said to be an error, and why.
+    /// Errors that are not confirmed, and why.
     pub open: BTreeMap<Fault, Why>,
 }
 
-/// Why an error is not known to stay.
+/// The reason why an error is not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// The guest was found standing still, so there was one look.
+    /// The guest was already stopped, so there was one look.
     StoodStill,
-    /// Nobody showed its tables again.
+    /// No later look found the process's root table.
     NotSeenAgain,
-    /// Its group holds what may be a page on its way.
+    /// Its group has an entry that may be a migration entry.
     OnItsWay,
     /// It changed from look to look, or a CPU did not run on.
     Changing,
@@ -92,8 +92,8 @@ impl Why {
     }
 }
 
-/// Looks until every error is confirmed or gone, or it was tried often enough; gives the last look. `look` is told the
-/// number of the look, from 1; `runs` says whether the guest goes on between two, for which `pause` waits that long.
+/// Calls `look` until every error is confirmed or gone, or the maximum is reached; returns the last look. `look` gets the
+/// number of the look, from 1. `runs`: whether the guest runs between two looks. `pause` waits that long between them.
 ///
 /// # Errors
 /// As `look`.
@@ -129,13 +129,13 @@ pub fn settle<E>(
     unreachable!("the last look returns")
 }
 
-/// In how many looks after each other each error was there.
+/// Counts the consecutive looks that found each error.
 #[derive(Debug, Default)]
 struct Streaks {
     of: BTreeMap<Fault, u32>,
-    /// Whose tables the last look showed.
+    /// Address spaces that the last look had.
     here: BTreeSet<Owner>,
-    /// How many looks showed them.
+    /// Number of looks that had each address space.
     shown: BTreeMap<Owner, u32>,
 }
 
@@ -147,7 +147,7 @@ impl Streaks {
         for owner in &self.here {
             *self.shown.entry(*owner).or_default() += 1;
         }
-        // What is gone where it was has been an update; but a count that was not judged is not gone.
+        // An error that is gone was an update. A count that was not judged is not gone.
         let here = &self.here;
         let open = |fault: &Fault| uncounted && fault.rule == RuleId::L9;
         self.of.retain(|fault, _| {
@@ -168,7 +168,7 @@ impl Streaks {
         all.all(|(fault, streak)| self.is_sure(fault, *streak))
     }
 
-    /// Whether errors were found, none is sure yet, and the tables of one were not shown as often as all should be.
+    /// Whether errors were found, none is confirmed yet, and the tables of one were seen in fewer than [`LOOKS`] looks.
     fn hidden(&self) -> bool {
         let mut all = self.of.iter();
         !all.any(|(fault, streak)| self.is_sure(fault, *streak))
@@ -197,13 +197,13 @@ impl Streaks {
     }
 }
 
-/// Entries that may be of pages on their way.
+/// Returns the number of entries that may be migration entries.
 fn moving(processes: &[ProcessVerdict]) -> u64 {
     processes.iter().map(|it| it.entries.moving).sum()
 }
 
 impl Judged {
-    /// Each of the judged.
+    /// Returns the verdict on each address space.
     pub(crate) fn verdicts(&self) -> Vec<Verdict<'_>> {
         let kernel = self.kernel.iter().flatten();
         let kernel = kernel.map(|verdict| Verdict::Kernel(verdict, self.kernel_root));
@@ -213,7 +213,7 @@ impl Judged {
 }
 
 impl Fault {
-    /// An error finding in the tables of `owner`; none of any other severity.
+    /// Returns the fault of a finding in the tables of `owner`; `None` unless it is an error.
     #[must_use]
     pub fn of(owner: Owner, finding: &Finding) -> Option<Self> {
         (finding.severity == Severity::Error).then(|| Self {
@@ -236,7 +236,7 @@ impl Fault {
         })
     }
 
-    /// Errors of a rule that were counted and not listed.
+    /// Returns the fault that stands for errors of a rule that are counted and not listed.
     #[must_use]
     pub fn unlisted(owner: Owner, rule: RuleId, count: u64) -> Self {
         Self {
@@ -249,7 +249,7 @@ impl Fault {
         }
     }
 
-    /// How many errors this stands for.
+    /// Returns the number of errors.
     #[must_use]
     pub fn count(&self) -> u64 {
         match self.va {
@@ -258,8 +258,8 @@ impl Fault {
         }
     }
 
-    /// Whether the group has an entry that may be of a page on its way: which swap types are, depends on the
-    /// kernel's configuration.
+    /// Whether the group has an entry that may be a migration entry. The swap types of these depend on the kernel's
+    /// configuration.
     fn may_move(&self) -> bool {
         let special = |word: &Hex| match Pte(word.0).kind() {
             Kind::Swap(entry) => entry.kind() == SwapKind::Special,
@@ -270,7 +270,7 @@ impl Fault {
 }
 
 impl Verdict<'_> {
-    /// Whose tables.
+    /// Returns the address space.
     #[must_use]
     pub fn owner(&self) -> Owner {
         match self {
@@ -279,7 +279,7 @@ impl Verdict<'_> {
         }
     }
 
-    /// What is wrong with them.
+    /// Returns all errors in this verdict.
     fn faults(&self) -> Vec<Fault> {
         let owner = self.owner();
         let (findings, dropped) = match self {

@@ -1,11 +1,10 @@
-//! Looks at a process that waits for us, until it is sure what is wrong.
+//! Repeats the look at a process at a checkpoint until its errors are confirmed.
 
 use crate::settle::settle;
 use crate::{Look, Sight};
 
 impl Look {
-    /// Looks until what is wrong is known to stay wrong; `look` makes one look after the other. Errors that are not
-    /// known to stay are taken back, counted, and said to be not judged.
+    /// Calls `look` until every error is confirmed or gone. Unconfirmed errors are removed, counted, and listed as not judged.
     ///
     /// # Errors
     /// As `look`.

@@ -1,4 +1,4 @@
-//! What several looks came to, as a snapshot keeps it and as a verdict says it.
+//! The result of several looks, as it is saved with a snapshot and applied to verdicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,43 +10,43 @@ use crate::inside::is_whole;
 use crate::judge::Judged;
 use crate::settle::{Fault, Owner, Settled, Why};
 
-/// What the looks at a guest came to; a snapshot keeps it, so that it can be judged again.
+/// The result of the looks at a guest. It is saved with the snapshot, so that a core is judged as the live guest was.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
-    /// How many there were.
+    /// Number of looks.
     pub looks: u32,
-    /// What the last look showed and cannot be said to be an error.
+    /// Errors of the last look that are not confirmed.
     #[serde(default)]
     pub open: Vec<Open>,
-    /// Snapshots of an earlier version say which errors are none of a moment: the first table, the rule, the address.
+    /// Snapshots of an earlier version list the confirmed errors: root table, rule, address.
     #[serde(default, skip_serializing)]
     confirmed: Option<BTreeSet<(u64, RuleId, u64)>>,
-    /// And what is not known to be, as sentences.
+    /// They list the others as sentences.
     #[serde(default, skip_serializing)]
     unconfirmed: Vec<String>,
-    /// Whether a process waited at a checkpoint.
+    /// Whether a process was at a checkpoint.
     #[serde(default)]
     pub checkpoint: bool,
 }
 
-/// Errors of one rule in the same tables that are not known to stay.
+/// Unconfirmed errors of one rule in one address space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
-    /// Whose tables: the first one.
+    /// Physical address of the root table.
     pub root: u64,
-    /// By which rule.
+    /// The rule.
     #[serde(default)]
     pub rule: Option<RuleId>,
-    /// Where; the highest address stands for errors that were counted and not listed.
+    /// The VAs; the highest address stands for errors that are counted and not listed.
     #[serde(default)]
     pub at: BTreeSet<u64>,
-    /// How many.
+    /// Number of errors.
     pub errors: u64,
-    /// What, where, and why it is not known, in a sentence.
+    /// One sentence: the error, its place, and why it is not confirmed.
     pub reason: String,
 }
 
-/// Of a snapshot that nobody has looked at more than once.
+/// Note for a snapshot taken in a single look.
 pub(crate) const ONE_LOOK: &str =
     "it was taken at one instant, at which an update that is under way may look like an error";
 
@@ -54,7 +54,7 @@ pub(crate) const ONE_LOOK: &str =
 const SIGHT: &str = "sight";
 
 impl Sight {
-    /// As a snapshot keeps it.
+    /// Reads it from a snapshot's notes.
     #[must_use]
     pub fn of(notes: &Notes) -> Option<Self> {
         let mut sight: Self = serde_json::from_value(notes.extra.get(SIGHT)?.clone()).ok()?;
@@ -69,13 +69,13 @@ impl Sight {
         Some(sight)
     }
 
-    /// Keeps it.
+    /// Saves it with a snapshot.
     pub fn keep(&self, notes: &mut Notes) {
         let value = serde_json::to_value(self).unwrap_or_default();
         notes.extra.insert(SIGHT.into(), value);
     }
 
-    /// From the looks.
+    /// Groups the unconfirmed errors of `settled` by address space, rule and reason.
     #[must_use]
     pub fn new(settled: &Settled, checkpoint: bool) -> Self {
         let mut open: BTreeMap<(Owner, RuleId, Why), Vec<&Fault>> = BTreeMap::new();
@@ -107,8 +107,7 @@ impl Sight {
         }
     }
 
-    /// Takes back what is not known to stay, wherever it was judged. Gives the reasons of what was seen in tables that are not
-    /// shown now.
+    /// Removes unconfirmed errors from all verdicts. Returns the reasons of those in address spaces without a verdict.
     pub(crate) fn hold(&self, judged: &mut Judged) -> Vec<NotJudged> {
         for verdict in &mut judged.processes {
             self.hold_process(verdict);
@@ -125,7 +124,7 @@ impl Sight {
         others.map(reason).collect()
     }
 
-    /// Takes a process's errors back that are not known to stay, counts them, and says that they were not judged.
+    /// Removes a process's unconfirmed errors, counts them, and lists them as not judged.
     pub fn hold_process(&self, verdict: &mut ProcessVerdict) {
         let root = verdict.root.0;
         let error = |finding: &Finding| finding.severity == Severity::Error;
@@ -138,7 +137,7 @@ impl Sight {
         verdict.unsettled += self.add(root, &mut verdict.not_judged);
     }
 
-    /// The same of the kernel half, whose first table is at `root`.
+    /// Does the same for the kernel half, whose root table is at `root`.
     pub fn hold_kernel(&self, verdict: &mut KernelVerdict, root: u64) {
         verdict
             .findings
@@ -149,8 +148,8 @@ impl Sight {
         verdict.unsettled += self.add(root, &mut verdict.not_judged);
     }
 
-    /// Whether an error at this place counts. One that the looks did not meet, because the file or the rules are others
-    /// now, does.
+    /// Whether an error at this place counts. An error that no look found, because the file or the rules have changed
+    /// since, counts.
     fn stays(&self, root: u64, rule: RuleId, va: u64) -> bool {
         let confirmed = self.confirmed.as_ref();
         let mut open = self.open.iter();
@@ -158,7 +157,7 @@ impl Sight {
             && !open.any(|it| it.root == root && it.rule == Some(rule) && it.at.contains(&va))
     }
 
-    /// Why what was taken back is not judged, whosever it is.
+    /// Returns the reasons of all unconfirmed errors.
     #[must_use]
     pub fn reasons(&self) -> Vec<NotJudged> {
         let all = self.open.iter().map(|it| it.reason.clone());
@@ -174,7 +173,7 @@ impl Sight {
     }
 }
 
-/// Whether a snapshot was taken of a guest in which no process waits for us.
+/// Whether a snapshot is of a guest without a process at a checkpoint.
 #[must_use]
 pub fn is_unattended(snapshot: &Snapshot) -> bool {
     let mut processes = snapshot.notes.processes.iter();

@@ -1,4 +1,4 @@
-//! The verdict on a snapshot, as far as several looks bear it out.
+//! The verdict on a snapshot. Errors count if several looks confirmed them.
 
 use snapshot::Snapshot;
 use verdict::basis::Known;
@@ -10,10 +10,10 @@ use crate::sight::{is_unattended, ONE_LOOK};
 use crate::unattended::{counted, not_seen};
 use crate::{basis, log, other_core, switches, Error, Sight};
 
-/// The verdict on a snapshot: its processes, or the one with this pid, and the kernel half.
+/// Judges a snapshot: its processes, or the one with this pid, and the kernel half.
 ///
 /// # Errors
-/// Where there is no such process, or that of one that waits for us is not proved.
+/// If there is no such process, or no CPU is proved to run one that is at a checkpoint.
 pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     let evidence = evidence(snapshot, pid)?;
     let mut judged = judge(&evidence);
@@ -54,7 +54,7 @@ pub fn step(snapshot: &Snapshot, pid: Option<u32>) -> Result<Step, Error> {
     })
 }
 
-/// Of a snapshot, whoever took it.
+/// Builds the evidence, whatever the snapshot was taken from.
 fn evidence(snapshot: &Snapshot, pid: Option<u32>) -> Result<Evidence<'_>, Error> {
     if is_unattended(snapshot) {
         has_process(snapshot, pid)?;
@@ -70,7 +70,7 @@ fn evidence(snapshot: &Snapshot, pid: Option<u32>) -> Result<Evidence<'_>, Error
 }
 
 /// # Errors
-/// Where a process was asked for that the snapshot does not have.
+/// If the snapshot does not have the process.
 fn has_process(snapshot: &Snapshot, pid: Option<u32>) -> Result<(), Error> {
     let Some(pid) = pid else { return Ok(()) };
     let listed = || snapshot.notes.processes.iter();
@@ -89,8 +89,8 @@ fn has_process(snapshot: &Snapshot, pid: Option<u32>) -> Result<(), Error> {
     }))
 }
 
-/// Of a guest in which nobody waits for us: keeps the process that was asked for, and says what was looked at. What is not
-/// known to stay is told once, of the step.
+/// Without an agent: keeps the process that was asked for and notes what was judged. Returns the unconfirmed errors, which
+/// the step lists once.
 fn without_an_agent(
     evidence: &Evidence<'_>,
     judged: &mut Judged,
@@ -119,7 +119,7 @@ fn without_an_agent(
     told
 }
 
-/// The remark on the switches of folio sizes, where they are why no block of a process is contiguous.
+/// Returns a remark if the folio size switches are why no block of the process is contiguous.
 fn why_none_is_contiguous(evidence: &Evidence<'_>, verdict: &ProcessVerdict) -> Option<String> {
     let mut processes = evidence.processes.iter();
     let one = processes.find(|one| one.process.pid == verdict.process.pid)?;
