@@ -225,7 +225,7 @@ def test_a_socket_that_is_none(core: Path, tmp_path: Path) -> None:
         ):
             said = folioscope(*command, seconds=AT_ONCE).sentence()
             assert f"and found {found}: {path} is none" in said and "running" not in said, said
-            assert ("CORE" in said) == (path == core and "carrier" not in command), said
+            assert ("CORE" in said) == (path == core and "--guest" in command), said
     assert folioscope("check", core).status == 0
 
 
