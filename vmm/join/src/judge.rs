@@ -1,7 +1,7 @@
-//! Judges one instant. No other module calls the rules.
+//! Judges one instant. No other module asks the rules about a process.
 
 use linux::order::OrderRecord;
-use snapshot::Snapshot;
+use snapshot::{Cpu, Snapshot};
 use stage1::{Half, Regime};
 use verdict::basis::Known;
 use verdict::{judge_sharing, Basis, KernelVerdict, NotJudged, ProcessVerdict};
@@ -110,19 +110,18 @@ fn kernel(snapshot: &Snapshot) -> Result<KernelVerdict, String> {
     }
 }
 
-/// Returns the reason that the CPUs' registers give.
+/// Returns the reason that the CPUs' registers give: none, if one of them has an upper half, in the trampoline or not.
 fn why_no_kernel_half(snapshot: &Snapshot) -> Option<String> {
     if let Some(why) = no_linux(&snapshot.cpus) {
         return Some(format!("the kernel half was not judged: {why}"));
     }
-    let mut cpus = snapshot.cpus.iter();
-    cpus.find_map(|cpu| {
-        let why = Regime::new(&cpu.system, Half::Upper).err()?;
-        let index = cpu.index;
-        Some(format!(
-            "the kernel half was not judged: by CPU {index} {why}"
-        ))
-    })
+    let why = |cpu: &Cpu| Regime::new(&cpu.system, Half::Upper).err();
+    let all: Option<Vec<_>> = snapshot.cpus.iter().map(why).collect();
+    let (cpu, why) = snapshot.cpus.iter().zip(all?).next()?;
+    let index = cpu.index;
+    Some(format!(
+        "the kernel half was not judged: by CPU {index} {why}"
+    ))
 }
 
 /// Whether the tables are empty. TTBR0_EL1 has an empty table while the kernel needs none.

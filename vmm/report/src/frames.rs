@@ -106,19 +106,18 @@ impl Frames {
                 (None, Some(why)) => writeln!(out, "  not known: {why}")?,
                 (None, None) => {}
             }
-            for at in &frame.mapped {
-                writeln!(
-                    out,
-                    "  mapped   at 0x{:012x} in {} ({}) by level {} entry {:#018x}",
+            let mapped = frame.mapped.iter().map(|at| (at, true));
+            for (at, usable) in mapped.chain(frame.present.iter().map(|at| (at, false))) {
+                let entry = format!(
+                    "at 0x{:012x} in {} ({}) by level {} entry {:#018x}",
                     at.va.0, at.name, at.pid, at.level, at.word.0
-                )?;
-            }
-            for at in &frame.present {
-                writeln!(
-                    out,
-                    "  present  at 0x{:012x} in {} ({}) by level {} entry {:#018x}, which no CPU may use ({UNUSABLE})",
-                    at.va.0, at.name, at.pid, at.level, at.word.0
-                )?;
+                );
+                match usable {
+                    true => writeln!(out, "  mapped   {entry}")?,
+                    false => {
+                        writeln!(out, "  present  {entry}, which no CPU may use ({UNUSABLE})")?
+                    }
+                }
             }
             if frame.mapped.is_empty() && frame.present.is_empty() && self.walked {
                 writeln!(out, "  mapped   by no process")?;
