@@ -43,6 +43,13 @@ def sequences(said: str) -> list[tuple[str, list[Step]]]:
     return found
 
 
+def addresses(step: Step) -> list[int]:
+    """The pages whose descriptors a step stores."""
+    first = int(step.what.split(":")[0], 16)
+    more = re.search(r" and (\d+) more$", step.what)
+    return [first + at * 4096 for at in range(1 + int(more[1] if more else 0))]
+
+
 def explain(va: int, trace: Path, *more: object) -> str:
     """What is said of it, by the names of the kernel."""
     return folioscope("explain", hex(va), trace, "--vmlinux", KERNEL / "vmlinux", *more).ok()
@@ -69,13 +76,15 @@ def test_the_last_sequences(unfolded: Path) -> None:
     # contpte_convert() as __contpte_try_unfold() has it do (arch/arm64/mm/contpte.c): all cleared, then all written.
     unfold = next(steps for _, steps in told if any(step.block == "-" * PAGES for step in steps))
     stores = [step for step in unfold if step.what.startswith("0x")]
-    assert stores[0].block == "." * PAGES and f"and {PAGES - 1} more" in stores[0].what
-    assert stores[0].place.startswith("contpte_convert+")
-    assert stores[0].what.startswith(f"{BLOCK:#018x}: ")
-    # An interrupt may add DSBs of its own.
-    between = [step.what.split()[0] for step in unfold[unfold.index(stores[0]) + 1 : unfold.index(stores[1])]]
+    # An interrupt parts a run of stores, and may add DSBs of its own.
+    blocks = [step.block for step in stores]
+    cleared, made = blocks.index("." * PAGES) + 1, blocks.index("-" * PAGES) + 1
+    for run in (stores[:cleared], stores[cleared:made]):
+        assert all(step.place.startswith("contpte_convert+") for step in run), said
+        assert [va for step in run for va in addresses(step)] == [BLOCK + at * 4096 for at in range(PAGES)], said
+    first, last = unfold.index(stores[cleared - 1]), unfold.index(stores[cleared])
+    between = [step.what.split()[0] for step in unfold[first + 1 : last]]
     assert between[0] == between[-1] == "DSB" and between.count("TLBI") == 1 and set(between) == {"DSB", "TLBI"}, said
-    assert stores[1].block == "-" * PAGES
     assert [step.event for step in unfold] == sorted(step.event for step in unfold)
     # Without --last it is the last of them, and the same.
     assert sequences(explain(BLOCK, unfolded)) == told[-1:]
