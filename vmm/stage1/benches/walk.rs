@@ -1,5 +1,5 @@
-//! Descriptors per second of the walk with all architecture rules, beside merely summing the
-//! words of the same tables. Prints one line of JSON per scenario: best and median of N.
+//! Measures the walk with all architecture rules, in descriptors per second, beside summing the words of the same
+//! tables. Prints one line of JSON per scenario: best and median of N runs.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn measure(scenario: Scenario) {
     let words = tables(memory, &regime);
 
     let (mut sums, mut checks, mut summary) = (Vec::new(), Vec::new(), None);
-    // In turn, so that a slow moment of the machine falls on both.
+    // In turn, so that a slow moment of the machine affects both.
     for _ in 0..ROUNDS {
         sums.push(time(|| {
             black_box(sum(black_box(&words)));

@@ -1,4 +1,4 @@
-//! Virtual and physical addresses as types of their own, so that one cannot stand for the other.
+//! Types for virtual and physical addresses, so that the compiler keeps them apart.
 
 use std::fmt;
 

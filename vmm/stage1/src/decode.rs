@@ -1,5 +1,4 @@
-//! From system registers to a [`Regime`], after TCR_EL1, TTBRn_EL1 and section D8.2 of the
-//! Arm ARM (DDI 0487).
+//! Decodes system registers into a [`Regime`], after TCR_EL1, TTBRn_EL1 and section D8.2 of the Arm ARM (DDI 0487).
 
 use crate::geometry::{Features, PBHA};
 use crate::{
@@ -42,12 +41,12 @@ const TCR2_D128: u64 = 1 << 5;
 /// TCR2_EL1.HAFT.
 const TCR2_HAFT: u64 = 1 << 11;
 
-/// The 4-bit field of an ID register that starts at bit `low`.
+/// Returns the 4-bit field of an ID register that starts at bit `low`.
 const fn id_field(register: u64, low: u32) -> u64 {
     register >> low & 0xf
 }
 
-/// Where the fields of one half are in TCR_EL1.
+/// Bit positions in TCR_EL1 of the fields of one half.
 struct Fields {
     tcr: u64,
     upper: bool,
@@ -64,13 +63,13 @@ impl Fields {
 }
 
 impl Regime {
-    /// What the registers say of `half`.
+    /// Decodes the translation regime of `half`.
     ///
-    /// ID registers that are `None` are taken to allow what TCR_EL1 asks for. With EPDn the
-    /// result has [`Regime::epd`] set, and TTBRn_EL1 is not looked at.
+    /// An ID register that is `None` counts as one that allows what TCR_EL1 enables. With EPDn the result has
+    /// [`Regime::epd`] set, and TTBRn_EL1 is not decoded.
     ///
     /// # Errors
-    /// Where the registers describe no VMSAv8-64 stage 1 translation that can be judged.
+    /// If the registers describe no VMSAv8-64 stage 1 translation that can be judged.
     pub fn new(registers: &SystemRegisters, half: Half) -> Result<Self, RegimeError> {
         check_mode(registers)?;
         let tcr = registers.tcr_el1;
@@ -160,7 +159,7 @@ impl Regime {
     }
 }
 
-/// Refuses what changes the meaning of descriptors as a whole.
+/// Refuses modes that change the meaning of all descriptors.
 fn check_mode(registers: &SystemRegisters) -> Result<(), RegimeError> {
     match registers.hcr_el2 {
         Some(hcr_el2) if hcr_el2 & HCR_TGE != 0 => return Err(RegimeError::HostAtEl2 { hcr_el2 }),
@@ -189,7 +188,7 @@ fn check_mode(registers: &SystemRegisters) -> Result<(), RegimeError> {
     }
 }
 
-/// PIR_EL1 and PIRE0_EL1, where they are in use.
+/// Returns PIR_EL1 and PIRE0_EL1 if they are in use.
 fn indirection(registers: &SystemRegisters) -> Result<Option<Indirection>, RegimeError> {
     match registers.tcr2_el1 {
         Some(tcr2_el1) if tcr2_el1 & TCR2_PIE != 0 => {
@@ -202,7 +201,7 @@ fn indirection(registers: &SystemRegisters) -> Result<Option<Indirection>, Regim
     }
 }
 
-/// TGn, whose encodings differ between the halves.
+/// Decodes TGn, whose encodings differ between the halves.
 fn granule(fields: &Fields, half: Half, mmfr0: Option<u64>) -> Result<Granule, RegimeError> {
     let found = fields.field(14, 30, 0b11);
     let granule = match (half, found) {
@@ -244,7 +243,7 @@ fn granule(fields: &Fields, half: Half, mmfr0: Option<u64>) -> Result<Granule, R
     }
 }
 
-/// Whether TCR_EL1.DS has an effect: FEAT_LPA2 is per granule, and 64K has no use for it.
+/// Returns whether TCR_EL1.DS has an effect. FEAT_LPA2 is per granule, and the 64K granule does not use it.
 fn has_lpa2(granule: Granule, mmfr0: Option<u64>) -> bool {
     match granule {
         Granule::K4 => mmfr0.is_none_or(|id| matches!(id_field(id, 28), 1..=7)),
@@ -253,8 +252,8 @@ fn has_lpa2(granule: Granule, mmfr0: Option<u64>) -> bool {
     }
 }
 
-/// The number of VA bits. R: TnSZ is 16 at least without 52-bit VAs; 39 at most without
-/// FEAT_TTST, else 48, or 47 at the 64K granule.
+/// Returns the number of VA bits. TnSZ is at least 16 without 52-bit VAs. It is at most 39 without FEAT_TTST, else 48,
+/// or 47 at the 64K granule.
 fn input_size(
     fields: &Fields,
     half: Half,
@@ -288,7 +287,7 @@ fn input_size(
     }
 }
 
-/// The effective output size: AArch64.PhysicalAddressSize() of the Arm ARM.
+/// Returns the effective output size: AArch64.PhysicalAddressSize() of the Arm ARM.
 fn output_size(tcr: u64, wide: bool, mmfr0: Option<u64>) -> Result<u32, RegimeError> {
     const BITS: [u32; 7] = [32, 36, 40, 42, 44, 48, 52];
     let found = tcr >> 32 & 0b111;
@@ -299,8 +298,8 @@ fn output_size(tcr: u64, wide: bool, mmfr0: Option<u64>) -> Result<u32, RegimeEr
     Ok(ips.min(implemented).min(if wide { 52 } else { 48 }))
 }
 
-/// The first table's address: AArch64.S1TTBaseAddress() of the Arm ARM. In the 52-bit form
-/// TTBRn_EL1 bits \[5:2\] are address bits \[51:48\], so that the table is 64-byte aligned at least.
+/// Returns the first table's address: AArch64.S1TTBaseAddress() of the Arm ARM. In the 52-bit form TTBRn_EL1 bits
+/// \[5:2\] are address bits \[51:48\], so the table is at least 64-byte aligned.
 fn root(
     ttbr: u64,
     half: Half,
@@ -329,8 +328,8 @@ fn root(
     Ok(root)
 }
 
-/// Which of bits \[62:59\] of a leaf the PE may use. TCR_EL1.HWUnnn enables them as PBHA, with
-/// FEAT_HPDS2 and HPDn only; TCR2_EL1 makes them POIndex \[62:60\] and AttrIndx\[3\] (59).
+/// Returns the bits among \[62:59\] of a leaf that the PE may use. TCR_EL1.HWUnnn enables them as PBHA, with FEAT_HPDS2
+/// and HPDn only. TCR2_EL1 makes them POIndex \[62:60\] and AttrIndx\[3\] (59).
 fn upper_attributes(fields: &Fields, pbha: bool, tcr2: u64) -> u64 {
     let mut mask = if pbha {
         fields.field(43, 47, 0xf) << 59

@@ -1,5 +1,5 @@
-//! One descriptor: its kind and its fields by the Arm ARM's names, from the raw word, the level
-//! and the regime alone.
+//! Decodes one descriptor: its kind and its fields by the Arm ARM's names, from the raw word, the level and the regime
+//! alone.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use crate::geometry::{
 use crate::indirection::pi_index;
 use crate::{Level, PhysicalAddress, Regime};
 
-/// What bits \[1:0\] and the level make of a descriptor.
+/// Kind of a descriptor, by its bits \[1:0\] and its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Bit 0 is 0: no translation; all other bits are software's.
+    /// Bit 0 is 0: no translation. All other bits are free for software.
     Invalid,
-    /// 0b01 at level 3, or where the granule has no block: no translation, and reserved.
+    /// 0b01 at level 3, or where the granule has no block. Reserved: no translation.
     Reserved,
     /// Leads to a table of the next level.
     Table,
@@ -26,14 +26,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A block or a page: the descriptor holds an output address.
+    /// Returns whether the descriptor is a block or a page, so that it holds an output address.
     #[must_use]
     pub const fn is_leaf(self) -> bool {
         matches!(self, Self::Block | Self::Page)
     }
 }
 
-/// A stage 1 descriptor. Fields that its kind does not have read as the bits there.
+/// A stage 1 descriptor. The accessor of a field that its kind does not have returns the bits at that place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor<'r> {
     /// The raw word.
@@ -54,13 +54,13 @@ impl<'r> Descriptor<'r> {
         }
     }
 
-    /// The regime that it is read by.
+    /// Returns the regime that gives the bits their meaning.
     #[must_use]
     pub const fn regime(&self) -> &'r Regime {
         self.regime
     }
 
-    /// Its kind. Bits that have to be 0 and are not do not change it.
+    /// Returns the kind. A RES0 bit that is set does not change it.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match (self.word & TYPE, self.level) {
@@ -82,25 +82,25 @@ impl<'r> Descriptor<'r> {
         ((self.word & mask) >> mask.trailing_zeros()) as u8
     }
 
-    /// Bit 0.
+    /// Returns bit 0.
     #[must_use]
     pub const fn valid(&self) -> bool {
         self.has(VALID)
     }
 
-    /// Output address of a leaf.
+    /// Returns the output address of a leaf.
     #[must_use]
     pub const fn output_address(&self) -> PhysicalAddress {
         self.regime.output_address(self.level, self.word)
     }
 
-    /// Next-level table address of a table descriptor.
+    /// Returns the next-level table address of a table descriptor.
     #[must_use]
     pub const fn next_table(&self) -> PhysicalAddress {
         self.regime.next_table(self.word)
     }
 
-    /// AttrIndx\[2:0\], and AttrIndx\[3\] with TCR2_EL1.AIE.
+    /// Returns AttrIndx\[2:0\], and AttrIndx\[3\] with TCR2_EL1.AIE.
     #[must_use]
     pub const fn attr_indx(&self) -> u8 {
         let high = if self.regime.aie {
@@ -111,7 +111,7 @@ impl<'r> Descriptor<'r> {
         self.field(ATTR_INDX) | high << 3
     }
 
-    /// The byte of MAIR_EL1 that AttrIndx selects; `None` where it is in MAIR2_EL1.
+    /// Returns the byte of MAIR_EL1 that AttrIndx selects; `None` if it is in MAIR2_EL1.
     #[must_use]
     pub const fn memory_attributes(&self) -> Option<u8> {
         match self.attr_indx() {
@@ -120,19 +120,19 @@ impl<'r> Descriptor<'r> {
         }
     }
 
-    /// NS, bit 5: means something in Secure state only.
+    /// Returns NS, bit 5. It has a meaning in Secure state only.
     #[must_use]
     pub const fn ns(&self) -> bool {
         self.has(NS)
     }
 
-    /// AP\[2:1\]: 0b00 read-write for EL1, 0b01 also for EL0, 0b10 and 0b11 read-only.
+    /// Returns AP\[2:1\]: 0b00 read-write for EL1, 0b01 also for EL0, 0b10 and 0b11 read-only.
     #[must_use]
     pub const fn ap(&self) -> u8 {
         self.field(AP)
     }
 
-    /// SH\[1:0\]; `None` with TCR_EL1.DS, where the bits are address.
+    /// Returns SH\[1:0\]; `None` with TCR_EL1.DS, where the bits are part of the address.
     #[must_use]
     pub const fn sh(&self) -> Option<u8> {
         if self.regime.ds {
@@ -142,43 +142,43 @@ impl<'r> Descriptor<'r> {
         }
     }
 
-    /// AF.
+    /// Returns AF.
     #[must_use]
     pub const fn af(&self) -> bool {
         self.has(AF)
     }
 
-    /// nG.
+    /// Returns nG.
     #[must_use]
     pub const fn ng(&self) -> bool {
         self.has(NG)
     }
 
-    /// nT (FEAT_BBM). Blocks have it, pages have address there.
+    /// Returns nT (FEAT_BBM). Only a block has it; in a page the bit is part of the address.
     #[must_use]
     pub const fn nt(&self) -> bool {
         matches!(self.kind(), Kind::Block) && self.has(NT)
     }
 
-    /// GP (FEAT_BTI).
+    /// Returns GP (FEAT_BTI).
     #[must_use]
     pub const fn gp(&self) -> bool {
         self.has(GP)
     }
 
-    /// DBM.
+    /// Returns DBM.
     #[must_use]
     pub const fn dbm(&self) -> bool {
         self.has(DBM)
     }
 
-    /// The Contiguous bit, of a leaf only: other descriptors have none (I_PGVGZ).
+    /// Returns the Contiguous bit of a leaf. Other descriptors have none (I_PGVGZ).
     #[must_use]
     pub const fn contiguous(&self) -> bool {
         self.kind().is_leaf() && self.has(CONTIGUOUS)
     }
 
-    /// PIIndex, which stands for all permissions with TCR2_EL1.PIE.
+    /// Returns PIIndex, which stands for all permissions with TCR2_EL1.PIE.
     #[must_use]
     pub const fn pi_index(&self) -> Option<u8> {
         match self.regime.indirection {
@@ -187,56 +187,55 @@ impl<'r> Descriptor<'r> {
         }
     }
 
-    /// PXN.
+    /// Returns PXN.
     #[must_use]
     pub const fn pxn(&self) -> bool {
         self.has(PXN)
     }
 
-    /// UXN.
+    /// Returns UXN.
     #[must_use]
     pub const fn uxn(&self) -> bool {
         self.has(UXN)
     }
 
-    /// Bits \[58:55\], which the architecture leaves to software.
+    /// Returns bits \[58:55\], which the architecture leaves to software.
     #[must_use]
     pub const fn software(&self) -> u8 {
         self.field(0xf << 55)
     }
 
-    /// PBHA, bits \[62:59\] of a leaf; see [`Regime::upper_attributes`] for which are used.
+    /// Returns PBHA, bits \[62:59\] of a leaf. [`Regime::upper_attributes`] has the bits in use.
     #[must_use]
     pub const fn pbha(&self) -> u8 {
         self.field(PBHA)
     }
 
-    /// NSTable of a table descriptor.
+    /// Returns NSTable of a table descriptor.
     #[must_use]
     pub const fn ns_table(&self) -> bool {
         self.has(NS_TABLE)
     }
 
-    /// APTable\[1:0\] of a table descriptor.
+    /// Returns APTable\[1:0\] of a table descriptor.
     #[must_use]
     pub const fn ap_table(&self) -> u8 {
         self.field(0b11 << 61)
     }
 
-    /// UXNTable of a table descriptor.
+    /// Returns UXNTable of a table descriptor.
     #[must_use]
     pub const fn uxn_table(&self) -> bool {
         self.has(UXN_TABLE)
     }
 
-    /// PXNTable of a table descriptor.
+    /// Returns PXNTable of a table descriptor.
     #[must_use]
     pub const fn pxn_table(&self) -> bool {
         self.has(PXN_TABLE)
     }
 
-    /// Bits that have to be 0 in a descriptor of this kind and are not: RES0, or address above
-    /// the output size.
+    /// Returns the set bits that have to be 0 in a descriptor of this kind: RES0, or address above the output size.
     #[must_use]
     pub const fn nonzero_res0(&self) -> u64 {
         let level = self.regime.level(self.level);
@@ -249,7 +248,7 @@ impl<'r> Descriptor<'r> {
 }
 
 impl fmt::Display for Descriptor<'_> {
-    /// The Arm ARM's field names: fields of several bits with their value, single bits when set.
+    /// Writes the fields by the Arm ARM's names: a field of several bits with its value, a single bit if it is set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flags = |f: &mut fmt::Formatter<'_>, flags: &[(bool, &str)]| {
             flags

@@ -1,11 +1,11 @@
-//! Why registers cannot be turned into a translation regime.
+//! Reasons why registers cannot be decoded into a translation regime.
 
 use crate::{Granule, Half, PhysicalAddress};
 
-/// Registers that describe no stage 1 translation that can be judged.
+/// An error for registers that describe no stage 1 translation that can be judged.
 ///
-/// Each says what was found and what is expected. None of them is a finding against the kernel:
-/// where the architecture leaves the behaviour to the implementation, nothing is guessed.
+/// Each variant has the value found and the values expected. None is a finding against the kernel. Where the
+/// architecture leaves the behaviour to the implementation, the rig does not guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegimeError {
     /// SCTLR_EL1.M is 0.
@@ -14,7 +14,7 @@ pub enum RegimeError {
         /// The register as read.
         sctlr_el1: u64,
     },
-    /// HCR_EL2.VM is 1: what the tables give is not a physical address yet.
+    /// HCR_EL2.VM is 1: the tables' output is an IPA, not a physical address.
     #[error("stage 2 is on: HCR_EL2 is {hcr_el2:#x}, expected VM (bit 0) to be 0; this PE runs a virtual machine inside the guest, and its tables hold addresses that a second set of tables translates")]
     Stage2 {
         /// The register as read.
@@ -35,30 +35,30 @@ pub enum RegimeError {
     /// TGn holds the encoding that the Arm ARM reserves.
     #[error("TCR_EL1.TG{n} is {found:#04b}, a reserved granule encoding; expected {expected}", n = .half.number())]
     GranuleReserved {
-        /// Which half.
+        /// The half.
         half: Half,
         /// The field as read.
         found: u64,
-        /// The encodings that there are.
+        /// The encodings that exist.
         expected: &'static str,
     },
-    /// The ID registers say that the PE lacks the granule that TCR_EL1 chooses.
+    /// By the ID registers the PE lacks the granule that TCR_EL1 selects.
     #[error("TCR_EL1.TG{n} chooses the {granule} granule, but ID_AA64MMFR0_EL1 is {id_aa64mmfr0:#x}: this PE does not implement it", n = .half.number())]
     GranuleNotImplemented {
-        /// Which half.
+        /// The half.
         half: Half,
         /// The granule chosen.
         granule: Granule,
         /// The register as read.
         id_aa64mmfr0: u64,
     },
-    /// TnSZ outside what granule and features allow.
+    /// TnSZ is outside the range that granule and features allow.
     ///
-    /// Whether the PE faults or behaves as though the nearest legal value were there is for the
-    /// implementation to choose, so tables under such a register are not judged.
+    /// The implementation chooses whether the PE faults or uses the nearest legal value. Tables under such a register
+    /// are therefore not judged.
     #[error("TCR_EL1.T{n}SZ is {found}, expected {min} to {max} for the {granule} granule here; whether the PE faults or clamps is the implementation's choice, so nothing is judged", n = .half.number())]
     InputSize {
-        /// Which half.
+        /// The half.
         half: Half,
         /// The field as read: 64 less the number of VA bits.
         found: u64,
@@ -81,7 +81,7 @@ pub enum RegimeError {
         /// The register as read.
         tcr2_el1: u64,
     },
-    /// TCR2_EL1.PIE is 1, and the registers that say what a PIIndex stands for could not be read.
+    /// TCR2_EL1.PIE is 1, and PIR_EL1 or PIRE0_EL1 could not be read.
     #[error("permission indirection is in use (TCR2_EL1 is {tcr2_el1:#x}), but PIR_EL1 and PIRE0_EL1 could not be read; use a machine that gives them, or a CPU model without FEAT_S1PIE")]
     IndirectionUnknown {
         /// The register as read.
@@ -93,7 +93,7 @@ pub enum RegimeError {
         /// The register as read.
         tcr2_el1: u64,
     },
-    /// TCR2_EL1 could not be read on a PE where its answer decides what descriptors mean.
+    /// TCR2_EL1 could not be read, and the meaning of descriptors depends on it on this PE.
     #[error("TCR2_EL1 could not be read, but ID_AA64MMFR3_EL1 is {id_aa64mmfr3:#x}: permission indirection (S1PIE) or 128-bit descriptors (D128) may be in use; use a machine that gives the register, or a CPU model without them")]
     Tcr2Unknown {
         /// The register as read.
@@ -102,7 +102,7 @@ pub enum RegimeError {
     /// TTBRn_EL1 has address bits set below the size of the first table.
     #[error("TTBR{n}_EL1 is {ttbr:#x}: expected the first table to be aligned to its {bytes} bytes; what the PE does with the low bits is CONSTRAINED UNPREDICTABLE", n = .half.number())]
     RootMisaligned {
-        /// Which half.
+        /// The half.
         half: Half,
         /// The register as read.
         ttbr: u64,
@@ -112,7 +112,7 @@ pub enum RegimeError {
     /// TTBRn_EL1 points above the output size.
     #[error("TTBR{n}_EL1 points to {root}: expected an address of at most {pa_bits} bits (TCR_EL1.IPS and ID_AA64MMFR0_EL1.PARange)", n = .half.number())]
     RootBeyondOutputSize {
-        /// Which half.
+        /// The half.
         half: Half,
         /// The address in the register.
         root: PhysicalAddress,

@@ -1,5 +1,5 @@
-//! What a lookup level is made of: sizes, the groups of the Contiguous bit, and which bit of a
-//! descriptor is which. Worked out once per regime, so that the walk and the rules only mask.
+//! Geometry of a lookup level: sizes, the groups of the Contiguous bit, and the bits of a descriptor. It is computed
+//! once per regime, so that the walk and the rules only mask.
 
 use crate::{Granule, Level};
 
@@ -11,7 +11,7 @@ pub(crate) const TABLE_OR_PAGE: u64 = 1 << 1;
 pub(crate) const TYPE: u64 = VALID | TABLE_OR_PAGE;
 /// AttrIndx\[2:0\], bits \[4:2\] of a leaf.
 pub(crate) const ATTR_INDX: u64 = 0b111 << 2;
-/// NS, bit 5 of a leaf. RES0 in Non-secure state, which cannot be told from outside.
+/// NS, bit 5 of a leaf. RES0 in Non-secure state, which cannot be read from outside.
 pub(crate) const NS: u64 = 1 << 5;
 /// AP\[2:1\], bits \[7:6\] of a leaf.
 pub(crate) const AP: u64 = 0b11 << 6;
@@ -50,7 +50,7 @@ pub(crate) const UXN_TABLE: u64 = 1 << 60;
 /// NSTable, bit 63 of a table descriptor.
 pub(crate) const NS_TABLE: u64 = 1 << 63;
 
-/// Bits `low` to `high`, both inclusive.
+/// Returns the bits `low` to `high`, both inclusive.
 pub(crate) const fn bits(high: u32, low: u32) -> u64 {
     if high < low {
         0
@@ -68,29 +68,29 @@ pub struct LevelGeometry {
     pub entries: usize,
     /// Descriptors in a group of the Contiguous bit; 0 where the bit is RES0 (R_HMQXG).
     pub group: usize,
-    /// Whether a leaf may be here: a page at level 3, a block where the granule has blocks.
+    /// True if a leaf may be here: a page at level 3, a block where the granule has blocks.
     pub leaf_allowed: bool,
     /// Bits \[49:0\] of a leaf that hold output address in place. With TCR_EL1.DS bits \[9:8\] and at
     /// the 64K granule with FEAT_LPA bits \[15:12\] hold its high bits besides.
     pub leaf_address: u64,
     /// Bits of a leaf that have to be 0: RES0, or output address above the output size.
     pub leaf_zero: u64,
-    /// Those of `leaf_zero` that are output address above the output size.
+    /// Bits of `leaf_zero` that are output address above the output size.
     pub leaf_beyond: u64,
     /// Bits of a table descriptor that have to be 0.
     pub table_zero: u64,
-    /// Those of `table_zero` that are next-level address above the output size.
+    /// Bits of `table_zero` that are next-level address above the output size.
     pub table_beyond: u64,
 }
 
-/// What decides the bits of a descriptor, besides granule and level.
+/// The features that decide the bits of a descriptor, besides granule and level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Features {
     /// Effective TCR_EL1.DS.
     pub ds: bool,
     /// 64K granule with FEAT_LPA: bits \[15:12\] are address, and level 1 has blocks.
     pub lpa: bool,
-    /// The PE is known to have no FEAT_BBM, so that bit 16 of a block is RES0.
+    /// True if the PE is known to lack FEAT_BBM, so that bit 16 of a block is RES0.
     pub no_nt: bool,
     /// Output size in bits.
     pub pa_bits: u32,
@@ -115,8 +115,8 @@ impl LevelGeometry {
         };
         let top = if features.ds { 49 } else { 47 };
         let beyond = beyond(features);
-        // [49:48] are address only with DS. What lies between the address and the attributes is
-        // RES0; [15:12] may be address at the 64K granule, and bit 16 of a block may be nT.
+        // [49:48] are address only with DS. The bits between the address and the attributes are RES0. [15:12] may be
+        // address at the 64K granule, and bit 16 of a block may be nT.
         let high = if features.ds { 0 } else { bits(49, 48) };
         let low = |shift: u32| {
             let at_64k = if features.lpa { ADDRESS_51_48 } else { 0 };
@@ -139,7 +139,7 @@ impl LevelGeometry {
     }
 }
 
-/// The bits of a descriptor that hold address bits `pa_bits` and up.
+/// Returns the bits of a descriptor that hold address bits `pa_bits` and up.
 fn beyond(features: Features) -> u64 {
     let mut mask = 0;
     for bit in features.pa_bits..52 {

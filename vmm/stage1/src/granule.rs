@@ -17,7 +17,7 @@ impl Granule {
     /// All granules, smallest first.
     pub const ALL: [Self; 3] = [Self::K4, Self::K16, Self::K64];
 
-    /// Binary logarithm of the page size in bytes.
+    /// Returns the binary logarithm of the page size in bytes.
     #[must_use]
     pub const fn shift(self) -> u32 {
         match self {
@@ -27,19 +27,19 @@ impl Granule {
         }
     }
 
-    /// Page size in bytes.
+    /// Returns the page size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         1 << self.shift()
     }
 
-    /// Address bits that one full table resolves: a descriptor has 8 bytes.
+    /// Returns the number of address bits that one full table resolves. A descriptor has 8 bytes.
     #[must_use]
     pub const fn stride(self) -> u32 {
         self.shift() - 3
     }
 
-    /// Descriptors of a table that fills a page.
+    /// Returns the number of descriptors in a table that fills a page.
     #[must_use]
     pub const fn table_entries(self) -> usize {
         1 << self.stride()
@@ -69,7 +69,7 @@ impl Half {
     /// Both halves.
     pub const ALL: [Self; 2] = [Self::Lower, Self::Upper];
 
-    /// The digit in TTBRn, TnSZ, TGn and so on.
+    /// Returns the digit in TTBRn, TnSZ, TGn and so on.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -108,13 +108,13 @@ impl Level {
     /// All levels in the order of a walk.
     pub const ALL: [Self; 5] = [Self::Minus1, Self::L0, Self::L1, Self::L2, Self::L3];
 
-    /// The level as the Arm ARM numbers it.
+    /// Returns the level as the Arm ARM numbers it.
     #[must_use]
     pub const fn number(self) -> i8 {
         self as i8
     }
 
-    /// The level with this number, if there is one.
+    /// Returns the level with this number, if there is one.
     #[must_use]
     pub const fn from_number(number: i8) -> Option<Self> {
         match number {
@@ -127,14 +127,14 @@ impl Level {
         }
     }
 
-    /// Place in an array that has one element per level: level -1 is 0, level 3 is 4.
+    /// Returns the index in an array that has one element per level: level -1 is 0, level 3 is 4.
     #[must_use]
     pub const fn index(self) -> usize {
         // Never negative: the smallest level is -1.
         (self as i8 + 1).unsigned_abs() as usize
     }
 
-    /// The level that a table descriptor of this level leads to.
+    /// Returns the level that a table descriptor of this level leads to.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         Self::from_number(self as i8 + 1)

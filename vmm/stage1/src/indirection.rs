@@ -1,8 +1,8 @@
 //! Permission indirection (FEAT_S1PIE) and permission overlays (FEAT_S1POE).
 //!
-//! With TCR2_EL1.PIE a leaf holds no permissions but a PIIndex, bits \[54:53\], 51 and 6, which selects four
-//! bits of PIR_EL1 (EL1) and of PIRE0_EL1 (EL0): Arm ARM D8.4.2, tables of the two registers, and
-//! `AArch64.S1IndirectBasePermissions()`. Bit 7 is nDirty. Linux does so since 6.10 (`PIE_E0` and `PIE_E1`,
+//! With TCR2_EL1.PIE a leaf holds a PIIndex, bits \[54:53\], 51 and 6, in place of permissions. It selects four bits of
+//! PIR_EL1 (EL1) and of PIRE0_EL1 (EL0): Arm ARM D8.4.2, tables of the two registers, and
+//! `AArch64.S1IndirectBasePermissions()`. Bit 7 is nDirty. Linux uses it since 6.10 (`PIE_E0` and `PIE_E1`,
 //! arch/arm64/include/asm/pgtable-prot.h).
 
 use crate::geometry::{AP1, DBM, PXN, UXN};
@@ -28,17 +28,17 @@ pub struct Overlays {
 /// Bits of a leaf that make up PIIndex.
 pub(crate) const PI_INDEX: u64 = AP1 | DBM | PXN | UXN;
 
-/// PIIndex of a leaf.
+/// Returns the PIIndex of a leaf.
 pub(crate) const fn pi_index(word: u64) -> u8 {
     ((word & AP1) >> 6 | (word & DBM) >> 50 | (word & (PXN | UXN)) >> 51) as u8
 }
 
-/// POIndex of a leaf, bits \[62:60\].
+/// Returns the POIndex of a leaf, bits \[62:60\].
 pub(crate) const fn po_index(word: u64) -> u8 {
     (word >> 60 & 0b111) as u8
 }
 
-/// What one exception level may do.
+/// Permissions of one exception level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // independent permissions
 pub(crate) struct Access {
@@ -47,9 +47,9 @@ pub(crate) struct Access {
     pub exec: bool,
     /// A Guarded Control Stack: GCS instructions may write, stores may not.
     gcs: bool,
-    /// What is writable after overlays is not executable.
+    /// Memory that is writable after overlays is not executable.
     wxn: bool,
-    /// Whether an overlay is applied.
+    /// True if an overlay is applied.
     overlaid: bool,
 }
 
@@ -65,7 +65,7 @@ impl Access {
         }
     }
 
-    /// One field of PIR_EL1 or PIRE0_EL1. What is reserved gives no access.
+    /// Decodes one field of PIR_EL1 or PIRE0_EL1. A reserved value gives no access.
     const fn of(field: u8) -> Self {
         let mut access = match field {
             0b0001 | 0b1000 | 0b1001 => Self::new(true, false, false),
@@ -81,7 +81,7 @@ impl Access {
         access
     }
 
-    /// Less what the overlay of `index` takes, then less execution where WXN says so.
+    /// Removes the permissions that the overlay of `index` takes, then execution if WXN requires it.
     pub const fn under(mut self, overlay: Option<u64>, index: u8) -> Self {
         if let (Some(por), true) = (overlay, self.overlaid) {
             let allowed = match por >> (index * 4) & 0xf {
@@ -97,15 +97,15 @@ impl Access {
     }
 }
 
-/// The four bits of a register that `index` selects.
+/// Returns the four bits of a register that `index` selects.
 const fn field(register: u64, index: u8) -> u8 {
     (register >> (index * 4) & 0xf) as u8
 }
 
 impl Indirection {
-    /// EL0's and EL1's base permissions by the PIIndex of `word`, before overlays and nDirty.
+    /// Returns EL0's and EL1's base permissions by the PIIndex of `word`, before overlays and nDirty.
     ///
-    /// Where EL1 may execute what EL0 may write (a Guarded Control Stack counts as both), neither has access.
+    /// If EL0 may write (a Guarded Control Stack counts as writable) and EL1 may execute, neither has access.
     pub(crate) const fn base(self, word: u64) -> (Access, Access) {
         let index = pi_index(word);
         let (el0, el1) = (
@@ -120,14 +120,14 @@ impl Indirection {
         }
     }
 
-    /// Whether two leaves' PIIndex select the same permissions.
+    /// Returns whether two leaves' PIIndex select the same permissions.
     pub(crate) const fn same(self, one: u64, other: u64) -> bool {
         let (one, other) = (pi_index(one), pi_index(other));
         field(self.el0, one) == field(self.el0, other)
             && field(self.el1, one) == field(self.el1, other)
     }
 
-    /// Whether anything may write by the base permissions of `word`, so that nDirty counts.
+    /// Returns whether EL0 or EL1 may write by the base permissions of `word`, so that nDirty counts.
     pub(crate) const fn writes(self, word: u64) -> bool {
         let (el0, el1) = self.base(word);
         el0.write || el0.gcs || el1.write || el1.gcs

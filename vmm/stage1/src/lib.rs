@@ -1,8 +1,7 @@
-//! AArch64 stage 1 translation (VMSAv8-64, EL1&0), as read from outside a machine.
+//! Decodes AArch64 stage 1 translation (VMSAv8-64, EL1&0) from outside a machine.
 //!
-//! Pure: everything here works on words that somebody else has read. The order of things is
-//! [`SystemRegisters`] -> [`Regime`] -> [`walk()`] -> architecture rules ([`check`]); nothing does
-//! I/O, and nothing is allocated per descriptor.
+//! The crate is pure: it works on words that its caller has read. The order is [`SystemRegisters`] -> [`Regime`] ->
+//! [`walk()`] -> architecture rules ([`check`]). No function does I/O or allocates per descriptor.
 //!
 //! "Arm ARM" is DDI 0487; names in the form `R_QTRPM` are its rules, which [`ArchRule`] quotes.
 

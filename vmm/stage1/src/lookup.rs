@@ -1,4 +1,4 @@
-//! One address: what it translates to, and where that stands.
+//! Translates one address, and finds the descriptor that translates it.
 
 use crate::{
     Descriptor, Inherited, Kind, Permissions, PhysMemory, PhysicalAddress, ProblemKind, Regime,
@@ -12,39 +12,39 @@ pub struct Entry<'r> {
     pub descriptor: Descriptor<'r>,
     /// Its table.
     pub table: PhysicalAddress,
-    /// Its place in the table.
+    /// Its index in the table.
     pub index: usize,
     /// The first VA that it maps.
     pub va: VirtualAddress,
-    /// What the table descriptors above impose.
+    /// Attributes that the table descriptors above impose.
     pub inherited: Inherited,
 }
 
-/// What a VA translates to.
+/// Translation of a VA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'r> {
-    /// To an address.
+    /// The VA translates to an address.
     Mapped {
         /// The leaf.
         entry: Entry<'r>,
-        /// The output address of this very VA.
+        /// The output address of exactly this VA.
         pa: PhysicalAddress,
-        /// What may be done there.
+        /// The permissions at this address.
         permissions: Permissions,
     },
-    /// To nothing: the descriptor is invalid or reserved.
+    /// The VA is not mapped: the descriptor is invalid or reserved.
     NotMapped {
         /// The descriptor.
         entry: Entry<'r>,
     },
-    /// To nothing: a leaf whose output address is above the output size (Address size fault).
+    /// The VA is not mapped: the leaf's output address is above the output size (Address size fault).
     BeyondOutputSize {
         /// The leaf.
         entry: Entry<'r>,
     },
-    /// To nothing: the VA is not in this half, or its walks are disabled (TCR_EL1.EPDn).
+    /// The VA is not mapped: it is not in this half, or the half's walks are disabled (TCR_EL1.EPDn).
     OutsideRegime,
-    /// Cannot be said.
+    /// The translation is not known.
     Problem(WalkProblem),
 }
 
@@ -73,7 +73,7 @@ pub fn lookup<'r, M: PhysMemory + ?Sized>(
             })
         };
         let index = regime.index(level, base, va);
-        // As much as the PE reads: one descriptor. The rest of the table may be anywhere.
+        // Reads one descriptor, as the PE does. The rest of the table may be outside RAM.
         let at = PhysicalAddress(address.0 + index as u64 * 8);
         let Some(&[word]) = memory.words(at, 1) else {
             let saved = memory.is_ram(at);

@@ -1,27 +1,26 @@
-//! The one thing the walker asks of whoever holds the guest's memory.
+//! The interface by which the walker reads guest memory.
 
 use crate::PhysicalAddress;
 
 /// Guest physical memory that does not change while it is borrowed.
 ///
-/// Implemented by a paused machine and by a snapshot file alike; nothing downstream can tell
-/// which one it reads.
+/// A paused machine and a snapshot file both implement it. The walker treats them alike.
 pub trait PhysMemory {
-    /// The `count` 64-bit little-endian words that start at `address` (8-byte aligned).
+    /// Returns the `count` 64-bit little-endian words that start at `address` (8-byte aligned).
     ///
-    /// `None` where any byte of them is not guest RAM (or, in a snapshot, was not saved), or
-    /// where they do not lie in one region.
+    /// Returns `None` if any byte of them is not guest RAM (or was not saved in the snapshot), or if they span two
+    /// regions.
     fn words(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]>;
 
-    /// The same, of what is looked at in passing: a copy that is made of what was read need not have it.
+    /// Returns the same words, read in passing: a copy that is made of the words read need not contain them.
     fn passing(&self, address: PhysicalAddress, count: usize) -> Option<&[u64]> {
         self.words(address, count)
     }
 
-    /// Whether `address` lies in memory that the machine has, saved or not.
+    /// Returns whether `address` lies in the machine's memory, saved or not.
     ///
-    /// A snapshot may hold fewer bytes than the machine had; a table that lies outside RAM is a
-    /// finding, one that merely was not saved is *not judged*.
+    /// A snapshot may hold fewer bytes than the machine had. A table outside RAM is a finding; a table that was not
+    /// saved is *not judged*.
     fn is_ram(&self, address: PhysicalAddress) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Permissions: a leaf's own, limited by the tables that lead to it (Arm ARM D8.4).
+//! Computes permissions: a leaf's own, limited by the tables that lead to it (Arm ARM D8.4).
 
 use crate::geometry::{AP1, NS_TABLE, PXN, PXN_TABLE, UXN, UXN_TABLE};
 use crate::indirection::{po_index, Access};
@@ -18,8 +18,8 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// What holds below the table descriptor `word`. HPDn turns off APTable, UXNTable and
-    /// PXNTable, and not NSTable.
+    /// Returns the attributes below the table descriptor `word`. HPDn turns off APTable, UXNTable and PXNTable, but not
+    /// NSTable.
     #[must_use]
     pub fn below(self, word: u64, regime: &Regime) -> Self {
         let word = if regime.hpd { word & NS_TABLE } else { word };
@@ -32,7 +32,7 @@ impl Inherited {
     }
 }
 
-/// What each exception level may do by loads, stores and fetches, before PAN and UAO.
+/// Permissions of each exception level for loads, stores and fetches, before PAN and UAO.
 ///
 /// AF does not count: an access to a leaf whose AF is 0 either sets it or faults for that reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -53,10 +53,11 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// The effective permissions of `leaf`; none where it is not a leaf.
+    /// Returns the effective permissions of `leaf`; none if it is not a leaf.
     ///
-    /// Where the PE manages the dirty state, what is writable but for AP\[2\] (or nDirty) is writable. What EL0
-    /// may write, EL1 may not execute. Overlays count where they could be read. E0PDn takes all of EL0's access.
+    /// If the PE manages the dirty state, a leaf that is read-only by AP\[2\] (or nDirty) alone counts as writable.
+    /// Memory that EL0 may write is not executable by EL1. Overlays count where they could be read. E0PDn takes all of
+    /// EL0's access.
     #[must_use]
     pub fn new(leaf: &Descriptor<'_>, inherited: Inherited, regime: &Regime) -> Self {
         if !leaf.kind().is_leaf() {
@@ -81,7 +82,7 @@ impl Permissions {
     }
 }
 
-/// EL0's and EL1's permissions by the leaf's own bits and the tables above.
+/// Returns EL0's and EL1's permissions by the leaf's own bits and the tables above.
 fn direct(word: u64, inherited: Inherited, regime: &Regime) -> (Access, Access) {
     let el0 = word & AP1 != 0 && inherited.ap_table & 0b01 == 0;
     let write = !regime.clean(word) && inherited.ap_table & 0b10 == 0;

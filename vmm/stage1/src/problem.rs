@@ -1,28 +1,28 @@
-//! What can be wrong with the way to a table.
+//! Reasons why a table cannot be walked.
 
 use std::fmt;
 
 use crate::{Level, PhysicalAddress, VirtualAddress};
 
-/// Why a table was not walked.
+/// The reason why a table was not walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProblemKind {
-    /// It is one of the tables that lead to it.
+    /// The table is one of the tables that lead to it.
     Loop,
-    /// It is not in the machine's RAM, or not with all its bytes.
+    /// The table is not in the machine's RAM, or only a part of its bytes is.
     OutsideRam,
-    /// It is in RAM, but the snapshot does not hold it: not judged.
+    /// The table is in RAM, but the snapshot does not hold it: not judged.
     NotSaved,
-    /// Its address has more bits than the output size: an access there is an Address size fault.
-    /// The rules report the descriptor that leads there as well (A7).
+    /// The table's address has more bits than the output size: an access is an Address size fault. The rules also
+    /// report the descriptor that leads to it (A7).
     BeyondOutputSize,
-    /// The walk read as many descriptors as it was allowed to: the rest of the range is not
-    /// judged. Tables that share their children can have more entries than there is time for.
+    /// The walk has read its budget of descriptors: the rest of the range is not judged. Tables that share their
+    /// children can have more entries than a walk has time for.
     Budget,
 }
 
 impl ProblemKind {
-    /// The guest's tables are wrong; else it is only that nothing can be said of what is there.
+    /// Returns whether the guest's tables are wrong. Otherwise the table is only not judged.
     #[must_use]
     pub const fn is_finding(self) -> bool {
         matches!(self, Self::Loop | Self::OutsideRam | Self::BeyondOutputSize)
@@ -32,7 +32,7 @@ impl ProblemKind {
 /// A table that was not walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WalkProblem {
-    /// Why.
+    /// The reason.
     pub kind: ProblemKind,
     /// Its level.
     pub level: Level,

@@ -1,4 +1,4 @@
-//! A translation regime: everything that a walk needs of the registers, worked out once.
+//! A translation regime: all fields of the registers that a walk needs, computed once.
 
 use crate::geometry::{ADDRESS_51_48, ADDRESS_51_50};
 use crate::geometry::{AP2, DBM};
@@ -8,12 +8,12 @@ use crate::{
 
 /// Stage 1 of the EL1&0 regime in one half of the address space.
 ///
-/// Flat, and all of it derived from the registers by [`Regime::new`]: the fields that enable a
-/// feature are *effective* values, so 0 where the ID registers say that the PE lacks the feature.
+/// [`Regime::new`] derives all fields from the registers. A field that enables a feature is its *effective* value: 0 if
+/// by the ID registers the PE lacks the feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is a bit of a register
 pub struct Regime {
-    /// Which half, and so which of TTBR0_EL1 and TTBR1_EL1.
+    /// The half, which selects TTBR0_EL1 or TTBR1_EL1.
     pub half: Half,
     /// TCR_EL1.TGn.
     pub granule: Granule,
@@ -33,21 +33,21 @@ pub struct Regime {
     pub hpd: bool,
     /// TCR_EL1.TBIn: the top byte of an address is ignored.
     pub tbi: bool,
-    /// TCR_EL1.TBIDn: TBIn holds for data only.
+    /// TCR_EL1.TBIDn: TBIn applies to data only.
     pub tbid: bool,
     /// TCR_EL1.E0PDn: EL0 has no access to this half.
     pub e0pd: bool,
-    /// TCR_EL1.EPDn: no walk. Nothing is mapped then beyond what TLBs still hold.
+    /// TCR_EL1.EPDn: no walk. Only entries that TLBs still hold translate.
     pub epd: bool,
     /// TCR_EL1.NFDn: no walk for non-fault accesses.
     pub nfd: bool,
-    /// SCTLR_EL1.WXN: what is writable is not executable.
+    /// SCTLR_EL1.WXN: writable memory is not executable.
     pub wxn: bool,
     /// TCR2_EL1.HAFT: bit 10 of a table descriptor is its AF.
     pub haft: bool,
-    /// With TCR2_EL1.PIE what a leaf's PIIndex stands for; `None` where its own bits are its permissions.
+    /// The permissions by PIIndex, with TCR2_EL1.PIE; `None` if a leaf's own bits are its permissions.
     pub indirection: Option<Indirection>,
-    /// What permission overlays leave. One that applies and could not be read is not here.
+    /// The permissions that overlays leave. An overlay that applies and could not be read is absent.
     pub overlays: Overlays,
     /// TCR2_EL1.AIE: bit 59 is AttrIndx\[3\].
     pub aie: bool,
@@ -69,24 +69,24 @@ pub struct Regime {
     pub last: VirtualAddress,
     /// MAIR_EL1.
     pub mair: u64,
-    /// By [`Level::index`].
+    /// The geometry of each level, by [`Level::index`].
     pub levels: [LevelGeometry; 5],
 }
 
 impl Regime {
-    /// The geometry of `level`.
+    /// Returns the geometry of `level`.
     #[must_use]
     pub const fn level(&self, level: Level) -> &LevelGeometry {
         &self.levels[level.index()]
     }
 
-    /// Bytes that one descriptor of `level` maps.
+    /// Returns the number of bytes that one descriptor of `level` maps.
     #[must_use]
     pub const fn entry_size(&self, level: Level) -> u64 {
         1 << self.level(level).shift
     }
 
-    /// Descriptors of a table of `level` as this regime walks it: the first may be smaller.
+    /// Returns the number of descriptors in a table of `level`. The first table may be smaller than others.
     #[must_use]
     pub fn entries(&self, level: Level) -> usize {
         if level == self.root_level {
@@ -96,7 +96,7 @@ impl Regime {
         }
     }
 
-    /// Descriptors in a group of the Contiguous bit, or `None` where the bit is RES0.
+    /// Returns the number of descriptors in a group of the Contiguous bit; `None` if the bit is RES0.
     #[must_use]
     pub const fn contiguous_entries(&self, level: Level) -> Option<usize> {
         match self.level(level).group {
@@ -105,20 +105,20 @@ impl Regime {
         }
     }
 
-    /// Whether a *block* may be at `level` (so never at level 3, which has pages).
+    /// Returns whether a *block* may be at `level`. Level 3 has pages, and never a block.
     #[must_use]
     pub fn block_allowed(&self, level: Level) -> bool {
         level != Level::L3 && self.level(level).leaf_allowed
     }
 
-    /// Whether `va` is translated by this half's tables; with TBI whatever its top byte.
+    /// Returns whether this half's tables translate `va`; with TBI the top byte is ignored.
     #[must_use]
     pub fn contains(&self, va: VirtualAddress) -> bool {
         let va = self.canonical(va);
         self.first <= va && va <= self.last
     }
 
-    /// `va` without its tag: with TBI the top byte is a copy of bit 55, else `va` itself.
+    /// Returns `va` without its tag. With TBI the top byte becomes a copy of bit 55.
     #[must_use]
     #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)]
     pub const fn canonical(&self, va: VirtualAddress) -> VirtualAddress {
@@ -130,7 +130,7 @@ impl Regime {
         }
     }
 
-    /// Place of `va` in a table of `level` that starts at `base`.
+    /// Returns the index of `va` in a table of `level` that starts at `base`.
     #[must_use]
     pub const fn index(&self, level: Level, base: VirtualAddress, va: VirtualAddress) -> usize {
         #[allow(clippy::cast_possible_truncation)] // at most 8191
@@ -138,20 +138,20 @@ impl Regime {
         index
     }
 
-    /// The output address of a leaf of `level`.
+    /// Returns the output address of a leaf of `level`.
     #[must_use]
     pub const fn output_address(&self, level: Level, word: u64) -> PhysicalAddress {
         PhysicalAddress(word & self.level(level).leaf_address | self.high_address(word))
     }
 
-    /// The next-level table address of a table descriptor (of any level).
+    /// Returns the next-level table address of a table descriptor (of any level).
     #[must_use]
     pub const fn next_table(&self, word: u64) -> PhysicalAddress {
         let low = self.level(Level::L3).leaf_address;
         PhysicalAddress(word & low | self.high_address(word))
     }
 
-    /// The address bits that a descriptor does not hold in place.
+    /// Returns the address bits that a descriptor holds in another place.
     const fn high_address(&self, word: u64) -> u64 {
         if self.ds {
             (word & ADDRESS_51_50) << 42
@@ -164,8 +164,8 @@ impl Regime {
 }
 
 impl Regime {
-    /// Whether bit 7 of a leaf (AP\[2\], or nDirty) can mean that nothing has been written yet, and does not
-    /// say who may write.
+    /// Returns whether bit 7 of a leaf (AP\[2\], or nDirty) can mean that the memory is clean, rather than who may
+    /// write.
     pub(crate) const fn has_dirty_state(&self, word: u64) -> bool {
         match self.indirection {
             Some(indirection) => indirection.writes(word),
@@ -173,20 +173,20 @@ impl Regime {
         }
     }
 
-    /// Whether the PE clears bit 7 of `word` by itself at a write.
+    /// Returns whether the PE clears bit 7 of `word` by itself at a write.
     pub(crate) const fn dirty_managed(&self, word: u64) -> bool {
         self.hd && self.has_dirty_state(word)
     }
 
-    /// The PIIndex values, or with direct permissions the values of the same bits, for which
-    /// [`Regime::dirty_managed`] holds: bit by bit.
+    /// Returns the PIIndex values for which [`Regime::dirty_managed`] is true, one bit each. With direct permissions
+    /// the same bits of the descriptor are the value.
     pub(crate) fn dirty_indices(&self) -> u16 {
         let of = |index: u64| (index & 1) << 6 | (index >> 1 & 1) << 51 | (index >> 2 & 3) << 53;
         let managed = (0..16).filter(|index| self.dirty_managed(of(*index)));
         managed.fold(0, |all, index| all | 1 << index)
     }
 
-    /// Whether bit 7 of `word` keeps everyone from writing: it is set, and the PE does not clear it.
+    /// Returns whether bit 7 of `word` prevents all writes: it is set, and the PE does not clear it.
     pub(crate) const fn clean(&self, word: u64) -> bool {
         word & AP2 != 0 && !self.dirty_managed(word)
     }

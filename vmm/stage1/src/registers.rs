@@ -1,14 +1,14 @@
-//! The system registers that say how a PE translates.
+//! The system registers that control how a PE translates.
 
-/// The EL1 registers of one PE that stage 1 of the EL1&0 regime depends on, and where it last faulted, raw.
+/// The raw EL1 registers of one PE on which stage 1 of the EL1&0 regime depends, and those of its last fault.
 ///
-/// Whoever reads them (gdbstub, KVM, a saved core) fills in what there is: `None` is "could not
-/// be read", which is not the same as zero.
+/// The reader (gdbstub, KVM, a saved core) fills in the registers it has. `None` means that a register could not be
+/// read, which is not the same as zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemRegisters {
     /// TTBR0_EL1: table base, ASID and CnP of the lower half.
     pub ttbr0_el1: u64,
-    /// TTBR1_EL1: the same of the upper half.
+    /// TTBR1_EL1: table base, ASID and CnP of the upper half.
     pub ttbr1_el1: u64,
     /// TCR_EL1.
     pub tcr_el1: u64,
@@ -18,9 +18,9 @@ pub struct SystemRegisters {
     pub pir_el1: Option<u64>,
     /// PIRE0_EL1 (FEAT_S1PIE): EL0's.
     pub pire0_el1: Option<u64>,
-    /// POR_EL1 (FEAT_S1POE): what of EL1's permissions is left, by POIndex.
+    /// POR_EL1 (FEAT_S1POE): the part of EL1's permissions that is left, by POIndex.
     pub por_el1: Option<u64>,
-    /// POR_EL0 (FEAT_S1POE): what of EL0's. Each thread has its own.
+    /// POR_EL0 (FEAT_S1POE): the part of EL0's permissions that is left. Each thread has its own.
     pub por_el0: Option<u64>,
     /// MAIR_EL1.
     pub mair_el1: u64,
@@ -30,13 +30,14 @@ pub struct SystemRegisters {
     pub contextidr_el1: u64,
     /// ID_AA64MMFR0_EL1 to ID_AA64MMFR3_EL1, by number.
     pub id_aa64mmfr: [Option<u64>; 4],
-    /// VBAR_EL1: where the kernel's vectors are, and so how far KASLR moved it.
+    /// VBAR_EL1: the address of the kernel's vectors, which gives the KASLR offset.
     pub vbar_el1: Option<u64>,
-    /// HCR_EL2, on a PE with EL2: whether EL1's registers are those of a virtual machine, and so its
-    /// addresses not yet physical, or are not in use at all.
+    /// HCR_EL2, on a PE with EL2. It gives whether EL1's registers belong to a virtual machine, so that their addresses
+    /// are not physical, and whether they are in use at all.
     pub hcr_el2: Option<u64>,
-    /// ESR_EL1: why the PE last took an exception to EL1 that is no interrupt. No walk depends on it nor on the next.
+    /// ESR_EL1: the syndrome of the last exception to EL1 that was not an interrupt. No walk depends on it or on
+    /// FAR_EL1.
     pub esr_el1: Option<u64>,
-    /// FAR_EL1: the address of the last one that was a fault.
+    /// FAR_EL1: the address of the last exception that was a fault.
     pub far_el1: Option<u64>,
 }

@@ -1,7 +1,7 @@
 //! The architecture's rules on descriptors, A1 to A8, and the walk that checks them.
 //!
-//! What is reported is wrong on any kernel. Where a bit's meaning hangs on a feature or a state
-//! that cannot be seen from outside (NS, GP, nT, PBHA), it is not reported.
+//! A reported violation is wrong on any kernel. A bit is not reported if its meaning depends on a feature or a state
+//! that cannot be read from outside (NS, GP, nT, PBHA).
 
 mod group;
 mod judge;
@@ -18,40 +18,40 @@ use judge::Judge;
 
 pub use violation::{ArchRule, Violation};
 
-/// What a check saw.
+/// Counts of one check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckSummary {
     /// Tables visited.
     pub tables: u64,
-    /// Descriptors in the range that they hold.
+    /// Descriptors of these tables that are in the range.
     pub descriptors: u64,
     /// Valid blocks and pages, by [`Level::index`].
     pub leaves: [u64; 5],
     /// Groups with at least one valid member that has the Contiguous bit, by [`Level::index`].
     pub groups: [u64; 5],
-    /// Tables not judged, nor what is below them: they were, at a lower VA.
+    /// Tables that were skipped with all that is below, because they were judged at a lower VA.
     pub shared: u64,
     /// Violations reported.
     pub violations: u64,
     /// Tables that could not be walked.
     pub problems: u64,
-    /// Those of them that are no finding against the guest: not saved, or over the budget.
+    /// The part of `problems` that is no finding against the guest: not saved, or over the budget.
     pub not_judged: u64,
     /// The first problems.
     pub first_problems: Vec<WalkProblem>,
-    /// No table of the range was left out.
+    /// True if no table of the range was left out.
     pub complete: bool,
 }
 
 impl CheckSummary {
-    /// How many problems are kept.
+    /// Number of problems that are kept.
     pub const PROBLEMS_KEPT: usize = 32;
 }
 
 /// Checks the architecture's rules over the VAs from `first` to `last`, both inclusive.
 ///
-/// Each violation goes to `sink`, table by table. A group that the range touches is judged whole.
-/// What is below a table that several descriptors lead to is judged once, at its lowest VA.
+/// Each violation goes to `sink`, table by table. A group that the range touches is judged whole. The part below a
+/// table with several parents is judged once, at its lowest VA.
 pub fn check<M: PhysMemory + ?Sized>(
     memory: &M,
     regime: &Regime,
@@ -62,7 +62,7 @@ pub fn check<M: PhysMemory + ?Sized>(
     check_within(memory, regime, first, last, crate::DEFAULT_BUDGET, sink)
 }
 
-/// [`check`], but no table is entered once `budget` descriptors were read.
+/// Checks as [`check`] does, but enters no table once it has read `budget` descriptors.
 pub fn check_within<M: PhysMemory + ?Sized>(
     memory: &M,
     regime: &Regime,
@@ -80,8 +80,8 @@ pub fn check_within<M: PhysMemory + ?Sized>(
     )
 }
 
-/// [`check_within`] by the plain reading of the rules, one descriptor at a time: what the quick
-/// path finds is held against this.
+/// Checks as [`check_within`] does, by the plain reading of the rules, one descriptor at a time. Tests compare the
+/// quick path with it.
 #[doc(hidden)]
 pub fn check_plainly<M: PhysMemory + ?Sized>(
     memory: &M,
@@ -111,10 +111,10 @@ fn judge_each_once<M: PhysMemory + ?Sized, F: FnMut(Violation)>(
     once.checker.finish(walked)
 }
 
-/// A checker that judges no table above level 3 twice: what is below is the same at every VA.
+/// A checker that judges a table above level 3 once. Its descriptors are the same at every VA.
 ///
-/// Without this the shadow memory of a kernel with KASAN, which one table of each level maps over
-/// and over, would be 2^33 descriptors of 4K pages.
+/// A kernel with KASAN maps its shadow memory by one table of each level over and over: 2^33 descriptors of 4K pages
+/// without this.
 struct Once<'r, F> {
     checker: Checker<'r, F>,
     seen: HashSet<(PhysicalAddress, Level)>,
@@ -135,8 +135,8 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Once<'_, F> {
     }
 }
 
-/// The rules as a [`Visitor`], for a caller who does more on the same walk: pass on all three of
-/// its methods, then call [`Checker::finish`].
+/// The rules as a [`Visitor`], for a caller who does more on the same walk. It must pass on all three methods, then
+/// call [`Checker::finish`].
 #[derive(Debug)]
 pub struct Checker<'r, F> {
     judge: Judge<'r>,
@@ -145,7 +145,7 @@ pub struct Checker<'r, F> {
 }
 
 impl<'r, F: FnMut(Violation)> Checker<'r, F> {
-    /// A checker that has seen nothing.
+    /// Creates a checker with empty counts.
     pub fn new(regime: &'r Regime, sink: F) -> Self {
         Self {
             judge: Judge::new(regime),
@@ -154,7 +154,7 @@ impl<'r, F: FnMut(Violation)> Checker<'r, F> {
         }
     }
 
-    /// The result, with what the walk itself found.
+    /// Returns the result, with the problems that the walk found.
     pub fn finish(self, walked: WalkSummary) -> CheckSummary {
         CheckSummary {
             tables: walked.tables,

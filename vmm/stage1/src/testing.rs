@@ -1,7 +1,7 @@
 //! Synthetic tables for tests: sparse physical memory, and a builder that writes descriptors.
 //!
-//! Nothing here uses the crate's own decoding: the encodings are written down a second time, from
-//! the Arm ARM's figures and tables, so that a test does not agree with a mistake.
+//! The tests write the encodings a second time, from the Arm ARM's figures and tables, and do not use the crate's own
+//! decoding. A test thus does not repeat a mistake of the crate.
 //!
 //! ```
 //! use stage1::testing::{Attributes, Layout, TableBuilder};

@@ -1,14 +1,14 @@
-//! What going from one descriptor word to another needs of software, by the two words alone.
+//! Decides what software must do to change one descriptor word into another, from the two words alone.
 //!
-//! A TLB may hold what a valid descriptor said for as long as nobody invalidated it. Most changes of a live descriptor
-//! are only late until then; some are never allowed, since a TLB that holds both is in nobody's model. Those need
-//! *break-before-make*: an invalid word, a DSB, the TLBI, a DSB, and only then the new word. A DSB after the store and
-//! before the TLBI, and one after the TLBI, belong to every TLBI (R_DDMVT).
+//! A TLB may hold a valid descriptor until software invalidates it. Most changes of a live descriptor merely take
+//! effect late; some are never allowed, since no model covers a TLB that holds both words. Those need
+//! *break-before-make*: an invalid word, a DSB, the TLBI, a DSB, and only then the new word. Every TLBI needs a DSB
+//! between the store and itself, and one after itself (R_DDMVT).
 //!
 //! The list is that of the Arm ARM, DDI 0487, "Using break-before-make when updating translation table entries"
-//! (D8.17.1 in issue L.a, D8.16.1 in earlier ones). The ids of that list's own rules were not at hand and are not quoted; those
-//! that are (R_DDMVT, R_QTRPM, R_SKQHL, R_HMQXG, I_PGVGZ) come from extracts. Where the words do not suffice to decide, the
-//! [`Cause`] says so.
+//! (D8.17.1 in issue L.a, D8.16.1 in earlier ones). The ids of that list's own rules were not at hand and are not
+//! quoted. The ids quoted (R_DDMVT, R_QTRPM, R_SKQHL, R_HMQXG, I_PGVGZ) come from extracts. If the words do not suffice
+//! to decide, the [`Cause`] states it.
 
 use std::fmt;
 
@@ -17,7 +17,8 @@ use crate::geometry::{
 };
 use crate::{Descriptor, Kind, Level, Regime};
 
-/// How much of FEAT_BBM the kernel makes use of, which is not what the PE has: a kernel that runs on any PE uses none.
+/// The level of FEAT_BBM that the kernel relies on, which is not the level of the PE: a kernel that runs on any PE
+/// relies on none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BbmLevel {
     /// Level 0: break-before-make for every change of size.
@@ -29,21 +30,21 @@ pub enum BbmLevel {
     Two,
 }
 
-/// What a change of a descriptor needs, least first.
+/// The requirement of a change of a descriptor, least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
-    /// Nothing: no TLB can hold anything that the new word contradicts.
+    /// Nothing: no TLB can hold an entry that the new word contradicts.
     Nothing,
-    /// A TLBI, without which the old word may go on to be used. When, is the kernel's affair.
+    /// A TLBI. Without it a PE may go on to use the old word. The kernel chooses the time.
     Tlbi,
     /// The old word has to be out of every TLB before the new one is written.
     BreakBeforeMake,
 }
 
-/// Why, in the order of precedence: of several causes that apply the first is named.
+/// The reason for a [`Need`], in the order of precedence: of several causes that apply the first is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// The old word could be in no TLB: it was invalid, reserved, or a leaf with AF 0 where the PE does not set AF.
+    /// No TLB could hold the old word: it was invalid, reserved, or a leaf with AF 0 where the PE does not set AF.
     NeverCached,
     /// The same word.
     Same,
@@ -51,30 +52,30 @@ pub enum Cause {
     Broken,
     /// A block became a table, a table a block, or a leaf another one of another level.
     Size,
-    /// Another table. Only what it maps decides whether anything changes: where that is the same for every VA, a TLBI
-    /// is enough.
+    /// Another table. Its contents alone decide whether the translation changes: if they are the same for every VA, a
+    /// TLBI is enough.
     NextTable,
     /// Another output address, and the old or the new word allows writes.
     OutputAddress,
     /// Another output address, and neither word allows writes. Break-before-make is needed unless both places hold the
-    /// same bytes, which words cannot tell.
+    /// same bytes, which the words do not show.
     ReadOnlyOutputAddress,
     /// Another memory type or cacheability.
     MemoryType,
-    /// The Contiguous bit changed, and with it the size of what a TLB may hold.
+    /// The Contiguous bit changed, and with it the size of the TLB entry.
     Contiguous,
     /// From nG 1 to nG 0: the global entry would overlap with non-global ones of any ASID.
     Global,
-    /// A right was taken away.
+    /// A permission was removed.
     Restricted,
     /// From nG 0 to nG 1.
     NonGlobal,
-    /// Another shareability. Some readings of the Arm ARM ask for break-before-make; this one does not, as it would call
-    /// an error what may be none.
+    /// Another shareability. Some readings of the Arm ARM require break-before-make. This one does not, to avoid a
+    /// false alarm.
     Shareability,
-    /// Normal memory became Tagged or ceased to be: for mismatched attributes a matter of permission.
+    /// Normal memory became Tagged or ceased to be: mismatched attributes that are a matter of permission.
     Tagged,
-    /// A right was given. Without the TLBI a fault may come that has nothing to do any more.
+    /// A permission was added. Without the TLBI a spurious fault may occur.
     Relaxed,
     /// GP, NS, DBM, PBHA, POIndex, or a table's own attributes.
     Attributes,
@@ -84,12 +85,12 @@ pub enum Cause {
     Aged,
     /// AF went from 0 to 1.
     AccessFlag,
-    /// Bits that are software's or ignored.
+    /// Bits that are left to software or ignored.
     Software,
 }
 
 impl Cause {
-    /// Where the Arm ARM (DDI 0487) says so. Section numbers are of issue L.a.
+    /// Returns the place in the Arm ARM (DDI 0487). Section numbers are of issue L.a.
     #[must_use]
     pub const fn reference(self) -> &'static str {
         match self {
@@ -116,7 +117,7 @@ impl Cause {
         }
     }
 
-    /// What differs, as a phrase.
+    /// Returns the difference as a phrase.
     #[must_use]
     pub const fn phrase(self) -> &'static str {
         match self {
@@ -144,12 +145,12 @@ impl Cause {
     }
 }
 
-/// What a change needs, and why.
+/// The need of a change, and its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// What it needs.
+    /// The need.
     pub need: Need,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
@@ -168,8 +169,8 @@ const fn of(need: Need, cause: Cause) -> Transition {
     Transition { need, cause }
 }
 
-/// What going from `old` to `new` needs, both of the same regime and for the same VA. They may be of different levels, where a
-/// whole table came or went between them.
+/// Returns what software must do to change `old` into `new`, both of the same regime and for the same VA. Their levels
+/// may differ, if a whole table was added or removed between them.
 #[must_use]
 pub fn transition(old: &Descriptor<'_>, new: &Descriptor<'_>, bbm: BbmLevel) -> Transition {
     if old.word == new.word && old.level == new.level {
@@ -189,8 +190,8 @@ pub fn transition(old: &Descriptor<'_>, new: &Descriptor<'_>, bbm: BbmLevel) -> 
     }
 }
 
-/// Whether a TLB may hold the descriptor: not where it faults before its permissions are looked at. A member of a
-/// contiguous group may be held by another member's AF.
+/// Returns whether a TLB may hold the descriptor: not if it faults before its permissions are checked. Another member's
+/// AF may let a TLB hold a member of a contiguous group.
 #[must_use]
 pub fn may_be_cached(descriptor: &Descriptor<'_>) -> bool {
     match descriptor.kind() {
@@ -280,12 +281,12 @@ fn leaves(old: &Descriptor<'_>, new: &Descriptor<'_>, bbm: BbmLevel) -> Transiti
     }
 }
 
-/// Whether something may write there, the PE's own dirty state counted as a right.
+/// Returns whether EL0 or EL1 may write there, where the PE's own dirty state counts as permission.
 const fn writable(word: u64) -> bool {
     word & AP2 == 0 || word & DBM != 0
 }
 
-/// How the memory differs: `None` where it does not.
+/// Returns the difference in memory type; `None` if there is none.
 fn memory(old: &Descriptor<'_>, new: &Descriptor<'_>) -> Option<Cause> {
     /// MAIR_EL1: Normal, Inner and Outer Write-Back, non-transient, Read- and Write-Allocate; the same Tagged.
     const NORMAL: [u8; 2] = [0xff, 0xf0];
@@ -303,7 +304,7 @@ fn memory(old: &Descriptor<'_>, new: &Descriptor<'_>) -> Option<Cause> {
     }
 }
 
-/// Whether a right is lost, and whether one is given. Where PIIndex stands for them, any other index may be both.
+/// Returns whether a permission is removed, and whether one is added. With PIIndex any other index may do both.
 const fn rights(regime: &Regime, old: u64, new: u64) -> (bool, bool) {
     if regime.indirection.is_some() {
         // PIIndex is bits [54:53], 51 and 6; nDirty is AP[2].

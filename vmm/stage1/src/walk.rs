@@ -1,4 +1,4 @@
-//! The walk: every table of a VA range, in VA order, on a stack of at most five.
+//! Walks every table of a VA range, in VA order, on a stack of at most five.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -8,8 +8,8 @@ use crate::{
     Inherited, Level, PhysMemory, PhysicalAddress, ProblemKind, Regime, VirtualAddress, WalkProblem,
 };
 
-/// Descriptors that a walk reads at most, unless told otherwise: 2^27 in 1 GiB of tables, which
-/// map 512 GiB by 4K pages. Tables that share their children can ask for 2^48.
+/// Default maximum of descriptors that a walk reads: 2^27 in 1 GiB of tables, which map 512 GiB by 4K pages. Tables
+/// that share their children can ask for 2^48.
 pub const DEFAULT_BUDGET: u64 = 1 << 27;
 
 /// A table as the walk meets it.
@@ -17,20 +17,20 @@ pub const DEFAULT_BUDGET: u64 = 1 << 27;
 pub struct Table<'m> {
     /// Lookup level.
     pub level: Level,
-    /// Where it is.
+    /// Its address.
     pub address: PhysicalAddress,
     /// The VA that descriptor 0 maps.
     pub va: VirtualAddress,
     /// All its descriptors.
     pub words: &'m [u64],
-    /// Those of them that the walk's range touches.
+    /// The descriptors that the walk's range touches.
     pub range: Range<usize>,
-    /// What the table descriptors above impose.
+    /// Attributes that the table descriptors above impose.
     pub inherited: Inherited,
 }
 
 impl Table<'_> {
-    /// The VA that descriptor `index` maps.
+    /// Returns the VA that descriptor `index` maps.
     #[must_use]
     pub const fn va_of(&self, index: usize, regime: &Regime) -> VirtualAddress {
         VirtualAddress(
@@ -41,7 +41,7 @@ impl Table<'_> {
     }
 }
 
-/// Whether a walk goes on below a table.
+/// A visitor's decision whether the walk goes on below a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descend {
     /// Show the descriptors, and the tables below.
@@ -50,55 +50,55 @@ pub enum Descend {
     Skip,
 }
 
-/// The tables that were shown whole, each at its level: nothing below one that comes again is new but its addresses.
+/// The tables that were shown whole, each at its level. A table that occurs again adds nothing but addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Shown(HashSet<(Level, PhysicalAddress)>);
 
 impl Shown {
-    /// Whether this one was shown before.
+    /// Returns whether this table was shown before.
     pub fn again(&mut self, table: &Table<'_>) -> bool {
         let whole = table.range == (0..table.words.len());
         whole && !self.0.insert((table.level, table.address))
     }
 }
 
-/// Who looks on. Every method does nothing unless it is defined.
+/// An observer of a walk. Every default method does nothing.
 pub trait Visitor<'m> {
-    /// A table, before anything in it or below it.
+    /// Shows a table, before its descriptors and the tables below it.
     fn table(&mut self, table: &Table<'m>) -> Descend {
         let _ = table;
         Descend::Into
     }
 
-    /// Descriptors of `table` that lead nowhere: a longest run of blocks, pages, invalid and
-    /// reserved ones. Runs and the tables between them come in the order of their VAs.
+    /// Shows descriptors of `table` that lead to no table: a longest run of blocks, pages, invalid and reserved ones.
+    /// Runs and the tables between them come in the order of their VAs.
     fn entries(&mut self, table: &Table<'m>, range: Range<usize>) {
         let _ = (table, range);
     }
 
-    /// A table that could not be walked.
+    /// Shows a table that could not be walked.
     fn problem(&mut self, problem: &WalkProblem) {
         let _ = problem;
     }
 }
 
-/// How far a walk came.
+/// Counts of one walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalkSummary {
     /// Tables visited.
     pub tables: u64,
-    /// Descriptors in the range that they hold.
+    /// Descriptors of these tables that are in the range.
     pub descriptors: u64,
     /// Calls of [`Visitor::problem`].
     pub problems: u64,
-    /// No table of the range was left out, but for those that the visitor skipped.
+    /// True if no table of the range was left out, apart from those that the visitor skipped.
     pub complete: bool,
 }
 
 /// Walks the tables of `regime` for the VAs from `first` to `last`, both inclusive.
 ///
-/// VAs outside the half are left out. No walk is made where `regime.epd` is set, and where
-/// `first` is above `last`. At most [`DEFAULT_BUDGET`] descriptors are read.
+/// VAs outside the half are left out. There is no walk if `regime.epd` is set, or if `first` is above `last`. At most
+/// [`DEFAULT_BUDGET`] descriptors are read.
 pub fn walk<'m, M: PhysMemory + ?Sized>(
     memory: &'m M,
     regime: &Regime,
@@ -109,7 +109,7 @@ pub fn walk<'m, M: PhysMemory + ?Sized>(
     walk_within(memory, regime, first, last, DEFAULT_BUDGET, visitor)
 }
 
-/// [`walk`], but no table is entered once `budget` descriptors were read.
+/// Walks as [`walk`] does, but enters no table once it has read `budget` descriptors.
 pub fn walk_within<'m, M: PhysMemory + ?Sized>(
     memory: &'m M,
     regime: &Regime,
@@ -138,8 +138,8 @@ pub fn walk_within<'m, M: PhysMemory + ?Sized>(
     walk.summary
 }
 
-/// The tables that the descriptors of one table lead to, in the order of their VAs: where a walk goes next
-/// from `words` at `level`, unless it meets a loop, no memory or the end of its budget there.
+/// Returns the tables that the descriptors of one table lead to, in the order of their VAs. A walk goes there from
+/// `words` at `level`, unless it meets a loop, missing memory or the end of its budget.
 pub fn tables_below<'w>(
     regime: &'w Regime,
     level: Level,
@@ -263,7 +263,7 @@ impl<'m, M: PhysMemory + ?Sized> Walk<'m, '_, M> {
         }
     }
 
-    /// Whether the whole table is in RAM; its ends tell, as regions are larger than tables.
+    /// Returns whether the whole table is in RAM. Its two ends suffice, as regions are larger than tables.
     fn is_ram(&self, address: PhysicalAddress, entries: usize) -> bool {
         let last = PhysicalAddress(address.0.saturating_add(entries as u64 * 8 - 8));
         self.memory.is_ram(address) && self.memory.is_ram(last)
@@ -282,7 +282,7 @@ impl<'m, M: PhysMemory + ?Sized> Walk<'m, '_, M> {
     }
 }
 
-/// A way into a table.
+/// A step into a table.
 struct Step {
     level: Level,
     address: PhysicalAddress,

@@ -1,10 +1,10 @@
-//! The body of the fuzz target, on random input: `cargo test` runs it without a fuzzer.
+//! Runs the body of the fuzz target on random input, so that `cargo test` covers it without a fuzzer.
 
 use proptest::prelude::*;
 use stage1::testing::{read_anything, Layout};
 use stage1::{Granule, Half};
 
-/// Words that look like descriptors, of all kinds and sorts of wrong.
+/// Generates words that look like descriptors, of all kinds and with all sorts of errors.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => any::<u64>().prop_map(|word| word & 0x0000_0000_0003_ffff | 0b11),
@@ -27,7 +27,7 @@ fn header() -> impl Strategy<Value = Vec<u64>> {
                 ..layout
             }
             .registers(0x4000_0000);
-            // Both halves on: EPD0 and EPD1 are 0. HA, HD, HPD, TBI and so on as they come.
+            // Both halves on: EPD0 and EPD1 are 0. HA, HD, HPD, TBI and so on are random.
             let tcr = (lower.tcr_el1 | upper.tcr_el1) & !(1 << 7 | 1 << 23);
             let tcr = tcr ^ flags & 0x07ff_fff0_0000_0000;
             let ids = lower.id_aa64mmfr.map(Option::unwrap);

@@ -1,4 +1,4 @@
-//! Raw words as the Arm ARM's figures have them, and how they are written out.
+//! Raw words as in the Arm ARM's figures, and how they are printed.
 
 use stage1::testing::Layout;
 use stage1::{Descriptor, Granule, Half, Kind, Level, PhysicalAddress, Regime};

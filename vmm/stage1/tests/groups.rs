@@ -1,5 +1,5 @@
-//! A1 to A5, the rules on groups, both ways: a good table passes, and one broken in just that way
-//! is caught by just that rule, at every granule and level that has groups.
+//! A1 to A5, the rules on groups, both ways: a good table passes, and a table broken in one way violates exactly that
+//! rule, at every granule and level that has groups.
 
 mod common;
 
@@ -9,7 +9,7 @@ use stage1::{Granule, Half, VirtualAddress};
 
 const CONTIGUOUS: u64 = 1 << 52;
 
-/// The layouts, with every level of it that has groups.
+/// Returns the layouts, with every level of it that has groups.
 fn groups() -> impl Iterator<Item = (Layout, i8)> {
     let with_levels = |layout: Layout| {
         let grouped = move |level: &i8| layout.group(*level) > 0;
@@ -141,7 +141,7 @@ fn a2_half_a_group_that_no_neighbour_continues() {
             let (va, pa) = (va + (group / 2 + member) * size, pa + member * size);
             tables.map(va, pa, level, Attributes::default(), true);
         }
-        // Nothing says that the place in the table is wrong rather than the output address.
+        // No descriptor shows that the place in the table is wrong rather than the output address.
         assert_eq!(rules(&tables), ["A2"], "{layout:?} level {level}");
     }
 }
@@ -342,7 +342,7 @@ fn a_group_that_the_range_touches_is_judged_whole() {
         let size = layout.entry_size(level);
         tables.change(va, level, |word| word & !CONTIGUOUS);
         if level < 3 {
-            // Seen through nothing but a table descriptor of the same group.
+            // Only a table descriptor of the same group shows it.
             let table = tables.new_table();
             tables.poke(va + size, level, 0b11 | layout.encode_address(table));
         }

@@ -1,5 +1,5 @@
-//! Permission indirection and overlays: what a PIIndex stands for, against the Arm ARM's tables and
-//! against what the same Linux protection means without them; and groups whose members differ.
+//! Permission indirection and overlays: the permissions of a PIIndex, compared with the Arm ARM's tables and with the
+//! same Linux protection without them; and groups whose members differ.
 
 mod common;
 
@@ -11,18 +11,18 @@ use stage1::{
     Permissions, Regime, VirtualAddress,
 };
 
-/// A field of PIR_EL1 in the words of its table (Arm ARM, PIR_EL1): what is allowed; `o` where overlays are
-/// applied, `g` a Guarded Control Stack, `n` not executable where writable.
+/// The fields of PIR_EL1 in the words of its table (Arm ARM, PIR_EL1): the permissions; `o` where overlays are applied,
+/// `g` a Guarded Control Stack, `n` not executable where writable.
 const FIELDS: [&str; 16] = [
     "o", "ro", "xo", "rxo", "o", "rwo", "rwxno", "rwxo", // overlays applied
     "r", "rg", "rx", "", "rw", "", "rwx", "",
 ];
-/// A field of POR_EL1: what is left. 8 and above are reserved.
+/// The fields of POR_EL1: the permissions left. 8 and above are reserved.
 const OVERLAYS: [&str; 16] = [
     "", "r", "x", "rx", "w", "rw", "wx", "rwx", "", "", "", "", "", "", "", "",
 ];
 
-/// What Linux 6.18.15 and 7.3.4 have in PIRE0_EL1 and PIR_EL1: read from guests of QEMU 11.1.3's `-cpu max`.
+/// The values of PIRE0_EL1 and PIR_EL1 in Linux 6.18.15 and 7.3.4, read from guests of QEMU 11.1.3's `-cpu max`.
 const LINUX: Indirection = Indirection {
     el0: 0x5010_9080_7032_0000,
     el1: 0xcc88_0e0a_c080_0000,
@@ -36,7 +36,7 @@ fn with(indirection: Option<Indirection>) -> Regime {
     Regime::new(&layout.registers(0x4000_0000), Half::Lower).unwrap()
 }
 
-/// PIIndex in its places: bits 54, 53, 51 and 6.
+/// Returns PIIndex in its places: bits 54, 53, 51 and 6.
 fn index_bits(index: u64) -> u64 {
     (index >> 2 & 3) << 53 | (index >> 1 & 1) << 51 | (index & 1) << 6
 }
@@ -50,7 +50,7 @@ fn permissions(word: u64, regime: &Regime) -> Permissions {
     Permissions::new(&descriptor, Inherited::default(), regime)
 }
 
-/// The Arm ARM's words for both fields, as six permissions.
+/// Returns six permissions from the Arm ARM's words for both fields.
 fn expected(el0: u8, el1: u8, por: [Option<u8>; 2], ndirty: bool, hd: bool) -> Permissions {
     let (mut user, mut kernel) = (FIELDS[usize::from(el0)], FIELDS[usize::from(el1)]);
     if kernel.contains(['x', 'g']) && user.contains(['w', 'g']) {
@@ -108,7 +108,7 @@ fn every_pair_of_fields_at_every_index() {
 fn overlays_take_from_fields_that_say_so() {
     for (field, por) in (0..16_u8).flat_map(|field| (0..16_u8).map(move |por| (field, por))) {
         let all = |field: u8| 0x1111_1111_1111_1111 * u64::from(field);
-        // Of EL0 and of EL1 alone: the other has no access at all.
+        // For EL0 and for EL1 alone: the other has no access at all.
         for half in 0..2 {
             let of = |this| if half == this { all(field) } else { 0 };
             let mut regime = with(Some(Indirection {
@@ -162,7 +162,7 @@ fn linux_means_the_same_by_either() {
             let [indirect, direct] =
                 [&indirect, &direct].map(|regime| permissions(page(bits), regime));
             let mut direct = direct;
-            // Its own bits cannot keep EL1 from reading what EL0 may only execute.
+            // Its own bits cannot prevent EL1 from reading memory that EL0 may only execute.
             if name == "_PAGE_EXECONLY" {
                 assert!(direct.el1_read && direct.el0_exec && !direct.el0_read);
                 direct.el1_read = false;
@@ -217,7 +217,7 @@ fn a_descriptor_is_told_by_its_index() {
     assert!(!text.contains("AP=") && !text.contains("XN"), "{text}");
 }
 
-/// A folded block of writable memory at 4K, and its descriptors.
+/// Returns a folded block of writable memory at 4K, and its descriptors.
 fn block(layout: Layout) -> TableBuilder {
     let mut tables = TableBuilder::new(layout);
     for at in 0..16 {
@@ -231,7 +231,7 @@ fn block(layout: Layout) -> TableBuilder {
     tables
 }
 
-/// The rules that the block breaks with `change` in one member's bits.
+/// Returns the rules that the block breaks with `change` in one member's bits.
 fn with_member(layout: Layout, change: u64) -> Vec<&'static str> {
     let mut tables = block(layout);
     assert_eq!(rules(&tables), [] as [&str; 0]);
@@ -257,7 +257,7 @@ fn a5_of_a_group() {
             assert_eq!(with_member(layout, 1 << bit), ["A5"], "bit {bit}");
         }
         assert_eq!(with_member(layout, 1 << 10), none, "AF");
-        // Two indices that stand for the same permissions are no difference.
+        // Two indices for the same permissions are not a difference.
         let same = Layout {
             indirection: Some(Indirection {
                 el0: 0xcccc_cccc_cccc_cccc,
@@ -268,7 +268,7 @@ fn a5_of_a_group() {
         for bit in [6, 51, 53, 54] {
             assert_eq!(with_member(same, 1 << bit), none, "bit {bit}");
         }
-        // What nobody may write has no dirty state.
+        // Memory that is not writable has no dirty state.
         let read = Layout {
             indirection: Some(Indirection {
                 el0: 0x8888_8888_8888_8888,
@@ -283,7 +283,7 @@ fn a5_of_a_group() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The quick path agrees with the plain reading, whatever the registers hold and whatever differs.
+    /// The quick path agrees with the plain reading, whatever the registers and the differences.
     #[test]
     fn quick_and_plain_agree(
         el0: u64, el1: u64, linux: bool, ha: bool, hd: bool,

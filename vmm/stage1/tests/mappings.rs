@@ -15,7 +15,7 @@ use stage1::{
     Table, VirtualAddress, Visitor,
 };
 
-/// One page or block: what went in, and what has to come out.
+/// One page or block: the input and the expected output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Mapping {
     pa: u64,
@@ -24,7 +24,7 @@ struct Mapping {
     contiguous: bool,
 }
 
-/// A mapping to be, as numbers that fit any layout once they are cut to size.
+/// A planned mapping, as numbers that fit any layout once they are reduced to its size.
 type Wish = (usize, u64, u64, Attributes, bool, [u64; 2]);
 
 fn attributes() -> impl Strategy<Value = Attributes> {
@@ -55,7 +55,7 @@ fn wish() -> impl Strategy<Value = Wish> {
     )
 }
 
-/// Maps what does not overlap what is there already.
+/// Maps each wish that does not overlap an earlier one.
 fn build(layout: Layout, wishes: &[Wish]) -> (TableBuilder, BTreeMap<u64, Mapping>) {
     let mut tables = TableBuilder::new(layout);
     let mut mapped = BTreeMap::new();
@@ -67,7 +67,7 @@ fn build(layout: Layout, wishes: &[Wish]) -> (TableBuilder, BTreeMap<u64, Mappin
         let folded = *folded && layout.group(level) > 0 && half >= layout.group(level) * size;
         let members = if folded { layout.group(level) } else { 1 };
         let bytes = members * size;
-        // Low and high ends are likelier than what lies between.
+        // Low and high ends are more frequent than values between.
         let place = match place % 4 {
             0 => place / 4 % 8 * bytes % half,
             1 => half - (place / 4 % 8 + 1) * bytes % half,
@@ -121,7 +121,7 @@ fn read_back(descriptor: &Descriptor<'_>, layout: &Layout) -> Mapping {
 }
 
 impl Mapping {
-    /// With DS there is no SH to write or read.
+    /// Removes SH with DS, which has none.
     fn under(mut self, layout: &Layout) -> Self {
         if layout.ds {
             self.attributes.sh = 0;
@@ -130,7 +130,7 @@ impl Mapping {
     }
 }
 
-/// Collects the leaves of a walk, and holds its runs to tiling the range without gap or overlap.
+/// Collects the leaves of a walk, and asserts that its runs tile the range without gap or overlap.
 struct Collect<'r> {
     regime: &'r Regime,
     layout: Layout,
@@ -201,7 +201,7 @@ fn round_trip(layout: Layout, wishes: &[Wish]) {
     assert_eq!(violations(&tables), [], "good tables");
 
     for (_, _, _, _, _, [one, two]) in wishes {
-        // A part of the half: what it touches, and no more.
+        // A part of the half: exactly the descriptors that it touches.
         let (one, two) = (one % (1 << layout.va_bits), two % (1 << layout.va_bits));
         let first = layout.first_va().wrapping_add(one.min(two));
         let last = layout.first_va().wrapping_add(one.max(two));
@@ -317,7 +317,7 @@ fn what_tables_impose_holds_below_them() {
         el1_write: true,
         el1_exec: false, // EL0 may write
     };
-    // Bits of a table descriptor, and what is left of `all`.
+    // Bits of a table descriptor, and the permissions left of `all`.
     for (bits, expected) in [
         (0, all),
         (1 << 59, all), // PXNTable: it was not executable for EL1 anyway

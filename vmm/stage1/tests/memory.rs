@@ -1,4 +1,4 @@
-//! Tables that loop, lie or are not there: a finding, never a panic and never without end.
+//! Tables that loop, are wrong or are absent give a finding, never a panic or an endless walk.
 
 mod common;
 
@@ -177,8 +177,8 @@ fn a_next_table_above_the_output_size() {
     ));
 }
 
-/// Every descriptor of each table leads to the same next one: 512^3 tables of level 3, and with
-/// five levels 512^4.
+/// Returns every descriptor of each table leads to the same next one: 512^3 tables of level 3, and with five levels
+/// 512^4.
 fn shared(layout: Layout) -> TableBuilder {
     let mut tables = TableBuilder::new(layout);
     let levels = layout.levels();
@@ -234,7 +234,7 @@ fn tables_that_share_their_children_end_at_the_budget() {
         );
         assert_eq!(checked.first_problems[0].kind, ProblemKind::Budget);
 
-        // The rules need to see each table but once. (64K tables are slow without optimisation.)
+        // The rules visit each table once. (64K tables are slow without optimisation.)
         if layout.granule == Granule::K64 {
             continue;
         }
@@ -244,7 +244,7 @@ fn tables_that_share_their_children_end_at_the_budget() {
         let checked = check_within(tables.memory(), &regime, first, last, 1 << 24, &mut sink);
         assert!(checked.complete && checked.shared > 0);
         assert_eq!((checked.problems, violations), (0, 0));
-        // A table above level 3 that is broken is one finding, and not as many as lead there.
+        // A broken table above level 3 is one finding, however many descriptors lead to it.
         let mut tables = tables;
         let (level, _) = layout.levels()[1];
         tables.change(layout.first_va(), level, |word| word | 1 << 50);

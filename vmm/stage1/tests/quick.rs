@@ -1,5 +1,5 @@
-//! The quick path over tables of pages finds and counts what the plain reading of the rules does,
-//! on every single-bit fault and on tables made to mislead it.
+//! The quick path over tables of pages finds and counts the same as the plain reading of the rules, on every single-bit
+//! fault and on tables made to mislead it.
 
 mod common;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use stage1::testing::{Attributes, Layout, TableBuilder};
 use stage1::{Granule, Half, Regime, VirtualAddress};
 
-/// The part of the address space that table `number` of level 3 maps.
+/// Returns the part of the address space that table `number` of level 3 maps.
 fn span(
     regime: &Regime,
     layout: &Layout,
@@ -54,7 +54,7 @@ fn every_bit(layout: Layout, folded: bool) {
     assert_eq!(violations_of(&tables, &regime, first, last), []);
     let mut caught = 0;
     for member in group..2 * group {
-        // The larger groups are alike inside: their ends and some members between will do.
+        // The larger groups are alike inside: their ends and some members between suffice.
         if group > 32 && member > group + 20 && member < 2 * group - 4 {
             continue;
         }
@@ -68,7 +68,7 @@ fn every_bit(layout: Layout, folded: bool) {
     assert!(caught > 0);
 }
 
-/// A descriptor of a page, nearly right or not at all.
+/// Returns a descriptor of a page: right, nearly right or arbitrary.
 fn word() -> impl Strategy<Value = Word> {
     prop_oneof![
         8 => Just(Word::Follows),
@@ -82,17 +82,17 @@ fn word() -> impl Strategy<Value = Word> {
 
 #[derive(Clone, Copy, Debug)]
 enum Word {
-    /// Goes on where the one before it stood.
+    /// The next one after the descriptor before it.
     Follows,
-    /// As before, with one bit flipped.
+    /// As the one before, with one bit flipped.
     Flipped(u32),
-    /// As before, some pages off.
+    /// As the one before, some pages away.
     Shifted(u64),
     Invalid(u64),
     Raw(u64),
 }
 
-/// A stretch of pages: how many, whether folded, and the odd one out.
+/// Generates a stretch of pages: its length, whether it is folded, and one exception.
 fn stretch() -> impl Strategy<Value = (usize, bool, usize, Word)> {
     (1..200_usize, any::<bool>(), 0..200_usize, word())
 }
@@ -131,7 +131,7 @@ proptest! {
             }
         }
         let regime = regime(&tables);
-        // The comparison is in here.
+        // The comparison is in this function.
         violations_of(&tables, &regime, regime.first, regime.last);
         let (first, last) = span(&regime, &layout, from, count);
         violations_of(&tables, &regime, first, last);

@@ -1,4 +1,4 @@
-//! Registers as real kernels set them, field by field, and those that are refused.
+//! Registers as real kernels set them, field by field, and registers that are refused.
 
 use stage1::{
     Granule, Half, Level, PhysicalAddress, Regime, RegimeError, SystemRegisters, VirtualAddress,
@@ -9,7 +9,7 @@ const MMFR0_MAX: u64 = 0x0000_0000_1020_0126;
 /// ID_AA64MMFR0_EL1 of a Cortex-A72: no 16K granule, 44 bits of PA.
 const MMFR0_A72: u64 = 0x0000_0000_0000_1124;
 
-/// Linux, 4K pages, 48 bits of VA, on a PE of before FEAT_LPA2: TCR_EL1 with 16-bit ASIDs, A1,
+/// Returns the registers of Linux, 4K pages, 48 bits of VA, on a PE before FEAT_LPA2: TCR_EL1 with 16-bit ASIDs, A1,
 /// TBI0, both halves on, 44 bits of PA.
 fn linux_4k() -> SystemRegisters {
     SystemRegisters {
@@ -98,7 +98,7 @@ fn features_that_the_pe_lacks_have_no_effect() {
     assert!(Regime::new(&registers, Half::Lower).unwrap().hd);
     registers.tcr_el1 &= !(1 << 39);
     assert!(!Regime::new(&registers, Half::Lower).unwrap().hd);
-    // Unknown is taken as there.
+    // An unknown ID register counts as one that has the feature.
     registers.id_aa64mmfr = [None; 4];
     let regime = Regime::new(&registers, Half::Lower).unwrap();
     assert!(regime.ds && regime.hpd && regime.e0pd);

@@ -1,5 +1,5 @@
-//! A6 to A8, the rules on descriptors by themselves, both ways: a good table passes, and one
-//! broken in just that way is caught by just that rule, at every granule and level that has it.
+//! A6 to A8, the rules on descriptors by themselves, both ways: a good table passes, and a table broken in one way
+//! violates exactly that rule, at every granule and level that has it.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn a7_reserved_type() {
     }
 }
 
-/// RES0 bits of a leaf of `level`, written down from the figures of the descriptor formats.
+/// Returns the RES0 bits of a leaf of `level`, from the figures of the descriptor formats.
 fn res0(layout: &Layout, level: i8) -> Vec<u32> {
     let page = match layout.granule {
         Granule::K4 => 12,
@@ -142,7 +142,7 @@ fn a7_output_address_above_the_output_size() {
             assert_eq!(rules(&tables), [""; 0], "{layout:?}");
             tables.map_page(0, top << 1, Attributes::default(), false);
             assert_eq!(rules(&tables), ["A7"], "{layout:?}");
-            // A whole group of them is consecutive and aligned: only too high.
+            // A whole group of them is consecutive and aligned, and only too high.
             tables.map_group(0, top << 1, 3, Attributes::default());
             assert_eq!(rules(&tables), ["A7"], "{layout:?}");
         }

@@ -1,4 +1,4 @@
-//! What a change of a descriptor needs, held against a table that is written by fields.
+//! The need of a change of a descriptor, compared with a table that is written by fields.
 
 mod common;
 
@@ -8,7 +8,7 @@ use stage1::testing::Layout;
 use stage1::{transition, BbmLevel, Cause, Descriptor, Granule, Half, Level, Need, Regime};
 
 const LEVELS: [BbmLevel; 3] = [BbmLevel::Zero, BbmLevel::One, BbmLevel::Two];
-/// Normal memory, AP 0b01, SH 0b11, AF, nG, PXN and UXN: what Linux has for data.
+/// Normal memory, AP 0b01, SH 0b11, AF, nG, PXN and UXN, as Linux uses for data.
 const DATA: u64 = 0x0060_0000_0000_0f43;
 
 fn regime(layout: Layout) -> Regime {
@@ -31,7 +31,7 @@ fn at(regime: &Regime, old: (u64, Level), new: (u64, Level), bbm: BbmLevel) -> (
     (found.need, found.cause)
 }
 
-/// One row for each change: what it flips, what it needs without FEAT_BBM, why.
+/// One row for each change: the bits it flips, its need without FEAT_BBM, its cause.
 #[test]
 fn a_page_by_fields() {
     use Need::{BreakBeforeMake, Nothing, Tlbi};
@@ -151,16 +151,17 @@ proptest! {
         let regime = regime(layout);
         let new = old ^ flips & narrow;
         let needs = LEVELS.map(|bbm| at(&regime, (old, level), (new, level), bbm));
-        // More of FEAT_BBM never needs more.
+        // A higher level of FEAT_BBM never needs more.
         prop_assert!(needs[0].0 >= needs[1].0 && needs[1].0 >= needs[2].0);
         for (bbm, (need, cause)) in LEVELS.into_iter().zip(needs) {
-            // The other way needs break-before-make too, but for nG and where the new word is cached and the old is not.
+            // The other direction needs break-before-make too, except for nG and where the new word is cached and
+            // the old is not.
             let back = at(&regime, (new, level), (old, level), bbm);
             let one_way = matches!(cause, Cause::Global) || back.1 == Cause::NeverCached;
             if need == Need::BreakBeforeMake && !one_way && !matches!(cause, Cause::Size) {
                 prop_assert_eq!(back.0, Need::BreakBeforeMake);
             }
-            // What is invalid needs nothing, what becomes invalid at most a TLBI.
+            // An invalid word needs nothing; a word that becomes invalid needs at most a TLBI.
             let valid = |word: u64| Descriptor::new(word, level, &regime).kind();
             if matches!(valid(old), stage1::Kind::Invalid | stage1::Kind::Reserved) {
                 prop_assert_eq!(need, Need::Nothing);

@@ -1,4 +1,4 @@
-//! One group of the Contiguous bit, the plain reading: A1 to A5.
+//! Judges one group of the Contiguous bit by the plain reading: A1 to A5.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::geometry::{AP, AP2, ATTR_INDX, CONTIGUOUS, DBM, GP, NG, PXN, SH, UXN}
 use crate::indirection::PI_INDEX;
 use crate::{Descriptor, Kind, Regime, Table};
 
-/// Whether any valid leaf of the window has the Contiguous bit.
+/// Returns whether any valid leaf of the window has the Contiguous bit.
 pub(super) fn is_contiguous(regime: &Regime, table: &Table<'_>, window: &Range<usize>) -> bool {
     window
         .clone()
@@ -60,7 +60,7 @@ impl<'a> Group<'a, '_> {
         Self::at(self.regime, self.table, index)
     }
 
-    /// The valid leaves that have the bit.
+    /// Returns the valid leaves that have the bit.
     fn members(&self) -> impl Iterator<Item = (usize, Descriptor<'a>)> + '_ {
         let all = self
             .window
@@ -73,18 +73,18 @@ impl<'a> Group<'a, '_> {
         self.regime.entry_size(self.table.level)
     }
 
-    /// Bytes that a group maps.
+    /// Returns the number of bytes that a group maps.
     fn bytes(&self) -> u64 {
         self.entry_size() * self.regime.level(self.table.level).group as u64
     }
 
-    /// Where the group would start in output addresses if the member at `index` is right.
+    /// Returns the output address at which the group starts if the member at `index` is right.
     fn base(&self, index: usize, descriptor: &Descriptor<'_>) -> u64 {
         let offset = (index - self.window.start) as u64 * self.entry_size();
         descriptor.output_address().0.wrapping_sub(offset)
     }
 
-    /// A1: a table with fewer descriptors than a group (R_WMNPV: it maps more than TnSZ has).
+    /// Checks A1: a table with fewer descriptors than a group (R_WMNPV: it maps more than TnSZ has).
     fn smaller_table(&self) -> Option<String> {
         let (entries, group) = (
             self.table.words.len(),
@@ -95,8 +95,8 @@ impl<'a> Group<'a, '_> {
         })
     }
 
-    /// A4: valid descriptors that lack the bit. A table descriptor has none to set (I_PGVGZ
-    /// speaks of blocks and pages only), yet lies in the range that a TLB may take from the others.
+    /// Checks A4: valid descriptors that lack the bit. A table descriptor has none to set (I_PGVGZ is about blocks and
+    /// pages only), yet it lies in the range that a TLB may take from the others.
     fn without_bit(&self) -> Option<String> {
         let mut lacking = Vec::new();
         let (mut tables, mut members) = (0, 0);
@@ -124,7 +124,7 @@ impl<'a> Group<'a, '_> {
         Some(sentence)
     }
 
-    /// A3: members that do not continue one output range.
+    /// Checks A3: members that do not continue one output range.
     fn scattered(&self) -> Option<String> {
         let base = self.likely_base();
         let (index, descriptor) = self.members().find(|(i, d)| self.base(*i, d) != base)?;
@@ -135,7 +135,7 @@ impl<'a> Group<'a, '_> {
         ))
     }
 
-    /// The base that most members have, where most agree (Boyer and Moore's vote).
+    /// Returns the base that most members have, if most agree (Boyer and Moore's vote).
     fn likely_base(&self) -> u64 {
         let (mut base, mut votes) = (0, 0_usize);
         for (index, descriptor) in self.members() {
@@ -152,9 +152,8 @@ impl<'a> Group<'a, '_> {
         base
     }
 
-    /// A1 or A2: one output range, but not aligned to its size. Where it goes on beyond the
-    /// window, and its start is aligned in output address but not in the table, it is the place
-    /// in the table that is wrong.
+    /// Checks A1 and A2: one output range that is not aligned to its size. The place in the table is wrong (A1) if the
+    /// range continues beyond the window and its start is aligned in output address but not in the table.
     fn misaligned(&self) -> Option<(ArchRule, String)> {
         let (first, descriptor) = self.members().next()?;
         let base = self.base(first, &descriptor);
@@ -179,8 +178,7 @@ impl<'a> Group<'a, '_> {
         Some((ArchRule::A2, sentence))
     }
 
-    /// The longest stretch of the table around `index` where contiguous leaves go on in output
-    /// address.
+    /// Returns the longest stretch of the table around `index` where contiguous leaves go on in output address.
     fn run(&self, index: usize) -> Range<usize> {
         let size = self.entry_size();
         let follows = |at: usize| {
@@ -199,7 +197,7 @@ impl<'a> Group<'a, '_> {
         start..end
     }
 
-    /// A5: members whose attributes or permissions differ.
+    /// Checks A5: members whose attributes or permissions differ.
     fn unequal(&self) -> Option<String> {
         let (first, one) = self.members().next()?;
         let (index, names) = self.members().find_map(|(index, other)| {
@@ -225,13 +223,12 @@ impl<'a> Group<'a, '_> {
     }
 }
 
-/// The fields in which two members of a group may not differ and do.
+/// Returns the fields in which two members of a group differ and may not.
 ///
-/// AF may always differ, and AP\[2\] where the PE clears it (I_CQTNL). Without hardware management
-/// of the dirty state DBM means nothing to the PE. Two AttrIndx that select the same byte of
-/// MAIR_EL1 are the same attributes, and shareability is Outer Shareable whatever SH says for
-/// Device and Normal Non-cacheable memory. With permission indirection two PIIndex that select the same
-/// permissions are the same, and nDirty counts where something may be written.
+/// AF may always differ, and AP\[2\] where the PE clears it (I_CQTNL). Without hardware management of the dirty state
+/// the PE ignores DBM. Two AttrIndx that select the same byte of MAIR_EL1 are the same attributes. Device and Normal
+/// Non-cacheable memory is Outer Shareable whatever its SH. With permission indirection two PIIndex that select the
+/// same permissions are the same, and nDirty counts where EL0 or EL1 may write.
 fn differences(regime: &Regime, one: &Descriptor<'_>, other: &Descriptor<'_>) -> Vec<&'static str> {
     let diff = one.word ^ other.word;
     let mut names = Vec::new();
@@ -282,8 +279,7 @@ fn differences(regime: &Regime, one: &Descriptor<'_>, other: &Descriptor<'_>) ->
     names
 }
 
-/// Bits that quickly found differences are looked for in: all in which members may not differ,
-/// and some in which they may.
+/// Returns the bits that the quick path compares: all in which members may not differ, and some in which they may.
 pub(super) fn compared(regime: &Regime) -> u64 {
     let sh = if regime.ds { 0 } else { SH };
     let dbm = if regime.hd { DBM } else { 0 };

@@ -1,5 +1,5 @@
-//! A whole table under the rules: what is quickly seen to be clean, and the rest one window (a
-//! possible group of the Contiguous bit) at a time.
+//! Judges a whole table. The quick path passes clean windows; a window (a possible group of the Contiguous bit) that it
+//! does not pass is judged by the plain reading.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use super::violation::{ArchRule, Violation};
 use crate::geometry::{CONTIGUOUS, TYPE, VALID};
 use crate::{Descriptor, Kind, Level, Regime, Table};
 
-/// Window of levels that have no groups.
+/// Size of a window at levels that have no groups.
 const WINDOW: usize = 16;
 
 /// The rules for one regime.
 #[derive(Debug)]
 pub(super) struct Judge<'r> {
     pub regime: &'r Regime,
-    /// Whether the quick path is taken.
+    /// True if the quick path is used.
     pub quick: bool,
     pages: Pattern,
 }
@@ -30,7 +30,7 @@ impl<'r> Judge<'r> {
         }
     }
 
-    /// All descriptors of `table` that are in the walk's range, and the groups they are in.
+    /// Judges all descriptors of `table` that are in the walk's range, and the groups they are in.
     pub fn table(&self, table: &Table<'_>, sink: &mut impl FnMut(Violation)) -> Tally {
         if !self.quick {
             return self.windows(table, table.range.clone(), sink);
@@ -42,7 +42,7 @@ impl<'r> Judge<'r> {
         }
     }
 
-    /// A table of pages: at once, else window by window.
+    /// Judges a table of pages at once, else window by window.
     fn pages(&self, table: &Table<'_>, sink: &mut impl FnMut(Violation)) -> Tally {
         let group = self.pages.group();
         let (start, end) = (table.range.start, table.range.end);
@@ -67,9 +67,9 @@ impl<'r> Judge<'r> {
         tally
     }
 
-    /// A table above level 3: windows of nothing but invalid and faultless table descriptors
-    /// need no second look. All of a window counts, also what the range leaves out: a group
-    /// that the range touches is judged whole.
+    /// Judges a table above level 3. A window of nothing but invalid and faultless table descriptors needs no plain
+    /// reading. The whole window counts, also the part outside the range: a group that the range touches is judged
+    /// whole.
     fn upper(&self, table: &Table<'_>, sink: &mut impl FnMut(Violation)) -> Tally {
         let zero = self.regime.level(table.level).table_zero;
         let plain = |word: &u64| word & VALID == 0 || (word & TYPE == TYPE && word & zero == 0);
@@ -86,7 +86,7 @@ impl<'r> Judge<'r> {
         tally
     }
 
-    /// The possible group that descriptor `index` is in, cut to the table.
+    /// Returns the possible group that descriptor `index` is in, cut to the table.
     fn window_of(&self, table: &Table<'_>, index: usize) -> Range<usize> {
         let window = self
             .regime
@@ -96,7 +96,7 @@ impl<'r> Judge<'r> {
         start..(start + window).min(table.words.len())
     }
 
-    /// The plain reading of the rules for the descriptors in `range` and the groups they are in.
+    /// Judges by the plain reading the descriptors in `range` and the groups they are in.
     fn windows(
         &self,
         table: &Table<'_>,
@@ -129,7 +129,7 @@ impl<'r> Judge<'r> {
         tally
     }
 
-    /// The rules on a descriptor by itself: A6, A7 and A8.
+    /// Judges a descriptor by itself: A6, A7 and A8.
     fn alone(
         &self,
         table: &Table<'_>,

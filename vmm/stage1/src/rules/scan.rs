@@ -1,13 +1,13 @@
-//! The quick path: whether a stretch of a level 3 table is faultless, eight descriptors at a time
-//! and without a branch on any of them.
+//! The quick path: checks whether a stretch of a level 3 table is faultless, eight descriptors at a time and without a
+//! branch on any of them.
 //!
-//! It only ever answers "nothing to find here" or "look closer". Each descriptor is held against
-//! a pattern that the first one of its window (its possible group) sets:
+//! It answers only "clean" or "may have a fault". It compares each descriptor with a pattern that the first one of its
+//! window (its possible group) sets:
 //!
-//! - Valid ones have bit 1 set, and 0 where 0 has to be.
-//! - If the first one is valid and has the Contiguous bit, the valid ones equal it but for the
-//!   output address, which goes up by a page each, and the bits that may differ.
-//! - Else no valid one has the bit.
+//! - A valid descriptor has bit 1 set, and 0 where 0 has to be.
+//! - If the first one is valid and has the Contiguous bit, the other valid ones have it too. They differ from it only
+//!   in the bits that may differ and in the output address, which grows by a page each.
+//! - Otherwise no valid descriptor has the bit.
 
 use std::ops::AddAssign;
 
@@ -16,10 +16,10 @@ use crate::geometry::{ADDRESS_51_48, ADDRESS_51_50, AP2, CONTIGUOUS, TABLE_OR_PA
 use crate::indirection::pi_index;
 use crate::{Level, Regime};
 
-/// Descriptors looked at together: two vectors of AVX2, four of NEON or SSE2.
+/// Number of descriptors compared together: two vectors of AVX2, four of NEON or SSE2.
 const LANES: usize = 8;
 
-/// What was counted in a stretch of a table.
+/// Counts of a stretch of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Valid blocks and pages.
@@ -38,19 +38,19 @@ impl AddAssign for Tally {
     }
 }
 
-/// What the pages of a regime are held against.
+/// The pattern with which the pages of a regime are compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pattern {
     group: usize,
-    /// A page, in output address.
+    /// The size of a page, in the place of the output address.
     step: u64,
-    /// Bits that have to be 0 in a valid page; bit 1 stands here inverted.
+    /// Bits that have to be 0 in a valid page. Bit 1 is included, inverted.
     zero: u64,
     /// Bits of the first member's output address that are 0 in an aligned group.
     alignment: u64,
     /// Bits in which members may not differ.
     same: u64,
-    /// For which PIIndex (or direct permissions in the same bits) the PE clears AP\[2\] by itself.
+    /// The PIIndex values (or direct permissions in the same bits) for which the PE clears AP\[2\] itself.
     dirty: u16,
 }
 
@@ -73,13 +73,12 @@ impl Pattern {
         }
     }
 
-    /// Descriptors of a group.
+    /// Returns the number of descriptors in a group.
     pub const fn group(&self) -> usize {
         self.group
     }
 
-    /// The counts of `words`, whole windows of level 3, if no rule finds anything there; `None`
-    /// where one may.
+    /// Returns the counts of `words`, whole windows of level 3, if no rule has a finding there; `None` if one may.
     pub fn clean(&self, words: &[u64]) -> Option<Tally> {
         match self.group {
             16 => self.dispatch::<16>(words),
@@ -91,7 +90,7 @@ impl Pattern {
     fn dispatch<const GROUP: usize>(&self, words: &[u64]) -> Option<Tally> {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the CPU has AVX2, which is all that the function asks for.
+            // SAFETY: the CPU has AVX2, which is the function's only requirement.
             return unsafe { self.scan_avx2::<GROUP>(words) };
         }
         self.scan::<GROUP>(words)
@@ -99,7 +98,7 @@ impl Pattern {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    // SAFETY: for the caller to see to: the CPU has AVX2. The body is safe code.
+    // SAFETY: the caller checks that the CPU has AVX2. The body is safe code.
     unsafe fn scan_avx2<const GROUP: usize>(&self, words: &[u64]) -> Option<Tally> {
         self.scan::<GROUP>(words)
     }
@@ -120,7 +119,7 @@ impl Pattern {
             // All ones where the window is a group, and where it is one that hardware marks dirty.
             let is_group = ((first & VALID) & (first / CONTIGUOUS)).wrapping_neg();
             let dirty = u64::from(self.dirty >> pi_index(first) & 1) * AP2;
-            // A window that is no group is held against 0 in the Contiguous bit alone.
+            // In a window that is no group only the Contiguous bit is compared, with 0.
             let same = (is_group & self.same & !dirty) | CONTIGUOUS;
             let mut expected = [0_u64; LANES];
             for i in 0..LANES {

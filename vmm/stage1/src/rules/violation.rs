@@ -1,4 +1,4 @@
-//! The rules by name, and one breach of one of them.
+//! The rules by name, and one violation of one of them.
 
 use std::fmt;
 
@@ -38,13 +38,13 @@ impl ArchRule {
         Self::A8,
     ];
 
-    /// "A1" to "A8".
+    /// Returns the id, "A1" to "A8".
     #[must_use]
     pub const fn id(self) -> &'static str {
         ["A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8"][self as usize]
     }
 
-    /// What the rule asks for, as a phrase.
+    /// Returns the requirement as a phrase.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl ArchRule {
         }
     }
 
-    /// Where the Arm ARM says so (DDI 0487).
+    /// Returns the place in the Arm ARM (DDI 0487) that states it.
     #[must_use]
     pub const fn reference(self) -> &'static str {
         match self {
@@ -80,7 +80,7 @@ impl fmt::Display for ArchRule {
     }
 }
 
-/// One breach of one rule.
+/// One violation of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The rule.
@@ -91,11 +91,11 @@ pub struct Violation {
     pub va: VirtualAddress,
     /// The table.
     pub table: PhysicalAddress,
-    /// Place of the first of `words` in it.
+    /// Index of the first of `words` in it.
     pub index: usize,
-    /// The raw words: of the whole group under A1 to A5, else of the one descriptor.
+    /// The raw words: of the whole group for A1 to A5, else of the one descriptor.
     pub words: Vec<u64>,
-    /// What was found and what is expected.
+    /// A sentence with what was found and what is expected.
     pub sentence: String,
 }
 

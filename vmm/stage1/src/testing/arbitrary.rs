@@ -1,4 +1,4 @@
-//! Anything as registers and memory: what the fuzz target and a property test both run.
+//! Reads arbitrary input as registers and memory, for the fuzz target and a property test.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use crate::{
     Regime, SystemRegisters, Table, Violation, VirtualAddress, Visitor,
 };
 
-/// Descriptors read at most: garbage can ask for more than a run has time for.
+/// Maximum number of descriptors read. Arbitrary tables can ask for more than a run has time for.
 const BUDGET: u64 = 1 << 13;
-/// Where the memory is.
+/// Base address of the memory.
 const BASE: u64 = 0x4000_0000;
-/// Its words: four tables of the 64K granule, or 64 of 4K.
+/// Number of words in the memory: four tables of the 64K granule, or 64 of 4K.
 const WORDS: usize = 1 << 15;
-/// Words of the input that are registers.
+/// Number of input words that are registers.
 const REGISTERS: usize = 13;
 
-/// Takes `input` for registers and memory, reads both halves in every way there is, and panics
-/// where two ways disagree. That nothing else panics, and that it ends, is the point.
+/// Uses `input` as registers and memory, reads both halves in every way there is, and panics where two ways disagree.
+/// The test is that there is no other panic, and that it ends.
 pub fn read_anything(input: &[u8]) {
     let mut words = input.chunks(8).map(|chunk| {
         let mut bytes = [0; 8];
@@ -41,7 +41,7 @@ pub fn read_anything(input: &[u8]) {
 
 fn registers(header: &[u64; REGISTERS], shape: u64) -> SystemRegisters {
     let given = |bit: u64, value: u64| (shape >> bit & 1 != 0).then_some(value);
-    // Mostly a root that is in memory, and a switched-on MMU: else there is little to see.
+    // Mostly a root that is in memory and an MMU that is on; other input exercises little.
     let root = |ttbr: u64| {
         if shape & 1 == 0 {
             ttbr & 0xffff_0000_0003_0000 | BASE
@@ -74,7 +74,7 @@ fn registers(header: &[u64; REGISTERS], shape: u64) -> SystemRegisters {
     }
 }
 
-/// The words over and over, mostly with addresses that lie in this memory.
+/// Repeats the words over the memory, mostly with addresses that lie in this memory.
 fn memory(words: &[u64], shape: u64) -> SparseMemory {
     const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
     let inside = |word: u64| {
@@ -136,7 +136,7 @@ fn read(memory: &SparseMemory, regime: &Regime, words: &[u64]) {
     );
 }
 
-/// What is found, counted and said, less all but the first of the violations.
+/// Returns the findings, counts and sentences, without all but the first of the violations.
 fn judge(
     memory: &SparseMemory,
     regime: &Regime,
@@ -159,7 +159,7 @@ fn judge(
     (summary, kept)
 }
 
-/// Looks up what the walk shows, which has to be the same.
+/// Looks up each leaf that the walk shows, and expects the same.
 struct Leaves<'a> {
     memory: &'a SparseMemory,
     regime: &'a Regime,

@@ -30,7 +30,7 @@ pub struct Attributes {
 }
 
 impl Default for Attributes {
-    /// Writable user memory as Linux maps it, accessed and written.
+    /// Returns writable user memory as Linux maps it, accessed and written.
     fn default() -> Self {
         Self {
             attr_indx: 0,
@@ -48,7 +48,7 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    /// The bits of a leaf, without type, address and Contiguous bit.
+    /// Returns the bits of a leaf, without type, address and Contiguous bit.
     #[must_use]
     pub const fn encode(&self, layout: &Layout) -> u64 {
         let sh = if layout.ds { 0 } else { self.sh as u64 & 0b11 };
@@ -67,27 +67,27 @@ impl Attributes {
 
 /// Tables under construction, in a memory of their own.
 ///
-/// VAs and PAs are in bytes. Asking for what the layout cannot express panics: this is for tests.
+/// VAs and PAs are in bytes. A request that the layout cannot express panics.
 #[derive(Clone, Debug)]
 pub struct TableBuilder {
     layout: Layout,
     memory: SparseMemory,
     root: u64,
-    /// Where the next table goes.
+    /// Address of the next table.
     free: u64,
 }
 
 impl TableBuilder {
-    /// An empty first table at 1 GiB, where QEMU's `virt` machine has its RAM.
+    /// Creates an empty first table at 1 GiB, where QEMU's `virt` machine has its RAM.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self::at(layout, 0x4000_0000)
     }
 
-    /// An empty first table at `base`, a multiple of 64 KiB; further tables follow it.
+    /// Creates an empty first table at `base`, a multiple of 64 KiB. Further tables follow it.
     ///
     /// # Panics
-    /// Where `base` is no such multiple.
+    /// If `base` is no such multiple.
     #[must_use]
     pub fn at(layout: Layout, base: u64) -> Self {
         assert_eq!(base % 0x1_0000, 0, "tables start at a multiple of 64 KiB");
@@ -103,42 +103,42 @@ impl TableBuilder {
         builder
     }
 
-    /// The layout.
+    /// Returns the layout.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Registers that point here.
+    /// Returns registers whose TTBR holds the first table.
     #[must_use]
     pub fn registers(&self) -> SystemRegisters {
         self.layout.registers(self.root)
     }
 
-    /// The memory with the tables.
+    /// Returns the memory with the tables.
     #[must_use]
     pub const fn memory(&self) -> &SparseMemory {
         &self.memory
     }
 
-    /// The same, to be changed.
+    /// Returns the memory with the tables, to be changed.
     pub const fn memory_mut(&mut self) -> &mut SparseMemory {
         &mut self.memory
     }
 
-    /// Gives the memory away, so that it can be merged with that of other tables.
+    /// Returns the memory by value, to be merged with that of other tables.
     #[must_use]
     pub fn into_memory(self) -> SparseMemory {
         self.memory
     }
 
-    /// The first table.
+    /// Returns the first table.
     #[must_use]
     pub const fn root(&self) -> u64 {
         self.root
     }
 
-    /// A new empty table, which no descriptor leads to yet.
+    /// Adds an empty table, to which no descriptor leads yet.
     pub fn new_table(&mut self) -> u64 {
         let bytes = self.layout.granule.bytes();
         let address = self.free;
@@ -152,7 +152,7 @@ impl TableBuilder {
         self.map(va, pa, 3, attributes, contiguous);
     }
 
-    /// Maps one page or block at `level`, and makes the tables that lead there.
+    /// Maps one page or block at `level`, and creates the tables that lead to it.
     pub fn map(&mut self, va: u64, pa: u64, level: i8, attributes: Attributes, contiguous: bool) {
         let word = self.leaf(pa, level, attributes, contiguous);
         self.poke(va, level, word);
@@ -172,7 +172,7 @@ impl TableBuilder {
         }
     }
 
-    /// The descriptor that [`TableBuilder::map`] would write.
+    /// Returns the descriptor that [`TableBuilder::map`] would write.
     #[must_use]
     pub fn leaf(&self, pa: u64, level: i8, attributes: Attributes, contiguous: bool) -> u64 {
         let kind = if level == 3 { 0b11 } else { 0b01 };
@@ -180,7 +180,7 @@ impl TableBuilder {
         kind | address | attributes.encode(&self.layout) | u64::from(contiguous) << 52
     }
 
-    /// Where the descriptor of `va` at `level` is, if there are tables that lead there.
+    /// Returns the address of the descriptor of `va` at `level`, if tables lead to it.
     #[must_use]
     pub fn place(&self, va: u64, level: i8) -> Option<u64> {
         let mut table = self.root;
@@ -194,16 +194,16 @@ impl TableBuilder {
         None
     }
 
-    /// The descriptor of `va` at `level`.
+    /// Returns the descriptor of `va` at `level`.
     #[must_use]
     pub fn peek(&self, va: u64, level: i8) -> Option<u64> {
         self.memory.word(self.place(va, level)?)
     }
 
-    /// Writes a raw descriptor for `va` at `level`, and makes the tables that lead there.
+    /// Writes a raw descriptor for `va` at `level`, and creates the tables that lead to it.
     ///
     /// # Panics
-    /// Where the layout has no such VA or level, or a table descriptor leads out of the memory.
+    /// If the layout has no such VA or level, or a table descriptor leads out of the memory.
     pub fn poke(&mut self, va: u64, level: i8, word: u64) {
         let mut table = self.root;
         for (at, shift) in self.layout.levels() {
@@ -226,10 +226,10 @@ impl TableBuilder {
         panic!("no level {level} in {:?}", self.layout);
     }
 
-    /// Changes the descriptor of `va` at `level`, which has to be there.
+    /// Changes the descriptor of `va` at `level`, which has to exist.
     ///
     /// # Panics
-    /// Where no table leads there.
+    /// If no table leads there.
     pub fn change(&mut self, va: u64, level: i8, change: impl FnOnce(u64) -> u64) {
         let word = self
             .peek(va, level)
@@ -237,8 +237,8 @@ impl TableBuilder {
         self.poke(va, level, change(word));
     }
 
-    /// Index of `va` in a table whose descriptors map `1 << shift` bytes. Above the bits of the
-    /// VA the first table has none.
+    /// Returns the index of `va` in a table whose descriptors map `1 << shift` bytes. The first table ignores bits
+    /// above those of the VA.
     fn index(&self, va: u64, shift: u32) -> u64 {
         let offset = va.wrapping_sub(self.layout.first_va());
         assert_eq!(
@@ -249,7 +249,7 @@ impl TableBuilder {
         (offset >> shift) % (self.layout.granule.bytes() / 8)
     }
 
-    /// The table that a table descriptor leads to.
+    /// Returns the table that a table descriptor leads to.
     fn next_table(&self, word: u64) -> Option<u64> {
         if word & 0b11 != 0b11 {
             return None;

@@ -1,14 +1,14 @@
-//! The registers of a made-up PE, and the shape of its tables, as the Arm ARM's tables list them.
+//! The registers of a synthetic PE, and the shape of its tables, from the Arm ARM's tables.
 
 use crate::{Granule, Half, Indirection, SystemRegisters};
 
-/// A format of tables: what TCR_EL1 says, in plain words.
+/// A format of tables: the fields of TCR_EL1 by plain names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is a bit of a register
 pub struct Layout {
     /// Granule.
     pub granule: Granule,
-    /// Which half has tables; walks of the other are disabled.
+    /// The half that has tables. Walks of the other are disabled.
     pub half: Half,
     /// Bits of VA.
     pub va_bits: u32,
@@ -27,7 +27,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// 48 bits of PA; with more than 48 bits of VA, or `52` asked for by [`Layout::wide`], 52.
+    /// Returns a layout with 48 bits of PA, or 52 with more than 48 bits of VA. [`Layout::wide`] makes it 52 otherwise.
     #[must_use]
     pub const fn new(granule: Granule, half: Half, va_bits: u32) -> Self {
         let layout = Self {
@@ -48,7 +48,7 @@ impl Layout {
         }
     }
 
-    /// 52 bits of PA: TCR_EL1.DS at 4K and 16K (FEAT_LPA2), FEAT_LPA at 64K.
+    /// Sets 52 bits of PA: TCR_EL1.DS at 4K and 16K (FEAT_LPA2), FEAT_LPA at 64K.
     #[must_use]
     pub const fn wide(self) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Layout {
         }
     }
 
-    /// The PE manages AF and the dirty state.
+    /// Lets the PE manage AF and the dirty state.
     #[must_use]
     pub const fn hardware_dirty(self) -> Self {
         Self {
@@ -68,10 +68,10 @@ impl Layout {
         }
     }
 
-    /// Levels in the order of a walk with the VA bits that one of their descriptors maps.
+    /// Returns the levels in the order of a walk, with the VA bits that one of their descriptors maps.
     ///
     /// # Panics
-    /// Where the architecture has no tables of that size.
+    /// If the architecture has no tables of that size.
     #[must_use]
     pub fn levels(&self) -> Vec<(i8, u32)> {
         let (all, first): (&[(i8, u32)], i8) = match (self.granule, self.va_bits) {
@@ -98,7 +98,7 @@ impl Layout {
             .collect()
     }
 
-    /// Descriptors of a group of the Contiguous bit at `level`; 0 where there is none.
+    /// Returns the number of descriptors in a group of the Contiguous bit at `level`; 0 if it has no groups.
     #[must_use]
     pub const fn group(&self, level: i8) -> u64 {
         match (self.granule, level) {
@@ -109,7 +109,7 @@ impl Layout {
         }
     }
 
-    /// Levels that may hold a page or a block.
+    /// Returns the levels that may hold a page or a block.
     #[must_use]
     pub fn leaf_levels(&self) -> Vec<i8> {
         let blocks: &[i8] = match (self.granule, self.pa_bits == 52) {
@@ -125,10 +125,10 @@ impl Layout {
             .collect()
     }
 
-    /// Bytes that one descriptor of `level` maps.
+    /// Returns the number of bytes that one descriptor of `level` maps.
     ///
     /// # Panics
-    /// Where the layout has no such level.
+    /// If the layout has no such level.
     #[must_use]
     pub fn entry_size(&self, level: i8) -> u64 {
         let levels = self.levels();
@@ -138,7 +138,7 @@ impl Layout {
             .1
     }
 
-    /// Lowest VA.
+    /// Returns the lowest VA.
     #[must_use]
     pub const fn first_va(&self) -> u64 {
         match self.half {
@@ -147,7 +147,7 @@ impl Layout {
         }
     }
 
-    /// Address bits in their places in a descriptor.
+    /// Returns the address bits in their places in a descriptor.
     #[must_use]
     pub const fn encode_address(&self, address: u64) -> u64 {
         if self.ds {
@@ -161,10 +161,10 @@ impl Layout {
         }
     }
 
-    /// The registers of a PE that walks these tables from `root` on, with ASID 1.
+    /// Returns the registers of a PE that walks these tables from `root` on, with ASID 1.
     ///
     /// # Panics
-    /// Where `pa_bits` is none of the architecture's sizes.
+    /// If `pa_bits` is none of the architecture's sizes.
     #[must_use]
     pub fn registers(&self, root: u64) -> SystemRegisters {
         let size = u64::from(64 - self.va_bits);

@@ -2,7 +2,7 @@
 
 use crate::{PhysMemory, PhysicalAddress};
 
-/// Regions of physical memory, of which some were not saved.
+/// Regions of physical memory, some of which were not saved.
 #[derive(Clone, Debug, Default)]
 pub struct SparseMemory {
     /// Base address and words.
@@ -12,7 +12,7 @@ pub struct SparseMemory {
 }
 
 impl SparseMemory {
-    /// No memory at all.
+    /// Creates a memory without regions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -23,25 +23,25 @@ impl SparseMemory {
         self.saved.push((base, words));
     }
 
-    /// Adds RAM whose contents are not there, as of a snapshot that left it out.
+    /// Adds RAM whose contents are absent, as of a snapshot that left it out.
     pub fn add_unsaved(&mut self, base: u64, bytes: u64) {
         self.unsaved.push((base, bytes));
     }
 
-    /// Adds all that `other` has.
+    /// Adds all regions of `other`.
     pub fn merge(&mut self, other: Self) {
         self.saved.extend(other.saved);
         self.unsaved.extend(other.unsaved);
     }
 
-    /// The word at `address`.
+    /// Returns the word at `address`.
     #[must_use]
     pub fn word(&self, address: u64) -> Option<u64> {
         self.words(PhysicalAddress(address), 1)
             .map(|words| words[0])
     }
 
-    /// Writes the word at `address`; false where there is none.
+    /// Writes the word at `address`; returns false if there is none.
     pub fn poke(&mut self, address: u64, word: u64) -> bool {
         for (base, words) in &mut self.saved {
             let Some(offset) = address.checked_sub(*base) else {
@@ -55,7 +55,7 @@ impl SparseMemory {
         false
     }
 
-    /// Makes the first region `count` words longer, filled with 0.
+    /// Appends `count` words of 0 to the first region.
     pub(super) fn grow(&mut self, count: usize) {
         if let Some((_, words)) = self.saved.first_mut() {
             words.resize(words.len() + count, 0);

@@ -1,29 +1,29 @@
-//! Tables to measure with: 4 GiB mapped by 4K pages, 1.05 million descriptors.
+//! Tables for measurements: 4 GiB mapped by 4K pages, 1.05 million descriptors.
 
 use super::{Attributes, Layout, TableBuilder};
 use crate::{walk, Descend, Granule, Half, PhysMemory, Regime, Table, Visitor};
 
-/// Pages mapped: 2048 full tables of 4K pages.
+/// Number of pages mapped: 2048 full tables of 4K pages.
 pub const PAGES: u64 = 1 << 20;
 
-/// How the pages are mapped.
+/// The way the pages are mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// All of them in contiguous groups.
+    /// All pages are in contiguous groups.
     Folded,
-    /// None.
+    /// No page is in a contiguous group.
     Unfolded,
     /// Groups, single pages and holes in turn, with AF and the dirty state differing.
     Mixed,
-    /// Folded, but in each table one group lost a member's bit: 2048 violations.
+    /// As `Folded`, but in each table one member of one group lacks the bit: 2048 violations.
     Broken,
 }
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios.
     pub const ALL: [Self; 4] = [Self::Folded, Self::Unfolded, Self::Mixed, Self::Broken];
 
-    /// In a word.
+    /// Returns the name of the scenario.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -74,14 +74,14 @@ impl<'m> Visitor<'m> for Collect<'m> {
     }
 }
 
-/// All tables of a regime, in the walk's order, so that they can be summed without walking.
+/// Returns all tables of a regime, in the walk's order, so that they can be summed without walking.
 pub fn tables<'m, M: PhysMemory + ?Sized>(memory: &'m M, regime: &Regime) -> Vec<&'m [u64]> {
     let mut collect = Collect::default();
     walk(memory, regime, regime.first, regime.last, &mut collect);
     collect.0
 }
 
-/// The sum of all words, by vectors where the CPU has them: the least that reading them can cost.
+/// Returns the sum of all words, by vectors if the CPU has them: the lower bound on the cost of reading them.
 #[must_use]
 pub fn sum(tables: &[&[u64]]) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -94,7 +94,7 @@ pub fn sum(tables: &[&[u64]]) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-// SAFETY: for the caller to see to: the CPU has AVX2. The body is safe code.
+// SAFETY: the caller checks that the CPU has AVX2. The body is safe code.
 unsafe fn sum_avx2(tables: &[&[u64]]) -> u64 {
     lanes(tables)
 }

@@ -1,12 +1,12 @@
-//! What several of the tests need.
+//! Layouts and helpers that several tests share.
 #![allow(dead_code)] // each test file takes its part
 
 use proptest::prelude::*;
 use stage1::testing::{Layout, TableBuilder};
 use stage1::{check, check_plainly, Granule, Half, Regime, Violation, VirtualAddress};
 
-/// Every granule with every size of VA that the tables of the issue need, both forms of
-/// descriptors, and both halves.
+/// Returns every granule with every size of VA that the tables of the issue need, both forms of descriptors, and both
+/// halves.
 pub fn all_layouts() -> Vec<Layout> {
     let mut layouts = Vec::new();
     for half in Half::ALL {
@@ -30,13 +30,13 @@ pub fn all_layouts() -> Vec<Layout> {
     layouts
 }
 
-/// Those sizes of VA where the first level or its size is at an end, and 48.
+/// Returns the sizes of VA at which the first level or its size changes, and 48.
 pub fn telling_layouts() -> Vec<Layout> {
     let telling = |layout: &Layout| matches!(layout.va_bits, 36 | 39 | 42 | 47 | 48 | 52);
     all_layouts().into_iter().filter(telling).collect()
 }
 
-/// The smallest VA sizes, of FEAT_TTST.
+/// Returns the smallest VA sizes, of FEAT_TTST.
 pub fn small_layouts() -> Vec<Layout> {
     let sizes = |granule| {
         if granule == Granule::K64 {
@@ -62,7 +62,7 @@ pub fn regime(tables: &TableBuilder) -> Regime {
     Regime::new(&tables.registers(), tables.layout().half).expect("the layout's registers")
 }
 
-/// All violations, by the quick path; it has to agree with the plain reading.
+/// Returns all violations by the quick path, and asserts that the plain reading agrees.
 pub fn violations(tables: &TableBuilder) -> Vec<Violation> {
     let regime = regime(tables);
     violations_of(tables, &regime, regime.first, regime.last)
@@ -92,7 +92,7 @@ pub fn violations_of(
     found
 }
 
-/// The ids of the rules broken, in order, each once.
+/// Returns the ids of the rules broken, in order, each once.
 pub fn rules(tables: &TableBuilder) -> Vec<&'static str> {
     let mut ids: Vec<_> = violations(tables).iter().map(|v| v.rule.id()).collect();
     ids.sort_unstable();
@@ -100,7 +100,7 @@ pub fn rules(tables: &TableBuilder) -> Vec<&'static str> {
     ids
 }
 
-/// A VA in the half's middle that is aligned to a group of `level`, and a PA likewise.
+/// Returns a VA in the half's middle that is aligned to a group of `level`, and a PA likewise.
 pub fn addresses(layout: &Layout, level: i8) -> (u64, u64) {
     let bytes = layout.entry_size(level) * layout.group(level).max(1);
     let middle = 1_u64 << (layout.va_bits - 1);
