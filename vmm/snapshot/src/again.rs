@@ -1,4 +1,4 @@
-//! A copy of tables that is made from the last one and a record of what was written to since.
+//! Copies tables again from the last copy and a record of the writes since.
 
 use stage1::Regime;
 
@@ -8,39 +8,39 @@ use crate::{Memory, MemoryError, Range, RangeSet, Region};
 
 /// The last copy of some regimes' tables, from which the next one is made.
 ///
-/// Each copy holds what a walk of the regimes reads, and nothing of the last one that no walk reads any more:
-/// of that no record of writes would be kept. So it equals a copy that was made from nothing.
+/// Each copy holds the memory that a walk of the regimes reads. Memory of the last copy that no walk reads any more is
+/// dropped, since no record of writes to it would be kept. The copy thus equals one made from scratch.
 #[derive(Debug, Default)]
 pub struct LastCopy {
     trees: Vec<TableTree>,
     copies: Copies,
-    /// What else was wanted.
+    /// Further pages that were wanted.
     others: RangeSet,
     unit: u64,
-    /// What there was to read: RAM, and the regions that it was read from.
+    /// The readable memory: RAM, and the regions that hold it.
     layout: (Vec<Range>, Vec<Range>),
 }
 
-/// What is to be in a copy.
+/// Contents of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// Their tables.
     pub regimes: &'a [Regime],
-    /// Pages besides, which the caller found by reading.
+    /// Further pages, which the caller found by reading.
     pub others: &'a RangeSet,
-    /// The largest granule of the regimes, and of whatever else will be read from the copy, in bytes: no table
-    /// and no page that is read lies on both sides of a multiple of it.
+    /// The largest granule of the regimes, and of all else that is read from the copy, in bytes. No table and no page
+    /// that is read crosses a multiple of it.
     pub unit: u64,
 }
 
 impl LastCopy {
-    /// Copies what is wanted of `memory`.
+    /// Copies the wanted pages of `memory`.
     ///
-    /// `written` are all pages that anybody wrote to since the last copy was made; without it everything
-    /// is read. After an error the next copy has to do without.
+    /// `written` are all pages written to since the last copy was made. Without it everything is read. After an error
+    /// the next copy needs `written` to be `None`.
     ///
     /// # Errors
-    /// Where pages do not lie in the memory.
+    /// If pages do not lie in the memory.
     pub fn copy_again(
         &mut self,
         memory: &Memory,

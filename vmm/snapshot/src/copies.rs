@@ -7,7 +7,7 @@ use stage1::{PhysMemory, PhysicalAddress};
 use crate::memory::own;
 use crate::{MemoryError, Range, RangeSet, Region, PAGE};
 
-/// The pages of the last copy, to be shared with the next one as far as nobody wrote to them.
+/// The pages of the last copy. The next one shares those without a write.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     /// Shared regions in rising order; none overlap.
@@ -15,11 +15,11 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Regions of just the pages that `wanted` touches. What the last copy has too and is outside `written` is
-    /// shared with it, the rest is copied from `memory`; with `written` unknown that is everything.
+    /// Returns regions of exactly the pages that `wanted` touches. Pages that the last copy has and `written` does not
+    /// are shared with it, and all others are copied from `memory`. Without `written` all are copied.
     ///
-    /// No region reaches across a multiple of `unit` bytes, so that one written page costs at most so much; whatever
-    /// is to be read from the regions at a time has to lie between two such multiples.
+    /// No region crosses a multiple of `unit` bytes, which bounds the cost of one written page. Words that are read at
+    /// once must therefore lie between two such multiples.
     pub fn copy_again<M: PhysMemory + ?Sized>(
         &mut self,
         memory: &M,
@@ -48,8 +48,7 @@ impl Copies {
         Ok(self.regions.clone())
     }
 
-    /// The same where the pages are those of the last copy. Where nobody has that one any more, just what was
-    /// written to is touched.
+    /// Copies again the pages of the last copy. If no other owner holds that copy, only the written pages are touched.
     pub fn patch<M: PhysMemory + ?Sized>(
         &mut self,
         memory: &M,
@@ -76,7 +75,7 @@ fn words<M: PhysMemory + ?Sized>(memory: &M, range: Range) -> Result<&[u64], Mem
     })
 }
 
-/// The pages that `ranges` touch as runs that are as long as can be within `unit` bytes, in rising order.
+/// Returns the pages that `ranges` touch as runs that are as long as can be within `unit` bytes, in rising order.
 fn split(mut ranges: Vec<Range>, unit: u64) -> Vec<Range> {
     let unit = unit.max(PAGE);
     ranges.sort_unstable();

@@ -2,7 +2,7 @@
 
 use stage1::SystemRegisters;
 
-/// The registers that a program sees.
+/// The registers that a program can read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GeneralRegisters {
     /// X0 to X30.
@@ -20,7 +20,7 @@ pub struct GeneralRegisters {
     pub pstate: u64,
 }
 
-/// One PE: its index, what a program sees of it, and how it translates.
+/// One PE: its index, its program's registers, and its translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
     /// The CPU's number in the machine, from 0.
@@ -32,7 +32,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The exception level that the PE is at, 0 to 3, from PSTATE.
+    /// Returns the exception level that the PE is at, 0 to 3, from PSTATE.
     pub fn el(&self) -> u8 {
         // An AArch32 mode has M[4] set, and no EL in M[3:2]: User mode (0b10000) is EL0, and all
         // others are at EL1 as far as this translation regime is concerned.

@@ -12,14 +12,13 @@
 //! 4096*n the saved ranges, one behind the other
 //! ```
 //!
-//! All numbers are little-endian. `p_paddr` is the guest physical address. `p_vaddr` is the same:
-//! a core's readers look addresses up by `p_vaddr` (gdb's `x`), and QEMU's own
-//! `dump-guest-memory` gives physical addresses there too when it was not asked to follow tables.
-//! Guest RAM lies in the lower half, so that no kernel virtual address can be mistaken for one.
+//! All numbers are little-endian. `p_paddr` is the guest physical address, and `p_vaddr` is the same. A core's readers
+//! look addresses up by `p_vaddr` (gdb's `x`), and QEMU's own `dump-guest-memory` also has physical addresses there
+//! unless it follows tables. Guest RAM lies in the lower half, so no kernel virtual address can be mistaken for one.
 
 pub(crate) const CORE: &[u8] = b"CORE";
-/// The owner of our own notes; their types follow. Small numbers would do by the standard, but
-/// BFD looks at the type alone: gdb took a note of type 2 for floating-point registers.
+/// The owner of our own notes, whose types follow. The standard allows small numbers, but BFD reads the type alone: gdb
+/// took a note of type 2 for floating-point registers.
 pub(crate) const FOLIOSCOPE: &[u8] = b"FOLIOSCOPE";
 /// The owner of the kernel's own note in its dumps (`VMCOREINFO_NOTE_NAME`); its type is 0.
 pub(crate) const VMCOREINFO: &[u8] = b"VMCOREINFO";
@@ -45,7 +44,7 @@ pub(crate) struct RegistersNote {
     pub(crate) registers: std::collections::BTreeMap<String, String>,
 }
 
-/// The RAM note: what the machine had, so that "not saved" differs from "no memory".
+/// The RAM note: the ranges of the machine's memory, so that "not saved" differs from "no memory".
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct RamNote {
     pub(crate) schema: u32,

@@ -1,4 +1,4 @@
-//! What ELF says of a core of an arm64 guest, whoever wrote it: its headers and its notes. Nothing of the file is trusted.
+//! Parses the headers and notes of an ELF core of an arm64 guest, of any writer. The file is untrusted.
 
 use object::elf::{FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader as _, NoteIterator, ProgramHeader as _};
@@ -98,7 +98,7 @@ pub(crate) fn program_headers(core: &[u8]) -> Result<&[ProgramHeader], CoreError
     header.program_headers(LE, core).map_err(elf)
 }
 
-/// The program header of the notes, where there is one.
+/// Returns the program header of the notes, if the file has one.
 pub(crate) fn notes_header<'h>(
     core: &[u8],
     headers: &'h [ProgramHeader],
@@ -116,7 +116,7 @@ pub(crate) fn notes_header<'h>(
     Ok(first)
 }
 
-/// The notes that a program header has.
+/// Returns the notes that a program header has.
 pub(crate) fn raw_notes<'c>(
     core: &'c [u8],
     header: &ProgramHeader,
@@ -130,7 +130,7 @@ pub(crate) fn raw_notes<'c>(
     Ok(notes.expect("the header is that of notes"))
 }
 
-/// The error for `bytes` bytes at `offset` that the file does not have.
+/// Returns the error for `bytes` bytes at `offset` that the file does not have.
 pub(crate) fn cut_short(core: &[u8], what: String, offset: u64, bytes: u64) -> CoreError {
     CoreError::CutShort {
         what,
@@ -140,12 +140,12 @@ pub(crate) fn cut_short(core: &[u8], what: String, offset: u64, bytes: u64) -> C
     }
 }
 
-/// Where in the file `part` of it lies.
+/// Returns the offset of `part` in the file.
 pub(crate) fn offset_in(core: &[u8], part: &[u8]) -> u64 {
     (part.as_ptr() as usize).wrapping_sub(core.as_ptr() as usize) as u64
 }
 
-/// The error for a program header.
+/// Returns the error for a program header.
 pub(crate) fn header_error(
     core: &[u8],
     index: usize,

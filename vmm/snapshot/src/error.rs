@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{MemoryError, Range};
 
-/// Why a core could not be written or read.
+/// The reason why a core could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CoreError {
     /// The file is not there, or may not be read.
@@ -12,7 +12,7 @@ pub enum CoreError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is a directory, a pipe or the like.
@@ -35,7 +35,7 @@ pub enum CoreError {
     /// A dump that is compressed by page makes no sense.
     #[error("the compressed dump (kdump) is damaged: {problem}; have it written again")]
     Dump {
-        /// What was expected and what found.
+        /// What was expected and what was found.
         problem: String,
     },
     /// A dump that is compressed by page, in a way that is not read.
@@ -53,13 +53,13 @@ pub enum CoreError {
         expected: String,
         /// The value found.
         found: u64,
-        /// Where it stands in the file.
+        /// Its offset in the file.
         offset: u64,
     },
     /// The file ends too early.
     #[error("the snapshot is cut short: {what} needs bytes {offset:#x} to {end:#x}, but the file ends at {file_bytes:#x}; save it again")]
     CutShort {
-        /// What lies there.
+        /// What was found there.
         what: String,
         /// Its first byte.
         offset: u64,
@@ -71,35 +71,35 @@ pub enum CoreError {
     /// The structure of ELF itself is broken.
     #[error("the snapshot is damaged: {problem}; save it again")]
     Elf {
-        /// What the crate `object` says of it.
+        /// The error from the crate `object`.
         problem: object::read::Error,
     },
     /// A note that cannot be understood.
     #[error("the {note} note at offset {offset:#x} is damaged: {problem}")]
     Note {
-        /// Which note.
+        /// The note.
         note: &'static str,
-        /// Where its content starts in the file.
+        /// Offset of its content in the file.
         offset: u64,
-        /// What was expected and what found.
+        /// What was expected and what was found.
         problem: String,
     },
     /// A note of a later version, or of version 0, which there never was.
     #[error("the {note} note at offset {offset:#x} has version {found}, and this program reads version {newest} and those before: use the folioscope that wrote it")]
     Schema {
-        /// Which note.
+        /// The note.
         note: &'static str,
-        /// Where its content starts in the file.
+        /// Offset of its content in the file.
         offset: u64,
         /// The version found.
         found: u32,
         /// The newest that is read.
         newest: u32,
     },
-    /// A core of somebody else, most likely.
+    /// Most likely a core of another program.
     #[error("the core has no {missing} note: it was not written by `folioscope save`, so it lacks what a judgement needs")]
     Foreign {
-        /// Which note.
+        /// The missing note.
         missing: &'static str,
     },
     /// Saved memory that makes no sense.
@@ -107,9 +107,9 @@ pub enum CoreError {
     Segment {
         /// Its number, from 0.
         index: u64,
-        /// Where it starts in the file.
+        /// Its offset in the file.
         offset: u64,
-        /// What was expected and what found.
+        /// What was expected and what was found.
         problem: String,
     },
     /// The saved ranges do not go together.
@@ -118,15 +118,15 @@ pub enum CoreError {
     /// A range to save that the snapshot cannot read.
     #[error("cannot save {0}: it is not readable in this snapshot")]
     NotReadable(Range),
-    /// More to save than an ELF file can say.
+    /// More ranges than an ELF file can hold.
     #[error("cannot save {0} ranges: an ELF core holds at most 4294967294")]
     TooManyRanges(usize),
     /// The file could not be written or mapped.
     #[error("cannot {what} the snapshot: {source}")]
     Io {
-        /// What failed, as a verb.
+        /// The operation that failed, as a verb.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

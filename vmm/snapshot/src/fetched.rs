@@ -1,4 +1,4 @@
-//! Memory that is brought page by page as it is looked at: what a file holds at no word's boundary, or packed.
+//! Memory that is read page by page on demand: the file holds it at no word's boundary, or packed.
 
 use std::fmt::Debug;
 use std::io;
@@ -9,25 +9,27 @@ use stage1::PhysicalAddress;
 
 use crate::{Mapping, Range, PAGE};
 
-/// Where pages are brought from.
+/// A source of pages.
 pub(crate) trait Pages: Debug + Send + Sync {
-    /// Reads the start of the page at `page` into `to`, which is a page or less; `false` where it is not there.
+    /// Reads the start of the page at `page` into `to`, which is at most a page long. Returns `false` if the source
+    /// lacks the page.
     fn read(&self, page: PhysicalAddress, to: &mut [u8]) -> bool;
 
-    /// The first part of `range`, which is made of pages, that may hold anything but zeros; `None` where none does.
+    /// Returns the first part of `range`, which is made of pages, that may hold anything but zeros; `None` if all are
+    /// zeros.
     fn data(&self, range: Range) -> Option<Range> {
         Some(range)
     }
 }
 
-/// Nothing is known of a page yet: what fresh memory holds.
+/// Initial state of a page, which is the value of fresh memory: not read yet.
 const NOT_ASKED: u8 = 0;
 const HERE: u8 = 1;
 const NOT_THERE: u8 = 2;
 
-/// A range of memory, of which each page is read once, when it is first asked for.
+/// A range of memory, of which each page is read once, on first use.
 ///
-/// It takes room for the pages that were asked for alone, whatever the length of the range.
+/// Only pages that were read take memory, whatever the length of the range.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     range: Range,
@@ -35,13 +37,13 @@ pub(crate) struct Fetched {
     /// A byte for each page.
     states: Mapping,
     pages: Arc<dyn Pages>,
-    /// Held by who brings a page.
+    /// Held while a page is read.
     bringing: Mutex<()>,
 }
 
 impl Fetched {
     /// # Errors
-    /// Where the system has no addresses left for so much.
+    /// If the system has no addresses left for so much.
     pub(crate) fn new(range: Range, pages: Arc<dyn Pages>) -> io::Result<Self> {
         let bytes = usize::try_from(range.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let count = (range.bytes / PAGE).next_multiple_of(PAGE) as usize;
@@ -58,30 +60,31 @@ impl Fetched {
         self.range
     }
 
-    /// `count` words at byte `offset` of the range, which they do not leave; `None` where one of their pages is not there.
+    /// Returns `count` words at byte `offset` of the range, in which they must lie; `None` if the source lacks one of
+    /// their pages.
     pub(crate) fn words(&self, offset: u64, count: usize) -> Option<&[u64]> {
         let end = offset + count as u64 * 8;
         let pages = offset / PAGE..end.div_ceil(PAGE);
         pages.clone().all(|page| self.is_here(page)).then(|| {
-            // SAFETY: each page was written before its state became HERE, which `is_here` has seen (Acquire), and is
-            // never written again.
+            // SAFETY: each page was written before its state became HERE, which `is_here` has loaded (Acquire), and
+            // is never written again.
             unsafe { self.words.words(offset as usize, count) }
         })
     }
 
-    /// The first bytes of the page at `address`, which is not kept for it.
+    /// Reads the first bytes of the page at `address`, without keeping the page.
     pub(crate) fn peek(&self, address: PhysicalAddress, to: &mut [u8]) -> bool {
         self.pages.read(address, to)
     }
 
-    /// As [`Pages::data`].
+    /// Returns the result of [`Pages::data`].
     pub(crate) fn data(&self, range: Range) -> Option<Range> {
         self.pages.data(range)
     }
 
     fn state(&self, page: u64) -> &AtomicU8 {
         assert!(page < self.range.bytes / PAGE, "a page of the range");
-        // SAFETY: the byte lies in the mapping, which is zeroed, lives as long as `self`, and is accessed here alone,
+        // SAFETY: the byte lies in the mapping, which is zeroed, lives as long as `self`, and is accessed only here,
         // as atomics; an AtomicU8 has the size and alignment of a byte.
         unsafe { &*self.states.start().as_ptr().add(page as usize).cast() }
     }
@@ -104,7 +107,7 @@ impl Fetched {
         if !self.pages.read(address, &mut bytes) {
             return NOT_THERE;
         }
-        // SAFETY: no slice of this page was given out, as its state is not HERE, and who brings a page holds the lock.
+        // SAFETY: no slice of this page exists, as its state is not HERE, and the caller holds the lock.
         unsafe { self.words.write((page * PAGE) as usize, &bytes) };
         HERE
     }
@@ -114,7 +117,7 @@ impl Fetched {
 mod tests {
     use super::*;
 
-    /// Each page holds its number; every third is not there.
+    /// Pages that each hold their number; every third is absent.
     #[derive(Debug, Default)]
     struct Numbered(Mutex<Vec<u64>>);
 
@@ -132,7 +135,7 @@ mod tests {
     #[test]
     fn each_page_is_read_once_and_alone() {
         let numbered = Arc::new(Numbered::default());
-        // Far more than any machine has: nothing is taken for what is not asked for.
+        // Far more than any machine has: a page that is not read takes no memory.
         let range = Range::new(PhysicalAddress(0x10 * PAGE), 1 << 40).unwrap();
         let fetched = Fetched::new(range, numbered.clone()).unwrap();
         // Pages 0x10, 0x11 are there, 0x12 is not.

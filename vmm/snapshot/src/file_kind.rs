@@ -1,4 +1,4 @@
-//! What a file is that is no ELF file: dumps of other formats, and what is often taken for one.
+//! Recognises a file that is not an ELF file: dumps of other formats, and files often mistaken for one.
 
 use crate::CoreError;
 
@@ -9,7 +9,7 @@ const FLATTENED: &str = "join it first: makedumpfile -R DUMP < FLATTENED";
 const TRACE: &str = "judge it with: folioscope record --judge TRACE";
 const MIGRATION: &str = "have QEMU write an ELF core: dump-guest-memory";
 
-/// First bytes, what they are of, and how to come to an ELF core.
+/// First bytes, the format, and the way to an ELF core.
 const KINDS: [(&[u8], &str, &str); 11] = [
     (
         b"DISKDUMP",
@@ -44,7 +44,7 @@ const KINDS: [(&[u8], &str, &str); 11] = [
     (b"FOLIOREC", "a trace of `folioscope record`", TRACE),
 ];
 
-/// The error for a file that begins so.
+/// Returns the error for a file that begins so.
 pub(crate) fn not_elf(bytes: &[u8]) -> CoreError {
     let kind = KINDS.iter().find(|(magic, ..)| bytes.starts_with(magic));
     match kind {

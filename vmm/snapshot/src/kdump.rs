@@ -27,7 +27,7 @@ mod bitmap;
 mod bytes;
 
 const SIGNATURE: &[u8; 8] = b"KDUMP   ";
-/// The first version whose sub header has the notes and the number of pages as 64 bits.
+/// The first version that has the notes and the number of pages as 64 bits in its sub header.
 const VERSION: u32 = 6;
 /// `DUMP_DH_COMPRESSED_...`, of the header and of each page; and `DUMP_DH_COMPRESSED_INCOMPLETE`, of the header alone.
 const ZLIB: u32 = 1;
@@ -42,15 +42,15 @@ const MOST_ADDRESS: u64 = 1 << 52;
 /// The longest notes: a CPU has some 400 bytes.
 const MOST_NOTES: u64 = 16 << 20;
 
-/// Reads it, if the file is such a dump.
+/// Reads the dump; returns `None` if the file is no such dump.
 pub(crate) fn read(mapping: &Arc<Mapping>) -> Result<Option<OtherCore>, CoreError> {
-    // SAFETY: that the file does not change is what `read_core` asks of the user.
+    // SAFETY: `read_core` requires of the user that the file does not change.
     let file = unsafe { mapping.slice(0, mapping.bytes()) };
     if !file.starts_with(SIGNATURE) && !file.starts_with(FLATTENED) {
         return Ok(None);
     }
     let bytes = Bytes::new(mapping)?;
-    // What is flattened may be an ELF core.
+    // A flattened file may contain an ELF core.
     if bytes.array(0).as_ref() != Some(SIGNATURE) {
         return Ok(None);
     }
@@ -158,21 +158,21 @@ fn dump(bytes: Bytes) -> Result<OtherCore, CoreError> {
     })
 }
 
-/// Where its pages are brought from.
+/// A dump as a source of pages.
 #[derive(Debug)]
 struct Dump {
     bytes: Bytes,
     /// Bytes of a block.
     block: u64,
     dumped: Bitmap,
-    /// Where the pages' descriptors begin.
+    /// Start of the pages' descriptors.
     table: u64,
     /// The block that was read last, where it has several pages, and its number.
     last: Mutex<Option<(u64, Vec<u8>)>>,
 }
 
 impl Dump {
-    /// The bytes of a block.
+    /// Returns the bytes of a block.
     fn block(&self, number: u64) -> Option<Vec<u8>> {
         let at = self.dumped.rank(number)?.checked_mul(DESCRIPTOR)?;
         let at = self.table.checked_add(at)?;
@@ -222,7 +222,7 @@ impl Pages for Dump {
     }
 }
 
-/// Exactly so many bytes, unpacked.
+/// Unpacks exactly `bytes` bytes.
 fn inflated(packed: &[u8], bytes: usize) -> Option<Vec<u8>> {
     let mut out = vec![0; bytes];
     let mut zlib = Decompress::new(true);

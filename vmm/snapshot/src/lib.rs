@@ -1,11 +1,11 @@
 //! Registers and memory of a guest at one instant.
 //!
-//! There is one type, [`Snapshot`], whether the guest is a paused machine whose memory we map or
-//! a file that was saved last week: nothing downstream can tell. A saved snapshot is a standard
-//! ELF core ([`write_core`], [`read_core`]), so gdb, readelf and others open it too.
+//! [`Snapshot`] is the one type, both for a paused machine whose memory is mapped and for a file. Its readers treat
+//! them alike. A saved snapshot is a standard ELF core ([`write_core`], [`read_core`]), so gdb, readelf and others open
+//! it too.
 //!
-//! To save just what a question needs, ask it through a [`Recording`]: it answers from the memory
-//! behind it and notes which pages were read; those [`RangeSet`] pages are what goes to the file.
+//! A [`Recording`] finds the pages that a question needs. It answers reads from the memory behind it and records their
+//! pages as a [`RangeSet`], which is then saved.
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("guest memory is read in place as little-endian words; a big-endian host cannot");
@@ -50,19 +50,19 @@ pub use tree::ReadAgain;
 pub use whole::write_whole_core;
 pub use write::write_core;
 
-/// A guest at one instant: all its CPUs, what is known of its memory, and notes about it.
+/// A guest at one instant: all its CPUs, its known memory, and notes about it.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The CPUs in the order of their index.
     pub cpus: Vec<Cpu>,
     /// Guest physical memory, as far as it can be read.
     pub memory: Memory,
-    /// What is known of the guest beyond registers and memory.
+    /// Notes on the guest, beyond registers and memory.
     pub notes: Notes,
 }
 
 impl Snapshot {
-    /// The CPU that `process` waits on, if its checkpoint proves that the CPU runs it.
+    /// Returns the CPU that `process` waits on, if its checkpoint proves that the CPU runs it.
     ///
     /// Only then is that CPU's TTBR0_EL1 the process's own table (see [`Checkpoint`]).
     pub fn root_of(&self, process: &Process) -> Option<&Cpu> {

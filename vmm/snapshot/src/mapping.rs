@@ -10,8 +10,8 @@ use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFl
 
 /// Memory of this process: the first bytes of a file, or no file's.
 ///
-/// It hands out raw access only. Whoever builds a reference on it has to know that nobody writes
-/// there meanwhile: see [`crate::Region::live`].
+/// It gives raw access only. A caller that makes a reference has to ensure that no task writes there meanwhile: see
+/// [`crate::Region::live`].
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -28,7 +28,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes` bytes of `file` for reading and writing, shared with all who map it.
+    /// Maps `bytes` bytes of `file` for reading and writing, shared with all that map it.
     pub fn shared(file: &impl AsFd, bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let mut mapping = Self::of_file(file, bytes, protection, MapFlags::SHARED)?;
@@ -49,8 +49,8 @@ impl Mapping {
         protection: ProtFlags,
         flags: MapFlags,
     ) -> io::Result<Self> {
-        // SAFETY: with a null hint and without MAP_FIXED the kernel picks a free place, so no
-        // memory that anybody else uses is touched.
+        // SAFETY: with a null hint and without MAP_FIXED the kernel picks a free place, so no memory in use is
+        // touched.
         let start = unsafe { mmap(null_mut(), bytes, protection, flags, file, 0) }?;
         Ok(Self::at(
             start,
@@ -59,8 +59,8 @@ impl Mapping {
         ))
     }
 
-    /// Maps `bytes` bytes of zeros for reading and writing, ours alone, from a multiple of `align` on; both are
-    /// multiples of the page size. The host gives them as they are touched, in huge pages where it has them.
+    /// Maps `bytes` bytes of private zeros for reading and writing, aligned to `align`. Both are multiples of the page
+    /// size. The host allocates them on first touch, in huge pages if it has them.
     pub fn anonymous(bytes: usize, align: usize) -> io::Result<Self> {
         let all = bytes.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -70,8 +70,8 @@ impl Mapping {
         let start = unsafe { whole.start.add(before) };
         let (first, spare) = (whole.start, all - bytes - before);
         std::mem::forget(whole);
-        // Its ends go back. An error would leave more mapped than is used, which does no harm.
-        // SAFETY: nobody else knows this memory, and what is kept lies between the two.
+        // Unmaps both ends. After an error more is mapped than is used, which is harmless.
+        // SAFETY: no other code has this memory's address, and the part that is kept lies between the two.
         unsafe {
             if before > 0 {
                 let _ = munmap(first.as_ptr().cast(), before);
@@ -87,19 +87,19 @@ impl Mapping {
             file: None,
         };
         for advice in [Advice::LinuxHugepage, Advice::LinuxDontFork] {
-            // A host without transparent huge pages has no advice on them either.
-            // SAFETY: neither changes what the memory holds, nor whether we have it.
+            // A host without transparent huge pages has no such advice.
+            // SAFETY: neither changes the memory's contents, nor whether it is mapped.
             let _ = unsafe { madvise(start.as_ptr().cast(), bytes, advice) };
         }
         Ok(kept)
     }
 
-    /// Maps `bytes` bytes of zeros, ours alone, which take memory page by page as they are written.
+    /// Maps `bytes` bytes of private zeros, of which a page takes memory when it is written.
     pub(crate) fn zeros(bytes: usize) -> io::Result<Self> {
         Self::of_none(bytes, MapFlags::PRIVATE | MapFlags::NORESERVE)
     }
 
-    /// The same made of the host's reserved huge pages of 2 MiB; `bytes` is a multiple of that.
+    /// Maps private zeros on the host's reserved huge pages of 2 MiB; `bytes` is a multiple of that.
     pub fn of_huge_pages(bytes: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         Self::of_none(bytes, flags)
@@ -122,8 +122,8 @@ impl Mapping {
         }
     }
 
-    /// The first of the `bytes` bytes at `offset` that may be other than 0, and how many follow: the others are holes of
-    /// the file, which reading would fill. `None` where all are.
+    /// Returns the first of the `bytes` bytes at `offset` that may be other than 0, and how many follow: the others are
+    /// holes of the file, which reading would fill. `None` where all are.
     pub(crate) fn data(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
         match &self.file {
             Some(file) => data_of(file, offset, bytes),
@@ -131,40 +131,38 @@ impl Mapping {
         }
     }
 
-    /// Where it starts: for what takes an address, as KVM does.
+    /// Returns the start, for interfaces that take an address, such as KVM.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether [`Mapping::write`] may be used.
+    /// Returns whether [`Mapping::write`] may be used.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// The `count` words at byte `offset`, a multiple of 8.
+    /// Returns the `count` words at byte `offset`, a multiple of 8.
     ///
     /// # Panics
     /// If they do not lie in the mapping, or `offset` is not a multiple of 8.
     ///
     /// # Safety
-    /// Nobody may write these bytes, in this process or another, nor cut the file short, while
-    /// the slice lives.
+    /// No task may write these bytes, in this process or another, nor truncate the file, while the slice lives.
     pub unsafe fn words(&self, offset: usize, count: usize) -> &[u64] {
         let bytes = count.checked_mul(8).expect("a length that fits");
         assert!(offset % 8 == 0, "byte offset {offset} is not word aligned");
         self.check(offset, bytes);
-        // SAFETY: the bytes lie in the mapping (checked), which lives as long as `self`; a
-        // mapping starts on a page, so the words are aligned; any bit pattern is a u64; that
-        // they do not change is the caller's promise.
+        // SAFETY: the bytes lie in the mapping (checked), which lives as long as `self`; a mapping starts on a page,
+        // so the words are aligned; any bit pattern is a u64; the caller promises that they do not change.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset).cast(), count) }
     }
 
-    /// The `bytes` bytes at `offset`.
+    /// Returns the `bytes` bytes at `offset`.
     ///
     /// # Panics
     /// If they do not lie in the mapping.
@@ -183,7 +181,7 @@ impl Mapping {
     /// If it does not fit into the mapping, or the mapping is read-only.
     ///
     /// # Safety
-    /// No slice of these bytes may be alive, and nobody else may access them meanwhile.
+    /// No slice of these bytes may be alive, and no other task may access them meanwhile.
     pub unsafe fn write(&self, offset: usize, data: &[u8]) {
         assert!(self.writable, "the mapping is read-only");
         self.check(offset, data.len());
@@ -217,8 +215,8 @@ impl Drop for Mapping {
     }
 }
 
-/// The first of the `bytes` bytes at `offset` of a file that may be other than 0, and how many follow; `None` where all lie
-/// in a hole. A file system that knows of no holes has none.
+/// Returns the first of the `bytes` bytes at `offset` of a file that may be other than 0, and the number that follow;
+/// `None` if all lie in a hole. A file system without support for holes has none.
 pub fn data_of(file: &impl AsFd, offset: u64, bytes: u64) -> Option<(u64, u64)> {
     use rustix::fs::{seek, SeekFrom};
     let end = offset.checked_add(bytes)?;
@@ -244,7 +242,7 @@ mod tests {
         for align in [4096, 2 * MIB, 16 * MIB] {
             let mapping = Mapping::anonymous(6 * MIB, align).unwrap();
             assert_eq!(mapping.start().as_ptr() as usize % align, 0);
-            // SAFETY: nobody else knows it.
+            // SAFETY: no other code has its address.
             unsafe {
                 assert!(mapping.slice(0, 6 * MIB).iter().all(|byte| *byte == 0));
                 mapping.write(6 * MIB - 1, &[7]);

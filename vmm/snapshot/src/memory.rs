@@ -1,4 +1,4 @@
-//! Guest physical memory: what can be read of it, and what the machine had.
+//! Guest physical memory: the readable part, and all that the machine has.
 
 use std::io;
 use std::sync::Arc;
@@ -10,17 +10,15 @@ use crate::{Mapping, Ram, Range, RangeSet, PAGE};
 
 /// Memory that a snapshot can read, as regions of guest physical addresses.
 ///
-/// A machine has several of them where it has several NUMA nodes, and a saved snapshot one for
-/// each run of saved pages. Not `Clone`: the words of a live region may be read only while the
-/// machine is paused, so none may be carried away.
+/// A machine with several NUMA nodes has several regions, and a saved snapshot has one for each run of saved pages. The
+/// type is not `Clone`: the words of a live region may be read only while the machine is paused.
 #[derive(Debug)]
 pub struct Memory {
-    /// Sorted by address; none overlap. Shared only where all of them are [`Region::shared`].
+    /// Sorted by address; none overlap. Shared only if all of them are [`Region::shared`].
     regions: Arc<Vec<Region>>,
-    /// The machine's RAM, saved or not; sorted and merged, so that two NUMA nodes that touch are
-    /// one range.
+    /// The machine's RAM, saved or not. Sorted and merged, so two NUMA nodes that touch are one range.
     ram: Vec<Range>,
-    /// Whether pages were left out by a program that keeps the kernel's own.
+    /// True if pages were left out by a program that keeps the kernel's own.
     pages_left_out: bool,
 }
 
@@ -45,7 +43,7 @@ enum Backing {
     Fetched(Fetched),
 }
 
-/// Why regions make no memory, or a write did not happen.
+/// The reason why regions make no memory, or a write did not happen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// A region or RAM range that is not made of whole pages.
@@ -71,7 +69,7 @@ pub enum MemoryError {
 }
 
 impl Region {
-    /// A region of words that the snapshot owns.
+    /// Creates a region of words that the snapshot owns.
     ///
     /// # Panics
     /// If it would reach beyond the address space.
@@ -83,7 +81,7 @@ impl Region {
         }
     }
 
-    /// A region of words that other copies of the same memory hold as well, and that nobody changes there.
+    /// Creates a region of words that other copies of the same memory hold as well, and that nobody changes there.
     ///
     /// # Panics
     /// If it would reach beyond the address space.
@@ -95,15 +93,15 @@ impl Region {
         }
     }
 
-    /// A region that is read in place from byte `offset` of `mapping`.
+    /// Creates a region that is read in place from byte `offset` of `mapping`.
     ///
     /// # Panics
     /// If it does not lie in the mapping, or is not word aligned there.
     ///
     /// # Safety
-    /// While the region lives, nobody but [`Memory::write`] may write these bytes of the file,
-    /// in any process, and nobody may cut the file short. A machine keeps this promise by having
-    /// stopped all its CPUs and devices, and by ending the region before it lets them go on.
+    /// While the region lives, only [`Memory::write`] may write these bytes of the file, in any process, and no task
+    /// may truncate the file. A machine keeps this promise: it stops all its CPUs and devices, and ends the region
+    /// before it resumes them.
     pub unsafe fn live(range: Range, mapping: Arc<Mapping>, offset: usize) -> Self {
         assert!(
             offset % 8 == 0
@@ -119,7 +117,7 @@ impl Region {
         }
     }
 
-    /// A region whose pages are brought as they are asked for.
+    /// Creates a region whose pages are read on demand.
     pub(crate) fn fetched(pages: Fetched) -> Self {
         Self {
             range: pages.range(),
@@ -127,12 +125,12 @@ impl Region {
         }
     }
 
-    /// The guest physical addresses of the region.
+    /// Returns the guest physical addresses of the region.
     pub fn range(&self) -> Range {
         self.range
     }
 
-    /// The same words at the same place, where they are shared.
+    /// Returns the same words at the same place, if they are shared.
     fn again(&self) -> Option<Self> {
         match &self.backing {
             Backing::Shared(words) => Some(Self::shared(self.range.base, words.clone())),
@@ -140,7 +138,7 @@ impl Region {
         }
     }
 
-    /// Has a shared region hold as many other words; whoever shared it keeps the old ones.
+    /// Replaces the words of a shared region by as many others. Other owners keep the old ones.
     pub(crate) fn overwrite(&mut self, now: &[u64]) {
         if let Backing::Shared(words) = &mut self.backing {
             match Arc::get_mut(words) {
@@ -150,7 +148,8 @@ impl Region {
         }
     }
 
-    /// The words at `offset` bytes into the region, if they can be brought; the caller has checked that they are in it.
+    /// Returns the words at `offset` bytes into the region, if they can be read. The caller has checked that they are
+    /// in it.
     fn words(&self, offset: u64, count: usize) -> Option<&[u64]> {
         Some(match &self.backing {
             Backing::Owned(words) => &words[(offset / 8) as usize..][..count],
@@ -160,15 +159,14 @@ impl Region {
                 mapping,
                 offset: start,
             } => {
-                // SAFETY: that nobody writes there while the region lives is what the caller of
-                // `live` promised, and the slice borrows the region. Our own `Memory::write`
-                // needs the memory exclusively, so no slice is alive then.
+                // SAFETY: the caller of `live` promised that no task writes there while the region lives, and the
+                // slice borrows the region. `Memory::write` needs the memory exclusively, so no slice is alive then.
                 unsafe { mapping.words(start + offset as usize, count) }
             }
         })
     }
 
-    /// The first word of a page at `offset` bytes into the region, which is not brought to stay.
+    /// Returns the first word of a page at `offset` bytes into the region, which is not brought to stay.
     fn peek(&self, offset: u64) -> Option<u64> {
         let Backing::Fetched(pages) = &self.backing else {
             return self.words(offset, 1).map(|words| words[0]);
@@ -182,7 +180,7 @@ impl Region {
 }
 
 impl Memory {
-    /// Memory of `regions` in a machine whose RAM is `ram`, in any order.
+    /// Creates the memory of `regions` in a machine whose RAM is `ram`, in any order.
     pub fn new(mut regions: Vec<Region>, mut ram: Vec<Range>) -> Result<Self, MemoryError> {
         regions.sort_by_key(|region| region.range);
         ram.sort();
@@ -211,7 +209,7 @@ impl Memory {
         }
     }
 
-    /// The same of shared regions that rise and lie in the RAM of `like`, whose RAM it is.
+    /// Creates a memory of shared regions in rising order, which lie in the RAM of `like`.
     pub(crate) fn part_of(like: &Memory, regions: Arc<Vec<Region>>) -> Self {
         Self {
             regions,
@@ -220,7 +218,7 @@ impl Memory {
         }
     }
 
-    /// The same, of which a program that keeps the kernel's own pages (makedumpfile) has left out some, or not.
+    /// Sets whether the writer has left pages out, as makedumpfile does, which keeps the kernel's own pages.
     pub(crate) fn with_pages_left_out(self, pages_left_out: bool) -> Self {
         Self {
             pages_left_out,
@@ -228,12 +226,13 @@ impl Memory {
         }
     }
 
-    /// Whether pages were left out by a program that keeps the kernel's own.
+    /// Returns whether pages were left out by a program that keeps the kernel's own.
     pub fn has_pages_left_out(&self) -> bool {
         self.pages_left_out
     }
 
-    /// The pages whose first word is this, in rising order: at most `most`. Nothing that is read for it is kept.
+    /// Returns the pages whose first word is `word`, in rising order: at most `most`. The pages read for it are not
+    /// kept.
     pub fn pages_that_begin_with(&self, word: u64, most: usize) -> Vec<PhysicalAddress> {
         let mut found = Vec::new();
         for region in self.regions.iter() {
@@ -241,7 +240,7 @@ impl Memory {
             while found.len() < most {
                 let rest = region.range.end().checked_sub(at).filter(|rest| *rest > 0);
                 let rest = rest.and_then(|rest| Range::new(PhysicalAddress(at), rest));
-                // What is in a hole of the file begins with zeros.
+                // A page in a hole of the file begins with zeros.
                 let Some(data) = rest.and_then(|rest| self.data(rest)) else {
                     break;
                 };
@@ -259,12 +258,12 @@ impl Memory {
         found
     }
 
-    /// What can be read, in rising order.
+    /// Returns what can be read, in rising order.
     pub fn regions(&self) -> &[Region] {
         &self.regions
     }
 
-    /// The machine's RAM, in rising order and merged, readable here or not.
+    /// Returns the machine's RAM, in rising order and merged, readable or not.
     pub fn ram(&self) -> &[Range] {
         &self.ram
     }
@@ -289,15 +288,15 @@ impl Memory {
                 mapping,
                 offset: start,
             } => {
-                // SAFETY: `&mut self` means that no slice of this memory is alive here, and the
-                // caller of `Region::live` promised that nobody else touches it.
+                // SAFETY: `&mut self` means that no slice of this memory is alive, and the caller of `Region::live`
+                // promised that no other task touches it.
                 unsafe { mapping.write(*start + offset as usize, data) }
             }
         }
         Ok(())
     }
 
-    /// The region that holds all of `bytes` bytes from `address`, and where in it they start.
+    /// Returns the region that holds all of `bytes` bytes from `address`, and their offset in it.
     fn find(&self, address: PhysicalAddress, bytes: u64) -> Option<(usize, u64)> {
         let after = self
             .regions
@@ -309,10 +308,10 @@ impl Memory {
     }
 }
 
-/// Regions that can be changed: nobody else has them, or the list is made again.
+/// Returns regions that can be changed: the list is copied if it has another owner.
 pub(crate) fn own(regions: &mut Arc<Vec<Region>>) -> &mut Vec<Region> {
     if Arc::get_mut(regions).is_none() {
-        // What others have as well is shared, every one of it.
+        // If the list has another owner, each region in it is shared.
         *regions = Arc::new(regions.iter().filter_map(Region::again).collect());
     }
     Arc::get_mut(regions).expect("nobody else has had it yet")
@@ -357,7 +356,7 @@ impl Ram for Memory {
         };
         let offset = *offset as u64;
         let (start, bytes) = mapping.data(offset + at, range.bytes)?;
-        // Holes are made of the host's pages, and these of ours.
+        // A hole consists of pages of the host, which may be larger than ours.
         let place = |in_file: u64| range.base.0 + (in_file - offset - at);
         let base = place(start) & !(PAGE - 1);
         let end = place(start + bytes).next_multiple_of(PAGE).min(range.end());

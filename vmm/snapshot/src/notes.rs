@@ -1,4 +1,4 @@
-//! What is known of a guest beyond its registers and memory.
+//! Notes on a guest, beyond its registers and memory.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -14,8 +14,8 @@ pub const NOTES_SCHEMA: u32 = 1;
 
 /// Metadata of a snapshot; saved in the core as JSON.
 ///
-/// What is not known is empty or zero. A field that a later minor version adds is skipped by this
-/// one; a change that would be misread raises [`NOTES_SCHEMA`].
+/// An unknown field is empty or zero. This version skips a field that a later minor version adds. A change that would
+/// be misread raises [`NOTES_SCHEMA`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Notes {
     /// The version of this structure.
@@ -23,10 +23,10 @@ pub struct Notes {
     /// When the snapshot was taken, in seconds since 1970 (UTC).
     #[serde(default)]
     pub taken_at: u64,
-    /// What machine the guest ran on, such as `qemu-tcg` or `kvm`.
+    /// The machine on which the guest ran, such as `qemu-tcg` or `kvm`.
     #[serde(default)]
     pub machine: String,
-    /// How the machine was started.
+    /// The command that started the machine.
     #[serde(default)]
     pub machine_command: String,
     /// The kernel's release, as `uname -r` prints it.
@@ -41,7 +41,7 @@ pub struct Notes {
     /// The processes that were looked at.
     #[serde(default)]
     pub processes: Vec<Process>,
-    /// Whatever else the writer wants to keep with the snapshot.
+    /// Further notes that the writer keeps with the snapshot.
     #[serde(default)]
     pub extra: BTreeMap<String, serde_json::Value>,
 }
@@ -54,25 +54,24 @@ pub struct Process {
     /// Its name, as in `/proc/PID/comm`.
     #[serde(default)]
     pub name: Text,
-    /// The index of the CPU whose TTBR0_EL1 is the process's table, where one is known.
+    /// The index of the CPU whose TTBR0_EL1 is the process's table, if it is known.
     #[serde(default)]
     pub cpu: Option<usize>,
-    /// Where the process waited for the snapshot.
+    /// The place where the process waited for the snapshot.
     #[serde(default)]
     pub checkpoint: Option<Checkpoint>,
     /// The text of `/proc/PID/maps` (or `smaps`) at that time.
     #[serde(default)]
     pub maps: String,
-    /// Whatever else belongs to the process.
+    /// Further notes on the process.
     #[serde(default)]
     pub extra: BTreeMap<String, serde_json::Value>,
 }
 
-/// How one sees that a CPU runs a process, and so that its TTBR0_EL1 is the process's table.
+/// Proof that a CPU runs a process, and so that its TTBR0_EL1 is the process's table.
 ///
-/// The process waits at EL0 in a short run of instructions with a number in a register that was
-/// drawn for this one wait. A CPU in the kernel, in another process or in an earlier wait of the
-/// same one does not show all three.
+/// The process waits at EL0 in a short run of instructions, with a register that holds a number drawn for this wait. A
+/// CPU in the kernel, in another process or in an earlier wait of the same one does not have all three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// The VA of the first instruction of the wait.
@@ -89,7 +88,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Whether `cpu` is in this wait.
+    /// Returns whether `cpu` is in this wait.
     pub fn holds(&self, cpu: &Cpu) -> bool {
         let pc = cpu.general.pc;
         cpu.el() == 0
@@ -128,7 +127,7 @@ impl Default for Notes {
     }
 }
 
-/// 64-bit values as hex strings: JSON readers that hold numbers as doubles would round them.
+/// Serialises 64-bit values as hex strings, since JSON readers that hold numbers as doubles would round them.
 pub(crate) mod hex {
     use serde::{de::Error, Deserialize, Deserializer, Serializer};
 

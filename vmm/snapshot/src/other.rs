@@ -1,9 +1,9 @@
-//! Opens an ELF core that another program wrote: QEMU's `dump-guest-memory`, the kernel's own `/proc/vmcore`, or what
-//! makedumpfile or crash made of one.
+//! Opens an ELF core that another program wrote: QEMU's `dump-guest-memory`, the kernel's own `/proc/vmcore`, or the
+//! output of makedumpfile or crash.
 //!
-//! Such a core has the general registers of each CPU (NT_PRSTATUS) and memory, and none of the registers that say how a
-//! CPU translates. It may leave pages out (p_filesz below p_memsz), its memory may begin anywhere in the file, and two
-//! program headers may name the same memory: /proc/vmcore has the kernel's image twice.
+//! Such a core has the general registers of each CPU (NT_PRSTATUS) and memory, but no register that controls
+//! translation. It may leave pages out (p_filesz below p_memsz). Its memory may begin anywhere in the file. Two program
+//! headers may name the same memory: /proc/vmcore has the kernel's image twice.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::fetched::{Fetched, Pages};
 use crate::read::note::Note;
 use crate::{CoreError, Cpu, Mapping, Memory, Range, RangeSet, Region, PAGE};
 
-/// A core of another program: what it holds, before it is known how the CPUs translate.
+/// A core of another program, before it is known how the CPUs translate.
 #[derive(Debug)]
 pub struct OtherCore {
     /// The CPUs in the order of their notes, with their general registers; [`Cpu::system`] is that of [`Cpu::default`].
@@ -29,7 +29,7 @@ pub struct OtherCore {
     pub vmcoreinfo: Option<String>,
 }
 
-/// The longest VMCOREINFO: the kernel's is a page of its own.
+/// Maximum length of VMCOREINFO. The kernel's is a page of its own.
 pub(crate) const LONGEST_INFO: usize = 64 << 10;
 
 /// Reads it from the bytes of the file, which `mapping` holds.
@@ -58,7 +58,7 @@ pub(crate) fn read(
     })
 }
 
-/// The CPUs, and what the kernel says of itself.
+/// Returns the CPUs, and the kernel's VMCOREINFO.
 fn notes(core: &[u8], headers: &[ProgramHeader]) -> Result<(Vec<Cpu>, Option<String>), CoreError> {
     match notes_header(core, headers)? {
         Some(header) => notes_of(core, raw_notes(core, header)?),
@@ -66,7 +66,7 @@ fn notes(core: &[u8], headers: &[ProgramHeader]) -> Result<(Vec<Cpu>, Option<Str
     }
 }
 
-/// The same of notes by themselves, which lie in `core`.
+/// Returns the CPUs and VMCOREINFO from notes by themselves, which lie in `core`.
 pub(crate) fn notes_of(
     core: &[u8],
     mut notes: NoteIterator<'_, FileHeader64<LittleEndian>>,
@@ -91,20 +91,20 @@ pub(crate) fn notes_of(
     Ok((cpus, vmcoreinfo))
 }
 
-/// The text of a VMCOREINFO.
+/// Returns the text of a VMCOREINFO.
 pub(crate) fn info(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(&text[..text.len().min(LONGEST_INFO)]);
     text.trim_end_matches('\0').to_owned()
 }
 
-/// A program header's memory: whole pages of it, and where in the file the first of those lies.
+/// A program header's memory: its whole pages, and the file offset of the first.
 #[derive(Clone, Copy, Debug)]
 struct Load {
-    /// What the machine has there.
+    /// The machine's memory there.
     ram: Option<Range>,
-    /// What the file holds of it.
+    /// The part that the file holds.
     held: Option<Range>,
-    /// Where in the file `held` begins.
+    /// Offset of `held` in the file.
     offset: u64,
 }
 
@@ -120,7 +120,7 @@ impl Load {
                 );
                 header_error(core, index, header, problem)
             })?;
-            // A page of which the file has a part is left out.
+            // A page that the file holds in part is left out.
             let (start, end) = (address.next_multiple_of(PAGE), end & !(PAGE - 1));
             let bytes = end.checked_sub(start).filter(|bytes| *bytes > 0);
             Ok::<_, CoreError>(bytes.and_then(|bytes| Range::new(PhysicalAddress(start), bytes)))
@@ -143,7 +143,7 @@ impl Load {
     }
 }
 
-/// Memory by address, each page once; and whether the file leaves any out.
+/// Returns the memory by address, each page once; and whether the file leaves any out.
 fn regions(mut loads: Vec<Load>, mapping: &Arc<Mapping>) -> Result<(Vec<Region>, bool), CoreError> {
     let bytes_of = |range: Option<Range>| range.map_or(0, |range| range.bytes);
     let left_out = loads
@@ -162,7 +162,7 @@ fn regions(mut loads: Vec<Load>, mapping: &Arc<Mapping>) -> Result<(Vec<Region>,
         let range = Range::new(PhysicalAddress(start), bytes).expect("a part of a range");
         let offset = load.offset + (start - held.base.0);
         regions.push(match offset % 8 {
-            // SAFETY: that the file does not change is what `read_core` asks of the user.
+            // SAFETY: `read_core` requires of the user that the file does not change.
             0 => unsafe { Region::live(range, Arc::clone(mapping), offset as usize) },
             _ => {
                 let pages = InFile {
@@ -200,7 +200,7 @@ impl Pages for InFile {
     fn data(&self, range: Range) -> Option<Range> {
         let offset = self.offset + (range.base.0 - self.range.base.0);
         let (start, bytes) = self.mapping.data(offset, range.bytes)?;
-        // A page of memory lies in two of the file.
+        // A page of memory spans two pages of the file.
         let skipped = (start - offset) & !(PAGE - 1);
         let end = (start - offset + bytes).next_multiple_of(PAGE);
         let bytes = end.min(range.bytes) - skipped;

@@ -7,20 +7,20 @@ use stage1::PhysicalAddress;
 
 use crate::Range;
 
-/// All RAM of a guest that stands still.
+/// All RAM of a stopped guest.
 pub trait Ram: Debug {
-    /// Where it is: ranges of whole pages that do not overlap.
+    /// Returns where it is: ranges of whole pages that do not overlap.
     fn ranges(&self) -> Vec<Range>;
 
-    /// The first part of `range`, which lies in one of those, that may hold anything but zeros; `None` where none does.
-    /// It spares reading what was never written to.
+    /// Returns the first part of `range`, which lies in one of those, that may hold anything but zeros; `None` if all
+    /// are zeros. It avoids reading memory that was never written.
     fn data(&self, range: Range) -> Option<Range> {
         Some(range)
     }
 
-    /// Reads what lies in one of the ranges.
+    /// Reads memory that lies in one of the ranges.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     fn read(&self, address: PhysicalAddress, buffer: &mut [u8]) -> io::Result<()>;
 }

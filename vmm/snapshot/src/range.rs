@@ -5,7 +5,7 @@ use std::fmt;
 
 use stage1::PhysicalAddress;
 
-/// What a snapshot counts in, in bytes: the smallest granule, of which all others are multiples.
+/// The unit of a snapshot, in bytes: the smallest granule, of which all others are multiples.
 pub const PAGE: u64 = 4096;
 
 /// A range of guest physical addresses, never past the end of the 64-bit space.
@@ -18,34 +18,34 @@ pub struct Range {
 }
 
 impl Range {
-    /// The range of `bytes` bytes from `base`; `None` where it would wrap around.
+    /// Returns the range of `bytes` bytes from `base`; `None` where it would wrap around.
     pub fn new(base: PhysicalAddress, bytes: u64) -> Option<Self> {
         base.0.checked_add(bytes)?;
         Some(Self { base, bytes })
     }
 
-    /// The first address behind the range.
+    /// Returns the first address behind the range.
     pub fn end(&self) -> u64 {
         self.base.0 + self.bytes
     }
 
-    /// Whether `address` lies in the range.
+    /// Returns whether `address` lies in the range.
     pub fn contains(&self, address: PhysicalAddress) -> bool {
         address.0 >= self.base.0 && address.0 < self.end()
     }
 
-    /// Whether all of `other` lies in the range.
+    /// Returns whether all of `other` lies in the range.
     pub fn covers(&self, other: &Range) -> bool {
         other.base.0 >= self.base.0 && other.end() <= self.end()
     }
 
-    /// Whether base and length are multiples of [`PAGE`].
+    /// Returns whether base and length are multiples of [`PAGE`].
     pub fn is_page_aligned(&self) -> bool {
         self.base.0 % PAGE == 0 && self.bytes % PAGE == 0
     }
 }
 
-/// As `first..end`, in hex.
+/// Writes `first..end`, in hex.
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..{}", self.base, PhysicalAddress(self.end()))
@@ -60,17 +60,17 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The pages whose bit is set, from bit 0 of the first word on, that of the page of `page` bytes at `base`: as
-    /// KVM and others log writes. Both are multiples of [`PAGE`]. Bits whose page no 64-bit address has are left out.
+    /// Returns the pages whose bit is set. Bit 0 of the first word is the page of `page` bytes at `base`, as KVM and
+    /// others log writes. Both are multiples of [`PAGE`]. Bits beyond the 64-bit address space are left out.
     pub fn from_bitmap(base: PhysicalAddress, page: u64, bitmap: &[u64]) -> Self {
         let address = |bit: u64| base.0.checked_add(bit.checked_mul(page)?);
         let mut runs: Vec<(u64, u64)> = Vec::new();
-        // Most words are 0, and what is set is in runs.
+        // Most words are 0, and set bits are in runs.
         for (index, &word) in bitmap.iter().enumerate().filter(|(_, word)| **word != 0) {
             let (mut rest, mut at) = (word, index as u64 * 64);
             while rest != 0 {
@@ -92,8 +92,7 @@ impl RangeSet {
 
     /// Adds every page that `range` touches.
     ///
-    /// The last page of the 64-bit space cannot be had: its end has no address. No machine has
-    /// memory there.
+    /// The last page of the 64-bit space cannot be in a set, since its end has no address. No machine has memory there.
     pub fn insert(&mut self, range: Range) {
         if range.bytes == 0 {
             return;
@@ -119,7 +118,7 @@ impl RangeSet {
         self.ranges.insert(first, end);
     }
 
-    /// Whether any byte of `range` lies in a page of the set.
+    /// Returns whether any byte of `range` lies in a page of the set.
     pub fn touches(&self, range: &Range) -> bool {
         let before = self.ranges.range(..range.end()).next_back();
         range.bytes > 0 && before.is_some_and(|(_, &end)| end > range.base.0)
@@ -146,7 +145,7 @@ impl RangeSet {
         found
     }
 
-    /// The ranges in rising order; no two of them touch.
+    /// Returns the ranges in rising order; no two of them touch.
     pub fn iter(&self) -> impl Iterator<Item = Range> + '_ {
         self.ranges.iter().map(|(&first, &end)| Range {
             base: PhysicalAddress(first),
@@ -154,17 +153,17 @@ impl RangeSet {
         })
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The bytes of all ranges together.
+    /// Returns the bytes of all ranges together.
     pub fn bytes(&self) -> u64 {
         self.iter().map(|range| range.bytes).sum()
     }

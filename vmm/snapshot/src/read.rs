@@ -1,6 +1,5 @@
-//! Opens an ELF core as a snapshot. The file is not trusted: it may be cut short, damaged,
-//! somebody else's or made to harm, and each of these has its own error. What ELF says of it is
-//! read by the crate `object`.
+//! Opens an ELF core as a snapshot. The file is untrusted: it may be truncated, damaged, foreign or malicious, and each
+//! of these has its own error. The crate `object` parses the ELF structures.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,7 +20,7 @@ use note::Note;
 
 pub(crate) mod note;
 
-/// A core of ours, or of another program.
+/// A core that Folioscope wrote, or another program.
 #[derive(Debug)]
 pub enum Core {
     /// Written by `folioscope save`.
@@ -30,27 +29,26 @@ pub enum Core {
     Other(Box<OtherCore>),
 }
 
-/// Opens a core of ours at `path`.
+/// Opens a core at `path` that Folioscope wrote.
 ///
 /// The saved memory is mapped, not read: it costs no memory until it is looked at. The file must
 /// not be changed while the snapshot lives.
 ///
 /// # Errors
-/// Where the file is no such core; [`CoreError::Foreign`] where it is another program's.
+/// If the file is no such core; [`CoreError::Foreign`] if another program wrote it.
 pub fn read_core(path: &Path) -> Result<Snapshot, CoreError> {
     let mapping = map(path)?;
-    // SAFETY: the mapping is private and read-only. That nobody changes or cuts the file while it
-    // is open is what the documentation asks of the user; it is what every program that maps a
-    // file relies on.
+    // SAFETY: the mapping is private and read-only. The documentation requires of the user that no task changes or
+    // truncates the file while it is open. Every program that maps a file relies on this.
     let core = unsafe { mapping.slice(0, mapping.bytes()) };
     let headers = program_headers(core)?;
     ours(core, headers, &mapping)
 }
 
-/// Opens a core at `path`, whoever wrote it; as [`read_core`].
+/// Opens a core at `path`, of any writer, as [`read_core`] does.
 ///
 /// # Errors
-/// Where the file is no core of an arm64 machine, and what it is instead where that is known.
+/// If the file is no core of an arm64 machine. The error names the file's format if it is known.
 pub fn open_core(path: &Path) -> Result<Core, CoreError> {
     let mapping = map(path)?;
     // SAFETY: as in `read_core`.
@@ -71,7 +69,7 @@ fn map(path: &Path) -> Result<Arc<Mapping>, CoreError> {
         path: path.to_path_buf(),
         source,
     };
-    // Asked before opening: opening a pipe would wait for a writer.
+    // Checked before opening: opening a pipe would wait for a writer.
     let metadata = std::fs::metadata(path).map_err(open)?;
     if !metadata.is_file() {
         return Err(CoreError::NotAFile(path.to_path_buf()));
@@ -112,7 +110,7 @@ fn ours(
     })
 }
 
-/// Whether any note has our name. One that is damaged is told of by whoever reads them.
+/// Returns whether any note has our name. The readers of the notes report a damaged one.
 fn is_ours(core: &[u8], headers: &[ProgramHeader]) -> Result<bool, CoreError> {
     let Some(header) = notes_header(core, headers)? else {
         return Ok(false);
@@ -126,7 +124,7 @@ fn is_ours(core: &[u8], headers: &[ProgramHeader]) -> Result<bool, CoreError> {
     Ok(false)
 }
 
-/// The saved range of a program header, and where in the file it lies.
+/// Returns the saved range of a program header, and its offset in the file.
 fn load(core: &[u8], index: usize, header: &ProgramHeader) -> Result<(Range, usize), CoreError> {
     let wrong = |problem| header_error(core, index, header, problem);
     let (offset, bytes) = header.file_range(LE);
@@ -168,7 +166,7 @@ struct AllNotes {
 
 fn read_notes(core: &[u8], headers: &[ProgramHeader]) -> Result<AllNotes, CoreError> {
     let mut cpus: Vec<Cpu> = Vec::new();
-    // Whether the last CPU still waits for its system registers.
+    // True while the last CPU's system registers are missing.
     let mut open = false;
     let mut ram = None;
     let mut notes = None;

@@ -17,7 +17,7 @@ pub struct Recording<'a, M: ?Sized> {
 }
 
 impl<'a, M: PhysMemory + ?Sized> Recording<'a, M> {
-    /// A recording of reads from `memory`, with nothing read yet.
+    /// Creates a recording of reads from `memory`, which is empty at first.
     pub fn new(memory: &'a M) -> Self {
         Self {
             memory,
@@ -25,7 +25,7 @@ impl<'a, M: PhysMemory + ?Sized> Recording<'a, M> {
         }
     }
 
-    /// The pages that were read.
+    /// Returns the pages that were read.
     pub fn into_ranges(self) -> RangeSet {
         self.read.into_inner()
     }

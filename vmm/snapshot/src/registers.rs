@@ -1,7 +1,7 @@
 //! The system registers of a snapshot as a table: one row for each, with its architectural name.
 //!
-//! A core file, a gdb stub and KVM each name registers in their own way; they all go through this
-//! table, so that a register that is added is added once.
+//! A core file, a gdb stub and KVM each have their own names of registers. All of them use this table, so a register is
+//! added once.
 
 use stage1::SystemRegisters;
 
@@ -10,9 +10,9 @@ use stage1::SystemRegisters;
 pub struct SystemRegister {
     /// The name in the Arm ARM, such as `TTBR0_EL1`.
     pub name: &'static str,
-    /// Whether no walk is possible without it. The others may be absent on a CPU or in a machine.
+    /// True if no walk is possible without it. The others may be absent on a CPU or in a machine.
     pub required: bool,
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     pub get: fn(&SystemRegisters) -> Option<u64>,
     /// Sets the value.
     pub set: fn(&mut SystemRegisters, u64),

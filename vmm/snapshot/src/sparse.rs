@@ -7,13 +7,12 @@ use crate::PAGE;
 
 /// Writes to a file and leaves holes where whole pages would be zero.
 ///
-/// A hole reads back as the zeros it stands for, so the file's meaning does not change; a guest's
-/// memory is mostly zeros. [`SparseFile::finish`] must be called: a hole at the end has no last
-/// byte that would set the file's length.
+/// A hole reads back as zeros, so the file's meaning is unchanged; a guest's memory is mostly zeros.
+/// [`SparseFile::finish`] must be called: a hole at the end has no last byte that would set the file's length.
 #[derive(Debug)]
 pub struct SparseFile {
     file: File,
-    /// Where the next byte goes; the file's own position may lag behind.
+    /// Offset of the next byte. The file's own position may lag behind.
     position: u64,
     /// Bytes of the page being gathered.
     page: Vec<u8>,
@@ -29,7 +28,7 @@ impl SparseFile {
         }
     }
 
-    /// Writes what is left, sets the length and gives the file back.
+    /// Writes the rest, sets the length and returns the file.
     pub fn finish(mut self) -> io::Result<File> {
         self.put_page()?;
         self.file.set_len(self.position)?;
@@ -58,7 +57,7 @@ impl Write for SparseFile {
         Ok(taken)
     }
 
-    /// Does nothing: a page that is not full yet is written by [`SparseFile::finish`].
+    /// Does nothing: [`SparseFile::finish`] writes a page that is not full yet.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

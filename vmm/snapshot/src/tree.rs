@@ -9,29 +9,28 @@ use stage1::{
 
 use crate::{Range, RangeSet};
 
-/// How many tables were read, and how many there are.
+/// Number of tables that were read, and of all tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadAgain {
-    /// Tables that are new or whose pages were written to.
+    /// Number of tables that are new or whose pages were written to.
     pub tables: u64,
     /// All tables, each once.
     pub of: u64,
 }
 
-/// Which tables a regime's walk visits, kept from one walk to the next so that a table to which nobody wrote
-/// is not read again.
+/// Tables that a regime's walk visits, kept from one walk to the next, so that a table without a write is not read
+/// again.
 ///
-/// The walk of `stage1` goes down every path anew, and its answer depends on the path: a table that is among
-/// its own ancestors is a loop, one with two parents counts twice for the budget. Where each table is
-/// reached by one path none of this can be, and the tables visited are just those that can be reached.
-/// Everything else is left to that walk.
+/// The walk of `stage1` goes down every path anew, and its result depends on the path: a table among its own ancestors
+/// is a loop, and one with two parents counts twice for the budget. If each table has one path, neither occurs, and the
+/// tables visited are exactly the reachable ones. All other cases are left to that walk.
 #[derive(Debug)]
 pub(crate) struct TableTree {
-    /// Without what does not change where a walk goes.
+    /// The regime, without fields that do not change the path of a walk.
     regime: Regime,
-    /// By address. Empty where the last walk met a table twice.
+    /// Tables by address. Empty if the last walk met a table twice.
     tables: HashMap<PhysicalAddress, Known>,
-    /// Where the tables of the last walk are, in rising order.
+    /// Places of the tables of the last walk, in rising order.
     ranges: Vec<Range>,
     /// Number of the walk.
     turn: u64,
@@ -41,17 +40,17 @@ pub(crate) struct TableTree {
 #[derive(Debug)]
 struct Known {
     level: Level,
-    /// Where its descriptors lead.
+    /// The tables to which its descriptors lead.
     below: Box<[PhysicalAddress]>,
-    /// The last walk that came here.
+    /// Number of the last walk that visited it.
     turn: u64,
 }
 
-/// A table has two parents, or there are more than a walk may read.
+/// An error: a table has two parents, or there are more than a walk may read.
 struct NoTree;
 
 impl TableTree {
-    /// The tables of `regime`, none of which was read yet.
+    /// Creates a tree of `regime`, no table of which was read yet.
     pub fn new(regime: &Regime) -> Self {
         Self {
             regime: walked_as(regime),
@@ -61,20 +60,20 @@ impl TableTree {
         }
     }
 
-    /// Whether a walk by `regime` goes where this one went, tables being equal.
+    /// Returns whether a walk by `regime` goes where this one went, tables being equal.
     pub fn is_of(&self, regime: &Regime) -> bool {
         self.regime == walked_as(regime)
     }
 
-    /// Where every table is that the last walk visited.
+    /// Returns where every table is that the last walk visited.
     pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// Walks again. Tables known and outside `written` are not read; with `written` unknown all are. Says as well
-    /// whether [`TableTree::ranges`] may have changed.
+    /// Walks again. Known tables outside `written` are not read; with `written` unknown all are. Also returns whether
+    /// [`TableTree::ranges`] may have changed.
     ///
-    /// The memory has the same regions as last time, if `written` is known.
+    /// If `written` is known, the memory must have the same regions as last time.
     pub fn update<M: PhysMemory + ?Sized>(
         &mut self,
         memory: &M,
@@ -113,8 +112,8 @@ impl TableTree {
         (read_again, true)
     }
 
-    /// How many of the tables were written to, if all of them lead where they led before: then no other table
-    /// need be looked at.
+    /// Returns the number of tables that were written to, if all of them lead to the same tables as before. Then no
+    /// other table need be read.
     fn leads_as_before<M: PhysMemory + ?Sized>(
         &self,
         memory: &M,
@@ -139,7 +138,7 @@ impl TableTree {
         Some(touched.len() as u64)
     }
 
-    /// Goes down from the first table, on what is known of each where nobody wrote to it.
+    /// Goes down from the first table, and uses what is known of each table without a write.
     fn descend<M: PhysMemory + ?Sized>(
         &mut self,
         memory: &M,
@@ -197,7 +196,7 @@ impl TableTree {
                 open.extend(below.iter().map(|address| (next, *address)));
             }
         }
-        // What was not met is out of sight: nobody will say when it is written to.
+        // Tables that were not met are dropped: later writes to them are not recorded.
         if tables.len() != ranges.len() {
             tables.retain(|_, known| known.turn == *turn);
         }
@@ -208,7 +207,7 @@ impl TableTree {
     }
 }
 
-/// The regime without what names a process or says what a leaf means: a walk is the same for any.
+/// Returns the regime without fields that identify a process or give a leaf its meaning. They do not change a walk.
 fn walked_as(regime: &Regime) -> Regime {
     Regime {
         asid: 0,

@@ -1,6 +1,6 @@
 //! Saves all of a guest's RAM as an ELF core that readers of kernel dumps open (drgn, crash): it has the kernel's VMCOREINFO.
 //!
-//! RAM is read where it is, a piece at a time, and what is zero becomes a hole of the file; nothing of it is kept.
+//! RAM is read in place, piece by piece, and zeros become holes of the file. Nothing is kept.
 
 use std::fs::File;
 use std::io;
@@ -17,12 +17,12 @@ use crate::{CoreError, Cpu, Notes, Ram, Range, PAGE};
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
 
-/// Writes the core of a guest to an empty file: its CPUs, all its RAM, and `notes`. `vmcoreinfo` is what the kernel says of
-/// itself, without which a reader of kernel dumps does not know one. `progress` is told, now and then, how many bytes of
-/// RAM are done, holes included.
+/// Writes the core of a guest to an empty file: its CPUs, all its RAM, and `notes`. `vmcoreinfo` is the kernel's
+/// VMCOREINFO, by which a reader of kernel dumps recognises one. `progress` receives the number of bytes of RAM that
+/// are done, holes included.
 ///
 /// # Errors
-/// Where RAM cannot be read or the file cannot be written; what the file then holds is of no use.
+/// If RAM cannot be read or the file cannot be written. The file's contents are useless then.
 pub fn write_whole_core(
     file: &File,
     cpus: &[Cpu],
@@ -75,7 +75,7 @@ pub fn write_whole_core(
     Ok(())
 }
 
-/// What is left of a range from `at` on.
+/// Returns what is left of a range from `at` on.
 fn rest(range: Range, at: u64) -> Option<Range> {
     let bytes = range.end().checked_sub(at).filter(|bytes| *bytes > 0)?;
     Range::new(PhysicalAddress(at), bytes)
@@ -116,7 +116,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// RAM of two banks, with some pages that are not zero, and a hole of which nothing is read.
+    /// RAM of two banks, with some pages that are not zero, and a hole that is never read.
     #[derive(Debug)]
     struct Banks {
         pages: Vec<(u64, u8)>,

@@ -20,8 +20,8 @@ const SHDR_BYTES: usize = size_of::<SectionHeader64<LittleEndian>>();
 
 /// Writes the core of a guest: its CPUs, the `ranges` of its `memory`, and `notes`.
 ///
-/// Needs little memory of its own, whatever the ranges hold. Give it a [`crate::SparseFile`] or a
-/// `BufWriter`: it writes page by page.
+/// Needs little memory of its own, whatever the ranges hold. Give it a [`crate::SparseFile`] or a `BufWriter`: it
+/// writes page by page.
 pub fn write_core(
     out: &mut impl Write,
     cpus: &[Cpu],
@@ -33,7 +33,7 @@ pub fn write_core(
     if headers > u32::MAX as usize {
         return Err(CoreError::TooManyRanges(ranges.len()));
     }
-    // Found out before the first byte is written, so that no half of a file stays behind.
+    // Checked before the first byte is written, so that no partial file is left.
     for range in ranges.iter() {
         readable(memory, range)?;
     }
@@ -128,7 +128,7 @@ pub(crate) fn elf_header(phoff: u64, headers: usize, extended: bool) -> FileHead
     }
 }
 
-/// A section header of type SHT_NULL whose sh_info counts the program headers.
+/// Returns a section header of type SHT_NULL whose sh_info counts the program headers.
 fn section_zero(headers: u32) -> SectionHeader64<LittleEndian> {
     let (none, long) = (U32::new(LE, 0), U64::new(LE, 0));
     SectionHeader64 {
@@ -159,7 +159,7 @@ pub(crate) fn program_header(
         p_type: U32::new(LE, kind),
         p_flags: U32::new(LE, flags),
         p_offset: long(offset),
-        // p_vaddr and p_paddr are alike: see the module `elf`.
+        // p_vaddr and p_paddr are equal: see the module `elf`.
         p_vaddr: long(address),
         p_paddr: long(address),
         p_filesz: long(bytes),

@@ -202,7 +202,7 @@ fn more_ranges_than_e_phnum_holds() {
     let base = PhysicalAddress(0x4000_0000);
     let ram = range(base.0, 2 * PAGES);
     let mapping = snapshot::Mapping::anonymous(ram.bytes as usize, PAGE as usize).unwrap();
-    // SAFETY: nobody else knows the memory.
+    // SAFETY: no other code has the memory's address.
     let region = unsafe { Region::live(ram, std::sync::Arc::new(mapping), 0) };
     let memory = Memory::new(vec![region], vec![ram]).unwrap();
     let every_other: RangeSet = (0..PAGES)

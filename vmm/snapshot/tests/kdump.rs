@@ -1,4 +1,4 @@
-//! Dumps that are compressed by page, laid out as QEMU and makedumpfile lay them out, as they are and flattened.
+//! Dumps that are compressed by page, laid out as by QEMU and makedumpfile, plain and flattened.
 
 // It is shared, and read here in another way.
 #[allow(dead_code)]
@@ -28,7 +28,7 @@ fn put(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     file[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// The `elf_prstatus` of a CPU whose program counter this is, and a VMCOREINFO.
+/// Returns the `elf_prstatus` of a CPU with this program counter, and a VMCOREINFO.
 fn notes(pc: u64) -> Vec<u8> {
     let mut body = vec![0; 392];
     body[112 + 32 * 8..][..8].copy_from_slice(&pc.to_le_bytes());
@@ -98,7 +98,7 @@ fn dump(block: usize, pages: &[Page]) -> Vec<u8> {
     file
 }
 
-/// The same in records of this length, the first one last.
+/// Returns the dump in records of this length; the last one comes first.
 fn flattened(dump: &[u8], length: usize) -> Vec<u8> {
     let mut file = b"makedumpfile\0".to_vec();
     file.resize(4096, 0);
@@ -226,7 +226,7 @@ fn what_else_is_flattened_is_to_be_joined() {
     );
 }
 
-/// A page whose data is not what its descriptor says is not there.
+/// A page whose data does not match its descriptor is absent.
 #[test]
 fn a_damaged_page_is_not_there() {
     let mut bytes = dump(4096, &[Page::Zlib(7), Page::Plain(8)]);
@@ -236,7 +236,7 @@ fn a_damaged_page_is_not_there() {
 }
 
 proptest! {
-    /// Whatever is done to one: an error with a sentence, or memory that can be read.
+    /// A damaged dump gives an error with a sentence, or memory that can be read.
     #[test]
     fn damaged_dumps_are_read_or_refused(
         flat in any::<bool>(),

@@ -1,5 +1,5 @@
-//! A core of a real guest, kept from when its version was the newest: what it says is still read, and whatever is done
-//! to it is an error with a sentence, or another core that can be saved.
+//! A core of a real guest, kept from when its version was the newest, is still read. Any damage to it gives an error
+//! with a sentence, or another core that can be saved.
 
 mod hostile;
 
@@ -14,7 +14,7 @@ use proptest::sample::Index;
 use snapshot::{read_core, write_core, Range, Region, PAGE};
 use stage1::{lookup, Half, Lookup, PhysicalAddress, Regime, VirtualAddress};
 
-/// Where in a core its tables are.
+/// Offsets of the tables in a core.
 const EHDR: usize = 64;
 const PHDR: usize = 56;
 
@@ -27,7 +27,7 @@ fn core_of_schema_1() -> Vec<u8> {
     bytes
 }
 
-/// A number that is likely to be one too many, or to wrap around.
+/// Generates a number that is likely to be off by one, or to wrap around.
 fn odd_number(file_bytes: u64) -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
@@ -38,10 +38,10 @@ fn odd_number(file_bytes: u64) -> impl Strategy<Value = u64> {
     ]
 }
 
-/// What is written where: a place, and the bytes for it.
+/// An edit: an offset, and the bytes for it.
 type Edit = (usize, Vec<u8>);
 
-/// Edits of a core of `bytes` bytes whose notes end at `notes_end` and that has `headers` program headers.
+/// Generates edits of a core of `bytes` bytes whose notes end at `notes_end` and that has `headers` program headers.
 fn edits(bytes: usize, headers: usize, notes_end: usize) -> impl Strategy<Value = Vec<Edit>> {
     let word = || odd_number(bytes as u64);
     let notes = EHDR + headers * PHDR;
@@ -66,7 +66,7 @@ fn edits(bytes: usize, headers: usize, notes_end: usize) -> impl Strategy<Value 
     prop::collection::vec(edit, 1..5)
 }
 
-/// What `readelf` and the text of the core's own notes say of it.
+/// The expected values are from `readelf` and the text of the core's own notes.
 #[test]
 fn a_core_of_version_1_says_what_it_always_said() {
     let core = core_of_schema_1();
@@ -92,7 +92,7 @@ fn a_core_of_version_1_says_what_it_always_said() {
     let process = &saved.notes.processes[0];
     assert_eq!((process.pid, &*process.name), (33, "boot"));
     assert!(std::ptr::eq(saved.root_of(process).unwrap(), cpu));
-    // Of these 256 KiB the kernel counted 252 (Rss in the core's smaps): one page had been given back.
+    // Of these 256 KiB the kernel counted 252 (Rss in the core's smaps): one page had been freed.
     let regime = Regime::new(&cpu.system, Half::Lower).unwrap();
     let missing: Vec<u64> = (0..64)
         .filter(|page| {
@@ -101,7 +101,7 @@ fn a_core_of_version_1_says_what_it_always_said() {
         })
         .collect();
     assert_eq!(missing, [19]);
-    // The bytes are the old writer's, and today's writes the same.
+    // The bytes are the old writer's, and today's writer makes the same.
     let ranges = saved.memory.regions().iter().map(Region::range).collect();
     let mut again = Vec::new();
     write_core(

@@ -1,5 +1,5 @@
-//! ELF cores of other programs, laid out as QEMU, the kernel's /proc/vmcore and makedumpfile lay them out; and files that
-//! are no ELF files.
+//! ELF cores of other programs, laid out as by QEMU, the kernel's /proc/vmcore and makedumpfile; and files that are not
+//! ELF.
 
 mod hostile;
 
@@ -13,7 +13,7 @@ const RAM: u64 = 0x4000_0000;
 const EHDR: usize = 64;
 const PHDR: usize = 56;
 
-/// A PT_LOAD: where its memory is, what the file has of it, and its length in the machine.
+/// A PT_LOAD: its address, the bytes in the file, and its length in the machine.
 struct Load {
     address: u64,
     data: Vec<u8>,
@@ -21,7 +21,7 @@ struct Load {
 }
 
 impl Load {
-    /// Whole pages, each filled with its number in `pages`.
+    /// Creates whole pages, each filled with its number in `pages`.
     fn new(address: u64, pages: &[u8]) -> Self {
         let data: Vec<u8> = pages
             .iter()
@@ -49,7 +49,7 @@ fn note(name: &[u8], kind: u32, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The `elf_prstatus` of a CPU whose program counter and PSTATE these are.
+/// Returns the `elf_prstatus` of a CPU with this program counter and PSTATE.
 fn prstatus(pc: u64, pstate: u64) -> Vec<u8> {
     let mut body = vec![0; 392];
     body[112 + 32 * 8..][..8].copy_from_slice(&pc.to_le_bytes());
@@ -57,7 +57,7 @@ fn prstatus(pc: u64, pstate: u64) -> Vec<u8> {
     note(b"CORE", 1, &body)
 }
 
-/// A core whose memory begins right behind the notes, as QEMU has it.
+/// Returns a core whose memory begins right behind the notes, as QEMU writes it.
 fn core(notes: &[u8], loads: &[Load]) -> Vec<u8> {
     let headers = 1 + loads.len();
     let mut out = b"\x7fELF\x02\x01\x01".to_vec();
@@ -98,7 +98,7 @@ fn open(bytes: Vec<u8>) -> Result<OtherCore, CoreError> {
     }
 }
 
-/// What the pages hold; `None` for one that is not there.
+/// Returns what the pages hold; `None` for one that is not there.
 fn pages(core: &OtherCore, at: impl IntoIterator<Item = u64>) -> Vec<Option<u8>> {
     let page = |at| {
         let words = core.memory.words(PhysicalAddress(at), PAGE as usize / 8)?;
@@ -130,7 +130,7 @@ fn cpus_kernel_and_memory_are_read_wherever_memory_begins() {
     }
 }
 
-/// /proc/vmcore has the kernel's image by itself, and again in the memory that it lies in.
+/// /proc/vmcore has the kernel's image by itself, and again in the memory around it.
 #[test]
 fn memory_that_two_headers_name_is_there_once() {
     let loads = [
@@ -153,7 +153,7 @@ fn memory_that_two_headers_name_is_there_once() {
     assert_eq!((ram.len(), ram[0].bytes), (1, 5 * PAGE));
 }
 
-/// makedumpfile leaves pages out by a p_filesz that is below p_memsz: they are memory of which nothing is known.
+/// makedumpfile leaves pages out by a p_filesz below p_memsz: their contents are unknown.
 #[test]
 fn pages_that_are_left_out_are_not_zeros() {
     let mut first = Load::new(RAM, &[1, 2]);
@@ -249,7 +249,7 @@ fn what_is_no_elf_file_is_told_by_its_name() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever is done to one: an error with a sentence, or memory that can be read.
+    /// A damaged core gives an error with a sentence, or memory that can be read.
     #[test]
     fn damaged_cores_of_others_are_read_or_refused(
         edits in prop::collection::vec((any::<Index>(), any::<u8>()), 1..6),

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-/// How many bytes are counted at once.
+/// Number of bytes that are counted at once.
 const CHUNK: usize = 64;
 
-/// Bits, and how many of them are set before each.
+/// Bits, with the number of set bits before each.
 #[derive(Debug)]
 pub(super) struct Bitmap {
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Bitmap {
         byte.is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
     }
 
-    /// How many bits before this one are set; `None` where this one is not.
+    /// Returns how many bits before this one are set; `None` where this one is not.
     pub(super) fn rank(&self, bit: u64) -> Option<u64> {
         let at = (bit / 8) as usize;
         let chunk = at / CHUNK;
@@ -42,7 +42,7 @@ impl Bitmap {
         })
     }
 
-    /// The first run of bits that are set, from `bit` on.
+    /// Returns the first run of bits that are set, from `bit` on.
     pub(super) fn run(&self, bit: u64) -> Option<Range<u64>> {
         let all = self.bytes.len() as u64 * 8;
         let start = self.next(bit, all, true)?;
@@ -50,7 +50,7 @@ impl Bitmap {
         Some(start..end)
     }
 
-    /// The first bit from `bit` on that is set, or is not.
+    /// Returns the first bit from `bit` on that is set, or is not.
     fn next(&self, mut bit: u64, all: u64, set: bool) -> Option<u64> {
         let none = if set { 0 } else { 0xff };
         while bit < all {
@@ -65,7 +65,7 @@ impl Bitmap {
         None
     }
 
-    /// Whether all of its bits are set in another one too.
+    /// Returns whether all of its bits are set in another one too.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         let mut pairs = self.bytes.iter().zip(&other.bytes);
         pairs.all(|(one, other)| one & !other == 0)

@@ -1,14 +1,15 @@
 //! The bytes of a dump, as it is or flattened.
 //!
-//! A flattened file is a header of 4 KiB and records: where bytes belong, how many they are (both big-endian), and the bytes.
-//! makedumpfile and QEMU write it where the output is a pipe; a later record may replace a part of an earlier one.
+//! A flattened file is a header of 4 KiB and records. A record has the offset of its bytes, their number (both
+//! big-endian), and the bytes. makedumpfile and QEMU write this format where the output is a pipe. A later record may
+//! replace a part of an earlier one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{CoreError, Mapping};
 
-/// How a flattened file begins.
+/// First bytes of a flattened file.
 pub(super) const FLATTENED: &[u8] = b"makedumpfile\0";
 /// `MAX_SIZE_MDF_HEADER`: where its records begin.
 const RECORDS: usize = 4096;
@@ -17,13 +18,13 @@ const RECORDS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Bytes {
     mapping: Arc<Mapping>,
-    /// Of a flattened one: where bytes belong, how many they are, and where in the file; none overlap.
+    /// Records of a flattened file: offset of the bytes, their number, and their place in the file; none overlap.
     records: Option<BTreeMap<u64, (u64, u64)>>,
 }
 
 impl Bytes {
     /// # Errors
-    /// Where a flattened file ends early, or its records make no sense.
+    /// If a flattened file ends early, or its records make no sense.
     pub(super) fn new(mapping: &Arc<Mapping>) -> Result<Self, CoreError> {
         let mut bytes = Self {
             mapping: Arc::clone(mapping),
@@ -36,11 +37,11 @@ impl Bytes {
     }
 
     fn file(&self) -> &[u8] {
-        // SAFETY: that the file does not change is what `read_core` asks of the user.
+        // SAFETY: `read_core` requires of the user that the file does not change.
         unsafe { self.mapping.slice(0, self.mapping.bytes()) }
     }
 
-    /// The length of the file: no part of a dump is longer.
+    /// Returns the length of the file: no part of a dump is longer.
     pub(super) fn most(&self) -> u64 {
         self.mapping.bytes() as u64
     }
@@ -65,13 +66,13 @@ impl Bytes {
         Some(())
     }
 
-    /// `N` bytes from `offset` on.
+    /// Returns `N` bytes from `offset` on.
     pub(super) fn array<const N: usize>(&self, offset: u64) -> Option<[u8; N]> {
         let mut array = [0; N];
         self.read(offset, &mut array).map(|()| array)
     }
 
-    /// Bytes from `offset` on.
+    /// Returns the bytes from `offset` on.
     pub(super) fn part(&self, offset: u64, bytes: u64) -> Option<Vec<u8>> {
         if bytes > self.most() {
             return None;
@@ -116,7 +117,7 @@ fn records(file: &[u8]) -> Result<BTreeMap<u64, (u64, u64)>, CoreError> {
     }
 }
 
-/// Puts a record in the place of what was there.
+/// Adds a record in place of those that it overlaps.
 fn put(records: &mut BTreeMap<u64, (u64, u64)>, offset: u64, bytes: u64, at: u64) {
     if bytes == 0 {
         return;
@@ -138,7 +139,7 @@ fn put(records: &mut BTreeMap<u64, (u64, u64)>, offset: u64, bytes: u64, at: u64
     records.insert(offset, (bytes, at));
 }
 
-/// An error for what makes no sense in it.
+/// Returns an error for contents that make no sense.
 pub(super) fn damaged(problem: String) -> CoreError {
     CoreError::Dump { problem }
 }

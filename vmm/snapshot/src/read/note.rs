@@ -1,4 +1,4 @@
-//! One note of a core: its bytes, and what they say.
+//! One note of a core: its bytes and their decoding.
 
 use stage1::PhysicalAddress;
 
@@ -7,15 +7,15 @@ use crate::elf_file::offset_in;
 use crate::notes::hex;
 use crate::{CoreError, Cpu, Notes, Range, NOTES_SCHEMA, SYSTEM_REGISTERS};
 
-/// Whether a note of version `found` is read by a program whose own is `newest`.
+/// Returns whether a note of version `found` can be read by a program whose own is `newest`.
 fn is_read(found: u32, newest: u32) -> bool {
     (1..=newest).contains(&found)
 }
 
-/// What one note holds.
+/// Contents of one note.
 pub struct Note<'a> {
     name: &'static str,
-    /// Where in the file its content starts.
+    /// Offset of its content in the file.
     offset: u64,
     pub kind: u32,
     body: &'a [u8],
@@ -51,7 +51,7 @@ impl<'a> Note<'a> {
             schema: u32,
         }
         let wrong = |error: serde_json::Error| self.damaged(format!("its JSON says: {error}"));
-        // The version alone first: what else a later version holds may not be readable at all.
+        // The version alone first: the rest of a later version may not be readable at all.
         let version: Version = serde_json::from_slice(self.body).map_err(wrong)?;
         if !is_read(version.schema, newest) {
             return Err(CoreError::Schema {

@@ -1,5 +1,5 @@
-//! A copy that is made from the last one and a record of writes is the copy that would be made from nothing:
-//! for any tables, however they change and whatever else was written to.
+//! A copy made from the last one and a record of writes equals a copy made from scratch: for any tables, any changes of
+//! them and any other writes.
 
 use proptest::prelude::*;
 use snapshot::{LastCopy, Memory, RangeSet, ReadAgain, Region, Wanted, PAGE};
@@ -10,7 +10,7 @@ mod world;
 
 use world::*;
 
-/// Some changes between two copies, and pages that are said to be written though they are not.
+/// Generates changes between two copies, and pages that are recorded as written though they are not.
 fn step() -> impl Strategy<Value = (Vec<Change>, Vec<u64>)> {
     let pages = prop::collection::vec(0..TABLES, 0..3);
     (prop::collection::vec(change(), 0..4), pages)
@@ -27,14 +27,14 @@ proptest! {
         let mut world = World::new(layout);
         let (copy, _) = world.copy_again(None).unwrap();
         prop_assert_eq!(world.compare(&copy), Ok(()));
-        // A copy that somebody still has does not change.
+        // A copy that still has an owner does not change.
         let mut kept = Some((held(&copy), copy));
         for (changes, more) in steps {
             world.written = RangeSet::new();
             for change in &changes {
                 world.change(change);
             }
-            // Most often the same as before.
+            // Usually the same as before.
             if let [page] = *more {
                 world.other = BASE + page * PAGE;
             }
@@ -50,7 +50,7 @@ proptest! {
         }
     }
 
-    /// That the test above is able to fail.
+    /// Shows that the test above is able to fail.
     #[test]
     fn a_write_that_is_withheld_is_missed(
         layout in prop::sample::select(layouts()),
@@ -72,7 +72,7 @@ proptest! {
     }
 }
 
-/// Tables of 1 GiB by pages of 4K, as Linux has them.
+/// Creates tables of 1 GiB by pages of 4K, as Linux has them.
 fn gibibyte() -> World {
     let mut world = World::new(Layout::new(Granule::K4, Half::Lower, 48));
     let mut tables = TableBuilder::new(world.layout);
@@ -118,9 +118,9 @@ fn one_written_table_is_one_table_read() {
     assert_eq!(same.count() as u64, of - 1, "all others are shared");
 }
 
-/// Every descriptor leads to the same next table: 2^36 ways, of which a walk takes as many as its budget has. To copy the
-/// tables takes one (KASAN's shadow is such a tree), and what lies beyond that budget is copied as well: whoever knows that
-/// tables are shared gets there.
+/// Every descriptor leads to the same next table: 2^36 paths, of which a walk takes as many as its budget allows. One
+/// path suffices to copy the tables (KASAN's shadow is such a tree). The part beyond that budget is copied as well, for
+/// a reader that knows that tables are shared.
 #[test]
 fn a_table_of_many_parents_is_copied_once() {
     let mut world = World::new(Layout::new(Granule::K4, Half::Lower, 48));

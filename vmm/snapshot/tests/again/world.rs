@@ -1,4 +1,4 @@
-//! Guest memory whose tables change in any way, and what a copy of them must hold.
+//! Guest memory whose tables change in any way, and the expected contents of a copy.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use stage1::{
     walk, Descend, Granule, Half, PhysMemory as _, PhysicalAddress, Regime, Table, Visitor,
 };
 
-/// Where the builder puts its tables.
+/// Address at which the builder puts its tables.
 pub const BASE: u64 = 0x4000_0000;
-/// Tables that there is memory for.
+/// Number of tables for which there is memory.
 pub const TABLES: u64 = 24;
 /// Descriptors of a table that are changed: the first ones. Tables that lead to each other are walked often enough.
 pub const PLACES: u64 = 4;
 
-/// Each granule with tables at all levels, small first tables, and addresses of more than 48 bits.
+/// Returns each granule with tables at all levels, small first tables, and addresses of more than 48 bits.
 pub fn layouts() -> Vec<Layout> {
     let sizes = [
         (Granule::K4, [48, 39, 40, 52]),
@@ -31,7 +31,7 @@ pub fn layouts() -> Vec<Layout> {
     sizes.into_iter().flat_map(each).collect()
 }
 
-/// Guest memory with tables of two processes in it, and a record of what was written.
+/// Guest memory with tables of two processes in it, and a record of the writes.
 pub struct World {
     pub layout: Layout,
     pub memory: Memory,
@@ -101,7 +101,7 @@ impl World {
         self.written.insert(range(at, 8));
     }
 
-    /// The tables that a walk visits now.
+    /// Returns the tables that a walk visits now.
     pub fn visited(&self) -> Vec<u64> {
         let mut visited = Visited::default();
         for regime in self.regimes() {
@@ -177,7 +177,7 @@ impl World {
         self.last.copy_again(&self.memory, &wanted, written)
     }
 
-    /// What a copy that is made from nothing holds, page by page.
+    /// Returns what a copy that is made from nothing holds, page by page.
     pub fn whole(&self) -> BTreeMap<u64, Vec<u64>> {
         let recording = Recording::new(&self.memory);
         for regime in self.regimes() {
@@ -191,7 +191,7 @@ impl World {
             .collect()
     }
 
-    /// That the copy is whole and walks like the memory itself.
+    /// Checks that the copy is whole and walks like the memory itself.
     pub fn compare(&self, copy: &Memory) -> Result<(), String> {
         let held = held(copy);
         let whole = self.whole();
@@ -214,7 +214,7 @@ impl World {
     }
 }
 
-/// All that a copy holds, page by page.
+/// Returns all that a copy holds, page by page.
 pub fn held(copy: &Memory) -> BTreeMap<u64, Vec<u64>> {
     let regions = copy.regions().iter();
     regions
@@ -257,9 +257,9 @@ impl<'m> Visitor<'m> for Visited {
 pub enum What {
     /// A page, a block or nothing is mapped.
     Leaf,
-    /// Any table, be it an ancestor, is linked here too.
+    /// Links any table here too, even an ancestor.
     Link,
-    /// A table where there is no memory, or none that can be read.
+    /// Links a table where there is no memory, or none that can be read.
     Outside,
     Garbage,
     Unlink,
@@ -267,7 +267,7 @@ pub enum What {
     Move,
     /// A process has another first table.
     Root,
-    /// A write to what need not be a table.
+    /// Writes to memory that need not be a table.
     Elsewhere,
 }
 

@@ -1,4 +1,4 @@
-//! What is done with a core that nobody vouches for: shared by the tests and the fuzz target `core`.
+//! Reads an untrusted core in every way; shared by the tests and the fuzz target `core`.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -18,16 +18,16 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// A file that holds `bytes`.
+    /// Creates a file that holds `bytes`.
     pub fn new(bytes: Vec<u8>) -> Self {
         let file = File::from(memfd_create(c"core", MemfdFlags::CLOEXEC).unwrap());
         file.write_all_at(&bytes, 0).unwrap();
         Self { file, bytes }
     }
 
-    /// Reads the core with `edits` (a place, and the bytes to put there) and cut to `length`; the file is whole again
-    /// afterwards. Says whether it was taken for a core of ours. Nothing in it may make the reader panic or hang, and what is
-    /// read can be saved and says the same when it is read again.
+    /// Reads the core with `edits` (an offset, and the bytes to put there) and cut to `length`, then restores the file.
+    /// Returns whether it was read as a core of ours. Its contents must not make the reader panic or hang. What is read
+    /// can be saved, and is equal when it is read again.
     pub fn read_with(&self, edits: &[(usize, &[u8])], length: usize) -> bool {
         for (place, bytes) in edits {
             self.file.write_all_at(bytes, *place as u64).unwrap();
@@ -50,13 +50,13 @@ impl Victim {
         taken
     }
 
-    /// Where it can be opened.
+    /// Returns where it can be opened.
     #[allow(dead_code)]
     pub fn path(&self) -> PathBuf {
         path(&self.file)
     }
 
-    /// Whether the core is taken for one of ours as it is.
+    /// Returns whether the unchanged core is read as one of ours.
     pub fn is_taken(&self) -> bool {
         self.read_with(&[], self.bytes.len())
     }
@@ -66,7 +66,7 @@ fn path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Reads `file` in every way there is; says whether it was taken for a core of ours.
+/// Reads `file` in every way there is; returns whether it was read as a core of ours.
 fn read(file: &File) -> bool {
     match open_core(&path(file)) {
         Ok(Core::Ours(snapshot)) => {
@@ -93,7 +93,7 @@ fn read(file: &File) -> bool {
     }
 }
 
-/// All that the memory says that it has can be read.
+/// Asserts that all memory that is listed can be read.
 fn readable(memory: &Memory) {
     for range in memory.regions().iter().map(Region::range) {
         let words = memory.words(range.base, (range.bytes / 8) as usize);
