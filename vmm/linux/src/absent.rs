@@ -1,9 +1,9 @@
 //! Names of entries that are not present.
 //!
-//! A swap entry's type says what it is, and which types are no swap areas depends on how a kernel was built (include/linux/swap.h):
-//! from `MAX_SWAPFILES` on come one for hwpoison (`CONFIG_MEMORY_FAILURE`), three for migration (`CONFIG_MIGRATION`), four or
-//! since 6.15 three for devices (`CONFIG_DEVICE_PRIVATE`), and the last one, 31, is that of PTE markers. What is not known of a
-//! kernel is left open: a name then lists what the entry may be.
+//! A swap entry's type identifies it. Which types are not swap areas depends on the kernel's configuration
+//! (include/linux/swap.h). From `MAX_SWAPFILES` on there are one for hwpoison (`CONFIG_MEMORY_FAILURE`), three for
+//! migration (`CONFIG_MIGRATION`) and four, since 6.15 three, for devices (`CONFIG_DEVICE_PRIVATE`). The last one, 31,
+//! is that of PTE markers. If the configuration is unknown, a name lists all that the entry may be.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,17 +19,17 @@ const MARKERS: [(u64, &str); 3] = [(1, "uffd-wp"), (2, "poison"), (4, "guard")];
 /// The type of markers: the last of 32, in each configuration.
 const MARKER: u8 = 31;
 
-/// What a kernel's swap types stand for, as far as it is known.
+/// The known meanings of a kernel's swap types.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SwapTypes {
-    /// Whether it has a type for hwpoison.
+    /// True if the kernel has a type for hwpoison.
     pub hwpoison: Option<bool>,
-    /// Whether it has those of migration.
+    /// True if the kernel has the types of migration.
     pub migration: Option<bool>,
-    /// How many it has for devices: none, 3 or 4.
+    /// Number of types for devices: none, 3 or 4.
     pub device: Option<u8>,
-    /// Whether it has guard markers.
+    /// True if the kernel has guard markers.
     pub guard: Option<bool>,
     /// `SWP_PFN_BITS`: the bits of an offset that are a page frame number, below young and dirty.
     pub frame_bits: Option<u8>,
@@ -37,7 +37,7 @@ pub struct SwapTypes {
     pub areas: Vec<(u8, Text)>,
 }
 
-/// One thing that a swap entry may be.
+/// One meaning of a swap entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Area,
@@ -62,7 +62,7 @@ impl What {
     }
 }
 
-/// What types `first` to 30 of a kernel stand for that has these.
+/// Returns the meanings of types `first` to 30 of a kernel with these features.
 fn layout(hwpoison: bool, migration: bool, device: u8) -> Vec<What> {
     let mut types = Vec::with_capacity(8);
     types.extend(hwpoison.then_some(What::Hwpoison));
@@ -82,7 +82,7 @@ fn layout(hwpoison: bool, migration: bool, device: u8) -> Vec<What> {
 }
 
 impl SwapTypes {
-    /// Those of a kernel of which nothing is known.
+    /// The swap types of a kernel of which nothing is known.
     pub const OPEN: SwapTypes = SwapTypes {
         hwpoison: None,
         migration: None,
@@ -92,11 +92,11 @@ impl SwapTypes {
         areas: Vec::new(),
     };
 
-    /// By the functions that a kernel has: each option brings a file or a function of its own. `physical_bits` is the kernel's
-    /// `MAX_PHYSMEM_BITS`, `page_shift` its `PAGE_SHIFT`. The areas are left out.
+    /// Derives the types from the functions that a kernel has: each option adds a file or a function of its own.
+    /// `physical_bits` is the kernel's `MAX_PHYSMEM_BITS`, `page_shift` its `PAGE_SHIFT`. Swap areas are left out.
     pub fn new(symbols: &Symbols, physical_bits: Option<u8>, page_shift: u8) -> SwapTypes {
         let has = |name| symbols.address(name).is_some();
-        // What has no such table of symbols, or a damaged one, has none of these either.
+        // A kernel without such a symbol table, or with a damaged one, has neither of these.
         if !has("copy_page_range") && !has("handle_mm_fault") {
             return SwapTypes::default();
         }
@@ -122,7 +122,7 @@ impl SwapTypes {
         }
     }
 
-    /// All that an entry of this type may be.
+    /// Returns all that an entry of this type may be.
     fn may_be(&self, swap_type: u8) -> BTreeSet<What> {
         if swap_type == MARKER {
             return BTreeSet::from([What::Marker]);
@@ -143,9 +143,9 @@ impl SwapTypes {
         all
     }
 
-    /// What an entry is that is not valid, in a few words that many entries share: `swap`, `migration (write)`, `hwpoison`,
-    /// `poison marker`, `PROT_NONE`. None of an entry of zeroes, and of a valid one. `accessible`: whether the VMA allows
-    /// access, by which PROT_NONE is a NUMA hint (`vma_is_accessible()`); none where that is not known.
+    /// Returns the kind of an invalid entry, in a few words that many entries share: `swap`, `migration (write)`,
+    /// `hwpoison`, `poison marker`, `PROT_NONE`. Returns `None` for an entry of zeros and for a valid one. `accessible`
+    /// is `vma_is_accessible()` of the VMA, which turns PROT_NONE into a NUMA hint; `None` if it is unknown.
     pub fn kind(&self, pte: Pte, accessible: Option<bool>) -> Option<String> {
         Some(match pte.kind() {
             Kind::None | Kind::Valid => return None,
@@ -156,7 +156,7 @@ impl SwapTypes {
         })
     }
 
-    /// The same with what it holds: area and slot, page frame, flags.
+    /// Returns the kind with the entry's contents: area and slot, page frame, flags.
     pub fn name(&self, pte: Pte, accessible: Option<bool>) -> Option<String> {
         let kind = self.kind(pte, accessible)?;
         let entry = match pte.kind() {
@@ -204,7 +204,8 @@ impl SwapTypes {
         Some(name)
     }
 
-    /// The page frame that an entry names: of migration, hwpoison or a device. None where it is something else, or may be.
+    /// Returns the page frame of an entry of migration, hwpoison or a device. Returns `None` if the entry is, or may
+    /// be, of another kind.
     pub fn page_frame(&self, pte: Pte) -> Option<u64> {
         let Kind::Swap(entry) = pte.kind() else {
             return None;
@@ -215,13 +216,13 @@ impl SwapTypes {
         what.iter().all(names).then_some(frame)
     }
 
-    /// The page frame number of an entry that holds one, and what is above it.
+    /// Returns the page frame number in an entry that holds one, and the bits above it.
     fn frame(&self, entry: SwapEntry) -> Option<(u64, u64)> {
         let bits = self.frame_bits.filter(|bits| *bits < 50)?;
         Some((entry.offset & ((1 << bits) - 1), entry.offset >> bits))
     }
 
-    /// A marker by its bits: `poison marker`, `uffd-wp and poison marker`.
+    /// Returns a marker by its bits: `poison marker`, `uffd-wp and poison marker`.
     fn marker(&self, entry: SwapEntry) -> String {
         let known = MARKERS.iter();
         let known = known.filter(|(_, name)| *name != "guard" || self.guard != Some(false));
@@ -237,7 +238,7 @@ impl SwapTypes {
     }
 }
 
-/// PROT_NONE of a present entry that no CPU may use, or one of the two other things that look so.
+/// Names a present entry that no CPU may use: PROT_NONE, or one of the two other kinds that look alike.
 fn not_accessible(pte: Pte, accessible: Option<bool>) -> &'static str {
     match (pte.0 & bits::UFFD_WP != 0, accessible) {
         (_, Some(false)) => "PROT_NONE",
@@ -249,7 +250,7 @@ fn not_accessible(pte: Pte, accessible: Option<bool>) -> &'static str {
     }
 }
 
-/// All of them, as `hwpoison or migration (read)`.
+/// Joins the names, as `hwpoison or migration (read)`.
 fn either(all: &BTreeSet<What>) -> String {
     let names: Vec<String> = all.iter().map(|what| what.name()).collect();
     match names.as_slice() {
@@ -267,7 +268,7 @@ mod tests {
         Pte(swap_type << 6 | offset << 12)
     }
 
-    /// Debian's 6.12 for clouds: no devices; 4K pages and 52 bits of physical address.
+    /// Returns Debian's 6.12 for clouds: no devices; 4K pages and 52 bits of physical address.
     fn cloud() -> SwapTypes {
         SwapTypes {
             hwpoison: Some(true),
@@ -335,7 +336,7 @@ mod tests {
             name(Pte(swap(0, 7).0 | 1 << 3)),
             "swap type 0, slot 0x7, uffd-wp"
         );
-        // Seen on a 6.12.117: MADV_HWPOISON of page frame 0x401a4.
+        // From a 6.12.117: MADV_HWPOISON of page frame 0x401a4.
         assert_eq!(name(Pte(0x401a_46c0)), "hwpoison, page frame 0x401a4");
         assert_eq!(
             name(swap(30, 0x41200 | 3 << 40)),
@@ -366,7 +367,7 @@ mod tests {
     fn what_is_not_known_is_left_open() {
         let open = SwapTypes::default();
         let name = |pte| open.name(pte, None).unwrap_or_default();
-        // Below what any configuration takes away.
+        // Below all types that a configuration may use.
         assert_eq!(name(swap(22, 5)), "swap type 22, slot 0x5");
         assert_eq!(
             open.kind(swap(23, 5), None).as_deref(),

@@ -11,23 +11,23 @@ pub struct Cache {
     pub whose: String,
     /// The address of its `struct address_space`.
     pub mapping: u64,
-    /// Where `nrpages` is.
+    /// Address of `nrpages`.
     pub at: u64,
-    /// What is in it; or why it was not looked through.
+    /// Contents of the tree, or the reason why it was not read.
     pub tree: Known<Tree>,
 }
 
-/// What hangs in the tree (`i_pages`).
+/// Contents of the tree (`i_pages`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     /// `nrpages`.
     pub counted: u64,
     /// The pages of all folios in it.
     pub found: u64,
-    /// Places of pages that are in swap, or of which something is remembered.
+    /// Number of places with a swap entry or a shadow entry in place of a page.
     pub values: u64,
-    /// The first folios that must not be where they are, in words.
+    /// The first folios that are in a wrong place, one sentence each.
     pub wrong: Vec<String>,
-    /// How many more there are.
+    /// Number of further ones.
     pub more: u64,
 }

@@ -1,4 +1,4 @@
-//! What a kernel with our patches counts of contiguous blocks of user memory.
+//! Decodes the patched kernel's counts of contiguous blocks of user memory.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,15 +10,15 @@ pub const HEADER: u64 = 16;
 /// More callers than this are a misread header.
 const MOST_CALLERS: usize = 1 << 16;
 
-/// What was done with a block, by its number in `enum contpte_event` (arch/arm64/include/asm/contpte_events.h of the patches).
+/// An event of a block, by its number in `enum contpte_event` (arch/arm64/include/asm/contpte_events.h of the patches).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
     /// `set_ptes()` filled it and made it contiguous.
     Set,
-    /// It was made contiguous when its last entry was set.
+    /// The block became contiguous when its last entry was set.
     Fold,
-    /// It was contiguous, and is not any more.
+    /// The block was contiguous, and is not any more.
     Unfold,
     /// `set_ptes()` filled a part of it.
     RefusedPart,
@@ -26,11 +26,11 @@ pub enum Event {
     RefusedPhys,
     /// Its last entry was set, and its folio is not all of it.
     RefusedFolio,
-    /// The same, and an entry is not valid.
+    /// Its last entry was set, and an entry is not valid.
     RefusedHole,
-    /// The same, and page frames are not in a row.
+    /// Its last entry was set, and its page frames are not in a row.
     RefusedFrames,
-    /// The same, and attributes differ.
+    /// Its last entry was set, and attributes differ.
     RefusedAttrs,
 }
 
@@ -46,29 +46,29 @@ const EVENTS: [Event; 9] = [
     Event::RefusedAttrs,
 ];
 
-/// How many elements one CPU's table has.
+/// Numbers of elements in one CPU's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dimensions {
     events: usize,
     callers: usize,
 }
 
-/// What was counted on some CPUs.
+/// Counts of some CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// By event, those that the kernel knows.
+    /// Counts by event, for the events that the kernel knows.
     pub events: Vec<(Event, u64)>,
-    /// The unfolds, by the return address in who wanted them.
+    /// Unfolds by the return address in the caller.
     pub unfolds: std::collections::BTreeMap<u64, u64>,
-    /// Unfolds by callers that there was no room for.
+    /// Unfolds by callers for which the table had no room.
     pub others: u64,
 }
 
 impl Dimensions {
-    /// From the table's first [`HEADER`] bytes.
+    /// Decodes the table's first [`HEADER`] bytes.
     ///
     /// # Errors
-    /// Where it is no such table, or knows of something that this program does not.
+    /// If it is no such table, or has an event that this program does not know.
     pub fn decode(header: [u8; HEADER as usize]) -> Result<Self, String> {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
         if word(0) != MAGIC {
@@ -85,13 +85,13 @@ impl Dimensions {
         Ok(Self { events, callers })
     }
 
-    /// How many words follow the header.
+    /// Returns how many words follow the header.
     #[must_use]
     pub fn words(self) -> usize {
         self.events + 2 * self.callers + 1
     }
 
-    /// Adds what one CPU counted: the words that follow its header.
+    /// Adds the counts of one CPU: the words that follow its header.
     pub fn add(self, words: &[u64], all: &mut Counts) {
         let (events, rest) = words.split_at(self.events);
         all.events.extend(

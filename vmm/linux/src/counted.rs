@@ -1,4 +1,4 @@
-//! What a kernel counts of all its memory, and what it keeps on lists, as they were at one instant.
+//! The kernel's counts of all its memory, and the lists it keeps, at one instant.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,19 +25,19 @@ pub struct Counted {
     pub queues: Known<Queues>,
     /// Free memory, zone by zone.
     pub zones: Known<Vec<Zone>>,
-    /// What is mapped of all memory; an earlier version did not ask.
+    /// Counts of mapped memory; absent in notes of an earlier version.
     #[serde(default = "not_asked_memory")]
     pub memory: Known<Memory>,
     /// Swap; an earlier version did not ask.
     #[serde(default = "not_asked_swap")]
     pub swap: Known<Swap>,
-    /// What all pages of memory are; an earlier version did not look.
+    /// A census of all pages of memory; absent in notes of an earlier version.
     #[serde(default = "not_asked_census")]
     pub census: Known<Census>,
-    /// How much is available; an earlier version did not ask.
+    /// Available memory; absent in notes of an earlier version.
     #[serde(default = "not_asked_available")]
     pub available: Known<Available>,
-    /// What happened from boot on; an earlier version did not ask.
+    /// Events since boot; absent in notes of an earlier version.
     #[serde(default = "not_asked_events")]
     pub events: Known<Events>,
 }
@@ -77,12 +77,12 @@ fn not_asked(what: &str) -> NotRead {
 /// All swap areas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Swap {
-    /// Each that is in use.
+    /// The swap areas in use.
     pub areas: Vec<SwapArea>,
-    /// The address spaces (`struct mm_struct`) that may have swap entries: `mmlist`, by which swapoff() finds them.
+    /// The address spaces (`struct mm_struct`) that may have swap entries: `mmlist`, in which swapoff() finds them.
     pub spaces: Vec<u64>,
-    /// Slots of shmem that are counted as those of entries are: the number of the area, the first slot, and how many; none where
-    /// they are marked.
+    /// Slots of shmem whose counts look like those of entries: the number of the area, the first slot, and their
+    /// number. Empty if the kernel marks them.
     #[serde(default)]
     pub shmem: Vec<(u8, u64, u64)>,
 }
@@ -92,9 +92,9 @@ pub struct Swap {
 pub struct SwapArea {
     /// Its number, the type of the swap entries that lead to it.
     pub number: u8,
-    /// How many slots it has, those included that are none.
+    /// Number of slots, including unusable ones.
     pub slots: u64,
-    /// Where the first slot that is counted has its count: a byte of `swap_map`, or a word of a cluster's table.
+    /// Address of the count of the first slot that is counted: a byte of `swap_map`, or a word of a cluster's table.
     pub at: u64,
     /// The slots that are counted, in order, in runs; all others are free, or in the swap cache alone.
     pub counted: Vec<Slots>,
@@ -105,10 +105,10 @@ pub struct SwapArea {
 pub struct Slots {
     /// The first.
     pub first: u64,
-    /// How many.
+    /// Number of slots.
     pub slots: u64,
-    /// How many entries are said to lead to each; `None` where that is not known: shmem's, bad ones, and counts that go on
-    /// elsewhere.
+    /// The kernel's count of entries that lead to each; `None` if it is unknown: shmem's, bad slots, and counts that
+    /// continue elsewhere.
     pub count: Option<u8>,
 }
 
@@ -117,7 +117,7 @@ pub struct Slots {
 pub struct Memory {
     /// `NR_ANON_MAPPED`: anonymous memory that is mapped, without hugetlb's.
     pub anonymous: i64,
-    /// `NR_ANON_THPS`: what is of folios that blocks map.
+    /// `NR_ANON_THPS`: pages of folios that a PMD maps.
     pub blocks: i64,
     /// `NR_SHMEM`: the page cache of shmem.
     pub shmem: i64,
@@ -129,16 +129,16 @@ pub struct Memory {
     /// `NR_FILE_PAGES`: the page cache and the swap cache, and where it is; an earlier version did not ask.
     #[serde(default)]
     pub cache: Option<(i64, u64)>,
-    /// How many CPUs keep a part of them to themselves.
+    /// Number of CPUs that keep a part of the counts to themselves.
     pub cpus: u64,
 }
 
-/// What all pages of memory are by their own `struct page`, whoever maps them: counted, without hugetlb's.
+/// Counts of all pages of memory by their own `struct page`, whatever maps them, without hugetlb's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Census {
     /// Large anonymous folios, by order.
     pub folios: BTreeMap<u8, Amount>,
-    /// Anonymous folios that are just given back, whose order is no longer told.
+    /// Anonymous folios that are being freed, whose order cannot be read any more.
     pub unknown: i64,
     /// Anonymous pages that are mapped.
     pub anonymous: i64,
@@ -150,18 +150,18 @@ pub struct Census {
     pub shmem: Amount,
     /// Pages in any page cache, and in the swap cache.
     pub cache: Amount,
-    /// Whether each page of a large folio counts its own entries. From 6.15 on it may not (`CONFIG_NO_PAGE_MAPCOUNT`), and only
-    /// the pages themselves tell; an earlier version did not say.
+    /// True if each page of a large folio counts its own entries. From 6.15 on it may not (`CONFIG_NO_PAGE_MAPCOUNT`),
+    /// and only a walk of the pages shows it. An earlier version of the notes did not have this field.
     #[serde(default)]
     pub counts_pages: bool,
 }
 
-/// How many there are, where some are just coming or going.
+/// Bounds of a count, if some are just being added or removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Amount {
-    /// At least so many.
+    /// Lower bound.
     pub least: i64,
-    /// And at most.
+    /// Upper bound.
     pub most: i64,
 }
 
@@ -172,7 +172,7 @@ impl Amount {
         self.most += count;
     }
 
-    /// Whether there may be so many, give or take `open`.
+    /// Returns whether `count` is within the bounds, with a tolerance of `open`.
     #[must_use]
     pub fn holds(self, count: i64, open: i64) -> bool {
         (self.least - open..=self.most + open).contains(&count)
@@ -198,17 +198,17 @@ impl From<i64> for Amount {
     }
 }
 
-/// What was read, or why it was not.
+/// A value read from the kernel, or the reason why it was not read.
 pub type Known<T> = Result<T, NotRead>;
 
-/// Why something was not read.
+/// The reason why something was not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotRead {
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// Whether another instant may show it: it was just being changed.
+    /// True if another instant may show it: it was just being changed.
     pub later: bool,
-    /// Whether the kernel was built without it, so that there is nothing to judge.
+    /// True if the kernel was built without it, so that it is not judged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_built: bool,
 }
@@ -220,7 +220,7 @@ pub struct Size {
     pub order: u8,
     /// `MTHP_STAT_NR_ANON`: anonymous folios.
     pub anonymous: i64,
-    /// `MTHP_STAT_NR_ANON_PARTIALLY_MAPPED`: those of them that are mapped in part, and wait to be split.
+    /// `MTHP_STAT_NR_ANON_PARTIALLY_MAPPED`: folios that are partially mapped and wait to be split.
     pub partial: i64,
     /// The address of each, of the first CPU.
     pub at: [u64; 2],
@@ -229,24 +229,24 @@ pub struct Size {
 /// All queues of folios that wait to be split.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Queues {
-    /// Each.
+    /// The queues.
     pub queues: Vec<Queue>,
-    /// Whether somebody may have taken folios off a queue to split them, which the queue goes on counting.
+    /// True if a shrinker may have taken folios off a queue to split them. The queue continues to count these.
     pub is_scanned: bool,
 }
 
-/// One queue: a node's or a memory cgroup's.
+/// A queue of a node or of a memory cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Queue {
-    /// Whose, in words.
+    /// Its owner, in words.
     pub whose: String,
     /// `split_queue_len`.
     pub length: i64,
-    /// Where that is.
+    /// Address of the length.
     pub at: u64,
     /// The folios on the list, by the page frame number of their first page.
     pub folios: Vec<u64>,
-    /// Where the list cannot be followed: why.
+    /// The reason why the list cannot be followed.
     pub problem: Option<String>,
 }
 
@@ -257,16 +257,16 @@ pub struct Zone {
     pub node: u64,
     /// Its name: `DMA`, `Normal`, ...
     pub name: Text,
-    /// Its lists of free blocks, by order; why not, where somebody held the zone's lock.
+    /// The lists of free blocks, by order. They are not read while a CPU holds the zone's lock.
     pub areas: Known<Vec<Area>>,
     /// Pages that are counted as free (`NR_FREE_PAGES`), over all CPUs; `None` where the kernel counts others than those on
     /// the lists.
     #[serde(default)]
     pub free: Option<i64>,
-    /// Where that is.
+    /// Address of the count.
     #[serde(default)]
     pub free_at: u64,
-    /// What each CPU keeps for itself.
+    /// Free pages that each CPU keeps for itself.
     pub cpus: Vec<Known<CpuPages>>,
 }
 
@@ -277,11 +277,11 @@ pub struct Area {
     pub order: u8,
     /// `nr_free`.
     pub counted: i64,
-    /// Where that is.
+    /// Address of the count.
     pub at: u64,
     /// Blocks on the lists.
     pub listed: i64,
-    /// Those of them that are isolated (`MIGRATE_ISOLATE`), and so not counted as free memory.
+    /// Blocks that are isolated (`MIGRATE_ISOLATE`), which do not count as free memory.
     #[serde(default)]
     pub isolated: i64,
     /// The first that must not be there, or where the lists cannot be followed.
@@ -295,14 +295,14 @@ pub struct CpuPages {
     pub cpu: u64,
     /// `count`, in pages.
     pub counted: i64,
-    /// Where that is.
+    /// Address of the count.
     pub at: u64,
     /// Pages on its lists.
     pub listed: i64,
-    /// The same order by order (`order_count`); empty where the kernel does not count so, or does not at this moment.
+    /// The counts by order (`order_count`); empty if the kernel does not keep them, or not at this moment.
     #[serde(default)]
     pub orders: Vec<CpuOrder>,
-    /// The blocks on them: page frame number and order.
+    /// The blocks on the lists: page frame number and order.
     pub blocks: Vec<(u64, u8)>,
     /// The first that must not be there, or where the lists cannot be followed.
     pub problem: Option<String>,
@@ -315,14 +315,14 @@ pub struct CpuOrder {
     pub order: u8,
     /// `order_count`, in pages.
     pub counted: i64,
-    /// Where that is.
+    /// Address of the count.
     pub at: u64,
     /// Pages on the lists of this order.
     pub listed: i64,
 }
 
 impl Counted {
-    /// All addresses of counters.
+    /// Returns all addresses of counters.
     pub fn places_mut(&mut self) -> Vec<&mut u64> {
         let sizes = self.sizes.iter_mut().flatten();
         let mut places: Vec<&mut u64> = sizes.flat_map(|size| &mut size.at).collect();
@@ -348,7 +348,7 @@ impl Counted {
         places
     }
 
-    /// Whether another instant may show more.
+    /// Returns whether another instant may show more.
     #[must_use]
     pub fn later(&self) -> bool {
         let later = |why: Option<&NotRead>| why.is_some_and(|why| why.later);
@@ -364,7 +364,7 @@ impl Counted {
             })
     }
 
-    /// The pages that CPUs keep for themselves, which are free: ranges of page frame numbers, in order.
+    /// Returns the pages that CPUs keep for themselves, which are free: ranges of page frame numbers, in order.
     #[must_use]
     pub fn kept(&self) -> Vec<std::ops::Range<u64>> {
         let zones = self.zones.iter().flatten();

@@ -1,4 +1,4 @@
-//! A page and its folio, as the kernel keeps them: `struct page` and `struct folio` (include/linux/mm_types.h), read.
+//! Decodes a page and its folio: `struct page` and `struct folio` (include/linux/mm_types.h).
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use untrusted::Text;
 
-/// What the memory of a folio is, by the low bits of its `mapping` (`FOLIO_MAPPING_ANON`, include/linux/page-flags.h).
+/// Kind of a folio's memory, by the low bits of its `mapping` (`FOLIO_MAPPING_ANON`, include/linux/page-flags.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// From the low two bits.
+    /// Decodes the low two bits.
     #[must_use]
     pub fn of(mapping: u64) -> Kind {
         match mapping & 3 {
@@ -35,14 +35,14 @@ impl Kind {
         }
     }
 
-    /// `folio_test_anon()`, which KSM's pages are for as well.
+    /// Returns `folio_test_anon()`, which is also true for KSM's pages.
     #[must_use]
     pub fn anonymous(self) -> bool {
         matches!(self, Kind::Anonymous | Kind::Ksm)
     }
 }
 
-/// What a page is that no process may have mapped, by its `page_type` (`enum pagetype`) or its place.
+/// Kind of a page that no process may have mapped, by its `page_type` (`enum pagetype`) or its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Type {
@@ -50,22 +50,22 @@ pub enum Type {
     Buddy,
     /// A page table.
     Table,
-    /// Of the slab allocator.
+    /// A page of the slab allocator.
     Slab,
-    /// Of another type: its number.
+    /// Another type, by its number.
     Other(u8),
 }
 
-/// One page, and the folio that it is of.
+/// One page, and its folio.
 ///
-/// Counts are as people count: 0 is none, where the kernel keeps -1. Words of `struct page` that hold something else in a page
-/// of this kind (a slab's lists, a table's lock, a free block's order) are not read: [`Stated`] is what JSON has of it.
+/// Counts start at 0, where the kernel stores -1. A word of `struct page` that has another meaning in a page of this
+/// kind (a slab's lists, a table's lock, a free block's order) is not decoded. [`Stated`] is the form in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "Stated")]
 pub struct Page {
     /// Its page frame number.
     pub pfn: u64,
-    /// The page frame number of its folio's first page; its own where it is no part of a larger one.
+    /// The page frame number of its folio's first page; its own if it is not part of a larger folio.
     pub head: u64,
     /// The folio has 2 to the power of this pages.
     pub order: u8,
@@ -82,53 +82,53 @@ pub struct Page {
     pub entire: i64,
     /// Entries and blocks that map any part of it (`_large_mapcount`); `None` for a single page, and for one with a type.
     pub large: Option<i64>,
-    /// Where the page's type says that no process may map it, what it is.
+    /// The page's type, if it forbids that a process maps the page.
     pub kind_of_page: Option<Type>,
-    /// Of hugetlb.
+    /// True if the page belongs to hugetlb.
     pub hugetlb: bool,
-    /// What the folio's memory is.
+    /// Kind of the folio's memory.
     pub kind: Kind,
     /// The folio's `mapping` without its low bits: the address of a `struct anon_vma`, `struct address_space`,
     /// `struct ksm_stable_node` or `struct movable_operations`, by its kind.
     pub mapping: u64,
-    /// The folio's `index`: pages from the start of its file, or of the numbering that an anonymous VMA has. It says nothing of
-    /// a page that has no mapping, or a driver's: see [`Page::index_if_any`].
+    /// The folio's `index`: pages from the start of its file, or of an anonymous VMA's numbering. It is meaningless for
+    /// a page without a mapping and for a driver's: see [`Page::index_if_any`].
     pub index: u64,
-    /// Whether one mapping has this page for itself (`PageAnonExclusive()`). The bit means something else in a file's page.
+    /// True if the page has exactly one mapping (`PageAnonExclusive()`). The bit has another meaning in a file's page.
     pub exclusive: bool,
-    /// Of shmem or anonymous (`PG_swapbacked`).
+    /// True for shmem and anonymous memory (`PG_swapbacked`).
     pub swapbacked: bool,
-    /// In the swap cache, so that `private` is its slot and not its own.
+    /// True if the folio is in the swap cache. `private` is then its slot.
     pub swapcache: bool,
-    /// The slot of this very page, where the folio is in the swap cache and the kernel tells: the number of its area, and
-    /// its own.
+    /// The slot of exactly this page, if the folio is in the swap cache and the slot is known: the number of its area,
+    /// and its own.
     pub slot: Option<(u8, u64)>,
-    /// What is known of an anonymous folio of four pages and more, and of its being split; no kernel before 6.12 says it.
+    /// State of an anonymous folio of four pages or more and of its split; absent on kernels before 6.12.
     pub split: Option<Split>,
     /// Broken memory (`PG_hwpoison`).
     pub poisoned: bool,
 }
 
-/// Whether a folio is to be split.
+/// Whether a folio waits to be split: the state of the deferred split queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Split {
     /// Some of it is mapped no longer (`PG_partially_mapped`).
     pub partially_mapped: bool,
-    /// It is on a list of those that wait (`_deferred_list`).
+    /// True if the folio is on a deferred split queue (`_deferred_list`).
     pub queued: bool,
 }
 
-/// A page and its folio, as JSON states them: null is what a page of its kind does not have.
+/// A page and its folio in JSON. A field that a page of its kind does not have is null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "Page")]
 pub struct Stated {
     /// Its page frame number.
     pub pfn: u64,
-    /// The page frame number of its folio's first page; its own where it is no part of a larger one.
+    /// The page frame number of its folio's first page; its own if it is not part of a larger folio.
     pub head: u64,
     /// The folio has 2 to the power of this pages.
     pub order: u8,
-    /// The page's own `flags`, as they are in memory; in the second page of a folio the low byte is the folio's order.
+    /// The page's own `flags`, as they are in memory. In the second page of a folio the low byte is the folio's order.
     pub flags: u64,
     /// Its folio's `flags`.
     pub folio_flags: u64,
@@ -141,11 +141,11 @@ pub struct Stated {
     pub entire: i64,
     /// Entries and blocks that map any part of it (`_large_mapcount`); null for a single page, and for one with a type.
     pub large: Option<i64>,
-    /// Where the page's type says that no process may map it, what it is.
+    /// The page's type, if it forbids that a process maps the page.
     pub kind_of_page: Option<Type>,
-    /// Of hugetlb.
+    /// True if the page belongs to hugetlb.
     pub hugetlb: bool,
-    /// What the folio's memory is.
+    /// Kind of the folio's memory.
     pub kind: Kind,
     /// The folio's `mapping` without its low bits: the address of a `struct anon_vma`, `struct address_space`,
     /// `struct ksm_stable_node` or `struct movable_operations`, by its kind; null for a page without.
@@ -153,15 +153,15 @@ pub struct Stated {
     /// The folio's `index`: pages from the start of its file, or of the numbering that an anonymous VMA has; null for a page
     /// without one.
     pub index: Option<u64>,
-    /// Whether one mapping has this page for itself (`PageAnonExclusive()`).
+    /// True if the page has exactly one mapping (`PageAnonExclusive()`).
     pub exclusive: bool,
-    /// Of shmem or anonymous (`PG_swapbacked`).
+    /// True for shmem and anonymous memory (`PG_swapbacked`).
     pub swapbacked: bool,
-    /// In the swap cache.
+    /// True if the folio is in the swap cache.
     pub swapcache: bool,
     /// The slot of this very page, where the folio is in the swap cache: the number of its area, and its own.
     pub slot: Option<(u8, u64)>,
-    /// What is known of an anonymous folio of four pages and more, and of its being split; no kernel before 6.12 says it.
+    /// State of an anonymous folio of four pages or more and of its split; absent on kernels before 6.12.
     pub split: Option<Split>,
     /// Broken memory (`PG_hwpoison`).
     pub poisoned: bool,
@@ -209,51 +209,52 @@ impl JsonSchema for Page {
 }
 
 impl Page {
-    /// The folio's `mapping`, where it has one.
+    /// Returns the folio's `mapping`, where it has one.
     #[must_use]
     pub fn mapping_if_any(&self) -> Option<u64> {
         (self.kind != Kind::Unowned).then_some(self.mapping)
     }
 
-    /// The folio's `index`, where the word is one: without a mapping it is left over from an earlier owner, or another
-    /// structure's (`page_pool.dma_addr`, `slab.freelist`, `ptdesc.pt_mm`), and a driver uses it as it likes.
+    /// Returns the folio's `index`, where the word is one: without a mapping it is left over from an earlier owner, or
+    /// another structure's (`page_pool.dma_addr`, `slab.freelist`, `ptdesc.pt_mm`), and a driver uses it as it likes.
     #[must_use]
     pub fn index_if_any(&self) -> Option<u64> {
         (!matches!(self.kind, Kind::Unowned | Kind::Movable)).then_some(self.index)
     }
 
-    /// Whether it is the second page of a larger folio, whose `flags` hold the folio's order in the low byte (`_flags_1`).
+    /// Returns whether it is the second page of a larger folio, whose `flags` hold the folio's order in the low byte
+    /// (`_flags_1`).
     #[must_use]
     pub fn is_second(&self) -> bool {
         self.order > 0 && self.subpage() == 1
     }
 
-    /// Pages of the folio.
+    /// Returns the pages of the folio.
     #[must_use]
     pub fn pages(&self) -> u64 {
         1 << self.order
     }
 
-    /// In the page cache of shmem.
+    /// Returns whether the page is in the page cache of shmem.
     #[must_use]
     pub fn shmem(&self) -> bool {
         self.kind == Kind::File && self.swapbacked && !self.hugetlb
     }
 
-    /// Its place in the folio, in pages.
+    /// Returns its place in the folio, in pages.
     #[must_use]
     pub fn subpage(&self) -> u64 {
         self.pfn - self.head
     }
 
-    /// Its `index`, were it a folio of its own.
+    /// Returns the `index` that it would have as a folio of its own.
     #[must_use]
     pub fn index_of_page(&self) -> u64 {
         self.index.wrapping_add(self.subpage())
     }
 
-    /// The page `n` page frames behind this one, if it is like it: of the same folio, or, behind a folio of one page,
-    /// another such folio with the index that follows.
+    /// Returns the page `n` page frames behind this one, on the assumption that it is alike. It is in the same folio,
+    /// or, behind a folio of one page, it is another such folio with the next index.
     #[must_use]
     pub fn nth_behind(&self, n: u64) -> Page {
         let pfn = self.pfn.wrapping_add(n);
@@ -270,7 +271,7 @@ impl Page {
         }
     }
 
-    /// How often any part of the folio is mapped (`folio_mapcount()`), where that is counted.
+    /// Returns how often any part of the folio is mapped (`folio_mapcount()`), where that is counted.
     #[must_use]
     pub fn folio_mapcount(&self) -> Option<i64> {
         self.large.or(self.mapcount)
@@ -288,7 +289,7 @@ pub struct Memcg {
     pub path: Text,
 }
 
-/// Which counter of its `struct mm_struct` a mapped page is in (`mm_counter()`, include/linux/mm.h).
+/// The counter of its `struct mm_struct` in which a mapped page is counted (`mm_counter()`, include/linux/mm.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rss {
     /// `MM_FILEPAGES`, in pages, as are all.
@@ -301,14 +302,14 @@ pub struct Rss {
     pub shmem: i64,
 }
 
-/// What a process counts of hugetlb, which is in none of the counters of [`Rss`].
+/// A process's count of hugetlb pages, which are in none of the counters of [`Rss`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HugetlbUsage {
     /// `mm->hugetlb_usage`, in pages of the kernel's size.
     pub pages: i64,
-    /// Whether the process ever had so much memory that a VMA of it may have shared tables with another process
-    /// (`want_pmd_share()`, mm/hugetlb.c). What lies in such tables is counted of whoever faulted it in, and when they are
-    /// given up (`huge_pmd_unshare()`) nobody counts down.
+    /// True if the process ever had enough memory for a VMA of it to share tables with another process
+    /// (`want_pmd_share()`, mm/hugetlb.c). Pages in such tables are counted for the process that faulted them in. No
+    /// process subtracts them when the tables are given up (`huge_pmd_unshare()`).
     pub may_share: bool,
 }
 
@@ -321,12 +322,13 @@ pub struct Numbering {
     pub end: u64,
     /// The number of its first page for folios of its file (`vm_pgoff`).
     pub file: u64,
-    /// The same for anonymous folios; another one from 7.3 on.
+    /// The type for anonymous folios, which is another one from 7.3 on.
     pub anonymous: u64,
     /// The file that it maps, where that is a regular one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<MappedFile>,
-    /// What the patched kernel's policy `adaptive` remembers of its faults ([`crate::order::adaptive`]); none on other kernels.
+    /// The state that the patched kernel's policy `adaptive` keeps of its faults ([`crate::order::adaptive`]); none on
+    /// other kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order_state: Option<u64>,
 }
@@ -336,8 +338,8 @@ pub struct Numbering {
 pub struct MappedFile {
     /// The address of its `struct address_space`, which its folios have as their `mapping`.
     pub mapping: u64,
-    /// How many pages its size fills, the last one perhaps in part; `None` while somebody held its lock (`i_rwsem`) to write
-    /// to it, and of a file system that others can change as well.
+    /// Number of pages that its size fills, the last one perhaps partly. `None` while a writer holds its lock
+    /// (`i_rwsem`), and on a file system that other hosts can change.
     pub pages: Option<u64>,
 }
 
@@ -355,21 +357,21 @@ pub struct MayMap {
 pub struct Claimed {
     /// The page frame number of its first page.
     pub head: u64,
-    /// Where it may be mapped; none where that is not known.
+    /// Places where it may be mapped; `None` if they are unknown.
     pub places: Option<Vec<MayMap>>,
 }
 
 /// A page that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoPage {
-    /// There is no `struct page` for it: no memory of the guest's, or nothing of it was copied.
+    /// No `struct page` can be read: the page is not guest memory, or its struct was not copied.
     Unreadable(String),
-    /// There is one, and it makes no sense.
+    /// The `struct page` was read, and its contents make no sense.
     Wild(String),
 }
 
 impl NoPage {
-    /// Why not.
+    /// Returns why not.
     #[must_use]
     pub fn why(&self) -> &str {
         match self {

@@ -1,5 +1,5 @@
-//! What the kernel's own getters say of a process's memory: `/proc/PID/pagemap`, `/proc/kpageflags`, `/proc/kpagecount`,
-//! `PAGEMAP_SCAN`, `/proc/PID/smaps` and the counters of folio sizes, as the agent has read them.
+//! Decodes the kernel's own interfaces for a process's memory: `/proc/PID/pagemap`, `/proc/kpageflags`,
+//! `/proc/kpagecount`, `PAGEMAP_SCAN`, `/proc/PID/smaps` and the counters of folio sizes, as the agent has read them.
 
 pub use protocol::{category, pagemap, Getters, Packed, PageRun, SizeCounted};
 
@@ -7,11 +7,11 @@ pub use protocol::{category, pagemap, Getters, Packed, PageRun, SizeCounted};
 pub mod kpf {
     /// Was used: by `folio_mark_accessed()`.
     pub const REFERENCED: u64 = 1 << 2;
-    /// On a list of pages by their age, and not taken off to be put on another one.
+    /// On an LRU list, and not in transit from one to another.
     pub const LRU: u64 = 1 << 5;
     /// Was used more than once.
     pub const ACTIVE: u64 = 1 << 6;
-    /// Of the slab allocator.
+    /// A page of the slab allocator.
     pub const SLAB: u64 = 1 << 7;
     /// Free.
     pub const BUDDY: u64 = 1 << 10;
@@ -23,9 +23,9 @@ pub mod kpf {
     pub const SWAPCACHE: u64 = 1 << 13;
     /// The first page of a folio of several.
     pub const COMPOUND_HEAD: u64 = 1 << 15;
-    /// Another one of such a folio.
+    /// A tail page of a compound page.
     pub const COMPOUND_TAIL: u64 = 1 << 16;
-    /// Of hugetlb.
+    /// A page of hugetlb.
     pub const HUGE: u64 = 1 << 17;
     /// Broken.
     pub const HWPOISON: u64 = 1 << 19;
@@ -33,7 +33,7 @@ pub mod kpf {
     pub const NOPAGE: u64 = 1 << 20;
     /// Merged by KSM.
     pub const KSM: u64 = 1 << 21;
-    /// Of a large folio that is none of hugetlb's.
+    /// A page of a large folio that does not belong to hugetlb.
     pub const THP: u64 = 1 << 22;
     /// The zero page.
     pub const ZERO_PAGE: u64 = 1 << 24;
@@ -41,8 +41,8 @@ pub mod kpf {
     pub const PGTABLE: u64 = 1 << 26;
 }
 
-/// Bits of `flags` by their names in the kernel (`PG_*`), and their number in `/proc/kpageflags`: those of the folio, which
-/// `stable_page_flags()` (fs/proc/page.c) copies as they are.
+/// Bits of `flags` by their names in the kernel (`PG_*`), and their number in `/proc/kpageflags`: the folio's bits,
+/// which `stable_page_flags()` (fs/proc/page.c) copies unchanged.
 pub const COPIED: [(&str, u32); 12] = [
     ("locked", 0),
     ("referenced", 2),
@@ -58,11 +58,11 @@ pub const COPIED: [(&str, u32); 12] = [
     ("mlocked", 33),
 ];
 
-/// What smaps counts of one VMA, in bytes, by the places of [`TOTALS`].
+/// The counts of smaps for one VMA, in bytes, by the places of [`TOTALS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals(pub [u64; TOTALS.len()]);
 
-/// What is summed of smaps: our name, and the lines that make it up.
+/// The sums over smaps: our name, and the lines that add up to it.
 pub const TOTALS: [(&str, &[&str]); 9] = [
     ("Rss", &["Rss"]),
     ("Anonymous", &["Anonymous"]),
@@ -81,7 +81,7 @@ pub const TOTALS: [(&str, &[&str]); 9] = [
     ("Swap", &["Swap"]),
 ];
 
-/// The totals of a text of smaps, by start and end of each VMA.
+/// Returns the totals of a text of smaps, by start and end of each VMA.
 #[must_use]
 pub fn totals(smaps: &str) -> Vec<((u64, u64), Totals)> {
     let mut all: Vec<((u64, u64), Totals)> = Vec::new();

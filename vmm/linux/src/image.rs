@@ -1,8 +1,8 @@
-//! Kernel images: what a file is, whether it boots here, and the plain `Image` inside it.
+//! Recognises kernel images, checks that they boot here, and unpacks the plain `Image` inside.
 //!
-//! A bootable kernel for this rig is a plain arm64 `Image` (`Documentation/arch/arm64/booting.rst`),
-//! bare, compressed as a whole, or inside an EFI zboot image. Anything else ends in one sentence
-//! that says what the file is and what to give instead.
+//! A bootable kernel for this rig is a plain arm64 `Image` (`Documentation/arch/arm64/booting.rst`), bare, compressed
+//! as a whole, or inside an EFI zboot image. For any other file the error names its format and the file to give
+//! instead.
 
 mod foreign;
 mod unpack;
@@ -25,33 +25,33 @@ pub struct Header {
     /// Bytes that the kernel occupies in memory from its start, `.bss` included: device tree and
     /// initrd go behind this, not behind the file.
     pub image_size: u64,
-    /// Bytes per page (granule); `None` where the header does not say.
+    /// Bytes per page (granule); `None` if the header does not have it.
     pub page_size: Option<u64>,
-    /// Whether the image may lie anywhere in memory.
+    /// True if the image may be anywhere in memory.
     pub anywhere: bool,
 }
 
 /// A kernel that can be booted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Where the plain `Image` is.
+    /// The plain `Image`.
     pub image: Source,
     /// Its header.
     pub header: Header,
-    /// What it was packed in, outermost first; empty for a plain `Image`.
+    /// The layers around it, outermost first; empty for a plain `Image`.
     pub unpacked: Vec<Container>,
 }
 
-/// Where the plain `Image` is.
+/// Place of the plain `Image`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The given file is one.
     File(PathBuf),
-    /// It was unpacked into memory.
+    /// Unpacked into memory.
     Bytes(Vec<u8>),
 }
 
-/// Why a file cannot be booted. The message is one sentence or two, for people.
+/// The reason why a file cannot be booted. The message is one sentence or two, for people.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The file could not be read.
@@ -59,25 +59,25 @@ pub enum ImageError {
     Read {
         /// The kernel.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is something else than an arm64 kernel image.
+    /// The file is not an arm64 kernel image.
     #[error("{path} is {what}, not an arm64 kernel image: {instead}")]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Format of the file.
         what: String,
-        /// What to give instead.
+        /// The file to give instead.
         instead: &'static str,
     },
-    /// It is an arm64 image that this rig cannot use.
+    /// The file is an arm64 image that this rig cannot use.
     #[error("{path} is an arm64 kernel image that cannot be used: {why}")]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }
@@ -85,7 +85,7 @@ pub enum ImageError {
 /// "ARM\x64" at offset 56.
 pub const MAGIC: [u8; 4] = *b"ARM\x64";
 const HEADER_SIZE: usize = 64;
-/// Bytes that tell what a file is.
+/// Number of first bytes by which a file's format is recognised.
 const HEAD: u64 = 4096;
 /// No kernel is larger than this, packed or not.
 const LARGEST: u64 = 512 << 20;
@@ -93,7 +93,7 @@ const LARGEST: u64 = 512 << 20;
 const MAX_LAYERS: usize = 3;
 
 impl Header {
-    /// Reads the header at the start of `image`; `None` if there is none.
+    /// Reads the header at the start of `image`; returns `None` if there is none.
     pub fn parse(image: &[u8]) -> Option<Result<Header, String>> {
         let head = image.get(..HEADER_SIZE)?;
         if head[56..60] != MAGIC {
@@ -122,7 +122,7 @@ impl Header {
     }
 }
 
-/// Reads the kernel at `path`, unpacks it if need be, and says what it is.
+/// Reads the kernel at `path`, and unpacks it if it is packed.
 pub fn prepare(path: &Path) -> Result<Prepared, ImageError> {
     let read = |source| ImageError::Read {
         path: path.to_owned(),
@@ -159,7 +159,7 @@ pub fn prepare(path: &Path) -> Result<Prepared, ImageError> {
     prepare_bytes(path, bytes)
 }
 
-/// A plain `Image` of `size` bytes that is used as it is.
+/// Returns a plain `Image` of `size` bytes that is used as it is.
 fn plain(path: &Path, header: Result<Header, String>, size: u64) -> Result<Prepared, ImageError> {
     let whole = header.and_then(|header| is_whole(&header, size).map(|()| header));
     let header = whole.map_err(|why| ImageError::Unusable {
@@ -173,7 +173,7 @@ fn plain(path: &Path, header: Result<Header, String>, size: u64) -> Result<Prepa
     })
 }
 
-/// Whether an `Image` of `size` bytes can be all of what its header speaks of.
+/// Checks that an `Image` of `size` bytes has all that its header requires.
 fn is_whole(header: &Header, size: u64) -> Result<(), String> {
     if size < header.image_size / 4 {
         return Err(format!(
@@ -184,8 +184,7 @@ fn is_whole(header: &Header, size: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The same for bytes that were read already; `path` is for messages and for
-/// [`Source::File`].
+/// Prepares a kernel from bytes that were read already; `path` is for messages and for [`Source::File`].
 pub fn prepare_bytes(path: &Path, mut bytes: Vec<u8>) -> Result<Prepared, ImageError> {
     let unusable = |why: String| ImageError::Unusable {
         path: path.to_owned(),
@@ -228,7 +227,7 @@ pub fn prepare_bytes(path: &Path, mut bytes: Vec<u8>) -> Result<Prepared, ImageE
     }
 }
 
-/// The release in the kernel's banner (`linux_banner`): `6.12.117` of `Linux version 6.12.117 (…`.
+/// Returns the release in the kernel's banner (`linux_banner`): `6.12.117` of `Linux version 6.12.117 (…`.
 pub fn release(image: &[u8]) -> Option<String> {
     let mut places = memchr::memmem::find_iter(image, BANNER);
     places.find_map(|at| in_banner(&image[at..]).map(str::to_owned))

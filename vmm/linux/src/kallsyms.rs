@@ -12,8 +12,8 @@
 //! kallsyms_relative_base u64; from 6.19 on there is none, and an offset counts from its own place
 //! ```
 //!
-//! The token table is recognized: the tokens of the digits are the digits, since every kernel has names with each of
-//! them. What lies around it must then agree in every number, or it is not taken. Kernels before 6.5 have another
+//! The token table is recognized by the tokens of the digits, which are the digits themselves, since every kernel has
+//! names with each of them. All numbers around it must then agree, or it is rejected. Kernels before 6.5 have another
 //! sequence and are not read.
 
 use std::ops::Range;
@@ -28,21 +28,21 @@ use crate::symbols::{BuildId, SymbolTable, Symbols};
 const REACH: u64 = 128 << 20;
 /// The longest compressed name that is looked for, in bytes with its length.
 const LONGEST: usize = 512 + 2;
-/// Names written out take less than so many times the bytes that their tables lie in: tokens have two or three letters, and
-/// where they had 60,000 each all memory would not do.
+/// Maximum ratio of the expanded names to the tables that hold them. Tokens have two or three letters; 60,000 each
+/// would exhaust all memory.
 const MOST_GROWTH: usize = 4;
-/// Names that are gone through to find where they begin; a kernel has some 200,000. Memory can be made such that every word of
-/// it may be a beginning.
+/// Maximum number of names to read in search of their beginning; a kernel has some 200,000. Memory can be made such
+/// that every word of it may be a beginning.
 const MOST_NAMES: usize = 1 << 25;
 /// A marker points at every 256th name.
 const STRIDE: usize = 256;
 /// The tokens `0` to `9`.
 const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\x00";
 
-/// Why the kernel's symbols could not be had from its memory.
+/// The reason why the kernel's symbols could not be read from its memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KallsymsError {
-    /// Nothing is mapped there.
+    /// No memory is mapped there.
     #[error("the kernel's symbols were not found in its memory: nothing is mapped at 0x{vbar:016x}, where VBAR_EL1 points")]
     NotMapped {
         /// VBAR_EL1.
@@ -54,13 +54,13 @@ pub enum KallsymsError {
     /// There is no table, or one of another shape.
     #[error("the kernel's symbols were not found in the {bytes} bytes around its vectors (a kernel before 6.5, or one without CONFIG_KALLSYMS)")]
     NotFound {
-        /// How much was searched.
+        /// Number of bytes searched.
         bytes: usize,
     },
-    /// There is a table, and it is not of the kernel whose vectors are in use.
+    /// The table is not of the kernel whose vectors are in use.
     #[error("the symbols that were found in the kernel's memory put `vectors` at {found:x?}, and VBAR_EL1 is 0x{vbar:016x}: they are not this kernel's")]
     OtherKernel {
-        /// The address of `vectors`, if there is one such symbol.
+        /// The address of `vectors`, if there is such a symbol.
         found: Option<u64>,
         /// VBAR_EL1.
         vbar: u64,
@@ -77,11 +77,11 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// All that is mapped around `va` without a gap: text and read-only data of the kernel, where `va` is in its text.
-    /// (The memory of its init functions is unmapped after boot; `map_kernel()` puts it behind both.)
+    /// Returns all that is mapped around `va` without a gap: text and read-only data of the kernel, where `va` is in
+    /// its text. (The memory of its init functions is unmapped after boot; `map_kernel()` puts it behind both.)
     ///
     /// # Errors
-    /// Where nothing is mapped at `va`, or what is mapped cannot be read.
+    /// If no memory is mapped at `va`, or the mapped memory cannot be read.
     pub fn around<M: PhysMemory + ?Sized>(
         memory: &M,
         upper: &Regime,
@@ -111,7 +111,7 @@ impl Stretch {
         Ok(Stretch { base, bytes })
     }
 
-    /// The bytes of a range of virtual addresses, if it lies in this stretch.
+    /// Returns the bytes of a range of virtual addresses, if it lies in this stretch.
     pub fn get(&self, range: Range<u64>) -> Option<&[u8]> {
         let start = usize::try_from(range.start.checked_sub(self.base)?).ok()?;
         let end = usize::try_from(range.end.checked_sub(self.base)?).ok()?;
@@ -119,13 +119,13 @@ impl Stretch {
     }
 }
 
-/// The symbols of the kernel whose vectors are at `vbar_el1`, at the addresses where they run.
+/// Returns the symbols of the kernel whose vectors are at `vbar_el1`, at their runtime addresses.
 ///
 /// `vbar_el1` must be of a CPU in the kernel: in user mode with KPTI it is the trampoline's.
 ///
 /// # Errors
-/// Where there are none, or they are not this kernel's: `vectors` must be where VBAR_EL1 points
-/// ([`Symbols::slide`] must be 0).
+/// If there are no symbols, or they are not this kernel's: `vectors` must be the target of VBAR_EL1 ([`Symbols::slide`]
+/// must be 0).
 pub fn read<M: PhysMemory + ?Sized>(
     memory: &M,
     upper: &Regime,
@@ -150,10 +150,10 @@ pub fn read<M: PhysMemory + ?Sized>(
     Ok(symbols)
 }
 
-/// The address of `vectors` in the kernel whose `_stext` is at `text`: where VBAR_EL1 points in it.
+/// Returns the address of `vectors` in the kernel whose `_stext` is at `text`: the target of its VBAR_EL1.
 ///
 /// # Errors
-/// Where there are no symbols, or they are not this kernel's: `_stext` must be at `text`.
+/// If there are no symbols, or they are not this kernel's: `_stext` must be at `text`.
 pub fn vectors<M: PhysMemory + ?Sized>(
     memory: &M,
     upper: &Regime,
@@ -179,7 +179,7 @@ pub fn find(stretch: &Stretch) -> Option<SymbolTable> {
     })
 }
 
-/// Little-endian numbers of `N` bytes at `at`.
+/// Returns the little-endian numbers of `N` bytes at `at`.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let field = bytes.get(at..at.checked_add(N)?)?;
     let mut whole = [0; 8];
@@ -189,14 +189,14 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// The token table and its index.
 struct Tokens {
-    /// Where the table begins.
+    /// Start of the table.
     start: usize,
     /// The 512 bytes of the index.
     index: Range<usize>,
 }
 
 impl Tokens {
-    /// The table whose token of the digit 0 is at `zero`.
+    /// Returns the table whose token of the digit 0 is at `zero`.
     fn around(bytes: &[u8], zero: usize) -> Option<Tokens> {
         let next = |at: usize| Some(at + memchr::memchr(0, bytes.get(at..)?)? + 1);
         let end = (usize::from(b'0')..256).try_fold(zero, |at, _| next(at))?;
@@ -232,7 +232,7 @@ struct Names {
 }
 
 impl Names {
-    /// The names whose markers end before `token_table`.
+    /// Returns the names whose markers end before `token_table`.
     fn before(bytes: &[u8], token_table: usize, left: &mut usize) -> Option<Names> {
         [0, 4].into_iter().find_map(|padding| {
             Names::with_markers_up_to(bytes, token_table.checked_sub(padding)?, left)
@@ -253,7 +253,7 @@ impl Names {
             marker = before;
         }
         let markers = (end - first) / 4;
-        // What follows the last marker is not known; every place where the names may begin is tried.
+        // The number of names behind the last marker is unknown. Every place where the names may begin is tried.
         let latest = first.checked_sub(last as usize)? & !3;
         let earliest = latest.saturating_sub(STRIDE * LONGEST);
         (earliest..=latest).rev().step_by(4).find_map(|start| {
@@ -266,7 +266,7 @@ impl Names {
         })
     }
 
-    /// Whether the names lead over every marker to the markers themselves.
+    /// Returns whether the names lead over every marker to the markers themselves.
     fn agree(&self, bytes: &[u8], markers: usize, left: &mut usize) -> bool {
         let mut at = self.start;
         for symbol in 0..self.count {
@@ -289,7 +289,7 @@ impl Names {
     }
 }
 
-/// The tokens of the name whose length is at `at`.
+/// Returns the tokens of the name whose length is at `at`.
 fn name_at(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let low = usize::from(*bytes.get(at)?);
     let (length, start) = if low & 0x80 == 0 {
@@ -300,7 +300,7 @@ fn name_at(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     Some(start..start + length)
 }
 
-/// The addresses of `count` symbols, by the offsets behind `index_end`.
+/// Returns the addresses of `count` symbols, by the offsets behind `index_end`.
 fn addresses(stretch: &Stretch, index_end: usize, count: usize) -> Option<Vec<u64>> {
     [4, 8].into_iter().find_map(|alignment| {
         let start = index_end.next_multiple_of(alignment);
@@ -334,7 +334,7 @@ fn addresses(stretch: &Stretch, index_end: usize, count: usize) -> Option<Vec<u6
     })
 }
 
-/// The names written out; `None` where they are longer than those of any kernel are.
+/// Expands the names; returns `None` if they are longer than those of any kernel.
 fn expand(bytes: &[u8], tokens: &Tokens, names: &Names, addresses: &[u64]) -> Option<SymbolTable> {
     let most = bytes.len().saturating_mul(MOST_GROWTH);
     let mut table = SymbolTable::default();

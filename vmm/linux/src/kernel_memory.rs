@@ -4,8 +4,8 @@ use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress
 
 /// Reads `buffer.len()` bytes at virtual address `va` of the half that `regime` describes.
 ///
-/// Page by page, because what is next to each other there (per-CPU areas, vmalloc) need not be so
-/// in physical memory. The error says which address could not be read and why.
+/// Reads page by page, since adjacent virtual memory (per-CPU areas, vmalloc) need not be adjacent in physical memory.
+/// The error names the address that could not be read, and the reason.
 pub fn read<M: PhysMemory + ?Sized>(
     memory: &M,
     regime: &Regime,
@@ -25,7 +25,7 @@ pub fn read<M: PhysMemory + ?Sized>(
     Ok(())
 }
 
-/// Where a virtual address is. The error says why it is nowhere.
+/// Returns the physical address of a virtual one. The error has the reason why there is none.
 pub fn physical<M: PhysMemory + ?Sized>(
     memory: &M,
     regime: &Regime,
@@ -41,12 +41,12 @@ pub fn physical<M: PhysMemory + ?Sized>(
     }
 }
 
-/// Copies bytes that lie in one page, whatever their alignment.
+/// Copies bytes that lie in one page, at any alignment.
 fn copy<M: PhysMemory + ?Sized>(memory: &M, pa: u64, buffer: &mut [u8]) -> Option<()> {
     let (start, end) = (pa & !7, (pa + buffer.len() as u64).next_multiple_of(8));
     let words = memory.words(PhysicalAddress(start), ((end - start) / 8) as usize)?;
     let skip = (pa - start) as usize;
-    // Words are little-endian in the guest, and so is their byte order here whatever the host's.
+    // Words are little-endian in the guest, and so are these bytes on any host.
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).skip(skip);
     buffer
         .iter_mut()

@@ -1,11 +1,16 @@
-//! What the rig knows of the Linux guest it judges.
+//! Knowledge of the Linux guest that the rig judges.
 //!
-//! Pure functions over bytes, text and guest memory: kernel images and what they were packed in ([`image`]), a vmlinux's
-//! symbols ([`symbols`]) or the kernel's own in its memory ([`kallsyms`]), `/proc/PID/maps` ([`vma`]), the kernel's record of
-//! why it chose a folio's order ([`order`]), pages and their folios ([`folio`]), what its own getters say ([`getters`]), what it counts of all memory ([`counted`]), of one
-//! file ([`cache`]) and of contiguous blocks ([`contpte`]), Linux's own reading of a descriptor ([`pte`]), and the name of one
-//! that is not present ([`absent`]).
-//! Nothing here decides what is right or wrong; that is the crate `verdict`.
+//! Pure functions over bytes, text and guest memory:
+//! - kernel images and their packings ([`image`])
+//! - the symbols of a vmlinux ([`symbols`]), or the kernel's own in its memory ([`kallsyms`])
+//! - `/proc/PID/maps` ([`vma`])
+//! - the kernel's records of why it chose a folio's order ([`order`])
+//! - pages and their folios ([`folio`])
+//! - the kernel's own interfaces for memory ([`getters`])
+//! - counts of all memory ([`counted`]), of one file ([`cache`]) and of contiguous blocks ([`contpte`])
+//! - Linux's meaning of a descriptor ([`pte`]), and the name of one that is not present ([`absent`])
+//!
+//! The crate `verdict` decides what is right or wrong; this crate does not.
 
 pub mod absent;
 pub mod cache;

@@ -1,9 +1,9 @@
 //! The kernel's record of why it chose the order of each anonymous folio.
 //!
 //! Our patch keeps a ring of records per CPU: `anon_order_ring`, a per-CPU pointer, or on older kernels
-//! `anon_order_rings`, a per-CPU variable. It is read
-//! from outside, through the kernel half of the tables, without the guest's help. Anything that is
-//! not as the patch writes it is an error: a record that is only half understood explains nothing.
+//! `anon_order_rings`, a per-CPU variable. It is read from outside, through the kernel half of the tables, without the
+//! guest's help. Contents that differ from the patch's format are an error: a record that is only partly understood
+//! explains nothing.
 
 pub mod adaptive;
 pub mod counts;
@@ -20,12 +20,12 @@ pub use rings::RingAddresses;
 /// Orders that a record has a reason for: 0 to 15.
 pub const ORDERS: usize = 16;
 
-/// One choice, `struct anon_order_record`.
+/// One choice of an order, `struct anon_order_record`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OrderRecord {
     /// Number of the record, from 1, counting per CPU.
     pub seq: u64,
-    /// The CPU in whose ring it was.
+    /// The CPU whose ring holds it.
     pub cpu: u32,
     /// Kernel clock, in nanoseconds.
     pub time_ns: u64,
@@ -35,16 +35,16 @@ pub struct OrderRecord {
     pub vm_start: u64,
     /// First byte behind it.
     pub vm_end: u64,
-    /// Kernel address of the `mm_struct`: tells processes apart, nothing else.
+    /// Kernel address of the `mm_struct`, which only tells processes apart.
     pub mm: u64,
     /// Process (thread group) id, in the initial PID namespace.
     pub tgid: u32,
-    /// Thread id, likewise.
+    /// Thread id, which only tells threads apart.
     pub tid: u32,
     /// The policy that chose: the one in force, or `sysfs` where controls choose under every policy (shmem, swap-in, folios of a
     /// PMD's size).
     pub policy: Policy,
-    /// The order that the architecture prefers for this VMA; `None` where the policy asks for none.
+    /// The order that the architecture prefers for this VMA; `None` if the policy asks for none.
     pub preferred: Option<u8>,
     /// The order that was allocated; `None` where the fault ended without a folio.
     pub chosen: Option<u8>,
@@ -52,37 +52,37 @@ pub struct OrderRecord {
     pub hinted: bool,
     /// The VMA is armed with userfaultfd.
     pub userfaultfd: bool,
-    /// By order: what became of it.
+    /// The result for each order.
     pub reasons: [Reason; ORDERS],
-    /// Which path of the kernel chose it.
+    /// The kernel path that chose the order.
     pub path: Path,
-    /// The first page frame of the folio that was mapped; `None` without a folio, and where the kernel does not say it.
+    /// The first page frame of the folio that was mapped; `None` without a folio, and if the kernel does not record it.
     pub pfn: Option<u64>,
-    /// The orders that VMA, process, policy and controls allowed before it was asked where they fit; `None` where the
-    /// kernel does not say it.
+    /// The orders that VMA, process, policy and controls allowed, before the check whether they fit; `None` if the
+    /// kernel does not record them.
     pub allowed: Option<Vec<u8>>,
-    /// The address of the first populated entry in the range of the largest order that one was in the way of; `None` where none
-    /// was, and where the kernel does not say it.
+    /// The address of the first populated entry in the range of the largest order that an entry was in the way of;
+    /// `None` without one, and if the kernel does not record it.
     pub overlap: Option<u64>,
-    /// What policy `adaptive` went by; `None` for others, and where the kernel does not say it.
+    /// The input of policy `adaptive`; `None` for other policies, and if the kernel does not record it.
     pub adapted: Option<adaptive::Adapted>,
-    /// By order, how many blocks were free on the CPU's node when an order could not be allocated, at most 255; `None` where all
-    /// could, and where the kernel does not say it.
+    /// Number of free blocks of each order on the CPU's node when an order could not be allocated, at most 255; `None`
+    /// if all could, and if the kernel does not record it.
     pub free: Option<[u8; ORDERS]>,
 }
 
-/// Where the order of a folio is chosen, by its number in the record.
+/// The place where the order of a folio is chosen, by its number in the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Path {
-    /// A first write to anonymous memory. Kernels whose records name no path record nothing else.
+    /// A first write to anonymous memory. A kernel whose records have no path records only these.
     #[default]
     Anonymous,
     /// A write to the zero page, where a large folio may take its place.
     ZeroPage,
     /// Copy on write of a large anonymous folio, or of a part of it.
     Copy,
-    /// A write to an exclusive large folio, of which a part is made writable: the order is that part's.
+    /// A write to an exclusive large folio, of which a part is made writable. The order is that part's.
     Reuse,
     /// A fault on shmem that found no folio.
     Shmem,
@@ -107,22 +107,22 @@ pub enum Policy {
     Adaptive,
 }
 
-/// What became of one order.
+/// The result for one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// Never came up.
+    /// The order was not considered.
     NotConsidered,
-    /// This is the one.
+    /// The order was chosen.
     Chosen,
-    /// THP has no such order, or what forbids it has no reason of its own. The first kernels with records, of eleven reasons,
-    /// say this of all that neither the policy nor sysfs allows.
+    /// THP has no such order, or the restriction has no reason of its own. The first kernels with records, which have
+    /// eleven reasons, use it for every order that the policy or sysfs does not allow.
     NotAllowed,
     /// The naturally aligned range would start before the VMA.
     CrossesStart,
-    /// It would end behind the VMA.
+    /// The folio would end behind the VMA.
     CrossesEnd,
-    /// It would leave the page table.
+    /// The folio would reach beyond the page table.
     CrossesPmd,
     /// An entry in the range is populated.
     Overlap,
@@ -138,17 +138,17 @@ pub enum Reason {
     Nohugepage,
     /// The process has `PR_SET_THP_DISABLE`.
     ThpDisabled,
-    /// The control of its size says `never`.
+    /// The control of its size is `never`.
     SizeNever,
-    /// The control of its size says `madvise`, and the VMA is not hinted.
+    /// The control of its size is `madvise`, and the VMA is not hinted.
     SizeMadvise,
-    /// The control of its size says `inherit`, and the top-level one `never`.
+    /// The control of its size is `inherit`, and the top-level one `never`.
     TopNever,
-    /// The control of its size says `inherit`, the top-level one `madvise`, and the VMA is not hinted.
+    /// The control of its size is `inherit`, the top-level one `madvise`, and the VMA is not hinted.
     TopMadvise,
-    /// It is allowed, and the policy leaves it out.
+    /// The order is allowed, and the policy leaves it out.
     Policy,
-    /// The control of its size says `within_size`, and the folio would reach beyond the end of the file.
+    /// The control of its size is `within_size`, and the folio would reach beyond the end of the file.
     WithinSize,
     /// The range in the file or in the swap area is not aligned as it is in the VMA.
     Misaligned,
@@ -161,13 +161,13 @@ pub enum Reason {
 pub struct OrderRecords {
     /// Records by time.
     pub records: Vec<OrderRecord>,
-    /// Records that were overwritten before they could be read.
+    /// Number of records that were overwritten before they could be read.
     pub lost: u64,
     /// Records that were being written at that instant, and skipped.
     pub being_written: u64,
 }
 
-/// Why a ring was not judged.
+/// The reason why a ring was not judged.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum OrderError {
     /// The kernel's memory could not be read there.
@@ -177,7 +177,7 @@ pub enum OrderError {
         cpu: u32,
         /// The kernel address.
         va: u64,
-        /// What the reader said.
+        /// The reader's error.
         why: String,
     },
     /// The kernel can keep records, and does not.
@@ -190,18 +190,18 @@ pub enum OrderError {
         cpu: u32,
         /// The field.
         field: &'static str,
-        /// What was found.
+        /// The value found.
         value: u64,
-        /// What would have been right.
+        /// The values expected.
         expected: &'static str,
     },
 }
 
-/// Reads `buffer.len()` bytes of kernel memory at a virtual address; the error says why not.
+/// A function that reads `buffer.len()` bytes of kernel memory at a virtual address. Its error is the reason why not.
 pub type KernelReader<'a> = dyn FnMut(u64, &mut [u8]) -> Result<(), String> + 'a;
 
 impl OrderRecords {
-    /// The newest record of process `tgid` whose choice decided what `address` maps to.
+    /// Returns the newest record of process `tgid` whose choice decided the mapping of `address`.
     pub fn last_for(&self, tgid: u32, address: u64, page_size: u64) -> Option<&OrderRecord> {
         self.records
             .iter()
@@ -211,9 +211,10 @@ impl OrderRecords {
 }
 
 impl OrderRecord {
-    /// The range of the folio: start and length in bytes. `None` without a folio, and where its place does not follow from its
-    /// size: anonymous ones are naturally aligned in virtual addresses, and large ones of shmem, which a fault allocates only
-    /// where file and VMA are aligned alike. How much of those the fault has mapped is another matter.
+    /// Returns the range of the folio: start and length in bytes. `None` without a folio, and where its place does not
+    /// follow from its size: anonymous ones are naturally aligned in virtual addresses, and large ones of shmem, which
+    /// a fault allocates only where file and VMA are aligned alike. How much of those the fault has mapped is another
+    /// matter.
     pub fn folio(&self, page_size: u64) -> Option<(u64, u64)> {
         if !self.path.is_mapped_whole() && !matches!(self.path, Path::Shmem | Path::SwapIn) {
             return None;
@@ -222,7 +223,7 @@ impl OrderRecord {
         Some((self.address & !(size - 1), size))
     }
 
-    /// Whether the folio, or the faulting page where there is none, covers `address`.
+    /// Returns whether the folio, or the faulting page if there is none, covers `address`.
     pub fn covers(&self, address: u64, page_size: u64) -> bool {
         let (start, size) = self
             .folio(page_size)
@@ -230,7 +231,7 @@ impl OrderRecord {
         address >= start && address - start < size
     }
 
-    /// The choice in one sentence, for people.
+    /// Returns the choice in one sentence, for people.
     pub fn sentence(&self) -> String {
         let chosen = match self.chosen {
             Some(order) => format!("order {order} was mapped"),
@@ -266,12 +267,12 @@ impl OrderRecord {
 }
 
 impl Path {
-    /// Whether the fault maps all of a new anonymous folio, which is naturally aligned.
+    /// Returns whether the fault maps all of a new anonymous folio, which is naturally aligned.
     pub fn is_mapped_whole(self) -> bool {
         matches!(self, Path::Anonymous | Path::ZeroPage | Path::Copy)
     }
 
-    /// In words, for people.
+    /// Returns the reason in words, for people.
     pub fn words(self) -> &'static str {
         match self {
             Path::Anonymous => "a first write to anonymous memory",
@@ -287,7 +288,7 @@ impl Path {
 }
 
 impl Policy {
-    /// As the kernel's knob spells it.
+    /// Returns the path as the kernel's knob spells it.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Sysfs => "sysfs",
@@ -301,7 +302,7 @@ impl Policy {
 }
 
 impl Reason {
-    /// How an order of this reason was rejected; `None` for those that were not.
+    /// Returns how an order of this reason was rejected; `None` for those that were not.
     pub fn rejection(self) -> Option<&'static str> {
         Some(match self {
             Reason::NotConsidered | Reason::Chosen => return None,

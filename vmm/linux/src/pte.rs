@@ -4,8 +4,8 @@
 //! `include/linux/swap.h`, `swapops.h` of 6.12. The names of predicates are the kernel's, without
 //! their prefix: [`Pte::hw_dirty`] is `pte_hw_dirty()`.
 
-/// Bits with a meaning for Linux. Bits that are the architecture's are here only where Linux
-/// gives them a name of its own or compares them.
+/// Bits with a meaning for Linux. A bit of the architecture is here only if Linux has its own name for it or compares
+/// it.
 pub mod bits {
     /// The descriptor is valid: the CPU may use it.
     pub const VALID: u64 = 1 << 0;
@@ -19,7 +19,7 @@ pub mod bits {
     pub const NG: u64 = 1 << 11;
     /// `PTE_PRESENT_INVALID`: the same bit as [`NG`], with this meaning only while VALID is 0.
     pub const PRESENT_INVALID: u64 = NG;
-    /// `PTE_WRITE`: the same bit as DBM. Linux sets it whether or not the CPU manages dirty state.
+    /// `PTE_WRITE`: the same bit as DBM. Linux sets it whether or not the CPU manages the dirty state.
     pub const WRITE: u64 = 1 << 51;
     /// `PTE_CONT`, the Contiguous bit.
     pub const CONT: u64 = 1 << 52;
@@ -40,14 +40,14 @@ pub mod bits {
     pub const SOFTWARE_SAME: u64 = SPECIAL | DEVMAP | UFFD_WP;
 }
 
-/// One leaf descriptor (page or block) or non-present entry in Linux's eyes.
+/// One leaf descriptor (page or block) or non-present entry, as Linux reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pte(pub u64);
 
-/// What Linux keeps in an entry.
+/// Kind of an entry for Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// All zero: nothing was ever here, or it is gone.
+    /// All zero: the entry was never used, or its mapping is gone.
     None,
     /// The CPU may use it.
     Valid,
@@ -72,7 +72,7 @@ pub struct SwapEntry {
     pub uffd_wp: bool,
 }
 
-/// What a swap type stands for.
+/// Meaning of a swap type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapKind {
     /// A slot in a swap area.
@@ -85,10 +85,10 @@ pub enum SwapKind {
 }
 
 impl SwapEntry {
-    /// What the type stands for, as far as that holds for every configuration.
+    /// Returns the meaning of the type, as far as it is the same in every configuration.
     pub fn kind(self) -> SwapKind {
-        // MAX_SWAPFILES is 32 less marker (1, always type 31), device (0 or 4), migration
-        // (0 or 3) and poison (0 or 1): below 23 it is a swap area whatever was configured.
+        // MAX_SWAPFILES is 32 less marker (1, always type 31), device (0 or 4), migration (0 or 3) and poison (0 or 1).
+        // A type below 23 is a swap area in every configuration.
         match self.swap_type {
             31 => SwapKind::Marker,
             23..=30 => SwapKind::Special,
@@ -102,87 +102,87 @@ impl Pte {
         self.0 & bit != 0
     }
 
-    /// `pte_none()`.
+    /// Returns `pte_none()`.
     pub fn none(self) -> bool {
         self.0 == 0
     }
 
-    /// `pte_valid()`.
+    /// Returns `pte_valid()`.
     pub fn valid(self) -> bool {
         self.has(bits::VALID)
     }
 
-    /// `pte_present_invalid()`.
+    /// Returns `pte_present_invalid()`.
     pub fn present_invalid(self) -> bool {
         self.0 & (bits::VALID | bits::PRESENT_INVALID) == bits::PRESENT_INVALID
     }
 
-    /// `pte_present()`.
+    /// Returns `pte_present()`.
     pub fn present(self) -> bool {
         self.valid() || self.present_invalid()
     }
 
-    /// `pte_protnone()`.
+    /// Returns `pte_protnone()`.
     pub fn prot_none(self) -> bool {
         self.present_invalid() && !self.user() && self.has(bits::UXN)
     }
 
-    /// `pte_user()`.
+    /// Returns `pte_user()`.
     pub fn user(self) -> bool {
         self.has(bits::USER)
     }
 
-    /// `pte_write()`: writable as far as Linux is concerned, clean or not.
+    /// Returns `pte_write()`: Linux allows writes, whether the entry is clean or not.
     pub fn write(self) -> bool {
         self.has(bits::WRITE)
     }
 
-    /// `pte_rdonly()`.
+    /// Returns `pte_rdonly()`.
     pub fn rdonly(self) -> bool {
         self.has(bits::RDONLY)
     }
 
-    /// `pte_hw_dirty()`: writable, and a store does not fault.
+    /// Returns `pte_hw_dirty()`: writable, and a store does not fault.
     pub fn hw_dirty(self) -> bool {
         self.write() && !self.rdonly()
     }
 
-    /// `pte_sw_dirty()`.
+    /// Returns `pte_sw_dirty()`.
     pub fn sw_dirty(self) -> bool {
         self.has(bits::DIRTY)
     }
 
-    /// `pte_dirty()`.
+    /// Returns `pte_dirty()`.
     pub fn dirty(self) -> bool {
         self.sw_dirty() || self.hw_dirty()
     }
 
-    /// `pte_young()`.
+    /// Returns `pte_young()`.
     pub fn young(self) -> bool {
         self.has(bits::AF)
     }
 
-    /// `pte_special()`.
+    /// Returns `pte_special()`.
     pub fn special(self) -> bool {
         self.has(bits::SPECIAL)
     }
 
-    /// `pte_devmap()`.
+    /// Returns `pte_devmap()`.
     pub fn devmap(self) -> bool {
         self.has(bits::DEVMAP)
     }
 
-    /// `pte_uffd_wp()`.
+    /// Returns `pte_uffd_wp()`.
     pub fn uffd_wp(self) -> bool {
         self.has(bits::UFFD_WP)
     }
 
-    /// `pte_valid_cont()`: bit 52 counts on valid entries only.
+    /// Returns `pte_valid_cont()`: bit 52 counts on valid entries only.
     pub fn valid_cont(self) -> bool {
         self.valid() && self.has(bits::CONT)
     }
 
-    /// What is in this entry. Meant for entries that can map memory, not for table descriptors.
+    /// Returns the kind of this entry. It is meant for entries that can map memory, not for table descriptors.
     pub fn kind(self) -> Kind {
         if self.none() {
             Kind::None
@@ -202,8 +202,8 @@ impl Pte {
         }
     }
 
-    /// The software bits by name, for people: `DIRTY SPECIAL`. Empty where none is set or where
-    /// the entry is not present and its bits mean something else.
+    /// Returns the names of the software bits, for people: `DIRTY SPECIAL`. It is empty if none is set, and for an
+    /// entry that is not present, whose bits have other meanings.
     pub fn software_names(self) -> impl Iterator<Item = &'static str> {
         let named = [
             (bits::WRITE, "WRITE"),

@@ -9,18 +9,17 @@ pub struct Release {
     pub major: u32,
     /// The second.
     pub minor: u32,
-    /// The third, 0 where there is none: which stable release. A distribution may keep the first one's
-    /// name, so nothing is judged by it.
+    /// The third number, the stable release; 0 if there is none. A distribution may keep the first one's name, so no
+    /// rule depends on it.
     pub patch: u32,
 }
 
 impl Release {
-    /// The release whose software bits [`crate::pte`] decodes: from 6.11 on `PTE_PRESENT_INVALID`
-    /// is bit 11 and `PTE_UFFD_WP` bit 58; before it bit 58 was `PTE_PROT_NONE` and bit 11 part of
-    /// a swap entry's offset.
+    /// The first release whose software bits [`crate::pte`] decodes. From 6.11 on `PTE_PRESENT_INVALID` is bit 11 and
+    /// `PTE_UFFD_WP` bit 58. Before it bit 58 was `PTE_PROT_NONE` and bit 11 part of a swap entry's offset.
     pub const FIRST_WITH_THIS_LAYOUT: Release = Release::new(6, 11, 0);
 
-    /// The release with these numbers.
+    /// Creates the release with these numbers.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Release {
         Release {
             major,
@@ -42,25 +41,25 @@ impl Release {
         })
     }
 
-    /// Whether both are of one stable series: `6.12` of both.
+    /// Returns whether both are of one stable series: `6.12` of both.
     pub fn same_series(self, other: Release) -> bool {
         (self.major, self.minor) == (other.major, other.minor)
     }
 
-    /// Whether descriptors of this release are laid out as [`crate::pte`] reads them.
+    /// Returns whether descriptors of this release are laid out as [`crate::pte`] decodes them.
     pub fn has_this_layout(self) -> bool {
         self >= Release::FIRST_WITH_THIS_LAYOUT
     }
 }
 
-/// How the kernel's banner (`linux_banner`, init/version.c) begins; the release follows.
+/// The start of the kernel's banner (`linux_banner`, init/version.c). The release follows.
 pub const BANNER: &[u8] = b"Linux version ";
 
 /// The longest release in bytes: `__NEW_UTS_LEN`.
 pub const LONGEST: usize = 64;
 
-/// The release in a banner that `text` begins with: `6.12.117-x` of `Linux version 6.12.117-x (builder@host) ...`.
-/// The kernel's memory has its format string and messages besides, which begin like it.
+/// Returns the release in a banner that `text` begins with: `6.12.117-x` of `Linux version 6.12.117-x (builder@host)
+/// ...`. The kernel's memory also has the banner's format string and messages that begin like it.
 pub fn in_banner(text: &[u8]) -> Option<&str> {
     let rest = text.strip_prefix(BANNER)?;
     let end = rest.iter().take(LONGEST).position(|&byte| byte == b' ')?;
@@ -68,7 +67,7 @@ pub fn in_banner(text: &[u8]) -> Option<&str> {
     Release::parse(release).map(|_| release)
 }
 
-/// The digits that `text` begins with, and what is behind them.
+/// Splits `text` behind its leading digits.
 fn leading(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit());
     text.split_at(end.unwrap_or(text.len()))

@@ -1,5 +1,5 @@
-//! A vmlinux's symbols and build id: what an address in the kernel is called, and whether this
-//! vmlinux is the one that runs.
+//! Reads a vmlinux's symbols and build id: it names addresses in the kernel, and checks that the vmlinux is of the
+//! running kernel.
 //!
 //! Only the symbol and string tables and the notes are read; of a 200 MB vmlinux with DWARF that
 //! is a few MB.
@@ -33,7 +33,7 @@ pub struct SymbolTable {
     pub symbols: Vec<(u64, u32)>,
 }
 
-/// Why symbols cannot be used.
+/// The reason why symbols cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SymbolsError {
     /// The file could not be opened or read.
@@ -41,15 +41,15 @@ pub enum SymbolsError {
     Read {
         /// The vmlinux.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Not a 64-bit ELF file, or one that is cut short.
+    /// Not a 64-bit ELF file, or a truncated one.
     #[error("{path} is not a usable vmlinux ({what}): give the ELF file `vmlinux` that the kernel build left beside the Image")]
     NotElf {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         what: String,
     },
     /// The ELF file is for another machine.
@@ -60,13 +60,13 @@ pub enum SymbolsError {
         /// `e_machine`.
         machine: u16,
     },
-    /// It was stripped.
+    /// The file was stripped.
     #[error("{path} has no symbol table: give the vmlinux before it was stripped")]
     Stripped {
         /// The file.
         path: PathBuf,
     },
-    /// It is another kernel than the one that runs.
+    /// The vmlinux is not of the running kernel.
     #[error("{path} is not the kernel that runs: its build id is {ours}, the guest's is {theirs}; give the vmlinux of that very build")]
     Mismatch {
         /// The file.
@@ -83,7 +83,7 @@ pub enum SymbolsError {
         path: PathBuf,
         /// The symbol.
         name: String,
-        /// What follows from it, starting with a colon; or empty.
+        /// A hint for the user, which begins with a colon; or empty.
         hint: &'static str,
     },
 }
@@ -159,7 +159,7 @@ impl Symbols {
         }
     }
 
-    /// The symbols that a running kernel has of itself, at the addresses where they run.
+    /// Creates the symbols that a running kernel has of itself, at their runtime addresses.
     pub fn of_running(table: SymbolTable) -> Symbols {
         let path = PathBuf::from("the kernel's own symbol table");
         Symbols::sorted(path, table.names, table.symbols)
@@ -169,29 +169,29 @@ impl Symbols {
         self.build_id = build_id;
     }
 
-    /// How many there are.
+    /// Returns the number of symbols.
     pub fn len(&self) -> usize {
         self.by_address.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_address.is_empty()
     }
 
-    /// Whether variables are among them. A running kernel without `CONFIG_KALLSYMS_ALL` knows only its functions: that
-    /// a variable is not there then says nothing.
+    /// Returns whether variables are among them. A running kernel without `CONFIG_KALLSYMS_ALL` has only its functions.
+    /// The absence of a variable then proves nothing.
     pub fn has_variables(&self) -> bool {
         self.address("init_mm").is_some()
     }
 
-    /// The GNU build id, if the file has one.
+    /// Returns the GNU build id, if the file has one.
     pub fn build_id(&self) -> Option<&BuildId> {
         self.build_id.as_ref()
     }
 
-    /// The linked address of `name`. Where several static symbols share the name, `None`: any
-    /// choice would be a guess.
+    /// Returns the linked address of `name`. Where several static symbols share the name, `None`: any choice would be a
+    /// guess.
     pub fn address(&self, name: &str) -> Option<u64> {
         let of = |index: &u32| self.by_address[*index as usize];
         let name_of = |index: &u32| name_at(&self.names, of(index).1);
@@ -205,7 +205,7 @@ impl Symbols {
         found.all(|index| of(index).0 == address).then_some(address)
     }
 
-    /// The same, as an error that names the file.
+    /// Returns the address, or an error that names the file.
     pub fn require(&self, name: &str, hint: &'static str) -> Result<u64, SymbolsError> {
         self.address(name).ok_or_else(|| SymbolsError::Missing {
             path: self.path.clone(),
@@ -214,15 +214,15 @@ impl Symbols {
         })
     }
 
-    /// From a symbol to the next one that lies elsewhere.
+    /// Returns the range from a symbol to the next one at another address.
     pub fn range(&self, name: &str) -> Option<std::ops::Range<u64>> {
         let start = self.address(name)?;
         let after = self.by_address.partition_point(|&(at, _)| at <= start);
         Some(start..self.by_address.get(after)?.0)
     }
 
-    /// The symbol at or before a linked address, and the distance to it in bytes. Of those at one address none that bounds a
-    /// section, if there is another: that `__sched_text_start` is where `__switch_to` is says nothing.
+    /// Returns the symbol at or before a linked address, and the distance to it in bytes. Of several at one address,
+    /// one that bounds a section comes last: `__sched_text_start` at the address of `__switch_to` is no help.
     pub fn name(&self, address: u64) -> Option<(&str, u64)> {
         let after = self.by_address.partition_point(|&(at, _)| at <= address);
         let (at, last) = *self.by_address.get(after.checked_sub(1)?)?;
@@ -233,14 +233,14 @@ impl Symbols {
         let name = names
             .find(|name| !bounds_a_section(name))
             .unwrap_or(name_at(&self.names, last));
-        // A kernel's memory that is damaged may hold anything where a name should be.
+        // Damaged kernel memory may hold any bytes in place of a name.
         let is_letter = |it: u8| it.is_ascii_graphic() && it != b'\\';
         let is_name = |name: &&str| !name.is_empty() && name.bytes().all(is_letter);
         let name = std::str::from_utf8(name).ok().filter(is_name)?;
         Some((name, address - at))
     }
 
-    /// Checks that this is the kernel that runs, whose build id is `running`.
+    /// Checks that this is the running kernel, whose build id is `running`.
     pub fn matches(&self, running: &BuildId) -> Result<(), SymbolsError> {
         if self.build_id.as_ref() == Some(running) {
             return Ok(());
@@ -253,13 +253,12 @@ impl Symbols {
         })
     }
 
-    /// How far KASLR moved the kernel: what to add, wrapping, to a linked address.
+    /// Returns the KASLR offset: the number to add, wrapping, to a linked address.
     ///
-    /// From VBAR_EL1 of a running CPU, which `this_cpu_set_vectors()` points at `vectors`, or with
-    /// Spectre-BHB mitigation at one of the three 2K slots of `__bp_harden_el1_vectors`. With KPTI
-    /// a CPU in user mode has it in the trampoline instead; from there no slide can be had, and
-    /// the answer is `None`, as for any distance that is not a whole number of 64K (KASLR keeps
-    /// the offset within that: `MIN_KIMG_ALIGN` and `SEGMENT_ALIGN`).
+    /// VBAR_EL1 of a running CPU is `vectors` (`this_cpu_set_vectors()`), or with Spectre-BHB mitigation one of the
+    /// three 2K slots of `__bp_harden_el1_vectors`. With KPTI a CPU in user mode has it in the trampoline, from which
+    /// no slide follows. The result is then `None`, as for any distance that is not a multiple of 64K (KASLR keeps the
+    /// offset within that: `MIN_KIMG_ALIGN` and `SEGMENT_ALIGN`).
     pub fn slide(&self, vbar_el1: u64) -> Option<u64> {
         let hardened = self.address("__bp_harden_el1_vectors");
         let slots = (0..3).filter_map(|slot| Some(hardened? + slot * 2048));
@@ -270,7 +269,7 @@ impl Symbols {
             .find(|slide| slide % (64 << 10) == 0)
     }
 
-    /// How many bytes a byte of KASAN's shadow is for, as a power of two, where the kernel has a shadow
+    /// Returns how many bytes a byte of KASAN's shadow is for, as a power of two, where the kernel has a shadow
     /// (`KASAN_SHADOW_SCALE_SHIFT`, arch/arm64/Makefile): with memory tagging it has none.
     pub fn kasan_scale(&self) -> Option<u8> {
         self.address("kasan_early_shadow_page")?;
@@ -278,13 +277,13 @@ impl Symbols {
         Some(if by_tags { 4 } else { 3 })
     }
 
-    /// Whether the kernel was built with `CONFIG_ARM64_CONTPTE`.
+    /// Returns whether the kernel was built with `CONFIG_ARM64_CONTPTE`.
     pub fn has_contpte(&self) -> bool {
         self.address("contpte_set_ptes").is_some()
     }
 
-    /// Whether the kernel was built with `CONFIG_PRINTK`: `_printk()`, or `printk()` before 5.15, is a function only then
-    /// (include/linux/printk.h).
+    /// Returns whether the kernel was built with `CONFIG_PRINTK`: `_printk()`, or `printk()` before 5.15, is a function
+    /// only then (include/linux/printk.h).
     pub fn has_printk(&self) -> bool {
         ["_printk", "printk"]
             .iter()
@@ -292,7 +291,7 @@ impl Symbols {
     }
 }
 
-/// Whether a linker script puts the symbol around a section, as `scripts/kallsyms.c` tells them,
+/// Returns whether a linker script puts the symbol around a section, by the test of `scripts/kallsyms.c`,
 /// `may_be_linker_script_provide_symbol()`.
 fn bounds_a_section(name: &[u8]) -> bool {
     let Some(name) = name.strip_prefix(b"__") else {

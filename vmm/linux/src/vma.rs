@@ -1,8 +1,8 @@
 //! `/proc/PID/maps` and `/proc/PID/smaps`: where a process may have memory at all.
 //!
-//! The format is `show_map_vma()` in the kernel's `fs/proc/task_mmu.c`. Names are taken as they
-//! come (spaces, ` (deleted)`), but for `\012`, by which the kernel writes an end of line (and nothing else: a
-//! backslash stays one); everything before them must be exact.
+//! The format is `show_map_vma()` in the kernel's `fs/proc/task_mmu.c`. Names are taken unchanged (spaces, `
+//! (deleted)`), except for `\012`, by which the kernel writes an end of line. It escapes no other character, not even a
+//! backslash. All fields before the name must be exact.
 
 use std::fmt;
 
@@ -27,13 +27,13 @@ pub struct Vma {
     pub device: (u32, u32),
     /// Inode number; 0 for memory without a file.
     pub inode: u64,
-    /// The last column, empty where there is none.
+    /// The last column; empty if there is none.
     pub name: Text,
     /// `VmFlags` of smaps; `None` where only maps was read.
     pub flags: Option<VmFlags>,
 }
 
-/// `VmFlags` of smaps: two-letter words. What each entry is asked about is found once.
+/// `VmFlags` of smaps: two-letter words. The flags that are looked up for each entry are computed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmFlags {
     words: Vec<String>,
@@ -42,7 +42,7 @@ pub struct VmFlags {
 }
 
 impl VmFlags {
-    /// Of these words, in the kernel's order.
+    /// Creates the flags from these words, in the kernel's order.
     pub fn new<'w>(words: impl IntoIterator<Item = &'w str>) -> VmFlags {
         let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
         let any = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
@@ -53,7 +53,7 @@ impl VmFlags {
         }
     }
 
-    /// The words.
+    /// Returns the words.
     #[must_use]
     pub fn words(&self) -> &[String] {
         &self.words
@@ -79,7 +79,7 @@ pub struct Permissions {
     pub shared: bool,
 }
 
-/// What a VMA is of, as far as its line tells.
+/// Kind of memory behind a VMA, as far as its line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Backing {
     /// Private anonymous memory (heap, stack and named areas too).
@@ -94,7 +94,7 @@ pub enum Backing {
     Hugetlb,
 }
 
-/// A line that is not what the kernel prints.
+/// A line that differs from the kernel's format.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("line {line} of the process's maps is not a VMA ({expected} expected): {text:?}")]
 pub struct MapsError {
@@ -124,7 +124,7 @@ impl Permissions {
         })
     }
 
-    /// As `maps` prints it.
+    /// Returns the permissions as `maps` prints them.
     pub fn text(self) -> String {
         [
             if self.read { 'r' } else { '-' },
@@ -138,18 +138,18 @@ impl Permissions {
 }
 
 impl Vma {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn size(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether `address` lies inside.
+    /// Returns whether `address` lies inside.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
 
-    /// Whether it holds hugetlb pages: `ht` of VmFlags where those are known. Without them only
-    /// memory that has no file, or a name that only hugetlb gives, is certain; else `None`.
+    /// Returns whether it holds hugetlb pages: `ht` of VmFlags, if they are known. Without them only memory without a
+    /// file, or with a name that only hugetlb gives, is certain; else `None`.
     pub fn hugetlb(&self) -> Option<bool> {
         if let Some(flags) = &self.flags {
             return Some(flags.hugetlb);
@@ -163,7 +163,7 @@ impl Vma {
         }
     }
 
-    /// What the VMA is of.
+    /// Returns what the VMA is of.
     pub fn backing(&self) -> Backing {
         // Shared anonymous memory is "/dev/zero (deleted)" with an inode; a shmem file of a
         // memfd or tmpfs has a path like any other file.
@@ -188,14 +188,14 @@ impl Vma {
         }
     }
 
-    /// Whether pages of it may be mapped straight from page frame numbers, without a folio (`pf`,
-    /// `mm` or `io` of VmFlags); `None` without VmFlags.
+    /// Returns whether pages of it may be mapped straight from page frame numbers, without a folio (`pf`, `mm` or `io`
+    /// of VmFlags); `None` without VmFlags.
     pub fn pfn_mapped(&self) -> Option<bool> {
         self.flags.as_ref().map(|flags| flags.pfn_mapped)
     }
 }
 
-/// As `/proc/PID/smaps` has it, but for what it counts: the line, and `VmFlags` where they are known.
+/// Writes the VMA as `/proc/PID/smaps` does, without the counts: the line, and `VmFlags` if they are known.
 impl fmt::Display for Vma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor) = self.device;
@@ -209,7 +209,7 @@ impl fmt::Display for Vma {
             self.inode
         )?;
         if !self.name.is_empty() {
-            // As the kernel has it, and parses here again (mangle_path(), fs/seq_file.c).
+            // As the kernel escapes it, and as it is parsed here (mangle_path(), fs/seq_file.c).
             write!(f, " {}", self.name.raw().replace('\n', "\\012"))?;
         }
         f.write_str("\n")?;
@@ -229,7 +229,7 @@ pub fn parse_maps(text: &str) -> Result<Vec<Vma>, MapsError> {
     Ok(vmas)
 }
 
-/// Reads the text of `/proc/PID/smaps`: the same VMAs, with their VmFlags.
+/// Parses the text of `/proc/PID/smaps`: the VMAs with their VmFlags.
 pub fn parse_smaps(text: &str) -> Result<Vec<Vma>, MapsError> {
     let mut vmas: Vec<Vma> = Vec::new();
     for (index, line) in text.lines().enumerate() {

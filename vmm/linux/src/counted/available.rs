@@ -1,16 +1,16 @@
-//! How much memory is available, as the kernel estimates it.
+//! Available memory, as the kernel estimates it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What could be given out without swapping (`MemAvailable`), and what that is made of: in pages.
+/// Memory that can be allocated without swapping (`MemAvailable`), and its parts, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Available {
     /// All of it ([`Available::sum`]).
     pub pages: i64,
     /// `NR_FREE_PAGES`, over all zones.
     pub free: i64,
-    /// `totalreserve_pages`: what the kernel keeps for itself.
+    /// `totalreserve_pages`: pages that the kernel reserves.
     pub reserved: i64,
     /// `NR_ACTIVE_FILE` and `NR_INACTIVE_FILE`: the page cache that can be reclaimed.
     pub cache: i64,
@@ -21,7 +21,8 @@ pub struct Available {
 }
 
 impl Available {
-    /// Sums it up as `si_mem_available()` (mm/show_mem.c) does: of what can be reclaimed, half or a low mark of it is kept.
+    /// Sums it up as `si_mem_available()` (mm/show_mem.c) does: of reclaimable memory a low watermark or half of it is
+    /// kept, whichever is less.
     pub fn sum(&mut self) {
         let most = |pages: i64| pages - (pages / 2).min(self.low);
         let pages = self.free - self.reserved + most(self.cache) + most(self.reclaimable);
@@ -48,7 +49,7 @@ mod tests {
             all.sum();
             all.pages
         };
-        // The low mark of each, or its half where that is less; and never below nothing.
+        // The low watermark of each zone, or half of the memory if that is less; never below 0.
         let sums = [sum(1000, 100, 10), sum(1000, 60, 0), sum(10, 0, 0)];
         assert_eq!(sums, [950 + 60 + 5, 950 + 30, 0]);
     }

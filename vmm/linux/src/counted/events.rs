@@ -26,7 +26,7 @@ pub const PGFAULT: &str = "pgfault";
 /// Folios of any order that were split: the sum of `stats/split` of all sizes, in which `/proc/vmstat` has no part.
 pub const FOLIO_SPLIT: &str = "folio_split";
 
-/// What is read.
+/// Names of the events that are read.
 pub const NAMES: [&str; 7] = [
     PGMIGRATE_SUCCESS,
     PSWPIN,
@@ -38,7 +38,7 @@ pub const NAMES: [&str; 7] = [
 ];
 
 impl Events {
-    /// How many there were since `before`; `None` where either does not say it.
+    /// Returns the number of events since `before`; `None` if one of the two lacks the count.
     #[must_use]
     pub fn since(&self, before: &Events, name: &str) -> Option<u64> {
         let (now, was) = (self.0.get(name)?, before.0.get(name)?);

@@ -1,4 +1,4 @@
-//! Names for files that are no arm64 kernel image, and what to give instead.
+//! Names the format of a file that is not an arm64 kernel image, and the file to give instead.
 
 use super::u16_at;
 use super::unpack::u32_at;
@@ -7,7 +7,7 @@ const GIVE_IMAGE: &str = "give arch/arm64/boot/Image of an arm64 build, or an ar
 const GIVE_IMAGE_BESIDE: &str =
     "give the Image that was built from it (arch/arm64/boot/Image) as KERNEL= and this file as VMLINUX=";
 
-/// What the file is, and what to give instead.
+/// Returns the format of the file, and the file to give instead.
 pub(super) fn name(bytes: &[u8]) -> (String, &'static str) {
     let starts = |magic: &[u8]| bytes.starts_with(magic);
     let is = |what: &str| (what.to_owned(), GIVE_IMAGE);

@@ -3,7 +3,7 @@
 use super::*;
 use std::io::Write;
 
-/// A 64 KiB arm64 `Image` for 16K pages with a banner in it.
+/// Returns a 64 KiB arm64 `Image` for 16K pages with a banner in it.
 fn image() -> Vec<u8> {
     let mut image = vec![0u8; 64 << 10];
     image[..2].copy_from_slice(b"MZ");
@@ -71,7 +71,7 @@ fn every_packing_yields_the_image() {
         plain.as_slice(),
         ruzstd::encoding::CompressionLevel::Fastest,
     );
-    // The kernel's own lz4 is the legacy frame: magic, then blocks with their size before them.
+    // The kernel's own lz4 is the legacy frame: magic, then blocks that each follow their size.
     let block = lz4_flex::block::compress(&plain);
     let mut legacy = b"\x02\x21\x4c\x18".to_vec();
     legacy.extend((block.len() as u32).to_le_bytes());
@@ -142,7 +142,7 @@ fn a_file_that_is_not_there_and_a_directory() {
     assert!(missing.to_string().starts_with("cannot read the kernel"));
     let directory = prepare(Path::new("/")).unwrap_err();
     assert!(directory.to_string().contains("is a directory"));
-    // This very program, as a file: an ELF file that is no kernel.
+    // This test program as a file: an ELF file that is not a kernel.
     let program = std::env::current_exe().unwrap();
     let elf = prepare(&program).unwrap_err();
     assert!(elf.to_string().contains("is an ELF file for"), "{elf}");

@@ -1,11 +1,11 @@
-//! One layer of packing around a kernel: whole-file compression, or EFI zboot.
+//! Removes one layer of packing around a kernel: whole-file compression, or EFI zboot.
 
 use std::fmt;
 use std::io::{self, Read};
 
 use serde::Serialize;
 
-/// How a layer is compressed.
+/// Compression of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // the names say it
 pub enum Compression {
@@ -27,7 +27,7 @@ pub enum Container {
     Compressed(Compression),
 }
 
-/// More than any kernel occupies; a bomb ends here.
+/// More than any kernel occupies, to stop decompression bombs.
 const MAX_UNPACKED: u64 = 512 << 20;
 
 impl fmt::Display for Compression {
@@ -140,7 +140,7 @@ impl io::Write for Limited {
     }
 }
 
-/// Takes one layer off; `None` where `bytes` are no packing that is known.
+/// Removes one layer; returns `None` if `bytes` are in no known packing.
 pub(super) fn layer(bytes: &[u8]) -> Result<Option<(Container, Vec<u8>)>, String> {
     if bytes.starts_with(b"MZ") && bytes.get(4..8) == Some(b"zimg") {
         return zboot(bytes).map(|image| Some((Container::EfiZboot, image)));
@@ -152,7 +152,7 @@ pub(super) fn layer(bytes: &[u8]) -> Result<Option<(Container, Vec<u8>)>, String
     Ok(Some((Container::Compressed(how), image)))
 }
 
-/// `drivers/firmware/efi/libstub/zboot-header.S`: "MZ", "zimg" at 4, then the payload's offset and
+/// Unpacks zboot (`drivers/firmware/efi/libstub/zboot-header.S`): "MZ", "zimg" at 4, then the payload's offset and
 /// size, two reserved words, and at 24 the compression's name.
 fn zboot(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let short = || "its EFI zboot header or payload is cut short: copy it again".to_owned();

@@ -4,16 +4,16 @@ use super::*;
 
 const BASE: u64 = 0xffff_8000_8000_0000;
 
-/// How a release writes its tables.
+/// Format of a release's tables.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    /// To 6.18: aligned to 8, offsets from a base.
+    /// Up to 6.18: aligned to 8, offsets from a base.
     Based,
     /// From 6.19: aligned to 4, offsets from their own place.
     Placed,
 }
 
-/// Two letters become one token where they are these; each letter is its own.
+/// The pairs of letters that become one token. Each other letter is a token of its own.
 const PAIRS: [(u8, &[u8; 2]); 4] = [(1, b"__"), (2, b"st"), (200, b"er"), (255, b"_t")];
 
 fn tokens() -> Vec<Vec<u8>> {
@@ -41,12 +41,12 @@ fn compress(name: &str) -> Vec<u8> {
     out
 }
 
-/// A stretch with `noise` bytes of no meaning, the tables, and the same again.
+/// Builds a stretch of `noise` random bytes, the tables, and `noise` bytes again.
 fn stretch(shape: Shape, symbols: &[(u64, String)], noise: usize) -> Stretch {
     stretch_with(shape, symbols, noise, &tokens())
 }
 
-/// The same with these tokens.
+/// Builds the stretch with these tokens.
 fn stretch_with(
     shape: Shape,
     symbols: &[(u64, String)],
@@ -223,10 +223,11 @@ fn names_longer_than_any_kernels_are_none() {
     assert_eq!(find(&with(250)), None);
 }
 
-/// Each word before the markers may be the number of names, and each leads on through as many as a marker is for.
+/// Each word before the markers may be the number of names, and the names from each continue for as many as a marker
+/// covers.
 #[test]
 fn a_table_with_many_beginnings_is_gone_through_in_bounded_time() {
-    // Names of three tokens, 259 of them by each word.
+    // Names of three tokens; each word begins 259 of them.
     let names = 3u32 | 1 << 8;
     let symbols = symbols(257);
     let Stretch { base, bytes } = stretch(Shape::Based, &symbols, 0);
@@ -242,7 +243,7 @@ fn a_table_with_many_beginnings_is_gone_through_in_bounded_time() {
     assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
 }
 
-/// What the fuzz target begins with.
+/// The seed of the fuzz target.
 const SEED: &[u8] = include_bytes!("../../../fuzz/seeds/kallsyms/three-symbols");
 
 #[test]
@@ -253,7 +254,7 @@ fn the_fuzz_targets_seed_is_a_table() {
     assert_eq!(names, ["_text", "vectors", "init_mm"]);
 }
 
-/// A token of no letters, and one of bytes that are no text: the other names stay what they are.
+/// An empty token, and one of bytes that are not text: the other names are unchanged.
 #[test]
 fn damaged_tokens_leave_the_other_names() {
     let symbols: Vec<_> = ["_text", "vectors", "!", "init_mm"]
@@ -270,7 +271,7 @@ fn damaged_tokens_leave_the_other_names() {
     assert_eq!(running.name(BASE + 2 * 64), None);
     assert_eq!(running.name(BASE + 3 * 64), Some(("init_mm", 0)));
 
-    // Of a symbol that had one token, and of its type.
+    // Tokens of a symbol that had one token, and of its type.
     tokens[usize::from(b'!')] = vec![];
     tokens[usize::from(b'T')] = vec![];
     let found = find(&stretch_with(Shape::Based, &symbols, 64, &tokens)).unwrap();
@@ -281,7 +282,7 @@ fn damaged_tokens_leave_the_other_names() {
 }
 
 proptest::proptest! {
-    /// Bytes that are changed, and such that are left out: what is found has its names.
+    /// Bytes that are changed or removed: a table that is found has its names.
     #[test]
     fn any_bytes_are_a_table_or_none(
         edits in proptest::collection::vec((0..SEED.len(), proptest::num::u8::ANY), 0..10),

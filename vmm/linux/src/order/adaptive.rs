@@ -1,31 +1,31 @@
-//! Policy `adaptive`: what the patched kernel remembers of a VMA (`adapt_next()`, mm/anon_order.c).
+//! Policy `adaptive`: the state that the patched kernel keeps of a VMA (`adapt_next()`, mm/anon_order.c).
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 /// `ADAPT_EVERY`: one block in so many is a probe at first.
 const EVERY: u32 = 4;
-/// `ADAPT_SPEND`: with so many faults that had nothing beside them a hinted VMA goes by the row.
+/// `ADAPT_SPEND`: the number of faults with nothing beside them after which a hinted VMA goes by the row.
 const SPEND: u8 = 5;
-/// `ADAPT_TRUST_MAX`, and `ADAPT_HINT`: what a hint is worth, in dense probes, until it is spent.
+/// `ADAPT_TRUST_MAX`, and `ADAPT_HINT`: the value of a hint, in dense probes, until it is spent.
 const MOST: u8 = 4;
 const HINT: u8 = 1;
 
-/// What is remembered of a VMA: `vm_area_struct.anon_order_trust`, one byte.
+/// The state of a VMA: `vm_area_struct.anon_order_trust`, one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct State {
-    /// Probes that came out dense since the last that did not, at most 4: each makes them half as frequent.
+    /// Number of dense probes since the last one that was not, at most 4. Each makes probes half as frequent.
     pub trust: u8,
-    /// Faults of a hinted VMA that had nothing beside them, at most 5, less dense probes.
+    /// Number of faults of a hinted VMA without a neighbour, at most 5, less dense probes.
     pub spent: u8,
 }
 
-/// What policy `adaptive` went by in a fault.
+/// The input of policy `adaptive` in a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Adapted {
-    /// Pages touched in a row right beside the fault, up to those of the largest order.
+    /// Number of touched pages in a row right beside the fault, at most those of the largest order.
     pub run: u16,
-    /// What was remembered of the VMA after the fault.
+    /// The state of the VMA after the fault.
     pub state: State,
     /// The fault was in a block that probes: only pages of this block counted.
     pub probe: bool,
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// For people.
+    /// Returns the state in words, for people.
     #[must_use]
     pub fn text(self, hinted: bool) -> String {
         let State { trust, spent } = self;

@@ -1,4 +1,4 @@
-//! How often each decision was made: what the ring forgets.
+//! Counts of each decision, which outlast the ring's records.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,18 +11,18 @@ const MAGIC: u64 = 0x746e_756f_635f_6f61;
 /// Bytes of `struct anon_order_counts` before the counts: the magic and four dimensions.
 pub const HEADER: u64 = 16;
 
-/// Faults whose order was decided alike.
+/// Faults whose orders were decided alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Decision {
     /// The policy in force.
     pub policy: Policy,
-    /// Which path of the kernel decided.
+    /// The kernel path that decided.
     pub path: Path,
     /// The order of the folio; `None` where the fault ended without one.
     pub chosen: Option<u8>,
-    /// What became of the order that the policy would have liked best.
+    /// The result for the order that the policy would prefer.
     pub why: Reason,
-    /// How many.
+    /// Number of faults.
     pub count: u64,
 }
 
@@ -32,10 +32,10 @@ pub struct Decision {
 pub struct Dimensions([usize; 4]);
 
 impl Dimensions {
-    /// From the table's first [`HEADER`] bytes.
+    /// Decodes the table's first [`HEADER`] bytes.
     ///
     /// # Errors
-    /// Where it is no such table, or knows of something that this program does not.
+    /// If it is no such table, or has a value that this program does not know.
     pub fn decode(header: [u8; HEADER as usize]) -> Result<Self, String> {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
         if word(0) != MAGIC {
@@ -44,7 +44,7 @@ impl Dimensions {
         }
         let found: [usize; 4] = std::array::from_fn(|at| (word(8) >> (16 * at)) as usize & 0xffff);
         let most = [POLICIES.len(), PATHS.len(), ORDERS + 1, REASONS.len()];
-        // Of orders there is one more than there are, so their number must be this one.
+        // The table has one order more than this program, so its number must be exactly this.
         let known = found
             .iter()
             .zip(most)
@@ -57,13 +57,13 @@ impl Dimensions {
         }
     }
 
-    /// How many counts there are, of 8 bytes each.
+    /// Returns the number of counts, of 8 bytes each.
     #[must_use]
     pub fn cells(self) -> usize {
         self.0.iter().product()
     }
 
-    /// What was counted, from the sum over all CPUs of each cell.
+    /// Returns what was counted, from the sum over all CPUs of each cell.
     #[must_use]
     pub fn decisions(self, cells: &[u64]) -> Vec<Decision> {
         let [_, paths, orders, reasons] = self.0;

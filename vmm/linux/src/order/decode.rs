@@ -1,4 +1,4 @@
-//! One CPU's ring of order records, from bytes.
+//! Decodes one CPU's ring of order records.
 
 use super::adaptive::{Adapted, State};
 use super::{KernelReader, OrderError, OrderRecord, OrderRecords, Path, Policy, Reason, ORDERS};
@@ -13,11 +13,12 @@ const HEADER: usize = 24;
 /// `sizeof(struct anon_order_record)` as it first was: eight-byte words, two u32, four bytes, four of padding, and a reason
 /// per order.
 const FIRST: usize = 64 + ORDERS;
-/// As it was when it named the page frame, the allowed orders and the path behind that.
+/// Size of a record with the page frame, the allowed orders and the path behind the first fields.
 const SECOND: usize = FIRST + 16;
-/// As it is since it says what overlaps, what policy `adaptive` went by and what was free.
+/// Size of a record that also has the overlap, the input of policy `adaptive` and the free blocks.
 const RECORD: usize = SECOND + 32;
-/// Reasons and paths by number. The first records know eleven reasons, and eighteen one patch later: they grow with the next.
+/// Number of reasons in the records of early kernels: eleven at first, eighteen one patch later. Later patches add
+/// more.
 const FIRST_REASONS: usize = 18;
 pub(super) const REASONS: [Reason; 21] = [
     Reason::NotConsidered,
@@ -102,7 +103,7 @@ impl Cursor<'_> {
         })
     }
 
-    /// An order, or -1 for none.
+    /// Returns an order, or -1 for none.
     fn order(&self, at: usize, field: &'static str) -> Result<Option<u8>, OrderError> {
         match self.bytes[at] {
             0xff => Ok(None),
@@ -201,12 +202,12 @@ impl Cursor<'_> {
         Ok(record)
     }
 
-    /// Whether the record is of a kernel that has no more than the first fields.
+    /// Returns whether the record is of a kernel that has only the first fields.
     fn is_first(&self) -> bool {
         self.bytes.len() == FIRST
     }
 
-    /// What came behind the first fields.
+    /// Returns the fields behind the first ones.
     fn behind(&self) -> Result<Behind, OrderError> {
         if self.is_first() {
             return Ok(Behind::default());
@@ -229,7 +230,7 @@ impl Cursor<'_> {
     }
 }
 
-/// What came behind the first fields of a record.
+/// Fields behind the first ones of a record.
 #[derive(Default)]
 struct Behind {
     path: Path,
@@ -237,12 +238,12 @@ struct Behind {
     allowed: Option<Vec<u8>>,
 }
 
-/// What a ring's header says.
+/// Header of a ring.
 struct Header {
     /// Bytes of a record.
     record: usize,
     slots: u64,
-    /// Counts the records that were ever begun; the slot is its remainder.
+    /// The number of records that were ever begun. The slot is its remainder.
     next: u64,
 }
 

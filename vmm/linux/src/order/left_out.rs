@@ -1,10 +1,10 @@
-//! Why policy `adaptive` left an order out (`adapt_order()`, mm/anon_order.c).
+//! Reasons why policy `adaptive` left an order out (`adapt_order()`, mm/anon_order.c).
 
 use super::adaptive::Adapted;
 use super::{OrderRecord, Policy, Reason};
 
 impl OrderRecord {
-    /// Why policy `adaptive` left an allowed order out; `None` for other policies, and where it did not.
+    /// Returns why policy `adaptive` left an allowed order out; `None` for other policies, and where it did not.
     #[must_use]
     pub fn adaptive_reason(&self, order: u8, page: u64) -> Option<String> {
         if self.policy != Policy::Adaptive || self.reasons[usize::from(order)] != Reason::Policy {

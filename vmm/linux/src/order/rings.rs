@@ -1,14 +1,15 @@
-//! The rings of all CPUs: where they are, and what is in them together.
+//! Finds and reads the rings of all CPUs.
 
 use super::decode::{decode_ring, touch_ring};
 use super::{KernelReader, OrderError, OrderRecords};
 
-/// Where the rings are, as runtime addresses (link address plus KASLR slide).
+/// Places of the rings, as runtime addresses (link address plus KASLR slide).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddresses {
     /// `anon_order_ring` or `anon_order_rings`, the per-CPU variable.
     pub rings: u64,
-    /// It is a pointer to the ring, null before the first record was asked for; else it is the ring.
+    /// True if the variable is a pointer to the ring, null before the first record was asked for. Otherwise the
+    /// variable is the ring.
     pub pointers: bool,
     /// `__per_cpu_offset`, the array.
     pub per_cpu_offset: u64,
@@ -17,7 +18,7 @@ pub struct RingAddresses {
 }
 
 impl RingAddresses {
-    /// Whether the kernel keeps records: `key.enabled.counter` is what `struct static_key_false` begins with.
+    /// Returns whether the kernel keeps records. `struct static_key_false` begins with `key.enabled.counter`.
     fn is_on(&self, read: &mut KernelReader<'_>) -> Result<bool, OrderError> {
         let Some(va) = self.recording else {
             return Ok(true);
@@ -27,7 +28,7 @@ impl RingAddresses {
         Ok(i32::from_le_bytes(enabled) > 0)
     }
 
-    /// The ring of one CPU; `None` where it has none yet.
+    /// Returns the ring of one CPU; `None` if it has none yet.
     fn ring(&self, read: &mut KernelReader<'_>, cpu: u32) -> Result<Option<u64>, OrderError> {
         let mut word = |va: u64| {
             let mut bytes = [0; 8];
@@ -47,8 +48,8 @@ impl OrderRecords {
     /// Reads the rings of `cpus` CPUs.
     ///
     /// # Errors
-    /// Where a ring is not as the patch writes it, and where nothing is recorded now: of what was recorded before that, later
-    /// faults without a record may have made something else.
+    /// If a ring differs from the patch's format, and if recording is off. Later faults without a record may have
+    /// changed the memory since.
     pub fn read(
         read: &mut KernelReader<'_>,
         at: RingAddresses,
@@ -72,8 +73,8 @@ impl OrderRecords {
         Ok(all)
     }
 
-    /// Reads a byte of every page that [`OrderRecords::read`] would read, and decodes nothing: for whoever copies
-    /// the pages now, and reads the records from the copy later.
+    /// Reads one byte of every page that [`OrderRecords::read`] would read, and decodes nothing. It serves a caller
+    /// that copies the pages now, and reads the records from the copy later.
     pub fn touch(
         read: &mut KernelReader<'_>,
         at: RingAddresses,

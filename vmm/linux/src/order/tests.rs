@@ -5,7 +5,7 @@ use super::*;
 const RING: u64 = 0xffff_fdff_c000_0000;
 const OFFSETS: u64 = 0xffff_8000_8100_0000;
 
-/// One record, byte for byte.
+/// Returns one record, byte for byte.
 fn record(seq: u64, address: u64, policy: u8, preferred: i8, chosen: i8) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in [
@@ -47,7 +47,7 @@ fn read(ring: &[u8]) -> Result<OrderRecords, OrderError> {
     read_cpus(ring, 1)
 }
 
-/// The same of so many CPUs, which have one ring.
+/// Reads so many CPUs, which share one ring.
 fn read_cpus(ring: &[u8], cpus: u32) -> Result<OrderRecords, OrderError> {
     let mut reader = |va: u64, buffer: &mut [u8]| {
         if (OFFSETS..OFFSETS + 64).contains(&va) {
@@ -68,7 +68,7 @@ fn read_cpus(ring: &[u8], cpus: u32) -> Result<OrderRecords, OrderError> {
     OrderRecords::read(&mut reader, at, cpus)
 }
 
-/// What memory holds may be anything: the highest number that there is, on every CPU.
+/// Memory may hold any value: here the highest number, on every CPU.
 #[test]
 fn numbers_without_end_are_counted_or_refused() {
     let all = read_cpus(&ring(2, u64::MAX, &[]), 2).unwrap();
@@ -155,7 +155,7 @@ fn nothing_unexpected_is_guessed_at() {
     assert!(matches!(read(&cut), Err(OrderError::Unreadable { .. })));
 }
 
-/// A ring of one record with what came behind the first fields.
+/// Builds a ring of one record with the fields behind the first ones.
 fn behind(reason: u8, pfn: u64, allowed: u32, path: u8) -> Vec<u8> {
     let mut bytes = record(1, 0x40_5000, 0, 4, 2);
     bytes[64 + 4] = reason;
@@ -195,7 +195,7 @@ fn what_came_behind_the_first_fields_is_read() {
         all.records[0].sentence(),
         "policy sysfs, order 4 was preferred, order 2 was mapped: order 9 is not allowed, order 4 is switched off for its size"
     );
-    // Where a new folio lies follows from its size, and where a part of one that is reused does not.
+    // The place of a new folio follows from its size; that of a reused part does not.
     let folio = |path: u8| read(&behind(13, 8, 4, path)).unwrap().records[0].folio(4096);
     assert_eq!(folio(4), Some((0x40_4000, 0x4000)));
     assert_eq!((folio(1), folio(2)), (folio(4), folio(4)));
@@ -235,7 +235,7 @@ fn records_that_are_switched_off_are_not_missing_ones() {
     assert_eq!(read(0, &none), Err(OrderError::Off));
     assert!(read(1, &none).unwrap().records.is_empty());
     assert_eq!(read(1, &one).unwrap().records.len(), 1);
-    // Somebody has switched them off since: no newer fault has a record, so that the newest one need not be true.
+    // Recording was switched off since: newer faults have no record, so the newest record need not be true.
     assert_eq!(read(0, &one), Err(OrderError::Off));
 }
 
@@ -283,7 +283,7 @@ fn just_the_pages_of_the_records_are_touched() {
     }
 }
 
-/// A record as it is since it says what overlaps, what `adaptive` went by and what was free.
+/// Builds a record that has the overlap, the input of `adaptive` and the free blocks.
 fn last(seq: u64, failed: u8) -> Vec<u8> {
     let mut bytes = record(seq, 0x40_5000, 5, 4, 0);
     bytes[59] = 4;
@@ -359,6 +359,6 @@ fn a_ring_that_is_pointed_to() {
             .len()
     };
     assert_eq!(read(RING), 1);
-    // Before anything is recorded there is none.
+    // There are no rings before recording starts.
     assert_eq!(read(0), 0);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An ELF64 file with one symbol table (address, name) and a build id note in a section.
+/// Returns an ELF64 file with one symbol table (address, name) and a build id note in a section.
 fn elf(machine: u16, symbols: &[(u64, &str)], build_id: &[u8]) -> Vec<u8> {
     let mut strings = vec![0u8];
     let mut table = vec![0u8; 24];
