@@ -109,7 +109,7 @@ pub struct Page {
     pub poisoned: bool,
 }
 
-/// Whether a folio waits to be split: the state of the deferred split queue.
+/// A folio's state on the deferred split queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Split {
     /// Some of it is mapped no longer (`PG_partially_mapped`).

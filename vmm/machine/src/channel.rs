@@ -21,7 +21,7 @@ const MOST_LINE: usize = 16 << 20;
 #[derive(Debug)]
 pub struct Channel {
     ports: Vec<Port>,
-    /// Whether the one port that is left has been chosen.
+    /// True if the one port that is left has been chosen.
     chosen: bool,
     /// All lines, each with its direction.
     transcript: Log,
@@ -31,24 +31,24 @@ pub struct Channel {
 struct Port {
     stream: Stream,
     buffer: Vec<u8>,
-    /// How much of the buffer is known to hold no line end.
+    /// Number of bytes of the buffer that are known to hold no line end.
     searched: usize,
     closed: bool,
 }
 
-/// What a wait on the channel ended with.
+/// Result of a wait on the channel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
     /// A line, without its end.
     Line(Vec<u8>),
-    /// There is something to read on the other descriptor that was to be watched.
+    /// The other watched descriptor is readable.
     Other,
     /// The deadline passed.
     Nothing,
 }
 
 impl Channel {
-    /// A channel on whichever of `streams` speaks first.
+    /// Creates a channel on the first of `streams` to send bytes.
     pub fn new(streams: Vec<Stream>, transcript: File) -> Self {
         let ports = streams
             .into_iter()
@@ -131,7 +131,7 @@ impl Channel {
         }
     }
 
-    /// What came of a line that has not ended yet.
+    /// Returns the part of a line that has not ended yet.
     pub fn partial(&self) -> String {
         self.ports
             .iter()
@@ -140,9 +140,8 @@ impl Channel {
             .unwrap_or_default()
     }
 
-    /// Waits a moment until QEMU has taken what was sent, so that it writes none of it into the
-    /// guest's memory while that is being read. A guest that takes nothing gives QEMU no place to
-    /// write to, so it is no error if something is left.
+    /// Waits a moment until QEMU has taken the sent bytes, so that it writes none of them into the guest's memory while
+    /// that is being read. A guest that takes no bytes gives QEMU no place to write to, so bytes may be left.
     pub fn settle(&self) {
         let deadline = Instant::now() + Duration::from_millis(5);
         let settled = |port: &Port| port.stream.untaken().map_or(true, |bytes| bytes == 0);
@@ -157,7 +156,7 @@ impl Channel {
         self.transcript.write(&[direction, bytes, end].concat());
     }
 
-    /// Why the transcript is not whole, if it is not (no space, say).
+    /// Returns the reason why the transcript is not whole, if it is not (no space, for example).
     pub fn log_error(&self) -> Option<&str> {
         self.transcript.error()
     }
@@ -178,7 +177,8 @@ impl Port {
         let mut line: Vec<u8> = self.buffer.drain(..=self.searched + end).collect();
         self.searched = 0;
         line.pop();
-        // A terminal that is not raw yet turns \n into \r\n.
+        // A terminal that is not raw yet turns
+        // into \r\n.
         if line.last() == Some(&b'\r') {
             line.pop();
         }

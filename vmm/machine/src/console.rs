@@ -1,4 +1,4 @@
-//! The guest's console: copied to a bounded file as it comes, with its end kept at hand.
+//! The guest's console: copied to a bounded file as it arrives, with its end kept in memory.
 
 use std::fmt;
 use std::fs::File;
@@ -15,19 +15,20 @@ use rustix::io::ioctl_fionread;
 use crate::log::Log;
 use crate::stream::poll;
 
-/// How much of the console's end is kept in memory, in bytes.
+/// Number of bytes of the console's end that are kept in memory.
 const TAIL: usize = 64 * 1024;
 
-/// How long the reader may take for what has come: it has nothing else to do, but may have to wait for a processor.
+/// Maximum time for the reader to read the bytes that have arrived. It has nothing else to do, but may have to wait for
+/// a processor.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What an arm64 kernel prints when it gives up (kernel/panic.c).
+/// The message of an arm64 kernel that panics (kernel/panic.c).
 const PANIC: &[u8] = b"Kernel panic - not syncing";
 
 /// The guest's console.
 ///
-/// What a machine has put on it is seen by whoever asks afterwards: a machine that says that its guest has ended
-/// can rely on the last words being here.
+/// Bytes that a machine has written are visible to every later call. A machine that reports the end of its guest can
+/// rely on the last words being here.
 #[derive(Debug)]
 pub struct Console {
     input: UnixStream,
@@ -39,20 +40,20 @@ pub struct Console {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// The same for who waits for other things too.
+    /// An event with the same meaning, for a caller that waits for other descriptors too.
     event: OwnedFd,
 }
 
-/// Hears all that comes, in the order and pieces in which it does, on the console's own thread.
+/// A function that receives all bytes in the order and pieces in which they arrive, on the console's own thread.
 pub type Listener = Box<dyn FnMut(&[u8]) + Send>;
 
 #[derive(Default)]
 struct State {
     /// The last bytes, at most twice `TAIL` of them.
     tail: Vec<u8>,
-    /// All bytes so far, those that are no longer kept included.
+    /// Number of all bytes so far, including those that are no longer kept.
     total: u64,
-    /// When it last said anything, once it has shown a panic.
+    /// Time of the last output since a panic was shown.
     spoke_last: Option<Instant>,
     closed: bool,
     log_error: Option<String>,
@@ -85,13 +86,13 @@ impl Shared {
 }
 
 impl Console {
-    /// Copies what comes from `socket` to `log` until its end, of which the first [`crate::log::FIRST`] and the last
+    /// Copies the bytes from `socket` to `log` until its end. The first [`crate::log::FIRST`] and the last
     /// [`crate::log::LAST`] bytes are kept.
     pub fn start(socket: UnixStream, log: File) -> io::Result<Self> {
         Self::start_with(socket, log, || Ok(()))
     }
 
-    /// The same by a thread that begins with `first`, as one does that is to be confined; its error is that of the start.
+    /// Copies in a thread that begins with `first`, which may confine it. An error of `first` is that of the start.
     pub fn start_with(
         socket: UnixStream,
         log: File,
@@ -123,18 +124,18 @@ impl Console {
         })
     }
 
-    /// The end of what the guest printed, up to 64 KiB.
+    /// Returns the end of the guest's output, up to 64 KiB.
     pub fn tail(&self) -> String {
         let state = self.settled();
         let start = state.tail.len().saturating_sub(TAIL);
         String::from_utf8_lossy(&state.tail[start..]).into_owned()
     }
 
-    /// What was printed from byte `from` of the console on, and the byte to ask from next.
+    /// Returns what was printed from byte `from` of the console on, and the byte to ask from next.
     ///
     /// Bytes that are no longer kept are left out.
     pub fn since(&self, from: u64) -> (Vec<u8>, u64) {
-        // Before the look, so that what comes later is told again.
+        // Before the state is read, so that later bytes set the event again.
         let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
         let state = self.settled();
         let kept_from = state.total - state.tail.len() as u64;
@@ -142,20 +143,20 @@ impl Console {
         (state.tail[start as usize..].to_vec(), state.total)
     }
 
-    /// Has the listener that `make` gives hear all that comes from now on. `make` is told how many bytes came before, all of
-    /// which are in the log but for what that leaves out; nothing comes while it runs.
+    /// Calls the listener that `make` returns with all bytes from now on. `make` receives the number of bytes before,
+    /// all of which are in the log unless the log left them out. No bytes arrive while it runs.
     pub fn listen(&self, make: impl FnOnce(u64) -> Listener) {
         let mut state = self.shared.lock();
         state.listener = Some(make(state.total));
     }
 
-    /// An event that can be read from when there is more than at the last [`Console::since`], or the console has
-    /// closed: for who waits for other things too.
+    /// Returns an event that is readable when there are bytes after the last [`Console::since`], or the console has
+    /// closed. It serves callers that wait for other descriptors too.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
     }
 
-    /// The state, with what was on its way when this was called.
+    /// Returns the state, with the bytes that were on their way when this was called.
     fn settled(&self) -> MutexGuard<'_, State> {
         let state = self.shared.lock();
         let wanted = state.total + queued(&self.input);
@@ -186,21 +187,20 @@ impl Console {
         (&self.input).write_all(bytes)
     }
 
-    /// How long the console has been silent, if it has shown a kernel panic: a guest that still speaks, however slowly,
-    /// may have its end before it.
+    /// Returns how long the console has been silent, if it has shown a kernel panic. A guest that still prints, however
+    /// slowly, may not have reached its end.
     ///
-    /// For kernels without a driver for the panic device; a program in the guest can print these
-    /// words too.
+    /// It serves kernels without a driver for the panic device. A program in the guest can print these words too.
     pub fn panicked_for(&self) -> Option<Duration> {
         Some(self.shared.lock().spoke_last?.elapsed())
     }
 
-    /// Why the log file is incomplete, if it is (no space, say).
+    /// Returns the reason why the log file is incomplete, if it is (no space, for example).
     pub fn log_error(&self) -> Option<String> {
         self.shared.lock().log_error.clone()
     }
 
-    /// Waits for the reader to take in the last bytes; the other end has to be closed.
+    /// Waits until the reader has read the last bytes. The other end has to be closed.
     pub fn finish(&mut self) {
         if let Some(reader) = self.reader.take() {
             // It panics nowhere; if it did, the console would merely be shorter.
@@ -214,13 +214,13 @@ fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
         .position(|window| window == needle)
 }
 
-/// How many bytes can be read from the stream.
+/// Returns how many bytes can be read from the stream.
 fn queued(stream: &UnixStream) -> u64 {
     ioctl_fionread(stream).unwrap_or(0)
 }
 
 fn copy(mut from: UnixStream, log: File, shared: &Shared) {
-    /// Between two looks, if nothing comes.
+    /// Time between two checks if no bytes arrive.
     const LONG: Duration = Duration::from_secs(3600);
     let mut chunk = [0; 16 * 1024];
     let mut log = Log::new(log);
@@ -229,7 +229,7 @@ fn copy(mut from: UnixStream, log: File, shared: &Shared) {
         if !poll(&mut readable, Instant::now() + LONG).unwrap_or(true) {
             continue;
         }
-        // Read under the lock: who holds it finds each byte here or in the stream.
+        // Read under the lock: a thread that holds it finds each byte here or in the stream.
         let mut state = shared.lock();
         let count = match from.read(&mut chunk) {
             Ok(0) => break,
@@ -315,7 +315,7 @@ mod tests {
         guest.write_all(b"not syncing: VFS").unwrap();
         assert!(console.wait_for("VFS", Duration::from_secs(10)));
         assert!(console.panicked_for().is_some());
-        // What it says about it is not its end.
+        // The message about it is not the end of the output.
         let (since, silent) = (Instant::now(), Duration::from_millis(50));
         std::thread::sleep(silent);
         assert!(console.panicked_for().unwrap() >= silent);

@@ -6,24 +6,24 @@ use std::time::Duration;
 use snapshot::MemoryError;
 use untrusted::{escaped, Text};
 
-/// Why a machine did not do what it was asked to.
+/// The reason why a machine did not do what was requested.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// It was asked for something that makes no sense.
+    /// The request makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// QEMU is not installed.
     #[error("{} was not found: install Debian's qemu-system-arm, version 10 or later (on Debian 12: from bookworm-backports), or name another one", .0.display())]
     NoQemu(PathBuf),
-    /// The file in QEMU's place is no program that can be started.
+    /// The file in QEMU's place is not a program that can be started.
     #[error("expected QEMU (qemu-system-aarch64) at {} and found {found}; name another one with --qemu", .program.display())]
     UnfitQemu {
         /// The file.
         program: PathBuf,
-        /// A noun phrase for what it is.
+        /// A noun phrase for the file.
         found: String,
     },
-    /// A program that runs, and is no QEMU.
+    /// The program runs, and is not QEMU.
     #[error("{} ended before the guest started, with {status}, and is no QEMU by its --version; it said: {stderr}; name another one with --qemu", .program.display())]
     NotQemu {
         /// The program.
@@ -33,7 +33,7 @@ pub enum MachineError {
         /// The end of its standard error.
         stderr: String,
     },
-    /// QEMU cannot do what the rig needs.
+    /// QEMU lacks a function that the rig needs.
     #[error("QEMU {found} is too old: version {expected} or later is needed (on Debian 12: qemu-system-arm from bookworm-backports)")]
     TooOld {
         /// The version found.
@@ -44,9 +44,9 @@ pub enum MachineError {
     /// A system call failed while the machine was set up.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// QEMU refused to start.
@@ -74,7 +74,7 @@ pub enum MachineError {
     /// The guest ended by itself.
     #[error("the guest {} by itself, and its console ends with: {}", if *.reset { "restarted" } else { "powered off" }, escaped(last_words(.console)))]
     Ended {
-        /// Whether it asked for a reset rather than for power-off.
+        /// True if it requested a reset rather than power-off.
         reset: bool,
         /// The end of the console.
         console: String,
@@ -85,7 +85,7 @@ pub enum MachineError {
     /// QEMU's gdb stub.
     #[error(transparent)]
     Gdb(#[from] GdbError),
-    /// The gdb stub is not ours at the moment.
+    /// The gdb stub is lent to a debugger.
     #[error("a debugger has QEMU's gdb stub at {}: registers can be read when it has detached and the stub is taken back", .0.display())]
     GdbLent(PathBuf),
     /// The channel to the agent.
@@ -94,15 +94,15 @@ pub enum MachineError {
     /// Guest memory is not laid out as it can be.
     #[error("the guest's memory is not what it should be: {0}")]
     Memory(#[from] MemoryError),
-    /// Guest memory is not where QEMU was told to put it.
+    /// Guest memory is not at the address that QEMU was given.
     #[error("expected {expected:#x} bytes of RAM in the guest's memory map, found {found:#x}")]
     Ram {
-        /// What was asked for.
+        /// The requested address.
         expected: u64,
-        /// What the map shows.
+        /// The address in the memory map.
         found: u64,
     },
-    /// A machine on KVM, whose errors are its own crate's.
+    /// An error of a machine on KVM, whose errors are its own crate's.
     #[error(transparent)]
     Kvm(Box<dyn std::error::Error + Send + Sync>),
     /// The machine has no such function.
@@ -110,14 +110,14 @@ pub enum MachineError {
     Unsupported {
         /// The machine.
         kind: &'static str,
-        /// What was asked of it.
+        /// The requested function.
         what: &'static str,
     },
 }
 
 impl MachineError {
-    /// Whether the guest can no longer be used: it has ended, or what runs it has, or does not answer. Where a request is
-    /// refused because it makes no sense, the guest goes on.
+    /// Returns whether the guest can no longer be used: it has ended, or its machine has ended or does not answer.
+    /// After a refused request that makes no sense the guest runs on.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         match self {
@@ -143,13 +143,13 @@ impl MachineError {
     }
 }
 
-/// What was asked for makes no sense; nothing was started.
+/// The request makes no sense. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Memory that no guest boots in, or that the host does not have.
     #[error("a guest with {bytes} bytes of memory makes no sense: expected {least} to {most}, the memory of this host")]
     MemorySize {
-        /// What was asked for.
+        /// The requested size.
         bytes: u64,
         /// The least.
         least: u64,
@@ -159,7 +159,7 @@ pub enum ConfigError {
     /// Memory that cannot be cut into nodes of whole 2 MiB blocks.
     #[error("{bytes} bytes of memory cannot be given to {nodes} NUMA node(s): expected a multiple of 2 MiB for each")]
     MemoryGrain {
-        /// What was asked for.
+        /// The requested size.
         bytes: u64,
         /// Into how many parts.
         nodes: u32,
@@ -167,25 +167,25 @@ pub enum ConfigError {
     /// A number of CPUs that QEMU's `virt` machine cannot have.
     #[error("a guest with {0} CPUs makes no sense: expected 1 to {most}", most = crate::limits::MOST_CPUS)]
     Cpus(u32),
-    /// Several NUMA nodes, of whose memory the recorder's plugin knows one.
+    /// Several NUMA nodes were requested. The recorder's plugin knows the memory of one only.
     #[error("a recorded guest with {0} NUMA nodes makes no sense: expected 1")]
     RecordedNodes(u32),
     /// A number of NUMA nodes that cannot be.
     #[error("a guest with {nodes} NUMA nodes and {cpus} CPUs makes no sense: expected 1 to {most} nodes, and a CPU in each", most = crate::limits::MOST_NODES)]
     Nodes {
-        /// The nodes asked for.
+        /// The requested nodes.
         nodes: u32,
-        /// The CPUs asked for.
+        /// The requested CPUs.
         cpus: u32,
     },
     /// A kernel or initrd that cannot be read.
     #[error("cannot read the {what} {}: {source}", path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         what: &'static str,
         /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A kernel that QEMU would load but no arm64 CPU would run.
@@ -204,15 +204,15 @@ pub enum ConfigError {
     ZeroByte(&'static str),
 }
 
-/// What can go wrong on QEMU's monitor.
+/// An error on QEMU's monitor.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
     /// No answer in time.
     #[error("QEMU's monitor did not answer {command} within {waited:?}")]
     Timeout {
-        /// What was asked.
+        /// The command.
         command: String,
-        /// For how long.
+        /// The time waited.
         waited: Duration,
     },
     /// QEMU closed it.
@@ -221,38 +221,38 @@ pub enum QmpError {
     /// The socket failed.
     #[error("QEMU's monitor failed during {command}: {source}")]
     Io {
-        /// What was asked.
+        /// The command.
         command: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// QEMU said no.
+    /// QEMU refused the command.
     #[error("QEMU refused {command}: {reason}")]
     Refused {
-        /// What was asked.
+        /// The command.
         command: String,
         /// QEMU's words.
         reason: Text,
     },
-    /// Something that is no QMP.
+    /// The answer is not QMP.
     #[error("QEMU's monitor answered {command} with what is no QMP: {found}")]
     Garbage {
-        /// What was asked.
+        /// The command.
         command: String,
         /// The start of the answer.
         found: Text,
     },
 }
 
-/// What can go wrong with QEMU's gdb stub.
+/// An error of QEMU's gdb stub.
 #[derive(Debug, thiserror::Error)]
 pub enum GdbError {
     /// No answer in time.
     #[error("QEMU's gdb stub did not answer {request} within {waited:?}")]
     Timeout {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// For how long.
+        /// The time waited.
         waited: Duration,
     },
     /// QEMU closed it.
@@ -261,17 +261,17 @@ pub enum GdbError {
     /// The socket failed.
     #[error("QEMU's gdb stub failed during {request}: {source}")]
     Io {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A packet that breaks the protocol.
     #[error("QEMU's gdb stub broke the protocol: expected {expected}, found {found:?}")]
     Protocol {
-        /// What was due.
+        /// The expected answer.
         expected: String,
-        /// The start of what came.
+        /// The start of the bytes received.
         found: String,
     },
     /// A register that the walk cannot do without.
@@ -287,31 +287,31 @@ pub enum GdbError {
         /// The answer.
         answer: String,
     },
-    /// Another number of CPUs than was asked for.
+    /// The stub has another number of CPUs than was requested.
     #[error("expected {expected} CPUs in QEMU's gdb stub, found {found}")]
     Cpus {
-        /// As configured.
+        /// The configured number.
         expected: usize,
-        /// As listed.
+        /// The listed number.
         found: usize,
     },
 }
 
-/// What can go wrong on the channel to the agent.
+/// An error on the channel to the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// Nothing, or only part of a line, came in time.
+    /// No bytes, or only a part of a line, arrived in time.
     #[error("the guest's agent said nothing for {waited:?}{}", if .partial.is_empty() { String::new() } else { format!(", but for the start of a line: {:?}", .partial) })]
     Timeout {
-        /// For how long.
+        /// The time waited.
         waited: Duration,
         /// The start of the line that never ended.
         partial: String,
     },
-    /// The guest does not take what is sent.
+    /// The guest does not take the bytes sent.
     #[error("the guest's agent took nothing of what was sent to it for {0:?}")]
     NotTaken(Duration),
-    /// Nobody has spoken yet, so it is not known where to send.
+    /// No stream has sent bytes yet, so the stream to use is unknown.
     #[error("the guest's agent has not spoken yet, so nothing can be sent to it")]
     NotOpen,
     /// QEMU closed it.
@@ -327,7 +327,7 @@ pub enum ChannelError {
     Io(std::io::Error),
 }
 
-/// The line of a console that says most about an end: the panic's own, else the last that is not empty.
+/// Returns the most informative line of a console about an end: the panic's own, else the last that is not empty.
 fn last_words(console: &str) -> &str {
     let panic = console
         .lines()
@@ -337,7 +337,7 @@ fn last_words(console: &str) -> &str {
     panic.or(last).unwrap_or("nothing").trim()
 }
 
-/// The start of bytes that may be anything, to be shown in a sentence.
+/// Returns the start of arbitrary bytes, for a sentence.
 pub(crate) fn excerpt(bytes: &[u8]) -> String {
     const MOST: usize = 120;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]).into_owned();

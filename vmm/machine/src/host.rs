@@ -1,4 +1,4 @@
-//! What every machine asks of its host before a guest starts, and how the command that starts it is shown.
+//! Checks that every machine makes on its host before a guest starts, and prints the command that starts it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,15 +9,15 @@ use linux::image::MAGIC;
 
 use crate::ConfigError;
 
-/// Memory of a guest in bytes: with less, neither kernel nor initrd find room.
+/// Minimum memory of a guest in bytes. With less, kernel and initrd have no room.
 pub const LEAST_MEMORY: u64 = 64 << 20;
-/// A guest's memory starts and ends on a block of this many bytes, so that a PMD can map it.
+/// Alignment of the start and end of a guest's memory, so that a PMD can map it.
 pub const GRAIN: u64 = 2 << 20;
 
-/// Whether the file at `path` is an arm64 Image that is not packed.
+/// Returns whether the file at `path` is an arm64 Image that is not packed.
 ///
 /// # Errors
-/// That it cannot be read, or what stands where the boot protocol has its magic.
+/// If it cannot be read; or the bytes found in the place of the boot protocol's magic.
 pub fn check_image(path: &Path) -> Result<(), ConfigError> {
     let head = read_at_start("kernel", path, 64)?;
     let magic = head.get(56..60).unwrap_or_default();
@@ -30,7 +30,7 @@ pub fn check_image(path: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Whether the file at `path` can be read.
+/// Returns whether the file at `path` can be read.
 ///
 /// # Errors
 /// Why not.
@@ -50,13 +50,13 @@ fn read_at_start(what: &'static str, path: &Path, bytes: u64) -> Result<Vec<u8>,
     Ok(head)
 }
 
-/// All memory of the host in bytes.
+/// Returns all memory of the host in bytes.
 pub fn memory_bytes() -> u64 {
     let all = rustix::system::sysinfo();
     all.totalram.saturating_mul(u64::from(all.mem_unit))
 }
 
-/// Words as a shell reads them.
+/// Quotes words for a shell.
 pub fn quoted<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> String {
     let word = |word: &OsStr| {
         let text = word.to_string_lossy();

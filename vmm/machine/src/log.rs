@@ -1,17 +1,17 @@
-//! A log of bounded size: the first and the last of what was written are kept, with a line between them that says how much
-//! is not.
+//! A log of bounded size. It keeps the first and the last bytes, with a line between them that states how many are left
+//! out.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 
-/// How much of the beginning is kept, in bytes: a boot with all that a debug kernel prints is a tenth of it.
+/// Number of bytes that are kept of the beginning. A boot with all output of a debug kernel is a tenth of it.
 pub const FIRST: u64 = 8 << 20;
-/// How much of the end is kept at least, in bytes; at most it is twice as much.
+/// Minimum number of bytes that are kept of the end. The maximum is twice as much.
 pub const LAST: usize = 1 << 20;
-/// A log of at most that many bytes has all of them.
+/// Maximum length of a log that keeps all its bytes.
 pub const WHOLE: u64 = FIRST + 2 * LAST as u64;
 
-/// The log of a guest, whatever the guest writes.
+/// The bounded log of a guest.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
@@ -19,14 +19,14 @@ pub(crate) struct Log {
     last: usize,
     /// All bytes so far.
     total: u64,
-    /// What is in the file behind the first part and the line that says what is left out.
+    /// The bytes of the file behind the first part and the line that states what is left out.
     end: Vec<u8>,
-    /// Why the file is not whole, if it is not.
+    /// The reason why the file is not whole, if it is not.
     error: Option<String>,
 }
 
 impl Log {
-    /// A log in an empty file.
+    /// Creates a log in an empty file.
     pub(crate) fn new(file: File) -> Self {
         Self::with(file, FIRST, LAST)
     }
@@ -42,7 +42,7 @@ impl Log {
         }
     }
 
-    /// Adds what came next. A file that cannot be written does not stop the work: [`Log::error`] says so.
+    /// Appends bytes. A file that cannot be written does not stop the work: [`Log::error`] has the reason.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         if let Err(error) = self.add(bytes) {
             self.error.get_or_insert(error.to_string());
@@ -54,7 +54,7 @@ impl Log {
         let (begun, rest) =
             bytes.split_at(bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
         self.total += bytes.len() as u64;
-        // The end is remembered where the file fails too, so that it is there once the disk has room again.
+        // The end is kept even if the file fails, so that it can be written once the disk has room again.
         self.end.extend_from_slice(rest);
         self.file.write_all(begun)?;
         if self.end.len() <= 2 * self.last {
@@ -72,7 +72,7 @@ impl Log {
         self.file.write_all(&self.end)
     }
 
-    /// Why the file is not whole (no space, say), if it is not.
+    /// Returns the reason why the file is not whole (no space, for example), if it is not.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }

@@ -9,37 +9,37 @@ use stage1::{PhysicalAddress, VirtualAddress};
 
 use crate::MachineError;
 
-/// What a paused machine can still be asked.
+/// Operations on a paused machine.
 pub trait Stopped: Debug {
-    /// Lets the guest go on.
+    /// Resumes the guest.
     fn resume(&mut self) -> Result<(), MachineError>;
 
-    /// The machine's own translation of `va` on CPU `cpu`, for tests of ours: `None` where it has
-    /// none. Not every machine has one.
+    /// Returns the machine's own translation of `va` on CPU `cpu`, for our tests; `None` if there is none. Not every
+    /// machine has this function.
     fn translate(
         &mut self,
         cpu: usize,
         va: VirtualAddress,
     ) -> Result<Option<PhysicalAddress>, MachineError>;
 
-    /// The pages that the guest and its devices have written to since the record began or was last
-    /// read, whichever is later; `None` where none is kept (see [`crate::Machine::log_writes`]).
+    /// Returns the pages that the guest and its devices have written since the record began or was last read, whichever
+    /// is later. Returns `None` if there is no record (see [`crate::Machine::log_writes`]).
     fn written(&mut self) -> Result<Option<RangeSet>, MachineError> {
         Ok(None)
     }
 
-    /// How long each CPU's thread has run so far, in nanoseconds of processor time; 0, or nothing at all, where that
-    /// cannot be told.
+    /// Returns how long each CPU's thread has run so far, in nanoseconds of processor time. A time is 0, or the result
+    /// is empty, if it is unknown.
     fn ran_ns(&mut self) -> Vec<u64> {
         Vec::new()
     }
 }
 
-/// A machine all of whose CPUs and devices are stopped. It is a [`Snapshot`] whose memory is the
-/// guest's own, read in place; the guest goes on when this is resumed or dropped.
+/// A machine all of whose CPUs and devices are stopped. It is a [`Snapshot`] whose memory is the guest's own, read in
+/// place. The guest runs on when this is resumed or dropped.
 #[derive(Debug)]
 pub struct Paused<'m> {
-    /// Never given away nor replaced: its memory may be read only until the guest goes on.
+    /// Never moved out or replaced: its memory may be read only until the guest runs on.
     snapshot: Snapshot,
     machine: &'m mut dyn Stopped,
     since: Instant,
@@ -48,8 +48,8 @@ pub struct Paused<'m> {
 }
 
 impl<'m> Paused<'m> {
-    /// A machine that was told to stop at `since` and stood still after `stopping`, with what was
-    /// read of it.
+    /// Creates the state of a machine that was asked to stop at `since` and was stopped after `stopping`, with the data
+    /// read from it.
     pub fn new(
         snapshot: Snapshot,
         machine: &'m mut dyn Stopped,
@@ -65,14 +65,14 @@ impl<'m> Paused<'m> {
         }
     }
 
-    /// From our demand to stop until the machine has said that it stands still; what follows is
-    /// the reading of its registers.
+    /// Returns the time from our request to stop until the machine reported that it was stopped. The registers are read
+    /// after that.
     pub fn stopping(&self) -> Duration {
         self.stopping
     }
 
-    /// Lets the guest go on; gives how long it stood still at most: from our demand to stop until
-    /// the machine has said that it goes on.
+    /// Resumes the guest. Returns the upper bound of its stop: from our request to stop until the machine reported that
+    /// it runs on.
     pub fn resume(mut self) -> Result<Duration, MachineError> {
         self.go_on()?;
         Ok(self.since.elapsed())
@@ -83,12 +83,12 @@ impl<'m> Paused<'m> {
         Ok(self.snapshot.memory.write(address, data)?)
     }
 
-    /// The notes, to be filled in before the snapshot is saved.
+    /// Returns the notes, to be filled in before the snapshot is saved.
     pub fn notes_mut(&mut self) -> &mut Notes {
         &mut self.snapshot.notes
     }
 
-    /// The machine's own translation of `va` on CPU `cpu`; see [`Stopped::translate`].
+    /// Returns the machine's own translation of `va` on CPU `cpu`; see [`Stopped::translate`].
     pub fn translate(
         &mut self,
         cpu: usize,
@@ -97,20 +97,19 @@ impl<'m> Paused<'m> {
         self.machine.translate(cpu, va)
     }
 
-    /// The pages that were written to; see [`Stopped::written`]. What [`Paused::write`] wrote is not
-    /// among them.
+    /// Returns the pages that were written to, without those that [`Paused::write`] wrote; see [`Stopped::written`].
     pub fn written(&mut self) -> Result<Option<RangeSet>, MachineError> {
         self.machine.written()
     }
 
-    /// How long each CPU's thread has run so far; see [`Stopped::ran_ns`].
+    /// Returns how long each CPU's thread has run so far; see [`Stopped::ran_ns`].
     pub fn ran_ns(&mut self) -> Vec<u64> {
         self.machine.ran_ns()
     }
 
     fn go_on(&mut self) -> Result<(), MachineError> {
         self.resumed = true;
-        // The live regions end before the guest can write to what they cover.
+        // The live regions end before the guest can write to their memory.
         self.snapshot.memory =
             Memory::new(Vec::new(), Vec::new()).expect("no regions cannot be wrong");
         self.machine.resume()
@@ -128,7 +127,7 @@ impl Deref for Paused<'_> {
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
         if !self.resumed {
-            // Nobody is left to hear of an error; the next call on the machine will meet it.
+            // Drop cannot return an error; the next call on the machine reports it.
             let _ = self.go_on();
         }
     }

@@ -3,9 +3,9 @@
 //! No right is changed by a path: a process with a guest on KVM may not (`vmm/kvm/src/seccomp`), as by a path it could
 //! change those of any file of its user. Directories and sockets are made without a umask instead.
 //!
-//! A guest's memory and console hold its secrets, and a control socket gives the guest away. What goes there is made
-//! here: logs, cores, bundles, traces, sockets. A report that a user asked for (JSON, JUnit, HTML) is not: it has the
-//! rights that the user's umask gives.
+//! A guest's memory and console hold its secrets, and a control socket gives access to the guest. Their files are made
+//! here: logs, cores, bundles, traces, sockets. A report that a user asked for (JSON, JUnit, HTML) is not; it has the
+//! permissions of the user's umask.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -46,7 +46,7 @@ pub fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file to write, or creates one with mode 0600; what is in it stays until [`empty`].
+/// Opens a file for writing, or creates one with mode 0600. Its contents stay until [`empty`].
 ///
 /// # Errors
 /// As of `open(2)`.
@@ -59,10 +59,10 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
 /// Empties a file and takes the rights of others away; a device or pipe stays as it is.
 ///
 /// # Errors
-/// Where the file belongs to another user.
+/// If the file belongs to another user.
 pub fn empty(file: &File) -> io::Result<()> {
     if file.metadata()?.is_file() {
-        // The rights go first, so that no byte of the new content is seen by others.
+        // The permissions change first, so that other users never see a byte of the new contents.
         file.set_permissions(Permissions::from_mode(FILE))?;
         file.set_len(0)?;
     }
@@ -88,7 +88,8 @@ pub fn directory(path: &Path) -> io::Result<()> {
 /// Runs `make` in a thread that has no umask; the process's own stays, as other threads make files meanwhile.
 fn without_umask<T: Send>(make: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let alone = || {
-        // SAFETY: the thread gets a working directory and a umask of its own; its descriptors stay those of the process.
+        // SAFETY: the thread gets a working directory and a umask of its own; its descriptors stay those of the
+        // process.
         unsafe { unshare_unsafe(UnshareFlags::FS) }?;
         umask(Mode::empty());
         make()
@@ -131,11 +132,11 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Connects to the Unix socket at `path`, which may be of any length, and waits for at most `patience` while its server
-/// has as many waiting as it takes.
+/// Connects to the Unix socket at `path`, which may be of any length. Waits for at most `patience` while the server's
+/// backlog is full.
 ///
 /// # Errors
-/// As of `connect(2)`; of kind `TimedOut` where the server took nobody in that time.
+/// The errors of `connect(2)`; of kind `TimedOut` if the server accepted no connection in that time.
 pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let deadline = Instant::now() + patience;
     let (_file, short) = Short::of(path)?.into_parts();
@@ -172,12 +173,12 @@ struct Short {
 }
 
 impl Short {
-    /// Of a socket that is there.
+    /// Opens the place of an existing socket.
     fn of(path: &Path) -> io::Result<Self> {
         Self::through(path, path, None)
     }
 
-    /// Of a socket that is to be made: through its directory.
+    /// Opens the place of a new socket: its directory.
     fn of_new(path: &Path) -> io::Result<Self> {
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -271,7 +272,7 @@ mod tests {
         let path = place.0.join("control.sock");
         let _listener = listen(&path).unwrap();
         assert_eq!(mode(&path), 0o600);
-        // What is there and is no file stays as it is.
+        // An existing file that is not a regular file is unchanged.
         create(Path::new("/dev/null")).unwrap();
         assert!(std::fs::metadata("/dev/null")
             .unwrap()

@@ -1,8 +1,8 @@
 //! A child process that cannot outlive us, however we end.
 //!
-//! Linux kills the child when its parent dies (PR_SET_PDEATHSIG), even where the parent was killed
-//! itself and could do nothing more. "Parent" is the *thread* that forked, so each child is
-//! forked by a thread of its own, its keeper, which ends only after it has reaped the child.
+//! Linux kills the child when its parent dies (PR_SET_PDEATHSIG), even if the parent was killed and could not act.
+//! "Parent" is the *thread* that forked. Each child is therefore forked by a thread of its own, its keeper, which ends
+//! only after it has reaped the child.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ pub struct Process {
     keeper: Option<JoinHandle<()>>,
 }
 
-/// How the child ended, once it has.
+/// Exit status of the child, once it has ended.
 #[derive(Debug, Default)]
 struct End {
     status: Mutex<Option<ExitStatus>>,
@@ -44,10 +44,9 @@ impl End {
 }
 
 impl Process {
-    /// Starts `command` in a process group of its own, so that Ctrl-C in a terminal reaches us
-    /// and not it. It inherits `inherited` under the same numbers, and nothing else but its
-    /// standard streams, whatever this process was started with; our copies of them are closed.
-    /// What it creates only its user may open.
+    /// Starts `command` in a process group of its own, so that Ctrl-C in a terminal reaches us and not it. It inherits
+    /// `inherited` under the same numbers and its standard streams, and no other descriptor. Our copies of `inherited`
+    /// are closed. Files that it creates are accessible to its user only.
     pub fn spawn(command: Command, inherited: Vec<OwnedFd>) -> io::Result<Self> {
         let end = Arc::new(End::default());
         let (started, start) = mpsc::channel();
@@ -77,17 +76,17 @@ impl Process {
         })
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get() as u32
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     pub fn status(&self) -> Option<ExitStatus> {
         *self.end.lock()
     }
 
-    /// How it ended, if it does within `timeout`.
+    /// Returns how it ended, if it does within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
         let locked = self.end.lock();
         let waited = self
@@ -97,18 +96,17 @@ impl Process {
         *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
     }
 
-    /// Kills it, if it still lives, and waits until it is gone.
+    /// Kills the child if it lives, and waits until it has ended.
     pub fn kill(&mut self) {
         let status = self.end.lock();
         if status.is_none() {
-            // The whole group: the program may be a script around the real one.
-            // The keeper reaps the child only under this lock and sets the status with it, so that the number is
-            // still the child's.
+            // The whole group: the program may be a script around the real one. The keeper reaps the child only under
+            // this lock and sets the status with it, so the number is still the child's.
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
         drop(status);
         if let Some(keeper) = self.keeper.take() {
-            // It panics nowhere; if it did, there is nothing to do about it here.
+            // The keeper never panics; if it did, nothing could be done about it here.
             let _ = keeper.join();
         }
     }
@@ -123,13 +121,12 @@ impl Drop for Process {
 fn fork(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
     let parent = getpid();
     command.process_group(0);
-    // SAFETY: the closure runs between fork and exec and so may only do what is safe in a signal
-    // handler: it makes plain system calls and allocates nothing (an `io::Error` from an errno
-    // holds no heap memory).
+    // SAFETY: the closure runs between fork and exec and so may do only what is safe in a signal handler: it makes
+    // plain system calls and allocates nothing (an `io::Error` from an errno holds no heap memory).
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // Had the parent died before, no signal would ever come.
+            // If the parent had died before, no signal would ever come.
             if getppid() != Some(parent) {
                 return Err(Errno::SRCH.into());
             }
@@ -142,14 +139,14 @@ fn fork(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
             Ok(())
         });
     }
-    // The command goes, and our copies of the descriptors with it.
+    // The command is dropped, and our copies of the descriptors with it.
     command.spawn()
 }
 
-/// Has `command` inherit its standard streams alone, whatever this process was started with: a shell or a build may have left
-/// us descriptors of files and pipes that the child could read, write, or hold open.
+/// Lets `command` inherit its standard streams only. A shell or a build may have left us descriptors of files and pipes
+/// that the child could read, write, or hold open.
 ///
-/// [`Process::spawn`] does it by itself.
+/// [`Process::spawn`] does so itself.
 pub fn without_descriptors(command: &mut Command) -> &mut Command {
     // SAFETY: the closure makes plain system calls and allocates nothing.
     unsafe {
@@ -160,13 +157,13 @@ pub fn without_descriptors(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Marks all descriptors but the standard streams to be closed by exec. The library's own pipe, by which a failed exec is
-/// reported, is among them, so none may be closed before.
+/// Marks all descriptors but the standard streams to be closed by exec. The library's own pipe, which reports a failed
+/// exec, is among them, so none may be closed before.
 fn keep_from_child() {
     const FIRST: libc::c_uint = 3;
-    /// How many descriptors are gone through where the kernel cannot mark them itself (before 5.11).
+    /// Number of descriptors to mark one by one if the kernel cannot mark them itself (before 5.11).
     const MOST: libc::rlim_t = 1 << 16;
-    // SAFETY: plain system calls with numbers alone, but for the limit, which is a structure of ours.
+    // SAFETY: plain system calls with numbers alone, except for the limit, which is a structure of ours.
     unsafe {
         let marked = libc::syscall(
             libc::SYS_close_range,
@@ -185,31 +182,31 @@ fn keep_from_child() {
     }
 }
 
-/// Has the threads of this process, and of what it becomes, take a CPU from nobody as they wake (`SCHED_BATCH`).
+/// Sets `SCHED_BATCH` for the threads of this process and its later program, so that they preempt no other task when
+/// they wake.
 ///
-/// A guest's CPU that wakes another holds a lock that the other wants first of all. Where the host has no CPU left for the
-/// second it would otherwise take the first's, and wait for the lock in a loop until its time is up: two guests on two
-/// CPUs spent a third of their time so.
+/// A guest's CPU that wakes another holds a lock that the other needs first. If the host has no CPU left for the
+/// second, it would otherwise preempt the first and wait for the lock in a loop until its time slice ends. Two guests
+/// on two CPUs spent a third of their time so.
 fn batch() {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: both are plain system calls of this process, and the second reads a structure that is there.
     unsafe {
-        // A user who has chosen another policy, real time say, has it; and it does without where it may not choose.
+        // A policy that the user has chosen, such as real time, is kept. If it may not be changed, the process runs
+        // without.
         if libc::sched_getscheduler(0) == libc::SCHED_OTHER {
             libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters);
         }
     }
 }
 
-/// Waits until the child has ended, then reaps it and tells.
+/// Waits until the child has ended, reaps it, and publishes its status.
 fn keep(mut child: Child, end: &End) {
-    // Not reaped yet (WNOWAIT), so that its number cannot become another process's before the
-    // lock is held.
+    // Not reaped yet (WNOWAIT), so that its number cannot become another process's before the lock is held.
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while let Err(Errno::INTR) = waitid(WaitId::Pid(Pid::from_child(&child)), ended) {}
     let mut status = end.lock();
-    // Where somebody else in this process has reaped it (SIGCHLD ignored, say), its status is
-    // lost, but it has ended.
+    // If other code in this process has reaped it (SIGCHLD ignored, for example), its status is lost, but it has ended.
     *status = Some(child.wait().unwrap_or_default());
     end.changed.notify_all();
 }
@@ -331,7 +328,7 @@ mod tests {
         assert_eq!(String::from_utf8(listed.stdout).unwrap(), "0\n1\n2\n3\n");
     }
 
-    /// Not a test by itself: the parent that the next one kills.
+    /// Not a test by itself: the parent that the next test kills.
     #[test]
     #[ignore = "run by a_killed_parent_takes_its_child_along"]
     fn helper_parent() {

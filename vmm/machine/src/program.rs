@@ -1,4 +1,4 @@
-//! Why a program of the host could not be started, and what it printed before it ended.
+//! Explains why a program of the host could not be started, and returns its output before it ended.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use untrusted::escaped;
 
-/// The longest first line of a script that Linux looks at (`BINPRM_BUF_SIZE`).
+/// Maximum length of the first line of a script that Linux reads (`BINPRM_BUF_SIZE`).
 const FIRST_LINE: u64 = 256;
 
-/// Why a program could not be started.
+/// The reason why a program could not be started.
 #[derive(Debug)]
 pub enum Unstartable {
     /// There is no file of that name.
     Missing,
-    /// There is one, and it is no program for this user on this host: a noun phrase for what it is.
+    /// The file is not a program for this user on this host: a noun phrase for it.
     Unfit(String),
     /// Another error of the system.
     System(io::Error),
@@ -47,7 +47,7 @@ impl Unstartable {
     }
 }
 
-/// The file of that name: as exec finds it, by `PATH` where the name has no slash.
+/// Returns the file of that name: as exec finds it, by `PATH` where the name has no slash.
 fn located(program: &Path) -> Option<PathBuf> {
     if program.as_os_str().as_bytes().contains(&b'/') {
         return Some(program.into());
@@ -58,7 +58,7 @@ fn located(program: &Path) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// The reason why a file is no program for this user on this host, where one is seen.
+/// Returns the reason why a file is not a program for this user on this host, if one is found.
 fn found(path: &Path) -> io::Result<Option<String>> {
     let about = fs::metadata(path)?;
     let kind = about.file_type();
@@ -101,7 +101,7 @@ fn found(path: &Path) -> io::Result<Option<String>> {
     }))
 }
 
-/// What a program printed, as one line: its lines with `; ` between them.
+/// Joins a program's output to one line: its lines with `; ` between them.
 #[must_use]
 pub fn printed(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -151,7 +151,7 @@ mod tests {
         assert!(why(&elf, libc::ENOENT).starts_with("a program of another system"));
         assert!(why(&elf, libc::ENOEXEC).starts_with("a program of another system"));
         assert!(why(&plain, libc::EAGAIN).starts_with("system: "));
-        // Where nothing is seen to be wrong, the system's own words stay.
+        // If no fault is found, the system's own error is kept.
         let fine = file("fine", b"#!/bin/sh\n", 0o755);
         assert!(why(&fine, libc::EACCES).starts_with("system: "));
     }

@@ -15,20 +15,20 @@ use crate::stream::{Deadline, Stream};
 /// The longest message that is taken for one, in bytes.
 const MOST_MESSAGE: usize = 64 << 20;
 
-/// Stands for a command where the greeting is waited for.
+/// Stands for a command while the greeting is awaited.
 pub(crate) const GREETING: &str = "the greeting";
 
-/// The most events that are kept until they are asked for; QEMU sends some dozens in a guest's life.
+/// Maximum number of events that are kept until they are read. QEMU sends some dozens in a guest's life.
 const MOST_EVENTS: usize = 1 << 16;
 
-/// How long answers that nobody waits for are read while events are looked for.
+/// Maximum time for reading answers that no command awaits, while events are looked for.
 const FLOOD: Duration = Duration::from_secs(1);
 
-/// How many commands this process has given, on all its connections.
+/// Number of commands that this process has sent, on all its connections.
 static COMMANDS: AtomicU64 = AtomicU64::new(0);
 
-/// What the identifiers of this process's commands begin with. Two containers have processes of one number, so it has the
-/// time too, in nanoseconds.
+/// Prefix of the identifiers of this process's commands. Processes in two containers may have the same number, so it
+/// includes the time in nanoseconds.
 static OURS: LazyLock<String> = LazyLock::new(|| {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     format!("folioscope-{}-{}", std::process::id(), now.as_nanos())
@@ -36,15 +36,15 @@ static OURS: LazyLock<String> = LazyLock::new(|| {
 
 /// A monitor of QEMU.
 ///
-/// One client follows another on a socket, and QEMU answers whoever is there: what it still had to read of one that
-/// was killed it obeys, and the next one gets the answers, before its greeting and behind it (seen on 10.0: one
-/// connection in 700 right after). So an answer is told by an identifier that no other client has.
+/// One client follows another on a socket, and QEMU sends its answers to the current one. It executes the rest of a
+/// killed client's commands, and the next client gets the answers, before its greeting and behind it (seen on 10.0: one
+/// connection in 700 right after). An answer is therefore recognised by an identifier that no other client has.
 #[derive(Debug)]
 pub(crate) struct Qmp {
     stream: Stream,
     buffer: Vec<u8>,
     events: VecDeque<Value>,
-    /// When all commands have to be answered at the latest, whatever each of them may take.
+    /// Deadline of all commands together.
     until: Option<Instant>,
 }
 
@@ -58,13 +58,13 @@ impl Qmp {
         }
     }
 
-    /// Has all commands from now on end within `budget` together, or each in its own time again: a server that answers each
-    /// question a moment before its time is over would take hours.
+    /// Limits all commands from now on to `budget` together, or each to its own time again. A server that answers each
+    /// command just before its time is over would take hours.
     pub(crate) fn limit(&mut self, budget: Option<Duration>) {
         self.until = budget.map(|budget| Deadline::after(budget).at);
     }
 
-    /// The deadline of a command that may take so long.
+    /// Returns the deadline of a command that may take so long.
     fn deadline(&self, timeout: Duration) -> Deadline {
         let mut deadline = Deadline::after(timeout);
         deadline.at = self
@@ -102,7 +102,7 @@ impl Qmp {
         }
     }
 
-    /// Executes one command and gives what it returns.
+    /// Executes one command and returns its result.
     pub(crate) fn execute(
         &mut self,
         command: &str,
@@ -112,7 +112,7 @@ impl Qmp {
         self.ask(command, arguments, None, timeout)
     }
 
-    /// The same, with a descriptor handed over: QEMU's `getfd`, the only command that takes one.
+    /// Executes one command that hands over a descriptor: QEMU's `getfd`, the only one that takes one.
     pub(crate) fn hand_over(
         &mut self,
         name: &str,
@@ -161,7 +161,7 @@ impl Qmp {
         }
     }
 
-    /// Keeps an event until it is asked for.
+    /// Keeps an event until it is read.
     fn keep(&mut self, event: Value) -> Result<(), QmpError> {
         if self.events.len() == MOST_EVENTS {
             return Err(QmpError::Garbage {
@@ -173,7 +173,7 @@ impl Qmp {
         Ok(())
     }
 
-    /// Executes a command of the monitor for people and gives what it prints.
+    /// Executes a command of the monitor for people and returns its output.
     pub(crate) fn human(
         &mut self,
         line: &str,
@@ -194,17 +194,17 @@ impl Qmp {
         }
     }
 
-    /// The events that have come so far, without waiting.
+    /// Returns the events that have come so far, without waiting.
     pub(crate) fn events(&mut self) -> Result<VecDeque<Value>, QmpError> {
         let now = Deadline::after(Duration::ZERO);
         loop {
             match self.message("an event", now) {
                 Ok(message) if message.get("event").is_some() => self.keep(message)?,
-                // Answers that nobody waits for; one who sends them without end is not listened to.
+                // Answers that no command awaits; an endless series of them is not read on.
                 Ok(_) if now.at.elapsed() < FLOOD => (),
                 Ok(_) => return Ok(std::mem::take(&mut self.events)),
                 Err(QmpError::Timeout { .. }) => return Ok(std::mem::take(&mut self.events)),
-                // What came before the end is still to be told.
+                // Events before the end are still to be returned.
                 Err(_) if !self.events.is_empty() => return Ok(std::mem::take(&mut self.events)),
                 Err(error) => return Err(error),
             }
@@ -231,7 +231,7 @@ impl Qmp {
             }
             match self.stream.fill(&mut self.buffer, deadline.at) {
                 Ok(0) => return Err(QmpError::Closed(command.into())),
-                // Bytes that come without end are never waited for, so the time is looked at here.
+                // Endless bytes are never waited for, so the time is checked here.
                 Ok(count) if !self.buffer[self.buffer.len() - count..].contains(&b'\n') => {
                     in_time(command, deadline)?;
                 }
@@ -242,7 +242,7 @@ impl Qmp {
     }
 }
 
-/// An error once the deadline has passed.
+/// Returns an error once the deadline has passed.
 fn in_time(command: &str, deadline: Deadline) -> Result<(), QmpError> {
     match Instant::now() < deadline.at {
         true => Ok(()),
@@ -277,7 +277,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// A monitor that greets with the first text and answers each command with the next, in which `ID` is the
+    /// Returns a monitor that greets with the first text and answers each command with the next, in which `ID` is the
     /// command's.
     fn monitor(texts: &'static [&'static str]) -> Qmp {
         let (ours, theirs) = UnixStream::pair().unwrap();

@@ -8,31 +8,30 @@ use crate::error::{excerpt, GdbError};
 use crate::rsp::Rsp;
 use crate::target::{self, Register};
 
-/// The first request. Who does not answer it has another client: QEMU's stub serves one at a time.
+/// The first request. A stub that does not answer it has another client: QEMU's stub serves one at a time.
 pub(crate) const FIRST: &str = "qSupported:multiprocess+;qXfer:features:read+";
 
-/// How many times longer than one request all that belong together may take.
+/// Maximum time of all requests of a kind, as a multiple of the time of one.
 const TOGETHER: u32 = 3;
 
 /// The most that the description of a target may take, in bytes.
 const MOST_DESCRIPTION: usize = 4 << 20;
 
-/// The names that QEMU gives to registers whose row it shares with AArch32 (its table in
-/// target/arm/helper.c defines both at once).
+/// QEMU's names of registers whose row it shares with AArch32 (its table in target/arm/helper.c defines both at once).
 const QEMU_NAMES: [(&str, &str); 2] = [("SCTLR_EL1", "SCTLR"), ("VBAR_EL1", "VBAR")];
 
-/// What to ask of each CPU; worked out once, at boot.
+/// The requests for each CPU, computed once, at boot.
 #[derive(Debug)]
 pub(crate) struct RegisterReader {
     rsp: Rsp,
     timeout: Duration,
-    /// For each CPU the requests that go out together.
+    /// For each CPU the requests that are sent together.
     requests: Vec<Vec<String>>,
     /// The system registers that answer them, behind the two of `FIXED`.
     rows: Vec<Row>,
 }
 
-/// How many requests come before those of the rows: the choice of the CPU, and `g`.
+/// Number of requests before those of the rows: the choice of the CPU, and `g`.
 const FIXED: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +111,7 @@ impl RegisterReader {
     }
 }
 
-/// The register under its architectural name, or under QEMU's.
+/// Returns the register under its architectural name, or under QEMU's.
 fn find<'a>(known: &'a [Register], name: &str) -> Option<&'a Register> {
     let other = QEMU_NAMES
         .iter()
@@ -125,7 +124,7 @@ fn find<'a>(known: &'a [Register], name: &str) -> Option<&'a Register> {
     })
 }
 
-/// `g` gives X0 to X30, SP and PC as 64 bits and CPSR as 32, if they are the first registers.
+/// Checks that `g` has X0 to X30, SP and PC as 64 bits and CPSR as 32, as the first registers.
 fn check_layout(known: &[Register]) -> Result<(), GdbError> {
     let x = (0..31).map(|number| format!("x{number}"));
     let names = x.chain(["sp", "pc", "cpsr"].map(String::from));
@@ -146,7 +145,7 @@ fn check_layout(known: &[Register]) -> Result<(), GdbError> {
     Ok(())
 }
 
-/// The ids of all threads; QEMU has one per CPU, in the order of their index.
+/// Returns the ids of all threads; QEMU has one per CPU, in the order of their index.
 fn threads(rsp: &mut Rsp, timeout: Duration) -> Result<Vec<String>, GdbError> {
     const MOST: usize = 4096;
     let mut all = Vec::new();
@@ -206,15 +205,15 @@ fn cpu(index: usize, rows: &[Row], replies: &[Vec<u8>]) -> Result<Cpu, GdbError>
             _ => (),
         }
     }
-    // While SP_EL0 is the stack pointer in use, the banked copy of it that the stub gives is
-    // what it was when it was last put aside.
+    // While SP_EL0 is the stack pointer in use, the banked copy that the stub has is the value of the last time it was
+    // saved.
     if cpu.el() == 0 || cpu.general.pstate & 1 == 0 {
         cpu.general.sp_el0 = Some(cpu.general.sp);
     }
     Ok(cpu)
 }
 
-/// The number that hex digits give, the least significant byte first.
+/// Returns the number that hex digits give, the least significant byte first.
 fn little_endian(digits: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok()?;
     let bytes = text.len() / 2;

@@ -1,8 +1,8 @@
 //! gdb's remote serial protocol, as much of it as reading registers needs.
 //!
-//! A packet is `$body#checksum`. QEMU acknowledges ours with `+`; we acknowledge none of its own:
-//! it takes the next `$` for an acknowledgement, and a `+` that came in while the guest runs
-//! would stop it. For the same reason nothing is ever sent but while the guest is stopped.
+//! A packet is `$body#checksum`. QEMU acknowledges ours with `+`. We acknowledge none of its own: it takes the next `$`
+//! for an acknowledgement, and a `+` that arrives while the guest runs would stop it. For the same reason nothing is
+//! sent unless the guest is stopped.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::stream::{Deadline, Stream};
 /// The longest packet that is taken for one, in bytes; QEMU's are at most 8 KiB.
 const MOST_PACKET: usize = 64 * 1024;
 
-/// The most parts of an object; QEMU's have 4 KiB but for the last.
+/// Maximum number of parts of an object. QEMU's have 4 KiB except for the last.
 const MOST_PARTS: usize = 2048;
 
 /// A connection to QEMU's gdb stub.
@@ -21,7 +21,7 @@ const MOST_PARTS: usize = 2048;
 pub(crate) struct Rsp {
     stream: Stream,
     buffer: Vec<u8>,
-    /// When all requests have to be answered at the latest, whatever each of them may take.
+    /// Deadline of all requests together.
     until: Option<Instant>,
 }
 
@@ -78,7 +78,7 @@ impl Rsp {
             if !matches!(reply.first(), Some(b'T' | b'S' | b'W' | b'X')) {
                 replies.push(reply);
             } else if Instant::now() >= deadline.at {
-                // What comes without end is never waited for.
+                // Endless bytes are never waited for.
                 return Err(failed(request, io::ErrorKind::TimedOut.into(), deadline));
             }
         }
@@ -125,7 +125,7 @@ impl Rsp {
                 self.buffer.drain(..used);
                 return Ok(packet);
             }
-            // Acknowledgements are not kept, and what comes without end is never waited for.
+            // Acknowledgements are not kept, and endless bytes are never waited for.
             let acknowledged = self.buffer.iter().take_while(|&&byte| byte == b'+').count();
             self.buffer.drain(..acknowledged);
             match self.stream.fill(&mut self.buffer, deadline.at) {
@@ -156,7 +156,7 @@ fn checksum(body: &[u8]) -> u8 {
     body.iter().fold(0, |sum, &byte| sum.wrapping_add(byte))
 }
 
-/// Whether a request has none of the characters that would have to be escaped; none that we make has any.
+/// Returns whether a request has none of the characters that would have to be escaped. Ours have none.
 fn is_plain(body: &str) -> bool {
     let special = |byte: u8| !byte.is_ascii_graphic() || b"$#}*".contains(&byte);
     !body.bytes().any(special)
@@ -168,8 +168,8 @@ fn encode(body: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("#{:02x}", checksum(body.as_bytes())).as_bytes());
 }
 
-/// The first whole packet in `bytes`, unescaped, and how many bytes it and what is before it
-/// take. `None`: more bytes are needed.
+/// Returns the first whole packet in `bytes`, unescaped, and the number of bytes up to its end. `None`: more bytes are
+/// needed.
 fn decode(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, GdbError> {
     let broken = |expected: &str, found: &[u8]| {
         Err(GdbError::Protocol {
@@ -255,7 +255,7 @@ mod tests {
             if let Ok(Some((_, used))) = decode(&packet(&bytes)) {
                 assert!(used <= bytes.len() + 4);
             }
-            // Whatever it says of them, it must not panic.
+            // Any result is right, but a panic is not.
             let _ = decode(&bytes);
         }
     }

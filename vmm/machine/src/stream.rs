@@ -1,4 +1,4 @@
-//! A socket to a guest, or to QEMU, on which nothing waits for ever.
+//! A socket to a guest or to QEMU. Every wait on it is bounded.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -18,20 +18,20 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A connected pair: our end, and the one that QEMU inherits. Both close on exec.
+    /// Creates a connected pair: our end, and the one that QEMU inherits. Both close on exec.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Self::new(ours)?, theirs.into()))
     }
 
-    /// One end of a connection, whoever has the other.
+    /// Wraps one end of a connection.
     pub fn new(socket: UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self { socket })
     }
 
-    /// Appends what can be read to `buffer`, waiting for the first byte until `deadline`; an
-    /// error of kind `TimedOut` where none came. 0 is the end of the stream.
+    /// Appends available bytes to `buffer`, and waits for the first byte until `deadline`. The error is of kind
+    /// `TimedOut` if none arrived. 0 is the end of the stream.
     pub fn fill(&mut self, buffer: &mut Vec<u8>, deadline: Instant) -> io::Result<usize> {
         let mut chunk = [0; 64 * 1024];
         loop {
@@ -79,7 +79,7 @@ impl Stream {
         self.write_all(&data[sent..], deadline)
     }
 
-    /// How many bytes of ours the other end has not taken yet.
+    /// Returns the number of sent bytes that the other end has not taken yet.
     pub fn untaken(&self) -> io::Result<usize> {
         // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int.
         let count = unsafe {
@@ -105,11 +105,11 @@ impl AsFd for Stream {
     }
 }
 
-/// Waits until one of `fds` is ready or `deadline` has passed; says which of the two.
+/// Waits until one of `fds` is ready or `deadline` has passed; returns whether one is ready.
 pub fn poll(fds: &mut [PollFd<'_>], deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Longer than the kernel counts is for ever.
+        // A time beyond the kernel's range is unlimited.
         let left = Timespec::try_from(left).ok();
         match rustix::event::poll(fds, left.as_ref()) {
             Ok(ready) => return Ok(ready > 0),
@@ -119,19 +119,19 @@ pub fn poll(fds: &mut [PollFd<'_>], deadline: Instant) -> io::Result<bool> {
     }
 }
 
-/// Now and a timeout, for those who report how long they waited.
+/// A timeout and its start, for callers that report how long they waited.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     /// When.
     pub at: Instant,
-    /// How long it was from the start.
+    /// The whole time, from the start.
     pub timeout: Duration,
 }
 
 impl Deadline {
-    /// That long from now.
+    /// Starts now with this timeout.
     pub fn after(timeout: Duration) -> Self {
-        // A year stands for "for ever": an Instant cannot hold everything a Duration can.
+        // A year stands for "for ever": an Instant cannot hold every Duration.
         let timeout = timeout.min(Duration::from_secs(365 * 24 * 3600));
         Self {
             at: Instant::now() + timeout,

@@ -1,7 +1,7 @@
 //! gdb's description of a target: which registers a CPU has, and under which numbers.
 //!
-//! The numbers differ from one CPU model to the next, and from one QEMU to the next; the names
-//! stay. Only `<reg>` and `<xi:include>` matter here, so a scan for tags does.
+//! The numbers differ from one CPU model to the next, and from one QEMU to the next; the names stay. Only `<reg>` and
+//! `<xi:include>` matter here, so a scan for tags suffices.
 
 use crate::error::{excerpt, GdbError};
 
@@ -13,7 +13,7 @@ pub(crate) struct Register {
     pub(crate) bits: u32,
 }
 
-/// How many documents a description may be made of.
+/// Maximum number of documents in a description.
 const MOST_DOCUMENTS: usize = 64;
 
 /// Reads the description that starts in `target.xml`; `fetch` gives a document by its name.
@@ -67,7 +67,7 @@ fn register(tag: &str, next: u32) -> Result<Register, GdbError> {
     }
 }
 
-/// The insides of all tags.
+/// Returns the insides of all tags.
 fn tags(text: &str) -> impl Iterator<Item = &str> {
     text.split('<')
         .skip(1)
@@ -75,7 +75,7 @@ fn tags(text: &str) -> impl Iterator<Item = &str> {
         .map(|(tag, _)| tag)
 }
 
-/// The value of attribute `name` of a tag, in either kind of quotes.
+/// Returns the value of attribute `name` of a tag, in either kind of quotes.
 fn attribute(tag: &str, name: &str) -> Option<String> {
     let mut rest = tag;
     loop {

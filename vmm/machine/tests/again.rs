@@ -1,7 +1,7 @@
 //! Copy after copy of a real kernel's tables while it boots: each is the copy that would be made from nothing.
 //!
-//! What was written between two of them is found by comparing all of memory, so it is a record of writes as
-//! exact as can be. Environment as in `qemu.rs`.
+//! The writes between two copies are found by comparing all of memory, which gives an exact record. Environment as in
+//! `qemu.rs`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use stage1::{walk, Half, PhysMemory, PhysicalAddress, Regime, Visitor};
 
 const MEMORY: u64 = 256 << 20;
 const BOOT: Duration = Duration::from_secs(120);
-/// How long the guest runs between two copies.
+/// Run time of the guest between two copies.
 const RUNS: Duration = Duration::from_millis(30);
 const WORDS: usize = PAGE as usize / 8;
 
@@ -28,7 +28,7 @@ fn pages(range: Range) -> impl Iterator<Item = u64> {
     (range.base.0..range.end()).step_by(PAGE as usize)
 }
 
-/// What differs from `before`, which is brought up to date.
+/// Returns what differs from `before`, which is brought up to date.
 fn written(before: &mut [u64], memory: &Memory) -> RangeSet {
     let mut written = RangeSet::new();
     let base = memory.ram()[0].base.0;
@@ -43,7 +43,7 @@ fn written(before: &mut [u64], memory: &Memory) -> RangeSet {
     written
 }
 
-/// Both halves of every CPU that has its MMU on.
+/// Returns both halves of every CPU that has its MMU on.
 fn regimes(cpus: &[Cpu]) -> Vec<Regime> {
     let of = |cpu: &Cpu| Half::ALL.map(|half| Regime::new(&cpu.system, half).ok());
     cpus.iter().flat_map(of).flatten().collect()
@@ -71,7 +71,7 @@ fn copies_of_a_kernel_that_boots_are_whole() {
     let mut before = vec![0; MEMORY as usize / 8];
     let (mut last, mut copies, mut spared, mut most) = (LastCopy::default(), 0, 0, 0);
     let started = Instant::now();
-    // Until the agent has spoken, and some time more.
+    // Until the agent has sent its first line, and some time more.
     let mut ready = None;
     while ready.is_none_or(|at: Instant| at.elapsed() < Duration::from_secs(1)) {
         assert!(started.elapsed() < BOOT, "the agent said nothing");

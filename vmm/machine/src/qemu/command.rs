@@ -19,11 +19,11 @@ pub(crate) struct Fds {
     pub(crate) console: RawFd,
     pub(crate) agent: RawFd,
     pub(crate) agent_uart: RawFd,
-    /// For each memory backend its id, its size in bytes, and its descriptor.
+    /// Id, size in bytes and descriptor of each memory backend.
     pub(crate) ram: Vec<(String, u64, RawFd)>,
 }
 
-/// All arguments of QEMU for `config`.
+/// Returns all arguments of QEMU for `config`.
 pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
     let mut all = Arguments::default();
     let numa = fds.ram.len() > 1;
@@ -40,7 +40,7 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
     all.pair("-smp", config.smp.to_string());
     all.pair("-m", format!("{}k", config.memory_bytes / 1024));
     for (id, bytes, fd) in &fds.ram {
-        // Opened again through /proc, as QEMU wants a path here; the memfd has no other.
+        // Opened again through /proc, as QEMU requires a path here; the memfd has no other.
         all.pair(
             "-object",
             format!(
@@ -60,12 +60,12 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
     all.pair("-display", "none");
     // Stopped until the gdb stub is attached, which would stop it anyway.
     all.one("-S");
-    // However the guest ends, its memory stays to be read, and an event says how it ended.
+    // However the guest ends, its memory stays readable, and an event has the reason.
     all.pair("-action", "reboot=shutdown,shutdown=pause,panic=pause");
     all.pair("-device", "pvpanic-pci");
     all.socket("qmp", fds.qmp);
     all.pair("-mon", "chardev=qmp,mode=control");
-    // Not "gdb": that is what QEMU calls the one that it makes itself, for a debugger.
+    // Not "gdb": that is QEMU's name for the device that it creates itself for a debugger.
     all.socket("stub", fds.gdb);
     all.pair("-gdb", "chardev:stub");
     all.socket("console", fds.console);
@@ -73,8 +73,8 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
     all.socket("uart", fds.agent_uart);
     all.pair("-serial", "chardev:uart");
     all.socket("agent", fds.agent);
-    // No MSI-X: QEMU 10.0's emulated ITS loses an interrupt now and then with several CPUs, and what was sent then
-    // lies in the port until the next thing is. A level-triggered INTx does not get lost.
+    // No MSI-X: QEMU 10.0's emulated ITS loses an interrupt now and then with several CPUs, and sent bytes then stay in
+    // the port until the next event. A level-triggered INTx does not get lost.
     all.pair("-device", "virtio-serial-pci,vectors=0");
     all.pair(
         "-device",
@@ -113,10 +113,10 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
     all.0
 }
 
-/// Where the RAM of `virt` begins.
+/// Base address of the RAM of `virt`.
 const RAM_BASE: u64 = 0x4000_0000;
 
-/// A path within an option, where commas part its parts.
+/// Returns a path within an option, where commas part its parts.
 fn escaped(path: &Path) -> OsString {
     let bytes = path.as_os_str().as_bytes();
     let each = bytes.iter().flat_map(|byte| match byte {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::host::quoted;
 
-    /// Memory in `nodes` parts of 512 MiB.
+    /// Returns the memory in `nodes` parts of 512 MiB.
     fn fds(nodes: usize) -> Fds {
         let ram = (0..nodes).map(|node| (format!("ram{node}"), 1 << 29, 20 + node as RawFd));
         Fds {

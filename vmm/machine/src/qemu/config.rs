@@ -1,4 +1,4 @@
-//! What to boot, and whether that makes sense.
+//! Configuration of a guest, and its validation.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -18,20 +18,20 @@ pub struct Recording {
     pub control: Option<PathBuf>,
 }
 
-/// The counter of instructions, and where what it tells goes.
+/// The counter of instructions, and the files for its output.
 #[derive(Clone, Debug)]
 pub struct Counting {
     /// The plugin, a shared library.
     pub plugin: PathBuf,
     /// The marks: a file, which is written anew.
     pub marks: PathBuf,
-    /// Whether they tell what the kernel was entered for.
+    /// True if it reports the reasons of kernel entries.
     pub entries: bool,
-    /// A list of functions of the kernel whose calls they tell.
+    /// A list of kernel functions whose calls it reports.
     pub functions: Option<PathBuf>,
 }
 
-/// How QEMU runs the guest's CPUs.
+/// The way QEMU runs the guest's CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
     /// Each in a thread of its own, at the same time as the others (QEMU's `thread=multi`).
@@ -42,7 +42,7 @@ pub enum Threads {
 }
 
 impl Threads {
-    /// As QEMU's `-accel` takes it.
+    /// Returns the option in the form of QEMU's `-accel`.
     #[must_use]
     pub fn accelerator(self) -> &'static str {
         match self {
@@ -71,15 +71,15 @@ pub struct Config {
     pub smp: u32,
     /// Over how many NUMA nodes memory and CPUs are spread; 1 is a machine without NUMA.
     pub nodes: u32,
-    /// Where `console.log`, `channel.log` and `qemu.log` go; made if it is not there.
+    /// Directory of `console.log`, `channel.log` and `qemu.log`; created if it does not exist.
     pub work_dir: PathBuf,
-    /// Have the recorder's plugin tell what the guest does to its page tables.
+    /// Loads the recorder's plugin, which records the guest's changes of its page tables.
     pub recording: Option<Recording>,
-    /// Have the counter tell the instructions executed, at the guest's markers.
+    /// Loads the counter of executed instructions, read at the guest's markers.
     pub counting: Option<Counting>,
-    /// How its CPUs run.
+    /// The way its CPUs run.
     pub threads: Threads,
-    /// Let the guest's time pass by its instructions, a nanosecond each: what runs on one CPU repeats. It needs
+    /// Lets the guest's time advance by its instructions, a nanosecond each, so that a run on one CPU repeats. It needs
     /// [`Threads::Single`].
     pub icount: bool,
     /// More arguments for QEMU, behind ours.
@@ -87,8 +87,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A guest of `kernel` with 1 GiB and two CPUs that have all that QEMU can emulate; its files
-    /// go to `work_dir`.
+    /// Creates a guest of `kernel` with 1 GiB and two CPUs that have all that QEMU can emulate; its files go to
+    /// `work_dir`.
     pub fn new(kernel: impl Into<PathBuf>, work_dir: impl Into<PathBuf>) -> Self {
         Self {
             qemu: "qemu-system-aarch64".into(),
@@ -108,7 +108,7 @@ impl Config {
         }
     }
 
-    /// Finds what no machine could be started with, before anything is.
+    /// Finds errors with which no machine could start, before anything is started.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let most = host::memory_bytes();
         let (bytes, nodes, cpus) = (self.memory_bytes, self.nodes, self.smp);

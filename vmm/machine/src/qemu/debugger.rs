@@ -15,8 +15,7 @@ use crate::rsp::Rsp;
 use crate::stream::Stream;
 use crate::{ConfigError, GdbError, MachineError, Stopped};
 
-/// How long the stub may take to answer us when it has been given back. While a debugger still
-/// holds it, QEMU answers nothing.
+/// Maximum time for the stub's answer after it has been given back. While a debugger holds it, QEMU answers nothing.
 const GIVEN_BACK: Duration = Duration::from_secs(2);
 
 impl Qemu {
@@ -31,7 +30,7 @@ impl Qemu {
             return Err(ConfigError::SocketPath(path.to_path_buf()).into());
         }
         let line = format!("gdbserver unix:{},server=on,wait=off", path.display());
-        // QEMU makes the new socket before it drops the old, and under the same name.
+        // QEMU creates the new socket before it drops the old, and under the same name.
         self.monitor("gdbserver none")?;
         let answer = self.monitor(&line)?;
         if !answer.contains("Waiting for gdb connection") {
@@ -45,8 +44,7 @@ impl Qemu {
         Ok(())
     }
 
-    /// Takes the stub back, once the debugger has left it. The guest runs or stands still as it
-    /// did.
+    /// Takes the stub back, once the debugger has left it. The guest's state, running or stopped, is unchanged.
     pub fn take_gdb_back(&mut self) -> Result<(), MachineError> {
         let Stub::Lent(SocketFile(path)) = &self.stub else {
             return Ok(());

@@ -32,17 +32,17 @@ pub use crate::limits::{MOST_CPUS, MOST_NODES};
 pub use command::AGENT_PORT;
 pub use config::{Config, Counting, Recording, Threads};
 
-/// How long QEMU may take for a command. It answers within a millisecond; but its main loop may
-/// have to wait for a processor on a busy host.
+/// Maximum time for a command. QEMU answers within a millisecond, but its main loop may have to wait for a processor on
+/// a busy host.
 const COMMAND: Duration = Duration::from_secs(20);
 
-/// How long a guest whose console has shown a panic is silent before nothing more is expected of it.
+/// Silence of a console after a panic that counts as the guest's end.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// A guest under QEMU. Dropping it ends QEMU.
 #[derive(Debug)]
 pub struct Qemu {
-    /// First, so that it ends before anything that it uses.
+    /// First, so that it ends before all that it uses.
     process: Process,
     qmp: Qmp,
     stub: Stub,
@@ -58,12 +58,12 @@ pub struct Qemu {
     cmdline: String,
     /// QEMU's standard output and error.
     log: PathBuf,
-    /// What the events said last.
+    /// State by the last events.
     state: State,
     version: [u64; 3],
 }
 
-/// What the guest does, as far as QEMU tells; that QEMU is gone is seen elsewhere.
+/// State of the guest by QEMU's events. The end of QEMU itself is seen elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
@@ -73,40 +73,39 @@ enum State {
 }
 
 impl Qemu {
-    /// QEMU's version: major, minor, micro.
+    /// Returns QEMU's version: major, minor, micro.
     pub fn version(&self) -> [u64; 3] {
         self.version
     }
 
-    /// QEMU's process id.
+    /// Returns QEMU's process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Whether QEMU is still there.
+    /// Returns whether QEMU still runs.
     pub fn is_alive(&self) -> bool {
         self.process.status().is_none()
     }
 
-    /// Executes a QMP command and gives what it returns.
+    /// Executes a QMP command and returns its result.
     pub fn qmp(&mut self, command: &str, arguments: Value) -> Result<Value, MachineError> {
         let result = self.qmp.execute(command, arguments, COMMAND);
         result.map_err(|error| self.explain(error.into()))
     }
 
-    /// Executes a command of QEMU's monitor for people, such as `xp /512gx 0x40000000`, and gives
-    /// what it prints.
+    /// Executes a command of QEMU's monitor for people, such as `xp /512gx 0x40000000`, and returns its output.
     pub fn monitor(&mut self, line: &str) -> Result<String, MachineError> {
         let result = self.qmp.human(line, None, COMMAND);
         result.map_err(|error| self.explain(error.into()))
     }
 
-    /// Waits until QEMU is gone, for at most `timeout`; says whether it is.
+    /// Waits until QEMU has ended, for at most `timeout`; returns whether it has.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         self.process.wait(timeout).is_some()
     }
 
-    /// What a failure on one of QEMU's sockets really means: most often that QEMU is gone.
+    /// Returns what a failure on one of QEMU's sockets really means: most often that QEMU is gone.
     fn explain(&self, error: MachineError) -> MachineError {
         let closed = matches!(
             error,
@@ -114,7 +113,7 @@ impl Qemu {
                 | MachineError::Gdb(crate::GdbError::Closed(_))
                 | MachineError::Channel(ChannelError::Closed)
         );
-        // A socket closes a moment before the process is gone.
+        // A socket closes a moment before the process ends.
         let patience = Duration::from_secs(if closed { 2 } else { 0 });
         match self.process.wait(patience) {
             Some(status) => MachineError::Lost {
@@ -125,7 +124,7 @@ impl Qemu {
         }
     }
 
-    /// Takes in what QEMU has told of the guest.
+    /// Processes QEMU's events on the guest.
     fn take_events(&mut self) -> Result<(), MachineError> {
         let events = self.qmp.events();
         let events: VecDeque<Value> = events.map_err(|error| self.explain(error.into()))?;
@@ -135,7 +134,7 @@ impl Qemu {
                 Some("SHUTDOWN") => State::Ended {
                     reset: event["data"]["reason"] == "guest-reset",
                 },
-                // How the guest ended says more than that it stands still since.
+                // The way the guest ended is more informative than its stop since then.
                 Some("STOP") if self.state == State::Running => State::Paused,
                 Some("RESUME") => State::Running,
                 _ => continue,
@@ -144,7 +143,7 @@ impl Qemu {
         Ok(())
     }
 
-    /// The reason why nothing will come from the guest any more, if there is one.
+    /// Returns an error with the reason why no more bytes will come from the guest, if there is one.
     fn ended(&mut self) -> Result<(), MachineError> {
         self.take_events()?;
         let console = || self.console.tail();
@@ -215,7 +214,7 @@ impl Machine for Qemu {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 let error = self.explain(error);
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = self.resume();
                 return Err(error);
             }
@@ -236,7 +235,7 @@ impl Machine for Qemu {
     }
 
     fn receive_line(&mut self, timeout: Duration) -> Result<Vec<u8>, MachineError> {
-        // Between two looks at the console; all else wakes the wait.
+        // Time between two checks of the console; all other events wake the wait.
         const LOOK: Duration = Duration::from_millis(100);
         let deadline = Deadline::after(timeout);
         loop {
@@ -268,16 +267,15 @@ impl Machine for Qemu {
 }
 
 impl Qemu {
-    /// Registers and memory of the machine, which is stopped.
+    /// Returns the registers and memory of the machine, which is stopped.
     fn read(&mut self) -> Result<Snapshot, MachineError> {
         let cpus = self.stub.read()?;
-        // SAFETY: QEMU has answered `stop`: all vCPU threads stand still, and QEMU has drained
-        // its block devices, of which there are none. What else of QEMU writes to guest memory
-        // is virtio-serial, when bytes for the guest arrive, and only we send those: `pause` has
-        // waited until they were taken, and `send` needs the machine exclusively, as does every
-        // other way to make the guest go on. The `Paused` that owns this memory borrows the
-        // machine exclusively and drops the memory before it resumes the guest. The sockets'
-        // system calls order QEMU's writes before our reads.
+        // SAFETY: QEMU has answered `stop`: all vCPU threads are stopped, and QEMU has drained its block devices, of
+        // which there are none. Apart from them QEMU writes to guest memory only by virtio-serial, when bytes for the
+        // guest arrive, and only we send those: `pause` has waited until they were taken, and `send` needs the machine
+        // exclusively, as does every other way to resume the guest. The `Paused` that owns this memory borrows the
+        // machine exclusively and drops the memory before it resumes the guest. The sockets' system calls order QEMU's
+        // writes before our reads.
         let memory = unsafe { ram::live(&self.banks) }?;
         let notes = Notes {
             command_line: self.cmdline.clone(),
@@ -300,7 +298,7 @@ impl Stopped for Qemu {
                 self.state = State::Running;
                 Ok(())
             }
-            // Its end is what `status` says; there is nothing to go on with.
+            // `status` reports its end; there is nothing to resume.
             State::Panicked | State::Ended { .. } => Ok(()),
         }
     }
@@ -309,7 +307,7 @@ impl Stopped for Qemu {
         ran_ns_of(self.process.pid() as i32, &self.threads)
     }
 
-    /// By QEMU's own walk (`gva2gpa`).
+    /// Translates by QEMU's own walk (`gva2gpa`).
     fn translate(
         &mut self,
         cpu: usize,
@@ -336,7 +334,7 @@ impl Stopped for Qemu {
     }
 }
 
-/// The threads that run the CPUs, in their order; 0 where QEMU does not say.
+/// Returns the threads that run the CPUs, in their order; 0 if QEMU does not report it.
 fn cpu_threads(qmp: &mut Qmp) -> Result<Vec<u64>, QmpError> {
     let cpus = qmp.execute("query-cpus-fast", json!({}), COMMAND)?;
     let cpus = cpus.as_array().cloned().unwrap_or_default();
@@ -344,8 +342,8 @@ fn cpu_threads(qmp: &mut Qmp) -> Result<Vec<u64>, QmpError> {
     Ok(threads.map(Option::unwrap_or_default).collect())
 }
 
-/// How long each CPU's thread has had a processor, in nanoseconds; 0 where that cannot be told, as of CPUs that take turns in
-/// one thread (`thread=single`, `-icount`).
+/// Returns how long each CPU's thread has had a processor, in nanoseconds. It is 0 if it is unknown, as for CPUs that
+/// take turns in one thread (`thread=single`, `-icount`).
 fn ran_ns_of(pid: i32, threads: &[u64]) -> Vec<u64> {
     let ran = |thread: &u64| -> Option<u64> {
         threads

@@ -25,7 +25,7 @@ pub(crate) struct Backend {
 pub(crate) struct Bank {
     range: Range,
     mapping: Arc<Mapping>,
-    /// Where in the backend it starts.
+    /// Its offset in the backend.
     offset: u64,
 }
 
@@ -38,8 +38,8 @@ impl Backend {
     }
 }
 
-/// Memory with no name in any file system. Its size is sealed: were QEMU to cut it, our reads
-/// would end in SIGBUS.
+/// Creates memory with no name in any file system. Its size is sealed: if QEMU truncated it, our reads would end in
+/// SIGBUS.
 fn memfd(name: &CStr, bytes: u64) -> io::Result<OwnedFd> {
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&fd, bytes)?;
@@ -53,24 +53,23 @@ impl Bank {
     }
 }
 
-/// The guest's memory, to be read in place.
+/// Returns the guest's memory, to be read in place.
 ///
 /// # Safety
-/// Until the result is dropped, nobody but it may write to the guest's RAM: the caller has
-/// stopped all vCPUs and devices, and keeps them so.
+/// Until the result is dropped, only it may write to the guest's RAM: the caller has stopped all vCPUs and devices, and
+/// keeps them stopped.
 pub(crate) unsafe fn live(banks: &[Bank]) -> Result<Memory, MemoryError> {
     let region = |bank: &Bank| {
-        // SAFETY: our caller's promise is the one that is asked for here, and the size of the
-        // file is sealed.
+        // SAFETY: our caller's promise is the one that is required here, and the size of the file is sealed.
         unsafe { Region::live(bank.range, Arc::clone(&bank.mapping), bank.offset as usize) }
     };
     let regions = banks.iter().map(region).collect();
     Memory::new(regions, banks.iter().map(Bank::range).collect())
 }
 
-/// Finds where QEMU has put `backends`, in what its `info mtree -f` prints.
+/// Finds the addresses of `backends` in the output of QEMU's `info mtree -f`.
 ///
-/// `virt` puts RAM at 0x4000_0000, one node behind the other; this asks rather than trusts.
+/// `virt` puts RAM at 0x4000_0000, one node behind the other; this checks it.
 pub(crate) fn locate(backends: &[Backend], mtree: &str) -> Result<Vec<Bank>, MachineError> {
     let mut banks = Vec::new();
     for line in system_memory(mtree) {
@@ -100,7 +99,7 @@ pub(crate) fn locate(backends: &[Backend], mtree: &str) -> Result<Vec<Bank>, Mac
     Ok(banks)
 }
 
-/// The lines of the flat view that is the CPUs' own: the one named `memory`.
+/// Returns the lines of the flat view that is the CPUs' own: the one named `memory`.
 pub(super) fn system_memory(mtree: &str) -> impl Iterator<Item = &str> {
     mtree
         .split("FlatView #")
@@ -109,7 +108,7 @@ pub(super) fn system_memory(mtree: &str) -> impl Iterator<Item = &str> {
         .lines()
 }
 
-/// Such a line as `  0000000050000000-000000005fffffff (prio 0, ram): ram1 @0000000000001000`.
+/// A line such as `  0000000050000000-000000005fffffff (prio 0, ram): ram1 @0000000000001000`.
 pub(super) struct RamLine<'a> {
     pub(super) range: Range,
     /// The backend's: as an id it holds no space.

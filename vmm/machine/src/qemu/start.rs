@@ -1,4 +1,4 @@
-//! From a [`Config`] to a running guest.
+//! Starts a guest from a [`Config`].
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,13 +26,13 @@ use crate::rsp::Rsp;
 use crate::stream::Stream;
 use crate::{Console, MachineError, QmpError, Stopped};
 
-/// The oldest QEMU whose monitor, stub and options are known to serve (major, minor).
+/// The oldest QEMU whose monitor, stub and options are known to work (major, minor).
 const OLDEST: [u64; 2] = [10, 0];
 
-/// How long QEMU may take until it greets us.
+/// Maximum time until QEMU's greeting.
 const GREETING: Duration = Duration::from_secs(60);
 
-/// How long it may take to print its version.
+/// Maximum time until it prints its version.
 const VERSION: Duration = Duration::from_secs(10);
 
 impl Qemu {
@@ -163,8 +163,7 @@ fn too_old(version: [u64; 3]) -> MachineError {
     }
 }
 
-/// Why there was no greeting: QEMU has ended, most often, and an old one because it did not know
-/// an option.
+/// Returns the reason for a missing greeting: mostly QEMU has ended, and an old one because it did not know an option.
 fn not_started(error: QmpError, process: &Process, config: &Config, log: &Path) -> MachineError {
     let Some(status) = process.wait(Duration::from_secs(2)) else {
         return error.into();
@@ -181,9 +180,9 @@ fn not_started(error: QmpError, process: &Process, config: &Config, log: &Path) 
     }
 }
 
-/// The version that the program itself prints, where it prints one in time.
+/// Returns the version that the program itself prints, if it prints one in time.
 fn program_version(qemu: &Path) -> Option<[u64; 3]> {
-    /// Bytes of what it prints that are looked at.
+    /// Maximum number of bytes of its output that are read.
     const MOST: u64 = 4096;
     let printed = rustix::fs::memfd_create("version", MemfdFlags::CLOEXEC).ok()?;
     let mut printed = File::from(printed);
@@ -201,7 +200,7 @@ fn program_version(qemu: &Path) -> Option<[u64; 3]> {
     parse_version(&String::from_utf8_lossy(&text))
 }
 
-/// From such a text as `QEMU emulator version 7.2.19 (Debian 1:7.2+dfsg-7)`.
+/// Parses a text such as `QEMU emulator version 7.2.19 (Debian 1:7.2+dfsg-7)`.
 fn parse_version(text: &str) -> Option<[u64; 3]> {
     let version = text.strip_prefix("QEMU emulator version ")?;
     let version = version.split_whitespace().next()?;
@@ -209,7 +208,7 @@ fn parse_version(text: &str) -> Option<[u64; 3]> {
     Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
-/// The end of what QEMU printed, as one line.
+/// Returns the end of QEMU's output, as one line.
 pub(super) fn last_words(log: &Path) -> String {
     const MOST: u64 = 4096;
     let read = || -> io::Result<String> {

@@ -1,4 +1,4 @@
-//! Who has QEMU's gdb stub.
+//! The owner of QEMU's gdb stub.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use snapshot::Cpu;
 use crate::registers::RegisterReader;
 use crate::MachineError;
 
-/// Who has the stub.
+/// The owner of the stub.
 #[derive(Debug)]
 pub(super) enum Stub {
     Ours(RegisterReader),

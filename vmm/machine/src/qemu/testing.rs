@@ -1,4 +1,4 @@
-//! What is done with what a QEMU may send, by its monitor and by its gdb stub: shared by the tests and the fuzz targets.
+//! Feeds arbitrary output of a QEMU's monitor and gdb stub to our clients; shared by the tests and the fuzz targets.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::Shutdown;
@@ -16,11 +16,11 @@ use crate::stream::Stream;
 /// All that a conversation may take; its other end is closed before.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Talks to a monitor that says these lines, as attaching does; gives whether all of it could be understood.
+/// Talks to a monitor that sends these lines, as attaching does. Returns whether all of it was understood.
 ///
-/// From its greeting on, a line in which there is `ID` waits for a command, whose identifier it gets. The last line is
-/// followed by the end of the connection, which ends too where no command comes within `patience`: one of the two may wait
-/// for what the other has not understood.
+/// A line after the greeting that contains `ID` waits for a command, whose identifier replaces it. The connection ends
+/// behind the last line, or if no command comes within `patience`: one side may wait for an answer to bytes that the
+/// other has not understood.
 pub fn monitor_is_understood(lines: &[u8], patience: Duration) -> bool {
     let Ok((ours, theirs)) = UnixStream::pair() else {
         return false;
@@ -45,7 +45,7 @@ pub fn monitor_is_understood(lines: &[u8], patience: Duration) -> bool {
     understood
 }
 
-/// Says the lines.
+/// Sends the lines.
 fn serve(theirs: UnixStream, lines: &[Vec<u8>], patience: Duration) {
     let Ok(mut to) = theirs.try_clone() else {
         return;
@@ -72,8 +72,8 @@ fn serve(theirs: UnixStream, lines: &[Vec<u8>], patience: Duration) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Reads the registers of two CPUs by a stub whose packets these lines are, or bytes as they are where a line begins with
-/// `!`; gives whether they were read.
+/// Reads the registers of two CPUs from a stub that sends these lines as packets, or as raw bytes if a line begins with
+/// `!`. Returns whether they were read.
 pub fn stub_is_understood(lines: &[u8]) -> bool {
     let Ok((ours, mut theirs)) = UnixStream::pair() else {
         return false;
@@ -90,7 +90,7 @@ pub fn stub_is_understood(lines: &[u8]) -> bool {
             }
         }
     }
-    // What does not fit is not sent, and the connection ends there.
+    // Bytes that do not fit are not sent, and the connection ends there.
     let _ = theirs.set_nonblocking(true);
     let _ = theirs.write_all(&sent);
     let _ = theirs.shutdown(Shutdown::Write);

@@ -1,8 +1,8 @@
 //! A real guest under a real QEMU.
 //!
-//! `FOLIOSCOPE_TEST_IMAGE` names the kernel, `FOLIOSCOPE_TEST_INITRD` an initramfs whose `/init`
-//! says a line on the channel. Without them these tests have nothing to test: they say so, and
-//! fail where `FOLIOSCOPE_TEST_REQUIRE_GUEST=1` demands a guest.
+//! `FOLIOSCOPE_TEST_IMAGE` names the kernel, `FOLIOSCOPE_TEST_INITRD` an initramfs whose `/init` sends a line on the
+//! channel. Without them these tests have nothing to test. They print that, and fail if
+//! `FOLIOSCOPE_TEST_REQUIRE_GUEST=1` requires a guest.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -19,10 +19,10 @@ mod rig;
 
 use rig::{boot, config, Work, BOOT};
 
-/// The agent runs on CPU 0; this one is idle, at EL1, whose translation is that of the kernel's half.
+/// The agent runs on CPU 0; this one is idle, at EL1, whose translation is that of the kernel half.
 const IDLE: usize = 1;
 
-/// The words at `address` as QEMU itself sees them.
+/// Returns the words at `address` as QEMU itself reads them.
 fn xp(machine: &mut Qemu, address: PhysicalAddress, count: usize) -> Vec<u64> {
     let text = machine
         .monitor(&format!("xp /{count}gx {:#x}", address.0))
@@ -189,7 +189,7 @@ fn the_gdb_stub_can_be_lent() {
         machine.take_gdb_back().unwrap_err(),
         MachineError::GdbLent(_)
     ));
-    // As gdb leaves: by detaching, which lets the guest go on.
+    // As gdb leaves: by detaching, which resumes the guest.
     debugger.write_all(b"+$D#44").unwrap();
     debugger.read_exact(&mut answer).unwrap();
     drop(debugger);
@@ -341,7 +341,7 @@ fn two_guests_do_not_meet() {
     assert_eq!(b.status(), Status::Running);
 }
 
-/// Not a test by itself: the program that the next one kills.
+/// Not a test by itself: the program that the next test kills.
 #[test]
 #[ignore = "run by a_killed_program_takes_its_guest_along"]
 fn helper_boots_and_waits() {

@@ -1,4 +1,4 @@
-//! What each test begins with: a folder, what to boot, and a guest that has spoken.
+//! Setup of each test: a folder, a configuration, and a guest whose agent has sent its first line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Drop for Work {
     }
 }
 
-/// What to boot; `None`, said aloud, where no guest was given and none was demanded.
+/// Returns the configuration; `None`, with a message, if no guest was given and none was required.
 pub fn config(work: &Work) -> Option<Config> {
     let path = |name| std::env::var_os(name).map(PathBuf::from);
     let image = path("FOLIOSCOPE_TEST_IMAGE");

@@ -1,4 +1,4 @@
-//! Why a QEMU that runs already cannot be looked into, each with what to do.
+//! Reasons why a running QEMU cannot be read, each with what to do.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use untrusted::Text;
 
 use crate::{GdbError, MachineError, QmpError};
 
-/// Why somebody else's QEMU cannot be looked into. The guest is as it was.
+/// The reason why an external QEMU cannot be read. The guest is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// No socket, or nobody behind it.
+    /// There is no socket, or no process listens on it.
     #[error("cannot connect to {}: {source} (is the guest still running?); give the socket that `folioscope boot` prints, or that of a QEMU with -qmp unix:PATH,server=on,wait=off", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// No greeting.
@@ -23,15 +23,15 @@ pub enum AttachError {
     Silent {
         /// The socket.
         path: PathBuf,
-        /// For how long.
+        /// The time waited.
         waited: Duration,
     },
-    /// Somebody who speaks no QMP.
+    /// The peer is not a QMP server.
     #[error("{} is no QMP socket: expected {{\"QMP\": ...}}, found {found:?}; give the one of QEMU's option -qmp (not -monitor, -serial or -gdb)", path.display())]
     NotQmp {
         /// The socket.
         path: PathBuf,
-        /// How it greeted.
+        /// Its greeting.
         found: String,
     },
     /// Another architecture.
@@ -58,14 +58,14 @@ pub enum AttachError {
     /// A memory map that no machine has.
     #[error("QEMU's memory map has more than {0} pieces of RAM: expected the map of a machine; give the socket of QEMU's option -qmp")]
     Pieces(usize),
-    /// Which process is behind the socket, or what it maps, cannot be seen.
+    /// We may not see which process is behind the socket, or its mappings.
     #[error("cannot {what} of QEMU (process {pid}) to find the guest's RAM: {source}; run this command as QEMU's user or as root, on the same machine and in the same container")]
     Denied {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
         /// QEMU's process id, 0 where it is in another PID namespace.
         pid: i32,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The process's maps do not show the RAM.
@@ -85,7 +85,7 @@ pub enum AttachError {
         id: String,
         /// The file, as QEMU's maps show it.
         name: Text,
-        /// What the system said, with a colon; or empty.
+        /// The system's error with a colon before it; or empty.
         why: String,
     },
     /// A debugger has the stub.
@@ -94,17 +94,17 @@ pub enum AttachError {
     /// A stub that is there, and cannot be used.
     #[error("QEMU has a gdb stub of its own at {place}, which cannot be used ({why}): leave out -s or -gdb, or free it with the monitor command `gdbserver none`")]
     Stub {
-        /// Where it listens.
+        /// The address of the stub.
         place: String,
-        /// Why not.
+        /// The reason why not.
         why: String,
     },
-    /// No such CPU.
+    /// There is no such CPU.
     #[error(
         "the registers of the guest's CPUs cannot be read: {0}; expected AArch64 CPUs of one model"
     )]
     Registers(GdbError),
-    /// Somebody let the guest go on while it was read.
+    /// Another client resumed the guest while it was read.
     #[error("somebody else let the guest go on while it was being read: what was seen is not of one instant; try again while nobody else controls it")]
     Disturbed,
     /// A signal that was held back has come.
@@ -113,12 +113,12 @@ pub enum AttachError {
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Anything else of a machine.
+    /// Any other error of a machine.
     #[error(transparent)]
     Machine(#[from] MachineError),
 }

@@ -1,4 +1,4 @@
-//! Stopping somebody else's guest, and letting it go on whatever has gone wrong meanwhile.
+//! Stops an external QEMU's guest, and resumes it whatever has gone wrong meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::qmp::Qmp;
 use crate::stream::Stream;
 use crate::QmpError;
 
-/// How long a QEMU that does not answer is asked again to let its guest go on.
+/// Maximum time for which a QEMU that does not answer is asked again to resume its guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Attached {
     pub(super) fn stop(&mut self) -> Result<(), AttachError> {
         if self.ran {
-            // What was told before this is not of this stop.
+            // Earlier events do not belong to this stop.
             self.qmp.events()?;
             // The answer comes when all vCPU threads have stopped (QEMU's pause_all_vcpus).
             self.stopped = true;
@@ -32,7 +32,7 @@ impl Attached {
             return Ok(());
         }
         let events = self.qmp.events();
-        // Whatever was wrong with those, the guest goes on; one that QEMU refuses to let go on has ended.
+        // The guest is resumed whatever the result of that. A guest that QEMU refuses to resume has ended.
         let went = self.qmp.execute("cont", json!({}), COMMAND);
         self.stopped = !matches!(went, Ok(_) | Err(QmpError::Refused { .. }));
         let disturbed = events?.iter().any(|event| event["event"] == "RESUME");
@@ -43,12 +43,12 @@ impl Attached {
         }
     }
 
-    /// Lets the guest go on where that has failed: by a new connection, as QEMU forgets what it was asked on one that
-    /// closes, and for as long as there is hope.
+    /// Resumes the guest after a failure: by a new connection, as QEMU drops the requests of one that closes, and for
+    /// as long as there is hope.
     pub(super) fn insist(&mut self) -> Result<(), QmpError> {
         let until = Instant::now() + PATIENCE;
         loop {
-            // The one that there is closes first: QEMU serves one at a time.
+            // The existing connection closes first: QEMU serves one at a time.
             let (ours, _) = Stream::pair().map_err(|source| QmpError::Io {
                 command: "cont".into(),
                 source,
@@ -70,7 +70,7 @@ impl Attached {
                     self.stopped = false;
                     return Ok(());
                 }
-                // Nobody listens: QEMU is gone, and its guest with it.
+                // No process listens: QEMU has ended, and its guest with it.
                 Err(QmpError::Io { source, .. })
                     if source.kind() == std::io::ErrorKind::ConnectionRefused
                         || source.kind() == std::io::ErrorKind::NotFound =>
@@ -97,8 +97,8 @@ mod tests {
     const GREETING: &str =
         r#"{"QMP": {"version": {"qemu": {"micro": 2, "minor": 0, "major": 10}}}}"#;
 
-    /// Serves one connection as QEMU does; gives the commands. It closes when `least` of them have come, or with the
-    /// other end.
+    /// Serves one connection as QEMU does, and returns the commands. It closes after `least` of them, or with the other
+    /// end.
     fn serve(stream: UnixStream, least: usize) -> Vec<String> {
         let mut commands = Vec::new();
         let mut to = stream.try_clone().unwrap();
@@ -118,7 +118,7 @@ mod tests {
         commands
     }
 
-    /// A guest that stands still by our doing, and the other end of its monitor's connection.
+    /// Returns a guest that we stopped, and the other end of its monitor's connection.
     fn stopped(path: &Path) -> (Attached, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let attached = Attached {

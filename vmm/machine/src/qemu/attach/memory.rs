@@ -1,7 +1,8 @@
-//! The RAM of somebody else's QEMU, read page by page while the guest stands still.
+//! The RAM of an external QEMU, read page by page while the guest is stopped.
 //!
-//! Read, and not mapped: whoever owns the file may cut it short, which would end us by SIGBUS with the
-//! guest stopped, and may let the guest go on under our hands, which must not change what a reference shows.
+//! It is read, and not mapped, for two reasons:
+//! - The owner of the file may truncate it, which would end us by SIGBUS with the guest stopped.
+//! - Another client may resume the guest, which must not change memory behind a reference.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -17,27 +18,27 @@ use stage1::{PhysMemory, PhysicalAddress};
 pub(super) struct Bank {
     pub(super) range: Range,
     pub(super) file: Arc<File>,
-    /// Where in the file it starts.
+    /// Its offset in the file.
     pub(super) offset: u64,
 }
 
-/// What [`FileMemory`] keeps together.
+/// Number of bytes that [`FileMemory`] keeps together.
 const SHELF: u64 = 2 << 20;
 
 type Page = OnceCell<Option<Box<[u64]>>>;
 
-/// Memory that is read when it is asked for, and then kept.
+/// Memory that is read on first use, and then kept.
 #[derive(Debug)]
 pub struct FileMemory {
     banks: Vec<Bank>,
-    /// Bytes that are read at once: the largest table, so that each is in one piece.
+    /// Number of bytes that are read at once: the largest table, so that each is in one piece.
     unit: u64,
-    /// By bank, shelf and place on the shelf.
+    /// Pages by bank, shelf and place on the shelf.
     pages: Vec<Vec<OnceCell<Box<[Page]>>>>,
 }
 
 impl FileMemory {
-    /// Nothing is read yet; `unit` is a power of two from 4 KiB to 64 KiB.
+    /// Creates the memory without reading; `unit` is a power of two from 4 KiB to 64 KiB.
     pub(super) fn new(banks: &[Bank], unit: u64) -> Self {
         let shelves = |bank: &Bank| {
             let count = bank.range.bytes.div_ceil(SHELF);
@@ -72,10 +73,10 @@ impl FileMemory {
         Some(buffer.chunks_exact(8).map(word).collect())
     }
 
-    /// What has been read, as memory of its own.
+    /// Returns the pages that were read, as an owned memory.
     ///
     /// # Errors
-    /// Where the guest's RAM is not made of whole pages.
+    /// If the guest's RAM is not made of whole pages.
     pub fn into_memory(self) -> Result<Memory, MemoryError> {
         let mut regions = Vec::new();
         for (bank, shelves) in self.banks.iter().zip(self.pages) {
@@ -95,7 +96,7 @@ impl FileMemory {
     }
 }
 
-/// All of the guest's RAM, read where it is; nothing of it is kept.
+/// All of the guest's RAM, read in place. Nothing is kept.
 #[derive(Debug)]
 pub struct AllRam<'a>(pub(super) &'a [Bank]);
 
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(memory.words(PhysicalAddress(0x4001_0004), 1), None);
         assert_eq!(memory.words(PhysicalAddress(0x4040_0000), 1), None);
         assert_eq!(memory.words(PhysicalAddress(!7), 1), None);
-        // A file that somebody cuts short is memory that cannot be read, and no signal.
+        // A truncated file is memory that cannot be read; there is no signal.
         file.set_len(4 << 20).unwrap();
         assert_eq!(memory.words(PhysicalAddress(0x8000_0000), 1), None);
     }

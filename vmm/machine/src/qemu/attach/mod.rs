@@ -1,4 +1,4 @@
-//! A guest that runs already, in a QEMU that somebody else has started.
+//! A running guest in an external QEMU.
 //!
 //! ```text
 //!        ours                                      QEMU
@@ -7,10 +7,10 @@
 //!   FileMemory    <--- read, page by page -------  memory-backend-{memfd,file,shm}, share=on
 //! ```
 //!
-//! QEMU and its guest are somebody else's: nothing is written to the guest, it stands still only while it
-//! is read, and whatever was made in QEMU for that is taken away again. Signals that would end us
-//! wait until then. What remains after SIGKILL is a guest that may stand still (`cont` lets it go on) and
-//! a stub that nobody is connected to, which the next [`Attached`] takes away.
+//! QEMU and its guest are not ours. No byte is written to the guest, it is stopped only while it is read, and all that
+//! was created in QEMU for that is removed again. Signals that would end us are held back until then. After SIGKILL the
+//! guest may stay stopped (`cont` resumes it), and a stub without a client may stay, which the next [`Attached`]
+//! removes.
 
 mod error;
 mod go_on;
@@ -42,13 +42,13 @@ pub use error::AttachError;
 pub use memory::{AllRam, FileMemory};
 pub use ram::FoundRam;
 
-/// How long a free QMP socket may take to greet: QEMU does at once, but its main loop may have to wait.
+/// Maximum time for the greeting of a free QMP socket. QEMU greets at once, but its main loop may have to wait.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// How long all that is asked of QEMU until the guest has been found may take.
+/// Maximum time for all commands to QEMU until the guest has been found.
 const TOGETHER: Duration = Duration::from_secs(60);
 
-/// States of a guest that stands still and that nothing is under way in, by QEMU's names for them.
+/// States of a stopped guest in which no operation is under way, by QEMU's names for them.
 const STILL: [&str; 8] = [
     "paused",
     "prelaunch",
@@ -60,7 +60,7 @@ const STILL: [&str; 8] = [
     "debug",
 ];
 
-/// What was found at a socket.
+/// The machine found at a socket.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// QEMU's version.
@@ -75,13 +75,13 @@ pub struct Found {
     pub status: String,
     /// The guest's RAM.
     pub ram: Vec<FoundRam>,
-    /// RAM that is not read: parts of pages, beside something else in the same page.
+    /// RAM that is not read: parts of pages that share their page with something else.
     pub left_out: Vec<Range>,
     /// The user's own gdb stub.
     pub stub: String,
 }
 
-/// Somebody else's QEMU. Dropping it leaves that as it was.
+/// An external QEMU. Drop restores it to the state in which it was found.
 #[derive(Debug)]
 pub struct Attached {
     /// The socket.
@@ -92,22 +92,22 @@ pub struct Attached {
     /// The threads of QEMU that run the CPUs.
     threads: Vec<u64>,
     found: Found,
-    /// Whether the guest ran when it was found.
+    /// True if the guest ran when it was found.
     ran: bool,
-    /// Whether it stands still by our doing.
+    /// True if we stopped it.
     stopped: bool,
-    // Last, so that a signal takes effect when all else is done.
+    // Last, so that a signal takes effect after all else is done.
     signals: HeldBack,
 }
 
-/// A guest that stands still to be read. It goes on, if it did before, when this is ended or dropped.
+/// A guest that is stopped to be read. If it ran before, it runs on when this is ended or dropped.
 #[derive(Debug)]
 pub struct Look<'a> {
     machine: &'a mut Attached,
     since: Instant,
     /// The CPUs.
     pub cpus: Vec<Cpu>,
-    /// How long each CPU's thread had run by then, in nanoseconds; 0 where that cannot be told.
+    /// Run time of each CPU's thread by then, in nanoseconds; 0 if it is unknown.
     pub ran_ns: Vec<u64>,
     memory: Option<FileMemory>,
 }
@@ -116,10 +116,10 @@ impl Attached {
     /// Connects to the QMP socket at `path`, finds the guest's RAM, and gets at its registers. It is stopped for some
     /// ten milliseconds.
     ///
-    /// To be called before the program starts any thread: see the module `signals`.
+    /// Must be called before the program starts any thread: see the module `signals`.
     ///
     /// # Errors
-    /// What is in the way, and which of QEMU's options takes it away. The guest is as it was.
+    /// The obstacle, and the option of QEMU that removes it. The guest is unchanged.
     pub fn to(path: &Path) -> Result<Self, AttachError> {
         let connect = |source| AttachError::Connect {
             path: path.into(),
@@ -201,12 +201,12 @@ impl Attached {
         Ok(attached)
     }
 
-    /// What is there.
+    /// Returns what is there.
     pub fn found(&self) -> &Found {
         &self.found
     }
 
-    /// Whether the guest ran when it was found, so that each look is at another instant.
+    /// Returns whether the guest ran when it was found, so that each look is at another instant.
     pub fn ran(&self) -> bool {
         self.ran
     }
@@ -214,7 +214,7 @@ impl Attached {
     /// Stops the guest, if it runs, and reads its registers.
     ///
     /// # Errors
-    /// Where QEMU cannot be asked, or a signal has come meanwhile: then it is time to drop this.
+    /// If QEMU cannot be asked, or a signal has arrived meanwhile. The caller should then drop this.
     pub fn look(&mut self) -> Result<Look<'_>, AttachError> {
         if self.signals.any_came() {
             return Err(AttachError::Interrupted);
@@ -226,7 +226,7 @@ impl Attached {
         let cpus = match stub.reader.read() {
             Ok(cpus) => cpus,
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = self.go_on();
                 return Err(MachineError::from(error).into());
             }
@@ -241,7 +241,7 @@ impl Attached {
         })
     }
 
-    /// The guest's memory as it is by and by, while the guest runs: for what does not change.
+    /// Returns the guest's memory while the guest runs, for data that does not change.
     pub fn memory(&self) -> FileMemory {
         // The largest page, so that any page is in one piece.
         FileMemory::new(&self.banks, 64 << 10)
@@ -250,9 +250,9 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // What went before may have used its time up.
+        // Earlier commands may have used its time up.
         self.qmp.limit(Some(TOGETHER));
-        // Nobody is left to hear of an error, but for one that concerns the guest.
+        // Drop cannot return an error, except for one that concerns the guest.
         if let Some(stub) = self.stub.take() {
             let _ = stub.give_back(&mut self.qmp);
         }
@@ -270,7 +270,7 @@ impl Drop for Attached {
 }
 
 impl Look<'_> {
-    /// The guest's memory. What was read of it once stays as it was read.
+    /// Returns the guest's memory. A page that was read once keeps its contents.
     ///
     /// # Panics
     /// Never: it is there until the end.
@@ -278,15 +278,15 @@ impl Look<'_> {
         self.memory.as_ref().expect("there until the end")
     }
 
-    /// All of the guest's RAM, of which nothing is kept when it is read.
+    /// Returns all of the guest's RAM, of which nothing is kept when it is read.
     pub fn ram(&self) -> AllRam<'_> {
         AllRam(&self.machine.banks)
     }
 
-    /// Lets the guest go on; gives the memory that was read, and how long the guest stood still at most.
+    /// Resumes the guest. Returns the memory that was read, and the upper bound of the stop.
     ///
     /// # Errors
-    /// Where QEMU cannot be asked, or where the guest did not stand still all the time.
+    /// If QEMU cannot be asked, or if the guest was not stopped all the time.
     pub fn end(mut self) -> Result<(Vec<Cpu>, FileMemory, Duration), AttachError> {
         let memory = self.memory.take().expect("there until the end");
         self.machine.go_on()?;
@@ -296,7 +296,7 @@ impl Look<'_> {
 
 impl Drop for Look<'_> {
     fn drop(&mut self) {
-        // The machine's next call meets the error, if there is one.
+        // The next call on the machine reports the error, if there is one.
         let _ = self.machine.go_on();
     }
 }
@@ -311,7 +311,7 @@ impl PhysMemory for Look<'_> {
     }
 }
 
-/// Looks for the RAM that a monitor says this process has, for the fuzz targets.
+/// Searches the RAM that a monitor assigns to this process, for the fuzz targets.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn ram_of_this_process(qmp: &mut Qmp) -> Result<(), AttachError> {
     ram::find(qmp, std::process::id() as i32).map(drop)
@@ -329,7 +329,7 @@ fn status(qmp: &mut Qmp) -> Result<String, AttachError> {
     }
 }
 
-/// The largest table that a walk may want in one piece.
+/// Returns the size of the largest table that a walk may need in one piece.
 fn unit(cpus: &[Cpu]) -> u64 {
     let halves = [Half::Lower, Half::Upper];
     let granules = cpus.iter().flat_map(|cpu| {
@@ -339,7 +339,8 @@ fn unit(cpus: &[Cpu]) -> u64 {
     granules.map(Granule::bytes).max().unwrap_or(4096)
 }
 
-/// The process at the other end (of a server: that which called `listen`); 0 where it is in another PID namespace.
+/// Returns the process at the other end (of a server: that which called `listen`); 0 where it is in another PID
+/// namespace.
 pub fn peer(socket: &UnixStream) -> i32 {
     let mut peer = libc::ucred {
         pid: 0,

@@ -1,8 +1,8 @@
-//! Where the RAM of somebody else's QEMU is: which file, and where in it.
+//! Finds the RAM of an external QEMU: the file, and the offset in it.
 //!
-//! QEMU says at which of its own addresses a guest address is (`gpa2hva`), the system which file is mapped
-//! there (`/proc/PID/maps`), and through QEMU's descriptors (`/proc/PID/fd`) that file can be opened,
-//! whether it has a name or not. So every kind of shared backend is found in one way.
+//! QEMU has the virtual address in its own process for a guest address (`gpa2hva`). The system has the file that is
+//! mapped there (`/proc/PID/maps`). QEMU's descriptors (`/proc/PID/fd`) let that file be opened, whether it has a name
+//! or not. Every kind of shared backend is thus found in one way.
 
 use std::fs::File;
 use std::io;
@@ -40,11 +40,11 @@ pub struct FoundRam {
 /// All RAM of the memory backends.
 #[derive(Debug)]
 pub(super) struct AllFound {
-    /// To be read.
+    /// Ranges to read.
     pub(super) banks: Vec<Bank>,
-    /// The same for people.
+    /// The RAM as described to people.
     pub(super) ram: Vec<FoundRam>,
-    /// RAM that shares its page with something else, as with a device: no table and no page of the guest is there.
+    /// RAM that shares its page with something else, such as a device. No table and no page of the guest is there.
     pub(super) left_out: Vec<Range>,
 }
 
@@ -115,7 +115,7 @@ pub(super) fn find(qmp: &mut Qmp, pid: i32) -> Result<AllFound, AttachError> {
     })
 }
 
-/// The whole pages of a range, and what is before and behind them.
+/// Splits a range into its whole pages and the parts before and behind them.
 fn whole_pages(range: Range) -> (Option<Range>, Vec<Range>) {
     let (start, end) = (range.base.0, range.end());
     let first = start.checked_next_multiple_of(PAGE).unwrap_or(end).min(end);
@@ -140,14 +140,14 @@ fn backends(qmp: &mut Qmp) -> Result<Vec<Backend>, AttachError> {
     Ok(all.filter_map(backend).collect())
 }
 
-/// A property of a backend, where it has it.
+/// Returns a property of a backend, where it has it.
 fn property(qmp: &mut Qmp, backend: &Backend, name: &str) -> Option<Value> {
     let path = format!("/objects/{}", backend.id);
     let arguments = json!({"path": path, "property": name});
     qmp.execute("qom-get", arguments, COMMAND).ok()
 }
 
-/// What to start QEMU with, so that this backend can be read.
+/// Returns the error with the options of QEMU by which this backend can be read.
 fn private(qmp: &mut Qmp, backend: &Backend) -> AttachError {
     let kind = property(qmp, backend, "type");
     let kind = kind.as_ref().and_then(Value::as_str).unwrap_or("RAM");
@@ -175,7 +175,7 @@ fn private(qmp: &mut Qmp, backend: &Backend) -> AttachError {
     }
 }
 
-/// As QEMU's options take it.
+/// Formats a size as QEMU's options take it.
 fn size(bytes: u64) -> String {
     let units = [(30, "G"), (20, "M"), (10, "K")];
     let unit = units.iter().find(|(shift, _)| bytes % (1 << shift) == 0);
@@ -184,7 +184,7 @@ fn size(bytes: u64) -> String {
     })
 }
 
-/// Where in QEMU a guest address is: `Host virtual address for 0x40000000 (ram) is 0x7fca1bfff000`.
+/// Returns where in QEMU a guest address is: `Host virtual address for 0x40000000 (ram) is 0x7fca1bfff000`.
 fn host_address(qmp: &mut Qmp, guest: PhysicalAddress) -> Result<u64, AttachError> {
     let line = format!("gpa2hva {:#x}", guest.0);
     let answer = qmp.human(&line, None, COMMAND)?;
@@ -226,7 +226,7 @@ impl Process {
         areas.find(|area| (area.start..area.end).contains(&address))
     }
 
-    /// The file of an area, through QEMU's own descriptor, or by its name.
+    /// Returns the file of an area, through QEMU's own descriptor, or by its name.
     fn open(&self, area: &Vma, id: &str) -> Result<File, AttachError> {
         let fds = format!("/proc/{}/fd", self.pid);
         let denied = |source| AttachError::Denied {
@@ -259,13 +259,13 @@ impl Process {
     }
 }
 
-/// Whether a descriptor's link shows this name.
+/// Returns whether a descriptor's link shows this name.
 fn names(place: &Path, name: &Path) -> bool {
     std::fs::read_link(place).is_ok_and(|target| target == name)
 }
 
 fn same_file(place: &Path, inode: u64) -> io::Result<Option<File>> {
-    // A name may have become that of a FIFO meanwhile, whose opening waits.
+    // The name may belong to a FIFO by now, whose opening waits.
     let metadata = std::fs::metadata(place)?;
     if !metadata.is_file() || metadata.ino() != inode {
         return Ok(None);
@@ -274,8 +274,8 @@ fn same_file(place: &Path, inode: u64) -> io::Result<Option<File>> {
     Ok((file.metadata()?.ino() == inode).then_some(file))
 }
 
-/// A line of `maps` that is a shared mapping of a file:
-/// `7fca1bfff000-7fca3bfff000 rw-s 00000000 00:01 7    /memfd:ram (deleted)`.
+/// Returns a line of `maps` that is a shared mapping of a file: `7fca1bfff000-7fca3bfff000 rw-s 00000000 00:01 7
+/// /memfd:ram (deleted)`.
 fn shared(line: &str) -> Option<Vma> {
     let area = linux::vma::parse_line(line).ok()?;
     area.permissions.shared.then_some(area)
@@ -309,7 +309,7 @@ mod tests {
         // Without a name only QEMU's descriptor leads to it.
         std::fs::remove_file(&path).unwrap();
         let process = Process::read(std::process::id() as i32).unwrap();
-        // SAFETY: nobody writes to the file.
+        // SAFETY: no task writes to the file.
         let address = unsafe { mapping.words(0, 1) }.as_ptr() as u64;
         let area = process.area(address + 4096).unwrap();
         let opened = process.open(area, "ram").unwrap();

@@ -1,8 +1,8 @@
-//! Signals that wait: nobody may end us between stopping somebody else's guest and letting it go on.
+//! Holds signals back, so that none ends us while we have stopped an external QEMU's guest.
 
 use std::mem::MaybeUninit;
 
-/// What a user or a system sends to end or to stop a program, and can be held back. SIGKILL cannot.
+/// Signals by which a user or a system ends or stops a program, and that can be held back. SIGKILL cannot.
 const HELD_BACK: [libc::c_int; 5] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -11,11 +11,10 @@ const HELD_BACK: [libc::c_int; 5] = [
     libc::SIGTSTP,
 ];
 
-/// While it lives, these signals wait; when it is dropped, those that came take effect. One that was ignored when the
-/// program began, as under `nohup`, stays ignored: it ends nobody, and blocked it would seem to have come.
+/// While it lives, these signals are blocked; when it is dropped, pending ones take effect. A signal that was ignored
+/// when the program began, as under `nohup`, stays ignored: blocked, it would seem to be pending.
 ///
-/// It holds for the thread that made it and for threads that are started later: make it before any
-/// other thread is there.
+/// It applies to the thread that made it and to threads that are started later: make it before any other thread exists.
 #[derive(Debug)]
 pub(super) struct HeldBack {
     before: Mask,
@@ -40,7 +39,7 @@ impl HeldBack {
         Self { before }
     }
 
-    /// Whether one has come, so that it is time to clean up.
+    /// Returns whether one is pending, so that it is time to clean up.
     pub(super) fn any_came(&self) -> bool {
         let mut pending = MaybeUninit::uninit();
         // SAFETY: the pointer is to a signal set of ours, to be written; the call cannot fail.
@@ -56,7 +55,7 @@ impl HeldBack {
 
 impl Drop for HeldBack {
     fn drop(&mut self) {
-        // SAFETY: the set is the one that `new` was given; what was there before is not asked for.
+        // SAFETY: the set is the one that `new` returned; the previous one is not asked for.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.before.0, std::ptr::null_mut());
         }
@@ -90,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_signal_waits_until_the_end() {
-        // A signal that does nothing by itself once it is let through: a handler that returns.
+        // A handler that only returns, so that the signal has no effect once it is unblocked.
         extern "C" fn nothing(_: libc::c_int) {}
         let handler = nothing as extern "C" fn(libc::c_int);
         // SAFETY: the handler makes no calls; no other test uses this signal.

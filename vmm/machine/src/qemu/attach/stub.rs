@@ -1,8 +1,8 @@
-//! The gdb stub of somebody else's QEMU: the only way to the system registers.
+//! The gdb stub of an external QEMU: the only access to the system registers.
 //!
-//! QEMU has one stub. Where it has none yet it gets one for as long as we look, on a socket pair whose other
-//! end is handed over the monitor: it has no name, and closes with us however we end. A stub of the
-//! user's own (`-s`) is used where it is, if no debugger is connected to it.
+//! QEMU has one stub. If it has none yet, we create one for the time of our reads, on a socket pair whose other end is
+//! handed over by the monitor. It has no name, and closes with us however we end. A stub of the user's own (`-s`) is
+//! used in place, if no debugger is connected to it.
 
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::rsp::Rsp;
 use crate::stream::Stream;
 use crate::{GdbError, QmpError};
 
-/// How long a socket may take to take a connection.
+/// Maximum time for a socket to accept a connection.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
 /// The names of our socket in QEMU: of the descriptor, and of the character device.
@@ -33,9 +33,9 @@ const THEIRS: &str = "gdb";
 #[derive(Debug)]
 pub(super) struct Borrowed {
     pub(super) reader: RegisterReader,
-    /// Whether QEMU had none before.
+    /// True if QEMU had none before.
     ours: bool,
-    /// Where it is, for people.
+    /// Its address, for people.
     pub(super) place: String,
 }
 
@@ -62,7 +62,7 @@ impl Borrowed {
             }),
             Err(error) => {
                 if ours {
-                    // The first error is the one to tell.
+                    // The first error is the one to report.
                     let _ = remove(qmp);
                 }
                 Err(match error {
@@ -78,7 +78,7 @@ impl Borrowed {
     /// Leaves QEMU as it was.
     pub(super) fn give_back(self, qmp: &mut Qmp) -> Result<(), AttachError> {
         let ours = self.ours;
-        // The connection closes first, so that QEMU has nothing to say on it.
+        // The connection closes first, so that QEMU has nothing to send on it.
         drop(self.reader);
         if ours {
             remove(qmp)?;
@@ -87,17 +87,17 @@ impl Borrowed {
     }
 }
 
-/// What is there already.
+/// The stub that QEMU has already.
 enum Theirs {
-    /// Nothing.
+    /// No stub.
     None,
-    /// A stub of ours that nobody is connected to, and that has been removed.
+    /// A stub of ours without a client, which has been removed.
     LeftByUs,
     /// The user's own, which listens here.
     At(String),
 }
 
-/// The stub that QEMU has.
+/// Returns the stub that QEMU has.
 fn theirs(qmp: &mut Qmp, pid: i32) -> Result<Theirs, AttachError> {
     let devices = qmp.execute("query-chardev", json!({}), COMMAND)?;
     let devices: Vec<&Value> = devices.as_array().into_iter().flatten().collect();
@@ -125,7 +125,7 @@ fn theirs(qmp: &mut Qmp, pid: i32) -> Result<Theirs, AttachError> {
     }
 }
 
-/// The device that QEMU's command line gives to the stub by name.
+/// Returns the device that QEMU's command line gives to the stub by name.
 fn named(pid: i32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8_lossy(&line);
@@ -134,7 +134,7 @@ fn named(pid: i32) -> Option<String> {
     words.next()?.strip_prefix("chardev:").map(String::from)
 }
 
-/// `tcp:0.0.0.0:1234` or `unix:/a/path`.
+/// Connects to `tcp:0.0.0.0:1234` or `unix:/a/path`.
 fn connect(place: &str) -> Result<Stream, AttachError> {
     let stream = match (place.strip_prefix("tcp:"), place.strip_prefix("unix:")) {
         (Some(address), _) => tcp(address).map(UnixStream::from),
@@ -149,7 +149,7 @@ fn connect(place: &str) -> Result<Stream, AttachError> {
         })
 }
 
-/// A socket is a socket, once it is connected: what [`Stream`] does to it is the same.
+/// Connects to a TCP address. A connected socket of either kind can be a [`Stream`].
 fn tcp(address: &str) -> std::io::Result<OwnedFd> {
     let (host, port) = address
         .rsplit_once(':')
@@ -170,7 +170,7 @@ fn tcp(address: &str) -> std::io::Result<OwnedFd> {
     Ok(stream.into())
 }
 
-/// Makes a stub, with our end of its connection.
+/// Creates a stub, and returns our end of its connection.
 fn make(qmp: &mut Qmp) -> Result<Stream, AttachError> {
     let (stream, other) = Stream::pair().map_err(|source| AttachError::System {
         what: "make a socket pair",
