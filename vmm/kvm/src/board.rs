@@ -1,4 +1,4 @@
-//! What a machine is put together from: its devices, and the tree that describes them.
+//! The devices of a machine, and the tree that describes them.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,7 +16,7 @@ use crate::memory::Ram;
 use crate::vm::{NewCpu, Vm};
 use crate::{Config, KvmError};
 
-/// The devices while they are put on the bus.
+/// The devices while they are added to the bus.
 pub struct Board<'a> {
     pub vm: &'a Vm,
     pub wake: &'a Arc<OwnedFd>,
@@ -68,7 +68,7 @@ fn copy(stream: &UnixStream) -> Result<UnixStream, KvmError> {
     })
 }
 
-/// The device tree of a machine with these CPUs and these places in its RAM.
+/// Returns the device tree of a machine with these CPUs and these places in its RAM.
 pub fn tree(
     config: &Config,
     vm: &Vm,

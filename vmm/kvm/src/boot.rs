@@ -1,4 +1,4 @@
-//! What is in RAM when the first CPU starts (Documentation/arch/arm64/booting.rst).
+//! Contents of RAM when the first CPU starts (Documentation/arch/arm64/booting.rst).
 //!
 //! ```text
 //!  RAM  +------------------+
@@ -33,7 +33,7 @@ const PAGE: u64 = 64 << 10;
 /// The most that a device tree may take.
 const MOST_TREE: u64 = 2 << 20;
 
-/// Where things are, as guest physical addresses.
+/// Places as guest physical addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     /// The first instruction: the start of the Image.
@@ -44,7 +44,7 @@ pub(crate) struct Places {
     pub(crate) tree: u64,
 }
 
-/// What is to be placed.
+/// Sizes of the parts to place.
 struct Sizes {
     header: Header,
     image: u64,
@@ -52,7 +52,7 @@ struct Sizes {
 }
 
 impl Places {
-    /// Finds a place for everything in `ram_bytes` of RAM, or says what does not fit.
+    /// Finds a place for everything in `ram_bytes` of RAM, or returns the part that does not fit.
     fn find(sizes: &Sizes, load_offset: u64, ram_bytes: u64) -> Result<Self, KvmError> {
         let ram_end = RAM + ram_bytes;
         // A sum that overflows ends behind any RAM.
@@ -94,8 +94,7 @@ impl Places {
     }
 }
 
-/// Copies kernel and initrd into the guest's memory; the device tree, which has to tell of them, follows by
-/// [`load_tree`].
+/// Copies kernel and initrd into the guest's memory. [`load_tree`] adds the device tree, which describes them.
 pub(crate) fn load(config: &Config, ram: &Ram) -> Result<Places, KvmError> {
     let mut kernel = Source::open("kernel", &config.kernel)?;
     let mut initrd = match &config.initrd {

@@ -1,4 +1,4 @@
-//! What to boot, and whether that makes sense.
+//! Configuration of a guest, and its validation.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,19 +22,19 @@ pub struct Config {
     pub memory_bytes: u64,
     /// The number of CPUs.
     pub smp: u32,
-    /// Where `console.log` and `channel.log` go; made if it is not there.
+    /// Directory of `console.log` and `channel.log`; created if it does not exist.
     pub work_dir: PathBuf,
-    /// Whether the guest's RAM is made of the host's huge pages of 2 MiB.
+    /// True if the guest's RAM is made of the host's huge pages of 2 MiB.
     pub hugepages: bool,
-    /// How far into RAM the kernel is loaded, in bytes: a multiple of 2 MiB.
+    /// Offset in RAM at which the kernel is loaded, in bytes: a multiple of 2 MiB.
     pub load_offset: u64,
-    /// Whether the threads that serve the guest are confined to the system calls that they need; the others of the process are
-    /// by [`crate::confine`].
+    /// True if the threads that serve the guest are confined to the system calls that they need. [`crate::confine`]
+    /// confines the other threads of the process.
     pub seccomp: bool,
 }
 
 impl Config {
-    /// A guest of `kernel` with 1 GiB and two CPUs; its files go to `work_dir`.
+    /// Creates a guest of `kernel` with 1 GiB and two CPUs; its files go to `work_dir`.
     pub fn new(kernel: impl Into<PathBuf>, work_dir: impl Into<PathBuf>) -> Self {
         Self {
             kernel: kernel.into(),
@@ -49,7 +49,7 @@ impl Config {
         }
     }
 
-    /// Finds what no machine could be started with, before anything is.
+    /// Finds errors with which no machine could start, before anything is started.
     pub fn validate(&self) -> Result<(), MachineError> {
         let (bytes, most) = (self.memory_bytes, host::memory_bytes());
         if !(LEAST_MEMORY..=most).contains(&bytes) {
@@ -76,7 +76,7 @@ impl Config {
         Ok(())
     }
 
-    /// How to start the same machine by hand, as a shell command.
+    /// Returns the shell command that starts the same machine by hand.
     pub fn command_line(&self) -> String {
         let mut words: Vec<OsString> = ["folioscope", "boot", "--machine", "kvm"]
             .map(OsString::from)

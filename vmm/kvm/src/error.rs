@@ -7,7 +7,7 @@ use machine::MachineError;
 
 use crate::layout::MOST_CPUS;
 
-/// Why a guest on KVM did not start, or did not do what it was asked to.
+/// The reason why a guest on KVM did not start, or a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvmError {
@@ -39,13 +39,13 @@ pub enum KvmError {
     Capability {
         /// The capability, as `Documentation/virt/kvm/api.rst` names it.
         name: &'static str,
-        /// What it is for.
+        /// Its purpose.
         what: &'static str,
     },
     /// A number of CPUs that cannot be.
     #[error("a guest with {asked} CPUs makes no sense on KVM: expected 1 to {most} (this machine's most is {MOST_CPUS})")]
     Cpus {
-        /// What was asked for.
+        /// The requested number.
         asked: u32,
         /// The most that this machine and KVM on this host can have.
         most: u32,
@@ -66,29 +66,29 @@ pub enum KvmError {
     /// Kernel, initrd and device tree do not all fit.
     #[error("the guest's {what} needs RAM up to {end:#x}, and RAM ends at {ram_end:#x}: give the guest more memory (or a smaller load offset)")]
     TooLittleMemory {
-        /// What did not fit.
+        /// The part that did not fit.
         what: &'static str,
-        /// Where it would end.
+        /// Its end.
         end: u64,
-        /// Where RAM ends.
+        /// The end of RAM.
         ram_end: u64,
     },
-    /// A kernel whose header no loader can use.
+    /// No loader can use the kernel's header.
     #[error("{} cannot be loaded: {why}", path.display())]
     Kernel {
         /// The file.
         path: PathBuf,
-        /// What is wrong with its header.
+        /// The error in its header.
         why: String,
     },
     /// A kernel or initrd that could not be copied into the guest's memory.
     #[error("cannot load the {what} {}: {source}", path.display())]
     Load {
-        /// Which file.
+        /// The file.
         what: &'static str,
         /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The device tree.
@@ -97,11 +97,11 @@ pub enum KvmError {
     /// The guest's memory.
     #[error("cannot make {bytes} bytes of memory for the guest{}: {source}", if *.hugepages { " out of huge pages of 2 MiB (as root: write their number to /proc/sys/vm/nr_hugepages, or boot without huge pages)" } else { "" })]
     Memory {
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
-        /// Whether huge pages were asked for.
+        /// True if huge pages were requested.
         hugepages: bool,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Two devices at one address.
@@ -110,9 +110,9 @@ pub enum KvmError {
     /// A system call that is not KVM's.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// `KVM_CREATE_VM`.
@@ -120,7 +120,7 @@ pub enum KvmError {
     CreateVm {
         /// Bits of an intermediate physical address; 0 is KVM's own choice.
         ipa_bits: u32,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// `KVM_SET_USER_MEMORY_REGION`.
@@ -128,11 +128,11 @@ pub enum KvmError {
     SetMemory {
         /// Guest physical address.
         base: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
-        /// Whether writes to it are logged.
+        /// True if writes to it are logged.
         logged: bool,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// `KVM_GET_DIRTY_LOG`.
@@ -143,7 +143,7 @@ pub enum KvmError {
     CreateCpu {
         /// Its index.
         cpu: usize,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// `KVM_ARM_PREFERRED_TARGET`.
@@ -154,7 +154,7 @@ pub enum KvmError {
     InitCpu {
         /// Its index.
         cpu: usize,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// `KVM_GET_ONE_REG`.
@@ -164,7 +164,7 @@ pub enum KvmError {
         register: &'static str,
         /// The CPU.
         cpu: usize,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// `KVM_SET_ONE_REG`.
@@ -174,25 +174,25 @@ pub enum KvmError {
         register: &'static str,
         /// The CPU.
         cpu: usize,
-        /// What it was to be.
+        /// The value that was to be set.
         value: u64,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// `KVM_CREATE_DEVICE`, for an interrupt controller.
     #[error("KVM made neither a GICv3 ({v3}) nor a GICv2 ({v2}): this host has no interrupt controller that a guest could use")]
     NoGic {
-        /// What it said to the first.
+        /// KVM's error for the first.
         v3: io::Error,
-        /// What it said to the second.
+        /// KVM's error for the second.
         v2: io::Error,
     },
     /// `KVM_SET_DEVICE_ATTR`, on the interrupt controller.
     #[error("KVM did not {what}: {source}")]
     Gic {
-        /// What was to be set.
+        /// The attribute to set.
         what: &'static str,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// `KVM_IRQFD`.
@@ -200,7 +200,7 @@ pub enum KvmError {
     Irqfd {
         /// The number of the shared peripheral interrupt.
         spi: u32,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// A system call filter that could not be made or installed.
@@ -212,14 +212,14 @@ pub enum KvmError {
     /// CPUs that do not leave the guest.
     #[error("the guest's CPUs did not stand still within {waited:?}: {running} of {cpus} still ran; the host is overloaded, or its KVM hangs")]
     NotStill {
-        /// For how long was waited.
+        /// The time waited.
         waited: std::time::Duration,
-        /// How many still ran.
+        /// The number of CPUs that still ran.
         running: usize,
-        /// Of how many.
+        /// The number of CPUs.
         cpus: usize,
     },
-    /// The guest did what KVM, or the monitor, cannot do for it.
+    /// The guest did something that neither KVM nor the monitor can handle.
     #[error("the guest is lost: {0}")]
     Lost(String),
     /// The machine was ended by [`machine::Machine::kill`].

@@ -1,9 +1,9 @@
-//! How often the guest's CPUs left the guest, and why.
+//! Counts of exits of the guest's CPUs, by reason.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a CPU left the guest.
+/// The reason why a CPU left the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     MmioRead,
@@ -15,8 +15,8 @@ pub(crate) enum Reason {
     Other,
 }
 
-/// Exits of all CPUs from KVM_RUN to the monitor, by reason. What KVM handles by itself (interrupts, stage 2
-/// faults, PSCI) is not among them.
+/// Exits of all CPUs from KVM_RUN to the monitor, by reason. Events that KVM handles itself (interrupts, stage 2
+/// faults, PSCI) are not among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exits {
     /// Loads from a device.
@@ -29,19 +29,19 @@ pub struct Exits {
     pub doorbell: u64,
     /// Power-off, reset, crash.
     pub system_events: u64,
-    /// Stops at our demand.
+    /// Stops at our request.
     pub interrupted: u64,
-    /// All else.
+    /// All other exits.
     pub other: u64,
 }
 
 impl Exits {
-    /// All of them.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         self.rows().iter().map(|(_, count)| count).sum()
     }
 
-    /// Each count with what it counts.
+    /// Returns each count with its name.
     pub fn rows(&self) -> [(&'static str, u64); 7] {
         [
             ("loads from devices", self.mmio_reads),
@@ -55,7 +55,7 @@ impl Exits {
     }
 }
 
-/// As in `5 loads from devices, 7 stores to devices`; what never happened is left out.
+/// Writes the counts as `5 loads from devices, 7 stores to devices`, without those that are 0.
 impl fmt::Display for Exits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.rows();

@@ -9,22 +9,22 @@ use vm_fdt::FdtWriter;
 
 use crate::layout;
 
-/// What differs from guest to guest; the rest is the [layout].
+/// The properties that differ from guest to guest; the rest is the [layout].
 #[derive(Clone, Debug)]
 pub struct Description<'a> {
     /// Bytes of RAM, from [`RAM`](layout::RAM) on.
     pub ram_bytes: u64,
     /// MPIDR_EL1 of each CPU.
     pub mpidrs: &'a [u64],
-    /// Which interrupt controller there is.
+    /// The kind of interrupt controller.
     pub gic: Gic,
     /// The kernel's command line.
     pub command_line: &'a str,
-    /// Where the initial ramdisk lies, if there is one: guest physical addresses.
+    /// The initial ramdisk, if there is one: guest physical addresses.
     pub initrd: Option<Range<u64>>,
     /// Random bytes for the kernel's random number generator, if it is to be seeded.
     pub rng_seed: Option<&'a [u8]>,
-    /// A random number for KASLR, if the kernel is to place itself anew.
+    /// A random number for KASLR, if the kernel is to relocate itself.
     pub kaslr_seed: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ pub enum Gic {
     V3,
 }
 
-/// Why there is no device tree.
+/// The reason why there is no device tree.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -67,17 +67,17 @@ const GIC_PHANDLE: u32 = 1;
 /// Kinds of interrupts (interrupt-controller/arm,gic.yaml).
 const SPI: u32 = 0;
 const PPI: u32 = 1;
-/// How an interrupt triggers. A device pulses its interrupt, so it is the rising edge; the timer holds
-/// its own until it is served.
+/// An edge-triggered interrupt. A device pulses its interrupt, so it is the rising edge; the timer's interrupt is
+/// level-triggered.
 const EDGE_RISING: u32 = 1;
 const LEVEL_HIGH: u32 = 4;
 
-/// The architected timer's interrupts in their binding's order: secure and non-secure physical, virtual,
-/// hypervisor. KVM has them where the Base System Architecture recommends.
+/// The architected timer's interrupts in their binding's order: secure and non-secure physical, virtual, hypervisor.
+/// KVM has them where the Base System Architecture recommends.
 const TIMER_PPIS: [u32; 4] = [13, 14, 11, 10];
 
-/// The input clock of the UARTs in Hz, from which Linux works out a divisor that nobody looks at. It is
-/// the usual 16 times 115,200.
+/// The input clock of the UARTs in Hz, from which Linux computes a divisor that has no effect. It is the usual 16 times
+/// 115,200.
 const UART_CLOCK: u32 = 1_843_200;
 
 /// Affinity fields of MPIDR_EL1 (arm/cpus.yaml).
@@ -90,7 +90,7 @@ pub fn build(description: &Description) -> Result<Vec<u8>, Error> {
     check(description)?;
     let mut fdt = FdtWriter::new()?;
     let root = fdt.begin_node("")?;
-    // Chapter 3.2. Linux knows no board but this one that has nothing of its own.
+    // Chapter 3.2. This is the only board known to Linux that has no code of its own.
     fdt.property_string("compatible", "linux,dummy-virt")?;
     fdt.property_u32("#address-cells", 2)?;
     fdt.property_u32("#size-cells", 2)?;
@@ -129,7 +129,7 @@ fn check(description: &Description) -> Result<(), Error> {
     }
 }
 
-/// Chapter 3.3: which UART is ttyS0, and which ttyS1.
+/// Writes the aliases (chapter 3.3): ttyS0 and ttyS1.
 fn aliases(fdt: &mut FdtWriter) -> Written {
     let node = fdt.begin_node("aliases")?;
     fdt.property_string("serial0", &format!("/{}", serial_name(layout::CONSOLE)))?;
@@ -137,7 +137,7 @@ fn aliases(fdt: &mut FdtWriter) -> Written {
     fdt.end_node(node)
 }
 
-/// Chapter 3.6, and Documentation/arch/arm64/booting.rst.
+/// Writes `/chosen` (chapter 3.6, and Documentation/arch/arm64/booting.rst).
 fn chosen(fdt: &mut FdtWriter, description: &Description) -> Written {
     let node = fdt.begin_node("chosen")?;
     fdt.property_string("bootargs", description.command_line)?;
@@ -155,7 +155,7 @@ fn chosen(fdt: &mut FdtWriter, description: &Description) -> Written {
     fdt.end_node(node)
 }
 
-/// Chapter 3.4.
+/// Writes `/memory` (chapter 3.4).
 fn memory(fdt: &mut FdtWriter, bytes: u64) -> Written {
     let node = fdt.begin_node(&format!("memory@{:x}", layout::RAM))?;
     fdt.property_string("device_type", "memory")?;
@@ -163,7 +163,7 @@ fn memory(fdt: &mut FdtWriter, bytes: u64) -> Written {
     fdt.end_node(node)
 }
 
-/// arm/cpus.yaml.
+/// Writes `/cpus` (arm/cpus.yaml).
 fn cpus(fdt: &mut FdtWriter, mpidrs: &[u64]) -> Written {
     let node = fdt.begin_node("cpus")?;
     fdt.property_u32("#address-cells", 2)?;
@@ -180,7 +180,7 @@ fn cpus(fdt: &mut FdtWriter, mpidrs: &[u64]) -> Written {
     fdt.end_node(node)
 }
 
-/// arm/psci.yaml: KVM answers the calls, which come as HVC.
+/// Writes `/psci` (arm/psci.yaml): KVM answers the calls, which come as HVC.
 fn psci(fdt: &mut FdtWriter) -> Written {
     let node = fdt.begin_node("psci")?;
     let versions = ["arm,psci-1.0", "arm,psci-0.2"].map(str::to_owned);
@@ -189,7 +189,7 @@ fn psci(fdt: &mut FdtWriter) -> Written {
     fdt.end_node(node)
 }
 
-/// interrupt-controller/arm,gic.yaml and arm,gic-v3.yaml.
+/// Writes the interrupt controller (interrupt-controller/arm,gic.yaml and arm,gic-v3.yaml).
 fn gic(fdt: &mut FdtWriter, description: &Description) -> Written {
     let node = fdt.begin_node(&format!(
         "interrupt-controller@{:x}",
@@ -224,10 +224,10 @@ fn gic(fdt: &mut FdtWriter, description: &Description) -> Written {
     fdt.end_node(node)
 }
 
-/// timer/arm,arch_timer.yaml.
+/// Writes the timer (timer/arm,arch_timer.yaml).
 fn timer(fdt: &mut FdtWriter, description: &Description) -> Written {
     let cpus = description.mpidrs.len();
-    // A GICv2 wants to be told which CPUs have the interrupt.
+    // A GICv2 needs the set of CPUs that have the interrupt.
     let flags = match description.gic {
         Gic::V2 => ((1 << cpus) - 1) << 8 | LEVEL_HIGH,
         Gic::V3 => LEVEL_HIGH,
@@ -245,7 +245,7 @@ fn serial_name(address: u64) -> String {
     format!("serial@{address:x}")
 }
 
-/// serial/8250.yaml.
+/// Writes a UART (serial/8250.yaml).
 fn serial(fdt: &mut FdtWriter, address: u64, spi: u32) -> Written {
     let node = fdt.begin_node(&serial_name(address))?;
     fdt.property_string("compatible", "ns16550a")?;
@@ -255,7 +255,7 @@ fn serial(fdt: &mut FdtWriter, address: u64, spi: u32) -> Written {
     fdt.end_node(node)
 }
 
-/// virtio/mmio.yaml.
+/// Writes a virtio device (virtio/mmio.yaml).
 fn virtio(fdt: &mut FdtWriter, address: u64, spi: u32) -> Written {
     let node = fdt.begin_node(&format!("virtio_mmio@{address:x}"))?;
     fdt.property_string("compatible", "virtio,mmio")?;
@@ -266,7 +266,7 @@ fn virtio(fdt: &mut FdtWriter, address: u64, spi: u32) -> Written {
     fdt.end_node(node)
 }
 
-/// Ours: a page to which a waiting workload stores its nonce.
+/// Writes our doorbell: a page to which a waiting workload stores its nonce.
 fn doorbell(fdt: &mut FdtWriter) -> Written {
     let node = fdt.begin_node(&format!("doorbell@{:x}", layout::DOORBELL))?;
     fdt.property_string("compatible", protocol::DOORBELL_COMPATIBLE)?;

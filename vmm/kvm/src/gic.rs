@@ -31,7 +31,7 @@ pub(crate) struct Gic {
 }
 
 impl Gic {
-    /// Makes the controller of `vm`, whose CPUs are all there. `only` asks for one kind.
+    /// Creates the controller of `vm`, all of whose CPUs exist. `only` requires one kind.
     pub(crate) fn new(vm: &VmFd, only: Option<fdt::Gic>) -> Result<Self, KvmError> {
         let create = |kind| {
             let mut device = kvm_create_device {
@@ -90,7 +90,7 @@ impl Gic {
         Ok(gic)
     }
 
-    /// `value` has the width that the attribute has.
+    /// Sets an attribute. `value` has the attribute's width.
     fn set<T>(
         &self,
         what: &'static str,
@@ -123,7 +123,7 @@ impl Spi {
             what: "make an event",
             source,
         })?;
-        // KVM's routing of a machine whose routes nobody has set: pin n is SPI n.
+        // KVM's default routing: pin n is SPI n.
         vm.register_irqfd(&event, spi)
             .map_err(|error| KvmError::Irqfd {
                 spi,

@@ -1,7 +1,7 @@
-//! The thread that waits for the host's ends of the devices' streams.
+//! The thread that polls the host's ends of the devices' streams.
 //!
-//! A device never waits. When it has something for the host that the host does not take yet, or wants what
-//! the host may have, this thread polls for it. A CPU that changes what a device wants wakes the thread.
+//! A device never waits. If it has bytes that the host does not take yet, or accepts bytes from the host, this thread
+//! polls for it. A CPU that changes these needs of a device wakes the thread.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,18 +13,18 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::device::{MmioDevice, Uart, VirtioConsole};
 
-/// How long the end of a line is waited for.
+/// Maximum wait for the end of a line.
 const LINGER: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
 
-/// What a device wants of the host.
+/// The events of the host for which a device waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wants {
-    /// It would take bytes.
+    /// It accepts bytes.
     input: bool,
-    /// It has bytes that the host would not take.
+    /// It has bytes that the host did not take.
     output: bool,
     /// It has bytes that more may soon follow.
     lingers: bool,
@@ -32,10 +32,10 @@ pub(crate) struct Wants {
 
 /// A device with a stream to the host.
 pub(crate) trait HostSide: MmioDevice {
-    /// What it wants of the host now.
+    /// Returns the events for which it waits now.
     fn wants(&self) -> Wants;
 
-    /// The host has sent something, on `stream` or on the device's own end of it. False at its end.
+    /// Returns the host has sent something, on `stream` or on the device's own end of it. False at its end.
     fn readable(&mut self, stream: &UnixStream) -> bool;
 
     /// The host takes more.
@@ -89,12 +89,12 @@ impl HostSide for VirtioConsole {
     }
 }
 
-/// A device on the bus that wakes the thread when it wants something else than before.
+/// A device on the bus that wakes the thread when it waits for other events than before.
 #[derive(Debug)]
 pub(crate) struct Watched<D> {
     device: D,
     wake: Arc<OwnedFd>,
-    /// What the thread knows that it wants, or is woken to learn.
+    /// The events that the thread polls for, or will poll for after its wake-up.
     wanted: Wants,
 }
 
@@ -107,7 +107,7 @@ impl<D: HostSide> Watched<D> {
         }
     }
 
-    /// Does something with the device, and wakes the thread if that changes what it wants.
+    /// Calls `act` with the device, and wakes the thread if that changes the events it waits for.
     pub(crate) fn with<T>(&mut self, act: impl FnOnce(&mut D) -> T) -> T {
         let result = act(&mut self.device);
         let wants = self.device.wants();
@@ -119,7 +119,7 @@ impl<D: HostSide> Watched<D> {
         result
     }
 
-    /// The same where the thread need not know: it finds out if the host sends something.
+    /// Calls `act` without waking the thread, which notices the change when the host sends something.
     pub(crate) fn quietly<T>(&mut self, act: impl FnOnce(&mut D) -> T) -> T {
         act(&mut self.device)
     }
@@ -135,11 +135,11 @@ impl<D: HostSide> MmioDevice for Watched<D> {
     }
 }
 
-/// The same, whatever the device is.
+/// A [`Watched`] device of any type.
 trait Pollable: Send {
-    /// What the thread is about to poll for.
+    /// Returns what the thread is about to poll for.
     fn wants(&mut self) -> Wants;
-    /// Does what the host is ready for. False at the stream's end.
+    /// Does the work for which the host is ready. Returns false at the stream's end.
     fn serve(&mut self, stream: &UnixStream, came: PollFlags) -> bool;
 }
 
@@ -164,12 +164,12 @@ impl<D: HostSide> Pollable for Watched<D> {
 pub(crate) struct HostStream {
     stream: UnixStream,
     device: Arc<Mutex<dyn Pollable>>,
-    /// Whether anything can still come or go.
+    /// True while bytes can still be sent or received.
     open: bool,
 }
 
 impl HostStream {
-    /// `stream` is the device's own end.
+    /// Creates the stream; `stream` is the device's own end.
     pub(crate) fn new<D: HostSide + 'static>(
         stream: UnixStream,
         device: &Arc<Mutex<Watched<D>>>,
@@ -182,7 +182,7 @@ impl HostStream {
     }
 
     fn device(&self) -> MutexGuard<'_, dyn Pollable + 'static> {
-        // What a device holds is plain data.
+        // A device's state is plain data.
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -191,7 +191,7 @@ impl HostStream {
 pub(crate) fn run(mut streams: Vec<HostStream>, wake: impl AsFd, quit: &AtomicBool) {
     while !quit.load(Ordering::Acquire) {
         let mut timeout = None;
-        // What came of each.
+        // Events of each stream.
         let mut came = vec![PollFlags::empty(); streams.len()];
         let mut polled = vec![PollFd::new(&wake, PollFlags::IN)];
         let mut places = Vec::new();
@@ -203,7 +203,7 @@ pub(crate) fn run(mut streams: Vec<HostStream>, wake: impl AsFd, quit: &AtomicBo
             if wants.lingers && !wants.output {
                 timeout = Some(LINGER);
             }
-            // A stream that nobody wants anything of is left out: its end would be told for ever.
+            // A stream without events to wait for is left out: poll would report its end for ever.
             if stream.open && !events.is_empty() {
                 polled.push(PollFd::new(&stream.stream, events));
                 places.push(place);
@@ -218,7 +218,7 @@ pub(crate) fn run(mut streams: Vec<HostStream>, wake: impl AsFd, quit: &AtomicBo
         }
         let woken = !polled[0].revents().is_empty();
         if woken {
-            // What it counted does not matter.
+            // The value of the counter is of no interest.
             let _ = rustix::io::read(&wake, &mut [0; 8]);
         }
         for (stream, came) in streams.iter_mut().zip(came) {
@@ -227,7 +227,7 @@ pub(crate) fn run(mut streams: Vec<HostStream>, wake: impl AsFd, quit: &AtomicBo
             }
             if !came.is_empty() {
                 let serves = stream.device().serve(&stream.stream, came);
-                // A virtio device keeps its end's end to itself; poll tells it too.
+                // A virtio device does not report the end of its stream; poll does.
                 stream.open = serves && !came.intersects(PollFlags::HUP | PollFlags::ERR);
             }
         }

@@ -37,11 +37,11 @@ pub const GIC_REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
 pub const CONSOLE: u64 = 0x0900_0000;
 /// The UART that serves the agent where the kernel has no virtio.
 pub const AGENT_UART: u64 = 0x0901_0000;
-/// What either UART takes of the address space, in bytes.
+/// Number of bytes of address space of each UART.
 pub const UART_BYTES: u64 = 0x1000;
 /// The doorbell.
 pub const DOORBELL: u64 = 0x0902_0000;
-/// Bytes of the doorbell: the largest page, so that it can be mapped alone under every granule.
+/// Size of the doorbell: the largest page, so that it can be mapped alone under every granule.
 pub const DOORBELL_BYTES: u64 = 0x1_0000;
 /// The virtio-console device that has the agent's port.
 pub const VIRTIO_CONSOLE: u64 = 0x0a00_0000;
@@ -53,9 +53,9 @@ pub const RAM: u64 = 0x4000_0000;
 
 /// The console's interrupt, a shared peripheral one.
 pub const CONSOLE_SPI: u32 = 1;
-/// That of the agent's UART.
+/// The SPI of the agent's UART.
 pub const AGENT_UART_SPI: u32 = 2;
-/// That of the virtio-console device.
+/// The SPI of the virtio-console device.
 pub const VIRTIO_CONSOLE_SPI: u32 = 3;
 
 /// The most CPUs of a guest.

@@ -13,10 +13,10 @@
 //!    `- Reach          the files of their process
 //! ```
 //!
-//! What does not need KVM itself (devices, device tree, memory map, loading) compiles on any host and is tested
-//! there; the rest exists on arm64 alone. On every host there is [`start`], which says so elsewhere.
+//! The parts that do not need KVM itself (devices, device tree, memory map, loading) compile on any host and are tested
+//! there; the rest exists on arm64 alone. Every host has [`start`], which returns an error elsewhere.
 
-// On other hosts nobody uses what only the arm64 part does.
+// On other hosts the code for the arm64 part is unused.
 #![cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
 
 pub mod device;
@@ -58,7 +58,7 @@ pub use reach::Reach;
 #[cfg(target_arch = "aarch64")]
 pub use machine::Kvm;
 
-/// Whether this host can run a guest on KVM; where not, why not and what to do.
+/// Checks whether this host can run a guest on KVM. The error has the reason and what to do.
 pub fn check_host() -> Result<(), KvmError> {
     #[cfg(target_arch = "aarch64")]
     return vm::open().map(drop);
@@ -66,17 +66,17 @@ pub fn check_host() -> Result<(), KvmError> {
     Err(KvmError::NotArm64)
 }
 
-/// Confines this process for good to what one with a guest has to do: its threads besides those that serve the guest, which are
-/// confined further. It may use the files of `reach`, threads and Unix sockets, and starts no program any more. To be called
-/// before there are other threads; on a host that is not arm64 it does nothing. Returns whether the host's kernel holds it to
-/// those files; where it has no Landlock, or has it turned off, all of the user's can be used.
+/// Confines this process irreversibly to the operations that a process with a guest needs. The threads that serve the
+/// guest are confined further. The process may use the files of `reach`, threads and Unix sockets, and starts no more
+/// programs. It must be called before there are other threads. On a host that is not arm64 it does nothing. Returns
+/// whether the host's kernel restricts it to those files. Without Landlock, all of the user's files can be used.
 ///
 /// # Errors
-/// Where the host's kernel has no seccomp filters, or refuses one.
+/// If the host's kernel has no seccomp filters, or refuses one.
 pub fn confine(reach: &Reach) -> Result<bool, KvmError> {
     #[cfg(target_arch = "aarch64")]
     {
-        // A filter allows no change of what Landlock does.
+        // The seccomp filter forbids changes of Landlock rules.
         let files = reach.confine()?.is_some();
         seccomp::confine()?;
         Ok(files)

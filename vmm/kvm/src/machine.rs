@@ -24,14 +24,15 @@ use crate::KvmError;
 
 mod start;
 
-/// How long CPUs may take to stand still. They do so within a millisecond; but each thread may have to wait
-/// for a processor on a busy host.
+/// Maximum time for CPUs to stop. They stop within a millisecond; but each thread may have to wait for a processor on a
+/// busy host.
 const STILL: Duration = Duration::from_secs(20);
-/// How long a guest whose console has shown a panic is silent before nothing more is expected of it.
+/// Silence of a console after a panic that counts as the guest's end.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// How long a waiting process may take to ring: it rings every few microseconds, unless an interrupt took its CPU away.
+/// Maximum wait for a waiting process's ring. It rings every few microseconds, unless an interrupt has taken its CPU
+/// away.
 const RING: Duration = Duration::from_millis(250);
-/// The same where the doorbell never rang: the guest has no way to it, or nobody waits yet.
+/// Maximum wait if the doorbell never rang: the guest has no access to it, or no process waits yet.
 const FIRST_RING: Duration = Duration::from_millis(20);
 
 /// A guest on KVM. Dropping it ends the guest and all threads that serve it.
@@ -43,7 +44,7 @@ pub struct Kvm {
     threads: Vec<JoinHandle<()>>,
     quit: Arc<AtomicBool>,
     wake: Arc<OwnedFd>,
-    /// The two devices that are asked something besides what the guest asks; until the machine is ended.
+    /// The two devices that the monitor calls itself, until the machine is ended.
     virtio: Option<Arc<Mutex<Watched<VirtioConsole>>>>,
     uart: Option<Arc<Mutex<Watched<Uart>>>>,
     counts: Arc<Counts>,
@@ -51,33 +52,33 @@ pub struct Kvm {
     channel: Channel,
     command_line: String,
     cmdline: String,
-    /// Whether a record of writes is kept.
+    /// True if a record of writes is kept.
     logging: bool,
 }
 
 impl Kvm {
-    /// How often CPUs left the guest so far, and why.
+    /// Returns how often CPUs left the guest so far, and why.
     pub fn exits(&self) -> Exits {
         self.counts.read()
     }
 
-    /// Which interrupt controller the guest has.
+    /// Returns which interrupt controller the guest has.
     pub fn gic(&self) -> fdt::Gic {
         self.vm.gic.kind
     }
 
-    /// How the guest ended, if it has; what it said last is on the console then.
+    /// Returns how the guest ended, if it has. Its last words are on the console then.
     fn end(&self) -> Option<End> {
         let end = self.parking.end()?;
         if let Some(uart) = &self.uart {
-            // It need not be a line, which is what goes there at once.
+            // They need not be a line, which alone is sent at once.
             let mut uart = uart.lock().unwrap_or_else(PoisonError::into_inner);
             uart.with(Uart::host_writable);
         }
         Some(end)
     }
 
-    /// The reason why nothing will come from the guest any more, if there is one.
+    /// Returns an error with the reason why no more bytes will come from the guest, if there is one.
     fn ended(&self) -> Result<(), MachineError> {
         let console = || self.console.tail();
         match self.end() {
@@ -96,15 +97,15 @@ impl Kvm {
         }
     }
 
-    /// Does something with the virtio device, if the machine is still there.
+    /// Calls `act` with the virtio device, if the machine still exists.
     fn virtio<T>(&self, act: impl FnOnce(&mut VirtioConsole) -> T) -> Option<T> {
         let device = self.virtio.as_ref()?;
-        // What a device holds is plain data.
+        // A device's state is plain data.
         let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
         Some(device.with(act))
     }
 
-    /// Waits until the guest stands still, which its CPUs were told to at `since`, and reads it.
+    /// Waits until the guest is stopped, as its CPUs were told at `since`, and reads it.
     fn paused(&mut self, since: Instant) -> Result<Paused<'_>, MachineError> {
         let still = self.parking.still(STILL).map_err(MachineError::from);
         let snapshot = still.and_then(|(still, cpus)| Ok((still, self.read(cpus)?)));
@@ -114,23 +115,23 @@ impl Kvm {
                 Ok(Paused::new(snapshot, self, since, stopping))
             }
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = self.resume();
                 Err(error)
             }
         }
     }
 
-    /// The machine, all of whose CPUs stand still and are like this.
+    /// Returns the snapshot of the machine, all of whose CPUs are stopped in these states.
     fn read(&mut self, cpus: Vec<Cpu>) -> Result<Snapshot, MachineError> {
         if let Some(device) = &self.virtio {
             let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
             device.quietly(|device| device.freeze(true));
         }
-        // SAFETY: all CPUs are out of KVM_RUN and are parked, and only `resume` lets them go on. The one
-        // device that touches guest memory by itself is frozen, under its lock, and only `resume` thaws it.
-        // The `Paused` that owns this memory borrows the machine exclusively and drops the memory before
-        // it resumes the guest. The locks order the guest's writes before our reads.
+        // SAFETY: all CPUs are out of KVM_RUN and are parked, and only `resume` lets them run on. The one device that
+        // touches guest memory by itself is frozen, under its lock, and only `resume` thaws it. The `Paused` that owns
+        // this memory borrows the machine exclusively and drops the memory before it resumes the guest. The locks order
+        // the guest's writes before our reads.
         let memory = unsafe { self.ram.live() }?;
         let notes = Notes {
             command_line: self.cmdline.clone(),
@@ -215,7 +216,7 @@ impl Machine for Kvm {
         self.check_there()?;
         self.vm.log_writes(on)?;
         if on && self.logging {
-            // KVM's log goes on; what is in it belongs to the record that ends here.
+            // KVM's log continues; its contents belong to the record that ends here.
             self.vm.written()?;
         }
         self.virtio(VirtioConsole::take_written);
@@ -233,7 +234,7 @@ impl Machine for Kvm {
     }
 
     fn receive_line(&mut self, timeout: Duration) -> Result<Vec<u8>, MachineError> {
-        // Between two looks at the console; all else wakes the wait.
+        // Time between two checks of the console; all other events wake the wait.
         const LOOK: Duration = Duration::from_millis(100);
         let deadline = Deadline::after(timeout);
         loop {
@@ -258,7 +259,7 @@ impl Machine for Kvm {
         // It can fail only where the count is full, and then the thread is awake.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         for thread in self.threads.drain(..) {
-            // One that panicked has said so on standard error.
+            // A thread that panicked has reported so on standard error.
             let _ = thread.join();
         }
         // The threads had the others; with the last one the console's stream ends.
@@ -275,7 +276,7 @@ impl Stopped for Kvm {
         Ok(())
     }
 
-    /// KVM on arm64 has no walk of its own to ask.
+    /// Returns nothing: KVM on arm64 has no interface to its own walk.
     fn translate(
         &mut self,
         _cpu: usize,

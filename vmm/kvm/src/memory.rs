@@ -1,4 +1,4 @@
-//! The guest's RAM: anonymous memory of ours, in blocks that a host with transparent huge pages maps as such.
+//! The guest's RAM: private anonymous memory, which a host with transparent huge pages maps in blocks.
 
 use std::io;
 use std::ops::Deref;
@@ -12,20 +12,20 @@ use crate::layout::RAM;
 use crate::KvmError;
 use machine::host::GRAIN;
 
-/// The guest's RAM. Clones are of the same memory.
+/// The guest's RAM. Clones share the same memory.
 ///
-/// It is private memory and no file: KVM maps to the guest what the host maps to us, so where the host gives us huge
-/// pages the guest's first touch of 2 MiB costs one exit and not 512. Hosts rarely give a memfd any
-/// (`shmem_enabled` is `never`), and private memory on request (`enabled` is `madvise` or `always`).
+/// It is private memory and no file. KVM maps to the guest the pages that the host maps to us: with huge pages the
+/// guest's first touch of 2 MiB costs one exit and not 512. Hosts rarely give a memfd huge pages (`shmem_enabled` is
+/// `never`), and private memory on request (`enabled` is `madvise` or `always`).
 #[derive(Clone, Debug)]
 pub(crate) struct Ram {
     range: Range,
     mapping: Arc<Mapping>,
-    /// What devices use.
+    /// The view of the memory for devices.
     guest: DeviceMemory,
 }
 
-/// Guest memory as devices use it. It stays mapped for as long as they have it.
+/// Guest memory as devices use it. It stays mapped as long as they have it.
 #[derive(Clone, Debug)]
 pub struct DeviceMemory {
     guest: GuestMemoryMmap,
@@ -40,7 +40,7 @@ impl Deref for DeviceMemory {
     }
 }
 
-/// Memory that owns itself.
+/// Wraps memory that owns itself.
 impl From<GuestMemoryMmap> for DeviceMemory {
     fn from(guest: GuestMemoryMmap) -> Self {
         let _owner = None;
@@ -49,7 +49,7 @@ impl From<GuestMemoryMmap> for DeviceMemory {
 }
 
 impl Ram {
-    /// RAM of `bytes` bytes, all zero, at its place in the guest's address space.
+    /// Creates RAM of `bytes` bytes, all zero, at its place in the guest's address space.
     pub(crate) fn new(bytes: u64, hugepages: bool) -> Result<Self, KvmError> {
         let error = |source| KvmError::Memory {
             bytes,
@@ -61,7 +61,7 @@ impl Ram {
         let range = Range::new(PhysicalAddress(RAM), bytes).ok_or_else(too_much)?;
         let mapping = match hugepages {
             true => Mapping::of_huge_pages(length),
-            // As far into a block for us as for the guest, or KVM could map none.
+            // The same offset in a block for us as for the guest, or KVM could not map blocks.
             false => Mapping::anonymous(length, GRAIN as usize),
         };
         let mapping = Arc::new(mapping.map_err(error)?);
@@ -90,28 +90,28 @@ impl Ram {
         })
     }
 
-    /// Its guest physical addresses.
+    /// Returns its guest physical addresses.
     pub(crate) fn range(&self) -> Range {
         self.range
     }
 
-    /// The memory as devices and loaders use it.
+    /// Returns the memory as devices and loaders use it.
     pub(crate) fn guest(&self) -> &DeviceMemory {
         &self.guest
     }
 
-    /// Where it is in our own address space, for KVM.
+    /// Returns its address in our own address space, for KVM.
     pub(crate) fn host_address(&self) -> u64 {
         self.mapping.start().as_ptr() as u64
     }
 
-    /// The memory, to be read in place.
+    /// Returns the memory, to be read in place.
     ///
     /// # Safety
-    /// Until the result is dropped, nobody but it may write to the guest's RAM: the caller has stopped
-    /// all CPUs and devices, and keeps them so.
+    /// Until the result is dropped, only it may write to the guest's RAM: the caller has stopped all CPUs and devices,
+    /// and keeps them stopped.
     pub(crate) unsafe fn live(&self) -> Result<Memory, MemoryError> {
-        // SAFETY: our caller's promise is the one that is asked for here, and there is no file to be cut.
+        // SAFETY: our caller's promise is the one that is required here, and there is no file to truncate.
         let region = unsafe { Region::live(self.range, Arc::clone(&self.mapping), 0) };
         Memory::new(vec![region], vec![self.range])
     }

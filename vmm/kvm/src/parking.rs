@@ -1,4 +1,4 @@
-//! How the CPUs are brought to stand still, and let go again.
+//! Stops the CPUs, and lets them run again.
 //!
 //! ```text
 //!   controller                         CPU's thread
@@ -9,9 +9,9 @@
 //!   go()                   ----------> immediate_exit = 0, KVM_RUN
 //! ```
 //!
-//! No kick is lost, whenever it comes: `immediate_exit` is set before the signal is sent, stays set until
-//! the thread has passed [`Parking::park`], and makes KVM_RUN return at once, after what the last exit
-//! left to do (a load's register, the PC behind the access).
+//! No kick is lost, whenever it comes: `immediate_exit` is set before the signal is sent, and stays set until the
+//! thread has passed [`Parking::park`]. It makes KVM_RUN return at once, after it has completed the last exit (a load's
+//! register, the PC behind the access).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,30 +25,30 @@ use vmm_sys_util::signal::{register_signal_handler, SIGRTMIN};
 
 use crate::KvmError;
 
-/// The signal that takes a thread out of KVM_RUN.
+/// Returns the signal that takes a thread out of KVM_RUN.
 pub(crate) fn kick_signal() -> libc::c_int {
     SIGRTMIN() + 1
 }
 
-/// Why the guest runs no more.
+/// The reason why the guest no longer runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It powered off or asked for a reset.
+    /// It powered off or requested a reset.
     Ended { reset: bool },
-    /// It says that it crashed.
+    /// It reported a crash.
     Crashed,
-    /// It did what cannot be done for it, in a sentence.
+    /// It did something that cannot be handled, in a sentence.
     Lost(String),
 }
 
-/// What the controller and the CPUs' threads know of each other.
+/// State that the controller and the CPUs' threads share.
 #[derive(Debug)]
 pub(crate) struct Parking {
     state: Mutex<State>,
-    /// For the controller: all CPUs stand and were read, the doorbell was heard, the guest ended.
+    /// For the controller: all CPUs are stopped and were read, the doorbell rang, or the guest ended.
     told: Condvar,
-    /// For the CPUs: they may go on, or are to end. Not the same, as each wake-up of a thread that has nothing to do
-    /// is time for which the guest stands still.
+    /// For the CPUs: they may run on, or are to end. It is a separate condition, since a needless wake-up of a thread
+    /// prolongs the guest's stop.
     opened: Condvar,
     /// Can be read from the guest's end on.
     ended: OwnedFd,
@@ -59,13 +59,13 @@ struct State {
     stop: bool,
     quit: bool,
     end: Option<End>,
-    /// The nonce at whose ring everybody is to stop.
+    /// The nonce whose ring stops all CPUs.
     armed: Option<u64>,
-    /// When the last such ring came.
+    /// Time of the last such ring.
     rung: Option<Instant>,
-    /// Whether anything ever stored to the doorbell.
+    /// True if the doorbell ever rang.
     heard: bool,
-    /// When the last CPU stood.
+    /// Time at which the last CPU stopped.
     still: Option<Instant>,
     cpus: Vec<Member>,
 }
@@ -73,15 +73,15 @@ struct State {
 /// A CPU's thread.
 #[derive(Debug)]
 struct Member {
-    /// A mapping of its `kvm_run` that is ours alone.
+    /// A mapping of its `kvm_run` that only we use.
     run: KvmRunWrapper,
     /// While it runs.
     thread: Option<libc::pthread_t>,
-    /// Its thread has ended, and will never say how its CPU is.
+    /// True if its thread has ended without a result, so that its CPU's state stays unknown.
     gone: bool,
-    /// Whether it is out of KVM_RUN and stays so.
+    /// True if it is out of KVM_RUN and stays so.
     standing: bool,
-    /// What was read of it since it stands.
+    /// The registers that were read since it stopped.
     registers: Option<Result<Cpu, KvmError>>,
 }
 
@@ -90,13 +90,13 @@ impl State {
         !self.quit && (self.stop || self.end.is_some())
     }
 
-    /// Whether all CPUs stand and their registers were read, well or not, as far as their threads live.
+    /// Returns whether all CPUs are stopped and their registers were read, well or not, as far as their threads live.
     fn was_read(&self) -> bool {
         let read = |member: &Member| member.gone || member.registers.is_some();
         self.cpus.iter().all(read)
     }
 
-    /// Gets every CPU out of KVM_RUN; `outside` says which one is out, where that is known.
+    /// Gets every CPU out of KVM_RUN; `outside` is the one known to be out already.
     fn kick(&mut self, outside: Option<usize>) {
         let members = self.cpus.iter_mut().enumerate();
         for (index, member) in members.filter(|(_, member)| !member.standing) {
@@ -114,7 +114,7 @@ impl State {
 }
 
 impl Parking {
-    /// For CPUs that begin parked, with these mappings of their `kvm_run`.
+    /// Creates the state for CPUs that begin parked, with these mappings of their `kvm_run`.
     pub(crate) fn new(runs: Vec<KvmRunWrapper>) -> Result<Self, KvmError> {
         extern "C" fn nothing(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
         let system = |what| move |source| KvmError::System { what, source };
@@ -154,38 +154,38 @@ impl Parking {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What can be read from the guest's end on.
+    /// Returns what can be read from the guest's end on.
     pub(crate) fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
 
-    /// How the guest ended, if it has.
+    /// Returns how the guest ended, if it has.
     pub(crate) fn end(&self) -> Option<End> {
         self.lock().end.clone()
     }
 
-    /// Whether the CPUs were told to stand still.
+    /// Returns whether the CPUs were told to stop.
     pub(crate) fn is_stopped(&self) -> bool {
         self.lock().stop
     }
 
-    // What the controller does.
+    // The controller's part.
 
-    /// Tells all CPUs to stand still.
+    /// Tells all CPUs to stop.
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.stop = true;
         state.kick(None);
     }
 
-    /// Lets the CPUs go on, unless the guest has ended.
+    /// Lets the CPUs run on, unless the guest has ended.
     pub(crate) fn go(&self) {
         self.lock().stop = false;
         self.opened.notify_all();
     }
 
-    /// Waits for a ring of `nonce`, which stops all CPUs: for at most `timeout`, or `unheard` where nothing
-    /// has ever rung. Gives the instant of the ring.
+    /// Waits for a ring of `nonce`, which stops all CPUs: for at most `timeout`, or `unheard` if the doorbell has never
+    /// rung. Returns the instant of the ring.
     pub(crate) fn await_ring(
         &self,
         nonce: u64,
@@ -212,10 +212,10 @@ impl Parking {
         state.rung
     }
 
-    /// Waits until all CPUs stand still and their registers were read. Gives those, and since when they stand.
+    /// Waits until all CPUs are stopped and their registers were read. Returns the time of the stop, and the registers.
     ///
-    /// A guest that has ended may have CPUs that nothing is known of any more (the thread of one has failed): those
-    /// that can be read are given then, and nobody waits for the others.
+    /// A guest that has ended may have CPUs without a thread, whose state is unknown. The readable ones are returned
+    /// then, without waiting for the others.
     pub(crate) fn still(&self, waited: Duration) -> Result<(Instant, Vec<Cpu>), KvmError> {
         let waiting = |state: &mut State| !state.was_read();
         let result = self.told.wait_timeout_while(self.lock(), waited, waiting);
@@ -234,7 +234,7 @@ impl Parking {
         let all = all.filter_map(|member| match &member.registers {
             Some(Ok(cpu)) => Some(Ok(*cpu)),
             _ if ended => None,
-            // An error is told once; the next stop tries again.
+            // An error is reported once; the next stop tries again.
             _ => Some(member.registers.take().unwrap_or(Err(KvmError::Killed))),
         });
         Ok((since, all.collect::<Result<_, _>>()?))
@@ -249,9 +249,9 @@ impl Parking {
         self.opened.notify_all();
     }
 
-    // What a CPU's thread does.
+    // The part of a CPU's thread.
 
-    /// The calling thread serves CPU `index`, until the result is dropped.
+    /// Returns the calling thread serves CPU `index`, until the result is dropped.
     pub(crate) fn join(&self, index: usize) -> Membership<'_> {
         // SAFETY: plain call, which cannot fail.
         let thread = unsafe { libc::pthread_self() };
@@ -262,7 +262,7 @@ impl Parking {
         }
     }
 
-    /// The guest ended: all CPUs stop, and none goes on.
+    /// Records that the guest ended: all CPUs stop, and none runs on.
     pub(crate) fn set_end(&self, end: End) {
         let mut state = self.lock();
         // The first end is the cause of the others.
@@ -274,8 +274,8 @@ impl Parking {
         let _ = rustix::io::write(&self.ended, &1_u64.to_ne_bytes());
     }
 
-    /// CPU `index`, whose thread calls this, stored `value` to the doorbell: stops all CPUs, it included, if this is
-    /// the ring that is waited for.
+    /// Handles a store of `value` to the doorbell by CPU `index`, whose thread calls this. If it is the awaited ring,
+    /// it stops all CPUs, including this one.
     pub(crate) fn ring(&self, index: usize, value: u64) {
         let mut state = self.lock();
         let first = !std::mem::replace(&mut state.heard, true);
@@ -284,7 +284,7 @@ impl Parking {
             state.rung = Some(Instant::now());
             state.stop = true;
             state.kick(Some(index));
-            // Who waits for it is told when all CPUs stand: before, there is nothing to do.
+            // The waiting controller is notified when all CPUs are stopped: before that it has nothing to do.
         } else if first {
             drop(state);
             self.told.notify_all();
@@ -292,7 +292,7 @@ impl Parking {
     }
 }
 
-/// That a thread serves a CPU.
+/// Membership of a thread that serves a CPU.
 #[derive(Debug)]
 pub(crate) struct Membership<'g> {
     parking: &'g Parking,
@@ -300,8 +300,8 @@ pub(crate) struct Membership<'g> {
 }
 
 impl Membership<'_> {
-    /// Called outside of KVM_RUN: waits while the CPU is to stand, and has its registers read by `read`
-    /// meanwhile. False means that the thread is to end.
+    /// Waits, outside of KVM_RUN, while the CPU is to be stopped, and lets `read` read its registers meanwhile. Returns
+    /// false if the thread is to end.
     pub(crate) fn park(&self, read: impl FnOnce() -> Result<Cpu, KvmError>) -> bool {
         let parking = self.parking;
         let mut state = parking.lock();
@@ -330,7 +330,7 @@ impl Membership<'_> {
 }
 
 impl Drop for Membership<'_> {
-    /// A thread that ends before it was told to has panicked: that is the machine's end.
+    /// Handles the end of a thread. One that ends before it was told to has panicked, which ends the machine.
     fn drop(&mut self) {
         let mut state = self.parking.lock();
         let member = &mut state.cpus[self.index];
@@ -340,7 +340,7 @@ impl Drop for Membership<'_> {
         member.registers = None;
         let told = state.quit;
         drop(state);
-        // The end first: who waits for this CPU is to find it.
+        // The end first: the controller that waits for this CPU must find it.
         if !told {
             let what = format!("the monitor's thread of CPU {} has failed", self.index);
             self.parking.set_end(End::Lost(what));

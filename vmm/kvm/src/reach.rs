@@ -1,8 +1,8 @@
 //! The files that a process with a guest may use: Landlock, which the kernels of most hosts have since 5.13.
 //!
-//! What Landlock denies of itself comes with it, as far as the host's kernel knows of it: running programs, and looking into
-//! other processes (5.13); the network (6.7); requests to devices (6.10); signals, and sockets without a file (6.12);
-//! connecting to sockets with one (7.1).
+//! Landlock also denies, as far as the host's kernel supports it: running programs, and access to other processes
+//! (5.13); the network (6.7); requests to devices (6.10); signals, and sockets without a file (6.12); connecting to
+//! sockets with one (7.1).
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,11 +15,11 @@ use landlock::{
 
 use crate::KvmError;
 
-/// The newest interface that this was tried against. An older kernel denies what it knows of.
+/// The newest interface that this was tested with. An older kernel denies what it supports.
 const NEWEST: ABI = ABI::V10;
 
-/// What programs and libraries read by themselves: libraries, debug information for a panic's trace, the number of CPUs, the
-/// group of `/dev/kvm`, the boot that a directory's mark names.
+/// Files that programs and libraries read by themselves: libraries, debug information for a panic's trace, the number
+/// of CPUs, the group of `/dev/kvm`, the boot id of a directory's mark.
 const READ: [&str; 8] = [
     "/usr",
     "/lib",
@@ -31,11 +31,11 @@ const READ: [&str; 8] = [
     "/dev/urandom",
 ];
 
-/// What is written by everybody.
+/// Files that every such process writes.
 const WRITE: [&str; 4] = ["/dev/kvm", "/dev/null", "/dev/zero", "/dev/full"];
 
-/// The files that a process with a guest on KVM may use, besides what every program reads. Those that are not there are
-/// left out, and so is what comes to their places afterwards.
+/// The files that a process with a guest on KVM may use, besides those that every program reads. Files that do not
+/// exist are left out, and so are files created in their places later.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
     /// Files and directories that are read, with all that is below them.
@@ -45,8 +45,8 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Confines the calling thread to these files for good, and what it starts from now on. Returns the interface of the host's
-    /// kernel, absent where it has none: then all files that its user may use can be used.
+    /// Confines the calling thread irreversibly to these files, and all that it starts from now on. Returns the
+    /// interface of the host's kernel; `None` if it has none, so that all of the user's files can be used.
     pub(crate) fn confine(&self) -> Result<Option<ABI>, KvmError> {
         let read = AccessFs::ReadFile | AccessFs::ReadDir;
         let device = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
@@ -69,7 +69,7 @@ impl Reach {
             let access = if path.is_dir() { below } else { device | read };
             allow(&mut rules, path, access);
         }
-        // A rule is of an inode, and procfs makes a new one when nothing has kept this.
+        // A rule belongs to an inode, and procfs makes a new one when nothing has kept this.
         let ours = File::options()
             .read(true)
             .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
@@ -91,7 +91,8 @@ fn paths(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
     paths.iter().map(PathBuf::as_path)
 }
 
-/// Adds a rule. What is not there, or is no file of a file system (a pipe), has none, and stays as it is.
+/// Adds a rule. A path that does not exist, or is not in a file system (a pipe), gets none, and its access is
+/// unchanged.
 fn allow(rules: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) {
     if let Ok(fd) = PathFd::new(path) {
         let _ = rules.add_rule(PathBeneath::new(fd, access));

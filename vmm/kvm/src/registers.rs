@@ -19,13 +19,13 @@ const PC: u64 = CORE | 0x40;
 const PSTATE: u64 = CORE | 0x42;
 const SP_EL1: u64 = CORE | 0x44;
 
-/// `KVM_REG_ARM64_SYSREG` with the operands of MRS, as the kernel's `ARM64_SYS_REG` packs them.
+/// Returns `KVM_REG_ARM64_SYSREG` with the operands of MRS, as the kernel's `ARM64_SYS_REG` packs them.
 const fn system(op0: u64, op1: u64, crn: u64, crm: u64, op2: u64) -> u64 {
     WORD | 0x13 << 16 | op0 << 14 | op1 << 11 | crn << 7 | crm << 3 | op2
 }
 
 const MPIDR_EL1: u64 = system(3, 0, 0, 0, 5);
-/// The affinity fields of MPIDR_EL1; what else is in it is no part of a CPU's address.
+/// The affinity fields of MPIDR_EL1. Its other bits are no part of a CPU's address.
 const MPIDR_AFFINITY: u64 = 0xff_00ff_ffff;
 
 /// PSTATE of a CPU that enters a kernel: EL1 with SP_EL1, all interrupts masked.
@@ -83,17 +83,17 @@ impl Registers<'_> {
         })
     }
 
-    /// The CPU's address among all others.
+    /// Returns the CPU's address among all others.
     pub(crate) fn mpidr(&self) -> Result<u64, KvmError> {
         Ok(self.get("MPIDR_EL1", MPIDR_EL1)? & MPIDR_AFFINITY)
     }
 
-    /// The program counter.
+    /// Returns the program counter.
     pub(crate) fn pc(&self) -> Result<u64, KvmError> {
         self.get("PC", PC)
     }
 
-    /// What the boot protocol asks for on the first CPU.
+    /// Sets the registers as the boot protocol requires on the first CPU.
     pub(crate) fn set_boot(&self, entry: u64, tree: u64) -> Result<(), KvmError> {
         self.set("PSTATE", PSTATE, PSTATE_BOOT)?;
         self.set("PC", PC, entry)?;
@@ -103,7 +103,7 @@ impl Registers<'_> {
             .try_for_each(|number| self.set("X1 to X3", x(number), 0))
     }
 
-    /// All that a snapshot has of a CPU.
+    /// Returns all that a snapshot has of a CPU.
     pub(crate) fn read(&self) -> Result<Cpu, KvmError> {
         let mut cpu = Cpu {
             index: self.cpu,
@@ -135,7 +135,7 @@ impl Registers<'_> {
     }
 }
 
-/// KVM's id of a system register; a guest without EL2 has no registers of EL2.
+/// Returns KVM's id of a system register; a guest without EL2 has no registers of EL2.
 fn id(name: &str) -> Option<u64> {
     Some(IDS.iter().find(|(known, _)| *known == name)?.1)
 }

@@ -1,4 +1,4 @@
-//! The thread of a CPU: into the guest, and out again for what KVM leaves to us.
+//! The thread of a CPU: enters the guest, and handles the exits that KVM leaves to us.
 
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::parking::{End, Parking};
 use crate::registers::Registers;
 use crate::seccomp::Filter;
 
-/// A CPU and what it meets.
+/// A CPU, and the state that its exits use.
 #[derive(Debug)]
 pub(crate) struct Vcpu {
     pub(crate) index: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Vcpu {
 }
 
 impl Vcpu {
-    /// The body of the thread: runs the CPU until it is told to end. It begins parked.
+    /// Runs the CPU until it is told to end. This is the body of the thread. It begins parked.
     pub(crate) fn run(mut self, filter: Option<&Filter>) {
         let parking = Arc::clone(&self.parking);
         let membership = parking.join(self.index);
@@ -39,8 +39,8 @@ impl Vcpu {
             loop {
                 let reason = self.enter();
                 self.counts.add(reason);
-                // Only after these can there be something to stand for. A CPU that is kicked meanwhile is
-                // interrupted as soon as it enters.
+                // Only after these exits can there be a reason to stop. A CPU that is kicked meanwhile is interrupted
+                // as soon as it enters.
                 if matches!(
                     reason,
                     Reason::Interrupted | Reason::SystemEvent | Reason::Other
@@ -51,7 +51,7 @@ impl Vcpu {
         }
     }
 
-    /// Enters the guest, and does what it wants when it comes out.
+    /// Enters the guest, and handles its exit.
     fn enter(&mut self) -> Reason {
         let exit = match self.fd.run() {
             Ok(exit) => exit,
@@ -63,7 +63,7 @@ impl Vcpu {
         };
         match exit {
             VcpuExit::MmioRead(address, data) => {
-                // What nobody answers reads as zero.
+                // An address without a device reads as zero.
                 data.fill(0);
                 match self.bus.read(address, data) {
                     true => Reason::MmioRead,
@@ -71,8 +71,8 @@ impl Vcpu {
                 }
             }
             VcpuExit::MmioWrite(address, data) if doorbell(address) => {
-                // After a ring that was waited for the next KVM_RUN finishes the store and returns at
-                // once: the guest stands behind it.
+                // After the awaited ring the next KVM_RUN finishes the store and returns at once: the guest is stopped
+                // behind it.
                 self.parking.ring(self.index, number(data));
                 Reason::Doorbell
             }
@@ -111,7 +111,7 @@ impl Vcpu {
         }
     }
 
-    /// The guest cannot go on.
+    /// Ends the guest, which cannot run on.
     fn lost(&self, why: &str) -> Reason {
         let registers = Registers {
             fd: &self.fd,
@@ -128,7 +128,7 @@ fn doorbell(address: u64) -> bool {
     (DOORBELL..DOORBELL + DOORBELL_BYTES).contains(&address)
 }
 
-/// The number that was stored, of at most 8 bytes.
+/// Returns the number that was stored, of at most 8 bytes.
 fn number(data: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     for (to, from) in bytes.iter_mut().zip(data) {
@@ -137,14 +137,14 @@ fn number(data: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// How long a thread of ours has had a processor, in nanoseconds; 0 where that cannot be told.
+/// Returns how long a thread of ours has had a processor, in nanoseconds; 0 if that is unknown.
 pub(crate) fn ran_ns_of(thread: &JoinHandle<()>) -> u64 {
     let mut clock = 0;
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: nobody has joined the thread, as its handle is here, so its id is valid; both are written to.
+    // SAFETY: the thread is not joined, as its handle is here, so its id is valid; both are written to.
     let read = unsafe {
         libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut clock) == 0
             && libc::clock_gettime(clock, &mut time) == 0

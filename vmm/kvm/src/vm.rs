@@ -64,7 +64,7 @@ pub(crate) struct NewCpu {
     pub(crate) mpidr: u64,
 }
 
-/// Opens `/dev/kvm` and checks that it can do what the monitor needs.
+/// Opens `/dev/kvm` and checks that it has what the monitor needs.
 pub(crate) fn open() -> Result<Kvm, KvmError> {
     let kvm = Kvm::new().map_err(|error| match error.errno() {
         libc::ENOENT | libc::ENODEV | libc::ENXIO => KvmError::NoDevice,
@@ -83,7 +83,7 @@ pub(crate) fn open() -> Result<Kvm, KvmError> {
     Ok(kvm)
 }
 
-/// The group that owns `/dev/kvm`, by name where it has one.
+/// Returns the group that owns `/dev/kvm`, by name where it has one.
 fn group() -> String {
     let Ok(metadata) = std::fs::metadata("/dev/kvm") else {
         return "unknown".into();
@@ -99,7 +99,7 @@ fn group() -> String {
 }
 
 impl Vm {
-    /// A machine of `cpus` CPUs, the first of which is on.
+    /// Creates a machine of `cpus` CPUs, the first of which is on.
     pub(crate) fn new(
         cpus: u32,
         ram: Ram,
@@ -116,7 +116,7 @@ impl Vm {
             cap: KVM_CAP_ARM_NISV_TO_USER,
             ..Default::default()
         };
-        // Without it such an access ends in an error that says less.
+        // Without it such an access ends in a less informative error.
         let _ = fd.enable_cap(&nisv);
         set_memory(&fd, &ram, false)?;
         let made: Vec<NewCpu> = (0..cpus as usize)
@@ -131,7 +131,7 @@ impl Vm {
         set_memory(&self.fd, &self.ram, on)
     }
 
-    /// The pages that the CPUs have written to since the log began, or was last read.
+    /// Returns the pages that the CPUs have written to since the log began, or was last read.
     pub(crate) fn written(&self) -> Result<RangeSet, KvmError> {
         let ram = self.ram.range();
         let log = self.fd.get_dirty_log(SLOT, ram.bytes as usize);
@@ -140,14 +140,14 @@ impl Vm {
     }
 }
 
-/// The host's page size, in which its KVM counts.
+/// Returns the host's page size, in which its KVM counts.
 fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
 fn create(kvm: &Kvm, ram: Range) -> Result<VmFd, KvmError> {
     let needed = (64 - (ram.end() - 1).leading_zeros()).max(LEAST_IPA_BITS);
-    // Older kernels know of no sizes and give 40 bits.
+    // Older kernels have no configurable size and give 40 bits.
     let (limit, ipa_bits) = match kvm.get_host_ipa_limit() {
         0 => (40, 0),
         limit => (limit as u32, needed),
@@ -175,8 +175,8 @@ fn set_memory(vm: &VmFd, ram: &Ram, logged: bool) -> Result<(), KvmError> {
         memory_size: bytes,
         userspace_addr: ram.host_address(),
     };
-    // SAFETY: the memory is mapped there in this length, and stays so as long as the machine does, which
-    // has a clone of it. It is shared memory, and nobody builds a reference on it while CPUs run.
+    // SAFETY: the memory is mapped there in this length, and stays so as long as the machine does, which has a clone of
+    // it. It is shared memory, and no code makes a reference to it while CPUs run.
     unsafe { vm.set_user_memory_region(region) }.map_err(|error| KvmError::SetMemory {
         base: base.0,
         bytes,
@@ -195,7 +195,7 @@ fn new_cpu(vm: &VmFd, index: usize) -> Result<NewCpu, KvmError> {
     let mut kind = kvm_vcpu_init::default();
     vm.get_preferred_target(&mut kind)
         .map_err(|error| KvmError::PreferredTarget(error.into()))?;
-    // No PMU: one that is asked for and not set up makes KVM_RUN fail.
+    // No PMU: one that is requested and not set up makes KVM_RUN fail.
     kind.features[0] |= 1 << KVM_ARM_VCPU_PSCI_0_2;
     if index > 0 {
         kind.features[0] |= 1 << KVM_ARM_VCPU_POWER_OFF;

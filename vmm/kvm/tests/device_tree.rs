@@ -23,7 +23,7 @@ fn description() -> Description<'static> {
     }
 }
 
-/// A property as its 32-bit cells.
+/// Returns a property as its 32-bit cells.
 fn cells(node: FdtNode, property: &str) -> Vec<u32> {
     let value = node
         .property(property)
@@ -34,7 +34,7 @@ fn cells(node: FdtNode, property: &str) -> Vec<u32> {
     value.chunks(4).map(cell).collect()
 }
 
-/// A property as 64-bit words.
+/// Returns a property as 64-bit words.
 fn words(node: FdtNode, property: &str) -> Vec<u64> {
     let word = |two: &[u32]| u64::from(two[0]) << 32 | u64::from(two[1]);
     cells(node, property).chunks(2).map(word).collect()
@@ -46,7 +46,7 @@ fn strings<'a>(node: FdtNode<'_, 'a>, property: &str) -> Vec<&'a str> {
     text.strip_suffix('\0').unwrap().split('\0').collect()
 }
 
-/// The names of a node's properties, for a test that leaves none out.
+/// Returns the names of a node's properties, for a test that leaves none out.
 fn properties(node: FdtNode) -> Vec<String> {
     let mut names: Vec<_> = node.properties().map(|one| one.name.to_owned()).collect();
     names.sort();
@@ -287,7 +287,7 @@ fn no_two_devices_meet() {
         .any(|range| range.0 > DOORBELL && range.0 < behind));
 }
 
-/// Another reader of device trees, where there is one, has nothing to complain about.
+/// The device tree compiler, if it is installed, accepts the tree without complaint.
 #[test]
 fn the_compiler_takes_it() {
     let dtc = Command::new("dtc")

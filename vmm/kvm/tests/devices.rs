@@ -25,11 +25,11 @@ const RTS: u8 = 2;
 const LOOP: u8 = 0x10;
 const DATA_READY: u8 = 1;
 const TRANSMITTER_EMPTY: u8 = 0x60;
-/// IIR's "no interrupt", under the bits that say that there are FIFOs.
+/// IIR's "no interrupt", under the bits for the presence of FIFOs.
 const NO_INTERRUPT: u8 = 1;
 const FIFOS: u8 = 0xc0;
 
-/// A device that remembers what was done to it.
+/// A device that records its accesses.
 #[derive(Debug, Default)]
 struct Memo(Vec<(u64, Vec<u8>)>);
 
@@ -122,7 +122,7 @@ impl Board {
         }
     }
 
-    /// A board whose driver has started the UART as Linux does.
+    /// Creates a board whose driver has started the UART as Linux does.
     fn started() -> Self {
         let board = Self::new();
         board.write(LCR, 0x83);
@@ -148,7 +148,7 @@ impl Board {
         self.uart.lock().unwrap().receive(bytes)
     }
 
-    /// What the host hears, also of a line that has not ended: the I/O thread sees to that.
+    /// Returns the host's bytes, also of a line that has not ended: the I/O thread sends these.
     fn heard(&mut self, bytes: usize) -> Vec<u8> {
         let mut uart = self.uart.lock().unwrap();
         if uart.lingers() {
@@ -160,8 +160,8 @@ impl Board {
         buffer
     }
 
-    /// Linux's interrupt handler (8250_core.c, serial8250_interrupt): until IIR says that there is nothing,
-    /// reads up to 256 bytes (8250_port.c, serial8250_rx_chars).
+    /// Runs Linux's interrupt handler (8250_core.c, serial8250_interrupt): until IIR shows no interrupt, it reads up to
+    /// 256 bytes (8250_port.c, serial8250_rx_chars).
     fn serve(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.edges.take() > 0 {

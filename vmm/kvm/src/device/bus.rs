@@ -1,4 +1,4 @@
-//! Which device is at an address.
+//! The bus: finds the device at an address.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use super::MmioDevice;
 /// The devices, each at its place in the guest's physical address space.
 #[derive(Default)]
 pub struct Bus {
-    /// By address.
+    /// Sorted by address.
     slots: Vec<Slot>,
 }
 
@@ -24,21 +24,21 @@ struct Slot {
     "a device cannot have {bytes:#x} bytes at {base:#x}: there is another one, or no such address"
 )]
 pub struct Overlap {
-    /// Where it was to begin.
+    /// The requested start.
     pub base: u64,
-    /// How many bytes it was to have.
+    /// The requested number of bytes.
     pub bytes: u64,
 }
 
 impl Bus {
-    /// A bus without devices.
+    /// Creates a bus without devices.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Puts a device at `base`.
     ///
-    /// It fails where the range is empty, ends behind the address space, or meets another device's.
+    /// It fails if the range is empty, ends behind the address space, or overlaps another device's.
     pub fn add(
         &mut self,
         base: u64,
@@ -63,7 +63,7 @@ impl Bus {
         Ok(())
     }
 
-    /// A load by a CPU. False if no device has all of the bytes: `data` is left as it was.
+    /// Returns a load by a CPU. False if no device has all of the bytes: `data` is left as it was.
     pub fn read(&self, address: u64, data: &mut [u8]) -> bool {
         match self.find(address, data.len()) {
             Some((mut device, offset)) => device.read(offset, data),
@@ -72,7 +72,7 @@ impl Bus {
         true
     }
 
-    /// A store by a CPU. False if no device has all of the bytes.
+    /// Returns a store by a CPU. False if no device has all of the bytes.
     pub fn write(&self, address: u64, data: &[u8]) -> bool {
         match self.find(address, data.len()) {
             Some((mut device, offset)) => device.write(offset, data),
@@ -81,7 +81,7 @@ impl Bus {
         true
     }
 
-    /// The device that has `bytes` at `address`, and how far from its start they are.
+    /// Returns the device that has `bytes` at `address`, and their offset in it.
     fn find(
         &self,
         address: u64,
@@ -94,7 +94,7 @@ impl Bus {
         if offset >= slot.bytes || end > slot.bytes {
             return None;
         }
-        // A device is never left half changed by a panic of another thread: what it holds is plain data.
+        // A panic of another thread never leaves a device half changed: its state is plain data.
         let device = slot.device.lock().unwrap_or_else(PoisonError::into_inner);
         Some((device, offset))
     }

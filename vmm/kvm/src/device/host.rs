@@ -8,28 +8,28 @@ use std::os::unix::net::UnixStream;
 #[derive(Debug)]
 pub(super) struct Host {
     stream: UnixStream,
-    /// What the host has still to take; at most `limit` bytes.
+    /// Bytes that the host has not taken; at most `limit`.
     waiting: VecDeque<u8>,
     limit: usize,
-    /// The host took none of it when it was last asked.
+    /// True if the host took none of it at the last attempt.
     full: bool,
-    /// The host takes nothing any more.
+    /// True if the host takes no more bytes at all.
     deaf: bool,
 }
 
-/// What a look at the stream gave.
+/// Result of reading the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// So many bytes.
+    /// Number of bytes read.
     Bytes(usize),
-    /// Nothing now.
+    /// No bytes now.
     Nothing,
-    /// The host has closed its end: nothing will ever come.
+    /// The host has closed its end: no more bytes will come.
     End,
 }
 
 impl Host {
-    /// A stream for which at most `limit` bytes are kept.
+    /// Creates a stream for which at most `limit` bytes are kept.
     pub(super) fn new(stream: UnixStream, limit: usize) -> Self {
         stream
             .set_nonblocking(true)
@@ -43,28 +43,28 @@ impl Host {
         }
     }
 
-    /// Whether bytes wait for the host.
+    /// Returns whether bytes wait for the host.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// How many do.
+    /// Returns how many do.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether they do because the host would not take them.
+    /// Returns whether bytes wait because the host did not take them.
     pub(super) fn is_full(&self) -> bool {
         self.full && self.is_waiting()
     }
 
-    /// How many more bytes can be kept.
+    /// Returns how many more bytes can be kept.
     pub(super) fn room(&self) -> usize {
         self.limit - self.waiting.len()
     }
 
-    /// Keeps `bytes`, as many of them as there is room for, and says how many; a host that takes
-    /// nothing any more gets nothing, and all count as kept.
+    /// Keeps as many of `bytes` as fit, and returns their number. If the host takes no more bytes at all, they are
+    /// dropped, and all count as kept.
     pub(super) fn keep(&mut self, bytes: &[u8]) -> usize {
         if self.deaf {
             return bytes.len();
@@ -94,7 +94,7 @@ impl Host {
         }
     }
 
-    /// Takes what the host has sent.
+    /// Reads bytes that the host has sent.
     pub(super) fn hear(&mut self, buffer: &mut [u8]) -> Heard {
         loop {
             return match self.stream.read(buffer) {

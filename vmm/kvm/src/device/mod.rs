@@ -1,8 +1,8 @@
-//! What a guest finds on its bus besides memory and the interrupt controller.
+//! The devices on a guest's bus, besides memory and the interrupt controller.
 //!
-//! The guest chooses offsets, lengths, values and the whole content of its memory; any of them may be
-//! nonsense. A device neither panics nor loops nor allocates without bound whatever it is given, and
-//! never makes a CPU wait for the host.
+//! The guest chooses offsets, lengths, values and the whole content of its memory; any of them may be nonsense.
+//! Whatever its input, a device neither panics nor loops nor allocates without bound, and never makes a CPU wait for
+//! the host.
 
 mod bus;
 mod host;
@@ -26,6 +26,6 @@ pub trait MmioDevice: Send {
 
 /// A device's interrupt line: a shared peripheral interrupt (SPI) that triggers on its rising edge.
 pub trait Interrupt: Send + Sync {
-    /// One edge.
+    /// Raises one edge.
     fn pulse(&self);
 }

@@ -13,13 +13,13 @@ use vm_superio::{Serial, Trigger};
 use super::host::Host;
 use super::{Interrupt, MmioDevice};
 
-/// What is kept of the guest's output while the host takes none, in bytes: two of the longest lines that
-/// the agent sends, so a host that is merely slow loses nothing.
+/// Maximum number of output bytes that are kept while the host takes none. They hold two of the agent's longest lines,
+/// so a slow host loses nothing.
 const MOST_OUTPUT: usize = 2 * protocol::MAX_LINE;
-/// What is kept of the host's input while the guest takes none, in bytes.
+/// Maximum number of input bytes that are kept while the guest takes none.
 const MOST_INPUT: usize = 64 << 10;
 
-/// So many bytes go to the host even before a line ends.
+/// Number of bytes after which output goes to the host before its line ends.
 const BATCH: usize = 256;
 
 /// Interrupt Enable Register.
@@ -42,9 +42,9 @@ const REGISTERS: u64 = 8;
 
 /// A 16550 whose line ends in a stream.
 ///
-/// What the guest sends goes to the stream, and is kept while the host takes none; what finds no room
-/// there is dropped and counted. The driver's Request To Send is obeyed: Linux takes it back when its
-/// buffer is full, and would lose what came in spite of it.
+/// The guest's output goes to the stream, and is kept while the host takes none. Bytes that do not fit are dropped and
+/// counted. The driver's Request To Send is followed: Linux clears it when its buffer is full, and would lose bytes
+/// that arrived nevertheless.
 pub struct Uart {
     serial: Serial<Line, NoEvents, Output>,
     /// Bytes for the guest that have not been in the FIFO yet; at most [`MOST_INPUT`].
@@ -52,7 +52,7 @@ pub struct Uart {
 }
 
 impl Uart {
-    /// A UART at rest, whose output goes to `out`.
+    /// Creates an idle UART, whose output goes to `out`.
     pub fn new(irq: Arc<dyn Interrupt>, out: UnixStream) -> Self {
         let output = Output {
             host: Host::new(out, MOST_OUTPUT),
@@ -65,7 +65,7 @@ impl Uart {
         }
     }
 
-    /// Gives bytes to the guest, and says how many there was room for.
+    /// Adds bytes for the guest, and returns the number that fit.
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(MOST_INPUT - self.input.len());
         self.input.extend(&bytes[..taken]);
@@ -73,21 +73,21 @@ impl Uart {
         taken
     }
 
-    /// Whether [`Uart::receive`] would take any bytes.
+    /// Returns whether [`Uart::receive`] would take any bytes.
     ///
     /// This and [`Uart::wants_output`] change only when the guest uses the device or the host does.
     pub fn wants_input(&self) -> bool {
         self.input.len() < MOST_INPUT
     }
 
-    /// Whether output waits for the host to take it: then [`Uart::host_writable`] wants to be called
-    /// when it can.
+    /// Returns whether output waits for the host. [`Uart::host_writable`] must then be called when the stream is
+    /// writable.
     pub fn wants_output(&self) -> bool {
         self.serial.writer().host.is_full()
     }
 
-    /// Whether output waits for the end of its line: then [`Uart::host_writable`] wants to be called
-    /// if that does not come soon.
+    /// Returns whether output waits for the end of its line. [`Uart::host_writable`] must then be called if the end
+    /// does not come soon.
     pub fn lingers(&self) -> bool {
         self.serial.writer().host.is_waiting()
     }
@@ -97,15 +97,15 @@ impl Uart {
         self.serial.writer_mut().host.flush();
     }
 
-    /// How many bytes of output were dropped because the host took none for so long.
+    /// Returns how many bytes of output were dropped because the host took none for so long.
     pub fn lost(&self) -> u64 {
         self.serial.writer().lost
     }
 
     /// Sets the receive interrupt again if there is still a byte to read.
     ///
-    /// vm-superio clears it with the first byte read. A driver that reads only so many bytes in one go, as
-    /// Linux does (256), looks at IIR for whether it has to go on.
+    /// vm-superio clears it with the first byte read. A driver that reads a limited number of bytes at a time, as Linux
+    /// does (256), decides by IIR whether to continue.
     fn remind(&mut self) {
         let waits = self.serial.read(LSR) & LSR_DATA_READY != 0;
         if waits && self.serial.read(LCR) & LCR_DLAB == 0 {
@@ -114,7 +114,7 @@ impl Uart {
         }
     }
 
-    /// Moves input into the FIFO, as much as goes in while the driver wants any.
+    /// Moves input into the FIFO, as much as fits while the driver accepts any.
     fn fill(&mut self) {
         let modem = self.serial.read(MCR);
         if self.input.is_empty() || modem & MCR_RTS == 0 || modem & MCR_LOOP != 0 {
@@ -128,8 +128,8 @@ impl Uart {
 }
 
 impl MmioDevice for Uart {
-    /// A load reads the one register at `offset`, however wide it is: the others have side effects that
-    /// a driver for this device cannot want.
+    /// Reads the one register at `offset`, for a load of any width. The others have side effects that no driver for
+    /// this device wants.
     fn read(&mut self, offset: u64, data: &mut [u8]) {
         data.fill(0);
         if let (Some(register), Some(byte)) = (register(offset), data.first_mut()) {
@@ -165,7 +165,7 @@ impl fmt::Debug for Uart {
     }
 }
 
-/// The interrupt, as vm-superio wants it.
+/// The interrupt in the form of vm-superio.
 struct Line(Arc<dyn Interrupt>);
 
 impl Trigger for Line {
@@ -201,7 +201,7 @@ impl Write for Output {
         Ok(bytes.len())
     }
 
-    /// vm-superio flushes after each byte; a system call for each would be most of what a console costs.
+    /// Does nothing. vm-superio flushes after each byte; a system call for each would be most of a console's cost.
     fn flush(&mut self) -> io::Result<()> {
         if self.ended || self.host.waiting() >= BATCH {
             self.host.flush();

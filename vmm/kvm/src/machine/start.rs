@@ -1,4 +1,4 @@
-//! How a guest on KVM comes to be: memory, CPUs, devices, threads.
+//! Starts a guest on KVM: memory, CPUs, devices, threads.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -30,7 +30,7 @@ impl Kvm {
         Self::start_with(config, None)
     }
 
-    /// The same with one kind of interrupt controller, for tests of a host that has no other.
+    /// Starts a guest with one kind of interrupt controller, for tests of a host that has no other.
     #[doc(hidden)]
     pub fn start_with(config: &Config, gic: Option<fdt::Gic>) -> Result<Self, MachineError> {
         config.validate()?;

@@ -2,7 +2,7 @@ use rustix::fs::{memfd_create, MemfdFlags};
 
 use super::*;
 
-/// A page that is as a vCPU's descriptor shows it before it ever ran.
+/// Returns a page with the contents of a vCPU's `kvm_run` before it ever ran.
 fn run() -> KvmRunWrapper {
     let size = 64 << 10;
     let file = std::fs::File::from(memfd_create(c"run", MemfdFlags::CLOEXEC).unwrap());
@@ -28,7 +28,7 @@ fn nobody_waits_for_a_thread_that_has_failed() {
                 let membership = parking.join(index);
                 while membership.park(|| Ok(cpu(index))) {
                     if index == 1 {
-                        // The first time that it may go on; as a panic would.
+                        // At the first time that it may run, as a panic would.
                         return;
                     }
                     while !parking.lock().must_park() {
@@ -48,7 +48,7 @@ fn nobody_waits_for_a_thread_that_has_failed() {
         while parking.end().is_none() {
             std::thread::yield_now();
         }
-        // However often it is stopped, and let go on.
+        // However often it is stopped and resumed.
         for _ in 0..3 {
             parking.stop();
             assert_eq!(cpus(&parking), [0, 2]);

@@ -1,5 +1,5 @@
-//! What a confined process may do with files, by the host's own kernel: its thread is confined for good, so each try is a
-//! process of its own.
+//! Access of a confined process to files, on the host's own kernel. Its thread is confined irreversibly, so each
+//! attempt is a process of its own.
 
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt as _;
@@ -10,7 +10,7 @@ use super::*;
 
 const VARIABLE: &str = "FOLIOSCOPE_TEST_REACH";
 
-/// A directory of this test, and what its user has in it.
+/// A directory of this test, and the user's files in it.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -28,7 +28,7 @@ impl Place {
     }
 }
 
-/// What a process that is confined to `out` and `read` in a directory can do there.
+/// Operations that are allowed to a process that is confined to `out` and `read` in a directory.
 fn within(place: &Path) {
     let (out, read) = (place.join("out"), place.join("read"));
     assert_eq!(std::fs::read(read).unwrap(), b"theirs");
@@ -43,7 +43,7 @@ fn within(place: &Path) {
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 3);
     std::fs::remove_file(whole).unwrap();
     std::fs::remove_dir_all(directory).unwrap();
-    // What the process finds of itself, also when nothing of it has been looked at for long.
+    // Files that the process finds of itself, also after they were unused for long.
     for _ in 0..2 {
         assert!(std::fs::read_dir("/proc/self/fd").unwrap().count() > 2);
         std::thread::spawn(|| std::fs::read("/proc/thread-self/stat").unwrap())
@@ -54,7 +54,7 @@ fn within(place: &Path) {
     assert!(std::thread::available_parallelism().is_ok());
 }
 
-/// What it cannot do, as `denied` asserts it of each.
+/// Operations that are denied, as `denied` asserts of each.
 fn without(place: &Path, abi: Option<ABI>) {
     let denied = |what: &str, error: Option<std::io::Error>, since: ABI| {
         let denied = error.map(|error| error.kind()) == Some(ErrorKind::PermissionDenied);
@@ -88,7 +88,7 @@ fn without(place: &Path, abi: Option<ABI>) {
         std::net::TcpListener::bind("127.0.0.1:0").err(),
         ABI::V4,
     );
-    // SAFETY: no signal is sent; whether one might be is asked.
+    // SAFETY: no signal is sent; the call only checks whether one might be.
     let signal = match unsafe { libc::kill(parent as libc::pid_t, 0) } {
         0 => None,
         _ => Some(std::io::Error::last_os_error()),
@@ -109,7 +109,7 @@ fn without(place: &Path, abi: Option<ABI>) {
     denied("remove", std::fs::remove_file(&secret).err(), ABI::V1);
 }
 
-/// On a kernel without Landlock the second half asserts that nothing is denied, which is what its users are told.
+/// On a kernel without Landlock the second half asserts that nothing is denied, which is reported to users.
 #[test]
 fn a_confined_process_uses_its_own_files() {
     if let Some(place) = std::env::var_os(VARIABLE) {

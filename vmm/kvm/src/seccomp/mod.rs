@@ -1,10 +1,10 @@
-//! The system calls that the threads which serve the guest may make; at any other the process is killed,
-//! after a line on standard error that says which it was.
+//! The system calls that the threads which serve the guest may make. At any other the process is killed, after a line
+//! on standard error that names the call.
 //!
-//! A thread is no border: the others share its memory, so whoever took over one that serves the guest has soon what
-//! the whole process may do. That is the filter of [`process`], and [`crate::Reach`]'s rules for files where the host's
-//! kernel has them. The threads' own filters make the first step harder. `docs/security.md` says what a hostile guest
-//! is kept from, and what not.
+//! A thread is not a security boundary: the others share its memory. An attacker who controls one that serves the guest
+//! soon has all rights of the process. These are limited by the filter of [`process`], and by the file rules of
+//! [`crate::Reach`] if the host's kernel has them. The threads' own filters make the first step harder.
+//! `docs/security.md` lists the protections against a hostile guest, and their limits.
 
 mod process;
 mod requests;
@@ -21,7 +21,7 @@ use self::requests::{KVM_GET_ONE_REG, KVM_RUN};
 use crate::parking::kick_signal;
 use crate::KvmError;
 
-/// What both kinds of threads need, whatever the arguments.
+/// Calls of both kinds of threads, with any arguments.
 const COMMON: [libc::c_long; 20] = [
     // Streams and events that are open.
     libc::SYS_read,
@@ -54,7 +54,7 @@ const COMMON: [libc::c_long; 20] = [
 pub(crate) struct Filter(BpfProgram);
 
 impl Filter {
-    /// For the threads of CPUs.
+    /// Returns the filter of the CPUs' threads.
     pub(crate) fn cpu() -> Result<Self, KvmError> {
         let requests =
             [KVM_RUN, KVM_GET_ONE_REG].map(|request| argument(1, SeccompCmpOp::Eq, request));
@@ -65,7 +65,8 @@ impl Filter {
         )])
     }
 
-    /// For the threads that wait for the host's streams, and for what comes on the console, whose log they cut (`machine::log`).
+    /// Returns the filter of the threads that wait for the host's streams, and for console output, whose log they
+    /// truncate (`machine::log`).
     pub(crate) fn io() -> Result<Self, KvmError> {
         Self::new([
             (libc::SYS_ppoll, Vec::new()),
@@ -82,10 +83,10 @@ impl Filter {
         rules.insert(libc::SYS_mmap, vec![plain_memory()?]);
         rules.insert(libc::SYS_mprotect, vec![plain_memory()?]);
         rules.insert(libc::SYS_sendto, vec![to_the_other_end()?]);
-        // A debug build asks whether a descriptor is open before it closes it.
+        // A debug build checks that a descriptor is open before it closes it.
         let asks = argument(1, SeccompCmpOp::Eq, libc::F_GETFD as u64)?;
         rules.insert(libc::SYS_fcntl, vec![rule(vec![asks])?]);
-        // A CPU that meets its end, or the ring, kicks the others.
+        // A CPU at its end, or at the awaited ring, kicks the others.
         let kick = rule(vec![
             argument(0, SeccompCmpOp::Eq, u64::from(std::process::id()))?,
             argument(2, SeccompCmpOp::Eq, kick_signal() as u64)?,
@@ -104,21 +105,22 @@ impl Filter {
         Ok(Self(filter.map_err(refused)?.try_into().map_err(refused)?))
     }
 
-    /// Confines the calling thread, for good.
+    /// Confines the calling thread, irreversibly.
     pub(crate) fn install(&self) -> Result<(), KvmError> {
         apply_filter(&self.0).map_err(refused)
     }
 }
 
-/// Confines the calling thread, for good, and whatever it starts from then on: to be called before there are others, by a
-/// process that has nothing else to do than what has to do with its guest.
+/// Confines the calling thread irreversibly, and all that it starts from then on. It must be called before there are
+/// other threads, by a process that only serves its guest.
 pub(crate) fn confine() -> Result<(), KvmError> {
     process::confine()
 }
 
-/// Before it first gives the end of a thread's heap back, glibc reads a file (check_may_shrink_heap() of its
-/// malloc-sysdep.h), which a confined thread may not open: so heaps do not shrink. That also ends its own finding of what
-/// is too large for a heap: the most that it comes to by itself (DEFAULT_MMAP_THRESHOLD_MAX) is so from the start.
+/// Keeps glibc's heaps from shrinking. Before it first returns the end of a thread's heap, glibc reads a file
+/// (check_may_shrink_heap() of its malloc-sysdep.h), which a confined thread may not open. This setting also ends
+/// glibc's own adaptation of the size that is too large for a heap, so its maximum (DEFAULT_MMAP_THRESHOLD_MAX) is set
+/// from the start.
 fn keep_heaps() {
     #[cfg(target_env = "gnu")]
     for (option, value) in [
@@ -130,9 +132,9 @@ fn keep_heaps() {
     }
 }
 
-/// Says which system call was not allowed, and ends the process.
+/// Reports the system call that was not allowed, and ends the process.
 extern "C" fn violated(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    /// Where `struct siginfo` has `si_syscall`, in bytes.
+    /// Offset of `si_syscall` in `struct siginfo`, in bytes.
     const SI_SYSCALL: usize = 24;
     // SAFETY: the kernel gives a whole siginfo, which has this number where the signal is SIGSYS.
     let call = unsafe { info.byte_add(SI_SYSCALL).cast::<i32>().read() };
@@ -144,8 +146,8 @@ extern "C" fn violated(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc:
             rest /= 10;
         }
     }
-    // SAFETY: the line is as long as it is said to be. The second call is one that no thread may make: within
-    // this handler, where the signal is blocked, that ends the process.
+    // SAFETY: the line has the length that is passed. The second call is one that no thread may make: within this
+    // handler, where the signal is blocked, that ends the process.
     unsafe {
         libc::write(2, line.as_ptr().cast(), line.len());
         libc::syscall(libc::SYS_reboot, 0, 0, 0, 0);
@@ -161,13 +163,13 @@ fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, KvmError> {
     SeccompRule::new(conditions).map_err(refused)
 }
 
-/// Memory that can be executed is made by nobody.
+/// Allows mappings that are not executable. No thread makes executable memory.
 fn plain_memory() -> Result<SeccompRule, KvmError> {
     let executable = SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64);
     rule(vec![argument(2, executable, 0)?])
 }
 
-/// A stream's bytes go to its other end, and to no address.
+/// Returns a stream's bytes go to its other end, and to no address.
 fn to_the_other_end() -> Result<SeccompRule, KvmError> {
     let whole = SeccompCmpArgLen::Qword;
     let nowhere = SeccompCondition::new(4, whole, SeccompCmpOp::Eq, 0).map_err(refused)?;

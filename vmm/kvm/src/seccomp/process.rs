@@ -1,8 +1,9 @@
-//! What a process with a guest on KVM may do besides: files, threads, Unix sockets, a terminal. It starts no program, connects
-//! to nothing, makes no memory executable, and sends no signal to another process.
+//! Further rights of a process with a guest on KVM: files, threads, Unix sockets, a terminal. It starts no program,
+//! connects to nothing, makes no memory executable, and sends no signal to another process.
 //!
-//! A filter sees numbers and no paths: which files may be opened is [`crate::Reach`]'s to say, where the host's kernel has
-//! Landlock. What Landlock does not see either is not allowed at all: the rights and times of a file that has a name only.
+//! A filter sees numbers and no paths. [`crate::Reach`] decides which files may be opened, if the host's kernel has
+//! Landlock. An operation that Landlock does not control either is denied for files by name: changes of permissions and
+//! times.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use seccompiler::{SeccompAction, SeccompCmpOp, SeccompFilter, SeccompRule};
 use super::{argument, plain_memory, refused, requests, rule, to_the_other_end, Filter};
 use crate::KvmError;
 
-/// What is allowed whatever the arguments.
+/// Calls that are allowed with any arguments.
 const CALLS: [libc::c_long; 96] = [
     // Files and directories by name.
     libc::SYS_openat,
@@ -61,7 +62,7 @@ const CALLS: [libc::c_long; 96] = [
     libc::SYS_eventfd2,
     libc::SYS_signalfd4,
     libc::SYS_pipe2,
-    // Sockets of which there is a descriptor.
+    // Sockets that are open already.
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_accept,
@@ -108,7 +109,7 @@ const CALLS: [libc::c_long; 96] = [
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_gettimeofday,
-    // What we and the host are.
+    // Calls that identify us and the host.
     libc::SYS_getrandom,
     libc::SYS_uname,
     libc::SYS_sysinfo,
@@ -121,7 +122,7 @@ const CALLS: [libc::c_long; 96] = [
     libc::SYS_getcpu,
 ];
 
-/// Namespaces that a new thread could be in by itself, where its process has the capability.
+/// Namespaces that a new thread could enter by itself, if its process has the capability.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -129,11 +130,12 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET;
-/// The bits of a socket's type that are no flags (`SOCK_TYPE_MASK` of `linux/net.h`).
+/// The bits of a socket's type without the flags (`SOCK_TYPE_MASK` of `linux/net.h`).
 const TYPE: u64 = 0xf;
-/// `PR_GET_AUXV`: what the kernel gave this process at its start, such as the size of a page.
+/// `PR_GET_AUXV`: values that the kernel gave this process at its start, such as the size of a page.
 const PR_GET_AUXV: u64 = 0x4155_5856;
-/// Of `prctl`: the names of threads and of memory, the signal at the parent's end, and what goes before a filter.
+/// Operations of `prctl`: the names of threads and of memory, the signal at the parent's end, and the preparation of a
+/// filter.
 const PRCTL: [u64; 5] = [
     PR_GET_AUXV,
     libc::PR_SET_NAME as u64,
@@ -144,7 +146,7 @@ const PRCTL: [u64; 5] = [
 
 /// Confines the calling thread, and all that it starts from now on.
 pub(super) fn confine() -> Result<(), KvmError> {
-    // Its flags lie in memory, which no filter sees. The C library takes clone() where it is told that there is no other.
+    // Its flags lie in memory, which no filter sees. The C library uses clone() if the call does not exist.
     let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let architecture = std::env::consts::ARCH.try_into().map_err(refused)?;
@@ -160,7 +162,7 @@ fn rules() -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, KvmError> {
     let us = u64::from(std::process::id());
     let streams = || {
         let unix = argument(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
-        // Those of datagrams reach whatever address they are given, without connect().
+        // A datagram socket would reach any address that it is given, without connect().
         let stream = argument(1, SeccompCmpOp::MaskedEq(TYPE), libc::SOCK_STREAM as u64)?;
         rule(vec![unix, stream])
     };
@@ -186,14 +188,14 @@ fn rules() -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, KvmError> {
     Ok(rules)
 }
 
-/// An argument is one of these values.
+/// Returns rules that allow these values of an argument.
 fn one_of(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, KvmError> {
     let equal = |&value| rule(vec![argument(index, SeccompCmpOp::Eq, value)?]);
     values.iter().map(equal).collect()
 }
 
-/// Of `fcntl()`: what changes a descriptor alone. `O_ASYNC` sends signals, and to a terminal's foreground processes by itself
-/// (`__tty_fasync()` of the kernel's `tty_io.c`).
+/// Returns rules for the commands of `fcntl()` that change a descriptor alone. `O_ASYNC` sends signals, for a terminal
+/// even to its foreground processes (`__tty_fasync()` of the kernel's `tty_io.c`).
 fn commands() -> Result<Vec<SeccompRule>, KvmError> {
     let quiet = SeccompCmpOp::MaskedEq(libc::O_ASYNC as u64);
     let mut rules = one_of(1, &requests::FCNTL.map(|command| command as u64))?;
@@ -204,7 +206,7 @@ fn commands() -> Result<Vec<SeccompRule>, KvmError> {
     Ok(rules)
 }
 
-/// Of `setsockopt()`.
+/// Returns rules for the options of `setsockopt()`.
 fn options() -> Result<Vec<SeccompRule>, KvmError> {
     let option = |option: libc::c_int| {
         rule(vec![

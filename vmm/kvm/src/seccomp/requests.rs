@@ -1,5 +1,5 @@
-//! The requests of `ioctl()` and `fcntl()` that a process with a guest makes. What is not listed is not allowed: `ioctl()` can
-//! type at a terminal (`TIOCSTI`, `TIOCLINUX`) and name a process for signals (`FIOSETOWN`, `SIOCSPGRP`), as `fcntl()` can
+//! The requests of `ioctl()` and `fcntl()` that a process with a guest makes. Others are denied: `ioctl()` can type at
+//! a terminal (`TIOCSTI`, `TIOCLINUX`) and name a process for signals (`FIOSETOWN`, `SIOCSPGRP`), as `fcntl()` can
 //! (`F_SETOWN`, `F_SETSIG`, `F_NOTIFY`, `F_SETLEASE`).
 
 use std::mem::size_of;
@@ -56,7 +56,7 @@ pub(super) const IOCTL: [u64; 30] = [
     libc::TCSETSW2,
     libc::TCSETSF2,
     libc::TIOCGWINSZ,
-    // A stream: what can be read, and what the other end has not taken.
+    // A stream: the readable bytes, and those that the other end has not taken.
     libc::FIONREAD,
     libc::TIOCOUTQ,
     // A descriptor.

@@ -1,4 +1,4 @@
-//! What the filters allow, and that what they do not ends the process.
+//! The filters allow their calls, and any other call ends the process.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn again(test: &str, value: &str) -> std::process::ExitStatus {
         .unwrap()
 }
 
-/// What a confined thread does in the process that is started for it.
+/// Actions of a confined thread in the process that is started for it.
 fn act(value: &str) {
     let value = value.to_owned();
     // Of another process: this one's parent.
@@ -62,8 +62,8 @@ fn act(value: &str) {
             "type" => unsafe {
                 let _ = libc::ioctl(0, libc::TIOCSTI as _, b"x".as_ptr());
             },
-            // Of the console's selection: pastes, on a kernel that lets it.
-            // SAFETY: the pointer is to a subcode that there is not.
+            // Pastes the console's selection, on a kernel that allows it.
+            // SAFETY: the pointer is to a subcode that does not exist.
             "paste" => unsafe {
                 let _ = libc::ioctl(0, libc::TIOCLINUX as _, b"\xff".as_ptr());
             },
@@ -133,7 +133,7 @@ fn act(value: &str) {
             },
             "serve" => {
                 std::fs::read("/proc/self/stat").unwrap();
-                // What is made without a umask.
+                // A file that is made without a umask.
                 let name = format!("folioscope-confined-{}", std::process::id());
                 let place = std::env::temp_dir().join(name);
                 machine::private::directory(&place).unwrap();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kvm::device::Interrupt;
 
-/// Edges since they were last asked for.
+/// Number of edges since the last call.
 #[derive(Debug, Default)]
 pub struct Edges(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! What a guest can be given: CPUs, memory, interrupt controllers, places, ways to speak.
+//! Guests with different CPUs, memory, interrupt controllers, places and channels.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ fn one_to_eight_cpus_boot_and_can_be_read() {
                 assert_eq!(cpu.general.sp >> 60, 0xf, "the kernel's stack");
                 assert_eq!(cpu.general.sp_el0.unwrap() >> 60, 0xf, "the current task");
             }
-            // The kernel's text is where its own tables say.
+            // The kernel's text is where its own tables map it.
             let there = physical(&paused, cpu, Half::Upper, system.vbar_el1.unwrap());
             assert_ne!(word(&paused, there), 0);
         }
@@ -61,7 +61,8 @@ fn one_to_eight_cpus_boot_and_can_be_read() {
     }
 }
 
-/// The interrupt controller of this host by its device tree; `None` where it has another way to tell, such as ACPI.
+/// Returns the interrupt controller of this host by its device tree; `None` if the host describes it otherwise, as by
+/// ACPI.
 fn host_gic() -> Option<Gic> {
     let nodes = std::fs::read_dir("/proc/device-tree").ok()?;
     nodes.flatten().find_map(|node| {
@@ -95,7 +96,7 @@ fn a_guest_has_the_controller_that_its_host_has() {
     assert!(matches!(guest.ask(Command::Ping {}), Outcome::Pong { .. }));
     drop(guest);
     if host == Some(Gic::V3) {
-        // One with the compatible mode could serve both; none that we know of does.
+        // A host with the compatible mode could serve both; no known one does.
         match Kvm::start_with(&work.config, Some(Gic::V2)) {
             Ok(machine) => {
                 assert_eq!(machine.gic(), Gic::V2);
@@ -142,7 +143,7 @@ fn large_memory_is_addressed() {
         .is_some());
 }
 
-/// All memory of this host in bytes, by its own account.
+/// Returns all memory of this host in bytes, by its own account.
 fn host_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find(|line| line.starts_with("MemTotal:"));
@@ -150,13 +151,13 @@ fn host_memory() -> u64 {
     kib.unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// The host's huge pages of 2 MiB, as many as were asked for; as before when it is dropped.
+/// Huge pages of 2 MiB reserved on the host. Drop restores the number.
 struct Reserved(String);
 
 impl Reserved {
     const PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
-    /// `None` where this user may not reserve any.
+    /// Reserves them; returns `None` if this user may not.
     fn new(pages: u64) -> Option<Self> {
         let before = std::fs::read_to_string(Self::PAGES).unwrap();
         match std::fs::write(Self::PAGES, pages.to_string()) {
@@ -209,7 +210,7 @@ fn huge_pages_serve() {
     drop(paused);
     drop(guest);
     assert_eq!(free(), before, "all were given back");
-    // With fewer than the guest needs, it is told what to do.
+    // If there are fewer than the guest needs, the error has what to do.
     work.config.memory_bytes *= 2;
     let error = Kvm::start(&work.config).unwrap_err().to_string();
     assert!(error.contains("nr_hugepages"), "{error}");

@@ -1,4 +1,4 @@
-//! Guests that end, that never began to be one, and what is left of them.
+//! Guests that end or never start, and their state afterwards.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn a_guest_that_ends_is_told_from_one_that_is_silent() {
     };
     assert!(console.contains("reboot: Power down"), "{console}");
     assert_eq!(guest.machine.status(), Status::Ended { reset: false });
-    // It can still be read, and does not go on.
+    // It can still be read, and does not run on.
     for _ in 0..3 {
         let paused = guest.machine.pause().unwrap();
         assert_eq!(paused.cpus.len(), 2);
@@ -95,7 +95,7 @@ fn a_user_without_the_right_is_told_whose_it_is() {
     let told = std::thread::spawn(|| {
         const NOBODY: libc::c_long = 65534;
         let change = [libc::SYS_setresgid, libc::SYS_setresuid];
-        // SAFETY: plain system calls, which change what this thread may do, and no other's.
+        // SAFETY: plain system calls, which change the rights of this thread, and of no other.
         let changed = change.map(|call| unsafe { libc::syscall(call, NOBODY, NOBODY, NOBODY) });
         (changed == [0, 0]).then(kvm::check_host)
     });
@@ -105,13 +105,13 @@ fn a_user_without_the_right_is_told_whose_it_is() {
             assert!(told.contains("belongs to group "), "{told}");
             assert!(told.contains("usermod -aG "), "{told}");
         }
-        // A host whose users may all use it, or one of them who runs this.
+        // A host where every user may use it, or where the user of this test may.
         Some(Ok(())) => eprintln!("NOT TESTED: everybody may use /dev/kvm"),
         None => eprintln!("NOT TESTED: this user cannot become another"),
     }
 }
 
-/// An Image whose code is `words`.
+/// Writes an Image whose code is `words`.
 fn image(work: &Work, words: &[u32]) -> PathBuf {
     let mut bytes = vec![0; 4096];
     // The header begins with the first instruction, which jumps over it.
@@ -133,7 +133,7 @@ fn nonsense_that_runs_is_no_harm() {
         return;
     };
     work.config.initrd = None;
-    // b . : a kernel that never says anything.
+    // b . : a kernel without output.
     work.config.kernel = image(&work, &[0x1400_0000]);
     let mut machine = Kvm::start(&work.config).unwrap();
     let error = machine
@@ -146,7 +146,7 @@ fn nonsense_that_runs_is_no_harm() {
     assert_eq!(machine.status(), Status::Running);
     let paused = machine.pause().unwrap();
     let system = &paused.cpus[0].system;
-    // Where it took an exception, what that was tells memory that is not there from memory with another instruction.
+    // The PC of the exception shows whether memory is absent or has another instruction.
     assert_eq!(paused.cpus[0].general.pc, 0x4000_0040, "{system:x?}");
     assert_eq!(system.sctlr_el1 & 1, 0, "the MMU is off");
     drop(paused);
@@ -204,7 +204,7 @@ fn nothing_is_left_behind() {
     for round in 0..20 {
         let mut machine = Kvm::start(&work.config).unwrap();
         assert!(threads().contains("vcpu1"));
-        // In whatever the kernel does by then.
+        // At an arbitrary point of the kernel's work.
         std::thread::sleep(Duration::from_millis(round * 23 % 200));
         if round % 3 == 0 {
             continue;

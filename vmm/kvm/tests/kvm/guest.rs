@@ -1,4 +1,4 @@
-//! A guest for one test, and what most tests ask of it.
+//! A guest for one test, and helpers that most tests use.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// What to boot; `None`, said aloud, where there is nothing to boot or no KVM and none was demanded.
+    /// Returns the configuration; `None`, with a message, if there is no image or no KVM and none was required.
     pub fn new(name: &str) -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let path = |name| std::env::var_os(name).map(PathBuf::from);
@@ -65,7 +65,7 @@ impl Drop for Work {
     }
 }
 
-/// A guest whose agent has said hello.
+/// A guest whose agent has sent its greeting.
 pub struct Guest {
     pub machine: Kvm,
     requests: u64,
@@ -166,7 +166,7 @@ pub fn waits(cpu: &snapshot::Cpu, checkpoint: &protocol::Checkpoint) -> bool {
         && (checkpoint.pc_start..checkpoint.pc_end).contains(&cpu.general.pc)
 }
 
-/// Acts while the machine is stopped where a process waits, on whose CPU it does.
+/// Calls `act` while the machine is stopped at a waiting process, with that process's CPU.
 pub fn at<T>(
     machine: &mut Kvm,
     checkpoint: &protocol::Checkpoint,

@@ -1,4 +1,4 @@
-//! A guest that is stopped, looked into, written to, and goes on.
+//! A guest that is stopped, read, written to, and resumed.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ fn a_waiting_process_is_found_at_its_ring() {
     let process = guest.spawn();
     let address = guest.mmap(process, 16 * PAGE);
     guest.poke(process, address, 0x1234_5678_9abc_def0);
-    // Nobody rings with this nonce.
+    // No process rings with this nonce.
     let start = Instant::now();
     drop(guest.machine.pause_at(1).unwrap());
     assert!(start.elapsed() < Duration::from_secs(5));
@@ -130,7 +130,7 @@ fn what_was_written_to_is_told() {
 
     guest.machine.log_writes(true).unwrap();
     guest.poke(process, address + 7 * PAGE, 1);
-    // A new record does not have what the old one had.
+    // A new record does not contain the old one's pages.
     guest.machine.log_writes(true).unwrap();
     guest.poke(process, address + 5 * PAGE, 1);
     guest.poke(process, address + 63 * PAGE, 1);

@@ -20,7 +20,7 @@ impl Interrupt for Nobody {
     fn pulse(&self) {}
 }
 
-/// Bytes that decide what is done; zeroes behind their end.
+/// Bytes that decide the steps, followed by zeros.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -50,16 +50,15 @@ struct Rig {
     uart: Arc<Mutex<Uart>>,
     host: Option<UnixStream>,
     terminal: UnixStream,
-    /// What guest memory holds if no device has written to it.
+    /// Contents of guest memory if no device has written to it.
     image: Vec<u8>,
     frozen: bool,
 }
 
-/// Does with a virtio-console device and a UART what `input` says, as guest, as host and as monitor.
+/// Uses a virtio-console device and a UART as `input` directs, as guest, as host and as monitor.
 ///
 /// # Panics
-/// When a device panics; when it writes to guest memory while it is frozen, or to a page of which it does
-/// not tell.
+/// If a device panics, writes to guest memory while it is frozen, or writes to a page that it does not report.
 pub fn use_devices(input: &[u8]) {
     let mut choices = Choices(input);
     let mut rig = Rig::new();
@@ -152,10 +151,10 @@ impl Rig {
             .unwrap();
     }
 
-    /// One thing that guest, host or monitor may do.
+    /// Does one step that guest, host or monitor may do.
     fn step(&mut self, choices: &mut Choices) {
         match choices.byte() % 16 {
-            // The guest: registers, with widths that there are and others.
+            // The guest: registers, with valid and other widths.
             0 => {
                 let offset = u64::from(choices.short()) % 0x204;
                 let bytes = choices.word().to_le_bytes();
@@ -252,7 +251,8 @@ impl Rig {
         }
     }
 
-    /// All that has changed in memory since the last look is told of, and nothing has if it must not.
+    /// Checks that all changes of memory since the last check are reported, and that there are none if there must be
+    /// none.
     fn check(&mut self) {
         let mut now = vec![0; RAM_BYTES];
         self.memory.read_slice(&mut now, GuestAddress(RAM)).unwrap();

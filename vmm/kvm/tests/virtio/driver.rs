@@ -68,7 +68,7 @@ struct Ring {
 }
 
 impl Guest {
-    /// A guest whose driver has done nothing yet.
+    /// Creates a guest whose driver has done nothing yet.
     pub fn new() -> Self {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(RAM), RAM_BYTES)]).unwrap();
         let edges = Arc::new(Edges::default());
@@ -89,7 +89,7 @@ impl Guest {
         }
     }
 
-    /// A guest whose driver is ready and has the port open.
+    /// Creates a guest whose driver is ready and has the port open.
     pub fn ready() -> Self {
         let mut guest = Self::new();
         guest.start();
@@ -113,7 +113,7 @@ impl Guest {
             .write(VIRTIO_CONSOLE + register, &value.to_le_bytes()));
     }
 
-    /// 3.1.1, up to FEATURES_OK; whether the device agreed.
+    /// Negotiates as in 3.1.1, up to FEATURES_OK; returns whether the device agreed.
     pub fn negotiate(&mut self, features: u64) -> bool {
         self.rings = Default::default();
         for status in [0, 1, 3] {
@@ -138,13 +138,13 @@ impl Guest {
         self.write(register::QUEUE_READY, 1);
     }
 
-    /// Where the descriptor table, the available and the used ring of a queue are.
+    /// Returns where the descriptor table, the available and the used ring of a queue are.
     pub fn places(queue: usize) -> [u64; 3] {
         let base = RAM + 0x1000 * queue as u64;
         [base, base + 0x400, base + 0x800]
     }
 
-    /// Where a queue's buffer is.
+    /// Returns where a queue's buffer is.
     pub fn buffer(queue: usize, slot: u16) -> u64 {
         RAM + 0x2_0000 * (queue as u64 + 1) + u64::from(BUFFER) * u64::from(slot)
     }
@@ -225,7 +225,7 @@ impl Guest {
         self.write(register::NOTIFY, queue as u32);
     }
 
-    /// The chains that came back: their heads, and how many bytes the device wrote.
+    /// Returns the used chains: their heads, and the number of bytes that the device wrote.
     pub fn used(&mut self, queue: usize) -> Vec<(u32, u32)> {
         let used = Self::places(queue)[2];
         let index: u16 = self.memory.read_obj(GuestAddress(used + 2)).unwrap();
@@ -242,7 +242,7 @@ impl Guest {
         chains
     }
 
-    /// What came in a receiving queue; its buffers are given anew.
+    /// Returns the contents of a receiving queue; its buffers are made available again.
     pub fn received(&mut self, queue: usize) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         for (slot, bytes) in self.used(queue) {
@@ -274,7 +274,7 @@ impl Guest {
         assert_eq!(self.used(CONTROL_TRANSMIT), [(0, 0)]);
     }
 
-    /// The control messages that came: port, event, value, and the text behind.
+    /// Returns the control messages: port, event, value, and the text behind.
     pub fn messages(&mut self) -> Vec<(u32, u16, u16, String)> {
         let message = |bytes: Vec<u8>| {
             (
@@ -288,7 +288,7 @@ impl Guest {
         messages.into_iter().map(message).collect()
     }
 
-    /// A copy of all memory.
+    /// Returns a copy of all memory.
     pub fn image(&self) -> Vec<u8> {
         let mut image = vec![0; RAM_BYTES];
         self.memory

@@ -24,7 +24,7 @@ fn read_all(guest: &mut Guest) -> Vec<u8> {
     }
 }
 
-/// Bytes of which no two neighbours are alike.
+/// Returns bytes of which no two neighbours are equal.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251) as u8).collect()
 }
@@ -108,7 +108,7 @@ fn messages_wait_for_buffers_and_nonsense_is_ignored() {
         guest.control(port, event, value);
     }
     assert_eq!(guest.messages(), []);
-    // Far more than there are buffers: each kind is told once.
+    // Far more than there are buffers: each kind is sent once.
     for _ in 0..100 {
         guest.control(1, 3, 1);
     }
@@ -235,13 +235,13 @@ fn a_host_that_is_gone_hangs_up() {
     assert_eq!(guest.received(RECEIVE), [b"last words"]);
     assert_eq!(guest.messages(), [(1, 6, 0, String::new())]);
     assert!(!guest.device().wants_input());
-    // What the guest sends now is taken, and goes nowhere.
+    // The guest's bytes are now taken and dropped.
     for _ in 0..3 {
         guest.send(TRANSMIT, 0, b"anyone?");
         assert_eq!(guest.used(TRANSMIT), [(0, 0)]);
     }
     assert!(!guest.device().wants_output());
-    // A driver that comes anew is not told that anybody is there.
+    // A driver that starts anew gets no message that the host is open.
     guest.start();
     guest.control(u32::MAX, 0, 1);
     guest.control(1, 3, 1);
@@ -278,7 +278,7 @@ fn a_host_that_does_not_read_leaves_buffers_with_the_device() {
 #[test]
 fn one_call_does_not_move_gigabytes() {
     let mut guest = Guest::ready();
-    // All of RAM, again and again: 32 MiB in all. The host reads beside it.
+    // All of RAM, again and again: 32 MiB in all. The host reads at the same time.
     for slot in 0..ENTRIES {
         guest.give(TRANSMIT, slot, &[(RAM, RAM_BYTES as u32, 0)]);
     }

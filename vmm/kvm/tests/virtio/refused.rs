@@ -8,7 +8,7 @@ use vm_memory::Bytes;
 use crate::driver::*;
 use crate::read_all;
 
-/// Each of these is a way to break the protocol; a good driver then resets the device and goes on.
+/// Each of these breaks the protocol; a good driver then resets the device and continues.
 #[test]
 fn a_driver_that_breaks_the_protocol_must_reset_the_device() {
     type Misdeed = fn(&mut Guest);

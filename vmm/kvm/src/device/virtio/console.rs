@@ -1,8 +1,7 @@
 //! The console device (5.3): one named port, the byte channel to the agent.
 //!
-//! It behaves as QEMU's `virtserialport` does: the port is number 1, beside port 0 that a console would
-//! have; the host's bytes wait until the guest has the port open; and to the guest a host that is gone
-//! looks hung up.
+//! It behaves as QEMU's `virtserialport` does. The port is number 1, beside port 0 of a console. The host's bytes wait
+//! until the guest has opened the port. A host that has closed its end is a hang-up for the guest.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -32,41 +31,41 @@ const CONTROL_TRANSMIT: usize = 3;
 const RECEIVE: usize = 4;
 const TRANSMIT: usize = 5;
 
-/// What is kept for the host of the guest's bytes while the host takes none; and what one call moves at
-/// most, so that the lock on the device is held for a short time.
+/// Maximum number of the guest's bytes that are kept while the host takes none. It also bounds the bytes that one call
+/// moves, so that the device's lock is held for a short time.
 const MOST_OUTPUT: usize = 1 << 20;
-/// What is read from the host, or from guest memory, at once.
+/// Number of bytes read at once from the host or from guest memory.
 const AT_ONCE: usize = 32 << 10;
 
 /// A virtio-console device with one named port.
 ///
-/// Every call does all that there is to do: takes control messages, answers them, and moves bytes in
-/// both directions, as far as host and guest have room. No call waits.
+/// Every call does all pending work: it takes control messages, answers them, and moves bytes in both directions, as
+/// far as host and guest have room. No call waits.
 pub struct VirtioConsole {
     memory: DeviceMemory,
     transport: Transport,
     host: Host,
     port_name: String,
-    /// Whether the host has not closed its end.
+    /// True if the host has not closed its end.
     host_open: bool,
-    /// Whether the guest has the port open.
+    /// True if the guest has the port open.
     guest_open: bool,
-    /// Control messages that the guest is still to be told.
+    /// Control messages for the guest that are still to be sent.
     tell: Tell,
     /// A chain of the guest whose bytes have not all been taken.
     sending: Option<Chain>,
-    /// Whether the last call left bytes of the guest for the next one.
+    /// True if the last call left bytes of the guest for the next one.
     more_output: bool,
-    /// What the host has sent and the guest had too few buffers for; at most [`AT_ONCE`].
+    /// Bytes from the host for which the guest had too few buffers; at most [`AT_ONCE`].
     received: Vec<u8>,
     frozen: bool,
     written: Written,
 }
 
 impl VirtioConsole {
-    /// A device in its reset state.
+    /// Creates a device in its reset state.
     ///
-    /// The guest knows the port by `port_name`; its bytes come from and go to `host`, which counts as
+    /// Creates the device. The guest knows the port by `port_name`. Its bytes come from and go to `host`, which is
     /// connected until it closes its end.
     pub fn new(
         memory: impl Into<DeviceMemory>,
@@ -90,8 +89,8 @@ impl VirtioConsole {
         }
     }
 
-    /// Whether the guest has given buffers for what the host sends: then
-    /// [`VirtioConsole::host_readable`] wants to be called when there is something.
+    /// Returns whether the guest has buffers for bytes from the host. [`VirtioConsole::host_readable`] must then be
+    /// called when the stream is readable.
     ///
     /// This and [`VirtioConsole::wants_output`] change only when the guest stores to the device, when it is
     /// frozen or thawed, and when `host_readable` or `host_writable` was called.
@@ -100,41 +99,41 @@ impl VirtioConsole {
         listens && self.transport.queues[RECEIVE].has_buffers(&self.memory)
     }
 
-    /// Moves what the host has sent into the guest's buffers.
+    /// Moves bytes from the host into the guest's buffers.
     pub fn host_readable(&mut self) {
         self.run();
     }
 
-    /// Whether bytes of the guest wait for the host to take them: then
-    /// [`VirtioConsole::host_writable`] wants to be called when it can.
+    /// Returns whether bytes of the guest wait for the host. [`VirtioConsole::host_writable`] must then be called when
+    /// the stream is writable.
     pub fn wants_output(&self) -> bool {
         self.host.is_waiting() || (self.more_output && !self.frozen)
     }
 
-    /// Gives the host more of what the guest has sent.
+    /// Passes more of the guest's bytes to the host.
     pub fn host_writable(&mut self) {
         self.host.flush();
         self.run();
     }
 
-    /// While frozen, the device touches no guest memory; when it thaws, it does what has come due.
+    /// Freezes or thaws the device. A frozen device touches no guest memory; when it thaws, it does the pending work.
     pub fn freeze(&mut self, frozen: bool) {
         self.frozen = frozen;
         self.run();
     }
 
-    /// Where the device has written to guest memory since this was last asked: ranges of whole pages of
-    /// 4 KiB, each as its first guest physical address and its bytes, by address.
+    /// Returns the guest memory that the device has written since the last call: ranges of whole pages of 4 KiB, each
+    /// as its first guest physical address and its bytes, by address.
     pub fn take_written(&mut self) -> Vec<(u64, u64)> {
         self.written.take()
     }
 
-    /// What the driver did wrong, if the device waits for a reset because of it.
+    /// Returns what the driver did wrong, if the device waits for a reset because of it.
     pub fn broken(&self) -> Option<&'static str> {
         self.transport.broken()
     }
 
-    /// Does all that there is to do.
+    /// Does all pending work.
     fn run(&mut self) {
         if self.frozen || !self.transport.is_live() {
             return;
@@ -146,7 +145,7 @@ impl VirtioConsole {
         }
     }
 
-    /// The number of chains that were used.
+    /// Returns the number of chains that were used.
     fn try_run(&mut self) -> Result<usize, Broken> {
         let mut used = self.discard(PORT0_TRANSMIT)?;
         if self.transport.has(MULTIPORT) {
@@ -163,7 +162,7 @@ impl VirtioConsole {
         self.transport.needs_reset(broken);
     }
 
-    /// Forgets everything about the guest. What it has sent goes to the host all the same.
+    /// Resets all state of the guest. Bytes that it has sent still go to the host.
     fn forget(&mut self) {
         self.guest_open = false;
         self.tell = Tell::default();
@@ -172,13 +171,13 @@ impl VirtioConsole {
         self.received.clear();
     }
 
-    /// Drops what the guest sends where nobody listens.
+    /// Drops the guest's bytes on a queue without a receiver.
     fn discard(&mut self, queue: usize) -> Result<usize, Broken> {
         self.drain(queue, |_, _| Ok(()))
     }
 
-    /// Takes the chains that the guest has sent on `queue` and gives them back: at most as many as the
-    /// queue has, since another CPU may add more for ever; it says so anew for those.
+    /// Takes the chains that the guest has sent on `queue` and returns their buffers. It takes at most as many as the
+    /// queue has, since another CPU may add more for ever. The guest notifies again for those.
     fn drain(
         &mut self,
         queue: usize,
@@ -194,7 +193,7 @@ impl VirtioConsole {
         Ok(self.transport.queues[queue].entries())
     }
 
-    /// Takes the guest's bytes to the host. What the host has no room for stays in the guest's buffers.
+    /// Passes the guest's bytes to the host. Bytes that do not fit stay in the guest's buffers.
     fn transmit(&mut self) -> Result<usize, Broken> {
         let mut used = 0;
         let mut budget = MOST_OUTPUT;
@@ -225,7 +224,7 @@ impl VirtioConsole {
         Ok(used)
     }
 
-    /// The chain that has been begun, or the next one.
+    /// Returns the chain that has been begun, or the next one.
     fn next_sent(&mut self) -> Result<Option<Chain>, Broken> {
         match self.sending.take() {
             Some(chain) => Ok(Some(chain)),
@@ -258,7 +257,7 @@ impl VirtioConsole {
         Ok(used)
     }
 
-    /// Looks for bytes of the host, if the guest has buffers for any; false without new ones.
+    /// Reads bytes from the host, if the guest has buffers for any. Returns false if there are none.
     fn hear(&mut self) -> bool {
         if !self.host_open || !self.transport.queues[RECEIVE].has_buffers(&self.memory) {
             return false;
@@ -287,8 +286,8 @@ impl VirtioConsole {
         self.transport.queues[queue].give_back(&self.memory, chain, &mut self.written)
     }
 
-    /// The device's own registers (5.3.4): columns, rows, the number of ports, and the emergency one, of
-    /// which the driver was offered only the third.
+    /// Returns the device's own registers (5.3.4): columns, rows, the number of ports, and the emergency write. The
+    /// driver was offered only the third.
     fn config() -> [u8; 12] {
         let mut config = [0; 12];
         config[4..8].copy_from_slice(&PORTS.to_le_bytes());

@@ -18,7 +18,7 @@ use crate::device::Interrupt;
 const MAGIC: u32 = 0x7472_6976;
 /// The version of the interface: not the legacy one.
 const VERSION: u32 = 2;
-/// "Folo": a vendor of our own.
+/// "Folo": a vendor id of our own.
 const VENDOR: u32 = 0x6f6c_6f46;
 
 /// The status bits that a driver may set (2.1).
@@ -28,28 +28,28 @@ const DRIVERS_BITS: u32 = VIRTIO_CONFIG_S_ACKNOWLEDGE
     | VIRTIO_CONFIG_S_DRIVER_OK
     | VIRTIO_CONFIG_S_FAILED;
 
-/// Where the registers of the device itself begin.
+/// Offset of the device's own registers.
 pub(super) const CONFIG: u64 = VIRTIO_MMIO_CONFIG as u64;
 
-/// What a store to a register asks the device to do.
+/// A request to the device by a store to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Nothing.
+    /// No request.
     None,
-    /// To forget everything.
+    /// Reset all state.
     Reset,
-    /// To look at its queues: there may be something new in one, or the driver is now ready.
+    /// Read the queues: one may have new buffers, or the driver is now ready.
     Look,
-    /// To keep nothing of this queue: the driver has stopped it.
+    /// Drop all state of this queue: the driver has stopped it.
     Stopped(usize),
 }
 
 /// Features, status, interrupts and queues of a device.
 pub(super) struct Transport {
     device: u32,
-    /// What the device offers.
+    /// The features that the device offers.
     offered: u64,
-    /// What the driver has taken.
+    /// The features that the driver has accepted.
     taken: u64,
     offered_select: u32,
     taken_select: u32,
@@ -58,13 +58,13 @@ pub(super) struct Transport {
     status: u32,
     interrupts: u32,
     irq: Arc<dyn Interrupt>,
-    /// What the driver did wrong, if the device needs a reset.
+    /// The driver's error, if the device needs a reset.
     broken: Option<Broken>,
 }
 
 impl Transport {
-    /// A device in its reset state, of the kind `device` (5), which offers `features` and those that
-    /// every device has to.
+    /// Creates a device in its reset state, of the kind `device` (5). It offers `features` and those that every device
+    /// must offer.
     pub(super) fn new(device: u32, features: u64, queues: usize, irq: Arc<dyn Interrupt>) -> Self {
         Self {
             device,
@@ -81,24 +81,24 @@ impl Transport {
         }
     }
 
-    /// Whether the device may use its queues (3.1.1: not before the driver is ready).
+    /// Returns whether the device may use its queues (3.1.1: not before the driver is ready).
     pub(super) fn is_live(&self) -> bool {
         let both = VIRTIO_CONFIG_S_DRIVER_OK | VIRTIO_CONFIG_S_NEEDS_RESET;
         self.status & both == VIRTIO_CONFIG_S_DRIVER_OK
     }
 
-    /// Whether driver and device have agreed on this feature.
+    /// Returns whether driver and device have agreed on this feature.
     pub(super) fn has(&self, feature: u64) -> bool {
         self.taken & feature == feature
     }
 
-    /// What the driver did wrong, if the device needs a reset.
+    /// Returns what the driver did wrong, if the device needs a reset.
     pub(super) fn broken(&self) -> Option<&'static str> {
         self.broken.map(|Broken(what)| what)
     }
 
-    /// Tells the driver that buffers were used (2.7.10). The hint that it wants no interrupt is not heeded,
-    /// as it need not be.
+    /// Notifies the driver that buffers were used (2.7.10). The driver's hint that it wants no interrupt is ignored,
+    /// which is allowed.
     pub(super) fn used_buffers(&mut self) {
         self.interrupt(VIRTIO_MMIO_INT_VRING);
     }
@@ -117,8 +117,8 @@ impl Transport {
         self.irq.pulse();
     }
 
-    /// A load from the register at `offset`, below [`CONFIG`]. What is not a register, or can only be
-    /// written, reads as zero.
+    /// Reads the register at `offset`, below [`CONFIG`]. An offset without a register, or with a write-only one, reads
+    /// as zero.
     pub(super) fn read(&self, offset: u32) -> u32 {
         let queue = self.queues.get(self.queue_select as usize);
         match offset {
@@ -132,12 +132,12 @@ impl Transport {
                 1 => (self.offered >> 32) as u32,
                 _ => 0,
             },
-            // Zero says that there is no such queue.
+            // Zero means that there is no such queue.
             VIRTIO_MMIO_QUEUE_NUM_MAX => queue.map_or(0, |_| u32::from(MOST_ENTRIES)),
             VIRTIO_MMIO_QUEUE_READY => queue.map_or(0, |queue| u32::from(queue.is_ready())),
             VIRTIO_MMIO_INTERRUPT_STATUS => self.interrupts,
             VIRTIO_MMIO_STATUS => self.status,
-            // All ones say that there is no such shared memory (4.2.2).
+            // All ones mean that there is no such shared memory (4.2.2).
             VIRTIO_MMIO_SHM_LEN_LOW
             | VIRTIO_MMIO_SHM_LEN_HIGH
             | VIRTIO_MMIO_SHM_BASE_LOW
@@ -148,8 +148,8 @@ impl Transport {
         }
     }
 
-    /// A store to the register at `offset`, below [`CONFIG`]. What is not a register, or can only be
-    /// read, stays as it is.
+    /// Writes the register at `offset`, below [`CONFIG`]. A store to an offset without a register, or with a read-only
+    /// one, is ignored.
     pub(super) fn write(&mut self, memory: &GuestMemoryMmap, offset: u32, value: u32) -> Event {
         match offset {
             VIRTIO_MMIO_DEVICE_FEATURES_SEL => self.offered_select = value,
@@ -191,7 +191,7 @@ impl Transport {
         }
     }
 
-    /// 4.2.2: one makes the queue ready, as it was described; zero stops it.
+    /// Starts or stops the queue (4.2.2): one makes it ready with its current description, zero stops it.
     fn start_queue(&mut self, memory: &GuestMemoryMmap, value: u32) -> Event {
         let index = self.queue_select as usize;
         match self.queues.get_mut(index) {
@@ -209,7 +209,7 @@ impl Transport {
         }
     }
 
-    /// 2.1: bits are set one by one, and only a reset, a store of zero, clears any.
+    /// Sets the status (2.1): bits are set one by one, and only a reset, a store of zero, clears any.
     fn set_status(&mut self, value: u32) -> Event {
         if value == 0 {
             let queues = self.queues.len();

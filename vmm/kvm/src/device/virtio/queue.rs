@@ -12,11 +12,11 @@ use super::written::Written;
 /// The most entries of a queue. Linux gives each entry of a receiving queue a page, of up to 64 KiB.
 pub(super) const MOST_ENTRIES: u16 = 32;
 
-/// How the driver broke the protocol.
+/// The driver's violation of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken(pub(super) &'static str);
 
-/// What a chain's buffers are for.
+/// Direction of a chain's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// The guest has written them, and the device reads.
@@ -25,12 +25,12 @@ pub(super) enum Direction {
     ToGuest,
 }
 
-/// A virtqueue, and what its registers hold.
+/// A virtqueue, and the values of its registers.
 #[derive(Debug)]
 pub(super) struct Virtqueue {
     ring: Queue,
-    /// What the driver wants, until it says that the queue is ready: entries, and where the descriptor
-    /// table, the driver's area and the device's area are.
+    /// The driver's settings until the queue is ready: entries, and the addresses of the descriptor table, the driver's
+    /// area and the device's area.
     pub(super) size: u32,
     pub(super) descriptors: u64,
     pub(super) available: u64,
@@ -38,7 +38,7 @@ pub(super) struct Virtqueue {
 }
 
 impl Virtqueue {
-    /// A queue that is not ready.
+    /// Creates a queue that is not ready.
     pub(super) fn new() -> Self {
         Self {
             ring: Queue::new(MOST_ENTRIES).expect("a power of two"),
@@ -49,17 +49,17 @@ impl Virtqueue {
         }
     }
 
-    /// Whether the driver has made the queue ready.
+    /// Returns whether the driver has made the queue ready.
     pub(super) fn is_ready(&self) -> bool {
         self.ring.ready()
     }
 
-    /// How many entries the queue has.
+    /// Returns how many entries the queue has.
     pub(super) fn entries(&self) -> usize {
         usize::from(self.ring.size())
     }
 
-    /// Starts the queue, from its first entry. It must lie in RAM, aligned as 2.7 says.
+    /// Starts the queue, from its first entry. It must lie in RAM, aligned as 2.7 requires.
     pub(super) fn start(&mut self, memory: &GuestMemoryMmap) -> Result<(), Broken> {
         let ring = &mut self.ring;
         ring.reset();
@@ -84,13 +84,13 @@ impl Virtqueue {
         self.ring.reset();
     }
 
-    /// Whether the driver has made buffers available.
+    /// Returns whether the driver has made buffers available.
     pub(super) fn has_buffers(&self, memory: &GuestMemoryMmap) -> bool {
         let index = || self.ring.avail_idx(memory, Ordering::Acquire).ok();
         self.ring.ready() && index().is_some_and(|at| at != Wrapping(self.ring.next_avail()))
     }
 
-    /// The next chain that the driver has made available, without the buffers of the other direction.
+    /// Returns the next chain that the driver has made available, without the buffers of the other direction.
     pub(super) fn pop(
         &mut self,
         memory: &GuestMemoryMmap,
@@ -161,18 +161,18 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Whether no buffer is left.
+    /// Returns whether no buffer is left.
     pub(super) fn is_empty(&self) -> bool {
         self.buffers.is_empty()
     }
 
-    /// How many bytes are left in the buffers.
+    /// Returns how many bytes are left in the buffers.
     pub(super) fn bytes(&self) -> usize {
         let bytes = |&(_, bytes): &(GuestAddress, u32)| bytes as usize;
         self.buffers.iter().map(bytes).sum()
     }
 
-    /// Reads on into `bytes`, and says how many there were.
+    /// Continues to read into `bytes`, and returns the number of bytes read.
     pub(super) fn read(
         &mut self,
         memory: &GuestMemoryMmap,
@@ -183,7 +183,7 @@ impl Chain {
         })
     }
 
-    /// Writes on from `bytes`, and says how many found a place.
+    /// Continues to write from `bytes`, and returns the number of bytes written.
     pub(super) fn write(
         &mut self,
         memory: &GuestMemoryMmap,

@@ -1,13 +1,13 @@
-//! Which guest pages a device has written to.
+//! The guest pages that a device has written.
 //!
-//! KVM logs the writes of CPUs alone; who wants to know of all writes has to ask the devices as well.
+//! KVM logs only the writes of CPUs. A complete record needs those of the devices as well.
 
 use std::collections::BTreeMap;
 
 /// The smallest page, in bytes: any larger one is whole pages of it.
 const PAGE: u64 = 4096;
 
-/// Ranges of whole pages, by guest physical address. There are never more than RAM has pages.
+/// Ranges of whole pages, by guest physical address. There are at most as many as RAM has pages.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// The end of each range, by its start. No two overlap or touch.
@@ -33,7 +33,7 @@ impl Written {
         self.ranges.insert(start, end);
     }
 
-    /// All ranges, as start and bytes; none are left.
+    /// Returns all ranges, as start and bytes; none are left.
     pub(super) fn take(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.ranges)
             .into_iter()

@@ -1,4 +1,4 @@
-//! The control messages of the console device (5.3.6.2): which ports there are, and who has them open.
+//! The control messages of the console device (5.3.6.2): the list of ports, and their open ends.
 
 use super::messages::Tell;
 use super::{Direction, VirtioConsole, CONTROL_RECEIVE, CONTROL_TRANSMIT};
@@ -31,7 +31,7 @@ impl VirtioConsole {
                     device.tell.open = device.host_open.then_some(true);
                 }
                 (PORT_OPEN, PORT) => device.guest_open = value == 1,
-                // A message about a port that there is not, or one for the device to send.
+                // A message about a port that does not exist, or one that only the device sends.
                 _ => {}
             }
             Ok(())
@@ -76,7 +76,7 @@ impl VirtioConsole {
         }
     }
 
-    /// Strikes out what [`next_message`](Self::next_message) gave.
+    /// Removes the message that [`next_message`](Self::next_message) returned.
     fn told(&mut self) {
         if self.tell.add {
             self.tell.add = false;

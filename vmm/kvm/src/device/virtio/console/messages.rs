@@ -2,8 +2,8 @@
 
 pub(super) const PORTS: u32 = 2;
 
-/// Messages to the guest, in the order in which they go. One of each kind is enough: of two, the later
-/// one would say all.
+/// Messages to the guest, in the order in which they are sent. One of each kind suffices: the later of two would
+/// include the earlier.
 #[derive(Debug, Default)]
 pub(super) struct Tell {
     pub add: bool,
