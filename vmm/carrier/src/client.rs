@@ -11,7 +11,7 @@ use protocol::carrier::{
 
 use crate::CarrierError;
 
-/// What the program reads and writes.
+/// The standard streams of the program.
 pub struct Streams {
     /// Its standard input.
     pub stdin: Box<dyn Read + Send>,
@@ -27,7 +27,7 @@ impl std::fmt::Debug for Streams {
     }
 }
 
-/// A program that was asked for, to send it signals.
+/// A program in the carrier, to which signals can be sent.
 #[derive(Clone, Debug)]
 pub struct Handle(Arc<Mutex<UnixStream>>);
 
@@ -37,7 +37,7 @@ impl Handle {
         self.send(Kind::Signal, &credit(number as u32));
     }
 
-    /// False where the carrier is gone, which the reader of the connection sees too.
+    /// Returns false if the carrier has ended, which the connection's reader notices too.
     fn send(&self, kind: Kind, payload: &[u8]) -> bool {
         let mut bytes = Vec::new();
         encode(&mut bytes, kind, 1, payload);
@@ -48,10 +48,10 @@ impl Handle {
 
 /// Runs a program until it has ended and all that it wrote was passed on. `started` gets a handle to it.
 ///
-/// The thread that reads the standard input may outlive this, waiting for a byte that nobody will take.
+/// The thread that reads the standard input may outlive this call, waiting for a byte that is no longer needed.
 ///
 /// # Errors
-/// Where the program could not be started, or the carrier was lost.
+/// If the program could not be started, or the carrier was lost.
 pub fn run(
     connection: UnixStream,
     start: &Start,
@@ -83,7 +83,7 @@ pub fn run(
             scope.spawn(move || pass_on(&mut out, &receive, handle, credits, shut));
             send
         };
-        // Dropped with this closure's end, which ends the writers when they have written all.
+        // Dropped at the end of this closure, which ends the writers when they have written everything.
         let stdout = writer(streams.stdout, Kind::StdoutCredit, Kind::StdoutShut);
         let stderr = writer(streams.stderr, Kind::StderrCredit, Kind::StderrShut);
         listen(&mut reader, |frame| {
@@ -125,7 +125,7 @@ fn listen(connection: &mut UnixStream, mut take: impl FnMut(Frame)) -> Result<En
     }
 }
 
-/// Writes what the program wrote, and makes room for more.
+/// Writes the program's output, and grants credit for more.
 fn pass_on(
     out: &mut dyn Write,
     pieces: &mpsc::Receiver<Vec<u8>>,
@@ -136,7 +136,7 @@ fn pass_on(
     let mut open = true;
     for piece in pieces {
         if open && out.write_all(&piece).and_then(|()| out.flush()).is_err() {
-            // The program is to feel it as it would have felt it here.
+            // The program must get the same error that it would get here.
             open = false;
             handle.send(shut, &[]);
         }
@@ -163,7 +163,7 @@ fn feed(stdin: &mut dyn Read, handle: &Handle, room: &Room) {
     handle.send(Kind::StdinEnd, &[]);
 }
 
-/// How much input the program's side has room for, in bytes; `None` when it wants no more.
+/// The room for input on the program's side, in bytes; `None` when it accepts no more.
 #[derive(Debug)]
 struct Room {
     bytes: Mutex<Option<u32>>,

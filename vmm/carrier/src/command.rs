@@ -15,7 +15,7 @@ pub(crate) struct Fds {
     pub(crate) port: RawFd,
 }
 
-/// All arguments of QEMU.
+/// Returns all arguments of QEMU.
 pub(crate) fn arguments(config: &CarrierConfig, fds: Fds) -> Result<Vec<OsString>, CarrierError> {
     let mut all: Vec<OsString> = Vec::new();
     let mut pair = |option: &str, value: OsString| all.extend([option.into(), value]);
@@ -75,7 +75,7 @@ pub(crate) fn arguments(config: &CarrierConfig, fds: Fds) -> Result<Vec<OsString
     Ok(all)
 }
 
-/// The directories without those that lie in another one of them.
+/// Returns the directories without those that lie in another one of them.
 fn writable(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CarrierError> {
     let mut kept: Vec<PathBuf> = Vec::new();
     let mut paths = paths.to_vec();

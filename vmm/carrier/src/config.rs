@@ -1,4 +1,4 @@
-//! What a carrier is to be.
+//! Configuration of a carrier.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,9 +12,9 @@ pub struct CarrierConfig {
     pub kernel: PathBuf,
     /// The initramfs with `guest/carrier` as `/init`.
     pub initrd: PathBuf,
-    /// CPU model, as QEMU names it. One without FEAT_VHE, such as cortex-a72, makes KVM run as nVHE.
+    /// CPU model, by QEMU's name. One without FEAT_VHE, such as cortex-a72, makes KVM run as nVHE.
     pub cpu: String,
-    /// Whether KVM is to run as nVHE on a CPU that has VHE too.
+    /// True if KVM is to run as nVHE on a CPU that has VHE too.
     pub nvhe: bool,
     /// The version of its interrupt controller, and of its guests': 3 or 2.
     pub gic: u8,
@@ -22,16 +22,16 @@ pub struct CarrierConfig {
     pub smp: usize,
     /// Memory, in bytes; the host gives it as it is used.
     pub memory_bytes: u64,
-    /// Directories that are writable inside; everything else of the host can only be read.
+    /// Directories that are writable inside; all other files of the host are read-only.
     pub writable: Vec<PathBuf>,
-    /// Where the logs go: `console.log` and `qemu.log`. Made if need be.
+    /// Directory of the logs `console.log` and `qemu.log`; created if it does not exist.
     pub logs: PathBuf,
-    /// How long it may take until it is ready.
+    /// Maximum time until it is ready.
     pub patience: Duration,
 }
 
 impl CarrierConfig {
-    /// A carrier with VHE, up to 4 CPUs, 4 GiB, in which the temporary directories can be written.
+    /// Creates a carrier with VHE, up to 4 CPUs, 4 GiB, in which the temporary directories can be written.
     #[must_use]
     pub fn new(kernel: &Path, initrd: &Path, logs: &Path) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The emulator that a carrier runs in: how it is started, what it says, and how it ended.
+//! The emulator in which a carrier runs: its start, its messages, and its end.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -15,7 +15,7 @@ use protocol::carrier::{Decoder, Hello, Kind, VERSION};
 use crate::command::{arguments, Fds};
 use crate::{CarrierConfig, CarrierError};
 
-/// QEMU, and what it said.
+/// QEMU, and its messages.
 #[derive(Debug)]
 pub(crate) struct Emulator {
     pub(crate) process: Process,
@@ -127,9 +127,9 @@ impl Emulator {
         Ok((hello, decoder))
     }
 
-    /// How the machine ended whose port has closed.
+    /// Returns how the machine ended whose port has closed.
     pub(crate) fn why_lost(&self) -> String {
-        // The socket closes a moment before the process is gone.
+        // The socket closes a moment before the process ends.
         let status = self.process.wait(Duration::from_secs(2));
         let console = self.console.tail();
         let last = last_line(&console);

@@ -5,9 +5,9 @@
 //!                            QEMU  <---------9p--------------  the host's files
 //! ```
 //!
-//! A [`Carrier`] is a QEMU with emulated EL2, the pinned kernel and an init of ours. The program sees this host's
-//! file system, read-only but for the directories in [`CarrierConfig::writable`], and the carrier's own devices:
-//! `/dev/kvm` among them. [`client::run`] runs one program through a connection.
+//! A [`Carrier`] is a QEMU with emulated EL2, the pinned kernel and an init of ours. The program has this host's file
+//! system, read-only except for the directories in [`CarrierConfig::writable`], and the carrier's own devices,
+//! including `/dev/kvm`. [`client::run`] runs one program through a connection.
 
 pub mod client;
 

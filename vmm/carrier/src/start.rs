@@ -1,4 +1,4 @@
-//! From a configuration to a carrier that is ready.
+//! Starts a carrier from its configuration, and waits until it is ready.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ pub struct Carrier {
     switch: Switch,
     hello: Hello,
     ready_after: Duration,
-    /// Last, so that it is there for as long as the switch may ask how it ended.
+    /// Last, so that it exists as long as the switch may ask how it ended.
     emulator: Arc<Emulator>,
 }
 
@@ -28,7 +28,7 @@ impl Carrier {
     /// Boots a carrier and waits until it is ready.
     ///
     /// # Errors
-    /// What is missing, or how it ended, in one sentence.
+    /// One sentence with the missing thing, or how the carrier ended.
     pub fn start(config: &CarrierConfig) -> Result<Self, CarrierError> {
         for (what, path) in [
             ("the carrier's kernel", &config.kernel),
@@ -58,22 +58,22 @@ impl Carrier {
         })
     }
 
-    /// What it said of itself.
+    /// Returns its greeting.
     #[must_use]
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// From starting QEMU to the carrier's first word.
+    /// Returns the time from starting QEMU to the carrier's greeting.
     #[must_use]
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
 
-    /// A connection for one program: see [`crate::client::run`].
+    /// Opens a connection for one program: see [`crate::client::run`].
     ///
     /// # Errors
-    /// Where there are no more descriptors.
+    /// If there are no more descriptors.
     pub fn connect(&self) -> Result<UnixStream, CarrierError> {
         let (ours, theirs) =
             UnixStream::pair().map_err(CarrierError::system("make a socket pair"))?;
@@ -84,7 +84,7 @@ impl Carrier {
     /// Takes connections on a Unix socket of this name from now on. Only this user may connect.
     ///
     /// # Errors
-    /// Where somebody listens there already, or the path cannot be one.
+    /// If a process listens there already, or the path cannot be a socket's.
     pub fn listen(&self, path: &Path) -> Result<(), CarrierError> {
         let cannot = || format!("listen on {}", path.display());
         if private::connect(path, Duration::ZERO).is_ok() {
@@ -94,20 +94,20 @@ impl Carrier {
         if fs::symlink_metadata(path)
             .is_ok_and(|there| std::os::unix::fs::FileTypeExt::is_socket(&there.file_type()))
         {
-            // Nobody listens there any more.
+            // No process listens there any more.
             let _ = fs::remove_file(path);
         }
         let listener = private::listen(path).map_err(CarrierError::system(cannot()))?;
         self.switch.listen(listener)
     }
 
-    /// QEMU's process id.
+    /// Returns QEMU's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.emulator.process.pid()
     }
 
-    /// Why it is of no more use, once it is.
+    /// Returns the reason why it cannot be used any more, once it cannot.
     #[must_use]
     pub fn lost(&self) -> Option<String> {
         self.switch.lost()

@@ -14,19 +14,19 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use crate::emulator::Emulator;
 use crate::CarrierError;
 
-/// Clients are not read while so many bytes wait for the port.
+/// Clients are not read while this many bytes wait for the port.
 const PORT_OUTBOX: usize = 4 << 20;
 
-/// A client has credit for two windows; who has more waiting does not keep to the protocol.
+/// A client has credit for two windows. One with more bytes waiting violates the protocol.
 const CLIENT_OUTBOX: usize = 4 * WINDOW as usize;
 
-/// Between two tries to take a client while there is no descriptor for one.
+/// Time between two attempts to accept a client while there is no descriptor for one.
 const FULL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// How long a client may take to hear that the carrier is lost.
+/// Maximum time to tell a client that the carrier is lost.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The thread that moves frames. It ends when this is dropped, or with the carrier.
@@ -115,7 +115,7 @@ impl Drop for Switch {
     fn drop(&mut self) {
         self.wake = None;
         if let Some(thread) = self.thread.take() {
-            // It panics nowhere; if it did, the clients' connections have closed all the same.
+            // The thread never panics; if it did, the clients' connections have closed all the same.
             let _ = thread.join();
         }
     }
@@ -131,7 +131,7 @@ struct State {
     decoder: Decoder,
     out: Vec<u8>,
     listeners: Vec<UnixListener>,
-    /// No client can be taken now: there is no descriptor left.
+    /// True if no client can be accepted now: there is no descriptor left.
     full: bool,
     clients: BTreeMap<u32, Client>,
     next: u32,
@@ -145,16 +145,16 @@ struct Client {
     phase: Phase,
 }
 
-/// How far a client's program is.
+/// State of a client's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was asked for yet.
+    /// No request yet.
     New,
-    /// The carrier knows of it.
+    /// The carrier has the request.
     Started,
     /// The last frame for the client is in its outbox.
     Ended,
-    /// It is gone.
+    /// The client has ended.
     Gone,
 }
 
@@ -171,7 +171,8 @@ impl State {
         }
     }
 
-    /// Ends well when nobody needs the carrier any more. An empty error is: the port has closed.
+    /// Runs until the carrier is dropped, and then returns without an error. An empty error means that the port has
+    /// closed.
     fn run(&mut self, woken: &UnixStream, orders: &mpsc::Receiver<Order>) -> Result<(), String> {
         let mut chunk = vec![0; 64 << 10];
         loop {
@@ -206,7 +207,7 @@ impl State {
         };
         wait(woken.as_fd(), true, false);
         wait(self.port.as_fd(), true, !self.out.is_empty());
-        // Those who wait to be taken would wake it without end.
+        // Clients that wait to be accepted would wake it without end.
         for listener in self.listeners.iter().filter(|_| !self.full) {
             wait(listener.as_fd(), true, false);
         }
@@ -316,7 +317,7 @@ impl State {
         Ok(())
     }
 
-    /// Tells everybody that the carrier is lost, also those who only come now.
+    /// Tells all clients that the carrier is lost, also those that connect only now.
     fn part(&mut self, why: &str, orders: &mpsc::Receiver<Order>) {
         for order in orders.try_iter() {
             if let Order::Accept(client) = order {
@@ -334,7 +335,7 @@ impl State {
                 .set_nonblocking(false)
                 .and_then(|()| socket.set_write_timeout(Some(LAST_WORDS)))
                 .and_then(|()| socket.write_all(&client.out));
-            // One that does not read sees its connection close.
+            // A client that does not read sees its connection close.
             drop(told);
         }
         self.clients.clear();
@@ -347,7 +348,7 @@ impl Client {
         let fits = match self.phase {
             Phase::New => frame.kind == Kind::Start,
             Phase::Started => frame.kind.to_carrier() && frame.kind != Kind::Start,
-            // It did not know yet.
+            // The carrier did not know it yet.
             Phase::Ended | Phase::Gone => return,
         };
         if !fits {
@@ -372,7 +373,7 @@ fn later(error: &io::Error) -> bool {
     )
 }
 
-/// Writes what can be written now.
+/// Writes as much as can be written now.
 fn write_some(socket: &mut UnixStream, out: &mut Vec<u8>) -> io::Result<()> {
     while !out.is_empty() {
         match socket.write(out) {
@@ -398,13 +399,13 @@ mod tests {
     const VARIABLE: &str = "FOLIOSCOPE_TEST_SWITCH";
     const DESCRIPTORS: u64 = 32;
 
-    /// Processor time of this process, in milliseconds; to ask for it takes no descriptor.
+    /// Returns the processor time of this process, in milliseconds; to ask for it takes no descriptor.
     fn milliseconds() -> i64 {
         let time = clock_gettime(ClockId::ProcessCPUTime);
         time.tv_sec * 1000 + time.tv_nsec / 1_000_000
     }
 
-    /// More clients than there are descriptors, none of which says anything; then one that has a place again.
+    /// Creates more silent clients than there are descriptors, then frees one place.
     fn crowd(place: &std::path::Path) {
         let path = place.join("carrier.sock");
         let (port, _other) = UnixStream::pair().unwrap();
@@ -416,7 +417,7 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let mut state = State::new(port, Decoder::new());
         state.listeners.push(listener);
-        // Both ends are here: those of the clients have theirs before there are no more.
+        // Both ends are here: the clients have their descriptors before there are no more.
         let idle: Vec<_> = (0..DESCRIPTORS)
             .map(|_| UnixStream::connect(&path).unwrap())
             .collect();
@@ -441,7 +442,7 @@ mod tests {
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
         client.write_all(&[0xff; 64]).unwrap();
-        // It is taken, and left again for what it says.
+        // It is accepted, and dropped for its request.
         assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
         assert!(!matches!(client.read(&mut [0]), Err(error) if later(&error)));
         drop(wake);

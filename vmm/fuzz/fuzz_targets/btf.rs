@@ -1,4 +1,4 @@
-//! Arbitrary bytes for a kernel's types: they are read or refused, and what is asked of them ends.
+//! Reads arbitrary bytes as a kernel's types: they are read or refused, and every query ends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Arbitrary bytes on the channel: the same lines are found however the bytes were cut, and what is read
-//! from a line says the same when it is sent on.
+//! Sends arbitrary bytes on the channel: the same lines are found however the bytes are cut, and a line that is sent on
+//! is read the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -28,8 +28,8 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The lines in `bytes`, which come in pieces of `size`. Those of just the longest length are left out:
-/// a carriage return at their end counts, as long as the newline has not come.
+/// Returns the lines in `bytes`, which come in pieces of `size`. Those of just the longest length are left out: a
+/// carriage return at their end counts, as long as the newline has not come.
 fn lines(bytes: &[u8], size: usize) -> Vec<String> {
     let mut decoder = LineDecoder::with_limit(LIMIT);
     let mut lines = Vec::new();
@@ -42,7 +42,7 @@ fn lines(bytes: &[u8], size: usize) -> Vec<String> {
     lines
 }
 
-/// An encoded line as text.
+/// Returns an encoded line as text.
 fn text(line: &[u8]) -> &str {
     std::str::from_utf8(line).unwrap().trim_end()
 }

@@ -1,4 +1,5 @@
-//! A core of arbitrary bytes: reading it neither panics nor hangs, and what is read can be saved and says the same.
+//! Reads a core of arbitrary bytes: reading neither panics nor hangs, and the result can be saved and reads back the
+//! same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

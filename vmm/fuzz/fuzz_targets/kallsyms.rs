@@ -1,4 +1,5 @@
-//! Arbitrary bytes around a kernel's vectors: a symbol table is found in them or none, and each symbol has its name.
+//! Reads arbitrary bytes around a kernel's vectors: a symbol table is found in them or none, and each symbol has its
+//! name.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Memory of arbitrary bytes that a maple tree lies in: ranges that rise, or a sentence.
+//! Reads a maple tree in memory of arbitrary bytes: the result is rising ranges, or a sentence.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

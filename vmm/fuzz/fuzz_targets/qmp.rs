@@ -1,4 +1,4 @@
-//! A QEMU's monitor that says arbitrary lines: what it says is understood, or there is an error.
+//! Connects to a monitor that sends arbitrary lines: they are understood, or there is an error.
 #![no_main]
 
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Arbitrary records of a trace: reading and judging them neither panics, nor hangs, nor takes more memory than allowed.
+//! Reads arbitrary records of a trace: reading and judging them neither panics, nor hangs, nor takes more memory than
+//! allowed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

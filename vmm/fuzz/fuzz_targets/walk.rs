@@ -1,4 +1,4 @@
-//! Arbitrary registers and arbitrary memory: walk, rules and look-ups neither panic nor hang.
+//! Reads arbitrary registers and arbitrary memory: walk, rules and look-ups neither panic nor hang.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,9 +1,9 @@
 //! A trace as text, in the form of casemate (github.com/rems-project/casemate, doc/asciidoc/sections/trace-format.adoc): a record
 //! for each line, an s-expression with `id` and `tid` first and `src` last.
 //!
-//! casemate itself judges EL2 and stage 2: what Linux does at EL1 is written with the same words, and the names of registers
-//! and operations are those of EL1, which its checker does not take. A table that was read is a `mem-init` and its words that
-//! are not 0.
+//! casemate itself judges EL2 and stage 2. Linux's actions at EL1 are written with the same words, but with EL1's names
+//! of registers and operations, which its checker does not accept. A table that was read is a `mem-init` and its words
+//! that are not 0.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// The lines of an event; none where the form has no word for it. `source` names its place in the code.
+    /// Returns the lines of an event; none where the form has no word for it. `source` names its place in the code.
     pub fn lines(&mut self, event: &Event, source: &str) -> String {
         let mut text = String::new();
         let mut line = |head: &str, rest: &str| {
@@ -77,7 +77,7 @@ impl Text {
     }
 }
 
-/// A DSB's option, as the assembler has it.
+/// Returns a DSB's option, as the assembler has it.
 #[must_use]
 pub fn option(domain: Domain, types: Types) -> &'static str {
     match (domain, types) {
@@ -96,7 +96,8 @@ pub fn option(domain: Domain, types: Types) -> &'static str {
     }
 }
 
-/// The name of a TLBI's operation (Arm ARM C5.5), as the assembler has it: of others than EL1's, by their numbers.
+/// Returns the name of a TLBI's operation (Arm ARM C5.5), as the assembler has it: of others than EL1's, by their
+/// numbers.
 #[must_use]
 pub fn tlbi(opcode: u32) -> String {
     let (op1, crn, crm, op2) = (

@@ -1,22 +1,22 @@
-//! Who does what: the call chains of the CPUs, each kept once, and the processes that they run.
+//! Call chains of the CPUs, each kept once, and the processes that they run.
 
 use std::collections::HashMap;
 
 use crate::trace::MOST_CHAINS;
 use crate::tracker::MOST_CPUS;
 
-/// All call chains that were told, and each CPU's.
+/// All recorded call chains, and the current one of each CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
-    /// From 1 on.
+    /// The chains, numbered from 1 on.
     all: Vec<Vec<u64>>,
     numbers: HashMap<Vec<u64>, u32>,
     now: Vec<(u32, u32)>,
-    /// What was done under each; 0 is where none is known.
+    /// Counts under each chain. Chain 0 stands for an unknown one.
     done: Vec<Done>,
 }
 
-/// How much was done.
+/// Counts of actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Stores to descriptors.
@@ -47,7 +47,7 @@ impl Chains {
         self.now.get_mut(index)
     }
 
-    /// What `cpu` does now is called by these.
+    /// Sets the call chain of `cpu` from now on.
     pub(crate) fn enter(&mut self, cpu: u16, frames: &[u64]) {
         let number = match self.numbers.get(frames) {
             Some(number) => *number,
@@ -71,7 +71,7 @@ impl Chains {
         }
     }
 
-    /// Counts what was done under a chain.
+    /// Returns the counts of a chain, to be changed.
     pub(crate) fn done(&mut self, number: u32) -> &mut Done {
         let index = number as usize;
         if self.done.len() <= index {
@@ -80,7 +80,7 @@ impl Chains {
         &mut self.done[index]
     }
 
-    /// All chains with what was done under them.
+    /// Returns all chains with their counts.
     pub(crate) fn all_done(&self) -> impl Iterator<Item = (&[u64], Done)> {
         let done = (0..).zip(&self.done);
         done.map(|(number, done)| (self.frames(number), *done))
@@ -91,7 +91,7 @@ impl Chains {
         self.done.clear();
     }
 
-    /// The number of its chain, and the PID.
+    /// Returns the number of its chain, and the PID.
     pub(crate) fn of(&self, cpu: u16) -> (u32, u32) {
         self.now.get(usize::from(cpu)).copied().unwrap_or_default()
     }

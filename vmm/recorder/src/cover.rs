@@ -1,4 +1,4 @@
-//! What a TLBI is asked to invalidate (Arm ARM C5.5 and D8.17).
+//! Decodes the entries that a TLBI invalidates (Arm ARM C5.5 and D8.17).
 
 use std::fmt;
 
@@ -13,18 +13,18 @@ pub enum Scope {
     Shared,
 }
 
-/// Which ASIDs a TLBI reaches.
+/// The ASIDs that a TLBI reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asids {
-    /// All of them, and what is global.
+    /// All ASIDs, and global entries.
     All,
-    /// One, and what is global: by VA.
+    /// One ASID, and global entries: by VA.
     OneOrGlobal(u16),
-    /// One alone: by ASID.
+    /// One ASID alone: by ASID.
     One(u16),
 }
 
-/// What a TLBI covers.
+/// The coverage of a TLBI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cover {
     /// The CPUs.
@@ -34,17 +34,17 @@ pub struct Cover {
     pub(crate) vas: Option<[u64; 2]>,
     /// Only the last level's entries.
     pub(crate) last_level: bool,
-    /// By the hint: leaves of this level alone.
+    /// The level by the hint: only leaves of it are covered.
     pub(crate) level: Option<Level>,
     /// A hint of a granule that is not in use: nothing need be invalidated.
     pub(crate) wrong_granule: bool,
-    /// One of the range forms.
+    /// True for a range form.
     pub(crate) range: bool,
 }
 
 impl Cover {
-    /// What the operation covers under `regime`, which gives the granule and how a range's base is written; `None` for an
-    /// operation that does not concern EL1's stage 1.
+    /// Returns what the operation covers under `regime`, which gives the granule and how a range's base is written;
+    /// `None` for an operation that does not concern EL1's stage 1.
     #[must_use]
     pub fn new(opcode: u32, operand: u64, regime: &Regime) -> Option<Self> {
         let (op1, crm, op2) = (opcode >> 16 & 7, opcode >> 8 & 0xf, opcode >> 5 & 7);
@@ -91,7 +91,7 @@ impl Cover {
         }
     }
 
-    /// VA\[55:12\] in bits \[43:0\], TTL in \[47:44\].
+    /// Decodes the operand of a page form: VA\[55:12\] in bits \[43:0\], TTL in \[47:44\].
     fn page(self, operand: u64, regime: &Regime) -> Self {
         let bytes = regime.granule.bytes();
         let first = sign_extended(operand << 12, 55) & !(bytes - 1);
@@ -105,7 +105,8 @@ impl Cover {
         }
     }
 
-    /// `BaseADDR` in bits \[36:0\], TTL \[38:37\], NUM \[43:39\], SCALE \[45:44\], TG \[47:46\].
+    /// Decodes the operand of a range form: `BaseADDR` in bits \[36:0\], TTL \[38:37\], NUM \[43:39\], SCALE \[45:44\],
+    /// TG \[47:46\].
     fn range(self, operand: u64, regime: &Regime) -> Self {
         let granule = (operand >> 46 & 3) as u8;
         let (num, scale) = (operand >> 39 & 0x1f, (operand >> 44 & 3) as u32);
@@ -132,7 +133,7 @@ impl Cover {
         }
     }
 
-    /// The ASID, where it is of one alone.
+    /// Returns the ASID, where it is of one alone.
     #[must_use]
     pub fn asid(&self) -> Option<u16> {
         match self.asids {
@@ -141,31 +142,31 @@ impl Cover {
         }
     }
 
-    /// The VAs, first and last; `None` for all.
+    /// Returns the VAs, first and last; `None` for all.
     #[must_use]
     pub fn vas(&self) -> Option<[u64; 2]> {
         self.vas
     }
 
-    /// Whether it leaves out what is not a last level's.
+    /// Returns whether it leaves out entries that are not of the last level.
     #[must_use]
     pub fn last_level(&self) -> bool {
         self.last_level
     }
 
-    /// The level of its hint.
+    /// Returns the level of its hint.
     #[must_use]
     pub fn level(&self) -> Option<Level> {
         self.level
     }
 
-    /// Whether it reaches `cpu` when `own` executes it.
+    /// Returns whether it reaches `cpu` when `own` executes it.
     #[must_use]
     pub fn reaches(&self, own: u16, cpu: u16) -> bool {
         self.scope == Scope::Shared || own == cpu
     }
 
-    /// Whether it reaches what is cached for `asid`, or globally.
+    /// Returns whether it reaches entries that are cached for `asid`, or globally.
     #[must_use]
     pub fn has_asid(&self, asid: Option<u16>) -> bool {
         match (self.asids, asid) {
@@ -175,7 +176,7 @@ impl Cover {
         }
     }
 
-    /// Whether it touches the VAs from `first` to `last`.
+    /// Returns whether it touches the VAs from `first` to `last`.
     #[must_use]
     pub fn touches(&self, first: u64, last: u64) -> bool {
         self.vas
@@ -209,7 +210,7 @@ impl fmt::Display for Cover {
     }
 }
 
-/// TG of a TLBI.
+/// Returns TG of a TLBI.
 fn number(granule: Granule) -> u8 {
     match granule {
         Granule::K4 => 1,
@@ -218,7 +219,7 @@ fn number(granule: Granule) -> u8 {
     }
 }
 
-/// The level of a hint; `None` where the number is reserved, which is then no hint.
+/// Returns the level of a hint; `None` where the number is reserved, which is then no hint.
 fn level_of(number: u8, regime: &Regime) -> Option<Level> {
     match (number, regime.granule) {
         (0, Granule::K4) if regime.ds => Some(Level::L0),
@@ -228,7 +229,7 @@ fn level_of(number: u8, regime: &Regime) -> Option<Level> {
     }
 }
 
-/// `value` with everything above bit `top` as that bit is.
+/// Returns `value` with all bits above bit `top` equal to that bit.
 fn sign_extended(value: u64, top: u32) -> u64 {
     let up = 63 - top.min(63);
     ((value << up) as i64 >> up) as u64

@@ -1,4 +1,4 @@
-//! A trace cut to what concerns one VA: the same verdict for its block, in a thousandth of the events.
+//! Cuts a trace to the events that concern one VA: the same verdict for its block, from a thousandth of the events.
 
 use stage1::Level;
 
@@ -14,19 +14,20 @@ pub struct Cut {
     va: u64,
 }
 
-/// What an event is to the VA.
+/// Decides whether an event concerns the VA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Concerns {
-    /// It stores to a descriptor that maps the VA or a page of its block, or it is a TLBI that touches one of these.
+    /// True if it stores to a descriptor that maps the VA or a page of its block, or is a TLBI that touches one of
+    /// these.
     pub directly: bool,
     /// The descriptor's first VA.
     pub va: Option<u64>,
-    /// What the descriptor held before.
+    /// The old word of the descriptor.
     pub old: Option<u64>,
 }
 
 impl Cut {
-    /// For `va`.
+    /// Creates the filter for `va`.
     #[must_use]
     pub fn new(va: u64) -> Self {
         Self {
@@ -35,7 +36,7 @@ impl Cut {
         }
     }
 
-    /// The event as the cut has it; `None` if it has not.
+    /// Returns the event as the cut has it; `None` if it has not.
     pub fn keep(&mut self, event: &Event) -> Option<(Event, Concerns)> {
         let (kept, concerns) = match &event.what {
             What::Store { address, .. } | What::Unknown { address } | What::Late { address } => {
@@ -68,7 +69,7 @@ impl Cut {
                     let [first, last] = self.tracker.block(self.va);
                     cover.touches(first, last)
                 });
-                // A range that misses is what a finding may name.
+                // A finding may name a range that misses.
                 let near = cover.is_none_or(|cover| cover.range);
                 let concerns = Concerns {
                     directly: touches,
@@ -88,7 +89,7 @@ impl Cut {
         kept.map(|kept| (kept, concerns))
     }
 
-    /// Whether the descriptor `index` of the table at `base` is one of the VA's block, in some address space.
+    /// Returns whether the descriptor `index` of the table at `base` is one of the VA's block, in some address space.
     fn is_near(&self, base: u64, index: usize) -> bool {
         let shadow = &self.tracker.shadow;
         let Some(table) = shadow.table(base) else {
@@ -110,7 +111,7 @@ impl Cut {
         })
     }
 
-    /// Whether the descriptor at `address`, of `va`, maps the VA itself, or a page beside it.
+    /// Returns whether the descriptor at `address`, of `va`, maps the VA itself, or a page beside it.
     fn maps(&self, address: u64, va: u64) -> bool {
         let shadow = &self.tracker.shadow;
         let found = shadow.place(address).and_then(|(base, _)| {
@@ -121,7 +122,7 @@ impl Cut {
         found.is_some_and(|(level, size)| level == Level::L3 || va == self.va & !(size - 1))
     }
 
-    /// The VA and the word of the descriptor at `address`, if it is one of the block.
+    /// Returns the VA and the word of the descriptor at `address`, if it is one of the block.
     fn descriptor(&self, address: u64) -> Option<(u64, u64)> {
         let (base, index) = self.tracker.shadow.place(address)?;
         if !self.is_near(base, index) {
@@ -133,7 +134,7 @@ impl Cut {
         Some((va, table.words[index]))
     }
 
-    /// A table's words, of which those that do not concern the VA are 0; `None` if none does.
+    /// Returns a table's words, with 0 in place of those that do not concern the VA; `None` if none does.
     fn words(&self, base: u64, words: &[u64]) -> Option<Vec<u64>> {
         let near: Vec<bool> = (0..words.len())
             .map(|index| self.is_near(base, index))

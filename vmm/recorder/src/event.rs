@@ -1,19 +1,19 @@
-//! What happens on a machine, as far as sequences go.
+//! Events on a machine that matter for sequences.
 
 use crate::Folio;
 
-/// Something that a CPU did, in the order in which all of it became visible.
+/// An action of a CPU. Events are in the order in which they became visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Which CPU.
+    /// The CPU.
     pub cpu: u16,
     /// The address of the instruction; 0 where it was none.
     pub pc: u64,
-    /// What it did.
+    /// The action.
     pub what: What,
 }
 
-/// What a CPU did.
+/// An action of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// Eight aligned bytes of physical memory have this value now.
@@ -23,17 +23,17 @@ pub enum What {
         /// The value.
         word: u64,
     },
-    /// Something was stored there, and nobody knows what the word is now.
+    /// A store whose value is unknown.
     Unknown {
         /// Physical address, a multiple of 8.
         address: u64,
     },
-    /// A store came after a later one to the same place had been told: in which state the word was between is not known.
+    /// A store that was recorded after a later one to the same place: the state of the word between the two is unknown.
     Late {
         /// Physical address, a multiple of 8.
         address: u64,
     },
-    /// What a table holds, read from memory at this instant.
+    /// The words of a table, read from memory at this instant.
     Table {
         /// Physical address of its first descriptor.
         address: u64,
@@ -54,22 +54,22 @@ pub enum What {
     },
     /// A DSB or ISB.
     Barrier(Barrier),
-    /// The call chain of what this CPU tells from here on, the innermost return address first.
+    /// The call chain of this CPU's events from here on, the innermost return address first.
     Chain {
-        /// Return addresses: first what the link register holds, which is the caller's where a leaf function has no frame
-        /// record, then those of the frame records (AAPCS64, 6.4.6).
+        /// Return addresses: first the link register, which is the caller's in a leaf function without a frame record,
+        /// then those of the frame records (AAPCS64, 6.4.6).
         frames: Vec<u64>,
     },
-    /// What the kernel says of a page frame that the next store maps or takes away.
+    /// The kernel's state of a page frame that the next store maps or unmaps.
     Folio(Folio),
-    /// Somebody outside marks this place.
+    /// A mark of this place from outside.
     Mark {
-        /// By this number.
+        /// The mark's number.
         number: u64,
     },
     /// A register that translation depends on has this value now.
     Register {
-        /// Which.
+        /// The register.
         register: Register,
         /// Its value.
         value: u64,
@@ -81,9 +81,9 @@ pub enum What {
 pub enum Barrier {
     /// DSB.
     Dsb {
-        /// How far it reaches.
+        /// The shareability domain.
         domain: Domain,
-        /// Which accesses it waits for.
+        /// The accesses that it waits for.
         types: Types,
     },
     /// ISB.
@@ -97,7 +97,7 @@ pub enum Domain {
     NonShareable,
     /// All CPUs under one operating system.
     InnerShareable,
-    /// Beyond them.
+    /// The outer shareable domain.
     OuterShareable,
     /// Everything.
     System,
@@ -139,12 +139,13 @@ pub enum Register {
     Mmfr3,
     /// CONTEXTIDR_EL1, where Linux writes the process's PID (CONFIG_PID_IN_CONTEXTIDR).
     Contextidr,
-    /// SPSR_EL1, told where it says EL0 and behind stores that took descriptors away: this CPU goes back to a process.
+    /// SPSR_EL1, recorded when its target is EL0 and after stores that removed descriptors: this CPU returns to a
+    /// process.
     Spsr,
 }
 
 impl Register {
-    /// All of them, by the number that a trace has for them.
+    /// All registers, by the number that a trace has for them.
     pub const ALL: [Self; 12] = [
         Self::Sctlr,
         Self::Ttbr0,

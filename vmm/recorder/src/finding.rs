@@ -1,4 +1,4 @@
-//! What the judge says.
+//! Findings of the judge, and its counts of events that are not judged.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,24 +10,24 @@ use crate::{Folio, Moment, Stored};
 /// A rule on sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// From a valid word to another that needs break-before-make, without the invalid one between.
+    /// A change from a valid word to another that needs break-before-make, without the invalid word between.
     S1,
     /// No TLBI of the right scope, ASID and VA between.
     S2,
     /// A DSB is missing before the TLBI or after it.
     S3,
-    /// One member of a live contiguous group changed alone.
+    /// A change of one member alone of a live contiguous group.
     S4,
     /// A table or a page used as another thing before the TLBI.
     S5,
     /// The TLBI between has a level hint, a last-level form or a range that leaves the change out.
     S6,
-    /// What a process took away of its own memory may be in a TLB still when it goes on.
+    /// Memory that a process removed from its address space may still be in a TLB when it returns to user space.
     S7,
 }
 
 impl Rule {
-    /// "S1" and so on.
+    /// Returns the id, "S1" and so on.
     #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Rule {
         }
     }
 
-    /// What the rule asks for, as a phrase.
+    /// Returns the requirement as a phrase.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Rule {
         }
     }
 
-    /// Where the Arm ARM (DDI 0487) says so.
+    /// Returns the place in the Arm ARM (DDI 0487) that states it.
     #[must_use]
     pub const fn reference(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ pub struct Finding {
     pub made: Stored,
     /// The store that took the old word away; `None` where `made` did.
     pub broken: Option<Stored>,
-    /// The TLBI that came nearest.
+    /// The TLBI that came nearest to covering the word.
     pub tlbi: Option<Stored>,
     /// The first table of the address space.
     pub root: u64,
@@ -98,42 +98,42 @@ pub struct Finding {
     pub old: u64,
     /// The word that was written.
     pub new: u64,
-    /// What differs.
+    /// The difference between the two words.
     pub cause: Cause,
     /// The block around it: the contiguous group, at a level that has any.
     pub block: Option<Block>,
-    /// Where it is, and what happened there.
+    /// The place of the finding, and its events.
     pub scene: Scene,
-    /// What was missing.
+    /// A sentence with the missing operation.
     pub sentence: String,
 }
 
-/// Where a finding is, and what happened there.
+/// The place of a finding, and its events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scene {
     /// Bytes that a descriptor of its level maps.
     pub bytes: u64,
-    /// The page frames that the old word and the new one map, where they do.
+    /// The page frames that the old word and the new one map, if they do.
     pub frames: [Option<u64>; 2],
-    /// Their folios, each as the kernel had it when its word was taken away or written; of several pages a block has, the
-    /// finding's own. Where they were not told, none.
+    /// Their folios, each in the kernel's state at the time its word was removed or written. If a block has several,
+    /// they are those of the finding's page. `None` if they were not recorded.
     pub folios: [Option<Folio>; 2],
     /// The physical address of the table that has the block, or the descriptor alone, and the first one's index.
     pub table: u64,
-    /// See `table`.
+    /// The index in `table`.
     pub index: usize,
-    /// What happened last to the block, in order; the last of it is what was found.
+    /// The last events of the block, in order. The last of them is the finding.
     pub life: Vec<Moment>,
 }
 
-/// What a contiguous group, or what could be one, holds and held.
+/// The present and former words of a contiguous group, or of a possible one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The first VA.
     pub va: u64,
-    /// Each word that a TLB may hold, where it may hold one, else what was there before the last store.
+    /// For each descriptor the word that a TLB may hold, if there is one, else the word before the last store.
     pub before: Vec<u64>,
-    /// What is there behind it.
+    /// The words after the last store.
     pub after: Vec<u64>,
 }
 
@@ -163,11 +163,11 @@ pub struct Findings {
     kept: Vec<Finding>,
     counts: HashMap<(Rule, u64, Cause), u64>,
     most: usize,
-    /// How many there were.
+    /// Number of all findings.
     pub total: u64,
 }
 
-/// Findings of one cause that are kept.
+/// Number of findings of one cause that are kept.
 const OF_ONE: u64 = 3;
 
 impl Findings {
@@ -182,7 +182,7 @@ impl Findings {
         self.most
     }
 
-    /// Whether it would be kept whole.
+    /// Returns whether it would be kept whole.
     pub(crate) fn keeps(&self, finding: &Finding) -> bool {
         self.kept.len() < self.most && self.count(finding) < OF_ONE
     }
@@ -200,13 +200,13 @@ impl Findings {
         }
     }
 
-    /// The first of each cause, in the order in which they came.
+    /// Returns the first findings of each cause, in order of time.
     #[must_use]
     pub fn kept(&self) -> &[Finding] {
         &self.kept
     }
 
-    /// How often the cause of `finding` was found.
+    /// Returns how often the cause of `finding` was found.
     #[must_use]
     pub fn count(&self, finding: &Finding) -> u64 {
         let cause = (finding.rule, finding.made.pc, finding.cause);
@@ -214,7 +214,7 @@ impl Findings {
     }
 }
 
-/// What could not be judged, each with how often.
+/// Counts of events that could not be judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotJudged {
     /// Stores to tables that are used at several VAs or in several formats, or whose words were lost.
@@ -227,22 +227,22 @@ pub struct NotJudged {
     pub stale: u64,
     /// Registers that describe no translation that can be judged.
     pub registers: u64,
-    /// Changes of address of read-only memory: allowed where the bytes are the same.
+    /// Changes of address of read-only memory: allowed if the bytes are the same.
     pub read_only: u64,
-    /// A table that took the place of another without a break: allowed where they map the same.
+    /// Tables that replaced another without a break: allowed if both map the same.
     pub tables: u64,
     /// TLB maintenance before any regime is known.
     pub tlbi: u64,
-    /// Stores of two CPUs to one word at the same time, whose order is not known.
+    /// Stores of two CPUs to one word at the same time, whose order is unknown.
     pub late: u64,
-    /// Pages mapped by one thread before another one's TLBI for what was there.
+    /// Pages mapped by one thread before another thread's TLBI for the old entry.
     pub overtaken: u64,
-    /// Returns to EL0 without the TLBI of what was taken away before, where nobody knows by which thread.
+    /// Returns to EL0 without the TLBI of an earlier removal, if the thread is unknown.
     pub nameless: u64,
 }
 
 impl NotJudged {
-    /// Each with a sentence; those that are 0 are left out.
+    /// Returns each with a sentence; those that are 0 are left out.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         [

@@ -1,13 +1,13 @@
 //! The folio behind a page frame, at the instant at which a descriptor that maps it is written or taken away.
 //!
-//! Whoever maps a page or takes it away holds the folio meanwhile, so what its `struct page` says at that store is so; a moment
-//! later it may be another one's.
+//! A task that maps or unmaps a page holds a reference to the folio, so its `struct page` is valid at that store. A
+//! moment later the frame may belong to another folio.
 
 use std::collections::BTreeMap;
 
 use stage1::{Descriptor, Half};
 
-/// What the memory of a folio is, by the low bits of its `mapping` (`FOLIO_MAPPING_ANON`, include/linux/page-flags.h).
+/// Kind of a folio's memory, by the low bits of its `mapping` (`FOLIO_MAPPING_ANON`, include/linux/page-flags.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FolioKind {
     /// No mapping: the kernel's own memory, the zero page.
@@ -20,12 +20,12 @@ pub enum FolioKind {
     Ksm,
     /// A file's page cache, shmem's too.
     File,
-    /// It could not be read.
+    /// Its `mapping` could not be read.
     Unknown,
 }
 
 impl FolioKind {
-    /// By the number that a trace has for them.
+    /// All kinds, by the number that a trace has for them.
     pub(crate) const ALL: [Self; 6] = [
         Self::Unowned,
         Self::Anonymous,
@@ -45,7 +45,7 @@ impl FolioKind {
         }
     }
 
-    /// In a word.
+    /// Returns the kind in a word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,9 +64,9 @@ impl FolioKind {
 pub struct Folio {
     /// Its first page frame.
     pub first: u64,
-    /// It has 2 to the power of this pages.
+    /// Binary logarithm of its number of pages.
     pub order: u8,
-    /// What its memory is.
+    /// Kind of its memory.
     pub kind: FolioKind,
     /// Its first page's `index`: pages from the start of its file, or of the numbering that an anonymous VMA has.
     pub index: u64,
@@ -76,8 +76,8 @@ impl Folio {
     /// No folio is larger: 16 GiB of 4K pages.
     pub const LARGEST: u8 = 22;
 
-    /// Whether a page frame has another page of memory now than it had then, so that it was freed in between. What says the same
-    /// of both may be that memory still, moved by mremap() or split, or another process's at the same place.
+    /// Returns whether a page frame now holds another page of memory than then, so that it was freed in between. Equal
+    /// states may be the same memory, moved by mremap() or split, or another process's at the same place.
     pub(crate) fn is_other(&self, now: &Self, frame: u64) -> bool {
         let memory = |folio: &Self| match folio.kind {
             FolioKind::Anonymous | FolioKind::File => {
@@ -97,34 +97,34 @@ impl Folio {
     }
 }
 
-/// The page frame that a descriptor of user space maps.
+/// Returns the page frame that a descriptor of user space maps.
 pub(crate) fn mapped(descriptor: &Descriptor<'_>) -> Option<u64> {
     let regime = descriptor.regime();
     let user = regime.half == Half::Lower && descriptor.kind().is_leaf();
     user.then(|| descriptor.output_address().0 >> regime.granule.shift())
 }
 
-/// Folios that are kept: of 16 GiB of single pages of 16K. When there are more, all are forgotten.
+/// Maximum number of folios that are kept: those of 16 GiB in single pages of 16K. If there are more, all are dropped.
 const MOST: usize = 1 << 20;
 
-/// What was said last of each page frame.
+/// The last recorded state of each page frame.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Folios(BTreeMap<u64, Folio>);
 
 impl Folios {
-    /// What was told last of a page frame.
+    /// Returns the last recorded state of a page frame.
     fn told(&self, frame: u64) -> Option<Folio> {
         let (_, folio) = self.0.range(..=frame).next_back()?;
         folio.has(frame).then_some(*folio)
     }
 
-    /// The folio of a page frame, as far as it is known.
+    /// Returns the folio of a page frame, as far as it is known.
     pub(crate) fn at(&self, frame: u64) -> Option<Folio> {
         let told = self.told(frame);
         told.filter(|folio| folio.kind != FolioKind::Unknown)
     }
 
-    /// Takes in what is said of a folio; whether that is news.
+    /// Records the state of a folio; returns whether it is new.
     pub(crate) fn is_news(&mut self, folio: Folio) -> bool {
         let news = self.told(folio.first) != Some(folio);
         if news {
@@ -133,7 +133,7 @@ impl Folios {
         news
     }
 
-    /// This is a folio now, and what it has a page of is none any more.
+    /// Records a folio, and drops all others that overlap it.
     pub(crate) fn insert(&mut self, folio: Folio) {
         let last = folio.first.saturating_add((1 << folio.order) - 1);
         if let Some(before) = self.told(folio.first) {
@@ -154,7 +154,7 @@ impl Folios {
     }
 }
 
-/// How a kernel keeps its pages: what of `struct page` and `struct folio` (include/linux/mm_types.h) is asked for.
+/// The kernel's layout of `struct page` and `struct folio` (include/linux/mm_types.h), as far as it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLayout {
     /// The virtual address of the `struct page` of page frame 0, which need not be mapped.
@@ -165,27 +165,27 @@ pub struct PageLayout {
     pub end: u64,
     /// Bytes of a `struct page`.
     pub size: u64,
-    /// Where `flags` is in it, in bytes.
+    /// Offset of `flags`, in bytes.
     pub flags: u64,
     /// The bit of `PG_head` in that.
     pub head: u64,
-    /// Where `compound_head` is.
+    /// Offset of `compound_head`.
     pub compound_head: u64,
-    /// Where the folio's `_flags_1` is, whose low byte is the order.
+    /// Offset of the folio's `_flags_1`, whose low byte is the order.
     pub flags_1: u64,
-    /// Where its `mapping` is.
+    /// Offset of its `mapping`.
     pub mapping: u64,
-    /// Where its `index` is.
+    /// Offset of its `index`.
     pub index: u64,
 }
 
 impl PageLayout {
-    /// What comes before the numbers of one where marks come else.
+    /// A mark's number that announces the numbers of a layout.
     pub const BEGINS: u64 = u64::MAX;
     /// Numbers of one.
     pub const NUMBERS: usize = 10;
 
-    /// As numbers.
+    /// Returns the layout as numbers.
     #[must_use]
     pub const fn numbers(&self) -> [u64; Self::NUMBERS] {
         [
@@ -202,7 +202,7 @@ impl PageLayout {
         ]
     }
 
-    /// From its numbers.
+    /// Creates the layout from its numbers.
     #[must_use]
     pub const fn of(numbers: [u64; Self::NUMBERS]) -> Self {
         let [vmemmap, start, end, size, flags, head, compound_head, flags_1, mapping, index] =
@@ -221,8 +221,8 @@ impl PageLayout {
         }
     }
 
-    /// The folio of a page frame; `read` gives the word at a virtual address of the kernel's. `None` where there is no such
-    /// page, or what is said of it makes no sense.
+    /// Returns the folio of a page frame; `read` returns the word at a virtual address of the kernel's. The result is
+    /// `None` if there is no such page, or its state makes no sense.
     pub fn folio(&self, frame: u64, mut read: impl FnMut(u64) -> Option<u64>) -> Option<Folio> {
         let own = self.address(frame)?;
         let link = read(own.checked_add(self.compound_head)?)?;
@@ -274,7 +274,7 @@ mod tests {
         index: 32,
     };
 
-    /// Words of `struct page`s by page frame and word.
+    /// Returns the words of `struct page`s by page frame and word.
     fn folio(frame: u64, words: &[(u64, u64, u64)]) -> Option<Folio> {
         let at = |(frame, word, value): &(u64, u64, u64)| {
             (LAYOUT.vmemmap + frame * 64 + word * 8, *value)

@@ -1,7 +1,7 @@
-//! One VA that is followed: the last sequences of its block in each address space, however long ago they were.
+//! Follows one VA: the last sequences of its block in each address space, however long ago.
 //!
-//! A sequence is what takes words of the block away or changes them, the TLBIs and DSBs that are for that, and what is
-//! written there behind it. It ends where the CPU has gone back to user space, or another CPU comes to do the same.
+//! A sequence is the stores that remove or change words of the block, the TLBIs and DSBs for them, and the stores of
+//! new words after that. It ends when the CPU has returned to user space, or when another CPU begins one.
 
 mod judged;
 
@@ -11,36 +11,37 @@ use crate::moment::{Did, Moment};
 use crate::shadow::Root;
 use crate::{Barrier, Folio, Stored, Types};
 
-/// Address spaces that are minded, those in which something was done last.
+/// Maximum number of address spaces that are kept: the most recently used.
 const MOST_SPACES: usize = 256;
-/// Sequences of one that are minded, the last ones.
+/// Maximum number of sequences of one space that are kept: the last ones.
 const MOST_SEQUENCES: usize = 16;
-/// Steps of a sequence that are minded, the first ones: blocks of 128 entries page by page, unfolded before.
+/// Maximum number of steps of a sequence that are kept: the first ones. Blocks of 128 entries, page by page and
+/// unfolded before, fit.
 const MOST_STEPS: usize = 2048;
-/// DSBs without a store or a TLBI between them that are minded.
+/// Maximum number of DSBs without a store or a TLBI between them that are kept.
 const MOST_DSBS: usize = 4;
 
 /// A sequence of the block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
-    /// What was done, in order.
+    /// The steps, in order.
     pub steps: Vec<Moment>,
-    /// Steps that were too many to be kept.
+    /// Number of steps that did not fit.
     pub left_out: u64,
     /// The physical address of the block's first descriptor of level 3; 0 where no page of it was written.
     pub entries: u64,
-    /// What these descriptors held before the first store to them.
+    /// The words of these descriptors before the first store to them.
     pub before: Vec<u64>,
 }
 
-/// What a followed address space has for the VA at the end of the trace.
+/// The state of the VA in a followed address space at the end of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Its descriptor, or the lowest that is known.
     pub text: String,
     /// The words of the block around it.
     pub words: Vec<u64>,
-    /// Its folio, as the kernel had it when the descriptor was written.
+    /// Its folio, in the kernel's state at the time the descriptor was written.
     pub folio: Option<Folio>,
 }
 
@@ -50,19 +51,19 @@ pub struct Followed {
     root: Root,
     /// The thread that last went back to user space in it, by its PID, where the kernel writes that into CONTEXTIDR_EL1.
     pub pid: Option<u32>,
-    /// Whether it is there still; else it has ended, or was forgotten.
+    /// True if it still exists. Otherwise it has ended, or was dropped.
     pub lives: bool,
     /// The last sequences, in order.
     pub sequences: VecDeque<Sequence>,
-    /// How many there were.
+    /// Number of all sequences.
     pub all: u64,
     /// When the last sequence began: by which CPU, after how many of its returns.
     began: (u16, u64),
-    /// It has taken something away.
+    /// True if the sequence has removed a word.
     takes: bool,
     /// The last store wrote a valid word where none was.
     making: bool,
-    /// What was taken away may be in a TLB still.
+    /// True if a removed word may still be in a TLB.
     open: bool,
     stored: BTreeSet<u16>,
     flushed: BTreeSet<u16>,
@@ -87,13 +88,13 @@ impl Followed {
         }
     }
 
-    /// The physical address of its first table.
+    /// Returns the physical address of its first table.
     #[must_use]
     pub fn root(&self) -> u64 {
         self.root.base()
     }
 
-    /// The event of its last step.
+    /// Returns the event of its last step.
     #[must_use]
     pub fn last(&self) -> u64 {
         let last = self.sequences.back().and_then(|one| one.steps.last());
@@ -166,14 +167,14 @@ impl Followed {
     }
 }
 
-/// What is followed.
+/// The followed VA, and its sequences.
 #[derive(Clone, Debug)]
 pub(crate) struct Follow {
     va: u64,
     spaces: Vec<Followed>,
-    /// How often each CPU was told to have gone back to user space.
+    /// Number of each CPU's returns to user space.
     returns: HashMap<u16, u64>,
-    /// Whose address spaces are whose, while they live.
+    /// The processes of the address spaces, while they live.
     owners: HashMap<Root, u32>,
     left_out: u64,
 }
@@ -219,7 +220,7 @@ impl Follow {
         }
     }
 
-    /// An address space has ended, or is not followed any more.
+    /// Records that an address space has ended, or is not followed any more.
     pub(crate) fn forget(&mut self, root: Root) {
         self.owners.remove(&root);
         for space in &mut self.spaces {

@@ -1,24 +1,24 @@
-//! Pages that are somebody else's now, and where a word leads.
+//! Pages that now belong to another address space, and the target of a word.
 
 use stage1::{Descriptor, Half, Kind};
 
 use crate::stale::Key;
 use crate::Stored;
 
-/// A page that is somebody else's now, and that a TLB may lead to still.
+/// A page that now belongs to another address space, and that a TLB entry may still lead to.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) key: Key,
     /// The event that took its old word away.
     pub(crate) event: u64,
-    /// Where it was mapped anew, by which word and whom.
+    /// The new mapping: its descriptor, its word and its address space.
     pub(crate) entry: u64,
     pub(crate) new: u64,
     pub(crate) by: Stored,
 }
 
-/// The table that a word leads to, or the page that it maps in the lower half. The kernel's own half is left out: vfree()
-/// gives pages back at once and flushes lazily (mm/vmalloc.c), which harms nobody but the kernel itself.
+/// Returns the table that a word leads to, or the page that it maps in the lower half. The kernel half is left out:
+/// vfree() frees pages at once and flushes lazily (mm/vmalloc.c), which endangers only the kernel itself.
 pub(crate) fn leads_to(word: &Descriptor<'_>) -> Option<u64> {
     match word.kind() {
         _ if word.regime().half == Half::Upper => None,

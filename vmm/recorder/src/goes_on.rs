@@ -1,9 +1,9 @@
-//! Rule S7: what a process takes away of its own memory is in no TLB when it goes on.
+//! Rule S7: memory that a process removed from its address space is in no TLB when the process returns to user space.
 //!
-//! The architecture lets a TLBI come as late as one likes. Linux has it done before whoever asked for the unmapping goes back to
-//! user space (mmu_gather, `tlb_finish_mmu()`), as the page may be somebody else's from then on. It is asked of a thread's own
-//! address space alone: reclaim, migration and khugepaged flush others' before they free, at an instant that no register tells;
-//! and an address space that nobody runs any more is let go without (mmu_gather's `fullmm`).
+//! The architecture sets no deadline for a TLBI. Linux completes it before the thread that requested the unmapping
+//! returns to user space (mmu_gather, `tlb_finish_mmu()`), since the page may be reused from then on. The rule covers
+//! only the thread's own address space. Reclaim, migration and khugepaged flush others' before they free, at an instant
+//! that no register shows. An address space that no CPU will run again is freed without (mmu_gather's `fullmm`).
 
 use stage1::{Cause, Half};
 
@@ -16,7 +16,7 @@ use crate::{Finding, Judge, Rule, Stored};
 const MODE: u64 = 0xf;
 
 impl Judge {
-    /// A CPU is about to return to what SPSR_EL1 says.
+    /// Handles the return of a CPU to the mode in SPSR_EL1.
     pub(crate) fn goes_on(&mut self, spsr: u64, by: Stored) {
         let root = self.lower(by.cpu);
         if let Some(follow) = self.follow.as_mut().filter(|_| spsr & MODE == 0) {
@@ -41,7 +41,7 @@ impl Judge {
                 }
             }
         }
-        // Another thread of the process may run here, before the first has come to its TLBI.
+        // Another thread of the process may run here, before the first has executed its TLBI.
         if by.pid == 0 {
             self.not_judged.nameless += u64::from(!left.is_empty());
         } else {
@@ -52,25 +52,26 @@ impl Judge {
         self.given_away(root);
     }
 
-    /// The address space of processes that a CPU has loaded.
+    /// Returns the address space of processes that a CPU has loaded.
     fn lower(&self, cpu: u16) -> Option<Root> {
         let cpu = self.tracker.cpus.get(usize::from(cpu))?;
         cpu.walks[Half::Lower.number() as usize].map(|(root, _)| root)
     }
 
-    /// Whether it is this one.
+    /// Returns whether it is this one.
     pub(crate) fn runs(&self, root: Root, cpu: u16) -> bool {
         self.lower(cpu) == Some(root)
     }
 
-    /// Whether `by` writes while another thread of the same process is on its way to its TLBI: Linux lets threads fault
-    /// pages in where another one's munmap() or madvise() has not flushed yet, and keeps the old pages until it has.
+    /// Returns whether `by` writes while another thread of the same process has its TLBI still to come. Linux lets
+    /// threads fault pages in where another thread's munmap() or madvise() has not flushed yet, and keeps the old pages
+    /// until it has.
     pub(crate) fn overtakes(&self, stale: &Stale, cause: Cause, by: Stored) -> bool {
         let pids = [stale.stored.pid, by.pid];
         cause == Cause::OutputAddress && stale.own && pids[0] != pids[1] && !pids.contains(&0)
     }
 
-    /// Whether there is nothing valid where this descriptor was, nor a table for it.
+    /// Returns whether no valid descriptor, and no table for one, is in the place of this descriptor.
     fn is_gone(&self, (root, va, _): Key, entry: u64) -> bool {
         let shadow = &self.tracker.shadow;
         let found = shadow

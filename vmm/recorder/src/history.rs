@@ -1,13 +1,13 @@
-//! What happened last to descriptors and TLBs, so that a finding can tell the life of its block.
+//! The last events of descriptors and TLBs, so that a finding can show the history of its block.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 
 use crate::{Did, Finding, Moment, Stored};
 
-/// Moments that are minded: some folds and unfolds of the largest blocks, on several CPUs.
+/// Maximum number of events that are kept: some folds and unfolds of the largest blocks, on several CPUs.
 const MOST: usize = 8192;
-/// Those of one finding: a block of 128 entries that is cleared, and begins to be written.
+/// Maximum number for one finding: a block of 128 entries that is cleared, and begins to be written.
 const OF_ONE: usize = 192;
 
 /// The last moments of all CPUs.
@@ -22,8 +22,8 @@ impl History {
         self.0.push_back(Moment { by, did });
     }
 
-    /// The last steps of a finding's block, whose descriptors are at `entries` and map `vas`, in an address space that `uses`
-    /// these ASIDs: from the first store there that is minded.
+    /// Returns the last steps of a finding's block, whose descriptors are at `entries` and map `vas`, in an address
+    /// space that `uses` these ASIDs. It begins with the first store there that is kept.
     pub(crate) fn of(
         &self,
         finding: &Finding,
@@ -32,7 +32,7 @@ impl History {
         uses: impl Fn(u16) -> bool,
     ) -> Vec<Moment> {
         let [broken, tlbi] = [finding.broken, finding.tlbi].map(|by| by.map(|by| by.event));
-        // CPUs that stored or flushed, whose DSBs are a part of it.
+        // CPUs that stored or flushed, whose DSBs belong to it.
         let mut concerned = BTreeSet::new();
         let mut found: Vec<Moment> = Vec::new();
         for moment in &self.0 {
@@ -51,7 +51,7 @@ impl History {
                 }
                 found.push(*moment);
             }
-            // An invalidation by address that is done closes the matter: what comes next is another's.
+            // A completed invalidation by address ends the sequence: later steps belong to another.
             if let Did::Dsb { .. } = moment.did {
                 let flushed = found
                     .iter()

@@ -1,4 +1,4 @@
-//! Which instructions matter, by their opcodes (Arm ARM C5 and C6).
+//! Recognises the instructions that matter, by their opcodes (Arm ARM C5 and C6).
 
 use crate::{Barrier, Domain, Register, Types};
 
@@ -16,9 +16,9 @@ pub enum Instruction {
     Barrier(Barrier),
     /// MSR to a register of [`Register`].
     Msr {
-        /// Which system register.
+        /// The system register.
         to: Register,
-        /// From which register, 31 for zero.
+        /// The source register, 31 for zero.
         register: u8,
     },
 }
@@ -29,7 +29,7 @@ const SYS: u32 = 0xd508_0000;
 const NO_RT: u32 = !0x1f;
 
 impl Instruction {
-    /// The instruction with this opcode, if it matters.
+    /// Returns the instruction with this opcode, if it matters.
     #[must_use]
     pub fn decode(opcode: u32) -> Option<Self> {
         let register = (opcode & 0x1f) as u8;

@@ -34,19 +34,19 @@ pub struct Judge {
     barriers: u64,
     chains: Chains,
     pub(crate) history: History,
-    /// The store that a table came with, whose words come next.
+    /// The store that linked a table, whose words come next.
     pub(crate) linked: Option<Stored>,
-    /// The VA whose sequences are minded, and these.
+    /// The followed VA, and its sequences.
     pub(crate) follow: Option<Follow>,
-    /// The folios of page frames, as far as they were told.
+    /// The folios of page frames, as far as they were recorded.
     pub(crate) folios: Folios,
-    /// Pages that are somebody else's now, by the address space that they were taken from.
+    /// Pages that now belong to another address space, by the one that they were taken from.
     pub(crate) given: HashMap<Root, Vec<Given>>,
-    /// The VAs of which is counted what is done; else of all.
+    /// The VAs whose actions are counted; `None` for all.
     counted: Option<[u64; 2]>,
 }
 
-/// What a judge has seen.
+/// Counts of a judge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Events.
@@ -59,14 +59,14 @@ pub struct Summary {
     pub barriers: u64,
     /// Findings.
     pub findings: u64,
-    /// Words that are in memory no more and may still be in a TLB.
+    /// Words that are no longer in memory and may still be in a TLB.
     pub stale: usize,
     /// Bytes that the shadow of the tables takes.
     pub table_bytes: usize,
 }
 
 impl Judge {
-    /// One that has seen nothing. `bbm` is how much of FEAT_BBM the kernel makes use of.
+    /// Creates a judge with empty state. `bbm` is the level of FEAT_BBM that the kernel relies on.
     #[must_use]
     pub fn new(limits: Limits, bbm: BbmLevel) -> Self {
         Self {
@@ -89,43 +89,44 @@ impl Judge {
         }
     }
 
-    /// The return addresses of a call chain, the innermost first: what the link register held, then those of the frame records.
+    /// Returns the return addresses of a call chain, the innermost first: the link register, then those of the frame
+    /// records.
     #[must_use]
     pub fn chain(&self, by: &Stored) -> &[u64] {
         self.chains.frames(by.chain)
     }
 
-    /// What was done under each call chain since it was last asked to count anew; the first is where none is known.
+    /// Returns the counts of each call chain since counting began anew. The first is that of unknown chains.
     pub fn done(&self) -> impl Iterator<Item = (&[u64], Done)> {
         self.chains.all_done()
     }
 
-    /// Begins to count anew and forgets its findings, so that each cause is told again.
+    /// Begins to count anew and drops its findings, so that each cause is reported again.
     pub fn anew(&mut self) {
         self.count_within(None);
         self.findings = Findings::new(self.findings.most());
     }
 
-    /// Begins to count anew, what is done of these VAs, first and last, alone: stores to their leaves and TLBIs that touch
-    /// them; and DSBs.
+    /// Begins to count anew, and counts only actions on these VAs, first and last: stores to their leaves, TLBIs that
+    /// touch them, and all DSBs.
     pub fn count_within(&mut self, vas: Option<[u64; 2]>) {
         self.chains.count_anew();
         self.counted = vas;
     }
 
-    /// What a TLBI of `cpu` covers; `None` if it does not concern what is judged.
+    /// Returns the coverage of a TLBI of `cpu`; `None` if it does not concern the judged tables.
     #[must_use]
     pub fn cover(&self, cpu: u16, opcode: u32, operand: u64) -> Option<Cover> {
         self.tracker.cover(cpu, opcode, operand)
     }
 
-    /// What was found so far.
+    /// Returns what was found so far.
     #[must_use]
     pub fn findings(&self) -> &Findings {
         &self.findings
     }
 
-    /// What could not be judged.
+    /// Returns what could not be judged.
     #[must_use]
     pub fn not_judged(&self) -> NotJudged {
         NotJudged {
@@ -137,7 +138,7 @@ impl Judge {
         }
     }
 
-    /// What was seen.
+    /// Returns the counts.
     #[must_use]
     pub fn summary(&self) -> Summary {
         Summary {
@@ -206,7 +207,7 @@ impl Judge {
                 follow.forget(root);
             }
         }
-        // The trace has them by itself.
+        // The trace has the tables itself.
         while self.tracker.wanted().is_some() {}
         self.tracker.shadow.turned();
     }
@@ -273,7 +274,7 @@ impl Judge {
         self.tracker.write(base, index, word);
     }
 
-    /// Whether a descriptor is one of those whose stores are counted: what it maps lies within the VAs.
+    /// Returns whether the stores to a descriptor are counted: its memory lies within the VAs.
     fn counts(&self, base: u64, index: usize) -> bool {
         let Some([first, last]) = self.counted else {
             return true;
@@ -289,7 +290,7 @@ impl Judge {
         })
     }
 
-    /// One descriptor of one address space becomes `word`.
+    /// Judges the change of one descriptor of one address space to `word`.
     fn changed(&mut self, root: Root, base: u64, index: usize, word: u64, by: Stored) {
         let shadow = &self.tracker.shadow;
         let (Some(table), Some(regime)) = (shadow.table(base), shadow.format(root)) else {
@@ -342,7 +343,7 @@ impl Judge {
         {
             self.unlinked(root, old.next_table().0, by);
         }
-        // What was told is not told again, of a table's pages that come with it.
+        // A change that was reported is not reported again for the pages of a table that come with it.
         if !holders.is_empty() && change.need >= Need::Tlbi && !told {
             let stale = Stale {
                 old: old.word,
@@ -358,12 +359,13 @@ impl Judge {
         }
     }
 
-    /// The folio that a descriptor of user space maps, as far as it was told.
+    /// Returns the folio that a descriptor of user space maps, as far as it was recorded.
     pub(crate) fn folio(&self, descriptor: &Descriptor<'_>) -> Option<Folio> {
         self.folios.at(mapped(descriptor)?)
     }
 
-    /// Which CPUs may hold a descriptor that was written at `since`: those that have walked its address space afterwards.
+    /// Returns which CPUs may hold a descriptor that was written at `since`: those that have walked its address space
+    /// afterwards.
     pub(crate) fn holders(&self, root: Root, old: &Descriptor<'_>, since: u64) -> Vec<Holder> {
         if !may_be_cached(old) {
             return Vec::new();

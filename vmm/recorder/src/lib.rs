@@ -1,14 +1,14 @@
-//! Judges *sequences*: what CPUs do to live page tables between one store and the next.
+//! Judges *sequences*: the actions of CPUs on live page tables between one store and the next.
 //!
-//! A snapshot shows states; break-before-make is about the way from one to another. Events go in (stores to table pages,
-//! TLB maintenance, barriers, writes of translation registers), findings come out. Nothing here knows a machine: events
-//! come from a plugin, a trace file or a test alike.
+//! A snapshot shows states; break-before-make is about the transitions between them. The input is events (stores to
+//! table pages, TLB maintenance, barriers, writes of translation registers), and the output is findings. The crate
+//! knows no machine: events come from a plugin, a trace file or a test alike.
 //!
-//! The order of things is [`Event`] -> [`Tracker`] (which pages are tables, which CPU could cache what) -> [`Judge`]
-//! (rules S1 to S7) -> [`Finding`]. [`Recorder`] is what runs beside a machine: it writes a trace that holds all
-//! that the judge needs, and no more.
+//! The order is [`Event`] -> [`Tracker`] (which pages are tables, which CPU could cache their words) -> [`Judge`]
+//! (rules S1 to S7) -> [`Finding`]. [`Recorder`] runs beside a machine: it writes a trace with exactly the events that
+//! the judge needs.
 //!
-//! A verdict is never a guess: what lost track is counted in [`NotJudged`] and says nothing.
+//! A verdict is never a guess. An event whose state was lost is counted in [`NotJudged`] and gives no finding.
 
 pub mod casemate;
 mod chains;

@@ -1,4 +1,4 @@
-//! Tables that nothing leads to any more and that a TLB may still lead to: their pages stay watched for rule S5.
+//! Tables that are unlinked and that a TLB may still lead to: their pages stay watched for rule S5.
 
 use stage1::Level;
 

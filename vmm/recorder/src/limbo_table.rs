@@ -1,4 +1,4 @@
-//! A table that nothing leads to any more.
+//! An unlinked table.
 
 /// A table that was taken away.
 #[derive(Clone, Copy, Debug)]
@@ -11,5 +11,5 @@ pub(crate) struct Limbo {
     pub(crate) flushed: Option<u16>,
 }
 
-/// The most tables that are watched after they were taken away.
+/// Maximum number of unlinked tables that are watched.
 pub(crate) const MOST_LIMBO: usize = 64;

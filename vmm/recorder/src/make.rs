@@ -1,4 +1,4 @@
-//! The *make* of break-before-make: what may a TLB still hold where a valid word is written?
+//! The *make* of break-before-make: checks what a TLB may still hold when a valid word is written.
 
 use stage1::{transition, BbmLevel, Cause, Descriptor, Kind, Level, Need};
 
@@ -84,8 +84,8 @@ impl Judge {
         }
     }
 
-    /// What is wrong with writing `new` where `stale` was: `None` if they get on with each other, `Some(Ok(None))` if nobody
-    /// can hold it any more, `Some(Err)` if words do not say.
+    /// Returns the conflict of `new` with `stale` in the same place: `None` if there is none, `Some(Ok(None))` if no
+    /// TLB can hold `stale` any more, `Some(Err)` if the words do not suffice to decide.
     #[allow(clippy::type_complexity)]
     fn conflict(
         &self,
@@ -111,7 +111,7 @@ impl Judge {
         Some(Ok(Some((rule, change.cause, sentence))))
     }
 
-    /// A table was linked, and this is what it holds.
+    /// Judges the words of a table that was linked.
     pub(crate) fn made_table(&mut self, base: u64, by: Stored) {
         if self.stales.is_empty() {
             return;
@@ -138,7 +138,8 @@ impl Judge {
         }
     }
 
-    /// Rule S4: a member of a contiguous group that is written while others are valid has to be one with them.
+    /// Checks rule S4: a member of a contiguous group that is written while others are valid must be consistent with
+    /// them.
     pub(crate) fn group(&mut self, base: u64, index: usize, word: u64, by: Stored) {
         let shadow = &self.tracker.shadow;
         let Some(table) = shadow.table(base) else {
@@ -157,7 +158,7 @@ impl Judge {
         if !new.kind().is_leaf() || self.bbm >= BbmLevel::One {
             return;
         }
-        // A table that nobody has walked since may be put together in any order.
+        // A table that no PE has walked since may be assembled in any order.
         let Some(space) = self.tracker.spaces.get(&root) else {
             return;
         };
@@ -212,7 +213,8 @@ impl Judge {
     }
 }
 
-/// What lacks before nobody can hold a word that `worst` can hold, with the rule that asks for it.
+/// Returns the operation that is missing until no TLB can hold a word that `worst` can hold, and the rule that requires
+/// it.
 pub(crate) fn missing(level: Level, stale: &Stale, worst: &Holder) -> (Rule, String) {
     let (rule, missing) = match (worst.ordered(), stale.miss) {
         (Some(true), _) => (Rule::S3, "no DSB came after the TLBI".to_owned()),

@@ -5,22 +5,22 @@ use crate::{Cover, Domain, Stored, Types};
 /// A step in the life of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Who did it.
+    /// The CPU and event.
     pub by: Stored,
-    /// What was done.
+    /// The action.
     pub did: Did,
 }
 
-/// What was done in a step.
+/// An action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
     /// The descriptor at this physical address was written.
     Store {
         /// Its physical address.
         entry: u64,
-        /// What it held.
+        /// The old word.
         old: u64,
-        /// What it holds.
+        /// The new word.
         new: u64,
     },
     /// A TLBI.
@@ -29,14 +29,14 @@ pub enum Did {
         opcode: u32,
         /// Its operand.
         operand: u64,
-        /// What it covers.
+        /// Its coverage.
         cover: Cover,
     },
     /// A DSB.
     Dsb {
-        /// How far it reaches.
+        /// Its shareability domain.
         domain: Domain,
-        /// What it waits for.
+        /// The accesses that it waits for.
         types: Types,
     },
 }

@@ -1,4 +1,4 @@
-//! What runs beside a machine: keeps the events that a judge needs, and writes them down.
+//! Runs beside a machine: keeps the events that a judge needs, and writes them to a trace.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::{Event, Folio, Limits, Tracker, What};
 
 /// The memory of the machine, at the instant of the event.
 pub trait ReadTable {
-    /// The `count` words from physical address `address` on; `None` where there is no RAM.
+    /// Returns the `count` words from physical address `address` on; `None` if there is no RAM.
     fn read(&mut self, address: u64, count: usize) -> Option<Vec<u64>>;
 }
 
@@ -20,7 +20,7 @@ impl<F: FnMut(u64, usize) -> Option<Vec<u64>>> ReadTable for F {
     }
 }
 
-/// Writes a trace: events as they come, and the words of each table when it becomes one.
+/// A writer of a trace: events in their order, and the words of each table when it becomes one.
 #[derive(Debug)]
 pub struct Recorder<W: Write> {
     tracker: Tracker,
@@ -32,7 +32,7 @@ impl<W: Write> Recorder<W> {
     /// Begins a trace.
     ///
     /// # Errors
-    /// Where its header cannot be written.
+    /// If its header cannot be written.
     pub fn new(out: W, limits: Limits) -> io::Result<Self> {
         Ok(Self {
             tracker: Tracker::new(limits),
@@ -41,27 +41,27 @@ impl<W: Write> Recorder<W> {
         })
     }
 
-    /// The word at `address`, if it is a descriptor that is known.
+    /// Returns the word at `address`, if it is a descriptor that is known.
     #[must_use]
     pub fn word(&self, address: u64) -> Option<u64> {
         self.tracker.word(address)
     }
 
-    /// Whether a store to `address` is to be told. All other events are, always.
+    /// Returns whether a store to `address` must be recorded. All other events must always be.
     #[must_use]
     pub fn watches(&self, address: u64) -> bool {
         self.tracker.watches(address)
     }
 
-    /// The pages of 4K, by their physical address, that are watched since the last question, or are no longer.
+    /// Returns the pages of 4K, by their physical address, that became watched or unwatched since the last call.
     pub fn turned(&mut self) -> Vec<(u64, bool)> {
         self.tracker.shadow.turned()
     }
 
-    /// Writes all tables that are known once more, so that the judge sees whether its shadow is what memory holds.
+    /// Writes all known tables once more, so that the judge can compare its shadow with memory.
     ///
     /// # Errors
-    /// Where the trace cannot be written.
+    /// If the trace cannot be written.
     pub fn check(&mut self, memory: &mut impl ReadTable) -> io::Result<()> {
         for (address, count) in self.tracker.shadow.known() {
             if let Some(words) = memory.read(address, count) {
@@ -77,7 +77,7 @@ impl<W: Write> Recorder<W> {
         Ok(())
     }
 
-    /// The page frames that a store of `word` to `address` takes from user space, and gives to it.
+    /// Returns the page frames that a store of `word` to `address` takes from user space, and gives to it.
     #[must_use]
     pub fn frames(&self, address: u64, word: u64) -> [Option<u64>; 2] {
         let shadow = &self.tracker.shadow;
@@ -90,15 +90,15 @@ impl<W: Write> Recorder<W> {
         found.unwrap_or_default()
     }
 
-    /// Whether a folio has to be told: nothing else was said last of its page frames.
+    /// Returns whether a folio must be recorded: the last record of its page frames differs.
     pub fn is_news(&mut self, folio: Folio) -> bool {
         self.folios.is_news(folio)
     }
 
-    /// Something happened; `memory` has what it came to.
+    /// Records an event; `memory` has its result.
     ///
     /// # Errors
-    /// Where the trace cannot be written: what was written before stays good.
+    /// If the trace cannot be written. The part written before stays valid.
     pub fn event(&mut self, event: &Event, memory: &mut impl ReadTable) -> io::Result<()> {
         self.writer.event(event)?;
         self.tracker.apply(event);
@@ -121,15 +121,15 @@ impl<W: Write> Recorder<W> {
     /// Ends the trace.
     ///
     /// # Errors
-    /// Where its end cannot be written.
+    /// If its end cannot be written.
     pub fn finish(self) -> io::Result<W> {
         self.writer.finish()
     }
 
-    /// Hands on what is not written yet.
+    /// Passes on the bytes that are not written yet.
     ///
     /// # Errors
-    /// Where that cannot be done.
+    /// If that cannot be done.
     pub fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }

@@ -1,4 +1,4 @@
-//! Rule S5: a page is used as something else while a TLB may still lead to it as what it was.
+//! Rule S5: a page is not reused while a TLB may still lead to it in its former use.
 
 use stage1::{Cause, Descriptor, Kind, Level};
 
@@ -9,12 +9,12 @@ use crate::shadow::Root;
 use crate::stale::{Holder, Key, Stale};
 use crate::{Finding, Judge, Rule, Stored};
 
-/// Pages of one address space that are minded as given to another.
+/// Maximum number of pages of one address space that are kept as given to another.
 const MOST_GIVEN: usize = 1 << 12;
 
 impl Judge {
-    /// The holder of a word that is the farthest from having lost it; `None` if nobody can hold it. What was cached for an ASID
-    /// that the address space has no more is nobody's.
+    /// Returns the holder of a word that is the farthest from having lost it; `None` if no TLB can hold it. An entry
+    /// for an ASID that the address space no longer has does not count.
     pub(crate) fn held<'s>(&self, root: Root, stale: &'s Stale) -> Option<&'s Holder> {
         let space = self.tracker.spaces.get(&root)?;
         let held = stale.holders.iter().filter(|holder| {
@@ -24,7 +24,7 @@ impl Judge {
         held.min_by_key(|holder| holder.ordered())
     }
 
-    /// The words that lead to the page of `address` in some TLB, as a table or as a page.
+    /// Returns the words that lead to the page of `address` in some TLB, as a table or as a page.
     fn leading(&self, address: u64, as_table: bool) -> Vec<(Key, Stale, String)> {
         let mut found = Vec::new();
         for key in self.stales.leading_to(address) {
@@ -47,9 +47,9 @@ impl Judge {
         found
     }
 
-    /// A store to a page that is no table any more.
+    /// Handles a store to a page that is no table any more.
     pub(crate) fn written_over(&mut self, address: u64, word: u64, by: Stored) {
-        // What a table is cleared with before it is freed leads nowhere.
+        // The zeros by which a table is cleared before it is freed lead nowhere.
         if word == 0 || self.stales.is_empty() {
             return;
         }
@@ -62,7 +62,7 @@ impl Judge {
         }
     }
 
-    /// A valid word is written: what it leads to may be something else to a TLB.
+    /// Checks a valid word that is written: a TLB may know its target in another use.
     pub(crate) fn used_as(
         &mut self,
         root: Root,
@@ -80,7 +80,7 @@ impl Judge {
             self.given(page, entry, new, by);
         }
         for (key, stale, missing) in self.leading(page, as_table) {
-            // What is wrong with the same VA is for the other rules.
+            // Conflicts at the same VA belong to the other rules.
             if key.0 == root && key.2 == new.level && key.1 == va {
                 continue;
             }
@@ -93,8 +93,8 @@ impl Judge {
         }
     }
 
-    /// A page is mapped that was somebody else's when its old word was taken away. That is no harm to an address space
-    /// that nobody goes back to: mmu_gather lets one that ends go without a TLBI (`fullmm`).
+    /// Records a page that is mapped and belonged to another address space when its old word was removed. An address
+    /// space to which no CPU returns is not endangered: mmu_gather frees one that ends without a TLBI (`fullmm`).
     fn given(&mut self, page: u64, entry: u64, new: &Descriptor<'_>, by: Stored) {
         let Some(now) = self.folio(new) else { return };
         let frame = page >> new.regime().granule.shift();
@@ -116,7 +116,8 @@ impl Judge {
         }
     }
 
-    /// A thread goes back to user space in `root`: what of its pages has been given away may be in its TLB no more.
+    /// Handles the return of a thread to user space in `root`: pages of it that were given away must not be in its TLB
+    /// any more.
     pub(crate) fn given_away(&mut self, root: Root) {
         for given in self.given.remove(&root).unwrap_or_default() {
             let stales = self.stales.at(&given.key);
@@ -166,7 +167,7 @@ impl Judge {
     /// A finding, with the block around it and its scene.
     pub(crate) fn found(&mut self, mut finding: Finding) {
         if self.findings.keeps(&finding) {
-            // What has become of a page that was taken away before is another matter.
+            // The later use of a page that was removed before is another matter.
             let taken = finding.broken.is_some() || finding.rule == Rule::S7;
             let before = finding.scene.folios[0];
             finding.block = self.block(&finding);

@@ -1,4 +1,4 @@
-//! The shadow of the tables: which pages are tables, of which level, for which VAs, and what they hold.
+//! The shadow of the tables: the pages that are tables, their levels and VAs, and their words.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -20,8 +20,9 @@ impl Root {
     }
 }
 
-/// Whether a TLB that may hold `old` holds by that what `word` says: the same word once more, as cmpxchg() stores it of a page
-/// that is old already, software's bits, or AF that the PE may have set before.
+/// Returns whether a TLB that may hold `old` thereby holds the content of `word`. It is the same word once more, as
+/// cmpxchg() stores it to a page that is old already, or differs in software's bits, or in AF that the PE may have set
+/// before.
 fn goes_on(format: Option<&Regime>, level: Level, old: u64, word: u64) -> bool {
     let cause = |regime| {
         let [old, new] = [old, word].map(|word| Descriptor::new(word, level, regime));
@@ -31,14 +32,14 @@ fn goes_on(format: Option<&Regime>, level: Level, old: u64, word: u64) -> bool {
     format.map_or(old == word, |regime| lasting.contains(&cause(regime)))
 }
 
-/// Why a table is not judged.
+/// The reason why a table is not judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its words were not given yet.
+    /// Its words are not known yet.
     Empty,
     /// Its words are known.
     Known,
-    /// It is used at several places or in several formats, so that a descriptor of it has no one VA.
+    /// It is used at several places or in several formats, so that a descriptor of it has no unique VA.
     Ambiguous,
 }
 
@@ -62,7 +63,7 @@ const BYTES: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shadow {
     pub(crate) tables: BTreeMap<u64, Table>,
-    /// How many tables are on a page of 4K.
+    /// Number of tables on each page of 4K.
     pages: HashMap<u64, u32>,
     /// The formats of the roots; those without ASID, CnP and address.
     pub(crate) formats: HashMap<Root, Regime>,
@@ -73,13 +74,13 @@ pub(crate) struct Shadow {
     pub(crate) refused: u64,
     /// The address spaces that a CPU walks.
     loaded: HashSet<Root>,
-    /// Those that had to make way: a table of theirs is another one's now, so they have ended.
+    /// Address spaces that were evicted: one of their tables is now another's, so they have ended.
     evicted: Vec<Root>,
     /// Pages of 4K that became pages of tables, or ceased to be.
     turned: Vec<(u64, bool)>,
-    /// Tables whose words are needed: address and descriptors.
+    /// Tables whose words are needed: address and number of descriptors.
     wanted: Vec<(u64, usize)>,
-    /// Tables that nothing leads to any more and that a TLB may still lead to: their pages are watched.
+    /// Unlinked tables that a TLB may still lead to: their pages are watched.
     pub(crate) limbo: VecDeque<Limbo>,
 }
 
@@ -104,7 +105,7 @@ impl Shadow {
         std::mem::take(&mut self.turned)
     }
 
-    /// All tables whose words are known: address and descriptors.
+    /// Returns all tables whose words are known: address and number of descriptors.
     pub(crate) fn known(&self) -> Vec<(u64, usize)> {
         let known = self
             .tables
@@ -123,7 +124,7 @@ impl Shadow {
         self.wanted.pop()
     }
 
-    /// The table and the place in it of the descriptor at `address`.
+    /// Returns the table and the place in it of the descriptor at `address`.
     pub(crate) fn place(&self, address: u64) -> Option<(u64, usize)> {
         let (base, table) = self.tables.range(..=address).next_back()?;
         let index = ((address - base) / 8) as usize;
@@ -138,13 +139,13 @@ impl Shadow {
         self.formats.get(&root)
     }
 
-    /// The kind of `word` at `level` under `root`.
+    /// Returns the kind of `word` at `level` under `root`.
     fn is_table(&self, root: Root, level: Level, word: u64) -> Option<u64> {
         let descriptor = Descriptor::new(word, level, self.formats.get(&root)?);
         (descriptor.kind() == Kind::Table).then(|| descriptor.next_table().0)
     }
 
-    /// Begins to follow an address space. Its tables are asked for.
+    /// Begins to follow an address space, and requests its tables.
     pub(crate) fn add_root(&mut self, root: Root, regime: &Regime) {
         let format = format(regime);
         self.formats.insert(root, format);
@@ -158,7 +159,7 @@ impl Shadow {
         self.loaded.remove(&root);
     }
 
-    /// Whether the first table of `root` is known to hold nothing valid.
+    /// Returns whether the first table of `root` is known to hold nothing valid.
     pub(crate) fn is_void(&self, root: Root) -> bool {
         let table = self.tables.get(&root.base());
         table.is_some_and(|table| {
@@ -250,7 +251,7 @@ impl Shadow {
         }
         let last = table.roots.is_empty();
         for (child, level, _) in self.children(root, base) {
-            // Down only: what is ambiguous may lead anywhere.
+            // Downwards only: an ambiguous table may lead anywhere.
             let below = self.tables.get(&child).is_some_and(|it| it.level == level);
             if below {
                 self.detach(root, child);
@@ -281,7 +282,7 @@ impl Shadow {
         }
     }
 
-    /// The words of a table, as memory has them. Those that were known and differ are counted.
+    /// Sets the words of a table from memory. Known words that differ are counted.
     pub(crate) fn fill(&mut self, base: u64, words: &[u64], now: u64) -> Filled {
         let Some(table) = self.tables.get_mut(&base) else {
             return Filled::NotAsked;
@@ -338,7 +339,7 @@ impl Shadow {
         }
     }
 
-    /// The first VA that the descriptor maps.
+    /// Returns the first VA that the descriptor maps.
     pub(crate) fn va(&self, root: Root, base: u64, index: usize) -> u64 {
         match (self.tables.get(&base), self.formats.get(&root)) {
             (Some(table), Some(regime)) => {
@@ -349,7 +350,7 @@ impl Shadow {
         }
     }
 
-    /// What the word at `address` is, is not known any more: nor is its table.
+    /// Records that the word at `address`, and so its table, is no longer known.
     pub(crate) fn lose(&mut self, base: u64) {
         if let Some(table) = self.tables.get_mut(&base) {
             table.state = State::Ambiguous;
@@ -357,10 +358,10 @@ impl Shadow {
     }
 }
 
-/// What became of words that were read from memory.
+/// The result of words that were read from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// Nobody needs them.
+    /// They are not needed.
     NotAsked,
     /// They are the table's first.
     First,
@@ -368,7 +369,7 @@ pub(crate) enum Filled {
     Again,
 }
 
-/// A regime without what differs between address spaces of one format.
+/// Returns a regime without fields that differ between address spaces of one format.
 fn format(regime: &Regime) -> Regime {
     Regime {
         asid: 0,
@@ -378,7 +379,7 @@ fn format(regime: &Regime) -> Regime {
     }
 }
 
-/// Whether two regimes read descriptors alike.
+/// Returns whether two regimes read descriptors alike.
 pub(crate) fn alike(one: &Regime, two: &Regime) -> bool {
     format(one) == format(two)
 }

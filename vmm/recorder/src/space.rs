@@ -1,15 +1,15 @@
-//! An address space: which CPU can have cached what of it.
+//! An address space: the CPUs that can have cached its entries.
 
 use crate::stale::Gone;
 
-/// One CPU with one ASID that walks, or walked, an address space, so that its TLB may hold some of it.
+/// One CPU with one ASID that walks, or walked, an address space, so that its TLB may hold some of its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) cpu: u16,
     pub(crate) asid: u16,
     /// When it ceased to; `None` while it does.
     pub(crate) until: Option<u64>,
-    /// The TLBIs that have emptied it since, of each CPU the last, until a DSB says that one is complete.
+    /// The TLBIs that have emptied it since, the last of each CPU, until a DSB completes one.
     pub(crate) gone: Vec<Gone>,
 }
 
@@ -27,7 +27,7 @@ impl Space {
     }
 
     pub(crate) fn set_asid(&mut self, upper: u64, asid: u16) {
-        // KPTI has pairs, of which the kernel's is even.
+        // KPTI has pairs of ASIDs, of which the kernel's is even.
         self.current
             .retain(|(other, old)| *other != upper && (old ^ asid) & !1 == 0);
         self.current.push((upper, asid));

@@ -1,4 +1,4 @@
-//! Address spaces: which CPU can have cached what of them, and when they are forgotten.
+//! Address spaces: the CPUs that can have cached their entries, and the time they are dropped.
 
 use stage1::Regime;
 
@@ -68,8 +68,8 @@ impl Tracker {
                 .iter()
                 .any(|context| !context.gone.is_empty())
         });
-        // No TLB holds any of it: there is nothing to judge until it is loaded and read again, and its pages may be
-        // anything meanwhile.
+        // No TLB holds any of it: there is nothing to judge until it is loaded and read again, and its pages may have
+        // any use meanwhile.
         for root in empty {
             self.forget(root);
         }
@@ -115,13 +115,13 @@ impl Tracker {
         if idle {
             self.shadow.load(root, false);
         }
-        // The process has gone, or it is the table that stands for none: its page may be anything next.
+        // The process has ended, or it is the reserved empty table: its page may have any use next.
         if idle && self.shadow.is_void(root) {
             self.forget(root);
         }
     }
 
-    /// Address spaces that had to make way for another's tables.
+    /// Drops address spaces that were evicted by another's tables.
     pub(crate) fn forget_evicted(&mut self) {
         for root in self.shadow.evicted() {
             self.spaces.remove(&root);
@@ -153,7 +153,7 @@ impl Tracker {
             self.forgotten += 1;
         }
         if self.shadow.bytes() > self.limits.table_bytes {
-            // Those that run are too large: begin anew. What they hold is asked for again when they are loaded.
+            // The running ones are too large: begin anew. Their words are requested again when they are loaded.
             let all: Vec<Root> = self.spaces.keys().copied().collect();
             for root in all {
                 self.forget(root);

@@ -1,4 +1,4 @@
-//! Words that are in memory no more and may be in a TLB still.
+//! Descriptors overwritten in memory that a TLB may still hold.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::finding::Scene;
 use crate::shadow::Root;
 use crate::{Barrier, Domain, Folio, Stored, Types};
 
-/// Which descriptor: of which address space, the first VA that it maps, its level.
+/// A descriptor: its address space, the first VA that it maps, its level.
 pub(crate) type Key = (Root, u64, Level);
 
 /// One CPU that may hold the word.
@@ -23,7 +23,7 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Whether a DSB was before one of its TLBIs; `None` if none has come.
+    /// Returns whether a DSB was before one of its TLBIs; `None` if none has come.
     pub(crate) fn ordered(&self) -> Option<bool> {
         let ordered = self.gone.iter().map(|gone| gone.ordered);
         ordered.max()
@@ -40,10 +40,10 @@ pub(crate) struct Gone {
     pub(crate) ordered: bool,
 }
 
-/// Why a TLBI was not for a word, the nearest miss first.
+/// The reason why a TLBI was not for a word, the nearest miss first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Miss {
-    /// It came with a hint of another level or granule.
+    /// It had a hint of another level or granule.
     Level,
     /// It was for last-level entries, and this is none.
     LastLevel,
@@ -51,7 +51,7 @@ pub(crate) enum Miss {
     Range,
     /// It was for another ASID.
     Asid,
-    /// It was for the CPU alone that executed it.
+    /// It was only for the CPU that executed it.
     Scope,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Stale {
     /// The physical address of its descriptor.
     pub(crate) entry: u64,
     pub(crate) stored: Stored,
-    /// It was taken away by a thread of its own address space, which has its TLBI done before it goes back: rule S7.
+    /// True if a thread of its own address space removed it, which completes its TLBI before it returns: rule S7.
     pub(crate) own: bool,
     /// Another thread has mapped something there before.
     pub(crate) overtaken: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Stale {
 }
 
 impl Stale {
-    /// What is known of the place of a finding on it.
+    /// Returns what is known of the place of a finding on it.
     pub(crate) fn scene(&self) -> Scene {
         Scene {
             folios: [self.folio, None],
@@ -81,12 +81,12 @@ impl Stale {
     }
 }
 
-/// When a CPU's last DSBs were, by how far they reach.
+/// Times of a CPU's last DSBs, by their domain.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waited {
     /// For stores.
     stores: Reach,
-    /// For TLBIs: a DSB completes them only where it waits for loads and stores (Arm ARM B2.3.12, DSB).
+    /// For TLBIs: a DSB completes them only if it waits for loads and stores (Arm ARM B2.3.12, DSB).
     tlbis: Reach,
 }
 
@@ -96,26 +96,27 @@ struct Reach {
     shared: u64,
 }
 
-/// All of them, with the barriers that decide about them.
+/// All stale words, with the barriers that decide about them.
 #[derive(Debug, Default)]
 pub(crate) struct Stales {
     words: BTreeMap<Key, Vec<Stale>>,
-    /// By the page of 4K that the word led to, a table or a page. What is gone from `words` may be here still.
+    /// Descriptors by the page of 4K that the word led to, a table or a page. It may contain some that are no longer in
+    /// `words`.
     pages: HashMap<u64, Vec<Key>>,
     count: usize,
     most: usize,
     order: VecDeque<(Key, u64)>,
     waited: HashMap<u16, Waited>,
-    /// Those that wait for a DSB of a CPU.
+    /// Descriptors that wait for a DSB of a CPU.
     awaiting: HashMap<u16, Vec<Key>>,
-    /// Those that were dropped before their time.
+    /// Number of words that were dropped early.
     pub(crate) dropped: u64,
 }
 
-/// Places that are minded of those that led to one page.
+/// Maximum number of places that are kept for one page.
 const MOST_OF_PAGE: usize = 8;
 
-/// Words of one place that are told apart.
+/// Maximum number of words of one place that are kept apart.
 const MOST_OF_ONE: usize = 4;
 
 impl Stales {
@@ -134,7 +135,7 @@ impl Stales {
         self.count
     }
 
-    /// `page` is what the word led to, where that is asked for by rule S5.
+    /// Adds a stale word. `page` is its target, if rule S5 needs it.
     pub(crate) fn insert(&mut self, key: Key, stale: Stale, page: Option<u64>) {
         if let Some(page) = page {
             self.leads_to(page, key);
@@ -179,17 +180,17 @@ impl Stales {
         }
     }
 
-    /// The places whose words may have led to the page of this address.
+    /// Returns the places whose words may have led to the page of this address.
     pub(crate) fn leading_to(&self, page: u64) -> &[Key] {
         self.pages.get(&(page >> 12)).map_or(&[], Vec::as_slice)
     }
 
-    /// Those of one place.
+    /// Returns those of one place.
     pub(crate) fn at(&self, key: &Key) -> &[Stale] {
         self.words.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// The places of `root` from VA `first` to `last` of a lower level than `level`.
+    /// Returns the places of `root` from VA `first` to `last` of a lower level than `level`.
     pub(crate) fn below(&self, root: Root, first: u64, last: u64, level: Level) -> Vec<Key> {
         let range = (root, first, Level::Minus1)..=(root, last, Level::L3);
         let keys = self.words.range(range).map(|(key, _)| *key);
@@ -203,7 +204,7 @@ impl Stales {
         }
     }
 
-    /// Removes those of one place that `which` picks, and says how many those were.
+    /// Removes the words of one place that `which` picks, and returns their number.
     pub(crate) fn remove(&mut self, key: Key, which: impl Fn(&Stale) -> bool) -> u64 {
         let Some(here) = self.words.get_mut(&key) else {
             return 0;
@@ -218,7 +219,7 @@ impl Stales {
         removed as u64
     }
 
-    /// Nobody will walk this address space again.
+    /// Drops all words of an address space that no CPU will walk again.
     pub(crate) fn forget(&mut self, root: Root) {
         for key in self.of_root(root) {
             self.remove(key, |_| true);
@@ -230,7 +231,7 @@ impl Stales {
         self.words.range(range).map(|(key, _)| *key).collect()
     }
 
-    /// A TLBI. `format` gives the regime of an address space.
+    /// Returns a TLBI. `format` gives the regime of an address space.
     pub(crate) fn tlbi<'f>(
         &mut self,
         cover: &Cover,
@@ -260,7 +261,8 @@ impl Stales {
         awaiting.extend(touched);
     }
 
-    /// The places that a TLBI of these VAs may be for: those that it touches, and around a range those of the same table.
+    /// Returns the places that a TLBI of these VAs may be for: those that it touches, and near a range those of the
+    /// same table.
     fn near(&self, root: Root, first: u64, last: u64, range: bool, regime: &Regime) -> Vec<Key> {
         let mut keys = Vec::new();
         for level in Level::ALL {
@@ -312,7 +314,7 @@ impl Stales {
         }
     }
 
-    /// Whether the CPU cannot hold the word any more.
+    /// Returns whether the CPU cannot hold the word any more.
     pub(crate) fn done(&self, holder: &Holder) -> bool {
         done(holder, &self.waited)
     }
@@ -333,7 +335,7 @@ impl Reach {
         }
     }
 
-    /// The last one that reaches as far as a TLBI of that scope.
+    /// Returns the last one that reaches as far as a TLBI of that scope.
     fn since(self, scope: Scope) -> u64 {
         match scope {
             Scope::Local => self.local,
@@ -343,7 +345,7 @@ impl Reach {
 }
 
 impl Stale {
-    /// What a TLBI does to it; whether it covers anything of it.
+    /// Applies a TLBI to the word; returns whether it covers any holder.
     fn take(
         &mut self,
         cover: &Cover,
@@ -366,7 +368,7 @@ impl Stale {
             None
         };
         let mut taken = false;
-        // Ordered by a DSB of the CPU that stored, or of the one that has seen the store.
+        // Ordered by a DSB of the CPU that stored, or of the one that executes the TLBI and has seen the store.
         let ordered = [self.stored.cpu, by.cpu].iter().any(|cpu| {
             let waited = waited.get(cpu).copied().unwrap_or_default();
             waited.stores.since(cover.scope) > self.stored.event
@@ -395,7 +397,7 @@ impl Stale {
             }
         }
         if let Some(miss) = other {
-            // The nearest miss is kept: one of another ASID is most often for somebody else.
+            // The nearest miss is kept: a TLBI for another ASID is mostly meant for another process.
             let better = |old: &(Miss, Stored, Cover)| old.0 >= miss;
             if self.miss.as_ref().is_none_or(better) {
                 self.miss = Some((miss, by, *cover));

@@ -1,4 +1,4 @@
-//! What the judge and the recorder both have to know: the tables, and which CPU can have cached them for which ASID.
+//! State that judge and recorder share: the tables, and the CPUs that can have cached them for each ASID.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use crate::shadow::{alike, Filled, Root, Shadow};
 use crate::space::Space;
 use crate::{Event, Register, What};
 
-/// How much may be kept.
+/// Limits of the state that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the shadow. Address spaces that no CPU runs are forgotten first.
@@ -30,35 +30,35 @@ impl Default for Limits {
     }
 }
 
-/// The most CPUs that are told apart.
+/// Maximum number of CPUs that are kept apart.
 pub(crate) const MOST_CPUS: usize = 512;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cpu {
     registers: SystemRegisters,
-    /// Its registers describe no translation that can be judged, as they may on the way from one to the next.
+    /// True if its registers describe no translation that can be judged, as happens while they are changed.
     strange: bool,
-    /// What it walks, by half.
+    /// The address spaces that it walks, by half.
     pub(crate) walks: [Option<(Root, u16)>; 2],
     /// The last regime of each half that could be read.
     regimes: [Option<Regime>; 2],
 }
 
-/// Which pages are tables, and who can have cached what.
+/// The pages that are tables, and the CPUs that can have cached them.
 #[derive(Clone, Debug, Default)]
 pub struct Tracker {
     pub(crate) shadow: Shadow,
     pub(crate) spaces: HashMap<Root, Space>,
     pub(crate) cpus: Vec<Cpu>,
     ids: [Option<u64>; 4],
-    /// Counts what separates "before" from "after": loads of a root, and stores.
+    /// A counter of the events that separate "before" from "after": loads of a root, and stores.
     pub(crate) now: u64,
     pub(crate) limits: Limits,
     /// Address spaces forgotten to stay within the limit.
     pub(crate) forgotten: u64,
     /// Registers that no regime could be made of, while the MMU is on.
     pub(crate) no_regime: u64,
-    /// Tables whose words were known and are not so in memory, but for what the PE may have written itself.
+    /// Number of tables whose known words differ from memory, apart from bits that the PE may have written itself.
     pub(crate) out_of_step: u64,
     pub(crate) dropped: Vec<Root>,
     /// Address spaces with a context that a TLBI has emptied whose DSB has not come.
@@ -66,36 +66,36 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// One that has seen nothing.
+    /// Creates a tracker with empty state.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let mut tracker = Self {
             limits,
             ..Self::default()
         };
-        // One step may add what the next takes away again.
+        // One step may add tables that the next removes again.
         tracker.shadow.most = limits.table_bytes / 2 * 3;
         tracker
     }
 
-    /// Whether a store to the page of `address` may be one to a table.
+    /// Returns whether a store to the page of `address` may be one to a table.
     #[must_use]
     pub fn watches(&self, address: u64) -> bool {
         self.shadow.watches(address)
     }
 
-    /// A table whose words are needed next: its physical address and how many descriptors it has.
+    /// Returns a table whose words are needed next: its physical address and its number of descriptors.
     pub fn wanted(&mut self) -> Option<(u64, usize)> {
         self.shadow.wanted()
     }
 
-    /// Bytes of a table below the first, which are those of a page; `None` before any regime is known.
+    /// Returns the bytes of a table below the first, which are those of a page; `None` before any regime is known.
     pub(crate) fn table_size(&self) -> Option<u64> {
         let mut regimes = self.cpus.iter().flat_map(|cpu| &cpu.regimes).flatten();
         Some(regimes.next()?.granule.bytes())
     }
 
-    /// The first and the last VA of the contiguous group of pages that `va` is in.
+    /// Returns the first and the last VA of the contiguous group of pages that `va` is in.
     pub(crate) fn block(&self, va: u64) -> [u64; 2] {
         let mut regimes = self.cpus.iter().flat_map(|cpu| &cpu.regimes).flatten();
         let bytes = regimes.next().map_or(1, |regime| {
@@ -105,7 +105,7 @@ impl Tracker {
         [va & !(bytes - 1), va | (bytes - 1)]
     }
 
-    /// Bytes that the shadow takes.
+    /// Returns the bytes that the shadow takes.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.shadow.bytes()
@@ -122,7 +122,7 @@ impl Tracker {
         self.dropped.clear();
     }
 
-    /// The same, and what was forgotten stays in `dropped`.
+    /// Applies an event; dropped address spaces stay in `dropped`.
     pub(crate) fn apply_keeping(&mut self, event: &Event) {
         match &event.what {
             What::Store { address, word } => {
@@ -167,7 +167,7 @@ impl Tracker {
         filled
     }
 
-    /// Whether what memory holds is what the shadow has, but for AF and the dirty state where the PE may write them.
+    /// Returns whether memory equals the shadow, apart from AF and the dirty state where the PE may write them.
     fn agrees(&self, address: u64, words: &[u64]) -> bool {
         let Some(table) = self.shadow.table(address) else {
             return true;
@@ -191,9 +191,9 @@ impl Tracker {
         }
     }
 
-    /// What a TLBI of `cpu` covers; `None` if it does not concern what is judged.
+    /// Returns the coverage of a TLBI of `cpu`; `None` if it does not concern the judged tables.
     pub(crate) fn cover(&self, cpu: u16, opcode: u32, operand: u64) -> Option<Cover> {
-        // A CPU that has not translated yet goes by the others' formats.
+        // For a CPU that has not translated yet the formats of the others are used.
         let translates = |cpu: &&Cpu| cpu.regimes.iter().any(Option::is_some);
         let own = self.cpus.get(usize::from(cpu)).filter(translates);
         let cpu = own.or_else(|| self.cpus.iter().find(translates))?;
@@ -208,7 +208,7 @@ impl Tracker {
         Cover::new(opcode, operand, regime?)
     }
 
-    /// A CPU whose translation is not known stores to a table.
+    /// Counts a store to a table by a CPU whose translation is unknown.
     pub(crate) fn stores_without_regime(&mut self, cpu: u16) {
         let strange = self
             .cpus
@@ -217,7 +217,7 @@ impl Tracker {
         self.no_regime += u64::from(strange);
     }
 
-    /// The word at `address`, if it is a descriptor that is known.
+    /// Returns the word at `address`, if it is a descriptor that is known.
     #[must_use]
     pub fn word(&self, address: u64) -> Option<u64> {
         let (base, index) = self.shadow.place(address)?;
@@ -261,7 +261,7 @@ impl Tracker {
             match Regime::new(&self.cpus[index].registers, half) {
                 Ok(regime) if !regime.epd => {
                     let root = Root::new(regime.root.0, half);
-                    // Without an ASID of their own: the upper half is one address space under all of them.
+                    // Global entries have no ASID of their own: the upper half is one address space under all of them.
                     let asid = if half == Half::Upper { 0 } else { regime.asid };
                     if half == Half::Upper {
                         upper = root.base();

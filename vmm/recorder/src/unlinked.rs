@@ -1,4 +1,4 @@
-//! What a TLB may hold of a table that is linked no more.
+//! Words that a TLB may hold of a table that was unlinked.
 
 use stage1::{Descriptor, Kind};
 
@@ -11,7 +11,7 @@ use crate::{Judge, Stored};
 const MOST_BELOW: usize = 1 << 14;
 
 impl Judge {
-    /// A table is linked no more: what was valid below it may be in TLBs still.
+    /// Handles the unlinking of a table: valid words below it may still be in TLBs.
     pub(crate) fn unlinked(&mut self, root: Root, base: u64, by: Stored) {
         let mut left = MOST_BELOW;
         let mut tables = vec![base];
@@ -57,7 +57,7 @@ impl Judge {
                     stored: by,
                     own: self.runs(root, by.cpu),
                     overtaken: false,
-                    // What the kernel says of it now was not asked: the table's descriptor was written.
+                    // The page's folio was not recorded: only the table's descriptor was written.
                     folio: None,
                     holders,
                     miss: None,

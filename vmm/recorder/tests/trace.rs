@@ -1,4 +1,4 @@
-//! The trace file: what was written comes back, and nothing that is read can do harm.
+//! The trace file: written events read back the same, and no input is harmful.
 
 mod hostile;
 
@@ -73,7 +73,7 @@ fn written(events: &[Event]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// What there is to read, and how it ends.
+/// Returns the events, and how the trace ends.
 fn read(trace: &[u8]) -> (Vec<Event>, Option<TraceError>) {
     let mut reader = match Reader::new(trace) {
         Ok(reader) => reader,
@@ -99,7 +99,7 @@ proptest! {
         prop_assert_eq!(found, events);
     }
 
-    /// Cut anywhere: what is whole comes back, and the cut is told.
+    /// A trace that is cut anywhere gives its whole events and an error.
     #[test]
     fn a_cut_is_told(events in events(), at in any::<proptest::sample::Index>()) {
         let trace = written(&events);
@@ -118,7 +118,7 @@ proptest! {
         hostile::judge(&bytes);
     }
 
-    /// Registers that make sense, and then anything in a few tables that point to each other.
+    /// Registers that make sense, and then arbitrary events in a few tables that point to each other.
     #[test]
     fn tables_that_go_round(
         granule in 0_usize..3,
@@ -190,7 +190,7 @@ fn other_files_are_refused_in_a_sentence() {
     assert!(error(b"FOLIOREC\x01\x00\x00\x00\x30\x07").contains("an end that counts 7 records"));
 }
 
-/// A table of 8192 pages that go up one after the other, and are no more than a block each.
+/// A table of 8192 pages with rising addresses, each no more than a block.
 #[test]
 fn a_table_of_blocks_is_small() {
     let word =
@@ -219,7 +219,7 @@ fn older_traces_are_read() {
     assert_eq!(events[0].what, What::Table { address: 8, words });
 }
 
-/// What a kernel stores most: runs of pages, and the same cleared again.
+/// A kernel's most frequent stores: runs of pages, and the same cleared again.
 #[test]
 fn a_store_takes_at_most_16_bytes() {
     let mut events = Vec::new();
@@ -229,7 +229,7 @@ fn a_store_takes_at_most_16_bytes() {
             events.push((index, word(index)));
         }
         events.extend((0..16).map(|index| (index, 0)));
-        // Here and there, by nobody's order.
+        // At scattered places, in no order.
         events.push((round * 977 % 512, word(3) ^ round << 40));
     }
     let events: Vec<Event> = events

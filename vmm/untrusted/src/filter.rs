@@ -8,8 +8,8 @@ use crate::{is_shown, push_escape};
 /// The longest colour that is passed on, in bytes: `ESC [`, numbers, `m`.
 const LONGEST_COLOUR: usize = 32;
 
-/// Text with everything escaped that [`is_shown`] does not pass, but for ends of lines and tabs. A backslash stays one, as what
-/// is untrusted in the text has been escaped before.
+/// Escapes all characters that [`is_shown`] rejects, except for ends of lines and tabs. A backslash is unchanged, as
+/// untrusted parts of the text have been escaped before.
 #[must_use]
 pub fn filtered(text: &str) -> Cow<'_, str> {
     if text.bytes().all(is_common) {
@@ -33,9 +33,9 @@ fn is_common(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\n' | b'\t')
 }
 
-/// Writes UTF-8 text as [`filtered`] has it. Our own colours may pass.
+/// A writer that writes UTF-8 text as [`filtered`] returns it. Our own colours may pass.
 ///
-/// JSON stays JSON with the same values: its strings have such characters as they are or as the very escapes.
+/// JSON stays JSON with the same values: its strings have such characters unchanged or as the same escapes.
 #[derive(Debug)]
 pub struct Filter<W> {
     out: W,
@@ -45,7 +45,7 @@ pub struct Filter<W> {
 }
 
 impl<W: Write> Filter<W> {
-    /// A filter before `out` that lets colours (SGR sequences) pass or not.
+    /// Creates a filter before `out` that lets colours (SGR sequences) pass or not.
     pub fn new(out: W, colours: bool) -> Self {
         Self {
             out,
@@ -104,7 +104,7 @@ impl<W: Write> Filter<W> {
     }
 }
 
-/// The length of the colour that `bytes` begin with: 0 where its end has not come, `None` where it is something else.
+/// Returns the length of the colour that `bytes` begin with: 0 if its end has not come, `None` if it is not a colour.
 fn colour(bytes: &[u8]) -> Option<usize> {
     match bytes {
         [0x1b] => Some(0),
@@ -124,7 +124,7 @@ fn colour(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of the character that `bytes` begin with: 0 where its end has not come, `None` where it is none.
+/// Returns the length of the character that `bytes` begin with: 0 where its end has not come, `None` where it is none.
 fn character(first: u8, bytes: &[u8]) -> Option<usize> {
     let length = match first {
         0xc2..=0xdf => 2,

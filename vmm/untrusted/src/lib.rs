@@ -1,10 +1,11 @@
 //! Text of a guest, a file or another program, and how it is shown.
 //!
-//! A terminal obeys control characters, and Unicode has others that hide or reorder what stands beside them. So such text is
-//! a [`Text`], which is escaped wherever it is formatted: in a sentence, in KTAP, in HTML. The escapes are those of a JSON
-//! string (`\n`, `\\`, `\u202e`), so that any JSON reader gives the text back; JSON itself has the text as it is.
+//! A terminal executes control characters, and Unicode has others that hide or reorder their neighbours. Such text is
+//! therefore a [`Text`], which is escaped wherever it is formatted: in a sentence, in KTAP, in HTML. The escapes are
+//! those of a JSON string (`\n`, `\\`, `\u202e`), so that any JSON reader restores the text; JSON itself has the text
+//! unchanged.
 //!
-//! What passes a [`Filter`] on its way to a terminal or a file cannot make it obey either, whatever type it had.
+//! Text that passes a [`Filter`] on its way to a terminal or a file is harmless too, whatever type it had.
 
 mod filter;
 
@@ -25,7 +26,7 @@ pub use filter::{filtered, Filter};
 pub struct Text(String);
 
 impl Text {
-    /// The text as it was given, for comparisons and for JSON.
+    /// Returns the text as it was given, for comparisons and for JSON.
     #[must_use]
     pub fn raw(&self) -> &str {
         &self.0
@@ -94,7 +95,7 @@ impl PartialEq<String> for Text {
     }
 }
 
-/// Untrusted text as it is shown: what `Display` of [`Text`] writes.
+/// Untrusted text in its shown form, which `Display` of [`Text`] writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(&'a str);
 
@@ -115,7 +116,7 @@ impl fmt::Display for Escaped<'_> {
         }
         let mut shown = String::with_capacity(self.0.len() + 8);
         for (at, character) in self.0.chars().enumerate() {
-            // A mark at the start would combine with what stands before the text.
+            // A mark at the start would combine with the text before.
             let combines = at == 0
                 && character.escape_debug().len() > 1
                 && character != '"'
@@ -130,8 +131,8 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Whether a character is shown as it is: neither control (Cc), format (Cf), separator (Zl, Zp, Zs but for the space),
-/// private use (Co), unassigned (Cn), nor another that shows nothing (`Default_Ignorable_Code_Point`).
+/// Returns whether a character is shown unchanged: neither control (Cc), format (Cf), separator (Zl, Zp, Zs except for
+/// the space), private use (Co), unassigned (Cn), nor another invisible one (`Default_Ignorable_Code_Point`).
 #[must_use]
 pub fn is_shown(character: char) -> bool {
     if character.is_ascii() {
@@ -146,7 +147,7 @@ pub fn is_shown(character: char) -> bool {
     if invisible {
         return false;
     }
-    // The standard library's table of what is printable, by way of a text in which marks are no reason to escape.
+    // The standard library's table of printable characters, applied to a text in which marks are no reason to escape.
     let mut behind = [0; 5];
     behind[0] = b'a';
     let length = 1 + character.encode_utf8(&mut behind[1..]).len();

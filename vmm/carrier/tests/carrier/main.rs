@@ -1,7 +1,7 @@
 //! A real carrier under a real QEMU.
 //!
 //! `FOLIOSCOPE_TEST_IMAGE` names the kernel, `FOLIOSCOPE_TEST_CARRIER` the carrier's initramfs. Without them these
-//! tests have nothing to test: they say so, and fail where `FOLIOSCOPE_TEST_REQUIRE_GUEST=1` demands a guest.
+//! tests have nothing to test. They print that, and fail if `FOLIOSCOPE_TEST_REQUIRE_GUEST=1` requires a guest.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -77,7 +77,7 @@ fn a_program_is_as_if_it_were_local() {
     assert_eq!(end("exit 143"), Ended::Exit(143));
     assert_eq!(end("kill -TERM $$"), Ended::Signal(15));
     assert_eq!(end("kill -KILL $$"), Ended::Signal(9));
-    // What it leaves behind does not keep it from ending, and ends too.
+    // A background process does not prevent its end, and ends too.
     assert_eq!(end("sleep 4711 & exit 3"), Ended::Exit(3));
     assert_eq!(
         shell(
@@ -99,7 +99,7 @@ fn a_program_is_as_if_it_were_local() {
     fs::write(&text, "no program").unwrap();
     fs::set_permissions(&text, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     assert!(sentence(&[text.to_str().unwrap()], "/").contains("no arm64 program"));
-    // Groups of programs that have ended go: as soon as no process is on its way out of them.
+    // Groups of programs that have ended are removed once no process is leaving them.
     let groups = || shell(&carrier, "ls /sys/fs/cgroup | grep -c ^program-", &work.0);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while groups() != "1\n" {
@@ -123,7 +123,7 @@ fn signals_reach_the_program() {
         (last.kind, last.payload.as_slice()),
         (Kind::Exit, br#"{"exit":9}"#.as_slice())
     );
-    // Nobody reads any more: the program feels it as SIGPIPE.
+    // No process reads any more: the program gets SIGPIPE.
     let mut raw = Raw::start(&carrier, &["yes"]);
     raw.frame(patience).unwrap();
     raw.send(Kind::StdoutShut, &[]);
@@ -171,7 +171,7 @@ fn one_that_does_not_read_stalls_nobody() {
     let work = Work::new("stall");
     let Some(config) = config(&work) else { return };
     let carrier = Carrier::start(&config).unwrap();
-    // It writes without end and nobody takes it; it is sent a window of input that it never reads.
+    // It writes without end, and its output is not read; it gets a window of input that it never reads.
     let mut deaf: Vec<Raw> = (0..3).map(|_| Raw::start(&carrier, &["yes"])).collect();
     for raw in &mut deaf {
         for _ in 0..8 {
@@ -186,7 +186,7 @@ fn one_that_does_not_read_stalls_nobody() {
         assert!(stdout.bytes() == input);
     }
     println!("5 MiB beside three that do not read: {:?}", since.elapsed());
-    // No more came than a window.
+    // At most a window has arrived.
     for raw in &mut deaf {
         let mut bytes = 0;
         while let Some(frame) = raw.frame(Duration::from_secs(2)) {
@@ -197,11 +197,11 @@ fn one_that_does_not_read_stalls_nobody() {
             }
         }
         assert_eq!(bytes, WINDOW as usize);
-        // And it goes on with more room.
+        // It continues once it has more credit.
         raw.send(Kind::StdoutCredit, &4096u32.to_le_bytes());
         assert!(raw.frame(Duration::from_secs(20)).is_some());
     }
-    // One that sends more than it may is ended, and nobody else.
+    // A client that sends more than it may is ended, and no other.
     for _ in 0..8 {
         deaf[0].send(Kind::Stdin, &[b'x'; WINDOW as usize / 8]);
     }
@@ -347,7 +347,7 @@ fn a_carrier_that_is_lost_says_so_in_a_sentence() {
     assert!(error.contains("found no file there"), "{error}");
 }
 
-/// Not a test by itself: the server that the next one kills.
+/// Not a test by itself: the server that the next test kills.
 #[test]
 #[ignore = "run by a_killed_server_leaves_no_qemu"]
 fn helper_server() {

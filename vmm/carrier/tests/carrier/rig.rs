@@ -1,4 +1,4 @@
-//! What each test begins with: a folder, what to boot, and programs of which all is kept.
+//! Setup of each test: a folder, a configuration, and programs whose output is kept.
 
 use std::fs;
 use std::io::{self, Cursor, Read, Write};
@@ -31,7 +31,7 @@ impl Drop for Work {
     }
 }
 
-/// What to boot; `None`, said aloud, where nothing was given and none was demanded.
+/// Returns the configuration; `None`, with a message, if nothing was given and nothing was required.
 pub fn config(work: &Work) -> Option<CarrierConfig> {
     let path = |name| std::env::var_os(name).map(PathBuf::from);
     let (Some(image), Some(initrd)) = (
@@ -59,7 +59,7 @@ pub fn start(argv: &[&str], cwd: &Path) -> Start {
     }
 }
 
-/// What a program wrote, shared with the thread that writes it.
+/// A program's output, shared with the thread that writes it.
 #[derive(Clone, Default)]
 pub struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -104,7 +104,7 @@ pub fn output(
     (ended, stdout, stderr)
 }
 
-/// The standard output of a shell's line.
+/// Returns the standard output of a shell's line.
 pub fn shell(carrier: &Carrier, line: &str, cwd: &Path) -> String {
     let (ended, stdout, stderr) = output(carrier, &["sh", "-c", line], b"", cwd);
     assert_eq!(ended.unwrap(), Ended::Exit(0), "{line}: {}", stderr.text());
@@ -136,7 +136,7 @@ impl Raw {
         self.socket.write_all(&bytes).unwrap();
     }
 
-    /// The next frame, if one comes within `patience`.
+    /// Returns the next frame, if one comes within `patience`.
     pub fn frame(&mut self, patience: Duration) -> Option<Frame> {
         self.socket.set_read_timeout(Some(patience)).unwrap();
         let mut chunk = [0; 4096];

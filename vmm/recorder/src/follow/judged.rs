@@ -7,12 +7,13 @@ use crate::moment::Did;
 use crate::{Cover, Finding, Judge, Stored};
 
 impl Judge {
-    /// Minds the last sequences of the block of `va` from here on, whose address space it may be.
+    /// Keeps the last sequences of the block of `va` from here on, in any address space.
     pub fn follow(&mut self, va: u64) {
         self.follow = Some(Follow::new(va));
     }
 
-    /// The address spaces in which the block has had sequences, that of the last one last; and how many had to be left out.
+    /// Returns the address spaces in which the block has had sequences, the most recent last, and the number of those
+    /// that were left out.
     #[must_use]
     pub fn followed(&self) -> (Vec<&Followed>, u64) {
         let follow = self.follow.as_ref();
@@ -21,13 +22,13 @@ impl Judge {
         (spaces, follow.map_or(0, |follow| follow.left_out))
     }
 
-    /// The first and the last VA of the group of pages that `va` is in.
+    /// Returns the first and the last VA of the group of pages that `va` is in.
     #[must_use]
     pub fn block_of(&self, va: u64) -> [u64; 2] {
         self.tracker.block(va)
     }
 
-    /// What a followed address space has for `va` now; `None` where it is not known, or has ended.
+    /// Returns what a followed address space has for `va` now; `None` where it is not known, or has ended.
     #[must_use]
     pub fn now(&self, space: &Followed, va: u64) -> Option<Now> {
         let shadow = &self.tracker.shadow;
@@ -58,7 +59,7 @@ impl Judge {
         })
     }
 
-    /// Whether a finding is one of the followed block of that address space.
+    /// Returns whether a finding is one of the followed block of that address space.
     #[must_use]
     pub fn concerns(&self, space: &Followed, finding: &Finding) -> bool {
         let steps = space.sequences.iter().flat_map(|one| &one.steps);
@@ -101,7 +102,7 @@ impl Judge {
         }
     }
 
-    /// A TLBI that may be for what was taken away there.
+    /// Records a TLBI that may be for a word that was removed there.
     pub(crate) fn followed_tlbi(&mut self, cover: &Cover, did: Did, by: Stored) {
         let Some(follow) = &mut self.follow else {
             return;

@@ -23,9 +23,8 @@
 //! | 11 folio | delta of its first page frame to the folio before; one byte: order + 32 × kind; delta of its index |
 //! | 12 table | address over 8, number of words; then runs: zeros; others × 2, and the others as deltas of words, or others × 2 + 1, and the one delta of each |
 //!
-//! A trace without its end is a cut one: what it holds is good up to there. Version 1 had no chains and no marks, version 2 no
-//! SPSR_EL1, version 3 no folios. A newer version is
-//! refused.
+//! A trace without its end record was cut: it is valid up to there. Version 1 had no chains and no marks, version 2 no
+//! SPSR_EL1, version 3 no folios. A newer version is refused.
 
 use crate::Register;
 
@@ -37,7 +36,7 @@ mod write;
 pub use read::{Reader, TraceError};
 pub use write::Writer;
 
-/// How a trace begins.
+/// First bytes of a trace.
 pub const MAGIC: &[u8; 8] = b"FOLIOREC";
 /// The version that is written, and the newest one that is read.
 pub const VERSION: u32 = 4;
@@ -45,13 +44,13 @@ pub const VERSION: u32 = 4;
 pub const MOST_WORDS: usize = 8192;
 /// The most return addresses of a call chain.
 pub const MOST_FRAMES: usize = 24;
-/// The most call chains of a trace; what has another one behind that has none.
+/// Maximum number of call chains of a trace. Events under further chains have none.
 pub(crate) const MOST_CHAINS: usize = 1 << 16;
 
 pub(crate) const SAME_CPU: u8 = 1 << 4;
 pub(crate) const SAME_PC: u8 = 1 << 5;
 
-/// What a record is written relative to.
+/// The state relative to which a record is written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Before {
     pub(crate) cpu: u16,
@@ -66,7 +65,7 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// That CPU's last PC.
+    /// Returns that CPU's last PC.
     pub(crate) fn pc(&mut self, cpu: u16) -> &mut u64 {
         let index = usize::from(cpu);
         if self.pcs.len() <= index {

@@ -9,12 +9,12 @@ pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// A difference as a number that is small where the difference is.
+/// Returns a difference as a number that is small where the difference is.
 pub(super) fn zigzag(difference: u64) -> u64 {
     difference << 1 ^ ((difference as i64 >> 63) as u64)
 }
 
-/// The difference back.
+/// Returns the difference back.
 pub(super) fn unzigzag(number: u64) -> u64 {
     number >> 1 ^ (number & 1).wrapping_neg()
 }

@@ -1,4 +1,4 @@
-//! Reading a trace, whatever is in it.
+//! Reads a trace. Its contents are untrusted.
 
 use std::io::{self, Read};
 
@@ -7,25 +7,25 @@ use super::{Before, MAGIC, MOST_CHAINS, MOST_FRAMES, MOST_WORDS, SAME_CPU, SAME_
 use crate::tracker::MOST_CPUS;
 use crate::{Barrier, Domain, Event, Folio, FolioKind, Register, Types, What};
 
-/// Why a trace cannot be read on.
+/// The reason why a trace cannot be read on.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// It cannot be read at all.
+    /// The file cannot be read.
     #[error("cannot read the trace: {0}")]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// The file is not a trace.
     #[error("expected a trace of `folioscope record`, which begins with FOLIOREC, and found {found:02x?}; check the file's name")]
     NotATrace {
         /// Its first bytes.
         found: Vec<u8>,
     },
-    /// It is of another version.
+    /// The trace has another version.
     #[error("the trace is of version {found} and this folioscope reads up to version {VERSION}; use the one that wrote it, or record again")]
     Version {
         /// Its version.
         found: u32,
     },
-    /// It ends within a record, or without its end.
+    /// The trace ends within a record, or without its end.
     #[error("the trace was cut after {records} records ({bytes} bytes); what it holds up to there is good")]
     Cut {
         /// Whole records before that.
@@ -33,14 +33,14 @@ pub enum TraceError {
         /// Bytes before that.
         bytes: u64,
     },
-    /// It holds what no writer writes.
+    /// The trace contains a record that no writer writes.
     #[error("the trace is damaged behind record {records} (byte {bytes}): {what}; what it holds up to there is good")]
     Damaged {
         /// Whole records before that.
         records: u64,
         /// Bytes before that.
         bytes: u64,
-        /// What was found.
+        /// The value found.
         what: String,
     },
 }
@@ -59,7 +59,7 @@ impl<R: Read> Reader<R> {
     /// Reads the header.
     ///
     /// # Errors
-    /// Where it is not that of a trace of our version.
+    /// If it is not that of a trace of our version.
     pub fn new(input: R) -> Result<Self, TraceError> {
         let mut input = io::BufReader::with_capacity(1 << 16, input);
         let mut header = Vec::new();
@@ -86,10 +86,10 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The next event; `None` behind the last one.
+    /// Returns the next event; `None` behind the last one.
     ///
     /// # Errors
-    /// Where the trace was cut or is damaged. Nothing comes after that.
+    /// If the trace was cut or is damaged. Nothing comes after that.
     #[allow(clippy::should_implement_trait)] // errors end it, so it is no iterator
     pub fn next(&mut self) -> Result<Option<Event>, TraceError> {
         if self.ended {
@@ -102,7 +102,7 @@ impl<R: Read> Reader<R> {
         read
     }
 
-    /// Bytes read so far.
+    /// Returns the bytes read so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -2,7 +2,7 @@
 
 use super::number::{put as number, zigzag};
 
-/// Words that are worth a run of their own.
+/// Minimum number of words that are written as a run.
 const RUN: usize = 3;
 
 /// Appends it: address over 8, number of words, runs.
@@ -33,7 +33,7 @@ pub(super) fn put(out: &mut Vec<u8>, address: u64, words: &[u64]) {
     }
 }
 
-/// How many of the first words go up by the first one's step; none that is 0.
+/// Returns how many of the first words go up by the first one's step; none that is 0.
 fn steps(last: u64, words: &[u64]) -> usize {
     let Some(first) = words.first() else { return 0 };
     let step = first.wrapping_sub(last);
@@ -46,7 +46,7 @@ fn steps(last: u64, words: &[u64]) -> usize {
     words.iter().take_while(|word| goes(word)).count()
 }
 
-/// How many of the first words are neither 0 nor the first of a run.
+/// Returns how many of the first words are neither 0 nor the first of a run.
 fn others(last: u64, words: &[u64]) -> usize {
     let mut last = last;
     let ends = words.iter().enumerate().position(|(at, word)| {

@@ -7,25 +7,25 @@ use super::number::{put, zigzag};
 use super::{table, Before, MAGIC, MOST_CHAINS, MOST_FRAMES, SAME_CPU, SAME_PC, VERSION};
 use crate::{Barrier, Event, Folio, What};
 
-/// Writes events. Dropped without [`Writer::finish`] it leaves a trace that says that it was cut.
+/// A writer of events. If it is dropped without [`Writer::finish`], the trace is marked as cut.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: W,
     buffer: Vec<u8>,
     before: Before,
-    /// By number, and how many of them were written.
+    /// Chains by number, and how many of them were written.
     chains: HashMap<Vec<u64>, usize>,
     told: usize,
 }
 
-/// Bytes that are kept back.
+/// Size of the buffer, in bytes.
 const BUFFER: usize = 1 << 16;
 
 impl<W: Write> Writer<W> {
     /// Writes the header.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn new(mut out: W) -> io::Result<Self> {
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
@@ -41,7 +41,7 @@ impl<W: Write> Writer<W> {
     /// Writes an event.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
         let kind = match event.what {
             What::Store { .. } => 1,
@@ -156,10 +156,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Hands on what is not written yet.
+    /// Passes on the bytes that are not written yet.
     ///
     /// # Errors
-    /// Where that cannot be done.
+    /// If that cannot be done.
     pub fn flush(&mut self) -> io::Result<()> {
         self.hand_on()?;
         self.out.flush()
@@ -168,7 +168,7 @@ impl<W: Write> Writer<W> {
     /// Writes the end.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         let records = self.before.records;
         self.head(0, 0, 0);

@@ -1,10 +1,10 @@
-//! Anything as a trace: what the fuzz target and a property test both run.
+//! Reads arbitrary bytes as a trace, for the fuzz target and a property test.
 
 use recorder::trace::{Reader, MAGIC, VERSION};
 use recorder::{Judge, Limits};
 use stage1::BbmLevel;
 
-/// Small, so that they are reached.
+/// Small limits, so that they are reached.
 pub const LIMITS: Limits = Limits {
     table_bytes: 1 << 18,
     stale: 64,

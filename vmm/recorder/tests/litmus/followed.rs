@@ -1,4 +1,4 @@
-//! What is minded of one VA: its last sequences, and the folios behind its words.
+//! The record of one VA: its last sequences, and the folios behind its words.
 
 use recorder::{Did, Folio, FolioKind, Sequence};
 use stage1::testing::Layout;
@@ -6,7 +6,7 @@ use stage1::{Granule, Half};
 
 use crate::guest::Guest;
 
-/// A character for each step: what is broken, changed, made or emptied, a TLBI, a DSB.
+/// Returns a character for each step: broken, changed, made or emptied words, a TLBI, a DSB.
 fn text(sequence: &Sequence) -> String {
     let of = |did: &Did| match did {
         Did::Store { old, new, .. } => match (old & 1, new & 1) {
@@ -21,7 +21,7 @@ fn text(sequence: &Sequence) -> String {
     sequence.steps.iter().map(|step| of(&step.did)).collect()
 }
 
-/// The sequences of page 3, of which the first has put what was there before.
+/// Returns the sequences of page 3. The first has written the initial word.
 fn sequences(steps: &str) -> Vec<String> {
     let mut guest = Guest::new(Layout::new(Granule::K4, Half::Lower, 48), 2);
     guest.has(3, "a");
@@ -41,9 +41,9 @@ fn sequences(steps: &str) -> Vec<String> {
 fn what_belongs_together() {
     for (steps, expected) in [
         ("0:3=inv 0:ishst 0:vale1is,3 0:ish 0:3=b", &["bdtdm"][..]),
-        // Behind its DSB nothing is open, and what comes is for something else.
+        // Behind its DSB nothing is open, and later steps belong to another change.
         ("0:3=inv 0:ishst 0:vale1is,3 0:ish 0:vale1is,3 0:ish 0:3=b 0:ish", &["bdtdm"]),
-        // A page beside it is of the same block, one beyond is not; nor is its TLBI, or another ASID's.
+        // A page beside it is in the same block, one beyond is not; nor is its TLBI, or one for another ASID.
         ("0:3=inv 0:4=a 0:16=a 0:ishst 0:vale1is,16 0:vale1is,3/asid=6 0:vale1is,3 0:ish", &["bmdtd"]),
         // Page by page, in one call: pages 3 and 4 are changed and come back.
         ("0:3=inv 0:3=ro 0:4=inv 0:4=ro 0:ishst 0:aside1is 0:ish", &["bmmdtd"]),
@@ -87,8 +87,8 @@ fn a_finding_is_one_of_the_block() {
     assert_eq!((now.words[3], now.folio), (kept[0].new, None));
 }
 
-/// The folio of the old word is that of when it was taken away, also where the page frame is another one's by the time that the
-/// new word comes.
+/// The folio of the old word is that of the time it was removed, even if the page frame belongs to another one by the
+/// time of the new word.
 #[test]
 fn folios_of_the_old_word_and_the_new() {
     let folio = |first, order| {
@@ -113,7 +113,7 @@ fn folios_of_the_old_word_and_the_new() {
             format!("{old} 0:pid=7 0:3=inv 0:folio=80003/0 0:to=el0"),
             [folio(0x8_0000, 4), None],
         ),
-        // Only later is anything told, which may be of another folio.
+        // The folio is recorded only later, and may be another one.
         ("0:3=inv 0:folio=80003/0 0:3=b".into(), [None, None]),
     ] {
         let mut guest = Guest::new(Layout::new(Granule::K4, Half::Lower, 48), 1);

@@ -1,8 +1,10 @@
-//! A made-up guest whose CPUs do what a line of text says, recorded and then judged from the trace.
+//! A synthetic guest whose CPUs do the steps of a line of text, which are recorded and then judged from the trace.
 //!
-//! A step is `CPU:what`. `3=b` writes word `b` to the page descriptor of VA 3, `t=inv` to the descriptor of the table that these
-//! are in. `folio=80000/4` says that the kernel has a folio of order 4 there, `folio=80000/4/7` that its index is 7. `run=p`, `run=q` and `run=idle` load an address space, `pid=7` says which thread runs, `to=el0` returns. TLBIs are `op`, `op,VA`, `op,FIRST+PAGES`, each with `/asid=`, `/ttl=`,
-//! `/tg=` where they differ from what is right. Barriers have their own names.
+//! A step is `CPU:what`. `3=b` writes word `b` to the page descriptor of VA 3, `t=inv` to the descriptor of their
+//! table. `folio=80000/4` sets a folio of order 4 there, `folio=80000/4/7` with index 7. `run=p`, `run=q` and
+//! `run=idle` load an address space, `pid=7` sets the running thread, `to=el0` returns. TLBIs are `op`, `op,VA`,
+//! `op,FIRST+PAGES`, each with `/asid=`, `/ttl=`, `/tg=` if they differ from the right ones. Barriers have their own
+//! names.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +35,7 @@ fn set(at: u32, value: u64) -> u64 {
 }
 
 impl Guest {
-    /// `cpus` CPUs that run `p`, whose first table of pages is linked and empty.
+    /// Creates `cpus` CPUs that run `p`, whose first table of pages is linked and empty.
     pub fn new(layout: Layout, cpus: u16) -> Self {
         let regime = Regime::new(&layout.registers(ROOTS[0]), layout.half).unwrap();
         let recorder = Recorder::new(Vec::new(), Limits::default()).unwrap();
@@ -104,7 +106,7 @@ impl Guest {
         }
     }
 
-    /// The word that a name stands for, of the page with this number.
+    /// Returns the word that a name stands for, of the page with this number.
     fn word(&self, name: &str, number: u64) -> u64 {
         let page =
             |base: u64| (base + number * self.regime.granule.bytes()) | 0x0060_0000_0000_0c43;
@@ -150,7 +152,7 @@ impl Guest {
         self.regime.contiguous_entries(Level::L3).unwrap() as u64
     }
 
-    /// All CPUs leave `p` and come back, so that what was written before is what they may have cached.
+    /// Lets all CPUs leave `p` and come back, so that they may have cached all earlier words.
     pub fn settled(&mut self, cpus: u16) {
         for cpu in 0..cpus {
             self.step(cpu, "run=idle");
@@ -295,12 +297,12 @@ impl Guest {
         self.regime.first.0 + index * self.regime.granule.bytes()
     }
 
-    /// What the judge says of the trace: the rules in order, and the judge itself.
+    /// Returns the judge's verdict on the trace: the rules in order, and the judge itself.
     pub fn verdict(self) -> (Vec<&'static str>, Judge) {
         self.verdict_following(None)
     }
 
-    /// The same, and it minds the sequences of the page with this number.
+    /// Returns the verdict of a judge that follows the page with this number.
     pub fn verdict_following(self, index: Option<u64>) -> (Vec<&'static str>, Judge) {
         let va = index.map(|index| self.va(index));
         let trace = self.recorder.finish().unwrap();

@@ -24,7 +24,7 @@ fn layouts() -> Vec<Layout> {
     layouts
 }
 
-/// On each layout: VA 3 has `old`, `cpus` CPUs may have cached it, then the steps.
+/// Judges the steps on each layout, after VA 3 has had `old`, which `cpus` CPUs may have cached.
 fn judged(
     layout: Layout,
     cpus: u16,
@@ -54,7 +54,7 @@ fn expect(cpus: u16, old: &str, steps: &str, expected: &[&str]) {
     }
 }
 
-/// A break-before-make of one page in every way that is right.
+/// A break-before-make of one page in every correct way.
 #[test]
 fn right() {
     for steps in [
@@ -94,7 +94,7 @@ fn wrong() {
         ("0:3=inv 0:ishst 0:vale1is,4 0:ish 0:3=b", "S2"),
         ("0:3=inv 0:ishst 0:vale1is,3/asid=6 0:ish 0:3=b", "S2"),
         ("0:3=inv 0:ishst 0:aside1is/asid=6 0:ish 0:3=b", "S2"),
-        // Of its own CPU alone.
+        // For its own CPU alone.
         ("0:3=inv 0:ishst 0:vale1,3 0:ish 0:3=b", "S2"),
         ("0:3=inv 0:ishst 0:vmalle1 0:ish 0:3=b", "S2"),
         // Before the store.
@@ -114,7 +114,7 @@ fn wrong() {
         ("0:3=inv 0:ishst 0:vale1is,3 0:ishst 0:3=b", "S3"),
         // Another CPU's DSB does not wait for this one's TLBI.
         ("0:3=inv 0:ishst 0:vale1is,3 1:ish 1:3=b", "S3"),
-        // What it covers.
+        // Its coverage.
         ("0:3=inv 0:ishst 0:vale1is,3/ttl=2 0:ish 0:3=b", "S6"),
         ("0:3=inv 0:ishst 0:rvale1is,4+16 0:ish 0:3=b", "S6"),
         ("0:3=inv 0:ishst 0:rvale1is,0+2 0:ish 0:3=b", "S6"),
@@ -124,7 +124,8 @@ fn wrong() {
     }
 }
 
-/// As [`expect`]; but a range has units of 64K with `TCR_EL1.DS`, so that one that misses VA 3 may not be written there.
+/// Expects as [`expect`] does. A range has units of 64K with `TCR_EL1.DS`, so that one that misses VA 3 cannot be
+/// written on every layout.
 fn expect_somewhere(cpus: u16, old: &str, steps: &str, rule: &str) {
     let mut seen = 0;
     for layout in layouts() {
@@ -141,7 +142,7 @@ fn expect_somewhere(cpus: u16, old: &str, steps: &str, rule: &str) {
     assert!(seen > 3);
 }
 
-/// What needs no break, no TLBI, or none yet.
+/// Changes that need no break, no TLBI, or none yet.
 #[test]
 fn no_alarm() {
     for (cpus, old, steps) in [
@@ -154,7 +155,7 @@ fn no_alarm() {
         // Never valid, never walked.
         (2, "inv", "0:3=b 1:3=inv 0:ishst 0:aside1is 0:ish 0:3=a"),
         (2, "swap", "0:3=b"),
-        // Written while nobody walks it, so in no TLB.
+        // Written while no CPU walks it, so in no TLB.
         (1, "inv", "0:run=idle 0:3=a 0:3=inv 0:3=b 0:3=a 0:run=p"),
         // CPU 1 has left and was emptied.
         (
@@ -162,7 +163,7 @@ fn no_alarm() {
             "a",
             "1:run=idle 1:vmalle1 1:nsh 0:3=inv 0:nshst 0:vale1,3 0:nsh 0:3=b",
         ),
-        // A new ASID: nobody can hit what the old one has, after a rollover.
+        // A new ASID: after a rollover no CPU can hit entries of the old one.
         (1, "a", "0:3=inv 0:run=p6 0:3=b"),
         // Another process meanwhile.
         (
@@ -187,14 +188,14 @@ fn no_alarm() {
     }
 }
 
-/// Without hardware's AF what is old is in no TLB; with it, it may be.
+/// Without hardware management of AF an old page is in no TLB; with it, it may be.
 #[test]
 fn an_old_page_is_cached_only_by_hardware_that_ages() {
     let layout = Layout::new(Granule::K4, Half::Lower, 48);
     assert_eq!(judged(layout, 1, "aged", "0:3=agedb").0, NOTHING);
     let aging = layout.hardware_dirty();
     assert_eq!(judged(aging, 1, "aged", "0:3=agedb").0, ["S1"]);
-    // And goes on being held where the kernel writes AF after that.
+    // It may still be held if the kernel writes AF after that.
     let left = "0:run=idle 0:3=a 0:3=inv 0:3=b 0:run=p";
     assert_eq!(judged(layout, 1, "aged", left).0, NOTHING);
     assert_eq!(judged(aging, 1, "aged", left).0, ["S2"]);
@@ -270,7 +271,7 @@ fn with_feat_bbm() {
     }
 }
 
-/// A table that goes, and what comes in its place.
+/// A table that is removed, and the words that replace it.
 #[test]
 fn tables() {
     let layout = Layout::new(Granule::K4, Half::Lower, 48);
@@ -306,7 +307,7 @@ fn tables() {
     }
 }
 
-/// The kernel's half: global, whatever the ASID.
+/// The kernel half: global, whatever the ASID.
 #[test]
 fn the_upper_half() {
     for (granule, va_bits) in [
@@ -340,7 +341,7 @@ fn the_upper_half() {
     }
 }
 
-/// The same with one to four CPUs: local TLBIs serve where each CPU has made its own.
+/// One to four CPUs: local TLBIs suffice if each CPU has executed its own.
 #[test]
 fn one_to_four_cpus() {
     let layout = Layout::new(Granule::K4, Half::Lower, 48);
@@ -355,7 +356,7 @@ fn one_to_four_cpus() {
     }
 }
 
-/// Read-only memory that moves: words do not say whether that was right.
+/// Read-only memory that moves: the words do not show whether it was right.
 #[test]
 fn what_is_not_judged_says_so() {
     let layout = Layout::new(Granule::K4, Half::Lower, 48);
@@ -368,7 +369,7 @@ fn what_is_not_judged_says_so() {
     assert_eq!(judge.not_judged().tables, 1);
 }
 
-/// A finding says which stores, which CPUs, and what was missing.
+/// A finding names the stores, the CPUs, and the missing operation.
 #[test]
 fn a_finding_in_full() {
     let layout = Layout::new(Granule::K4, Half::Lower, 48);

@@ -1,4 +1,4 @@
-//! Rule S7: a thread goes back to EL0, and what it has taken away may be in a TLB.
+//! Rule S7: a thread returns to EL0, and memory that it removed may be in a TLB.
 
 use crate::guest::Guest;
 use crate::{expect, judged, layouts, NOTHING};
@@ -9,7 +9,7 @@ use stage1::{Granule, Half};
 fn a_tlbi_that_never_comes() {
     for (steps, rules) in [
         ("0:pid=7 0:3=inv 0:to=el0", &["S7"][..]),
-        // Told once, and not again by what is mapped there next.
+        // Reported once, and not again by the next mapping there.
         ("0:pid=7 0:3=inv 0:to=el0 0:to=el0 0:3=b", &["S7"]),
         ("0:pid=7 0:3=swap 0:to=el0", &["S7"]),
         ("0:pid=7 0:3=inv 0:vale1is,3 0:ish 0:to=el0", &["S7"]),
@@ -28,14 +28,14 @@ fn a_tlbi_that_never_comes() {
             "0:pid=7 0:3=inv 0:to=el1 0:ishst 0:vale1is,3 0:ish 0:to=el0",
             NOTHING,
         ),
-        // Another thread goes on meanwhile, on another CPU and on the same.
+        // Another thread runs on meanwhile, on another CPU and on the same.
         (
             "0:pid=7 1:pid=8 0:3=inv 1:to=el0 0:pid=8 0:to=el0 0:pid=7 0:ishst 0:vale1is,3 0:ish 0:to=el0",
             NOTHING,
         ),
-        // Its old address space, of which it has no more.
+        // Its old address space, which it no longer uses.
         ("0:pid=7 0:3=inv 0:run=q 0:to=el0", NOTHING),
-        // Of rights and age, by when is nobody's affair.
+        // Changes of permissions and age have no deadline.
         ("0:pid=7 0:3=ro 0:to=el0 0:3=inv 0:3=ro 0:to=el0", NOTHING),
         // Another CPU's TLBI for it waits for its DSB, this one's own is complete.
         (
@@ -78,7 +78,7 @@ fn a_table_whose_tlbi_never_comes() {
     }
 }
 
-/// A thread maps a page where another one's TLBI is on its way: that has to come all the same.
+/// A thread maps a page while another thread's TLBI is still to come: that TLBI is needed all the same.
 #[test]
 fn overtaken() {
     for (steps, rules, overtaken) in [
@@ -87,7 +87,7 @@ fn overtaken() {
         ("0:ishst 0:vale1is,3 0:ish 1:3=b 0:to=el0", NOTHING, 0),
         ("1:3=b 0:to=el0", &["S7"], 1),
         ("0:ishst 0:vale1is,3 1:3=b 0:to=el0", &["S7"], 1),
-        // By itself, and with an attribute that another thread's fault does not bring.
+        // By itself, and with an attribute that another thread's fault does not set.
         ("0:ishst 0:vale1is,3 0:3=b 0:ish 0:to=el0", &["S3"], 0),
         ("0:ishst 0:vale1is,3 1:3=dev 0:ish 0:to=el0", &["S3"], 0),
     ] {
@@ -100,7 +100,7 @@ fn overtaken() {
     }
 }
 
-/// A kernel that does not say who runs: only that something may be wrong.
+/// On a kernel that does not record the running thread, the judge counts only that something may be wrong.
 #[test]
 fn without_pids() {
     for layout in layouts() {
@@ -112,7 +112,8 @@ fn without_pids() {
     }
 }
 
-/// Somebody else takes a page away, and its frame becomes another's before the TLBI: no thread of its own says when.
+/// Another process removes a page, and its frame is reused before the TLBI: no thread of the page's own address space
+/// shows the deadline.
 #[test]
 fn a_page_that_is_given_away() {
     // CPU 1 runs a thread of the kernel's.
@@ -135,7 +136,7 @@ fn a_page_that_is_given_away() {
             &["S5"],
         ),
         (format!("1:3=inv {flushed} {given} 0:to=el0"), NOTHING),
-        // Nobody has gone back, or it is another's address space that goes on.
+        // No thread has returned, or it returns to another address space.
         (format!("1:3=inv {given}"), NOTHING),
         (format!("1:3=inv {given} 0:to=el1"), NOTHING),
         (format!("1:3=inv {given} 0:run=q 0:to=el0"), NOTHING),
@@ -146,7 +147,7 @@ fn a_page_that_is_given_away() {
         // Moved, as mremap() does: the same page of the same memory.
         ("1:3=inv 0:40=a3 0:to=el0".into(), NOTHING),
         ("1:3=inv 0:folio=80003/0/3 0:40=a3 0:to=el0".into(), NOTHING),
-        // By the thread itself, which S7 asks; told once.
+        // By the thread itself, which S7 covers; reported once.
         (format!("0:3=inv {given} 0:to=el0 0:to=el0"), &["S7"]),
     ] {
         let mut guest = Guest::new(Layout::new(Granule::K4, Half::Lower, 48), 2);
@@ -157,7 +158,7 @@ fn a_page_that_is_given_away() {
         let (found, judge) = guest.verdict();
         assert_eq!(found, rules, "{steps}: {:#?}", judge.findings().kept());
     }
-    // Its folio was not told when it was taken away.
+    // Its folio was not recorded when it was removed.
     let mut guest = Guest::new(Layout::new(Granule::K4, Half::Lower, 48), 2);
     guest.has(3, "a");
     guest.settled(2);

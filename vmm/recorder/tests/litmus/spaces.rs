@@ -1,4 +1,4 @@
-//! Address spaces that nobody walks, and pages that are used again too soon.
+//! Address spaces that no CPU walks, and pages that are reused too soon.
 
 use stage1::testing::Layout;
 use stage1::{Granule, Half};
@@ -6,7 +6,7 @@ use stage1::{Granule, Half};
 use crate::guest::Guest;
 use crate::{judged, layouts, NOTHING};
 
-/// A TLBI that empties an address space which nobody walks needs its DSB as any other.
+/// A TLBI that empties an address space without a walker needs its DSB as any other.
 #[test]
 fn an_address_space_that_was_left() {
     for layout in layouts() {
@@ -27,9 +27,9 @@ fn an_address_space_that_was_left() {
                 "0:run=idle 0:3=inv 0:ishst 0:vmalle1is 0:isb 0:3=b 0:run=p",
                 &["S3"],
             ),
-            // The TLBI before the break: the DSB completes it, and nobody has walked since.
+            // The TLBI before the break: the DSB completes it, and no CPU has walked since.
             ("0:run=idle 0:aside1is 0:3=inv 0:ish 0:3=b 0:run=p", NOTHING),
-            // What is written and changes nothing for the PE is not new: it may be held since it was.
+            // A word that changes nothing for the PE is not new: it may be held since the old one was.
             ("0:run=idle 0:3=a 0:3=inv 0:3=b 0:run=p", &["S2"]),
             ("0:run=idle 0:3=sw 0:3=inv 0:3=b 0:run=p", &["S2"]),
             (
