@@ -12,7 +12,7 @@ use rustix::termios::{tcdrain, tcgetattr, tcsetattr, ControlModes, OptionalActio
 
 use crate::sys;
 
-/// How long a virtio console that is there may take to show the port.
+/// Maximum time until an existing virtio console shows the port.
 const PORT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The kernel parameter that decides: `virtio`, `uart`, or the path of a character device.
@@ -27,14 +27,13 @@ const VIRTIO_CONSOLE: &str = "0x0003";
 /// An open channel.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Which it is.
+    /// Kind of the channel.
     pub kind: Channel,
     read: OwnedFd,
     write: OwnedFd,
 }
 
-/// Finds the channel. Without one there is nothing to do and nobody to tell but the console: the
-/// agent panics, and so switches the machine off.
+/// Finds the channel. Without one the agent has nothing to do: it panics, and so switches the machine off.
 pub fn find() -> Endpoint {
     let cmdline = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let wanted = parameter(&cmdline);
@@ -64,7 +63,7 @@ fn parameter(cmdline: &str) -> Option<&str> {
         .find_map(|word| word.strip_prefix(PARAMETER))
 }
 
-/// How long to wait for the port: not at all without the driver or the device.
+/// Returns how long to wait for the port: not at all without the driver or the device.
 fn virtio_patience(sys: &Path) -> Duration {
     let driver = sys.join("bus/virtio/drivers/virtio_console").exists();
     let device = fs::read_dir(sys.join("bus/virtio/devices")).is_ok_and(|devices| {
@@ -97,7 +96,7 @@ fn virtio(sys: &Path, patience: Duration) -> Result<Endpoint, String> {
     }
 }
 
-/// The device name (`vport0p1`) of the port that has our name.
+/// Returns the device name (`vport0p1`) of the port that has our name.
 fn port_device(class: &Path) -> Option<String> {
     fs::read_dir(class).ok()?.flatten().find_map(|port| {
         let name = fs::read_to_string(port.path().join("name")).ok()?;
@@ -141,7 +140,7 @@ impl Endpoint {
         }
     }
 
-    /// Standard input and output.
+    /// Uses standard input and output.
     pub fn stdio() -> Self {
         // SAFETY: nothing else in the program uses the two: its log is on standard error.
         let (read, write) = unsafe { (OwnedFd::from_raw_fd(0), OwnedFd::from_raw_fd(1)) };
@@ -155,14 +154,14 @@ impl Endpoint {
     }
 }
 
-/// What came from the channel.
+/// An event of the channel.
 #[derive(Debug)]
 pub enum Incoming {
     /// A line, or bytes that are none.
     Line(Result<String, LineError>),
-    /// A host has connected where none was. It has seen nothing of what was said before.
+    /// A host has connected where there was none. It has seen none of the earlier messages.
     Connected,
-    /// The other end is gone for good (standard input only).
+    /// The other end is closed and stays so (standard input only).
     End,
 }
 
@@ -186,18 +185,18 @@ impl Lines {
         }
     }
 
-    /// Which channel it is.
+    /// Returns which channel it is.
     pub fn kind(&self) -> Channel {
         self.endpoint.kind
     }
 
-    /// Whether no host is connected (virtio only): then the descriptor is always ready, and must be
-    /// looked at now and then instead of waited for.
+    /// Returns whether no host is connected (virtio only): then the descriptor is always ready, and must be looked at
+    /// now and then instead of waited for.
     pub fn is_away(&self) -> bool {
         self.away
     }
 
-    /// What to wait for.
+    /// Returns what to wait for.
     pub fn poll_for(&self) -> [(BorrowedFd<'_>, i16); 2] {
         let out = if self.queue.is_empty() {
             0
@@ -220,7 +219,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Sends on what could not be sent.
+    /// Sends bytes that could not be sent before.
     pub fn flush(&mut self) {
         let mut sent = 0;
         while sent < self.queue.len() {
@@ -236,7 +235,7 @@ impl Lines {
         self.queue.drain(..sent);
     }
 
-    /// Waits until everything was sent, for a moment at most.
+    /// Waits until all bytes were sent, for a moment at most.
     pub fn drain(&mut self) {
         let until = Instant::now() + Duration::from_secs(2);
         while !self.queue.is_empty() && Instant::now() < until {
@@ -244,20 +243,20 @@ impl Lines {
             self.flush();
         }
         if self.endpoint.kind == Channel::Uart {
-            // What cannot be drained is lost either way.
+            // Bytes that cannot be drained are lost either way.
             let _ = tcdrain(&self.endpoint.write);
         }
         sys::sleep_ms(20);
     }
 
-    /// Takes what the last poll said of the reading end, and reads what is there.
+    /// Handles the result of the last poll of the reading end, and reads the available bytes.
     pub fn receive(&mut self, revents: i16) -> Vec<Incoming> {
         let mut incoming = Vec::new();
         let hung_up = revents & libc::POLLHUP != 0;
         if self.endpoint.kind == Channel::Virtio && hung_up != self.away {
             self.away = hung_up;
             if hung_up {
-                // Half a line that the last host left in the port must not meet the next one's.
+                // A partial line that the last host left in the port must not join the next host's.
                 self.fill();
                 self.decoder.reset();
                 self.queue.clear();

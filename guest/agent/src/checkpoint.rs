@@ -1,4 +1,4 @@
-//! What the agent gathers while a process waits in user mode.
+//! Gathers data on a process while it waits in user mode.
 
 use protocol::{Checkpoint, Failure, Outcome, Spawned};
 
@@ -13,11 +13,11 @@ pub struct Announced {
     pub nonce: u64,
     /// The CPU on which it waits.
     pub cpu: u32,
-    /// Whether the host wants smaps.
+    /// True if the host wants smaps.
     pub smaps: bool,
 }
 
-/// Reads what procfs says of the process. Runs in a helper.
+/// Reads the process's files in procfs. Runs in a helper.
 pub fn gather(announced: &Announced) -> Result<Outcome, Failure> {
     let pid = announced.process.pid;
     let unclean = |failure: Failure| Failure::Checkpoint {
@@ -46,7 +46,7 @@ pub fn gather(announced: &Announced) -> Result<Outcome, Failure> {
     })))
 }
 
-/// `State` of `/proc/PID/status`.
+/// Returns `State` of `/proc/PID/status`.
 fn state(status: &str) -> &str {
     status
         .lines()
@@ -54,7 +54,7 @@ fn state(status: &str) -> &str {
         .map_or("", str::trim)
 }
 
-/// Field 39 of `/proc/PID/stat`. The second field is a name in parentheses that may hold anything.
+/// Returns field 39 of `/proc/PID/stat`. The second field is a name in parentheses that may hold any characters.
 fn last_cpu(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(39 - 3)?.parse().ok()

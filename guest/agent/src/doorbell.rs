@@ -1,8 +1,7 @@
 //! The machine's doorbell: a page of the machine's own, to which a workload stores while it waits.
 //!
-//! Only Folioscope's own monitor has one. It is found in the device tree and mapped through
-//! `/dev/mem`, so it needs no driver. A kernel without either has none, and its checkpoints work
-//! as they do on any other machine.
+//! Only Folioscope's own monitor has one. It is found in the device tree and mapped through `/dev/mem`, so it needs no
+//! driver. A kernel without either has none, and its checkpoints work as they do on any other machine.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -13,10 +12,10 @@ use protocol::DOORBELL_COMPATIBLE;
 use crate::slots;
 use crate::sys;
 
-/// Where a workload maps the page: right behind the slots, under the same last-level table.
+/// Address at which a workload maps the page: right behind the slots, under the same last-level table.
 const WORKLOAD_ADDRESS: usize = slots::WORKLOAD_ADDRESS + slots::BYTES;
 
-/// The page, mapped into this process for good.
+/// The page, mapped into this process until its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Doorbell(*mut u64);
 
@@ -34,14 +33,13 @@ impl Doorbell {
         (page != libc::MAP_FAILED).then(|| Self(page.cast()))
     }
 
-    /// The word to store to.
+    /// Returns the word to store to.
     pub fn as_ptr(self) -> *mut u64 {
         self.0
     }
 }
 
-/// The physical address in the node that is compatible with a doorbell. The root has two cells
-/// for addresses.
+/// Returns the physical address in the node that is compatible with a doorbell. The root has two cells for addresses.
 fn address(base: &Path) -> Option<u64> {
     let nodes = fs::read_dir(base).ok()?.flatten();
     let mut bells = nodes.filter(|node| {

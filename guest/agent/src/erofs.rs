@@ -1,6 +1,6 @@
-//! A file system on a block device, with one file in it: what is read ahead and what runs from a disk, where the files of
-//! tmpfs and ramfs are memory from the start. EROFS, as its image is a superblock, two inodes and a directory
-//! (fs/erofs/erofs_fs.h). All of this runs in helpers: it takes as long as the device does.
+//! Makes and mounts a file system on a block device, with one file in it, to test read-ahead and programs that run from
+//! a disk; files of tmpfs and ramfs are in memory from the start. It is EROFS, whose image is a superblock, two inodes
+//! and a directory (fs/erofs/erofs_fs.h). All of this runs in helpers, as it takes as long as the device does.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,10 +13,10 @@ use crate::sys;
 /// log2 of the bytes of a block: no page is smaller.
 const BLOCK_BITS: u8 = 12;
 const BLOCK: usize = 1 << BLOCK_BITS;
-/// Where the superblock is (`EROFS_SUPER_OFFSET`), and its first word.
+/// Offset of the superblock (`EROFS_SUPER_OFFSET`), and its first word.
 const SUPER: usize = 1024;
 const MAGIC: u32 = 0xe0f5_e1e2;
-/// Bytes of a compact inode; nid `n` is the `n`th place of that size in the blocks of metadata, which begin at the
+/// Size of a compact inode. Inode `n` is the `n`th place of that size in the blocks of metadata, which begin at the
 /// device's start here.
 const INODE: usize = 32;
 /// Behind the superblock.
@@ -31,14 +31,14 @@ const DATA: usize = 2;
 const MOST: u64 = 32 << 20;
 
 /// Makes the file system, with `length` bytes of the pattern in its file, and mounts it read-only at `directory`, which
-/// is made where there is none.
+/// is created if it does not exist.
 pub fn mount(device: &str, directory: &str, length: u64) -> Result<Outcome, Failure> {
     let image = image(length)?;
     let file = File::from(sys::open(device, libc::O_RDWR)?);
     file.write_all_at(&image, 0)
         .and_then(|()| file.sync_all())
         .map_err(|e| sys::io_failure(&e, format!("write {device}")))?;
-    // The last close drops what the device's own cache has: the file system reads past it.
+    // The last close drops the device's own cache, which the file system bypasses.
     drop(file);
     std::fs::create_dir_all(directory)
         .map_err(|e| sys::io_failure(&e, format!("mkdir {directory}")))?;
@@ -46,7 +46,7 @@ pub fn mount(device: &str, directory: &str, length: u64) -> Result<Outcome, Fail
     sys::done(mounted, format!("mount {device}")).map(|()| Outcome::Done {})
 }
 
-/// `umount2(2)`.
+/// Calls `umount2(2)`.
 pub fn unmount(directory: &str) -> Result<Outcome, Failure> {
     let unmounted = rustix::mount::unmount(directory, UnmountFlags::empty());
     sys::done(unmounted, format!("umount {directory}")).map(|()| Outcome::Done {})
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(&bytes[1024..1028], [0xe2, 0xe1, 0xf5, 0xe0]);
         // blkszbits, root_nid, blocks_lo
         assert_eq!((bytes[1036], number(1038, 2), number(1060, 4)), (12, 64, 5));
-        // The directory: the first name's offset says how many there are.
+        // The directory: the first name's offset gives their number.
         assert_eq!((number(4096 + 8, 2), number(4096 + 24, 8)), (36, 65));
         assert_eq!(&bytes[4096 + 36..4096 + 43], b"...file");
         let size = number(64 * 32 + 8, 4);

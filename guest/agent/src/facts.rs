@@ -1,4 +1,4 @@
-//! Who the guest is, from its own files.
+//! Reads facts about the guest from its own files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use protocol::{Channel, Hello, HugetlbSize, MthpSize, PROTOCOL_VERSION};
 
 use crate::sys;
 
-/// Where the project's kernel patches show the anonymous order policy.
+/// Directory in which the project's kernel patches show the anonymous order policy.
 const POLICY: &str = "kernel/mm/transparent_hugepage/anon_order/policy";
 
-/// What does not change after the start.
+/// Facts that do not change after the start.
 #[derive(Debug)]
 pub struct Fixed {
     /// The channel.
@@ -20,7 +20,7 @@ pub struct Fixed {
     pub mounts: Vec<String>,
     /// The agent's CPU.
     pub agent_cpu: u32,
-    /// How many CPUs there are.
+    /// Number of CPUs.
     pub cpus: u32,
 }
 
@@ -56,7 +56,7 @@ pub fn hello(fixed: &Fixed) -> Hello {
     }
 }
 
-/// What the project's kernel patches let be switched, but for the policy, in the directory of THP.
+/// Returns the switches of the project's kernel patches, without the policy, in the directory of THP.
 fn switches(thp: &Path) -> BTreeMap<String, String> {
     let own = fs::read_dir(thp.join("anon_order"));
     let own = own.into_iter().flatten().flatten().map(|file| file.path());
@@ -78,7 +78,7 @@ fn choice_in(path: &Path) -> Option<String> {
     text(path).map(|text| choice(&text).to_owned())
 }
 
-/// The choice in a text like `always [madvise] never`; the whole text where none is marked.
+/// Returns the choice in a text like `always [madvise] never`; the whole text where none is marked.
 fn choice(text: &str) -> &str {
     let marked = text
         .split_once('[')
@@ -94,7 +94,7 @@ fn memory(meminfo: &str) -> u64 {
         .map_or(0, |kib| kib << 10)
 }
 
-/// The sizes of directories named `hugepages-64kB`, ascending.
+/// Returns the sizes of directories named `hugepages-64kB`, ascending.
 fn sizes(directory: &Path) -> Vec<(u64, std::path::PathBuf)> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
@@ -138,7 +138,7 @@ fn hugetlb(directory: &Path) -> Vec<HugetlbSize> {
         .collect()
 }
 
-/// Release, version and machine.
+/// Returns release, version and machine.
 fn uname() -> [String; 3] {
     let names = rustix::system::uname();
     [names.release(), names.version(), names.machine()]

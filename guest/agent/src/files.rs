@@ -1,4 +1,4 @@
-//! Files of the guest, for the host. All of this runs in helpers: a file may block.
+//! Reads and writes files of the guest for the host. All of this runs in helpers: a file may block.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use protocol::{Content, Failure, FileRead, Outcome, MAX_PAGEMAP_PAGES, MAX_READ}
 
 use crate::sys;
 
-/// Puts a process's number where `{pid}` stands.
+/// Replaces `{pid}` by a process's number.
 pub fn with_pid(text: &str, pid: Option<i32>) -> Result<String, Failure> {
     match pid {
         Some(pid) => Ok(text.replace("{pid}", &pid.to_string())),
@@ -84,7 +84,7 @@ pub fn write(path: &str, text: &str, create: bool) -> Result<Outcome, Failure> {
     }
 }
 
-/// `/proc/PID/maps`, and `smaps` where it is asked for.
+/// Returns `/proc/PID/maps`, and `smaps` if it was requested.
 pub fn maps(pid: i32, smaps: bool) -> Result<(String, Option<String>), Failure> {
     let maps = text(&format!("/proc/{pid}/maps"))?;
     let smaps = smaps
@@ -93,7 +93,7 @@ pub fn maps(pid: i32, smaps: bool) -> Result<(String, Option<String>), Failure> 
     Ok((maps, smaps))
 }
 
-/// Entries of `/proc/PID/pagemap`.
+/// Returns the entries of `/proc/PID/pagemap`.
 pub fn pagemap(pid: i32, address: u64, pages: u64) -> Result<Outcome, Failure> {
     if pages > MAX_PAGEMAP_PAGES {
         return Err(Failure::bad(format!(
@@ -111,7 +111,7 @@ pub fn pagemap(pid: i32, address: u64, pages: u64) -> Result<Outcome, Failure> {
     })
 }
 
-/// Words of a file of them, from the `first`th on: fewer where it ends.
+/// Returns words of a file from the `first`th on: fewer if it ends.
 pub fn words(file: &File, first: u64, count: u64) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0; count as usize * 8];
     let mut length = 0;

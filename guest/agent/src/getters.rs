@@ -1,4 +1,4 @@
-//! What the kernel's own getters say of a process's memory. Runs in a helper.
+//! Reads the kernel's own interfaces for a process's memory. Runs in a helper.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::{files, sys};
 const PAGEMAP_SCAN: u32 = 3 << 30 | (size_of::<ScanArgument>() as u32) << 16 | 0x66 << 8 | 16;
 /// Regions that are taken from one call.
 const REGIONS: usize = 1024;
-/// Pages whose entries are read at once.
+/// Number of pages whose entries are read at once.
 const AT_ONCE: u64 = 1 << 12;
 const SIZES: &str = "/sys/kernel/mm/transparent_hugepage";
 
@@ -38,7 +38,7 @@ struct ScanArgument {
     return_mask: u64,
 }
 
-/// All of it. The process should stand still meanwhile.
+/// Reads all of them. The process should be stopped meanwhile.
 pub fn read(pid: i32) -> Result<Outcome, Failure> {
     let areas = areas(&files::text(&format!("/proc/{pid}/maps"))?);
     let file = read_only(&format!("/proc/{pid}/pagemap"))?;
@@ -47,7 +47,7 @@ pub fn read(pid: i32) -> Result<Outcome, Failure> {
     let cut = scanned.into_iter().chain(read).min();
     let smaps = files::text(&format!("/proc/{pid}/smaps"))?;
     Ok(Outcome::Getters(Box::new(Getters {
-        // Last: by then this process has what it maps.
+        // Last: by then this process has mapped all that it will.
         reader: Packed(also_ours(&pages)?),
         pages: Packed(pages.into_iter().map(Into::into).collect()),
         scan: scan.map(Packed),
@@ -61,7 +61,7 @@ fn read_only(path: &str) -> Result<File, Failure> {
     Ok(File::from(sys::open(path, libc::O_RDONLY)?))
 }
 
-/// The ranges of a text of `/proc/PID/maps`.
+/// Returns the ranges of a text of `/proc/PID/maps`.
 fn areas(maps: &str) -> Vec<(u64, u64)> {
     let range = |line: &str| {
         let (start, end) = line.split_once(' ')?.0.split_once('-')?;
@@ -89,7 +89,7 @@ impl Reader {
         })
     }
 
-    /// The runs, and where it was too much.
+    /// Returns the runs, and where it was too much.
     fn pages(mut self, areas: &[(u64, u64)]) -> Result<(Vec<PageRun>, Option<u64>), Failure> {
         let (page, mut left) = (sys::page_size(), MAX_GETTER_PAGES);
         for &(start, end) in areas {
@@ -164,7 +164,7 @@ impl Reader {
     }
 }
 
-/// The page frames of these that this process maps as well: it is of the same program.
+/// Returns the page frames of these that this process maps as well, since it runs the same program.
 fn also_ours(pages: &[PageRun]) -> Result<Vec<[u64; 1]>, Failure> {
     let (file, page) = (read_only("/proc/self/pagemap")?, sys::page_size());
     let mut ours = BTreeSet::new();
@@ -187,7 +187,7 @@ fn also_ours(pages: &[PageRun]) -> Result<Vec<[u64; 1]>, Failure> {
 
 type Scanned = (Option<Vec<[u64; 3]>>, Option<u64>);
 
-/// What `PAGEMAP_SCAN` finds, and where it was too much; nothing on a kernel that does not have it.
+/// Returns what `PAGEMAP_SCAN` finds, and where it was too much; nothing on a kernel that does not have it.
 fn scan(pagemap: &File, areas: &[(u64, u64)]) -> Result<Scanned, Failure> {
     let (Some((start, _)), Some((_, end))) = (areas.first(), areas.last()) else {
         return Ok((Some(Vec::new()), None));
@@ -208,7 +208,7 @@ fn scan(pagemap: &File, areas: &[(u64, u64)]) -> Result<Scanned, Failure> {
             return_mask: category::ALL,
             ..ScanArgument::default()
         };
-        // SAFETY: the argument is of the request's structure, and its vector has room for as many regions as it says.
+        // SAFETY: the argument has the request's structure, and its vector has room for as many regions as it states.
         let result =
             unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut argument) };
         match sys::check(i64::from(result), "PAGEMAP_SCAN") {
@@ -224,7 +224,7 @@ fn scan(pagemap: &File, areas: &[(u64, u64)]) -> Result<Scanned, Failure> {
     Ok((Some(found), None))
 }
 
-/// What sysfs counts of each size that has both counters.
+/// Returns what sysfs counts of each size that has both counters.
 fn sizes() -> Vec<SizeCounted> {
     let size = |name: &str| {
         let kilobytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;

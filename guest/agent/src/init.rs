@@ -1,4 +1,4 @@
-//! What an init has to do before anything else works.
+//! Work of an init before anything else can run.
 
 use std::ffi::CString;
 use std::fs;
@@ -29,14 +29,15 @@ const MOUNTS: &[(&str, &str, &str)] = &[
 /// The switch of the kernel's order records.
 const RECORD: &str = "/sys/kernel/mm/transparent_hugepage/anon_order/record";
 
-/// Mounts what the kernel has, switches order records on, takes the console, raises limits. Gives the mount points.
+/// Mounts the kernel's file systems, switches order records on, opens the console, raises limits. Returns the mount
+/// points.
 pub fn set_up() -> Vec<String> {
     let mut mounted = Vec::new();
     let mut problems = Vec::new();
     for &(kind, target, options) in MOUNTS {
         match mount(kind, target, options) {
             Ok(()) => mounted.push(target.to_owned()),
-            // Not in this kernel, or no place for it in sysfs: the hello says what there is.
+            // Not in this kernel, or without a place in sysfs: the hello lists the existing ones.
             Err(Errno::NODEV | Errno::NOENT) => {}
             Err(Errno::BUSY) => mounted.push(target.to_owned()),
             Err(error) => problems.push(format!(
@@ -60,16 +61,16 @@ pub fn set_up() -> Vec<String> {
 }
 
 fn mount(kind: &str, target: &str, options: &str) -> Result<(), Errno> {
-    // In sysfs this fails, and then the mount says why.
+    // In sysfs this fails, and then the mount reports the reason.
     let _ = fs::create_dir_all(target);
     let options = CString::new(options).expect("the table holds no zero bytes");
     rustix::mount::mount(kind, target, kind, MountFlags::empty(), &*options)
 }
 
-/// An initramfs without /dev/console starts init with nothing open; there is one now.
+/// Opens the console. An initramfs without /dev/console starts init with no open descriptor; the device exists now.
 fn take_console() {
     if let Ok(console) = sys::open("/dev/console", libc::O_RDWR | libc::O_NOCTTY) {
-        // There is nowhere to say that it fails.
+        // There is no place to report an error.
         let _ = dup2_stdin(&console);
         let _ = dup2_stdout(&console);
         let _ = dup2_stderr(&console);

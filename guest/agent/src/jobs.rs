@@ -1,4 +1,4 @@
-//! Helpers: forked children of the agent that do what may block, and answer through a pipe.
+//! Helpers: forked children of the agent that do blocking work, and answer through a pipe.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -34,12 +34,12 @@ impl Job {
         })
     }
 
-    /// What to wait for.
+    /// Returns what to wait for.
     pub fn poll_for(&self) -> BorrowedFd<'_> {
         self.answer.as_fd()
     }
 
-    /// Reads what the helper has said; its answer once it is whole.
+    /// Reads the helper's output; returns its answer once it is whole.
     pub fn receive(&mut self) -> Option<Answer> {
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -56,9 +56,10 @@ impl Job {
         }))
     }
 
-    /// Ends the helper and what it has started.
+    /// Ends the helper and all that it has started.
     pub fn kill(&self) {
-        // It is not reaped before it is dropped, or its number is at least its group's, which nothing else can have.
+        // It is not reaped before it is dropped, or its number is at least its group's, which no other process can
+        // have.
         if let Some(group) = Pid::from_raw(self.pid) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -66,11 +67,11 @@ impl Job {
     }
 }
 
-/// The helper's life.
+/// Returns the helper's life.
 fn help(answer: &OwnedFd, work: impl FnOnce() -> Result<Outcome, Failure>) -> ! {
     let _ = setpgid(None, None);
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    // SAFETY: these take no memory but the set, which is there.
+    // SAFETY: these take no memory but the set, which exists.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);

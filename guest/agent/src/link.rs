@@ -1,7 +1,7 @@
-//! What the agent and a workload process say to each other, over a pair of named pipes.
+//! Messages between the agent and a workload process, over a pair of named pipes.
 //!
-//! Named pipes work on every kernel, one without sockets too, and a forked child can open its own
-//! pair by name: nothing has to be passed to it.
+//! Named pipes work on every kernel, one without sockets too. A forked child can open its own pair by name, so no
+//! descriptor has to be passed to it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sys;
 
-/// What the agent tells a workload process to do.
+/// A task for a workload process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Task {
     /// An operation of the host.
@@ -32,19 +32,19 @@ pub enum Task {
         number: u64,
         /// The host's value.
         nonce: u64,
-        /// Where to wait.
+        /// The CPU on which to wait.
         cpu: u32,
     },
 }
 
-/// What a workload process tells the agent.
+/// A message of a workload process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Said {
     /// It has started.
     Ready {
         /// The kernel's number of it.
         pid: i32,
-        /// Where the loop of its checkpoints starts.
+        /// Start of the loop of its checkpoints.
         pc_start: u64,
         /// The end of that loop, exclusive.
         pc_end: u64,
@@ -54,11 +54,11 @@ pub enum Said {
         /// The kernel's number of the child.
         pid: i32,
     },
-    /// What came of a task; of a checkpoint once it is out of the loop.
+    /// The result of a task; that of a checkpoint is sent once the process is out of the loop.
     Answer(Answer),
 }
 
-/// The paths of a process's pipes: towards it, and from it.
+/// Returns the paths of a process's pipes: towards it, and from it.
 pub fn paths(directory: &Path, process: ProcessId) -> (PathBuf, PathBuf) {
     (
         directory.join(format!("{}.in", process.0)),
@@ -69,11 +69,11 @@ pub fn paths(directory: &Path, process: ProcessId) -> (PathBuf, PathBuf) {
 /// The agent's end of a process's pipes.
 #[derive(Debug)]
 pub struct Link {
-    /// Towards the process. Open for reading too, so that it opens before the process is there.
+    /// Towards the process. Open for reading too, so that it opens before the process exists.
     to: OwnedFd,
     /// From the process.
     from: OwnedFd,
-    /// What the process has not taken yet.
+    /// Bytes that the process has not taken yet.
     pub queue: Vec<u8>,
     decoder: LineDecoder,
     paths: (PathBuf, PathBuf),
@@ -99,12 +99,12 @@ impl Link {
         })
     }
 
-    /// To wait for what the process says.
+    /// Returns the descriptor to poll for messages of the process.
     pub fn reads_from(&self) -> BorrowedFd<'_> {
         self.from.as_fd()
     }
 
-    /// To wait until the process takes more.
+    /// Returns the descriptor to poll until the process takes more.
     pub fn writes_to(&self) -> BorrowedFd<'_> {
         self.to.as_fd()
     }
@@ -117,14 +117,14 @@ impl Link {
         Ok(())
     }
 
-    /// Sends on what could not be sent.
+    /// Sends bytes that could not be sent before.
     pub fn flush(&mut self) {
         if let Ok(Some(n)) = sys::write(self.to.as_fd(), &self.queue) {
             self.queue.drain(..n);
         }
     }
 
-    /// Reads what the process has said.
+    /// Reads the messages of the process.
     pub fn receive(&mut self) -> Vec<Said> {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(Some(n @ 1..)) = sys::read(self.from.as_fd(), &mut buffer) {
@@ -174,7 +174,7 @@ impl Home {
         })
     }
 
-    /// Waits for the next task; `None` when the agent is gone.
+    /// Waits for the next task; returns `None` when the agent has ended.
     pub fn next(&mut self) -> Option<Result<Task, Failure>> {
         loop {
             if let Some(line) = self.decoder.next_line() {
@@ -193,7 +193,7 @@ impl Home {
         }
     }
 
-    /// Tells the agent something.
+    /// Sends a message to the agent.
     pub fn say(&self, said: &Said) -> io::Result<()> {
         let line = protocol::encode(said).unwrap_or_else(|too_long| {
             let failure = Failure::TooLarge {

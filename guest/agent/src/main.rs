@@ -1,12 +1,12 @@
 //! The one program of the guest, in two roles.
 //!
-//! As *agent* it is the init of the guest: it mounts, finds the control channel, and does what the
-//! host asks; it never ends. As *workload* it is a process of its own, started by the agent from
-//! the same file so that its address space is small and known, which does one operation on its own
-//! memory after the other and can wait in user mode while the host looks at its page tables.
+//! As *agent* it is the init of the guest: it mounts, finds the control channel, and executes the host's requests; it
+//! never ends. As *workload* it is a process of its own, started by the agent from the same file so that its address
+//! space is small and known. It does one operation on its own memory after the other, and can wait in user mode while
+//! the host looks at its page tables.
 //!
-//! The agent is one thread and one loop, [`server`]. Whatever could block it is done elsewhere:
-//! operations in the workload processes, files and programs in short-lived helpers ([`jobs`]).
+//! The agent is one thread and one loop, [`server`]. All work that could block is done elsewhere: operations in the
+//! workload processes, files and programs in short-lived helpers ([`jobs`]).
 
 mod channel;
 mod checkpoint;
@@ -32,10 +32,10 @@ use std::path::PathBuf;
 
 use channel::Endpoint;
 
-/// What `argv[0]` is for a workload process.
+/// `argv[0]` of a workload process.
 const WORKLOAD: &str = "workload";
 
-/// Where the agent and its workload processes keep what they share.
+/// Directory of the files that the agent and its workload processes share.
 const GUEST_DIRECTORY: &str = "/run/folioscope";
 
 const USAGE: &str = "folioscope-agent is the init of a Folioscope guest.

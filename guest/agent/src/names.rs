@@ -9,7 +9,7 @@ macro_rules! name_of {
     };
 }
 
-/// An errno's name; the number where it has none here.
+/// Returns an errno's name, or its number if it has none here.
 pub fn errno(number: i32) -> String {
     name_of!(number,
         EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT
@@ -22,7 +22,7 @@ pub fn errno(number: i32) -> String {
         ENOTRECOVERABLE EHWPOISON)
 }
 
-/// A signal's name.
+/// Returns a signal's name.
 pub fn signal(number: i32) -> String {
     name_of!(number,
         SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2
@@ -30,7 +30,7 @@ pub fn signal(number: i32) -> String {
         SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGWINCH SIGIO SIGPWR SIGSYS)
 }
 
-/// The name of a `si_code` of SIGSEGV or SIGBUS (include/uapi/asm-generic/siginfo.h).
+/// Returns the name of a `si_code` of SIGSEGV or SIGBUS (include/uapi/asm-generic/siginfo.h).
 pub fn signal_code(signal: i32, code: i32) -> String {
     let name = match (signal, code) {
         (libc::SIGSEGV, 1) => "SEGV_MAPERR",

@@ -8,7 +8,7 @@ use protocol::{Ended, Failure, ProcessId, ProcessInfo, ProcessState, Request, Sp
 use crate::link::Link;
 use crate::slots::SLOTS;
 
-/// Of how many ended processes it is remembered how they ended.
+/// Number of ended processes whose ends are remembered.
 const REMEMBERED: usize = 1024;
 
 /// A request that has not been answered.
@@ -23,7 +23,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The deadline counts from now.
+    /// Returns the deadline counts from now.
     pub fn new(request: &Request) -> Self {
         // A year is as good as never, and cannot overflow.
         let ms = request.deadline_ms.min(365 * 24 * 3600 * 1000);
@@ -34,7 +34,7 @@ impl Pending {
         }
     }
 
-    /// The failure when it is not answered in time.
+    /// Returns the failure when it is not answered in time.
     pub fn failure(&self, what: impl Into<String>) -> Failure {
         Failure::Deadline {
             after_ms: self.deadline_ms,
@@ -43,14 +43,14 @@ impl Pending {
     }
 }
 
-/// What a process is at work on.
+/// Current work of a process.
 #[derive(Debug)]
 pub struct Work {
-    /// For which request.
+    /// Its request.
     pub pending: Pending,
-    /// What.
+    /// Its kind.
     pub kind: Kind,
-    /// Its deadline has passed, and the host was told so.
+    /// True if its deadline has passed, and the host was told.
     pub late: bool,
 }
 
@@ -67,7 +67,7 @@ pub enum Kind {
     Fork {
         /// The child's number.
         child: ProcessId,
-        /// Whether the parent has said that it has forked.
+        /// True if the parent has reported that it forked.
         forked: bool,
     },
     /// It exits.
@@ -101,7 +101,7 @@ pub struct Waiting {
     pub nonce: u64,
     /// The CPU on which the process waits.
     pub cpu: u32,
-    /// Whether the host wants smaps.
+    /// True if the host wants smaps.
     pub smaps: bool,
     /// The process has announced that it is there.
     pub announced: bool,
@@ -126,16 +126,16 @@ pub struct Process {
     pub link: Link,
     /// The loop of its checkpoints; unknown until it has started.
     pub range: Option<(u64, u64)>,
-    /// What it is at work on.
+    /// Its current work.
     pub work: Option<Work>,
     /// The checkpoint at which it waits.
     pub waiting: Option<Waiting>,
-    /// It was sent SIGKILL, for that request where its deadline has not passed.
+    /// Set if it was sent SIGKILL: the request for that, if its deadline has not passed.
     pub killed: Option<Option<Pending>>,
 }
 
 impl Process {
-    /// What the host learns at its start.
+    /// Returns what the host learns at its start.
     pub fn spawned(&self) -> Spawned {
         let (pc_start, pc_end) = self.range.unwrap_or_default();
         Spawned {
@@ -147,7 +147,7 @@ impl Process {
         }
     }
 
-    /// What it does.
+    /// Returns what it does.
     pub fn state(&self) -> ProcessState {
         if self.killed.is_some() {
             return ProcessState::Ending;
@@ -167,7 +167,7 @@ impl Process {
         }
     }
 
-    /// For people.
+    /// Returns a description for people.
     pub fn info(&self) -> ProcessInfo {
         ProcessInfo {
             process: self.id,
@@ -179,7 +179,7 @@ impl Process {
         }
     }
 
-    /// What it is at work on, for a failure.
+    /// Returns what it is at work on, for a failure.
     pub fn doing(&self) -> String {
         let Some(work) = &self.work else {
             return format!("{}", self.id);
@@ -187,7 +187,7 @@ impl Process {
         format!("{} of {}", work.kind.name(), self.id)
     }
 
-    /// Whether it can take an operation now.
+    /// Returns whether it can take an operation now.
     pub fn check_idle(&self) -> Result<(), Failure> {
         let doing = match self.state() {
             ProcessState::Idle => return Ok(()),
@@ -203,7 +203,7 @@ impl Process {
     }
 }
 
-/// The processes that there are, and how the ones that there were have ended.
+/// The existing processes, and the ends of former ones.
 #[derive(Debug, Default)]
 pub struct Processes {
     live: BTreeMap<ProcessId, Process>,
@@ -212,7 +212,7 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// A number for a new process, never used before, and a slot that is free.
+    /// Returns a number for a new process, never used before, and a slot that is free.
     pub fn reserve(&mut self) -> Result<(ProcessId, usize), Failure> {
         let slot = (0..SLOTS)
             .find(|&slot| self.live.values().all(|p| p.slot != slot))
@@ -226,7 +226,7 @@ impl Processes {
         self.live.insert(process.id, process);
     }
 
-    /// The process of that number.
+    /// Returns the process of that number.
     pub fn get(&mut self, id: ProcessId) -> Result<&mut Process, Failure> {
         match self.live.get_mut(&id) {
             Some(process) => Ok(process),
@@ -237,7 +237,7 @@ impl Processes {
         }
     }
 
-    /// The number of the process with that pid.
+    /// Returns the number of the process with that pid.
     pub fn with_pid(&self, pid: i32) -> Option<ProcessId> {
         self.live
             .values()
@@ -245,7 +245,7 @@ impl Processes {
             .map(|p| p.id)
     }
 
-    /// The number of the process that is forking that child.
+    /// Returns the number of the process that is forking that child.
     pub fn forking(&self, wanted: ProcessId) -> Option<ProcessId> {
         let forks = |p: &&Process| {
             p.work.as_ref().is_some_and(
@@ -266,17 +266,17 @@ impl Processes {
         self.live.remove(&id)
     }
 
-    /// All of them.
+    /// Returns all processes.
     pub fn iter(&self) -> impl Iterator<Item = &Process> {
         self.live.values()
     }
 
-    /// All of them, to change.
+    /// Returns all processes, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         self.live.values_mut()
     }
 
-    /// How many wait, or are about to, at a checkpoint on that CPU.
+    /// Returns how many wait, or are about to, at a checkpoint on that CPU.
     pub fn waiting_on(&self, cpu: u32) -> usize {
         let there = |p: &&Process| match (&p.waiting, &p.work) {
             (Some(waiting), _) => waiting.cpu == cpu,

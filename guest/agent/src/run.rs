@@ -1,4 +1,4 @@
-//! Programs of the guest, for the host. Runs in a helper.
+//! Runs programs of the guest for the host. Runs in a helper.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +11,7 @@ use rustix::process::setpriority_process;
 
 use crate::sys;
 
-/// How much of each of a program's outputs is kept. Two of them in base64 fit in a line.
+/// Number of bytes that are kept of each of a program's outputs. Two of them in base64 fit in a line.
 const KEPT: usize = 1 << 20;
 
 /// Runs a program to its end.
@@ -37,11 +37,11 @@ pub fn run(argv: &[String], input: Option<&str>, cpus: &[u32]) -> Result<Outcome
     finish(child, input.unwrap_or("")).map_err(|e| sys::io_failure(&e, format!("run {program}")))
 }
 
-/// Takes back what the agent has set for itself, so that a program runs as under any init.
+/// Resets the agent's own settings, so that a program runs as under any init.
 pub fn like_any_program(command: &mut Command, cpus: &[u32]) {
     let cpus = cpus.to_vec();
     let set = move || {
-        // All of these are better left as they are than a reason not to run.
+        // An error of these is no reason not to run.
         let _ = sys::set_affinity(&cpus);
         let _ = sys::disable_thp(false);
         let _ = setpriority_process(None, 0);
@@ -71,8 +71,8 @@ fn finish(mut child: Child, input: &str) -> io::Result<Outcome> {
                 Err(_) => input = &[], // it does not want to read more
             }
         }
-        // Looked at before the outputs, so that nothing that it wrote is missed. A child of its
-        // own may hold its outputs open for ever: its end is what counts.
+        // Checked before the outputs are read, so that no output is missed. A child of its own may hold its outputs
+        // open for ever: its own end is what counts.
         let ended = child.try_wait()?;
         outputs.iter_mut().for_each(Output::read);
         if let Some(status) = ended {
@@ -107,7 +107,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the available bytes.
     fn read(&mut self) {
         let mut buffer = [0; 16 << 10];
         while self.open {
@@ -124,7 +124,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Waits until there is something to do; once both outputs are closed, for a moment only.
+/// Waits until there is work; once both outputs are closed, for a moment only.
 fn poll(outputs: &[Output<'_>; 2], stdin: Option<BorrowedFd<'_>>) {
     let open = outputs.iter().filter(|output| output.open);
     let mut fds: Vec<_> = open
@@ -136,7 +136,7 @@ fn poll(outputs: &[Output<'_>; 2], stdin: Option<BorrowedFd<'_>>) {
         tv_sec: 0,
         tv_nsec: milliseconds * 1_000_000,
     };
-    // Whatever it says, all are looked at.
+    // Whatever the result, all are checked.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
 }
 

@@ -1,8 +1,8 @@
 //! The words that the agent and its workload processes share, one slot per process.
 //!
-//! A checkpoint must make no system call between its announcement and its release, so these are
-//! words of memory and not messages. They live in a small file that every process maps: one that
-//! was mapped before a fork is the child's too.
+//! A checkpoint must make no system call between its announcement and its release, so these are words of memory and not
+//! messages. They are in a small file that every process maps; a child inherits a mapping that was made before the
+//! fork.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -12,20 +12,20 @@ use protocol::Failure;
 
 use crate::sys;
 
-/// How many processes there can be at once.
+/// Maximum number of processes at the same time.
 pub const SLOTS: usize = 1024;
 
 /// The file's size: one page of the largest granule.
 pub const BYTES: usize = SLOTS * size_of::<Slot>();
 
-/// Where a workload maps the file where it can: below the program, far from what is under test.
+/// Address at which a workload maps the file if it can: below the program, far from the memory under test.
 pub const WORKLOAD_ADDRESS: usize = 0x20_0000;
 
-/// One process's words. The code of a checkpoint knows their offsets.
+/// One process's words. The code of a checkpoint uses their offsets.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// The number of the checkpoint in whose loop the process is, or was last.
+    /// The number of the checkpoint in whose loop the process is, or last was.
     pub announced: AtomicU64,
     /// The number of the checkpoint that the agent has released last.
     pub released: AtomicU64,
@@ -38,7 +38,7 @@ pub struct Slot {
 pub struct Slots(&'static [Slot]);
 
 impl Slots {
-    /// Makes the file with all words zero and maps it, for the agent.
+    /// Creates the file with all words zero and maps it, for the agent.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let path = path.to_string_lossy();
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC;
@@ -71,14 +71,14 @@ impl Slots {
         }))
     }
 
-    /// The slot of that number.
+    /// Returns the slot of that number.
     pub fn slot(&self, number: usize) -> &'static Slot {
         &self.0[number]
     }
 }
 
 impl Slot {
-    /// Whether the process is in the loop of that checkpoint, or has been.
+    /// Returns whether the process is in the loop of that checkpoint, or has been.
     pub fn has_announced(&self, checkpoint: u64) -> bool {
         self.announced.load(Ordering::Acquire) == checkpoint
     }

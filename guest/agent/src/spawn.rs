@@ -8,7 +8,7 @@ use protocol::{Failure, ProcessId};
 
 use crate::{sys, workload, WORKLOAD};
 
-/// What a workload process starts with.
+/// Configuration of a new workload process.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
     /// The agent's number of it.
@@ -41,7 +41,7 @@ pub fn spawn(directory: &Path, start: Start<'_>) -> Result<i32, Failure> {
     let randomize = start.randomize;
     let set = move || {
         let _ = rustix::process::setpriority_process(None, 0);
-        // SAFETY: it takes no memory. Personality 0xffffffff only asks.
+        // SAFETY: it takes no memory. Personality 0xffffffff only reads.
         unsafe {
             if !randomize {
                 let now = libc::personality(0xffff_ffff) as libc::c_ulong;
@@ -58,7 +58,7 @@ pub fn spawn(directory: &Path, start: Start<'_>) -> Result<i32, Failure> {
     Ok(child.id() as i32)
 }
 
-/// A CPU for a new process: not the agent's where there is another, and the least used.
+/// Returns a CPU for a new process: not the agent's if there is another, and the least used.
 pub fn choose_cpu(cpus: &[u32], agent_cpu: u32, used: impl Fn(u32) -> usize) -> u32 {
     let best = cpus
         .iter()
@@ -66,8 +66,8 @@ pub fn choose_cpu(cpus: &[u32], agent_cpu: u32, used: impl Fn(u32) -> usize) -> 
     *best.expect("a machine has a CPU")
 }
 
-/// The CPU for a process that waits in user mode: one on which none waits yet, not the agent's,
-/// and the process's own, in this order of importance. `waiting` is how many wait on a CPU.
+/// Returns the CPU for a process that waits in user mode: one on which no process waits yet, not the agent's, and the
+/// process's own, in this order of importance. `waiting` returns the number of processes that wait on a CPU.
 pub fn choose_waiting_cpu(
     cpus: &[u32],
     agent_cpu: u32,

@@ -8,11 +8,11 @@ use protocol::{Failure, Outcome};
 
 use crate::sys;
 
-/// Where the numbers of the header are (`union swap_header`, include/linux/swap.h).
+/// Offset of the numbers of the header (`union swap_header`, include/linux/swap.h).
 const INFO: usize = 1024;
 const MAGIC: &[u8] = b"SWAPSPACE2";
 
-/// `swapon(2)`, with a header that is written first where `format` says so.
+/// Calls `swapon(2)`, and writes a header first if `format` is set.
 pub fn on(path: &str, format: bool) -> Result<Outcome, Failure> {
     if format {
         make(path)?;
@@ -23,7 +23,7 @@ pub fn on(path: &str, format: bool) -> Result<Outcome, Failure> {
     sys::check(i64::from(result), &format!("swapon {path}")).map(|_| Outcome::Done {})
 }
 
-/// `swapoff(2)`.
+/// Calls `swapoff(2)`.
 pub fn off(path: &str) -> Result<Outcome, Failure> {
     let c = sys::c_path(path)?;
     // SAFETY: `c` is a string that ends in a zero byte.
@@ -42,7 +42,7 @@ fn make(path: &str) -> Result<(), Failure> {
         .map_err(|e| sys::io_failure(&e, format!("write {path}")))
 }
 
-/// The first page of a swap area of `size` bytes.
+/// Returns the first page of a swap area of `size` bytes.
 fn header(page: u64, size: u64) -> Result<Vec<u8>, Failure> {
     let pages = size / page;
     if pages < 2 {

@@ -1,4 +1,4 @@
-//! The system calls that both roles need, and how the program itself fails.
+//! The system calls that both roles need, and the end of the program on an error.
 
 use std::ffi::CString;
 use std::fmt::Arguments;
@@ -16,12 +16,12 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::names;
 
-/// Writes a line to the console. Errors are ignored: there is nobody else to tell.
+/// Writes a line to the console. Errors are ignored: there is no other place to report them.
 pub fn log(line: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "folioscope-agent: {line}");
 }
 
-/// Makes a panic end what it should: the machine when the agent is its init, else the process.
+/// Makes a panic end the machine if the agent is its init, else the process.
 pub fn fail_loudly() {
     std::panic::set_hook(Box::new(|info| {
         log(format_args!(
@@ -37,20 +37,20 @@ pub fn fail_loudly() {
     }));
 }
 
-/// Switches the machine off, or, where that cannot be, lets init end, which is a kernel panic.
+/// Switches the machine off or, if that fails, lets init end, which is a kernel panic.
 pub fn power_off() -> ! {
     rustix::fs::sync();
     let _ = reboot(RebootCommand::PowerOff);
     exit(1)
 }
 
-/// Ends this process alone and at once: what it shares with others, as its output's buffers, is left to them.
+/// Ends this process alone and at once, without touching what it shares with others, such as output buffers.
 pub fn exit(status: i32) -> ! {
     // SAFETY: _exit takes any status and does not return.
     unsafe { libc::_exit(status) }
 }
 
-/// Kills a child that was not reaped, whose number is nobody else's therefore.
+/// Kills a child that was not reaped, whose number is therefore still its own.
 pub fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         // It has ended.
@@ -63,7 +63,7 @@ pub fn sleep_ms(ms: u64) {
     std::thread::sleep(std::time::Duration::from_millis(ms));
 }
 
-/// The failure that an errno is.
+/// Returns the failure that an errno is.
 pub fn errno(number: i32, call: impl Into<String>) -> Failure {
     Failure::Errno {
         name: names::errno(number),
@@ -72,12 +72,12 @@ pub fn errno(number: i32, call: impl Into<String>) -> Failure {
     }
 }
 
-/// The failure of the system call that was just made.
+/// Returns the failure of the system call that was just made.
 pub fn last_errno(call: impl Into<String>) -> Failure {
     errno(io::Error::last_os_error().raw_os_error().unwrap_or(0), call)
 }
 
-/// The failure that an I/O error is.
+/// Returns the failure that an I/O error is.
 pub fn io_failure(error: &io::Error, call: impl Into<String>) -> Failure {
     match error.raw_os_error() {
         Some(number) => errno(number, call),
@@ -85,12 +85,12 @@ pub fn io_failure(error: &io::Error, call: impl Into<String>) -> Failure {
     }
 }
 
-/// The result of a system call, as a failure that names it.
+/// Returns the result of a system call, as a failure that names it.
 pub fn done<T>(result: rustix::io::Result<T>, call: impl Into<String>) -> Result<T, Failure> {
     result.map_err(|error| errno(error.raw_os_error(), call))
 }
 
-/// The result of a system call that gives -1 on error.
+/// Returns the result of a system call that gives -1 on error.
 pub fn check(result: i64, call: &str) -> Result<i64, Failure> {
     if result == -1 {
         return Err(last_errno(call));
@@ -98,19 +98,19 @@ pub fn check(result: i64, call: &str) -> Result<i64, Failure> {
     Ok(result)
 }
 
-/// A path as the kernel takes it.
+/// Returns a path as the kernel takes it.
 pub fn c_path(path: &str) -> Result<CString, Failure> {
     CString::new(path).map_err(|_| Failure::bad("a path must not hold a zero byte"))
 }
 
-/// `open(2)`, with `O_CLOEXEC`.
+/// Calls `open(2)`, with `O_CLOEXEC`.
 pub fn open(path: &str, flags: i32) -> Result<OwnedFd, Failure> {
     let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC;
     let opened = rustix::fs::open(c_path(path)?, flags, Mode::RUSR | Mode::WUSR);
     done(opened, format!("open {path}"))
 }
 
-/// `mkfifo(3)`, in place of what is there.
+/// Calls `mkfifo(3)`, and replaces an existing file.
 pub fn make_fifo(path: &Path) -> Result<(), Failure> {
     let text = path.to_string_lossy();
     let _ = std::fs::remove_file(path);
@@ -120,16 +120,16 @@ pub fn make_fifo(path: &Path) -> Result<(), Failure> {
 
 /// Makes reads and writes of a descriptor return at once.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) {
-    // It can fail only for what is no descriptor.
+    // It can fail only for a number that is no descriptor.
     let _ = fcntl_getfl(fd).and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK));
 }
 
-/// `read(2)`; `None` when nothing is there now.
+/// Calls `read(2)`; returns `None` if no bytes are available now.
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     later(rustix::io::read(fd, buffer))
 }
 
-/// `write(2)`; `None` when nothing can be taken now.
+/// Calls `write(2)`; returns `None` if no bytes can be taken now.
 pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {
     later(rustix::io::write(fd, bytes))
 }
@@ -142,7 +142,7 @@ fn later(result: rustix::io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// The CPUs that a process may run on.
+/// Returns the CPUs that a process may run on.
 pub fn affinity(pid: i32) -> Vec<u32> {
     let Ok(set) = sched_getaffinity(Pid::from_raw(pid)) else {
         return vec![0];
@@ -152,7 +152,7 @@ pub fn affinity(pid: i32) -> Vec<u32> {
         .collect()
 }
 
-/// Lets this process run on these CPUs alone.
+/// Restricts this process to these CPUs.
 pub fn set_affinity(cpus: &[u32]) -> Result<(), Failure> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -164,13 +164,13 @@ pub fn set_affinity(cpus: &[u32]) -> Result<(), Failure> {
     done(sched_setaffinity(None, &set), "sched_setaffinity")
 }
 
-/// `prctl(PR_SET_THP_DISABLE)`. It is inherited by fork and exec.
+/// Calls `prctl(PR_SET_THP_DISABLE)`. The setting is inherited by fork and exec.
 pub fn disable_thp(on: bool) -> Result<(), Failure> {
     let result = rustix::thread::disable_transparent_huge_pages(on);
     done(result, "prctl PR_SET_THP_DISABLE")
 }
 
-/// How a process ended, from its wait status.
+/// Returns how a process ended, from its wait status.
 pub fn ended(status: i32) -> Ended {
     if libc::WIFSIGNALED(status) {
         let number = libc::WTERMSIG(status);
@@ -184,18 +184,18 @@ pub fn ended(status: i32) -> Ended {
     }
 }
 
-/// The page size in bytes.
+/// Returns the page size in bytes.
 pub fn page_size() -> u64 {
     // SAFETY: sysconf takes no memory.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }
 
-/// Milliseconds since the kernel started.
+/// Returns the milliseconds since the kernel started.
 pub fn uptime_ms() -> u64 {
     clock(ClockId::Boottime) / 1_000_000
 }
 
-/// Nanoseconds of a clock that never jumps.
+/// Returns the nanoseconds of a clock that never jumps.
 pub fn now_ns() -> u64 {
     clock(ClockId::Monotonic)
 }

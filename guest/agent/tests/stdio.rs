@@ -1,5 +1,4 @@
-//! The agent on this machine, over its standard input and output: everything but what needs the
-//! guest's kernel.
+//! The agent on this machine, over its standard input and output: all functions that do not need the guest's kernel.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -55,7 +54,7 @@ impl Agent {
         self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// The next reply as JSON: `{"id":...,"result":{...}}`.
+    /// Returns the next reply as JSON: `{"id":...,"result":{...}}`.
     fn reply(&mut self) -> Value {
         loop {
             match self.message() {

@@ -1,4 +1,4 @@
-//! What the carrier says of itself.
+//! Facts about the carrier, for its greeting.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use protocol::carrier::{Hello, Mode, VERSION};
 
-/// Kernel, pages, CPUs, KVM.
+/// Returns the kernel, pages, CPUs, KVM.
 pub fn hello() -> Hello {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Hello {
@@ -18,7 +18,7 @@ pub fn hello() -> Hello {
     }
 }
 
-/// From the kernel's log: arch/arm64/kvm/arm.c says it there, and nowhere else.
+/// Reads the mode from the kernel's log: only arch/arm64/kvm/arm.c prints it.
 fn kvm_mode() -> Option<Mode> {
     if !fs::exists("/dev/kvm").unwrap_or(false) {
         return None;

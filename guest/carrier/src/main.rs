@@ -1,7 +1,7 @@
-//! The init of a carrier host: an emulated arm64 machine that runs programs of outside as if they were local.
+//! The init of a carrier host: an emulated arm64 machine that runs programs of the outside host as if they were local.
 //!
-//! It mounts the outside's file system at `/host`, and starts there, each in a session of its own, the programs
-//! that come as streams on one virtio serial port ([`protocol::carrier`]). One thread, one loop ([`server`]).
+//! It mounts the outside's file system at `/host`, and starts there, each in a session of its own, the programs that
+//! come as streams on one virtio serial port ([`protocol::carrier`]). It has one thread and one loop ([`server`]).
 
 mod facts;
 mod mounts;
@@ -24,14 +24,14 @@ fn main() {
     let error = mounts::mount_all()
         .and_then(|()| port::open())
         .and_then(server::serve);
-    // The host sees the machine end; why is on the console.
+    // The host sees the machine end; the reason is on the console.
     if let Err(error) = error {
         log(&error);
     }
     sys::power_off();
 }
 
-/// A line for the console, which is kept outside. Errors are ignored: there is nobody else to tell.
+/// Writes a line to the console, which is kept outside. Errors are ignored: there is no other place to report them.
 fn log(line: &str) {
     let _ = writeln!(std::io::stderr(), "folioscope-carrier: {line}");
 }

@@ -8,10 +8,11 @@ use protocol::carrier::{unescape, MOUNT_WORD, ROOT_TAG};
 use crate::log;
 use crate::sys::{self, MountFlags};
 
-/// Where the outside is: the root directory of every program.
+/// Mount point of the outside: the root directory of every program.
 pub const HOST: &str = "/host";
 
-/// Programs for arm64 to go before those of the outside, which are another machine's: as programs see it.
+/// arm64 programs that take precedence over those of the outside, which are another architecture's. The path is that
+/// seen by programs.
 pub const TOOLS: &str = "/run/folioscope-carrier/bin";
 
 /// File system, mount point and options, in the order in which they are mounted.
@@ -27,27 +28,27 @@ const OWN: &[(&str, &str, &str)] = &[
     ("cgroup2", "/sys/fs/cgroup", ""),
 ];
 
-/// As large as the virtio transport takes: 128 descriptors less three, of a page each.
+/// The maximum of the virtio transport: 128 descriptors less three, of a page each.
 const NINE_P: &str = "trans=virtio,version=9p2000.L,msize=512000";
 
-/// What can only be read is read ahead: the page cache of a file lives from its first open to its last close. Without
-/// it a read is cut into requests of one page, since 6.12's 9p takes one segment of a user's buffer at a time.
+/// Read-only files are read ahead: the page cache of a file lives from its first open to its last close. Without it a
+/// read is cut into requests of one page, since 6.12's 9p takes one segment of a user's buffer at a time.
 const READ_ONLY: &str = "cache=readahead";
 
-/// What can be written is not cached, so that each side sees at once what the other has written, also to a file that is
-/// open on both. What is mapped (programs) is read ahead nevertheless: see [`read_ahead`].
+/// Writable files are not cached, so that each side sees at once what the other has written, also to a file that is
+/// open on both. Mapped files (programs) are read ahead nevertheless: see [`read_ahead`].
 const WRITABLE: &str = "cache=none";
 
-/// How far a file that is mapped is read ahead, in KiB: one request.
+/// Read-ahead of a mapped file, in KiB: one request.
 const READ_AHEAD: &str = "496";
 
 /// Mounts everything.
 pub fn mount_all() -> Result<(), String> {
     for (kind, target, options) in OWN {
-        // In sysfs this fails, and then the mount says why.
+        // In sysfs this fails, and then the mount reports the reason.
         let _ = fs::create_dir_all(target);
         if let Err(error) = sys::mount(kind, target, kind, MountFlags::empty(), options) {
-            // What a kernel does not have, a program there misses by itself.
+            // A file system that the kernel lacks is an error only for a program that uses it.
             log(&error);
         }
     }
@@ -94,7 +95,7 @@ pub fn mount_all() -> Result<(), String> {
     Ok(())
 }
 
-/// Without a cache 9p reads a mapped file page by page, a round trip each.
+/// Sets the read-ahead. Without a cache 9p reads a mapped file page by page, a round trip each.
 fn read_ahead() {
     for entry in fs::read_dir("/sys/class/bdi")
         .into_iter()
@@ -112,7 +113,7 @@ fn read_ahead() {
     }
 }
 
-/// The tools of the initramfs, busybox under its names, where programs see them.
+/// Puts the tools of the initramfs, busybox under its names, where programs see them.
 fn tools() {
     let target = format!("{HOST}{TOOLS}");
     let bound = fs::create_dir_all(&target)
@@ -123,7 +124,7 @@ fn tools() {
     }
 }
 
-/// The directory of the outside `path`, as this program sees it.
+/// Returns the directory of the outside `path`, as this program sees it.
 pub fn outside(path: &str) -> std::path::PathBuf {
     Path::new(HOST).join(path.trim_start_matches('/'))
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use protocol::carrier::PORT_NAME;
 
-/// How long the port may take to appear.
+/// Maximum time until the port appears.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The port, for reading and writing without blocking.
+/// Returns the port, for reading and writing without blocking.
 pub fn open() -> Result<File, String> {
     let until = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! One program: its process, its pipes, what is on the way to and from them.
+//! One program: its process, its pipes, and the bytes on the way to and from them.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -14,13 +14,13 @@ use protocol::carrier::{credit, encode, Ended, Kind, Start, CHUNK, WINDOW};
 use crate::mounts::{outside, HOST, TOOLS};
 use crate::sys::{self, Moved};
 
-/// Where each program has a group, so that what leaves its session is found too.
+/// Directory of the programs' groups, by which processes that left a program's session are found too.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// What a group's name begins with, before its stream.
+/// Prefix of a group's name, before its stream.
 const GROUP: &str = "program-";
 
-/// A program that was started, until its last byte and its end have been told.
+/// A program that was started, until its last byte and its end have been sent.
 #[derive(Debug)]
 pub struct Program {
     stream: u32,
@@ -37,7 +37,7 @@ pub struct Program {
     pub stderr: Output,
 }
 
-/// Where the program writes to.
+/// An output of the program.
 #[derive(Debug)]
 pub struct Output {
     kind: Kind,
@@ -46,7 +46,7 @@ pub struct Output {
 }
 
 impl Program {
-    /// Starts it; the text says why it could not be.
+    /// Starts the program; the text of an error has the reason.
     pub fn start(stream: u32, start: &Start) -> Result<Self, String> {
         let Some(program) = start.argv.first() else {
             return Err("expected a program to run and found an empty command line".into());
@@ -126,7 +126,7 @@ impl Program {
         })
     }
 
-    /// Its process id, which is its group's and session's too.
+    /// Returns its process id, which is its group's and session's too.
     pub fn pid(&self) -> libc::pid_t {
         self.pid
     }
@@ -142,7 +142,7 @@ impl Program {
         }
     }
 
-    /// Takes input; false where more came than there was credit for.
+    /// Takes input; returns false if there was more than the credit allowed.
     pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> bool {
         if self.input.len() + bytes.len() > WINDOW as usize {
             return false;
@@ -152,7 +152,7 @@ impl Program {
         true
     }
 
-    /// There is no more input.
+    /// Handles the end of the input.
     pub fn end_input(&mut self, out: &mut Vec<u8>) {
         self.input_ends = true;
         self.feed(out);
@@ -171,7 +171,7 @@ impl Program {
             }
         }
         if self.stdin.is_none() {
-            // Nobody will read it; who sends it need not wait for that.
+            // The program will not read it; its sender need not wait for that.
             self.owed += self.input.len() as u32;
             self.input.clear();
         }
@@ -184,25 +184,25 @@ impl Program {
         }
     }
 
-    /// Reads what the program has written, as far as there is credit, a chunk of each.
+    /// Reads the program's output, as far as there is credit, a chunk of each stream.
     pub fn drain(&mut self, out: &mut Vec<u8>) {
         let ended = self.status.is_some();
         self.stdout.drain(self.stream, ended, out);
         self.stderr.drain(self.stream, ended, out);
     }
 
-    /// Takes note of its end. What it left running in its group ends too.
+    /// Records its end. Processes that it left running in its group are killed.
     pub fn ended(&mut self, status: i32) {
         self.status = Some(status);
         self.kill();
     }
 
-    /// Kills whatever is left of it, also what has left its process group.
+    /// Kills all that is left of it, including processes that have left its process group.
     fn kill(&self) {
         let _ = fs::write(self.group.join("cgroup.kill"), "1");
     }
 
-    /// Whether all has been told but the end, which this tells.
+    /// Returns whether all but the end has been sent, and then sends the end.
     pub fn finished(&self, out: &mut Vec<u8>) -> bool {
         let Some(status) = self.status else {
             return false;
@@ -219,7 +219,7 @@ impl Program {
         true
     }
 
-    /// The descriptors to wait for, with what for.
+    /// Returns the descriptors to poll, with their events.
     pub fn waits(&self, room: bool) -> impl Iterator<Item = (RawFd, i16)> + '_ {
         let stdin = self.stdin.as_ref().filter(|_| !self.input.is_empty());
         let outputs = [&self.stdout, &self.stderr].into_iter();
@@ -241,12 +241,12 @@ impl Drop for Program {
 }
 
 impl Output {
-    /// There is room for more.
+    /// Adds credit.
     pub fn add_credit(&mut self, bytes: u32) {
         self.credit = self.credit.saturating_add(bytes).min(WINDOW);
     }
 
-    /// Nobody reads it any more: the program gets SIGPIPE for its next write.
+    /// Closes an output that the client no longer reads: the program gets SIGPIPE for its next write.
     pub fn shut(&mut self) {
         self.fd = None;
     }
@@ -270,7 +270,7 @@ impl Output {
     }
 }
 
-/// Removes the groups of programs that are gone; one in which a process is still on its way out stays for now.
+/// Removes the groups of programs that have ended. One with a process that is still ending stays for now.
 pub fn remove_groups(in_use: impl Fn(u32) -> bool) {
     for entry in fs::read_dir(GROUPS).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -283,13 +283,13 @@ pub fn remove_groups(in_use: impl Fn(u32) -> bool) {
     }
 }
 
-/// Tells the end of a stream.
+/// Sends the end of a stream.
 pub fn tell_end(out: &mut Vec<u8>, stream: u32, ended: &Ended) {
     let text = serde_json::to_vec(ended).expect("plain data");
     encode(out, Kind::Exit, stream, &text);
 }
 
-/// Libraries to load first are the outside's, for another machine.
+/// Returns the libraries to load first are the outside's, for another machine.
 fn passed(name: &str) -> bool {
     !matches!(name, "LD_PRELOAD" | "LD_LIBRARY_PATH" | "PATH")
 }

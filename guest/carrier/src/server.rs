@@ -10,10 +10,10 @@ use crate::program::{self, tell_end, Program};
 use crate::sys::{self, Moved};
 use crate::{facts, log};
 
-/// Programs' output is left in their pipes while so many bytes wait for the port.
+/// Programs' output is left in their pipes while this many bytes wait for the port.
 const OUTBOX: usize = 1 << 20;
 
-/// Between two looks when nothing happens, in milliseconds.
+/// Maximum time between two checks, in milliseconds.
 const LOOK: i32 = 1000;
 
 /// Serves until the host is gone.
@@ -46,7 +46,7 @@ pub fn serve(port: File) -> Result<(), String> {
                 .waits(room)
                 .for_each(|(fd, events)| wait(fd, events));
         }
-        // SAFETY: the array is as long as it says.
+        // SAFETY: the array has the length that is passed.
         unsafe { libc::poll(waits.as_mut_ptr(), waits.len() as libc::nfds_t, LOOK) };
 
         match sys::read(port.as_fd(), &mut chunk) {
@@ -57,7 +57,7 @@ pub fn serve(port: File) -> Result<(), String> {
         while let Some(frame) = decoder.next_frame().map_err(|error| error.to_string())? {
             server.take(frame);
         }
-        // What was told of the children is not of interest, only that there was something.
+        // The details of the signals are not of interest, only that there was one.
         while matches!(sys::read(signals.as_fd(), &mut chunk), Moved::Bytes(1..)) {}
         let any = server.reap();
         server.pump();
@@ -77,7 +77,7 @@ pub fn serve(port: File) -> Result<(), String> {
 #[derive(Debug, Default)]
 struct Server {
     programs: BTreeMap<u32, Program>,
-    /// What is to be written to the port.
+    /// Bytes to write to the port.
     out: Vec<u8>,
 }
 
@@ -87,7 +87,7 @@ impl Server {
         if frame.kind == Kind::Start {
             return self.start(stream, &frame.payload);
         }
-        // One that has just ended may still be spoken to.
+        // A program that has just ended may still get frames.
         let Some(program) = self.programs.get_mut(&stream) else {
             return;
         };
@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Takes note of programs that have ended; orphans that came to init are reaped as well. Says whether there were any.
+    /// Records the end of programs; orphans that init inherited are reaped as well. Returns whether any has ended.
     fn reap(&mut self) -> bool {
         let mut any = false;
         while let Some(pid) = sys::ended_child() {
@@ -154,7 +154,7 @@ impl Server {
         any
     }
 
-    /// Moves what can be moved, and ends the streams of which all was told.
+    /// Moves all bytes that can be moved, and ends the streams that are complete.
     fn pump(&mut self) {
         let out = &mut self.out;
         self.programs.retain(|_, program| {

@@ -11,7 +11,7 @@ use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::process::{setrlimit, Resource, Rlimit};
 use rustix::system::{reboot, RebootCommand};
 
-/// `mount(2)`.
+/// Calls `mount(2)`.
 pub fn mount(
     source: &str,
     target: &str,
@@ -27,7 +27,7 @@ pub fn mount(
     })
 }
 
-/// A pipe whose ends no child inherits: the end to read, the end to write.
+/// Creates a pipe whose ends no child inherits: the end to read, the end to write.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pipe_with(PipeFlags::CLOEXEC)?)
 }
@@ -38,23 +38,23 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) {
     let _ = fcntl_getfl(fd).and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK));
 }
 
-/// What a read or write of a descriptor that does not block came to.
+/// Result of a read or write of a nonblocking descriptor.
 #[derive(Debug)]
 pub enum Moved {
-    /// So many bytes; 0 from a read is the end.
+    /// Number of bytes; 0 from a read is the end.
     Bytes(usize),
-    /// Nothing can be moved now.
+    /// No bytes can be moved now.
     Later,
-    /// Nothing ever will.
+    /// No bytes can ever be moved again.
     Broken,
 }
 
-/// `read(2)`.
+/// Calls `read(2)`.
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Moved {
     moved(rustix::io::read(fd, buffer))
 }
 
-/// `write(2)`.
+/// Calls `write(2)`.
 pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Moved {
     moved(rustix::io::write(fd, bytes))
 }
@@ -67,7 +67,7 @@ fn moved(count: Result<usize, Errno>) -> Moved {
     }
 }
 
-/// A descriptor that is readable while a child has ended. SIGCHLD is blocked from then on.
+/// Returns a descriptor that is readable while a child has ended. SIGCHLD is blocked from then on.
 pub fn child_signals() -> Result<OwnedFd, String> {
     // SAFETY: an all-zero set is a set, and the calls get a valid one.
     let fd = unsafe {
@@ -80,11 +80,11 @@ pub fn child_signals() -> Result<OwnedFd, String> {
     if fd < 0 {
         return Err(format!("signalfd: {}", io::Error::last_os_error()));
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new, and no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A child that has ended and is not reaped yet.
+/// Returns a child that has ended and is not reaped yet.
 pub fn ended_child() -> Option<libc::pid_t> {
     // SAFETY: all-zero is a valid siginfo_t, and the pointer is to ours.
     unsafe {
@@ -103,13 +103,13 @@ pub fn reap(pid: libc::pid_t) -> i32 {
     status
 }
 
-/// Sends a signal to a process, or to the group of minus this number; one that is gone is no error.
+/// Sends a signal to a process, or to the group of minus this number. The target may have ended already.
 pub fn kill(pid: libc::pid_t, signal: i32) {
     // SAFETY: plain system call.
     unsafe { libc::kill(pid, signal) };
 }
 
-/// As much locked memory and as many files as a program may want: the outside sets the limits here.
+/// Raises the limits of locked memory and open files to the maximum: the outside sets a program's own limits.
 pub fn raise_limits() {
     for (what, value) in [
         (Resource::Memlock, None),
@@ -120,12 +120,12 @@ pub fn raise_limits() {
             current: value,
             maximum: value,
         };
-        // The limits that there are do too.
+        // The existing limits suffice too.
         let _ = setrlimit(what, limit);
     }
 }
 
-/// Switches the machine off, or, where that cannot be, lets init end, which is a kernel panic.
+/// Switches the machine off or, if that fails, lets init end, which is a kernel panic.
 pub fn power_off() -> ! {
     rustix::fs::sync();
     let _ = reboot(RebootCommand::PowerOff);

@@ -1,13 +1,13 @@
-//! Lines on a byte channel: encoding one, and finding them again in a stream that may hold anything.
+//! Lines on a byte channel: encodes one, and finds them again in a stream with arbitrary contents.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The longest line, in bytes without its newline. It bounds what either side ever holds in memory.
+/// Maximum length of a line, in bytes without its newline. It bounds the memory that either side uses for it.
 pub const MAX_LINE: usize = 8 << 20;
 
-/// How many bytes of a bad line an error shows.
+/// Number of bytes of a bad line that an error shows.
 const SHOWN: usize = 80;
 
 /// A message that would not fit in a line.
@@ -63,14 +63,14 @@ pub enum LineError {
     },
     /// The channel ended within a line.
     Cut {
-        /// How many bytes of the line had come.
+        /// Number of bytes of the line that had arrived.
         bytes: usize,
         /// The line's first bytes, escaped.
         start: String,
     },
-    /// The line is text, but none of the messages that may stand here.
+    /// The line is text, but none of the messages that are expected here.
     NotAMessage {
-        /// What the JSON reader says.
+        /// The JSON reader's error.
         why: String,
         /// The line's first bytes, escaped.
         start: String,
@@ -111,7 +111,7 @@ impl LineError {
     }
 }
 
-/// The first bytes of a line, escaped so that they can be printed anywhere.
+/// Returns the first bytes of a line, escaped so that they can be printed anywhere.
 fn shown(line: &[u8]) -> String {
     let mut text = line[..line.len().min(SHOWN)].escape_ascii().to_string();
     if line.len() > SHOWN {
@@ -120,10 +120,10 @@ fn shown(line: &[u8]) -> String {
     text
 }
 
-/// Takes bytes in pieces of any size and gives lines, however they were cut.
+/// A decoder that takes bytes in pieces of any size and returns lines, however they were cut.
 ///
-/// It holds at most [`MAX_LINE`] bytes plus the last piece, whatever arrives. Empty lines are
-/// skipped, and a carriage return before the newline is dropped: a serial line may add both.
+/// It holds at most [`MAX_LINE`] bytes plus the last piece, whatever arrives. Empty lines are skipped, and a carriage
+/// return before the newline is dropped: a serial line may add both.
 #[derive(Debug)]
 pub struct LineDecoder {
     held: Vec<u8>,
@@ -131,7 +131,7 @@ pub struct LineDecoder {
     taken: usize,
     /// Bytes of `held` that are known to hold no newline.
     scanned: usize,
-    /// In the rest of an over-long line, whose error was given already.
+    /// True in the rest of an over-long line, whose error was returned already.
     skipping: bool,
     limit: usize,
 }
@@ -143,12 +143,12 @@ impl Default for LineDecoder {
 }
 
 impl LineDecoder {
-    /// A decoder for lines of up to [`MAX_LINE`] bytes.
+    /// Creates a decoder for lines of up to [`MAX_LINE`] bytes.
     pub fn new() -> Self {
         Self::with_limit(MAX_LINE)
     }
 
-    /// A decoder for lines of up to `limit` bytes.
+    /// Creates a decoder for lines of up to `limit` bytes.
     pub fn with_limit(limit: usize) -> Self {
         Self {
             held: Vec::new(),
@@ -159,7 +159,7 @@ impl LineDecoder {
         }
     }
 
-    /// Adds bytes that came from the channel.
+    /// Adds bytes from the channel.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.taken > 0 {
             self.held.drain(..self.taken);
@@ -169,8 +169,7 @@ impl LineDecoder {
         self.held.extend_from_slice(bytes);
     }
 
-    /// The next whole line without its newline, or what is wrong with it; `None` when more bytes
-    /// have to come first.
+    /// Returns the next whole line without its newline, or its error; `None` if more bytes are needed.
     pub fn next_line(&mut self) -> Option<Result<String, LineError>> {
         loop {
             let from = self.scanned.max(self.taken);
@@ -195,7 +194,7 @@ impl LineDecoder {
         }
     }
 
-    /// Called when no newline is held: drops what already exceeds the limit.
+    /// Handles a buffer without a newline: drops bytes that already exceed the limit.
     fn over_long_start(&mut self) -> Option<Result<String, LineError>> {
         let rest = &self.held[self.taken..];
         if !self.skipping && rest.len() <= self.limit {
@@ -212,13 +211,13 @@ impl LineDecoder {
         error.map(Err)
     }
 
-    /// Forgets everything: for a channel whose other end was replaced.
+    /// Resets the decoder, for a channel whose other end was replaced.
     pub fn reset(&mut self) {
         *self = Self::with_limit(self.limit);
     }
 
-    /// To be asked when the channel has ended and [`next_line`](Self::next_line) gave `None`: was it
-    /// in the middle of a line?
+    /// Returns an error if the channel ended in the middle of a line. It is called when the channel has ended and
+    /// [`next_line`](Self::next_line) returned `None`.
     pub fn cut(&self) -> Option<LineError> {
         let rest = &self.held[self.taken..];
         (!rest.is_empty() && !self.skipping).then(|| LineError::Cut {

@@ -1,4 +1,4 @@
-//! What the host may ask of the agent.
+//! Commands of the host to the agent.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Operation;
 
-/// The most pages whose `/proc/PID/pagemap` entries one [`Command::Pagemap`] may ask for, so that
-/// the reply fits in a line.
+/// Maximum number of pages whose `/proc/PID/pagemap` entries one [`Command::Pagemap`] may read, so that the reply fits
+/// in a line.
 pub const MAX_PAGEMAP_PAGES: u64 = 1 << 18;
 
 /// The most bytes that one [`Command::ReadFile`] gives, and the default.
@@ -36,8 +36,8 @@ pub const EROFS_FILE: &str = "file";
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
-    /// Says again who the guest is: [`Outcome::Hello`](crate::Outcome::Hello). For a host that
-    /// attaches to a guest that runs already.
+    /// Repeats the greeting: [`Outcome::Hello`](crate::Outcome::Hello). It is for a host that attaches to a running
+    /// guest.
     Hello {},
     /// [`Outcome::Pong`](crate::Outcome::Pong).
     Ping {},
@@ -46,8 +46,7 @@ pub enum Command {
         /// A name for people. It becomes the process's `comm`, cut to 15 bytes.
         #[serde(default)]
         name: String,
-        /// The CPU that it is pinned to; else the agent chooses one, not its own where there is
-        /// another.
+        /// The CPU that it is pinned to; else the agent chooses one, not its own if there is another.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cpu: Option<u32>,
         /// Keeps the kernel's address space randomization. Off by default, so that a run repeats.
@@ -56,15 +55,15 @@ pub enum Command {
     },
     /// Does one operation inside a workload process. The reply is the operation's.
     Op {
-        /// Where.
+        /// The process.
         process: ProcessId,
-        /// What.
+        /// The operation.
         op: Operation,
     },
-    /// Lets the process wait in user mode at the known instruction:
-    /// [`Outcome::Checkpoint`](crate::Outcome::Checkpoint) once it is there.
+    /// Lets the process wait in user mode at the known instruction: [`Outcome::Checkpoint`](crate::Outcome::Checkpoint)
+    /// once it is there.
     Checkpoint {
-        /// Which process.
+        /// The process.
         process: ProcessId,
         /// The value that it holds in register x19 while it waits.
         nonce: u64,
@@ -75,12 +74,12 @@ pub enum Command {
     /// Ends the wait of a checkpoint: [`Outcome::Done`](crate::Outcome::Done) when the process is
     /// out of the loop.
     Release {
-        /// Which process.
+        /// The process.
         process: ProcessId,
     },
     /// `/proc/PID/maps` of a process in any state: [`Outcome::Maps`](crate::Outcome::Maps).
     Maps {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// Also gives `/proc/PID/smaps`.
         #[serde(default)]
@@ -88,31 +87,31 @@ pub enum Command {
     },
     /// Raw entries of `/proc/PID/pagemap`: [`Outcome::Pagemap`](crate::Outcome::Pagemap).
     Pagemap {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// The first virtual address; rounded down to a page.
         address: u64,
-        /// How many pages, up to [`MAX_PAGEMAP_PAGES`].
+        /// Number of pages, up to [`MAX_PAGEMAP_PAGES`].
         pages: u64,
     },
-    /// What pagemap, kpageflags, kpagecount, PAGEMAP_SCAN, smaps and the counters of sizes say of a process, as much of it
-    /// as there is in [`MAX_GETTER_PAGES`](crate::MAX_GETTER_PAGES): [`Outcome::Getters`](crate::Outcome::Getters).
+    /// Reads pagemap, kpageflags, kpagecount, PAGEMAP_SCAN, smaps and the counters of sizes for a process, for up to
+    /// [`MAX_GETTER_PAGES`](crate::MAX_GETTER_PAGES) pages: [`Outcome::Getters`](crate::Outcome::Getters).
     Getters {
-        /// Whose.
+        /// The process.
         process: ProcessId,
     },
     /// Ends a process by SIGKILL: [`Outcome::Ended`](crate::Outcome::Ended) once it is gone.
     Kill {
-        /// Which process.
+        /// The process.
         process: ProcessId,
     },
-    /// The workload processes that there are: [`Outcome::Processes`](crate::Outcome::Processes).
+    /// Lists the existing workload processes: [`Outcome::Processes`](crate::Outcome::Processes).
     Processes {},
     /// Reads a file of the guest: [`Outcome::File`](crate::Outcome::File).
     ReadFile {
         /// Its path, in which `{pid}` stands for the process's id.
         path: String,
-        /// Whose id `{pid}` is.
+        /// The process for `{pid}`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         process: Option<ProcessId>,
         /// The first byte.
@@ -122,14 +121,14 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max: Option<u64>,
     },
-    /// Writes a text to a file with one `write(2)`, as sysfs, debugfs and procfs want it:
+    /// Writes a text to a file with one `write(2)`, as sysfs, debugfs and procfs need it:
     /// [`Outcome::Done`](crate::Outcome::Done).
     WriteFile {
         /// Its path, in which `{pid}` stands for the process's id.
         path: String,
-        /// What to write, in which `{pid}` stands for the same.
+        /// The text, in which `{pid}` stands for the same.
         text: String,
-        /// Whose id `{pid}` is.
+        /// The process for `{pid}`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         process: Option<ProcessId>,
         /// Makes the file, or empties the one that is there.
@@ -144,7 +143,7 @@ pub enum Command {
         #[serde(default)]
         format: bool,
     },
-    /// `swapoff(2)`, which brings back what is there: [`Outcome::Done`](crate::Outcome::Done).
+    /// Calls `swapoff(2)`, which swaps all pages in: [`Outcome::Done`](crate::Outcome::Done).
     SwapOff {
         /// Its path.
         path: String,
@@ -152,16 +151,16 @@ pub enum Command {
     /// Makes a file system (EROFS) on a block device and mounts it read-only: [`Outcome::Done`](crate::Outcome::Done).
     /// It has one file, [`EROFS_FILE`], with the pattern of salt 0 by the offset in the file.
     MountErofs {
-        /// The device's path; what is there is lost.
+        /// The device's path; its contents are lost.
         device: String,
-        /// Where it is mounted; made where there is no such directory.
+        /// The mount point; created if there is no such directory.
         directory: String,
         /// Bytes of the file, whole 4 KiB.
         length: u64,
     },
     /// `umount2(2)`: [`Outcome::Done`](crate::Outcome::Done).
     Unmount {
-        /// What is mounted there.
+        /// The mount point.
         directory: String,
     },
     /// Runs a program of the initramfs to its end: [`Outcome::Program`](crate::Outcome::Program).
@@ -169,10 +168,10 @@ pub enum Command {
     Run {
         /// The program and its arguments, in which `{pid}` stands for the process's id.
         argv: Vec<String>,
-        /// What it reads on its standard input; nothing when left out.
+        /// Its standard input; empty when left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<String>,
-        /// Whose id `{pid}` is.
+        /// The process for `{pid}`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         process: Option<ProcessId>,
     },

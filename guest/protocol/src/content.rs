@@ -6,14 +6,14 @@ use base64::engine::general_purpose::STANDARD;
 use base64::{DecodeError, Engine};
 use serde::{Deserialize, Serialize};
 
-/// Bytes: as they are where they are UTF-8, else in base64.
+/// Bytes: unchanged if they are UTF-8, else in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
     /// Valid UTF-8.
     Text(String),
-    /// Anything else, in standard base64 with padding.
+    /// Any other bytes, in standard base64 with padding.
     Base64(String),
 }
 
@@ -41,7 +41,7 @@ impl Content {
         }
     }
 
-    /// The bytes that were wrapped.
+    /// Returns the bytes that were wrapped.
     pub fn bytes(&self) -> Result<Vec<u8>, ContentError> {
         match self {
             Self::Text(text) => Ok(text.clone().into_bytes()),
@@ -54,7 +54,7 @@ impl Content {
         }
     }
 
-    /// The text, where it is one.
+    /// Returns the text, where it is one.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),

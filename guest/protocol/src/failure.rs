@@ -1,20 +1,20 @@
-//! How a request can fail, and how a process can end.
+//! Failures of requests, and ends of processes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a process or a program ended.
+/// The end of a process or a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// By itself.
+    /// It exited.
     Exit {
         /// Its exit status.
         status: i32,
     },
-    /// By a signal.
+    /// It was killed by a signal.
     Signal {
         /// The signal's name, such as `SIGKILL` (which is also what the kernel's OOM killer sends).
         name: String,
@@ -32,7 +32,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Why a request was not done.
+/// The reason why a request was not done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -50,19 +50,19 @@ pub enum Failure {
     Signal {
         /// `SIGSEGV` or `SIGBUS`.
         name: String,
-        /// Why: `SEGV_MAPERR`, `SEGV_ACCERR`, `BUS_ADRERR`, ... or the bare number.
+        /// The reason: `SEGV_MAPERR`, `SEGV_ACCERR`, `BUS_ADRERR`, ... or the bare number.
         code: String,
         /// The address that was accessed.
         address: u64,
-        /// How many accesses of this operation had succeeded before.
+        /// Number of accesses of this operation that succeeded before.
         done: u64,
     },
-    /// It did not end in time. A process that was at work on it is *stuck* now, until it answers
-    /// after all ([`Event::LateReply`](crate::Event::LateReply)) or is killed.
+    /// It did not end in time. A process that was at work on it is *stuck* now, until it answers after all
+    /// ([`Event::LateReply`](crate::Event::LateReply)) or is killed.
     Deadline {
         /// The request's deadline in milliseconds.
         after_ms: u64,
-        /// What was waited for.
+        /// The awaited event.
         what: String,
     },
     /// The workload process is gone.
@@ -70,22 +70,22 @@ pub enum Failure {
         /// How it ended.
         how: Ended,
     },
-    /// The process is at work on something else, waits at a checkpoint, or is stuck.
+    /// The process is at work on another request, waits at a checkpoint, or is stuck.
     Busy {
-        /// At what.
+        /// Its current work.
         doing: String,
     },
     /// The request makes no sense.
     BadRequest {
-        /// What is wrong with it.
+        /// The error in it.
         why: String,
     },
-    /// The checkpoint could not be had cleanly.
+    /// The process did not reach the checkpoint cleanly.
     Checkpoint {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The answer does not fit in a line: ask for less at once.
+    /// The answer does not fit in a line: request less at once.
     TooLarge {
         /// The bytes that it takes.
         bytes: u64,
@@ -94,18 +94,18 @@ pub enum Failure {
     },
     /// The agent itself is at fault.
     Internal {
-        /// What went wrong.
+        /// The error.
         why: String,
     },
 }
 
 impl Failure {
-    /// A [`Failure::BadRequest`].
+    /// Creates a [`Failure::BadRequest`].
     pub fn bad(why: impl Into<String>) -> Self {
         Self::BadRequest { why: why.into() }
     }
 
-    /// The errno's name, where it is one.
+    /// Returns the errno's name, where it is one.
     pub fn errno(&self) -> Option<&str> {
         match self {
             Self::Errno { name, .. } => Some(name),

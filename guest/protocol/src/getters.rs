@@ -1,12 +1,13 @@
-//! What the kernel's own getters say of a process's memory, packed: millions of pages fit in a line.
+//! The kernel's own interfaces for a process's memory, packed: millions of pages fit in a line.
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
 use serde::{Deserialize, Serialize};
 
-/// The most pages of a process whose `/proc/PID/pagemap` entries one [`Command::Getters`](crate::Command::Getters) reads.
+/// Maximum number of a process's pages whose `/proc/PID/pagemap` entries one
+/// [`Command::Getters`](crate::Command::Getters) reads.
 pub const MAX_GETTER_PAGES: u64 = 1 << 20;
-/// Runs of pages that are enough: once there are so many, no more are read.
+/// Number of runs of pages after which no more are read.
 pub const ENOUGH_RUNS: usize = 1 << 16;
 
 /// Bits of an entry of `/proc/PID/pagemap` (`PM_*`, fs/proc/task_mmu.c).
@@ -23,44 +24,44 @@ pub mod pagemap {
     pub const SWAP: u64 = 1 << 62;
     /// Present.
     pub const PRESENT: u64 = 1 << 63;
-    /// Where the offset of a swapped page begins in [`FRAME`]; its type is below.
+    /// Shift of the offset of a swapped page in [`FRAME`]; its type is below.
     pub const OFFSET_SHIFT: u32 = 5;
 }
 
 /// Categories of `PAGEMAP_SCAN` (`PAGE_IS_*`, include/uapi/linux/fs.h).
 pub mod category {
-    /// Of a file, or shared anonymous memory.
+    /// Memory of a file, or shared anonymous memory.
     pub const FILE: u64 = 1 << 2;
     /// Present.
     pub const PRESENT: u64 = 1 << 3;
-    /// Not present, and not nothing.
+    /// Not present, and not empty.
     pub const SWAPPED: u64 = 1 << 4;
     /// The zero page.
     pub const ZERO: u64 = 1 << 5;
     /// Mapped by a block, or of hugetlb.
     pub const HUGE: u64 = 1 << 6;
-    /// All that are asked for.
+    /// All categories that are requested.
     pub const ALL: u64 = FILE | PRESENT | SWAPPED | ZERO | HUGE;
 }
 
-/// What the kernel says of a process, in the process's own words and in those of its pages.
+/// The kernel's data on a process: by `/proc/PID` and by its pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Getters {
-    /// What is not nothing in `/proc/PID/pagemap`, with `/proc/kpageflags` and `/proc/kpagecount` of what is present:
-    /// [`PageRun`]s by address.
+    /// Entries of `/proc/PID/pagemap` that are not empty, with `/proc/kpageflags` and `/proc/kpagecount` of the present
+    /// ones: [`PageRun`]s by address.
     pub pages: Packed<5>,
-    /// Page frames of these that the process that has read them maps itself, which `/proc/kpagecount` counts, and what hangs
-    /// on how often a page is mapped: in order.
+    /// Those of the page frames that the reading process itself maps, in order. `/proc/kpagecount` and all that depends
+    /// on the number of mappings include it.
     pub reader: Packed<1>,
-    /// What `PAGEMAP_SCAN` finds present or swapped: start, end and [`category`]; none before 6.7.
+    /// Ranges that `PAGEMAP_SCAN` finds present or swapped: start, end and [`category`]; none before 6.7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Option<Packed<3>>,
     /// `/proc/PID/smaps`.
     pub smaps: String,
-    /// What sysfs counts of folios by order; empty before 6.12.
+    /// Counts of folios by order in sysfs; empty before 6.12.
     pub sizes: Vec<SizeCounted>,
-    /// Where it was too much: the address from which on `pages` and `scan` say nothing.
+    /// The address from which on `pages` and `scan` are incomplete, if it was too much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<u64>,
 }
@@ -77,23 +78,23 @@ pub struct SizeCounted {
     pub partial: i64,
 }
 
-/// Pages one behind the other of which the same is said, but for their page frames or slots, which follow each other.
+/// Successive pages with the same data, and page frames or slots that follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRun {
     /// The first page's virtual address.
     pub address: u64,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
     /// The first one's entry of `/proc/PID/pagemap`.
     pub entry: u64,
-    /// What `/proc/kpageflags` says of each; 0 where none is present.
+    /// `/proc/kpageflags` of each; 0 if none is present.
     pub flags: u64,
-    /// What `/proc/kpagecount` says of each; 0 where none is present.
+    /// `/proc/kpagecount` of each; 0 if none is present.
     pub count: u64,
 }
 
 impl PageRun {
-    /// The entry of its `n`th page.
+    /// Returns the entry of its `n`th page.
     #[must_use]
     pub fn entry_of(&self, n: u64) -> u64 {
         let frames = match self.entry & pagemap::PRESENT {

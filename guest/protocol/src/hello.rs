@@ -1,4 +1,4 @@
-//! The first line: who the guest is, and whether both ends speak one version.
+//! The first line: facts about the guest, and the check that both ends have one version.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::PROTOCOL_VERSION;
 
-/// Which channel the guest found.
+/// The channel that the guest found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -20,7 +20,7 @@ pub enum Channel {
     Stdio,
 }
 
-/// Who the guest is. Whatever its kernel does not have is empty or absent.
+/// Facts about the guest. A field for a feature that its kernel lacks is empty or absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hello {
@@ -34,8 +34,8 @@ pub struct Hello {
     pub kernel_version: String,
     /// `uname -m`.
     pub machine: String,
-    /// The GNU build id of the kernel in hexadecimal, of `/sys/kernel/notes`: the same note is in
-    /// the `vmlinux` that belongs to it.
+    /// The GNU build id of the kernel in hexadecimal, from `/sys/kernel/notes`: the same note is in the `vmlinux` that
+    /// belongs to it.
     pub build_id: Option<String>,
     /// `/proc/cmdline`.
     pub cmdline: String,
@@ -57,13 +57,13 @@ pub struct Hello {
     pub hugetlb: Vec<HugetlbSize>,
     /// The anonymous order policy in force, on a kernel with the project's patches.
     pub anon_order_policy: Option<String>,
-    /// What is in each other file of `/sys/kernel/mm/transparent_hugepage/anon_order`, and in those beside it that the
-    /// project's patches add, by their names; what is on or off is 1 or 0.
+    /// Contents of each other file of `/sys/kernel/mm/transparent_hugepage/anon_order`, and of those beside it that the
+    /// project's patches add, by their names; a switch is 1 or 0.
     #[serde(default)]
     pub switches: BTreeMap<String, String>,
     /// The mount points of the file systems that the agent could mount.
     pub mounts: Vec<String>,
-    /// The channel that this came through.
+    /// The channel of this message.
     pub channel: Channel,
     /// Milliseconds from the start of the kernel's clock to this line.
     pub uptime_ms: u64,
@@ -87,16 +87,16 @@ pub struct MthpSize {
 pub struct HugetlbSize {
     /// The size in KiB.
     pub size_kib: u64,
-    /// How many pages there are.
+    /// Number of pages.
     pub pages: u64,
 }
 
-/// Host and guest speak different versions.
+/// Host and guest have different versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionMismatch {
-    /// What the guest speaks.
+    /// The guest's version.
     pub guest: u32,
-    /// What the host speaks.
+    /// The host's version.
     pub host: u32,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for VersionMismatch {
 impl std::error::Error for VersionMismatch {}
 
 impl Hello {
-    /// Whether this host can talk to that guest.
+    /// Returns whether this host can talk to that guest.
     pub fn check_version(&self) -> Result<(), VersionMismatch> {
         check_version(self.protocol)
     }

@@ -1,8 +1,8 @@
-//! What operations are told by name: what is mapped and where, flags, advices, kinds of access.
+//! Named arguments of operations: the memory and place of a mapping, flags, advices, kinds of access.
 
 use serde::{Deserialize, Serialize};
 
-/// What a mapping maps.
+/// The memory behind a mapping.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -10,7 +10,7 @@ pub enum Backing {
     /// Anonymous memory; shared anonymous memory (shmem) with the flag `shared`.
     #[default]
     Anonymous,
-    /// A file, opened for what the protection and the flags need. `/dev/zero` works as well.
+    /// A file, opened as the protection and the flags need. `/dev/zero` works as well.
     File {
         /// Its path.
         path: String,
@@ -34,22 +34,22 @@ pub enum Backing {
     },
 }
 
-/// Where a mapping goes.
+/// The place of a mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Placement {
-    /// At an address of a given alignment with nothing mapped on either side, so that it never
-    /// shares a VMA with a neighbour. The choice is the agent's; without randomization it repeats.
+    /// At an address of a given alignment with nothing mapped on either side, so that it never shares a VMA with a
+    /// neighbour. The agent chooses; without randomization the address repeats.
     Isolated {
-        /// The alignment, a power of two; what one level-2 descriptor spans (512 pages at 4K: 2 MiB)
-        /// or the size of a hugetlb page when left out.
+        /// The alignment, a power of two. When left out, it is the span of one level-2 descriptor (512 pages at 4K: 2
+        /// MiB) or the size of a hugetlb page.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         align: Option<u64>,
         /// The distance of the address from that alignment, a multiple of the page size.
         #[serde(default)]
         offset: u64,
-        /// What stays unmapped on either side at least; 512 pages when left out.
+        /// Minimum gap that stays unmapped on either side; 512 pages when left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gap: Option<u64>,
     },
@@ -125,7 +125,7 @@ pub enum LockFlag {
     Onfault,
 }
 
-/// What a range is registered for with userfaultfd, `UFFDIO_REGISTER_MODE_*`.
+/// Registration modes of a range with userfaultfd, `UFFDIO_REGISTER_MODE_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -171,7 +171,7 @@ pub enum Advice {
     GuardRemove,
 }
 
-/// How a step of a touch accesses its word.
+/// The accesses to its word by a step of a touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -184,7 +184,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// What a verification expects in memory.
+/// The contents that a verification expects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]

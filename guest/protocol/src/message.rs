@@ -1,4 +1,4 @@
-//! The lines themselves: what the host sends, and what the guest sends.
+//! The lines of both directions.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct Request {
     /// After how many milliseconds the agent gives up; [`DEFAULT_DEADLINE_MS`] when left out.
     #[serde(default = "default_deadline")]
     pub deadline_ms: u64,
-    /// What to do.
+    /// The command.
     pub command: Command,
 }
 
@@ -31,11 +31,11 @@ fn default_deadline() -> u64 {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// Who the guest is: its first line, and the first after each time that a host connects.
+    /// Facts about the guest: its first line, and the first after each time that a host connects.
     Hello(Box<Hello>),
     /// The answer to a request.
     Reply(Reply),
-    /// Something that nobody asked for.
+    /// An unsolicited message.
     Event(Event),
 }
 
@@ -43,20 +43,20 @@ pub enum Message {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reply {
-    /// The request's id; `null` where the line from the host had none that could be read.
+    /// The request's id; `null` if the line from the host had none that could be read.
     pub id: Option<u64>,
-    /// What came of it.
+    /// Its result.
     pub result: Answer,
 }
 
-/// What came of a request. A `Result` with names that read well in JSON.
+/// The result of a request. It is a `Result` with names that read well in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It was done.
+    /// The request succeeded.
     Ok(Outcome),
-    /// It was not done, or not to its end.
+    /// The request failed, or was not completed.
     Error(Failure),
 }
 
@@ -78,7 +78,7 @@ impl From<Answer> for Result<Outcome, Failure> {
     }
 }
 
-/// Something that nobody asked for.
+/// An unsolicited message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -89,16 +89,16 @@ pub enum Event {
         process: ProcessId,
         /// The kernel's number of it.
         pid: i32,
-        /// How.
+        /// How it ended.
         how: Ended,
     },
     /// A process that missed its deadline has answered after all, and can be used again.
     LateReply {
-        /// Which process.
+        /// The process.
         process: ProcessId,
         /// The request whose deadline passed.
         id: u64,
-        /// What came of it.
+        /// Its result.
         result: Answer,
     },
 }
@@ -132,7 +132,7 @@ pub fn read_message(line: &str) -> Result<Result<Message, VersionMismatch>, Line
 pub struct UnreadRequest {
     /// Its id, where one could be read.
     pub id: Option<u64>,
-    /// What is wrong with it.
+    /// The error in it.
     pub error: LineError,
 }
 

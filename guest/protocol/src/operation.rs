@@ -1,4 +1,4 @@
-//! What a workload process may be asked to do.
+//! Operations of a workload process.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use crate::{
     UffdMode,
 };
 
-/// One operation inside a workload process. Addresses and lengths are in bytes. The reply that a
-/// success gives is named in each; [`Outcome::Done`](crate::Outcome::Done) where none is.
+/// One operation inside a workload process. Addresses and lengths are in bytes. Each names its reply if it succeeds;
+/// the default is [`Outcome::Done`](crate::Outcome::Done).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -17,16 +17,16 @@ pub enum Operation {
     Mmap {
         /// The length.
         length: u64,
-        /// What is mapped.
+        /// The memory behind it.
         #[serde(default)]
         backing: Backing,
         /// Read and write when left out; an empty list is `PROT_NONE`.
         #[serde(default = "read_write")]
         prot: Vec<Protection>,
-        /// `private` is added where neither `private` nor `shared` is among them.
+        /// `private` is added if neither `private` nor `shared` is among them.
         #[serde(default)]
         flags: Vec<MapFlag>,
-        /// Where.
+        /// The place.
         #[serde(default)]
         place: Placement,
     },
@@ -40,12 +40,12 @@ pub enum Operation {
         /// The distance of two steps, a multiple of 8; a page when left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stride: Option<u64>,
-        /// How.
+        /// The kind of access.
         access: Access,
-        /// In which order.
+        /// The order of the steps.
         #[serde(default)]
         order: Order,
-        /// Goes into the pattern, so that two writes to one address differ.
+        /// A number that changes the pattern, so that two writes to one address differ.
         #[serde(default)]
         salt: u64,
     },
@@ -59,14 +59,14 @@ pub enum Operation {
         /// The distance of two words; a page when left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stride: Option<u64>,
-        /// What should be there.
+        /// The expected contents.
         expect: Expect,
     },
     /// Reads words: [`Outcome::Words`](crate::Outcome::Words).
     Peek {
         /// The first word's address, a multiple of 8.
         address: u64,
-        /// How many 64-bit words follow each other.
+        /// Number of successive 64-bit words.
         words: u64,
     },
     /// Writes words.
@@ -151,13 +151,12 @@ pub enum Operation {
         /// Its number.
         cpu: u32,
     },
-    /// `prctl(PR_SET_THP_DISABLE)`: switches every transparent huge page, of any size, off or on
-    /// for the process.
+    /// Calls `prctl(PR_SET_THP_DISABLE)`: switches every transparent huge page, of any size, off or on for the process.
     ThpDisable {
-        /// Whether they are disabled.
+        /// True to disable them.
         on: bool,
     },
-    /// `move_pages(2)`: moves the pages of a range, whole folios each, to a NUMA node, or only asks where they are:
+    /// Calls `move_pages(2)`: moves the pages of a range, whole folios each, to a NUMA node, or only reads their nodes:
     /// [`Outcome::Nodes`](crate::Outcome::Nodes).
     MovePages {
         /// The start, a multiple of the page size.
@@ -169,13 +168,13 @@ pub enum Operation {
         node: Option<i32>,
     },
     /// Registers a range with the process's userfaultfd, which the first use opens. An access that it would have to
-    /// resolve ends in SIGBUS (`UFFD_FEATURE_SIGBUS`), so that one thread is enough. A child inherits nothing of it.
+    /// resolve ends in SIGBUS (`UFFD_FEATURE_SIGBUS`), so that one thread is enough. A child does not inherit it.
     UffdRegister {
         /// The start.
         address: u64,
         /// The length.
         length: u64,
-        /// Which accesses are its.
+        /// The accesses that it covers.
         modes: Vec<UffdMode>,
     },
     /// `UFFDIO_UNREGISTER`.
@@ -185,7 +184,7 @@ pub enum Operation {
         /// The length.
         length: u64,
     },
-    /// `UFFDIO_COPY`: fills missing pages, each with the pattern in its first word and else zeroes, as a touch
+    /// Calls `UFFDIO_COPY`: fills missing pages, each with the pattern in its first word and else zeros, as a touch
     /// leaves a fresh page.
     UffdCopy {
         /// The start, a multiple of the page size.
@@ -212,7 +211,7 @@ pub enum Operation {
         address: u64,
         /// The length.
         length: u64,
-        /// Whether writes are caught from now on.
+        /// True if writes are caught from now on.
         on: bool,
     },
     /// Makes a file, or empties the one that is there, and gives it a size without writing to it.
@@ -274,7 +273,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The operation's name, as in JSON.
+    /// Returns the operation's name, as in JSON.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Mmap { .. } => "mmap",

@@ -1,4 +1,4 @@
-//! In which order a range is touched.
+//! The order in which a range is touched.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub enum Order {
         /// The seed.
         seed: u64,
     },
-    /// These steps and no others; a step may come more than once.
+    /// Exactly these steps; a step may come more than once.
     List {
         /// Their indexes.
         steps: Vec<u64>,
@@ -27,7 +27,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// How many steps a range of `count` steps takes in this order.
+    /// Returns how many steps a range of `count` steps takes in this order.
     pub fn len(&self, count: u64) -> u64 {
         match self {
             Self::List { steps } => steps.len() as u64,
@@ -35,13 +35,13 @@ impl Order {
         }
     }
 
-    /// Whether nothing would be touched.
+    /// Returns whether nothing would be touched.
     pub fn is_empty(&self, count: u64) -> bool {
         self.len(count) == 0
     }
 
-    /// Which step of a range of `count` steps comes at place `i`. Needs no memory of its own, so
-    /// that a workload can follow it without growing its heap.
+    /// Returns the step at place `i` of a range of `count` steps. It needs no memory of its own, so that a workload can
+    /// follow it without growing its heap.
     pub fn step(&self, i: u64, count: u64) -> u64 {
         match self {
             Self::Forward => i,
@@ -52,8 +52,8 @@ impl Order {
     }
 }
 
-/// A permutation of `0..count`: a Feistel network over the next even number of bits, whose results
-/// beyond the range are permuted again until they are within.
+/// Permutes `0..count`: a Feistel network over the next even number of bits, whose results beyond the range are
+/// permuted again until they are within.
 fn permute(i: u64, count: u64, seed: u64) -> u64 {
     let half = (64 - count.saturating_sub(1).leading_zeros())
         .div_ceil(2)

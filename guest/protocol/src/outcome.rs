@@ -1,4 +1,4 @@
-//! What a request that succeeded gives.
+//! The outcome of a request that succeeded.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,47 +9,47 @@ use crate::{Content, Ended, Getters, Hello, ProcessId};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Who the guest is.
+    /// Facts about the guest.
     Hello(Box<Hello>),
     /// The answer to a ping.
     Pong {
         /// Milliseconds since the kernel's clock started.
         uptime_ms: u64,
     },
-    /// It was done, and there is nothing more to say.
+    /// It was done, and there are no further data.
     Done {},
     /// A process started, by spawn or fork, and waits for operations.
     Spawned(Spawned),
-    /// A process or program is gone, as was asked.
+    /// A process or program has ended, as was requested.
     Ended {
-        /// How.
+        /// How it ended.
         how: Ended,
     },
     /// The mapping that is there now.
     Mapped {
         /// Its address.
         address: u64,
-        /// Its length as it was asked for.
+        /// Its requested length.
         length: u64,
     },
-    /// What a touch did.
+    /// The result of a touch.
     Touched(Touched),
-    /// What a verification found.
+    /// The result of a verification.
     Verified(Verified),
     /// Words of memory.
     Words {
         /// The words.
         words: Vec<u64>,
     },
-    /// Where pages are.
+    /// The nodes of pages.
     Nodes {
-        /// For each page of the range its NUMA node, or the errno (negative) that `move_pages(2)` gave for it:
-        /// -2 (ENOENT) where none is there.
+        /// For each page of the range its NUMA node, or the errno (negative) that `move_pages(2)` returned for it: -2
+        /// (ENOENT) if there is no page.
         nodes: Vec<i32>,
     },
-    /// What `file_read` read.
+    /// The result of `file_read`.
     Read {
-        /// How many bytes before the end of the file.
+        /// Number of bytes before the end of the file.
         bytes: u64,
     },
     /// The process waits in user mode.
@@ -58,7 +58,7 @@ pub enum Outcome {
     Maps {
         /// `/proc/PID/maps`.
         maps: String,
-        /// `/proc/PID/smaps`, where it was asked for.
+        /// `/proc/PID/smaps`, if it was requested.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         smaps: Option<String>,
     },
@@ -66,10 +66,10 @@ pub enum Outcome {
     Pagemap {
         /// The virtual address of the first entry.
         address: u64,
-        /// The entries, fewer than were asked for where the address space ends.
+        /// The entries, fewer than were requested if the address space ends.
         entries: Vec<u64>,
     },
-    /// What the kernel's getters say of a process.
+    /// The kernel's own data on a process.
     Getters(Box<Getters>),
     /// The workload processes.
     Processes {
@@ -78,7 +78,7 @@ pub enum Outcome {
     },
     /// A file's content.
     File(FileRead),
-    /// What a program did.
+    /// The result of a program.
     Program(ProgramEnd),
 }
 
@@ -92,70 +92,69 @@ pub struct Spawned {
     pub pid: i32,
     /// The CPU that it is pinned to.
     pub cpu: u32,
-    /// Where the loop of its checkpoints starts.
+    /// Start of the loop of its checkpoints.
     pub pc_start: u64,
     /// The end of that loop, exclusive.
     pub pc_end: u64,
 }
 
-/// What a touch did.
+/// The result of a touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Touched {
-    /// How many steps it made.
+    /// Number of its steps.
     pub steps: u64,
     /// Minor faults of the process during it; the workload's own code makes none then.
     pub minor_faults: u64,
     /// Major faults of the process during it.
     pub major_faults: u64,
-    /// How long it took.
+    /// Its duration.
     pub nanoseconds: u64,
     /// The exclusive or of all words that were loaded.
     pub loaded: u64,
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verified {
-    /// How many words were compared.
+    /// Number of words that were compared.
     pub words: u64,
-    /// How many were wrong.
+    /// Number of words that were wrong.
     pub wrong: u64,
     /// The first of those.
     pub first: Vec<Mismatch>,
 }
 
-/// A word that is not what it should be.
+/// A word that differs from the expected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mismatch {
     /// Its address.
     pub address: u64,
-    /// What should be there.
+    /// The expected word.
     pub expected: u64,
-    /// What is there.
+    /// The word found.
     pub found: u64,
 }
 
-/// A process that waits in user mode. All texts were read after it had arrived in its loop, in
-/// which it makes no system call and no fault of its own until it is released.
+/// A process that waits in user mode. All texts were read after it had arrived in its loop, in which it makes no system
+/// call and no fault of its own until it is released.
 ///
-/// Whoever stops the machine now proves that a CPU runs this process by that CPU's registers: EL0,
-/// the program counter in `pc_start..pc_end`, x19 the nonce and x20 the pid. Where the kernel has
-/// `CONFIG_PID_IN_CONTEXTIDR`, CONTEXTIDR_EL1 is the pid too. A CPU that serves an interrupt at that
-/// moment is not in EL0: let the machine run on for a moment and stop it again. More waiting
-/// processes than CPUs take turns.
+/// A host that now stops the machine proves that a CPU runs this process by that CPU's registers: EL0, the program
+/// counter in `pc_start..pc_end`, x19 the nonce and x20 the pid. If the kernel has `CONFIG_PID_IN_CONTEXTIDR`,
+/// CONTEXTIDR_EL1 is the pid too. A CPU that serves an interrupt at that moment is not in EL0: let the machine run on
+/// for a moment and stop it again. More waiting processes than CPUs take turns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Checkpoint {
-    /// Which process.
+    /// The process.
     pub process: ProcessId,
     /// The kernel's number of it, as in x20.
     pub pid: i32,
     /// The request's value, as in x19.
     pub nonce: u64,
-    /// Where the loop starts.
+    /// Start of the loop.
     pub pc_start: u64,
     /// The end of the loop, exclusive.
     pub pc_end: u64,
@@ -167,7 +166,7 @@ pub struct Checkpoint {
     pub state: String,
     /// `/proc/PID/maps`.
     pub maps: String,
-    /// `/proc/PID/smaps`, where it was asked for.
+    /// `/proc/PID/smaps`, if it was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smaps: Option<String>,
 }
@@ -187,11 +186,11 @@ pub struct ProcessInfo {
     pub parent: Option<ProcessId>,
     /// The CPU that it is pinned to.
     pub cpu: u32,
-    /// What it does.
+    /// Its state.
     pub state: ProcessState,
 }
 
-/// What a workload process does.
+/// State of a workload process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -210,7 +209,7 @@ pub enum ProcessState {
     Leaving,
     /// It missed a deadline and has not answered since.
     Stuck,
-    /// It was asked to end.
+    /// It was told to end.
     Ending,
 }
 
@@ -222,11 +221,11 @@ pub struct FileRead {
     pub offset: u64,
     /// Its bytes.
     pub content: Content,
-    /// Whether the end of the file was seen. If not, ask again from `offset` plus what came.
+    /// True if the end of the file was reached. If not, read again from `offset` plus the length of this part.
     pub end: bool,
 }
 
-/// What a program did.
+/// The result of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProgramEnd {
@@ -235,10 +234,10 @@ pub struct ProgramEnd {
     pub pid: Option<u32>,
     /// How it ended.
     pub how: Ended,
-    /// What it wrote to its standard output.
+    /// Its standard output.
     pub stdout: Content,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub stderr: Content,
-    /// Whether more was written to one of the two than is given here.
+    /// True if one of the two had more output than is kept here.
     pub truncated: bool,
 }

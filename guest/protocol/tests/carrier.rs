@@ -1,4 +1,4 @@
-//! The carrier's frames: what was written is read again however it is cut, and anything else is an error.
+//! The carrier's frames: written frames are read again however they are cut, and any other bytes are an error.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn frame() -> impl Strategy<Value = Frame> {
     })
 }
 
-/// All frames of `bytes`, given to the decoder in pieces of the lengths in `cuts`.
+/// Returns all frames of `bytes`, given to the decoder in pieces of the lengths in `cuts`.
 fn decode(bytes: &[u8], cuts: &[usize]) -> Result<Vec<Frame>, FrameError> {
     let (mut decoder, mut frames, mut rest) = (Decoder::new(), Vec::new(), bytes);
     let mut cuts = cuts.iter().copied().cycle();

@@ -1,4 +1,4 @@
-//! The line codec against a stream that may hold anything.
+//! The line codec against a stream with arbitrary contents.
 
 use proptest::prelude::*;
 use protocol::{encode, LineDecoder, LineError, Message, Outcome, Reply};

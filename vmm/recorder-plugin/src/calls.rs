@@ -1,4 +1,4 @@
-//! The call chain of what a CPU does, by its frame records (AAPCS64, 6.4.6).
+//! The current call chain of a CPU, by its frame records (AAPCS64, 6.4.6).
 
 use recorder::trace::MOST_FRAMES;
 
@@ -6,13 +6,13 @@ use crate::virtual_memory::read;
 
 /// Bytes of the stack that are read at once: a read costs a walk of the tables.
 const AT_ONCE: usize = 512;
-/// How far the next frame record may lie behind one.
+/// Maximum distance to the next frame record.
 const FARTHEST: u64 = 1 << 16;
 
-/// The return addresses, the innermost first: what the link register holds, then those of the frame records from `frame` on.
-/// It ends where a record leads nowhere.
+/// Returns the return addresses, the innermost first: the link register, then those of the frame records from `frame`
+/// on. It ends where a record leads nowhere.
 pub fn chain(pc: u64, link: u64, frame: u64) -> Vec<u64> {
-    // Return addresses may be signed (FEAT_PAuth): above the VA they are what they are for the PC.
+    // Return addresses may be signed (FEAT_PAuth): the bits above the VA are those of the PC.
     let plain = |address: u64| {
         if pc >> 63 == 0 {
             return address & !3;

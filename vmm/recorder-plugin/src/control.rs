@@ -1,4 +1,4 @@
-//! What somebody outside says: marks, and how the kernel keeps its pages.
+//! Reads the control pipe: marks, and the kernel's layout of its pages.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -7,7 +7,7 @@ use recorder::{PageLayout, What};
 
 use crate::state;
 
-/// Whatever was told before a number came is in the trace before its mark, and is handed on.
+/// Reads numbers until the pipe ends. All events before a number are in the trace before its mark, and are flushed.
 pub fn obey(mut control: File) {
     let mut number = [0; 8];
     while control.read_exact(&mut number).is_ok() {
@@ -20,13 +20,13 @@ pub fn obey(mut control: File) {
         }
         state.tell(0, 0, What::Mark { number });
         if let Some(recorder) = &mut state.recorder {
-            // Where that fails, the next event says so.
+            // If that fails, the next event reports it.
             let _ = recorder.flush();
         }
     }
 }
 
-/// How the kernel keeps its pages: from here on folios are told.
+/// Reads the kernel's layout of its pages: from here on folios are recorded.
 fn pages(control: &mut File) {
     let mut numbers = [0; PageLayout::NUMBERS];
     for number in &mut numbers {

@@ -1,4 +1,4 @@
-//! What the kernel says of a page frame's folio, read while the CPU that maps it or takes it away stands still.
+//! Reads a page frame's folio from the kernel's structures, while the CPU that maps or unmaps it is stopped.
 
 use recorder::{Folio, FolioKind, PageLayout};
 
@@ -9,7 +9,7 @@ const AT_ONCE: usize = 128;
 /// Bytes of a `struct page` on arm64 (`HAVE_ALIGNED_STRUCT_PAGE`).
 const PAGE: usize = 64;
 
-/// The folio of a page frame; of unknown kind where its `struct page` cannot be read or makes no sense.
+/// Returns the folio of a page frame; of unknown kind where its `struct page` cannot be read or makes no sense.
 pub fn folio(layout: &PageLayout, frame: u64) -> Folio {
     let (mut at, mut bytes) = (0, Vec::new());
     let found = layout.folio(frame, |va| {

@@ -1,17 +1,18 @@
-//! A TCG plugin for QEMU 10: writes a trace of what the guest's kernel does to its page tables.
+//! A TCG plugin for QEMU 10 that writes a trace of the guest kernel's operations on its page tables.
 //!
 //!     -plugin librecorder_plugin.so,trace=FILE,ram=FILE,base=ADDRESS,size=BYTES[,control=FIFO]
 //!
-//! `ram` is the file behind the guest's memory, `base` its physical address (hexadecimal with 0x); each number of
-//! 8 bytes that comes from `control` becomes a mark in the trace, behind all that was told before, but for all ones, behind which
-//! there is what a [`PageLayout`] has: from then on the folios of pages that are mapped or taken away are told. With several CPUs QEMU has to
-//! run each in a thread (`-accel tcg,thread=multi`): in one thread QEMU 10.0 names the CPU that *translated* an instruction,
-//! not the one that executes it. A CPU tells of a store behind it and before its next instruction, of anything else before
-//! it; so whatever locks, barriers or interrupts put in order is told in that order. Of two stores to one word that
-//! nothing puts in order, the one that is told late is told as such.
+//! `ram` is the file behind the guest's memory, `base` its physical address (hexadecimal with 0x). Each number of 8
+//! bytes from `control` becomes a mark in the trace, behind all earlier events. The number of all ones is followed by
+//! the fields of a [`PageLayout`]: from then on the folios of pages that are mapped or unmapped are recorded. With
+//! several CPUs QEMU has to run each in a thread (`-accel tcg,thread=multi`): in one thread QEMU 10.0 names the CPU
+//! that *translated* an instruction, not the one that executes it. A store is recorded behind it and before its CPU's
+//! next instruction, any other event before it, so events that locks, barriers or interrupts order are recorded in that
+//! order. Of two stores to one word without such an order, the one that is recorded late is marked so.
 //!
-//! Told are stores of any size to pages that hold tables, TLBI, DSB, ISB, and MSR to the registers that translation
-//! depends on; and, behind stores that took descriptors away, a CPU's next return to EL0. Not seen: what the MMU writes itself (AF, dirty state), DC ZVA, of which QEMU tells no address, and devices.
+//! Recorded are stores of any size to pages that hold tables, TLBI, DSB, ISB, and MSR to the registers that translation
+//! depends on; and, after stores that removed descriptors, a CPU's next return to EL0. Not visible are the MMU's own
+//! writes (AF, dirty state), DC ZVA, whose address QEMU does not report, and devices.
 
 mod calls;
 mod control;
@@ -37,7 +38,7 @@ use recorder::{
 use memory::Ram;
 use watched::Watched;
 
-/// Everything behind the lock, which no two threads want at a time.
+/// All state behind the lock, which two threads rarely want at the same time.
 struct State {
     /// `None` once the trace could not be written on.
     recorder: Option<Recorder<File>>,
@@ -46,17 +47,17 @@ struct State {
     x: Vec<RegisterDescriptor<'static>>,
     ids: Vec<(SystemRegister, RegisterDescriptor<'static>)>,
     ids_told: bool,
-    /// The call chain that was told last of each CPU.
+    /// The last recorded call chain of each CPU.
     chains: HashMap<VCPUIndex, Vec<u64>>,
-    /// How the kernel keeps its pages, once somebody has said so.
+    /// The kernel's layout of its pages, once it was received.
     pages: Option<PageLayout>,
 }
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 static WATCHED: OnceLock<Watched> = OnceLock::new();
 
-/// A bit for each CPU (of 64) that has not gone back to EL0 since somebody took a descriptor away or got another page, or since
-/// another thread came to run there: of these returns alone is told.
+/// A bit for each CPU (of 64) whose next return to EL0 is recorded. It has not returned since a descriptor was removed
+/// or got another page, or since another thread came to run there.
 static OWES: AtomicU64 = AtomicU64::new(0);
 
 const fn bit(cpu: VCPUIndex) -> u64 {
@@ -75,7 +76,7 @@ impl State {
         };
         let cpu = u16::try_from(cpu).unwrap_or(u16::MAX);
         if let Err(error) = recorder.event(&Event { cpu, pc, what }, &mut self.ram) {
-            // The reader has ended, or the disk is full: what was written stays good, and the guest goes on.
+            // The reader has ended, or the disk is full: the part written stays valid, and the guest runs on.
             eprintln!("recorder: the trace ends here, it cannot be written on: {error}");
             self.recorder = None;
             return;
@@ -87,7 +88,7 @@ impl State {
         }
     }
 
-    /// The same, and before it by what it was called, where that is not what was told last.
+    /// Records an event, and before it the call chain, if that differs from the last recorded one.
     fn tell_called(&mut self, cpu: VCPUIndex, pc: u64, what: What) {
         let frames = calls::chain(pc, self.x(30), self.x(29));
         if self.chains.get(&cpu) != Some(&frames) {
@@ -97,7 +98,7 @@ impl State {
         self.tell(cpu, pc, what);
     }
 
-    /// The folios of the pages that a store maps or takes away, where something else was told of them last.
+    /// Records the folios of the pages that a store maps or unmaps, if they differ from their last record.
     fn tell_folios(&mut self, cpu: VCPUIndex, pc: u64, address: u64, word: u64) {
         let (Some(pages), Some(recorder)) = (&self.pages, &mut self.recorder) else {
             return;
@@ -108,7 +109,7 @@ impl State {
             let folio = folios::folio(pages, frame?);
             recorder.is_news(folio).then_some(folio)
         });
-        // A page frame that is another's now: whoever had it before goes on, or does not.
+        // A page frame that now belongs to another address space: its former user may return to EL0.
         if folios[1].is_some() {
             OWES.store(u64::MAX, Ordering::Relaxed);
         }
@@ -117,7 +118,7 @@ impl State {
         }
     }
 
-    /// A general register's value, 31 being zero.
+    /// Returns a general register's value, 31 being zero.
     fn x(&self, register: u8) -> u64 {
         let descriptor = self.x.get(usize::from(register));
         descriptor.map_or(0, number)
@@ -140,7 +141,7 @@ fn number(register: &RegisterDescriptor<'_>) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// QEMU shows no more than that the plugin did not load.
+/// Prints the reason: QEMU shows no more than that the plugin did not load.
 fn refuse(what: &str) -> ! {
     eprintln!("recorder: {what}");
     std::process::exit(1)
@@ -297,7 +298,7 @@ fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
                 },
             };
             if returns {
-                // To EL1: M[3:0] of what is returned to.
+                // To EL1: M[3:0] of the target.
                 if !matches!(what, What::Register { value, .. } if value & 0xf == 0) {
                     return;
                 }
@@ -309,7 +310,7 @@ fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
                 OWES.fetch_or(bit(cpu), Ordering::Relaxed);
             }
             match what {
-                // Nobody asks who called for these.
+                // The callers of these are not needed.
                 What::Register { .. } | What::Barrier(Barrier::Isb) => state.tell(cpu, pc, what),
                 _ => state.tell_called(cpu, pc, what),
             }
@@ -318,8 +319,9 @@ fn on_execute(insn: &Insn<'_>, pc: u64, instruction: Instruction) {
     );
 }
 
-/// Whether an instruction reads, changes and writes, or may fail to write: exclusive stores, CAS, SWP, LDADD and their kin (Arm
-/// ARM C4.1.66). With threads QEMU tells of these the operand and not what came of it, also where nothing was stored.
+/// Returns whether an instruction reads, changes and writes, or may fail to write: exclusive stores, CAS, SWP, LDADD
+/// and the like (Arm ARM C4.1.66). With threads QEMU reports the operand of these and not the result, also if nothing
+/// was stored.
 fn is_atomic(opcode: u32) -> bool {
     opcode & 0x3f00_0000 == 0x0800_0000 || opcode & 0x3b20_0c00 == 0x3820_0000
 }
@@ -345,7 +347,7 @@ fn stored(cpu: VCPUIndex, pc: u64, info: &MemoryInfo<'_>, va: u64, atomic: bool)
         MemValue::U128(both) if address == at && !atomic => {
             [Some(both as u64), Some((both >> 64) as u64)]
         }
-        // Of another size, or not known: the whole words as memory has them now.
+        // Of another size, or unknown: the whole words as memory has them now.
         _ => {
             let end = address + (1 << info.size_shift()) - 1;
             let read = |at: u64, ram: &mut Ram| ram.word(at);
@@ -363,7 +365,7 @@ fn stored(cpu: VCPUIndex, pc: u64, info: &MemoryInfo<'_>, va: u64, atomic: bool)
     for (index, word) in words.into_iter().enumerate() {
         let address = at + index as u64 * 8;
         if let Some(word) = word {
-            // Threads tell what they did after they did it. Where another one was quicker, memory and what was told agree
+            // Threads record an action after it is done. If another one was quicker, memory and the last record agree
             // already, on another word.
             let now = state.ram.word(address);
             let told = state

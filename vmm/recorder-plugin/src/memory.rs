@@ -19,7 +19,7 @@ impl Ram {
         Ok(Self { file, base, size })
     }
 
-    /// The word at a physical address.
+    /// Returns the word at a physical address.
     pub fn word(&mut self, address: u64) -> Option<u64> {
         self.read(address, 1).map(|words| words[0])
     }

@@ -1,4 +1,4 @@
-//! Which pages hold tables: a bit each, asked at every store.
+//! The pages that hold tables: a bit each, read at every store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

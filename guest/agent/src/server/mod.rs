@@ -1,5 +1,5 @@
-//! The agent's loop: one thread that waits for the host, for its processes and for its helpers, and
-//! is never in the kernel for long, so that a deadline always ends.
+//! The agent's loop: one thread that waits for the host, its processes and its helpers. It is never in the kernel for
+//! long, so that a deadline always takes effect.
 
 mod requests;
 mod results;
@@ -19,25 +19,24 @@ use crate::processes::{Kind, Pending, Processes};
 use crate::slots::Slots;
 use crate::sys;
 
-/// How often the slots are looked at while a process is on its way to a checkpoint: memory cannot
-/// be waited for.
+/// Time between two checks of the slots while a process is on its way to a checkpoint: a store to memory cannot be
+/// waited for.
 const GLANCE: Duration = Duration::from_micros(200);
 
-/// How often it is looked whether a host has connected.
+/// Time between two checks whether a host has connected.
 const AWAY: Duration = Duration::from_millis(20);
 
-/// The longest wait on a virtio port. QEMU's emulated ITS (seen with 10.0.2) loses an interrupt now
-/// and then; a look at the port finds what came without one.
+/// The longest wait on a virtio port. QEMU's emulated ITS (seen with 10.0.2) loses an interrupt now and then; a read of
+/// the port finds bytes that came without one.
 const LOST_INTERRUPT: Duration = Duration::from_millis(100);
 
-/// How many children that nobody knows yet are remembered: a forked process may end before its
-/// parent has said that it exists.
+/// Maximum number of unknown children that are remembered: a forked process may end before its parent has reported it.
 const UNKNOWN: usize = 64;
 
-/// What a helper works for.
+/// The purpose of a helper.
 #[derive(Debug, Clone)]
 enum For {
-    /// A request, and what it is in words.
+    /// A request, and its description in words.
     Request(Pending, String),
     /// The checkpoint that this process has announced.
     Checkpoint(ProcessId),
@@ -92,15 +91,15 @@ pub fn serve(endpoint: Endpoint, directory: PathBuf, mounts: Vec<String>) -> ! {
     }
 }
 
-/// The agent's own CPU, priority and memory. What it cannot have, it does without.
+/// Sets the agent's own CPU, priority and memory. It runs without any that fails.
 fn settle(cpu: u32) {
     let _ = sys::set_affinity(&[cpu]);
-    // Its own memory and that of its helpers must not show in the machine's counters of large
-    // folios. What it starts for the host switches them on again.
+    // Its own memory and that of its helpers must not show in the machine's counters of large folios. Programs that it
+    // starts for the host switch them on again.
     let _ = sys::disable_thp(true);
     let _ = rustix::process::setpriority_process(None, -20);
-    // SAFETY: the handler does nothing, and the set is filled before it is used. SIGCHLD is let
-    // through while the loop waits, and only then.
+    // SAFETY: the handler does nothing, and the set is filled before it is used. SIGCHLD is unblocked while the loop
+    // waits, and only then.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_child as *const () as usize;
@@ -114,7 +113,7 @@ fn settle(cpu: u32) {
 
 extern "C" fn on_child(_: i32) {}
 
-/// What the wait found.
+/// Result of a wait.
 #[derive(Default)]
 struct Ready {
     lines: i16,
@@ -152,7 +151,7 @@ impl Server {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is work.
     fn wait(&mut self) -> Ready {
         let mut fds: Vec<libc::pollfd> = Vec::new();
         let mut add = |fd: BorrowedFd<'_>, events: i16| {
@@ -210,7 +209,7 @@ impl Server {
         ready
     }
 
-    /// How long nothing can have to be done.
+    /// Returns how long there can be no work.
     fn timeout(&self) -> Option<Duration> {
         let mut until: Vec<Instant> = Vec::new();
         let now = Instant::now();
@@ -262,7 +261,8 @@ impl Server {
         self.send(&Message::Reply(Reply { id, result }));
     }
 
-    /// The other end of standard input is gone: this is no guest, and nothing may stay behind.
+    /// Ends all processes: the other end of standard input is closed, so this is no guest, and no process may stay
+    /// behind.
     fn end(&mut self) -> ! {
         self.lines.drain();
         for pid in self.processes.iter().filter_map(|p| p.pid) {
@@ -275,15 +275,15 @@ impl Server {
     }
 }
 
-/// Waits for the descriptors, and for the end of a child. Whatever it says, the loop looks anew.
+/// Waits for the descriptors, and for the end of a child. Whatever the result, the loop checks all again.
 fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) {
     let timeout = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs() as libc::time_t,
         tv_nsec: t.subsec_nanos().into(),
     });
     let timeout = timeout.as_ref().map_or(std::ptr::null(), |t| t);
-    // SAFETY: an empty set is made before it is used, the array is as long as it says, and the
-    // timeout is null or there.
+    // SAFETY: an empty set is made before it is used, the array has the length that is passed, and the timeout is null
+    // or valid.
     let result = unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);

@@ -1,4 +1,4 @@
-//! What the host asks.
+//! Handles the host's requests.
 
 use protocol::{
     Command, Failure, LineError, Operation, Outcome, ProcessId, Request, UnreadRequest,
@@ -11,7 +11,7 @@ use crate::processes::{Kind, Pending, Process, Waiting, Work};
 use crate::spawn::{self, Start};
 use crate::{erofs, files, getters, run, swap, sys};
 
-/// How a request goes on: answered, or under way.
+/// A request's outcome, or `None` while it is under way.
 type Begun = Result<Option<Outcome>, Failure>;
 
 impl Server {
@@ -156,7 +156,7 @@ impl Server {
         Ok(None)
     }
 
-    /// Makes the child's entry before there is a child.
+    /// Creates the child's entry before the child exists.
     fn prepare_fork(&mut self, parent: ProcessId, name: String) -> Result<(Kind, Task), Failure> {
         let (child, slot) = self.processes.reserve()?;
         let link = Link::create(&self.directory, child)?;
@@ -245,7 +245,7 @@ impl Server {
         Ok(None)
     }
 
-    /// What a helper does.
+    /// Returns what a helper does.
     fn help(&mut self, pending: Pending, command: Command) -> Begun {
         let (what, job) = match command {
             Command::Maps { process, smaps } => {

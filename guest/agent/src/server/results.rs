@@ -1,4 +1,4 @@
-//! What becomes of the work: answers, ends, and deadlines.
+//! Handles results of work: answers, ends, and deadlines.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::processes::{Kind, Pending};
 use crate::sys;
 
 impl Server {
-    /// Takes what a process has said.
+    /// Handles the messages of a process.
     pub(super) fn hear(&mut self, id: ProcessId) {
         let Ok(process) = self.processes.get(id) else {
             return;
@@ -138,7 +138,7 @@ impl Server {
         }
     }
 
-    /// Looks which processes have come to their checkpoints.
+    /// Checks which processes have reached their checkpoints.
     pub(super) fn glance(&mut self) {
         let mut there = Vec::new();
         for process in self.processes.iter_mut() {
@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// The process waits, and what was to be read of it was read, or could not be.
+    /// Handles the data that were read of a waiting process, or the error of reading them.
     fn gathered(&mut self, id: ProcessId, answer: Answer) {
         let Ok(process) = self.processes.get(id) else {
             return;
@@ -192,7 +192,7 @@ impl Server {
             self.complete(id, answer);
             return;
         }
-        // It has to leave the loop before it can be used again, and that answer is for nobody.
+        // It has to leave the loop before it can be used again, and the answer to that is dropped.
         let pending = work.pending;
         work.late = true;
         self.slots.slot(process.slot).release(waiting.number);
@@ -209,7 +209,7 @@ impl Server {
         });
     }
 
-    /// Reaps what has ended, whoever's child it was: orphans are init's.
+    /// Reaps ended processes, including inherited orphans.
     pub(super) fn reap(&mut self) {
         loop {
             let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) else {
@@ -231,7 +231,7 @@ impl Server {
     }
 
     fn ended(&mut self, id: ProcessId, how: Ended) {
-        // Its last words may still be in the pipe.
+        // Its last messages may still be in the pipe.
         self.hear(id);
         self.drop_gathering(id);
         let Some(process) = self.processes.remove(id, Some(how.clone())) else {
@@ -266,7 +266,7 @@ impl Server {
         }
     }
 
-    /// Gives up what has taken too long.
+    /// Gives up work whose deadline has passed.
     pub(super) fn check_deadlines(&mut self) {
         let now = Instant::now();
         let mut failures: Vec<(Pending, Failure)> = Vec::new();

@@ -9,7 +9,7 @@ use protocol::{pattern, Failure, Operation, Outcome};
 
 use crate::sys;
 
-/// The piece of one read or write where no other is asked for.
+/// Size of one read or write unless the request has another.
 const PIECE: u64 = 64 << 10;
 
 /// The largest piece of a write: two contiguous blocks of any granule.

@@ -78,8 +78,8 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
     }
 }
 
-/// An address of the host's. What the host does to mappings that no operation made is its own
-/// affair, and may end this process; no reference is ever made to such memory.
+/// Converts an address of the host's. The host is responsible for changes of mappings that no operation made, which may
+/// end this process; no reference is ever made to such memory.
 fn at(address: u64) -> *mut c_void {
     std::ptr::without_provenance_mut(address as usize)
 }
@@ -113,7 +113,7 @@ fn map(
     let source = Source::open(backing, bits, length)?;
     let (address, more) = place::choose(place, length, source.align, fixed)?;
     let fd = source.file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-    // SAFETY: see `at`; MAP_FIXED is the host's wish.
+    // SAFETY: see `at`; MAP_FIXED is the host's choice.
     let address = unsafe {
         libc::mmap(
             at(address),
@@ -127,7 +127,7 @@ fn map(
     mapped(address, length, "mmap")
 }
 
-/// What a mapping maps.
+/// The memory behind a mapping.
 struct Source {
     file: Option<OwnedFd>,
     offset: i64,
@@ -191,7 +191,7 @@ fn memfd(flags: u32, size: u64) -> Result<OwnedFd, Failure> {
     // SAFETY: the name is a string that ends in a zero byte.
     let fd = unsafe { libc::memfd_create(c"folioscope".as_ptr(), flags) };
     sys::check(i64::from(fd), "memfd_create")?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new, and no other code has it.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: the descriptor is open.
     let result = unsafe { libc::ftruncate(fd, size as i64) };
@@ -237,7 +237,7 @@ fn move_flag(flag: MoveFlag) -> i32 {
     }
 }
 
-/// The advice's number (include/uapi/asm-generic/mman-common.h).
+/// Returns the advice's number (include/uapi/asm-generic/mman-common.h).
 fn number(advice: Advice) -> i32 {
     match advice {
         Advice::Normal => 0,

@@ -1,8 +1,7 @@
 //! A workload process: one thread that does one operation after the other.
 //!
-//! It keeps its own use of memory away from what is under test: its heap is the program break alone
-//! and never shrinks, its first pages are there before the first operation, and it maps nothing
-//! later but what it is told to map.
+//! It keeps its own use of memory away from the memory under test. Its heap is the program break alone and never
+//! shrinks, its first pages exist before the first operation, and later it maps only memory that a request names.
 
 mod file;
 mod memory;
@@ -22,7 +21,7 @@ use crate::link::{Home, Said, Task};
 use crate::slots::{Slot, Slots};
 use crate::sys;
 
-/// How much heap is there from the start, in bytes.
+/// Size of the heap from the start, in bytes.
 const WARM_HEAP: usize = 128 << 10;
 
 /// Builds the arguments that [`main`] takes, `argv[0]` left out.
@@ -42,7 +41,7 @@ pub fn arguments(
     ]
 }
 
-/// A workload process from its start to its end.
+/// Returns a workload process from its start to its end.
 pub fn main(arguments: &[String]) -> ! {
     let [directory, process, slot, cpu, name] = arguments else {
         panic!("a workload takes 5 arguments, not {}", arguments.len());
@@ -83,8 +82,8 @@ impl Workload {
         let home = Home::open(&directory, process)?;
         probe::install();
         sys::set_affinity(&[cpu])?;
-        // The agent has switched them off for itself and for what it starts, so that the counters
-        // of the machine show what the operations do. An old kernel that refuses never did.
+        // The agent has switched them off for itself and its children, so that the counters of the machine show the
+        // operations alone. An old kernel that refuses never did.
         let _ = sys::disable_thp(false);
         Ok(Self {
             directory,
@@ -126,7 +125,7 @@ impl Workload {
         }
     }
 
-    /// Waits in user mode. What the operations see of it afterwards: nothing.
+    /// Waits in user mode. Later operations see no trace of it.
     fn wait(&self, number: u64, nonce: u64, cpu: u32) -> Result<Outcome, Failure> {
         let before = sys::affinity(0);
         sys::set_affinity(&[cpu])?;
@@ -135,12 +134,12 @@ impl Workload {
         Ok(Outcome::Done {})
     }
 
-    /// Forks. What it returns is said by the parent or by the child, each on its own pipe.
+    /// Forks. The parent or the child reports the result, each on its own pipe.
     fn fork(&mut self, process: ProcessId, slot: usize, name: &str) -> Result<Said, Failure> {
         let flags = i64::from(libc::SIGCHLD | libc::CLONE_PARENT);
         // CLONE_PARENT makes the child the agent's, which learns how it ended.
-        // SAFETY: without CLONE_VM the child has its own copy of everything, as after fork; this
-        // process has one thread, so that no lock is held.
+        // SAFETY: without CLONE_VM the child has its own copy of everything, as after fork; this process has one
+        // thread, so that no lock is held.
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
         sys::check(pid, "fork")?;
         if pid != 0 {

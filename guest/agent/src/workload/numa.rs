@@ -6,7 +6,7 @@ use protocol::{Failure, Operation, Outcome};
 
 use crate::sys;
 
-/// The most pages of one request, so that the answer fits in a line.
+/// Maximum number of pages of one request, so that the answer fits in a line.
 const MAX_PAGES: u64 = 1 << 16;
 
 /// `MPOL_MF_MOVE` (include/uapi/linux/mempolicy.h).
@@ -36,7 +36,7 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
         .collect();
     let nodes = node.map(|node| vec![node; pages.len()]);
     let mut status = vec![0i32; pages.len()];
-    // SAFETY: the three lists are as long as the call is told, the second may be null; the addresses are only looked up.
+    // SAFETY: the three lists have the length that is passed, the second may be null; the addresses are only looked up.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -50,7 +50,7 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
             MOVE,
         )
     };
-    // What is left over (a positive result) shows in the pages' own status.
+    // Pages that were not moved (a positive result) show in the pages' own status.
     sys::check(result, "move_pages")?;
     Ok(Outcome::Nodes { nodes: status })
 }

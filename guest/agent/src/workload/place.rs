@@ -1,4 +1,4 @@
-//! Where a mapping goes.
+//! Chooses the place of a mapping.
 
 use protocol::{Failure, Placement};
 
@@ -8,7 +8,7 @@ use crate::sys;
 /// last-level table, and more than the guard below a mapping that grows down.
 const GAP_PAGES: u64 = 512;
 
-/// The address to pass to `mmap`, and the flags that make it final.
+/// Returns the address to pass to `mmap`, and the flags that make it final.
 pub fn choose(
     place: &Placement,
     length: u64,
@@ -23,7 +23,7 @@ pub fn choose(
         Placement::Kernel => Ok((0, 0)),
         Placement::Isolated { align, offset, gap } => {
             let page = sys::page_size();
-            // What a level-2 descriptor spans: a table is one page of 8-byte descriptors.
+            // The span of a level-2 descriptor: a table is one page of 8-byte descriptors.
             let block = page * (page / 8);
             let wanted = Room {
                 length: length.checked_next_multiple_of(page).ok_or_else(too_long)?,
@@ -62,13 +62,13 @@ impl Room {
         Ok(())
     }
 
-    /// What has to be free so that the place is in it wherever it starts.
+    /// Returns the size that has to be free so that the place is in it wherever it starts.
     fn span(&self) -> Option<u64> {
         let around = self.gap.checked_mul(2)?.checked_add(self.align)?;
         self.length.checked_add(around)
     }
 
-    /// The first address in a free range from `start` that fits.
+    /// Returns the first address in a free range from `start` that fits.
     fn within(&self, start: u64) -> u64 {
         let low = start + self.gap;
         let base = low.saturating_sub(self.offset);
@@ -80,8 +80,8 @@ fn too_long() -> Failure {
     sys::errno(libc::ENOMEM, "mmap")
 }
 
-/// Finds free address space by mapping and unmapping it. This process has one thread, so that
-/// nothing else takes it meanwhile.
+/// Finds free address space by mapping and unmapping it. This process has one thread, so that nothing else takes it
+/// meanwhile.
 fn find(room: &Room) -> Result<u64, Failure> {
     let span = room.span().ok_or_else(too_long)? as usize;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -1,8 +1,8 @@
 //! Single accesses to memory that may not be there.
 //!
-//! An access that raises SIGSEGV or SIGBUS goes on at a landing that reports it: the handler moves
-//! the program counter there, as the kernel does with its own exception table. A signal anywhere
-//! else is a true crash and ends the process.
+//! An access that raises SIGSEGV or SIGBUS continues at a landing that reports it: the handler moves the program
+//! counter there, as the kernel does with its own exception table. A signal anywhere else is a true crash and ends the
+//! process.
 
 use std::arch::global_asm;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -52,7 +52,7 @@ global_asm!(
 );
 
 extern "C" {
-    /// Its first instruction is the access; so is that of the store.
+    /// Returns its first instruction is the access; so is that of the store.
     fn folioscope_load(address: u64, value: *mut u64) -> u64;
     fn folioscope_store(address: u64, value: u64) -> u64;
     fn folioscope_fault();
@@ -69,8 +69,8 @@ pub fn install() {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handle as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: the handler has the signature that SA_SIGINFO asks for, and only touches atomics
-        // and the context that it is given.
+        // SAFETY: the handler has the signature that SA_SIGINFO requires, and only touches atomics and the context that
+        // it gets.
         unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     }
 }
@@ -107,7 +107,7 @@ fn program_counter(context: &mut libc::ucontext_t) -> &mut u64 {
     unsafe { &mut *rip.cast::<u64>() }
 }
 
-/// Loads the word at an address. `done` is how many accesses came before, for the failure.
+/// Loads the word at an address. `done` is the number of accesses before, for the failure.
 pub fn load(address: u64, done: u64) -> Result<u64, Failure> {
     let mut value = 0;
     // SAFETY: the value is the caller's own; an address that cannot be read lands in the handler.
@@ -119,11 +119,11 @@ pub fn load(address: u64, done: u64) -> Result<u64, Failure> {
 
 /// Stores a word at an address.
 ///
-/// The host says where, and it may be anywhere: what is promised is only that a fault comes back as
-/// a failure. A host that overwrites the workload's own code or data gets what it asked for.
+/// The host chooses the address, which may be any. The only promise is that a fault is returned as a failure. A host
+/// that overwrites the workload's own code or data bears the consequences.
 pub fn store(address: u64, value: u64, done: u64) -> Result<(), Failure> {
-    // SAFETY: as the documentation says, it is up to the host; addresses that the host was given by
-    // an operation belong to no Rust object.
+    // SAFETY: as the documentation states, the host is responsible; addresses that the host got from an operation
+    // belong to no Rust object.
     match unsafe { folioscope_store(address, value) } {
         0 => Ok(()),
         _ => Err(caught(done)),

@@ -13,7 +13,7 @@ use crate::slots::Slot;
 // writable, and the code is within one cache line: from the announcement on there is no fault of
 // its own and no system call. Now and then it stores the nonce to the bell: where the machine has a
 // doorbell, that store leaves the guest, and the machine can be stopped right there. Elsewhere
-// the bell is a word that nobody reads. While it waits:
+// the bell is a word that is never read. While it waits:
 //   x19 nonce, x20 pid, x21 number, x22 slot, x23 bell, pc in folioscope_spin_start..folioscope_spin_end
 #[cfg(target_arch = "aarch64")]
 global_asm!(
@@ -52,7 +52,7 @@ global_asm!(
     ".popsection",
 );
 
-// The same for the developer's machine, so that checkpoints can be tried without a guest.
+// The same loop for the developer's machine, so that checkpoints can be tried without a guest.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
     ".pushsection .text.folioscope_spin, \"ax\", @progbits",
@@ -84,7 +84,7 @@ pub fn wait(slot: &'static Slot, bell: Option<Doorbell>, number: u64, nonce: u64
     unsafe { folioscope_spin(slot, number, nonce, u64::from(pid), bell) }
 }
 
-/// Where the program counter is while a process waits.
+/// Returns where the program counter is while a process waits.
 pub fn range() -> Range<u64> {
     (&raw const folioscope_spin_start) as u64..(&raw const folioscope_spin_end) as u64
 }

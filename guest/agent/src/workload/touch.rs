@@ -7,10 +7,10 @@ use protocol::{pattern, Access, Expect, Failure, Mismatch, Operation, Outcome, T
 use super::probe;
 use crate::sys;
 
-/// How many wrong words a verification shows.
+/// Number of wrong words that a verification shows.
 const SHOWN: usize = 16;
 
-/// How many words a peek may ask for, so that the answer fits in a line.
+/// Maximum number of words of a peek, so that the answer fits in a line.
 const MAX_PEEK: u64 = 1 << 18;
 
 pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
@@ -97,7 +97,7 @@ fn touch(
     order: &protocol::Order,
     salt: u64,
 ) -> Result<Touched, Failure> {
-    // Once over a word of its own, so that the faults that are counted are not those of this code.
+    // Once over a word of its own, so that the counted faults are not those of this code.
     static WORD: AtomicU64 = AtomicU64::new(0);
     let own = Steps::new(WORD.as_ptr() as u64, 8, Some(8))?;
     for order in [
@@ -170,7 +170,7 @@ fn verify(steps: &Steps, expect: &Expect) -> Result<Verified, Failure> {
     })
 }
 
-/// The minor and major faults of this process so far.
+/// Returns the minor and major faults of this process so far.
 fn faults() -> (u64, u64) {
     // SAFETY: an all-zero rusage is a valid one.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

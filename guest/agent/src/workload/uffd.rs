@@ -1,5 +1,5 @@
-//! userfaultfd, used by the thread that faults: an access that it would have to resolve ends in SIGBUS, which the
-//! probe reports, and is resolved by an operation of its own.
+//! userfaultfd, used by the thread that faults: an access that it would have to resolve ends in SIGBUS, which the probe
+//! reports, and is resolved by an operation of its own.
 //!
 //! The numbers are those of include/uapi/linux/userfaultfd.h, which the libc crate does not have.
 
@@ -16,7 +16,7 @@ const MODE_MISSING: u64 = 1 << 0;
 const MODE_WP: u64 = 1 << 1;
 const COPY_MODE_WP: u64 = 1 << 1;
 
-/// `_IOWR(0xaa, nr, size)`, the kernel's encoding of a request.
+/// Returns `_IOWR(0xaa, nr, size)`, the kernel's encoding of a request.
 const fn iowr(nr: u32, size: u32) -> u32 {
     3 << 30 | size << 16 | 0xaa << 8 | nr
 }
@@ -28,7 +28,7 @@ const IO_COPY: u32 = iowr(0x03, 40);
 const IO_ZEROPAGE: u32 = iowr(0x04, 32);
 const IO_WRITEPROTECT: u32 = iowr(0x06, 24);
 
-/// The descriptor, and the process that opened it: a child's copy of it still means the parent's memory.
+/// The descriptor, and the process that opened it: a child's copy of it still refers to the parent's memory.
 static OPEN: Mutex<Option<(u32, OwnedFd)>> = Mutex::new(None);
 
 pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
@@ -85,7 +85,7 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
     }
 }
 
-/// One page at a time, from a buffer that holds what a touch would leave there.
+/// Fills one page at a time, from a buffer with the contents that a touch would leave there.
 fn copy(address: u64, length: u64, salt: u64, write_protect: bool) -> Result<Outcome, Failure> {
     let page = sys::page_size();
     if address % page != 0 || length % page != 0 || address.checked_add(length).is_none() {
@@ -104,7 +104,7 @@ fn copy(address: u64, length: u64, salt: u64, write_protect: bool) -> Result<Out
     Ok(Outcome::Done {})
 }
 
-/// One request to the process's userfaultfd, which is opened where there is none.
+/// Sends one request to the process's userfaultfd, which is opened on first use.
 fn ask(request: u32, argument: &mut [u64], call: &str) -> Result<Outcome, Failure> {
     let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let me = std::process::id();
@@ -119,7 +119,7 @@ fn start() -> Result<OwnedFd, Failure> {
     // SAFETY: userfaultfd takes flags alone.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
     sys::check(fd, "userfaultfd")?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new, and no other code has it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     // struct uffdio_api: api, features, ioctls (out)
     request_of(&fd, IO_API, &mut [API, FEATURE_SIGBUS, 0], "UFFDIO_API")?;
@@ -133,7 +133,7 @@ fn request_of(
     call: &str,
 ) -> Result<Outcome, Failure> {
     debug_assert_eq!((request >> 16 & 0x3fff) as usize, argument.len() * 8);
-    // SAFETY: the argument is as large as the request's number says.
+    // SAFETY: the argument is as large as the request's number states.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument.as_mut_ptr()) };
     sys::check(i64::from(result), call).map(|_| Outcome::Done {})
 }

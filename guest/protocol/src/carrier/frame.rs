@@ -6,10 +6,10 @@ use std::fmt;
 /// last two as 32 bits, little endian.
 pub const HEADER: usize = 12;
 
-/// What every frame begins with, so that anything else on the channel is seen at once.
+/// First byte of every frame, so that anything else on the channel is noticed at once.
 const MARK: u8 = 0xf0;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -27,17 +27,17 @@ pub enum Kind {
     StdoutCredit = 6,
     /// To the carrier: room for more standard error (bytes, 32 bits).
     StderrCredit = 7,
-    /// To the carrier: nobody reads the standard output any more.
+    /// To the carrier: the standard output is no longer read.
     StdoutShut = 8,
-    /// To the carrier: nobody reads the standard error any more.
+    /// To the carrier: the standard error is no longer read.
     StderrShut = 9,
-    /// To the carrier: the client is gone; kill what is left and forget the stream. There is no answer.
+    /// To the carrier: the client has closed; kill what is left and drop the stream. There is no answer.
     Close = 10,
     /// From the carrier: room for more standard input (bytes, 32 bits).
     StdinCredit = 11,
-    /// From the carrier: what the program wrote to its standard output.
+    /// From the carrier: bytes of the program's standard output.
     Stdout = 12,
-    /// From the carrier: what the program wrote to its standard error.
+    /// From the carrier: bytes of the program's standard error.
     Stderr = 13,
     /// From the carrier: the stream's last frame ([`super::Ended`]).
     Exit = 14,
@@ -65,7 +65,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// The longest payload, in bytes.
+    /// Returns the longest payload, in bytes.
     #[must_use]
     pub const fn limit(self) -> usize {
         match self {
@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// Whether it goes to the carrier; the others come from it.
+    /// Returns whether it goes to the carrier; the others come from it.
     #[must_use]
     pub const fn to_carrier(self) -> bool {
         (self as u8) > (Self::Hello as u8) && (self as u8) < (Self::StdinCredit as u8)
@@ -88,7 +88,7 @@ impl Kind {
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The stream that it belongs to; 0 is the carrier's own.
     pub stream: u32,
@@ -99,7 +99,7 @@ pub struct Frame {
 /// Appends a frame to `out`.
 ///
 /// # Panics
-/// Where the payload is longer than its kind allows: the caller cuts data into pieces, and checks a start.
+/// If the payload is longer than its kind allows: the caller cuts data into pieces, and checks a start.
 pub fn encode(out: &mut Vec<u8>, kind: Kind, stream: u32, payload: &[u8]) {
     assert!(
         payload.len() <= kind.limit(),
@@ -113,7 +113,7 @@ pub fn encode(out: &mut Vec<u8>, kind: Kind, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Bytes that are no frame. Nothing after them can be understood.
+/// Bytes that are no frame. All bytes behind them are unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// A header that does not begin as one.
@@ -121,7 +121,7 @@ pub enum FrameError {
         /// Its first four bytes.
         found: [u8; 4],
     },
-    /// A kind that there is not.
+    /// An unknown kind.
     Kind(u8),
     /// A payload that its kind cannot have.
     TooLong {
@@ -155,7 +155,7 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// Takes bytes in pieces of any size and gives frames, however they were cut.
+/// A decoder that takes bytes in pieces of any size and returns frames, however they were cut.
 ///
 /// It holds less than one frame, plus the last piece.
 #[derive(Debug, Default)]
@@ -166,23 +166,23 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// An empty one.
+    /// Creates an empty one.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds bytes that came from the channel.
+    /// Adds bytes from the channel.
     pub fn push(&mut self, bytes: &[u8]) {
         self.held.drain(..self.taken);
         self.taken = 0;
         self.held.extend_from_slice(bytes);
     }
 
-    /// The next whole frame; `None` when more bytes have to come first.
+    /// Returns the next whole frame; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// Where the bytes are no frame. The channel is of no more use then.
+    /// If the bytes are no frame. The channel cannot be used any more then.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let rest = &self.held[self.taken..];
         let Some((header, rest)) = rest.split_first_chunk::<HEADER>() else {

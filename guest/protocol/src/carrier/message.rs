@@ -1,4 +1,4 @@
-//! What the frames with a content of their own say, in JSON.
+//! Messages of the frames that have a content of their own, in JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct Start {
     pub cwd: String,
 }
 
-/// What the carrier says of itself when it is ready.
+/// Greeting of the carrier when it is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -24,15 +24,15 @@ pub struct Hello {
     pub version: u32,
     /// The release of its kernel.
     pub kernel: String,
-    /// In bytes.
+    /// Page size in bytes.
     pub page_size: u64,
     /// CPUs that are online.
     pub cpus: u32,
-    /// How its KVM runs; `None` where it has none.
+    /// The mode of its KVM; `None` if it has none.
     pub kvm: Option<Mode>,
 }
 
-/// Where KVM's host part runs.
+/// The exception level of KVM's host part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -42,27 +42,27 @@ pub enum Mode {
     Nvhe,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ended {
-    /// By itself, with this status.
+    /// It exited with this status.
     Exit(u8),
-    /// By this signal.
+    /// It was killed by this signal.
     Signal(u8),
-    /// It never started; the text says why.
+    /// It never started; the text has the reason.
     NotStarted(String),
-    /// From the host side alone: the carrier is gone; the text says how.
+    /// From the host side alone: the carrier has ended; the text has the reason.
     Lost(String),
 }
 
-/// The payload of a frame that gives credit.
+/// Returns the payload of a frame that gives credit.
 #[must_use]
 pub fn credit(bytes: u32) -> [u8; 4] {
     bytes.to_le_bytes()
 }
 
-/// The number in a frame that gives credit, or a signal.
+/// Returns the number in a frame that gives credit, or a signal.
 #[must_use]
 pub fn read_credit(payload: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(payload.try_into().ok()?))

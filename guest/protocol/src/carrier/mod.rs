@@ -1,8 +1,8 @@
-//! What a carrier host and those who run programs in it say to each other.
+//! The protocol between a carrier host and the clients that run programs in it.
 //!
-//! A carrier is an emulated arm64 machine that runs programs as if they were local. All programs share one
-//! byte channel, the virtio serial port [`PORT_NAME`]: each is a *stream* of [`Frame`]s with a number of its
-//! own. A client speaks the same frames on a Unix socket, with one stream.
+//! A carrier is an emulated arm64 machine that runs programs as if they were local. All programs share one byte
+//! channel, the virtio serial port [`PORT_NAME`]: each is a *stream* of [`Frame`]s with a number of its own. A client
+//! uses the same frames on a Unix socket, with one stream.
 //!
 //! ```text
 //!   client                           carrier
@@ -13,8 +13,8 @@
 //!          <------------------------  Exit        the last frame of a stream
 //! ```
 //!
-//! Credit is what keeps one stream that does not read from stalling the others: nobody sends what the other
-//! end has no room for, so nobody has to stop reading the shared channel.
+//! Credit prevents one stream that does not read from stalling the others. A sender sends no more than the other end
+//! has room for, so no receiver has to stop reading the shared channel.
 
 mod frame;
 mod message;
@@ -28,20 +28,20 @@ pub const VERSION: u32 = 1;
 /// The name of the virtio serial port that the carrier's init listens on.
 pub const PORT_NAME: &str = "org.folioscope.carrier.0";
 
-/// How many bytes of one of its streams of bytes (standard input, output, error) a program may have on the way.
+/// Maximum number of bytes that may be on the way on one of a program's byte streams (standard input, output, error).
 pub const WINDOW: u32 = 256 << 10;
 
-/// How many bytes of data a frame carries at most.
+/// Maximum number of data bytes in a frame.
 pub const CHUNK: usize = 32 << 10;
 
 /// The tag of the outside's whole file system, read-only.
 pub const ROOT_TAG: &str = "root";
 
-/// What a word of the carrier's command line begins with that mounts another 9p tag at a path of the outside:
+/// Prefix of the carrier's command line words that mount another 9p tag at a path of the outside:
 /// `carrier.mount=TAG:PATH`, the path as [`escape`] writes it.
 pub const MOUNT_WORD: &str = "carrier.mount=";
 
-/// A path as it can stand in a kernel's command line: what is not plain is `%` and two hexadecimal digits.
+/// Escapes a path for a kernel's command line: a character that is not plain becomes `%` and two hexadecimal digits.
 #[must_use]
 pub fn escape(path: &str) -> String {
     use std::fmt::Write as _;
@@ -56,7 +56,7 @@ pub fn escape(path: &str) -> String {
     word
 }
 
-/// The path that [`escape`] made this word of.
+/// Returns the path that [`escape`] made this word of.
 #[must_use]
 pub fn unescape(word: &str) -> Option<String> {
     let mut bytes = Vec::new();

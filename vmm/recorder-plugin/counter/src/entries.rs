@@ -1,14 +1,15 @@
-//! What the kernel executes on one CPU, by why it was entered: a state for each task, fed with instants and counts.
+//! Instructions of the kernel on one CPU, by the cause of its entry: a state for each task, updated with instants and
+//! counts.
 //!
-//! What is executed from an exception of user code up to the return to it is that exception's, and goes with the task where
-//! that sleeps in between. Interrupts that come while the kernel is at work are what they interrupt. What no such exception
-//! began (kernel threads, the idle loop) is nobody's; a new task's first steps are so as well, unless its `task_struct` was one
-//! of a task before, whose last exception gets them.
+//! Instructions from an exception of user code up to the return to it belong to that exception, and stay with the task
+//! if it sleeps in between. An interrupt that arrives while the kernel runs belongs to the interrupted work.
+//! Instructions that no such exception began (kernel threads, the idle loop) have no cause. A new task's first steps
+//! have none either, unless its `task_struct` was an earlier task's, whose last exception gets them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-/// Why the kernel is executing.
+/// The reason why the kernel is executing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// No exception of user code.
@@ -27,7 +28,8 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Of a vector's offset from VBAR_EL1 (Arm ARM D1.3.1, for a lower exception level in AArch64), ESR_EL1 and x8.
+    /// Classifies an entry by the vector's offset from VBAR_EL1 (Arm ARM D1.3.1, for a lower exception level in
+    /// AArch64), ESR_EL1 and x8.
     pub fn of(vector: u64, esr: u64, x8: u64) -> Self {
         match (vector, esr >> 26 & 0x3f) {
             (0x400, 0x24) => Self::DataAbort,
@@ -55,9 +57,9 @@ impl fmt::Display for Cause {
 /// The state, and the sums so far. Counts are the CPU's instructions in the kernel since it came up.
 #[derive(Default)]
 pub struct Entries {
-    /// The address of the `task_struct` of who runs.
+    /// The address of the running task's `task_struct`.
     task: u64,
-    /// The count up to which all is somebody's.
+    /// The count up to which all instructions are assigned.
     since: u64,
     causes: HashMap<u64, Cause>,
     sums: BTreeMap<Cause, (u64, u64)>,
@@ -71,13 +73,13 @@ impl Entries {
         self.sums.entry(cause).or_default().0 += 1;
     }
 
-    /// It goes on with this task, which may be the one that it has.
+    /// Handles a switch to this task, which may be the current one.
     pub fn runs(&mut self, task: u64, count: u64) {
         self.settle(count);
         self.task = task;
     }
 
-    /// It goes back to user code.
+    /// Handles a return to user code.
     pub fn left(&mut self, count: u64) {
         self.settle(count);
         self.causes.remove(&self.task);
@@ -89,7 +91,7 @@ impl Entries {
         self.sums.entry(cause).or_default().1 += more;
     }
 
-    /// How often, and how many instructions.
+    /// Returns how often, and how many instructions.
     pub fn sums(&self) -> impl Iterator<Item = (Cause, u64, u64)> + '_ {
         self.sums
             .iter()

@@ -1,4 +1,4 @@
-//! Which functions of the kernel are counted, by their addresses: a list of a name and an address in each line.
+//! The functions of the kernel to count, by their addresses: a list with a name and an address in each line.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,7 +28,7 @@ impl Functions {
     ///
     /// # Errors
     ///
-    /// A line that is no name and address (hexadecimal, of the kernel's half), or more lines than [`Self::MOST`].
+    /// If a line is no name and address (hexadecimal, of the kernel half), or there are more lines than [`Self::MOST`].
     pub fn parse(text: &str) -> Result<Self, BadList> {
         let mut found = Self::default();
         for (at, line) in text.lines().enumerate() {
@@ -65,12 +65,12 @@ impl Functions {
         Ok(found)
     }
 
-    /// The place in the list of the function that begins at an address.
+    /// Returns the place in the list of the function that begins at an address.
     pub fn at(&self, address: u64) -> Option<usize> {
         self.by_address.get(&address).copied()
     }
 
-    /// All names, in the order of the list.
+    /// Returns all names, in the order of the list.
     pub fn names(&self) -> &[String] {
         &self.names
     }

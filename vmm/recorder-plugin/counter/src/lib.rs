@@ -1,27 +1,30 @@
-//! A TCG plugin for QEMU 10: counts the instructions that the guest executes, kernel and user, and tells them at markers.
+//! A TCG plugin for QEMU 10 that counts the instructions that the guest executes, kernel and user, and writes the
+//! counts at markers.
 //!
 //!     -plugin libcounter_plugin.so,marks=FILE[,entries=on][,functions=LIST]
 //!
-//! A marker is `movz xzr, #NUMBER, lsl #48` in user code: it writes a constant to the zero register, so it does nothing at any
-//! exception level, traps nowhere, and compilers have no use for it. At each a line of JSON is written: the marker's number,
-//! the CPU that met it, nanoseconds of the host's (`ns`), the instructions so far of all CPUs, `[user, kernel]`, and how many of the
-//! kernel's were TLBIs, DSBs, DMBs and ISBs (`did`, in this order).
+//! A marker is `movz xzr, #NUMBER, lsl #48` in user code. It writes a constant to the zero register, so it does nothing
+//! at any exception level and traps nowhere, and compilers have no use for it. At each marker a line of JSON is
+//! written: the marker's number, the CPU that executed it, nanoseconds of the host's (`ns`), the instructions so far of
+//! all CPUs, `[user, kernel]`, and how many of the kernel's were TLBIs, DSBs, DMBs and ISBs (`did`, in this order).
 //!
-//! Counted is where QEMU translates, by an addition of its own and without a call: for each translation block, and in user code
-//! for each run of instructions up to a load or store, so that one that faults does not count what was to follow it. An
-//! instruction counts when it begins: one that faults and is begun again counts twice. Markers do not count. In the kernel, where
-//! few instructions fault, what follows such a one in its block is counted though it did not run.
+//! Instructions are counted where QEMU translates, by an inline addition without a call. There is one for each
+//! translation block, and in user code for each run of instructions up to a load or store, so that an instruction that
+//! faults does not count those behind it. An instruction counts when it begins: one that faults and is begun again
+//! counts twice. Markers do not count. In the kernel, where few instructions fault, the rest of the block behind such a
+//! one is counted though it did not run.
 //!
-//! That is so with one CPU. With several, additions of QEMU's own spoil the guest (10.0.2: where it runs them in turn on one
-//! thread, it takes the number of the CPU for a constant, and writes to it): there a call adds, and the line has one pair for
-//! all CPUs, as QEMU then names the CPU that the code was translated for, and not the one that executes it.
+//! That is the method with one CPU. With several, QEMU's inline additions corrupt the guest (10.0.2: where it runs the
+//! CPUs in turn on one thread, it takes the number of the CPU for a constant, and writes to it). There a call adds, and
+//! the line has one pair for all CPUs, as QEMU then names the CPU that the code was translated for, and not the one
+//! that executes it.
 //!
-//! With `entries=on`, which wants one CPU, a line has besides how often the kernel was entered from user code and what it executed for that so far,
-//! by cause (`entries`): at each vector, each `msr sp_el0` (the kernel's current task) and each ERET to EL0 a call reads registers.
-//! A cause is exact to the length of a translation block.
+//! With `entries=on`, which needs one CPU, a line also has how often the kernel was entered from user code and how many
+//! instructions it executed for that so far, by cause (`entries`). At each vector, each `msr sp_el0` (the kernel's
+//! current task) and each ERET to EL0 a call reads registers. A cause is exact to the length of a translation block.
 //!
-//! With `functions=LIST` a line has besides how often each function of that file was called so far (`functions`): its first
-//! instruction counts. Addresses are those that the kernel runs at.
+//! With `functions=LIST` a line also has how often each function of that file was called so far (`functions`): its
+//! first instruction counts. Addresses are the kernel's runtime addresses.
 
 mod entries;
 mod functions;
@@ -48,7 +51,7 @@ use functions::Functions;
 use maintenance::Kind;
 use marker::{accesses_memory, marker};
 
-/// What is counted for each CPU: the two halves of the address space, and what the kernel did of each [`Kind`].
+/// Counts of each CPU: the two halves of the address space, and the kernel's instructions of each [`Kind`].
 #[repr(C)]
 struct Counts {
     user: u64,
@@ -56,7 +59,7 @@ struct Counts {
     did: [u64; Kind::COUNT],
 }
 
-/// Where the counts of a CPU are, as QEMU names such places.
+/// The places of a CPU's counts, in QEMU's form.
 #[derive(Clone, Copy)]
 struct Places {
     user: PluginU64,
@@ -66,7 +69,7 @@ struct Places {
 
 impl Places {
     fn new() -> Self {
-        // SAFETY: QEMU makes and zeroes it, of the size that it is told; it is never freed.
+        // SAFETY: QEMU creates and zeroes it with the size that is passed; it is never freed.
         let score = unsafe { qemu_plugin_scoreboard_new(size_of::<Counts>()) };
         let place = |offset| PluginU64 { score, offset };
         Self {
@@ -84,7 +87,7 @@ unsafe impl Send for Places {}
 // SAFETY: As above; a place is only read here.
 unsafe impl Sync for Places {}
 
-/// What calls count, where there are several CPUs: of each its own line of the cache, as each may be a thread.
+/// The counts that calls update, if there are several CPUs. Each CPU has its own cache line, as each may be a thread.
 #[repr(align(128))]
 struct Called {
     user: AtomicU64,
@@ -92,7 +95,7 @@ struct Called {
     did: [AtomicU64; Kind::COUNT],
 }
 
-/// QEMU's `virt` has no more CPUs; a guest of so many would only be slow.
+/// The maximum of QEMU's `virt`; a guest of so many would only be slow.
 const MOST_CPUS: usize = 512;
 static CALLED: [Called; MOST_CPUS] = [const {
     Called {
@@ -103,7 +106,7 @@ static CALLED: [Called; MOST_CPUS] = [const {
 }; MOST_CPUS];
 
 impl Called {
-    /// Nobody else writes to it at the same time.
+    /// Adds to a count to which no other thread writes at the same time.
     fn add(to: &AtomicU64, count: u64) {
         to.store(to.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
@@ -113,11 +116,11 @@ impl Called {
     }
 }
 
-/// How often a function of the list was called, where there are several CPUs; QEMU may run them at the same time.
+/// Calls of each function of the list, if there are several CPUs; QEMU may run them at the same time.
 static CALLS: [AtomicU64; Functions::MOST] = [const { AtomicU64::new(0) }; Functions::MOST];
 static FUNCTIONS: OnceLock<(Functions, Option<CallPlaces>)> = OnceLock::new();
 
-/// Where one CPU counts the calls of all functions, in the order of the list.
+/// The places of one CPU's counts of calls of all functions, in the order of the list.
 struct CallPlaces(Vec<PluginU64>);
 
 // SAFETY: As for [`Places`]: QEMU's scoreboard is found anew at each use.
@@ -127,7 +130,7 @@ unsafe impl Sync for CallPlaces {}
 
 impl CallPlaces {
     fn new(count: usize) -> Self {
-        // SAFETY: QEMU makes and zeroes it, of the size that it is told; it is never freed.
+        // SAFETY: QEMU creates and zeroes it with the size that is passed; it is never freed.
         let score = unsafe { qemu_plugin_scoreboard_new(count.max(1) * size_of::<u64>()) };
         let offset = |at| at * size_of::<u64>();
         Self(
@@ -163,7 +166,7 @@ fn count_call(insn: Insn<'_>) {
     }
 }
 
-/// The calls so far, as a line's member; nothing without a list.
+/// Returns the calls so far, as a line's member; nothing without a list.
 fn calls(cpu: VCPUIndex) -> String {
     let Some((functions, places)) = FUNCTIONS.get() else {
         return String::new();
@@ -178,19 +181,19 @@ fn calls(cpu: VCPUIndex) -> String {
     format!(",\"functions\":{{{}}}", each.collect::<Vec<_>>().join(","))
 }
 
-/// Where one CPU counts without a call. None with several.
+/// The places in which one CPU counts without a call. None with several CPUs.
 static PLACES: OnceLock<Option<Places>> = OnceLock::new();
 static MARKS: OnceLock<Mutex<Option<File>>> = OnceLock::new();
-/// Where the host's time begins.
+/// The start of the host's time.
 static BEGAN: OnceLock<Instant> = OnceLock::new();
 
-/// What the only CPU has executed in the kernel, up to the end of the block that it is in.
+/// Returns what the only CPU has executed in the kernel, up to the end of the block that it is in.
 fn kernel(cpu: VCPUIndex) -> u64 {
     let places = PLACES.get().copied().flatten();
     places.map_or(0, |places| qemu_plugin_u64_get(places.kernel, cpu))
 }
 
-/// QEMU shows no more than that the plugin did not load.
+/// Prints the reason: QEMU shows no more than that the plugin did not load.
 fn refuse(what: &str) -> ! {
     eprintln!("counter: {what}");
     std::process::exit(1)
@@ -250,7 +253,7 @@ impl HasCallbacks for Plugin {
         };
         let user = places.map(|places| places.user);
         let insns: Vec<Insn<'_>> = tb.instructions().collect();
-        // The half, as the MMU tells them apart; a boot's first instructions, at physical addresses, count as user.
+        // The half, by bit 55 as the MMU selects it; a boot's first instructions, at physical addresses, count as user.
         if tb.vaddr() >> 55 & 1 != 0 {
             let count = insns.len() as u64;
             watch::block(&insns);
@@ -299,7 +302,7 @@ impl HasCallbacks for Plugin {
     }
 }
 
-/// An instruction, or 0 where it cannot be read.
+/// Returns an instruction, or 0 where it cannot be read.
 fn opcode(insn: &Insn<'_>) -> u32 {
     let mut bytes = [0; 4];
     match insn.read_data(&mut bytes) {

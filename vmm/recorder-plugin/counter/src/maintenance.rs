@@ -1,9 +1,9 @@
-//! Which instructions maintain the TLB or order what was done.
+//! Recognises the instructions that maintain the TLB or order accesses.
 
-/// What such an instruction does.
+/// Kind of such an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// TLBI, of whatever scope.
+    /// TLBI, of any scope.
     Tlbi,
     /// DSB, its nXS form included.
     Dsb,
@@ -14,14 +14,15 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 4;
 
-    /// The kind of the instruction with this opcode (Arm ARM C6.2: DMB, DSB, ISB; C5.5: TLBI, which is SYS with CRn 8, or 9 for nXS).
+    /// Returns the kind of the instruction with this opcode (Arm ARM C6.2: DMB, DSB, ISB; C5.5: TLBI, which is SYS with
+    /// CRn 8, or 9 for nXS).
     pub fn of(opcode: u32) -> Option<Self> {
         // Barriers: CRm in [11:8], op2 in [7:5].
         match opcode & !0xf00 {
-            // The types in CRm[1:0]: none of them are SSBB and PSSBB, which order speculation alone.
+            // The types in CRm[1:0]. The value 0 is SSBB and PSSBB, which order speculation alone.
             0xd503_309f if opcode >> 8 & 3 != 0 => return Some(Self::Dsb),
             0xd503_303f if opcode >> 8 & 3 == 2 => return Some(Self::Dsb),
             0xd503_30bf => return Some(Self::Dmb),

@@ -1,4 +1,5 @@
-//! Where the kernel is entered from user code, changes tasks and returns: what [`Entries`] is fed with, if that was asked for.
+//! Watches where the kernel is entered from user code, changes tasks and returns, and updates [`Entries`], if that was
+//! asked for.
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -11,10 +12,10 @@ use qemu_plugin::{
 use crate::entries::{Cause, Entries};
 use crate::{kernel, opcode};
 
-/// `msr sp_el0, xN`, but for N; the kernel has its current task there.
+/// `msr sp_el0, xN`, without N. The kernel has its current task there.
 const MSR_SP_EL0: u32 = 0xd518_4100;
 const ERET: u32 = 0xd69f_03e0;
-/// Of SPSR_EL1: the exception level that ERET goes to (M\[3:2\], Arm ARM C5.2.19).
+/// Bits of SPSR_EL1: the exception level that ERET goes to (M\[3:2\], Arm ARM C5.2.19).
 const LEVEL: u64 = 0b1100;
 const VECTORS: u64 = 0x800;
 const VECTOR: u64 = 0x80;
@@ -44,7 +45,7 @@ fn with(act: impl FnOnce(&mut State)) {
     }
 }
 
-/// From now on entries are watched.
+/// Begins to watch entries.
 pub(crate) fn begin() {
     let _ = STATE.set(Mutex::new(State {
         entries: Entries::default(),
@@ -73,7 +74,7 @@ pub(crate) fn find_registers() -> Result<()> {
     Ok(())
 }
 
-/// Watches what of a block of the kernel's matters.
+/// Watches the instructions of a kernel block that matter.
 pub(crate) fn block(insns: &[Insn<'_>]) {
     let (Some(first), true) = (insns.first(), STATE.get().is_some()) else {
         return;
@@ -115,7 +116,7 @@ fn call(insn: &Insn<'_>, act: impl Fn(&mut State, VCPUIndex) + Send + Sync + 'st
     );
 }
 
-/// The sums so far, as a line's last member; nothing where they were not asked for.
+/// Returns the sums so far, as a line's last member; empty if they were not asked for.
 pub(crate) fn told() -> String {
     let mut text = String::new();
     with(|state| {

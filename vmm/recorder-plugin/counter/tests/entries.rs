@@ -1,4 +1,4 @@
-//! Whose the kernel's instructions are.
+//! The causes of the kernel's instructions.
 
 #[path = "../src/entries.rs"]
 mod entries;
@@ -21,7 +21,7 @@ fn a_vector_and_its_syndrome() {
     assert_eq!(Cause::of(0x400, esr(0x24), 63), Cause::DataAbort);
     assert_eq!(Cause::of(0x400, esr(0x20), 63), Cause::InstructionAbort);
     assert_eq!(Cause::of(0x400, esr(0x15), 63), READ);
-    // BRK; and what ESR_EL1 says of an interrupt is of an exception before.
+    // BRK; and for an interrupt ESR_EL1 still has the value of an earlier exception.
     assert_eq!(Cause::of(0x400, esr(0x3c), 63), Cause::Other);
     assert_eq!(Cause::of(0x480, esr(0x24), 63), Cause::Interrupt);
     assert_eq!(Cause::of(0x580, esr(0x24), 63), Cause::Other);
@@ -51,7 +51,7 @@ fn what_sleeps_goes_on_later() {
             told("syscall 63", 1, 30 + 7),
         ]
     );
-    // All that was executed is somebody's.
+    // All instructions executed are assigned.
     assert_eq!(entries.sums().map(|each| each.2).sum::<u64>(), 307);
 }
 

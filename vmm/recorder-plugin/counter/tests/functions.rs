@@ -21,7 +21,7 @@ fn what_is_no_list_is_refused() {
     for bad in [
         "down_read",
         "down_read here",
-        // User code's half, a third word, and a name that JSON would have to escape.
+        // The user half, a third word, and a name that JSON would have to escape.
         "down_read 0x400000",
         "down_read 0xffff8000804ffa38 more",
         "down\"read 0xffff8000804ffa38",

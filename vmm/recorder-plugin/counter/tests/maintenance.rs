@@ -1,4 +1,4 @@
-//! Which instructions maintain the TLB or order what was done.
+//! The instructions that maintain the TLB or order accesses are recognised.
 
 #[path = "../src/maintenance.rs"]
 mod maintenance;

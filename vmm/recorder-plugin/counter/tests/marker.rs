@@ -1,4 +1,4 @@
-//! Which instructions are markers, and which load or store.
+//! Markers are recognised, and so are loads and stores.
 
 #[path = "../src/marker.rs"]
 mod marker;
