@@ -1,4 +1,4 @@
-//! From options to a machine that runs, and what is kept of one that is lost.
+//! Starts a machine from the options, and writes a bundle of a guest that is lost.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,13 +15,13 @@ use crate::replace::replace_private;
 use crate::scratch;
 use crate::Error;
 
-/// Lines of what QEMU said last that are shown below the sentence.
+/// Number of QEMU's last lines that are shown below the sentence.
 const LINES: usize = 20;
 
-/// A directory of our own below `out`, for the logs of a guest.
+/// Creates a directory of our own below `out`, for the logs of a guest.
 ///
 /// # Errors
-/// Where it cannot be made.
+/// If it cannot be made.
 pub fn scratch(out: &Path) -> Result<PathBuf, Error> {
     scratch::make(&out.join("guests"))
 }
@@ -75,10 +75,11 @@ fn qemu(
     Ok(Box::new(Qemu::start(&config)?))
 }
 
-/// How TCG runs the guest's CPUs: in threads where a plugin tells of each ([`GuestOptions::only_tcg`]), and `-icount` has one.
+/// Returns how TCG runs the guest's CPUs: in threads if a plugin records each ([`GuestOptions::only_tcg`]); `-icount`
+/// has one.
 ///
 /// # Errors
-/// Where the options contradict each other.
+/// If the options contradict each other.
 pub fn threads(options: &GuestOptions) -> Result<Threads, Error> {
     let marked = options.marks.is_some();
     match (options.tcg_thread, options.icount) {
@@ -116,7 +117,7 @@ fn counting(options: &GuestOptions) -> Result<Option<Counting>, Error> {
             list.display()
         )));
     }
-    // QEMU tells no more of a plugin that does not like its arguments than that it does not.
+    // If a plugin rejects its arguments, QEMU reports no more than that.
     private::create(marks).map_err(Error::io(format!("write {}", marks.display())))?;
     let whole =
         |path: &Path| std::path::absolute(path).map_err(Error::io("find the working directory"));
@@ -149,9 +150,9 @@ fn kvm(
     Ok(kvm::start(&config)?)
 }
 
-/// Two NUMA nodes, so that pages can be moved from one to the other (CONFIG_NUMA_EMU; else nobody reads it). No
-/// `DAMON_STAT` (since 6.17, on by default in Debian's kernels): it clears AF of pages that it draws by lot, and so
-/// takes away what a step has just left there. A guest that nobody looks into has neither.
+/// Returns the kernel's command line. It has two NUMA nodes, so that pages can be moved from one to the other
+/// (CONFIG_NUMA_EMU; other kernels ignore it). It has no `DAMON_STAT` (since 6.17, on by default in Debian's kernels):
+/// that clears AF of random pages, and so destroys the state that a step has just left. A plain guest has neither.
 fn command_line(console: &str, options: &GuestOptions) -> String {
     let watched = match options.plain {
         true => "",
@@ -162,7 +163,7 @@ fn command_line(console: &str, options: &GuestOptions) -> String {
         .to_owned()
 }
 
-/// Keeps what there is of a guest that never came up, and says where.
+/// Writes a bundle of a guest that never came up, and adds its place to the error.
 pub fn failed(link: &mut Link, kernel: &Kernel, out: &Path, error: Error) -> Error {
     let capture = capture_all(link, kernel.symbols.as_ref(), Notes::default());
     let error = match &capture {
@@ -181,7 +182,7 @@ pub fn failed(link: &mut Link, kernel: &Kernel, out: &Path, error: Error) -> Err
     with_bundle(error, kept)
 }
 
-/// The same error, and below it where each CPU stands.
+/// Adds the place of each CPU to the error.
 fn standing(error: Error, cpus: &[Cpu], kernel: &Kernel) -> Error {
     let mut what = error.to_string();
     for cpu in cpus {
@@ -191,13 +192,13 @@ fn standing(error: Error, cpus: &[Cpu], kernel: &Kernel) -> Error {
     Error::GuestLost { what }
 }
 
-/// The same error, with the place of the bundle.
+/// Adds the place of the bundle to the error.
 pub fn with_bundle(error: Error, kept: Result<PathBuf, Error>) -> Error {
     let place = match kept {
         Ok(path) => format!("what there was of it is in {}", path.display()),
         Err(why) => format!("nothing of it could be kept: {why}"),
     };
-    // What QEMU said may be many lines: the sentence comes first, with the place of all the rest.
+    // QEMU's output may be many lines: the sentence comes first, with the place of the rest.
     let text = error.to_string();
     let (sentence, more) = text.split_once('\n').unwrap_or((&text, ""));
     let mut what = format!("{sentence}; {place}");
@@ -209,10 +210,10 @@ pub fn with_bundle(error: Error, kept: Result<PathBuf, Error>) -> Error {
     Error::GuestLost { what }
 }
 
-/// A directory that no other bundle has.
+/// Returns a directory that no other bundle has.
 ///
 /// # Errors
-/// Where it cannot be made.
+/// If it cannot be made.
 pub fn bundle_directory(out: &Path) -> Result<PathBuf, Error> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -228,7 +229,7 @@ pub fn bundle_directory(out: &Path) -> Result<PathBuf, Error> {
 /// Stops the guest wherever it is and copies the tables of every CPU, both halves, and the order records.
 ///
 /// # Errors
-/// Where the machine cannot be stopped or read.
+/// If the machine cannot be stopped or read.
 pub fn capture_all(
     link: &mut Link,
     symbols: Option<&linux::symbols::Symbols>,
@@ -256,10 +257,11 @@ pub fn capture_all(
     })
 }
 
-/// Writes what is known of a guest: why, how it was started, console, channel, registers, tables, architecture findings.
+/// Writes all that is known of a guest: the reason, its command, console, channel, registers, tables, architecture
+/// findings.
 ///
 /// # Errors
-/// Where the directory or a file cannot be written.
+/// If the directory or a file cannot be written.
 pub fn bundle(
     machine: &dyn Machine,
     capture: Option<&Capture>,
@@ -289,7 +291,7 @@ pub fn bundle(
 /// Writes a snapshot as an ELF core, with all the memory that it holds.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// If the file cannot be written.
 pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), Error> {
     let attempt = || format!("write the snapshot {}", path.display());
     let ranges: RangeSet = snapshot
@@ -331,7 +333,7 @@ fn registers(cpus: &[Cpu], kernel: &Kernel) -> String {
     text
 }
 
-/// Where a CPU stands, by symbol where there is one.
+/// Returns the place of a CPU, by symbol if there is one.
 fn place(cpu: &Cpu, kernel: &Kernel) -> String {
     let symbols = kernel.symbols.as_ref();
     let slide = symbols.and_then(|symbols| join::slide(symbols, std::slice::from_ref(cpu)));
@@ -350,7 +352,7 @@ fn place(cpu: &Cpu, kernel: &Kernel) -> String {
     )
 }
 
-/// The architecture's rules over whatever tables the CPUs were using.
+/// Applies the architecture's rules to the tables that the CPUs were using.
 fn findings(snapshot: &Snapshot) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();

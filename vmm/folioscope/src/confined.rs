@@ -1,7 +1,7 @@
 //! The process of a guest on KVM, confined to the files that its command line names.
 //!
-//! A guest is anybody's kernel, and its devices run in this process: a guest that found a fault there should find nothing else.
-//! See `docs/security.md`.
+//! A guest may run any kernel, and its devices run in this process. A guest that exploits a fault there should gain
+//! nothing else. See `docs/security.md`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use crate::options::GuestOptions;
 use crate::paths::leads_to_stdout;
 use crate::Error;
 
-/// Where this process may write, if its host's kernel holds it to that.
+/// Directories in which this process may write, if its host's kernel restricts it.
 static WRITES: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
-/// Confines this process to what a guest on KVM with these options takes, and to the places of `outputs`, which are files that
-/// it writes at its end. To be called before there are other threads.
+/// Confines this process to the needs of a guest on KVM with these options, and to the places of `outputs`, which are
+/// files that it writes at its end. It must be called before there are other threads.
 ///
 /// # Errors
-/// Where the host's kernel cannot do it, or a directory of `--writable` is not there.
+/// If the host's kernel cannot do it, or a directory of `--writable` is not there.
 pub fn confine(guest: &GuestOptions, outputs: &[&Path]) -> Result<(), Error> {
-    // What cannot be made here is reported by who needs it.
+    // A directory that cannot be made here is reported by the code that needs it.
     let _ = std::fs::create_dir_all(&guest.out);
     let mut write = vec![guest.out.clone()];
     for directory in &guest.writable {
@@ -32,10 +32,10 @@ pub fn confine(guest: &GuestOptions, outputs: &[&Path]) -> Result<(), Error> {
         }
         write.push(directory.clone());
     }
-    // What goes to standard output goes by the descriptor that is there.
+    // Standard output uses the descriptor that is open already.
     let named = outputs.iter().filter(|path| !leads_to_stdout(path));
     write.extend(named.map(|path| place(path)));
-    // A file that is not there is reported by who reads it.
+    // A missing file is reported by the code that reads it.
     let kernel = guest.kernel_path().ok();
     let vmlinux = kernel
         .as_deref()
@@ -49,8 +49,8 @@ pub fn confine(guest: &GuestOptions, outputs: &[&Path]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What has to be written for an output: its directory, as it is written beside its place and put there when it is whole; or
-/// itself, where it is a device or a pipe.
+/// Returns the path that must be writable for an output. It is the directory, as the file is written beside its place
+/// and renamed when it is whole; or the path itself, if it is a device or a pipe.
 fn place(output: &Path) -> PathBuf {
     let output = std::fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
     if std::fs::metadata(&output).is_ok_and(|about| !about.is_file()) {
@@ -62,7 +62,7 @@ fn place(output: &Path) -> PathBuf {
     }
 }
 
-/// The same error, and what to do where this process may not write at a place that a client has named.
+/// Adds what to do if this process may not write at a place that a client has named.
 #[must_use]
 pub fn explained(error: Error) -> Error {
     let Some(writes) = WRITES.get() else {

@@ -1,4 +1,4 @@
-//! Why the command could not do what was asked, and the exit status that says so.
+//! Errors of the command, and the exit status for them.
 
 use std::io;
 
@@ -8,13 +8,13 @@ use untrusted::escaped;
 pub const EXIT_OK: u8 = 0;
 /// Errors were found.
 pub const EXIT_ERRORS: u8 = 1;
-/// It could not be judged: bad input, a lost guest, a time-out.
+/// Exit status if the verdict is missing: bad input, a lost guest, a time-out.
 pub const EXIT_NOT_JUDGED: u8 = 2;
 
-/// Each ends the command with status 2; the text is the whole of what the user is told.
+/// An error, which ends the command with status 2. `Display` is shown to the user unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What the user gave makes no sense; the text says what to do.
+    /// The user's input makes no sense; the text has what to do.
     #[error("{0}")]
     Input(String),
     /// The kernel image cannot be used.
@@ -38,16 +38,16 @@ pub enum Error {
     /// A saved snapshot cannot be used.
     #[error(transparent)]
     Core(#[from] snapshot::CoreError),
-    /// The guest is gone, hung, or does not speak the protocol. What there was of it is in the bundle.
+    /// The guest has ended, hangs, or does not follow the protocol. Its state is in the bundle.
     #[error("{what}")]
     GuestLost {
         /// One sentence: what was expected, what was found, what to do.
         what: String,
     },
-    /// The guest lives, and says no.
+    /// The guest answered with an error.
     #[error("the guest could not do {request}: {}", escaped(&.failure.to_string()))]
     Guest {
-        /// What was asked.
+        /// The request.
         request: String,
         /// Its answer.
         failure: protocol::Failure,
@@ -57,7 +57,7 @@ pub enum Error {
     Io {
         /// The attempt, with the path.
         what: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -75,13 +75,13 @@ impl From<join::Error> for Error {
 }
 
 impl Error {
-    /// For `map_err`: an I/O error with the attempt that failed.
+    /// Converts an I/O error for `map_err`, with the attempt that failed.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |error| Self::Io { what, error }
     }
 
-    /// Whether the guest did not do in time what was asked, and lives.
+    /// Returns whether the guest missed a deadline, and is alive.
     #[must_use]
     pub fn is_late(&self) -> bool {
         let Self::Guest { failure, .. } = self else {
@@ -90,7 +90,7 @@ impl Error {
         matches!(failure, protocol::Failure::Deadline { .. })
     }
 
-    /// Whether the guest is no longer to be used.
+    /// Returns whether the guest cannot be used any more.
     #[must_use]
     pub fn lost(&self) -> bool {
         match self {

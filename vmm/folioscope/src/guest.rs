@@ -1,4 +1,4 @@
-//! A booted guest: a machine, the agent that speaks in it, the kernel that it runs.
+//! A booted guest: a machine, its agent, and its kernel.
 
 mod again;
 mod anyone;
@@ -33,7 +33,7 @@ use crate::recorded::Live;
 use crate::voice::Voice;
 use crate::Error;
 
-/// A guest that runs and obeys.
+/// A guest that runs and takes commands.
 #[derive(Debug)]
 pub struct Guest {
     link: Link,
@@ -41,47 +41,47 @@ pub struct Guest {
     hello: Hello,
     scratch: PathBuf,
     ready_after: Duration,
-    /// What a command may take, unless its caller says otherwise.
+    /// Default deadline of a command.
     deadline: Duration,
-    /// Whether the kernel folds at all, where that can be told.
+    /// True if the kernel folds at all; `None` if that is unknown.
     contpte: Option<bool>,
-    /// Whether the kernel is known to be built without `CONFIG_PRINTK`.
+    /// True if the kernel is known to be built without `CONFIG_PRINTK`.
     no_printk: bool,
     next_nonce: u64,
     /// Processes that wait at a checkpoint.
     held: BTreeMap<ProcessId, Process>,
     names: BTreeMap<ProcessId, String>,
-    /// The same by pid, of those that have ended too.
+    /// The started processes by pid, including those that have ended.
     started: BTreeMap<u32, Text>,
-    /// The CPU as it was when it was last proved to run a process: its TTBR0_EL1 leads to the same
-    /// first table for as long as the process lives.
+    /// The state of the CPU that was last proved to run a process: its TTBR0_EL1 holds the same root table as long as
+    /// the process lives.
     roots: BTreeMap<ProcessId, Cpu>,
     /// Processes whose last operation is past its deadline.
     stuck: BTreeMap<ProcessId, Option<Cpu>>,
-    /// What was judged of processes that do not get on, and of a guest that hangs.
+    /// Verdicts on processes without progress, and on a guest that hangs.
     rest: Vec<Step>,
-    /// What the next capture may start from.
+    /// State from which the next capture may start.
     again: again::Again,
     voice: Voice,
-    /// Where the kernel's structures are, or why that is not known; once it was looked for.
+    /// The places of the kernel's structures, or why they are unknown; set by the first search.
     inside: Option<Result<whole::Found, String>>,
     /// The last looks.
     kept: kept::Kept,
-    /// What is judged of its sequences, where it was booted for that.
+    /// The live judge of its sequences, if it was booted with the recorder.
     live: Option<Live>,
 }
 
 /// A word to be in guest memory for the time of one capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Poke {
-    /// Where, 8-byte aligned.
+    /// The address, 8-byte aligned.
     pub address: PhysicalAddress,
-    /// What.
+    /// The word.
     pub word: u64,
 }
 
 impl Poke {
-    /// A place that no word can be written to.
+    /// Returns a place that no word can be written to.
     pub(crate) fn refused(&self) -> Error {
         Error::Input(format!(
             "expected the address of a word of guest RAM, a multiple of 8, and found {}; nothing was written",
@@ -91,10 +91,10 @@ impl Poke {
 }
 
 impl Guest {
-    /// Boots what the options name and waits until its agent speaks.
+    /// Boots the guest that the options describe, and waits for its agent's greeting.
     ///
     /// # Errors
-    /// Bad input; a machine that does not start; a guest that panics, ends, hangs or speaks nonsense.
+    /// Bad input; a machine that does not start; a guest that panics, ends, hangs or violates the protocol.
     pub fn boot(options: &GuestOptions) -> Result<Self, Error> {
         let scratch = boot::scratch(&options.out)?;
         let mut kernel = Kernel::prepare(options, &scratch)?;
@@ -184,14 +184,15 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Whether the kernel was built with `CONFIG_ARM64_CONTPTE`, where its vmlinux or its own list of symbols tells.
+    /// Returns whether the kernel was built with `CONFIG_ARM64_CONTPTE`, if its vmlinux or its own list of symbols
+    /// shows it.
     #[must_use]
     pub fn contpte(&self) -> Option<bool> {
         self.contpte
     }
 
-    /// Whether the kernel has each of these functions: without a vmlinux the guest is asked, where the names in
-    /// `/proc/kallsyms` are readable for everybody. `None` where it has no such file.
+    /// Returns whether the kernel has each of these functions. Without a vmlinux the guest's `/proc/kallsyms` is read,
+    /// whose names all users can read. `None` if it has no such file.
     fn has_functions<const N: usize>(
         &mut self,
         names: [&str; N],
@@ -222,35 +223,35 @@ impl Guest {
         }
     }
 
-    /// What the agent said of itself and the kernel.
+    /// Returns the agent's facts about itself and the kernel.
     #[must_use]
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// The kernel that was booted.
+    /// Returns the kernel that was booted.
     #[must_use]
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// The machine.
+    /// Returns the machine.
     pub fn machine(&mut self) -> &mut dyn Machine {
         self.link.machine.as_mut()
     }
 
-    /// The link, for what the agent said unasked.
+    /// Returns the agent link, for unsolicited messages.
     #[must_use]
     pub fn link(&self) -> &Link {
         &self.link
     }
 
-    /// What the kernel has reported of itself since this was last asked.
+    /// Returns the kernel's reports on itself since the last call.
     pub fn voice(&mut self) -> Vec<verdict::voice::Spoken> {
         self.voice.news(self.link.machine.console())
     }
 
-    /// Why not all that the kernel has reported of itself is known, if so.
+    /// Returns the reason why not all of the kernel's reports on itself are known, if so.
     pub fn unheard(&self) -> Option<String> {
         let why = self.voice.missed()?;
         Some(format!(
@@ -258,7 +259,7 @@ impl Guest {
         ))
     }
 
-    /// What this guest is judged by beside its memory.
+    /// Returns the basis of verdicts on this guest beside its memory.
     #[must_use]
     pub fn driven(&self) -> Basis {
         Basis::of_driven(match (self.no_printk, self.unheard()) {
@@ -271,38 +272,38 @@ impl Guest {
         })
     }
 
-    /// As of [`Link::unlogged`].
+    /// Returns the result of [`Link::unlogged`].
     pub fn unlogged(&self) -> Option<String> {
         self.link.unlogged()
     }
 
-    /// What a command may take, unless its caller says otherwise.
+    /// Returns the default deadline of a command.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    /// Sets what a command may take from here on.
+    /// Sets the default deadline of commands.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
 
-    /// Where the console's and the channel's logs are.
+    /// Returns where the console's and the channel's logs are.
     #[must_use]
     pub fn scratch(&self) -> &Path {
         &self.scratch
     }
 
-    /// From starting the machine to the agent's first line.
+    /// Returns the time from starting the machine to the agent's first line.
     #[must_use]
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
 
-    /// Asks the agent for anything.
+    /// Sends a command to the agent.
     ///
     /// # Errors
-    /// [`Error::Guest`] where it says no; anything else means that the guest is lost.
+    /// [`Error::Guest`] if the agent refuses; any other error means that the guest is lost.
     pub fn command(&mut self, command: Command, deadline: Duration) -> Result<Outcome, Error> {
         let ends = match &command {
             Command::Kill { process }
@@ -363,7 +364,7 @@ impl Guest {
         Ok(outcome)
     }
 
-    /// One operation in a workload process.
+    /// Returns one operation in a workload process.
     ///
     /// # Errors
     /// As [`Guest::command`].
@@ -371,8 +372,8 @@ impl Guest {
         self.command(Command::Op { process, op }, self.deadline)
     }
 
-    /// `madvise(2)` about huge pages. Without `CONFIG_TRANSPARENT_HUGEPAGE`, as PREEMPT_RT is, a kernel refuses such
-    /// advice (`madvise_behavior_valid()`) and has no use for it: then it is not given.
+    /// Advises about huge pages by `madvise(2)`. A kernel without `CONFIG_TRANSPARENT_HUGEPAGE`, such as PREEMPT_RT,
+    /// refuses such advice (`madvise_behavior_valid()`) and has no use for it: there it is left out.
     ///
     /// # Errors
     /// As [`Guest::command`].
@@ -445,10 +446,10 @@ impl Guest {
         }
     }
 
-    /// Stops the guest wherever it is and copies every CPU's tables: what is left of a guest that hangs.
+    /// Stops the guest at any place and copies every CPU's tables, for a guest that hangs.
     ///
     /// # Errors
-    /// Where the machine itself cannot be stopped or read.
+    /// If the machine itself cannot be stopped or read.
     pub fn capture_all(&mut self) -> Result<Capture, Error> {
         let held = self.held.values().cloned().collect();
         let notes = self.notes(held);
@@ -457,7 +458,7 @@ impl Guest {
         boot::capture_all(&mut self.link, symbols, notes)
     }
 
-    /// What a snapshot of this guest says about it.
+    /// Returns the notes for a snapshot of this guest.
     fn notes(&self, processes: Vec<Process>) -> Notes {
         let machine = &self.link.machine;
         let mut notes = Notes {
@@ -472,12 +473,13 @@ impl Guest {
     }
 }
 
-/// An outcome of another kind than the command has.
+/// Returns an outcome of another kind than the command has.
 pub fn unexpected(command: &str, outcome: &Outcome) -> Error {
     Error::GuestLost { what: format!("expected the outcome of {command} and found {outcome:?}; host and guest do not agree on the protocol") }
 }
 
-/// The name that the kernel gives a process that executes this file: 15 bytes (`TASK_COMM_LEN`) of the last part of its path.
+/// Returns the name that the kernel gives a process that executes this file: 15 bytes (`TASK_COMM_LEN`) of the last
+/// part of its path.
 fn comm(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path).as_bytes();
     String::from_utf8_lossy(&name[..name.len().min(15)]).into_owned()

@@ -1,9 +1,8 @@
-//! A guest of ours that does not get on: what can be proved of it is judged all the same.
+//! A guest of ours without progress: judges all that can be proved of it.
 //!
-//! Of one that hangs, or has ended, that is what [`join::Hung`] settles on. A process whose operation is past its deadline
-//! may be on a slow machine; but where the kernel's count of its faults goes up and up, while the CPU that runs it shows
-//! one and the same address as that of the last fault at every stop, each fault is done for nothing: the access never
-//! gets on.
+//! For a guest that hangs or has ended, that is the result of [`join::Hung`]. A process whose operation is past its
+//! deadline may be on a slow machine. But its access makes no progress if the kernel's count of its faults keeps
+//! growing, while its CPU has the same fault address at every stop.
 
 use std::time::Duration;
 
@@ -18,13 +17,13 @@ use crate::Error;
 
 /// Stops of the guest.
 const STOPS: u32 = 24;
-/// Between two of them.
+/// Time between two of them.
 const BETWEEN: Duration = Duration::from_millis(15);
 
-/// Judges what is left of a guest. The step has what is sure; the rest is not judged.
+/// Judges a guest that hangs or has ended. The step has the proved part; the rest is not judged.
 ///
 /// # Errors
-/// Where the machine cannot be stopped or read.
+/// If the machine cannot be stopped or read.
 pub fn judge_rest(guest: &mut Guest) -> Result<Step, Error> {
     let mut step = join::step(&guest.unattended().settle()?, None)?;
     step.workload = "hang".into();
@@ -32,7 +31,7 @@ pub fn judge_rest(guest: &mut Guest) -> Result<Step, Error> {
     Ok(step)
 }
 
-/// The kernel's count of a process's faults: `minflt` and `majflt` of `/proc/PID/stat`.
+/// Returns the kernel's count of a process's faults: `minflt` and `majflt` of `/proc/PID/stat`.
 fn count(stat: &str) -> Option<u64> {
     // The name is in parentheses, and may have any character in it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -40,11 +39,11 @@ fn count(stat: &str) -> Option<u64> {
     Some(number(7)? + number(9)?)
 }
 
-/// Looks at a process whose operation is past its deadline. A step with the finding, and with all that the
-/// architecture's rules say of the process's tables, where it faults for ever on one address.
+/// Looks at a process whose operation is past its deadline. If it faults for ever on one address, returns a step with
+/// that finding and with the architecture rules' findings on the process's tables.
 ///
 /// # Errors
-/// Where the guest is lost meanwhile.
+/// If the guest is lost meanwhile.
 pub fn without_end(guest: &mut Guest, process: ProcessId) -> Result<Option<Step>, Error> {
     let Some((pid, name)) = guest.stuck(process)? else {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! The other end of a guest's socket: who is there, by what it sends first, and one request to it.
+//! The client's side of a guest's socket: recognises the server by its greeting, and sends one request to it.
 //!
-//! A control socket of `folioscope boot` and a QMP socket of QEMU both greet before anything is asked of them. So the greeting
-//! tells one from the other and from all else, and nothing is typed into what may be a guest's serial console.
+//! A control socket of `folioscope boot` and a QMP socket of QEMU both send a greeting first. The greeting
+//! distinguishes them from each other and from all else, and no byte is sent to what may be a guest's serial console.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,8 @@ use serde_json::{json, Value};
 use crate::control::VERSION;
 use crate::Error;
 
-/// How long a socket may take to take a connection, and to greet: both ours and QEMU's do at once on a host that is not busy.
+/// Maximum time for a socket to accept a connection, and to greet: ours and QEMU's do so at once on a host that is not
+/// busy.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// Beyond this the guest's holder is taken to hang.
@@ -25,31 +26,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest line that is taken for a greeting, in bytes.
 const LONGEST_GREETING: usize = 1 << 20;
 
-/// The longest line that is taken for an answer, in bytes: the holder's own limit, and room for what is around it.
+/// Maximum length of an answer's line, in bytes: the holder's own limit, and room for the rest of the line.
 const LONGEST_ANSWER: usize = crate::control::LONGEST_ANSWER + (1 << 20);
 
 /// Bytes of an unknown greeting that are shown.
 const SHOWN: usize = 120;
 
-/// Whether `folioscope boot` is at the other end of a socket; false where QEMU's monitor (QMP) is.
+/// Returns whether `folioscope boot` is at the other end of a socket; false where QEMU's monitor (QMP) is.
 ///
 /// # Errors
-/// A socket that cannot be connected to, greets in another way or not at all, or belongs to a guest of another user: what is
-/// there, and what to do.
+/// If the socket cannot be connected to, has no known greeting, or belongs to a guest of another user. The error has
+/// what was found, and what to do.
 pub fn is_ours(socket: &Path) -> Result<bool, Error> {
     Ok(Connection::new(socket, GREETING)?.1 == Peer::Holder)
 }
 
-/// One request to the holder of a guest.
+/// Returns one request to the holder of a guest.
 ///
 /// # Errors
-/// Where nobody answers, or the answer is no.
+/// If there is no answer, or the answer is an error.
 pub fn ask(socket: &Path, method: &str, params: &Value) -> Result<Value, Error> {
     ask_with(socket, method, params, PATIENCE, None)
 }
 
-/// The same for a request that may take so long, and that a file of ours goes along with: a holder that is confined may not
-/// open it by its name.
+/// Sends a request with a longer deadline, and a file of ours: a confined holder may not open it by its name.
 ///
 /// # Errors
 /// As [`ask`].
@@ -128,7 +128,7 @@ pub fn ask_with(
     }
 }
 
-/// Whether a guest is held at a socket, for a list of those that there are: that it takes a connection is enough.
+/// Returns whether a guest is held at a socket, for a list of guests: accepting a connection suffices.
 #[must_use]
 pub fn listens(socket: &Path) -> bool {
     match private::connect(socket, Duration::ZERO) {
@@ -138,7 +138,7 @@ pub fn listens(socket: &Path) -> bool {
     }
 }
 
-/// Who greets.
+/// The server that greets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     /// `folioscope boot`.
@@ -153,12 +153,12 @@ struct Connection {
     buffer: Vec<u8>,
 }
 
-/// Why no line came.
+/// The reason why no line came.
 enum Silence {
     Timeout,
-    /// With what had come of a line.
+    /// The connection closed, after this part of a line.
     Closed(Vec<u8>),
-    /// With its start.
+    /// The line was too long; this is its start.
     TooLong(Vec<u8>),
     Io(io::Error),
 }
@@ -186,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// Who greets; before QEMU's greeting there may be answers to a client that has gone, and events.
+    /// Returns the server that greets. Before QEMU's greeting there may be answers to an earlier client, and events.
     fn greeting(&mut self, path: &Path, patience: Duration) -> Result<Peer, Error> {
         let deadline = Deadline::after(patience);
         let unknown = |found: &[u8]| {
@@ -236,7 +236,7 @@ impl Connection {
         }
     }
 
-    /// The next line, without its end.
+    /// Returns the next line, without its end.
     fn line(&mut self, deadline: Deadline, most: usize) -> Result<Vec<u8>, Silence> {
         let mut searched = 0;
         loop {
@@ -274,7 +274,7 @@ fn silent(path: &Path, waited: Duration) -> Error {
     ))
 }
 
-/// Why there is no connection, and what to do.
+/// Returns the reason why there is no connection, and what to do.
 fn unreachable(path: &Path, error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::PermissionDenied {
         let (place, owner) = in_the_way(path);
@@ -291,7 +291,7 @@ fn unreachable(path: &Path, error: io::Error) -> Error {
     ))
 }
 
-/// The last part of a path that may be looked at, and its owner: it is what keeps others out.
+/// Returns the last part of a path that can be examined, and its owner: it denies access to others.
 fn in_the_way(path: &Path) -> (PathBuf, u32) {
     let mut parts = path.ancestors();
     parts
@@ -313,9 +313,9 @@ mod tests {
 
     use super::*;
 
-    /// The patience with a server whose greeting decides: it ends nothing, however slow the machine is.
+    /// Patience with a server whose greeting decides the test: it always arrives, however slow the machine is.
     const LONG: Duration = Duration::from_secs(600);
-    /// The patience with a server whose greeting decides nothing.
+    /// Patience with a server whose greeting decides nothing.
     const SOON: Duration = Duration::from_millis(200);
 
     /// Returns the peer found at a server that greets its one client with `greeting`, without end where `again` is set.

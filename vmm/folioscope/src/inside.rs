@@ -1,4 +1,4 @@
-//! What the kernel's own structures say, of a live guest or a core of all RAM.
+//! Reads the kernel's own structures, of a live guest or a core of all RAM.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::holder::{ask, is_ours};
 use crate::source::{only_socket, only_this, open_core};
 use crate::Error;
 
-/// Whose structures, and how to print them.
+/// The guest whose structures are read, and the format of the output.
 #[derive(Args, Clone, Debug)]
 pub struct InsideOptions {
     /// A core of all RAM (`folioscope save --full`) [default: the live guest]
@@ -36,7 +36,7 @@ pub struct InsideOptions {
     pub out: PathBuf,
 }
 
-/// For whom.
+/// The reader of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ListingFormat {
     /// For people.
@@ -45,27 +45,28 @@ pub enum ListingFormat {
     Json,
 }
 
-/// Where the kernel's structures are read.
+/// The guest in which the kernel's structures are read.
 enum Source {
-    /// In a copy.
+    /// A copy.
     Kept(Box<Snapshot>),
-    /// In a QEMU of somebody else's, stopped for it.
+    /// An external QEMU, stopped for it.
     Theirs(Box<Foreign>),
 }
 
 impl InsideOptions {
-    /// The guest at `socket`, and no other.
+    /// Returns the guest at `socket`, and no other.
     ///
     /// # Errors
-    /// Where another one, or a core, is named as well.
+    /// If another one, or a core, is named as well.
     pub fn attach(&mut self, socket: PathBuf) -> Result<(), Error> {
         only_this(socket, &mut self.guest, self.core.as_deref())
     }
 
-    /// The tasks, and what there is of a process; with the memory that its tables are in.
+    /// Reads the tasks, and the data of a process, with the memory that its tables are in.
     ///
     /// # Errors
-    /// No guest, several, one that cannot be looked into; a snapshot that does not hold so much; no such process.
+    /// If there is no guest, or several, or one that cannot be read; a snapshot that does not hold so much; no such
+    /// process.
     pub fn see(&self, pid: Option<u32>) -> Result<(Seen, Memory), Error> {
         if let Some(core) = &self.core {
             let snapshot = open_core(core)?;
@@ -87,7 +88,7 @@ impl InsideOptions {
         }
     }
 
-    /// The pages with these page frame numbers, and who maps them.
+    /// Returns the pages with these page frame numbers, and the processes that map them.
     ///
     /// # Errors
     /// No guest, several, one that cannot be looked into; a snapshot that does not hold so much.
@@ -101,7 +102,7 @@ impl InsideOptions {
         frames(&inside, memory, cpus, pfns).map_err(|unseen| unseen_by(&unseen))
     }
 
-    /// By what sizes the kernel's own half is mapped.
+    /// Returns the sizes by which the kernel half is mapped.
     ///
     /// # Errors
     /// No guest, several, one that cannot be looked into; a snapshot that does not hold so much.
@@ -115,8 +116,8 @@ impl InsideOptions {
         Ok(kernel_map(&inside, memory, cpus).0)
     }
 
-    /// The core, which has to be whole, or what `wanted` asks a guest of ours for; a guest of others' is asked by whoever
-    /// calls.
+    /// Returns the core, which has to be whole, or a copy of what `wanted` requests from a guest of ours. The caller
+    /// reads an external guest itself.
     fn source(&self, wanted: &Value) -> Result<Source, Error> {
         if let Some(core) = &self.core {
             return whole(core).map(Box::new).map(Source::Kept);
@@ -128,10 +129,10 @@ impl InsideOptions {
         }
     }
 
-    /// The guest's.
+    /// Returns the guest's.
     ///
     /// # Errors
-    /// Where there is none, or several.
+    /// If there is none, or several.
     pub fn socket(&self) -> Result<PathBuf, Error> {
         match &self.guest {
             Some(socket) => Ok(socket.clone()),
@@ -145,12 +146,12 @@ impl InsideOptions {
 pub enum Watched {
     /// Held by `folioscope boot`: its socket, and where its kernel's structures are, once that was found.
     Ours(PathBuf, Option<Box<Inside>>),
-    /// In somebody else's QEMU.
+    /// An external QEMU.
     Theirs(Box<Foreign>),
 }
 
 impl Watched {
-    /// The one that the options name.
+    /// Returns the one that the options name.
     ///
     /// # Errors
     /// No guest, several, one that cannot be looked into.
@@ -162,10 +163,10 @@ impl Watched {
         })
     }
 
-    /// A process at this moment.
+    /// Returns a process at this moment.
     ///
     /// # Errors
-    /// Where the guest or the process is not there any more, or cannot be looked into.
+    /// If the guest or the process has ended, or cannot be looked into.
     pub fn look(&mut self, pid: u32) -> Result<Moment, Error> {
         let (seen, memory) = match self {
             Self::Theirs(guest) => guest.see(Some(pid))?,
@@ -189,7 +190,7 @@ impl Watched {
     }
 }
 
-/// What the holder of a guest has read for us, as a snapshot.
+/// Returns what the holder of a guest has read for us, as a snapshot.
 fn take(socket: &Path, wanted: &Value) -> Result<Snapshot, Error> {
     let core = socket.with_file_name(format!("structures-{}.core", std::process::id()));
     let path = std::path::absolute(&core);
@@ -206,7 +207,7 @@ fn take(socket: &Path, wanted: &Value) -> Result<Snapshot, Error> {
     snapshot
 }
 
-/// A core of all RAM.
+/// Returns a core of all RAM.
 fn whole(core: &Path) -> Result<Snapshot, Error> {
     let snapshot = open_core(core)?;
     match is_whole(&snapshot.memory) {
@@ -231,7 +232,7 @@ fn in_snapshot(
     read(&inside).map_err(|unseen| unseen_by(&unseen))
 }
 
-/// As the command says it.
+/// Converts an error into the command's.
 fn unseen_by(unseen: &Unseen) -> Error {
     match unseen.later {
         true => not_read(&unseen.why),

@@ -1,4 +1,4 @@
-//! The kernel to boot: its image made bootable, its symbols where there is a vmlinux.
+//! The kernel to boot: its image made bootable, its symbols if there is a vmlinux.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::Error;
 /// CPU models of QEMU that lack the 16K granule (`ID_AA64MMFR0_EL1.TGran16` is 0).
 const WITHOUT_16K: [&str; 4] = ["cortex-a35", "cortex-a53", "cortex-a57", "cortex-a72"];
 
-/// Whether `kernel`, which has 16K pages, can run on this CPU model.
+/// Returns whether `kernel`, which has 16K pages, can run on this CPU model.
 ///
 /// # Errors
-/// Where the CPU has no such granule.
+/// If the CPU has no such granule.
 pub fn check_16k(kernel: &str, cpu: &str) -> Result<(), Error> {
     if WITHOUT_16K.contains(&cpu) {
         return Err(Error::Input(format!(
@@ -24,12 +24,12 @@ pub fn check_16k(kernel: &str, cpu: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is known of the kernel before it boots.
+/// Facts about the kernel before it boots.
 #[derive(Debug)]
 pub struct Kernel {
-    /// The file that was asked for.
+    /// The file that was given.
     pub given: PathBuf,
-    /// A plain Image: the same file, or what was unpacked from it.
+    /// A plain Image: the same file, or one unpacked from it.
     pub image: PathBuf,
     /// The Image's header.
     pub header: Header,
@@ -38,11 +38,11 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Reads and unpacks what the options name; an unpacked image goes to `scratch`. The symbols are left for
+    /// Reads and unpacks the image that the options name; an unpacked one goes to `scratch`. The symbols are left for
     /// [`Kernel::read_symbols`].
     ///
     /// # Errors
-    /// What is wrong with the file, in one sentence, and what to give instead.
+    /// One sentence with the error in the file, and the file to give instead.
     pub fn prepare(options: &GuestOptions, scratch: &Path) -> Result<Self, Error> {
         let given = options.kernel_path()?;
         let prepared = prepare(&given)?;
@@ -68,20 +68,20 @@ impl Kernel {
         })
     }
 
-    /// Reads the symbols of the vmlinux, where there is one. That takes so long that a machine is better
-    /// started meanwhile.
+    /// Reads the symbols of the vmlinux, if there is one. That takes so long that the machine should be started
+    /// meanwhile.
     ///
     /// # Errors
-    /// What is wrong with the file, in one sentence, and what to give instead.
+    /// One sentence with the error in the file, and the file to give instead.
     pub fn read_symbols(&self, options: &GuestOptions) -> Result<Option<Symbols>, Error> {
         let path = options.vmlinux_path(&self.given)?;
         Ok(path.map(|path| Symbols::open(&path)).transpose()?)
     }
 
-    /// Whether the vmlinux is that of the kernel which runs; without one there is nothing to compare.
+    /// Checks that the vmlinux is that of the running kernel; without one there is nothing to compare.
     ///
     /// # Errors
-    /// Where it is another's, with both build ids.
+    /// If it is another's, with both build ids.
     pub fn check_running(&self, build_id: Option<&str>) -> Result<(), Error> {
         let (Some(symbols), Some(running)) = (&self.symbols, build_id.and_then(BuildId::parse))
         else {
@@ -90,7 +90,7 @@ impl Kernel {
         Ok(symbols.matches(&running)?)
     }
 
-    /// Whether the kernel folds at all, where the symbols tell.
+    /// Returns whether the kernel folds at all, if the symbols show it.
     #[must_use]
     pub fn contpte(&self) -> Option<bool> {
         self.symbols.as_ref().map(Symbols::has_contpte)

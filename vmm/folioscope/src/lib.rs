@@ -1,4 +1,4 @@
-//! What the `folioscope` command is made of: it boots a guest, drives workloads in it, captures and judges.
+//! The parts of the `folioscope` command: it boots a guest, drives workloads in it, captures and judges.
 
 pub mod boot;
 pub mod commands;

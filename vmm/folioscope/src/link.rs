@@ -8,10 +8,10 @@ use protocol::{read_message, Command, Hello, Message, Outcome, Reply, Request};
 use crate::commands::complain;
 use crate::Error;
 
-/// How long beyond the agent's own deadline its answer is waited for: then the guest hangs.
+/// Time beyond the agent's own deadline after which a missing answer means that the guest hangs.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// A machine whose agent is spoken to.
+/// A machine and the connection to its agent.
 #[derive(Debug)]
 pub struct Link {
     /// The machine, for all that is not the channel.
@@ -20,7 +20,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link over a machine that was just started.
+    /// Creates a link over a machine that was just started.
     #[must_use]
     pub fn new(machine: Box<dyn Machine>) -> Self {
         Self {
@@ -29,7 +29,8 @@ impl Link {
         }
     }
 
-    /// Which of the guest's logs are not whole for want of space, say, if any. What is judged does not depend on them.
+    /// Returns which of the guest's logs are not whole, for example for want of space, if any. Verdicts do not depend
+    /// on them.
     #[must_use]
     pub fn unlogged(&self) -> Option<String> {
         let logs = [
@@ -46,7 +47,7 @@ impl Link {
     /// Waits for the agent's first line.
     ///
     /// # Errors
-    /// A guest that panics, ends, hangs, speaks nonsense or another version of the protocol.
+    /// If the guest panics, ends, hangs, violates the protocol or has another version of it.
     pub fn hello(&mut self, timeout: Duration) -> Result<Hello, Error> {
         match self.message(timeout).map_err(|error| self.silent(error, timeout))? {
             Message::Hello(hello) => Ok(*hello),
@@ -54,7 +55,7 @@ impl Link {
         }
     }
 
-    /// Says why nothing came, with what the console shows.
+    /// Explains a missing line, with the console's contents.
     fn silent(&self, error: Error, timeout: Duration) -> Error {
         let Error::Machine(MachineError::Channel(ChannelError::Timeout { .. })) = error else {
             return error;
@@ -70,10 +71,10 @@ impl Link {
         ))
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     ///
     /// # Errors
-    /// [`Error::Guest`] where the guest says no; otherwise it is lost.
+    /// [`Error::Guest`] if the guest refuses; otherwise it is lost.
     pub fn request(&mut self, command: Command, deadline: Duration) -> Result<Outcome, Error> {
         let id = self.next_request;
         self.next_request += 1;
@@ -107,7 +108,7 @@ impl Link {
                     });
                 }
                 Message::Reply(reply) if reply.id.is_some_and(|found| found < id) => {}
-                // The channel's log keeps what nobody asked for.
+                // The channel's log keeps unsolicited messages.
                 Message::Event(_) => {}
                 other => {
                     return Err(lost(format!(
@@ -150,7 +151,7 @@ fn lost(what: String) -> Error {
     Error::GuestLost { what }
 }
 
-/// The command's name in the protocol, with the operation's where it is one.
+/// Returns the command's name in the protocol, with the operation's where it is one.
 fn name(command: &Command) -> String {
     let value = serde_json::to_value(command).unwrap_or_default();
     let key = |value: &serde_json::Value| {

@@ -1,4 +1,4 @@
-//! A process of a guest with our agent: held, captured, judged, let go on.
+//! Looks at a process of a guest with our agent: holds, captures, judges and releases it.
 
 use join::{Extent, Look, ReadAgain, Since};
 use protocol::ProcessId;
@@ -7,10 +7,10 @@ use verdict::Expectation;
 use crate::guest::{Guest, Poke};
 use crate::Error;
 
-/// Lets the process wait, captures as much of the guest as `extent` says, judges the copy, lets it go on.
+/// Lets the process wait, captures as much of the guest as `extent` requires, judges the copy, and releases it.
 ///
 /// # Errors
-/// Where the state cannot be had cleanly, or the guest is lost.
+/// If the process does not reach the checkpoint cleanly, or the guest is lost.
 pub fn look(
     guest: &mut Guest,
     process: ProcessId,
@@ -22,8 +22,8 @@ pub fn look(
     released(guest, process, seen)
 }
 
-/// As [`look`], reading only tables that were written to since the last look of this kind, where the machine
-/// can tell which those are.
+/// Looks as [`look`] does, but reads only tables that were written to since the last look of this kind, if the machine
+/// records writes.
 ///
 /// # Errors
 /// As [`look`].
@@ -48,7 +48,7 @@ fn released(
     seen
 }
 
-/// The same for a process that waits already, which goes on waiting.
+/// Looks at a process that waits already, and continues to wait.
 ///
 /// # Errors
 /// As [`look`].
@@ -70,7 +70,7 @@ pub fn look_held(
     })
 }
 
-/// [`look_again`] for a process that waits already, which goes on waiting.
+/// Looks as [`look_again`] does at a process that waits already, and continues to wait.
 ///
 /// # Errors
 /// As [`look`].
@@ -79,7 +79,8 @@ pub fn look_held_again(
     process: ProcessId,
     expectations: &[Expectation],
 ) -> Result<Look, Error> {
-    // A look may take several captures; what the look before did not know is what any of them has read.
+    // A look may take several captures; the tables that are new since the look before are those that any of them has
+    // read.
     let mut all: Option<ReadAgain> = None;
     let others = guest.known();
     let mut since = Since::default();

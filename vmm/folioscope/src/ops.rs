@@ -1,10 +1,10 @@
-//! Short names for the operations that the tour is made of.
+//! Short names for the operations of the tour.
 
 use protocol::{
     Access, Advice, Backing, MapFlag, MoveFlag, Operation, Order, Placement, Protection,
 };
 
-/// An area of anonymous memory on its own, `offset` bytes above a level-2 boundary.
+/// Returns an area of anonymous memory on its own, `offset` bytes above a level-2 boundary.
 pub fn map(length: u64, offset: u64) -> Operation {
     Operation::Mmap {
         length,
@@ -19,7 +19,7 @@ pub fn map(length: u64, offset: u64) -> Operation {
     }
 }
 
-/// The same, shared: anonymous shmem.
+/// Maps shared memory: anonymous shmem.
 pub fn map_shared(length: u64) -> Operation {
     Operation::Mmap {
         length,
@@ -30,7 +30,7 @@ pub fn map_shared(length: u64) -> Operation {
     }
 }
 
-/// Huge pages of `size` bytes each, private.
+/// Maps private huge pages of `size` bytes each.
 pub fn map_hugetlb(length: u64, size: u64) -> Operation {
     Operation::Mmap {
         length,
@@ -43,7 +43,7 @@ pub fn map_hugetlb(length: u64, size: u64) -> Operation {
     }
 }
 
-/// One access per page of a range.
+/// Returns one access per page of a range.
 pub fn touch(address: u64, length: u64, access: Access, order: Order) -> Operation {
     Operation::Touch {
         address,
@@ -55,17 +55,17 @@ pub fn touch(address: u64, length: u64, access: Access, order: Order) -> Operati
     }
 }
 
-/// One write per page of a range, forward.
+/// Returns one write per page of a range, forward.
 pub fn write(address: u64, length: u64) -> Operation {
     touch(address, length, Access::Write, Order::Forward)
 }
 
-/// `munmap(2)`.
+/// Returns a `munmap(2)`.
 pub fn unmap(address: u64, length: u64) -> Operation {
     Operation::Munmap { address, length }
 }
 
-/// `madvise(2)`.
+/// Returns a `madvise(2)`.
 pub fn advise(address: u64, length: u64, advice: Advice) -> Operation {
     Operation::Madvise {
         address,
@@ -74,7 +74,7 @@ pub fn advise(address: u64, length: u64, advice: Advice) -> Operation {
     }
 }
 
-/// `mprotect(2)`.
+/// Returns a `mprotect(2)`.
 pub fn protect(address: u64, length: u64, prot: &[Protection]) -> Operation {
     Operation::Mprotect {
         address,
@@ -83,7 +83,7 @@ pub fn protect(address: u64, length: u64, prot: &[Protection]) -> Operation {
     }
 }
 
-/// `mremap(2)` to a given address.
+/// Returns a `mremap(2)` to a given address.
 pub fn remap(address: u64, length: u64, to: u64) -> Operation {
     Operation::Mremap {
         address,
@@ -94,7 +94,7 @@ pub fn remap(address: u64, length: u64, to: u64) -> Operation {
     }
 }
 
-/// `move_pages(2)` to a node; without one it only says where they are.
+/// Returns a `move_pages(2)` to a node; without one it only reads the pages' nodes.
 pub fn move_pages(address: u64, length: u64, node: Option<i32>) -> Operation {
     Operation::MovePages {
         address,
@@ -103,7 +103,7 @@ pub fn move_pages(address: u64, length: u64, node: Option<i32>) -> Operation {
     }
 }
 
-/// One write per page of a range, forward, of another pattern than [`write()`]'s.
+/// Returns one write per page of a range, forward, of another pattern than [`write()`]'s.
 pub fn write_salted(address: u64, length: u64, salt: u64) -> Operation {
     Operation::Touch {
         address,

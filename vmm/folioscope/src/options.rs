@@ -1,4 +1,4 @@
-//! What a user may say about the guest to boot, and what that comes to on this machine.
+//! The user's options for the guest to boot, and their defaults on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub enum GranuleName {
 }
 
 impl GranuleName {
-    /// The name as the user types it.
+    /// Returns the name as the user types it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl GranuleName {
     }
 }
 
-/// What runs the guest.
+/// The machine that runs the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MachineName {
     /// The best that this host has: kvm on an arm64 host with a usable /dev/kvm, else tcg.
@@ -67,7 +67,7 @@ pub enum TcgThread {
 /// Set where this host is a carrier: its KVM runs in an emulated machine.
 pub const CARRIED: &str = "FOLIOSCOPE_CARRIED";
 
-/// Whether this host is a carrier.
+/// Returns whether this host is a carrier.
 #[must_use]
 pub fn carried() -> bool {
     std::env::var_os(CARRIED).is_some()
@@ -151,7 +151,7 @@ pub struct GuestOptions {
     /// How TCG runs the guest's CPUs [default: single; multi where the guest is recorded, or marked without --icount]
     #[arg(long, value_enum, value_name = "HOW")]
     pub tcg_thread: Option<TcgThread>,
-    /// Whether nobody looks into the guest: then its command line has a console and what the user appends.
+    /// True for a guest that is not looked into: its command line has a console and the user's words.
     #[arg(skip)]
     pub plain: bool,
     /// Where the recorder's plugin is and its trace goes, if the guest is recorded
@@ -170,7 +170,7 @@ pub struct GuestOptions {
 }
 
 impl GuestOptions {
-    /// What runs the guest, `auto` decided.
+    /// Returns what runs the guest, `auto` decided.
     #[must_use]
     pub fn machine(&self) -> MachineName {
         match self.machine {
@@ -180,7 +180,7 @@ impl GuestOptions {
         }
     }
 
-    /// What reports call the machine.
+    /// Returns what reports call the machine.
     #[must_use]
     pub fn machine_kind(&self) -> &'static str {
         match self.machine() {
@@ -190,7 +190,7 @@ impl GuestOptions {
         }
     }
 
-    /// What the guest's CPU is called: on KVM it is the host's.
+    /// Returns what the guest's CPU is called: on KVM it is the host's.
     #[must_use]
     pub fn cpu_name(&self) -> &str {
         match self.machine() {
@@ -199,11 +199,11 @@ impl GuestOptions {
         }
     }
 
-    /// Leaves TCG alone, as nothing sees the stores of a guest on KVM, with a thread for each CPU: in one, QEMU 10.0 tells
-    /// a plugin the CPU that translated an instruction, not the one that executes it.
+    /// Restricts the guest to TCG, as stores of a guest on KVM are not visible, with a thread for each CPU: in one,
+    /// QEMU 10.0 tells a plugin the CPU that translated an instruction, not the one that executes it.
     ///
     /// # Errors
-    /// Where the options want another machine.
+    /// If the options name another machine.
     pub fn only_tcg(&mut self) -> Result<(), Error> {
         match self.machine {
             MachineName::Auto | MachineName::Tcg => self.machine = MachineName::Tcg,
@@ -222,10 +222,10 @@ impl GuestOptions {
         Ok(())
     }
 
-    /// The kernel file: what was given, or the pinned one of the granule.
+    /// Returns the kernel file: the given one, or the pinned one of the granule.
     ///
     /// # Errors
-    /// Where neither is there, with the command that builds it.
+    /// If neither is there, with the command that builds it.
     pub fn kernel_path(&self) -> Result<PathBuf, Error> {
         if let Some(path) = &self.kernel {
             return existing(
@@ -242,10 +242,10 @@ impl GuestOptions {
         )
     }
 
-    /// The vmlinux: what was given, or the one beside the kernel if there is one.
+    /// Returns the vmlinux: the given one, or the one beside the kernel if there is one.
     ///
     /// # Errors
-    /// Where the one that was given is not there.
+    /// If the one that was given is not there.
     pub fn vmlinux_path(&self, kernel: &Path) -> Result<Option<PathBuf>, Error> {
         if let Some(path) = &self.vmlinux {
             return existing(
@@ -259,10 +259,10 @@ impl GuestOptions {
         Ok(beside.is_file().then_some(beside))
     }
 
-    /// The initramfs.
+    /// Returns the initramfs.
     ///
     /// # Errors
-    /// Where it is not there, with the command that builds it.
+    /// If it is not there, with the command that builds it.
     pub fn initrd_path(&self) -> Result<PathBuf, Error> {
         let ours = Path::new("out/initramfs.cpio");
         existing(
@@ -287,10 +287,10 @@ fn existing(path: &Path, what: &str, then: &str) -> Result<PathBuf, Error> {
     }
 }
 
-/// `512M`, `1G`, `1073741824` to bytes.
+/// Parses `512M`, `1G`, `1073741824` to bytes.
 ///
 /// # Errors
-/// Where it is no size.
+/// If it is no size.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let shift = match text.bytes().last().map(|last| last.to_ascii_uppercase()) {
         Some(b'K') => 10,
@@ -312,10 +312,10 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         })
 }
 
-/// An address in hexadecimal, with or without `0x`.
+/// Returns an address in hexadecimal, with or without `0x`.
 ///
 /// # Errors
-/// Where it is not one.
+/// If it is not one.
 pub fn parse_address(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text).replace('_', "");
     u64::from_str_radix(&digits, 16).map_err(|_| {

@@ -1,4 +1,4 @@
-//! What a path leads to.
+//! Finds the target of a path.
 
 use std::fs::{self, File, FileType, Metadata};
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-/// The kind of a file that is not a regular one.
+/// Returns the kind of a file that is not a regular one.
 pub(crate) fn kind(found: FileType) -> &'static str {
     match found {
         found if found.is_dir() => "a directory",
@@ -18,23 +18,23 @@ pub(crate) fn kind(found: FileType) -> &'static str {
     }
 }
 
-/// Whether a file is the one that standard output goes to.
+/// Returns whether a file is the one that standard output goes to.
 pub(crate) fn is_stdout(about: &Metadata) -> bool {
     stdout().is_some_and(|stdout| (stdout.dev(), stdout.ino()) == (about.dev(), about.ino()))
 }
 
-/// Standard output, where it is a regular file.
+/// Returns the metadata of standard output, if it is a regular file.
 pub(crate) fn stdout() -> Option<Metadata> {
     let fd = io::stdout().as_fd().try_clone_to_owned().ok()?;
     File::from(fd).metadata().ok().filter(Metadata::is_file)
 }
 
-/// Whether a path leads to where standard output goes, a regular file.
+/// Returns whether a path leads to where standard output goes, a regular file.
 pub(crate) fn leads_to_stdout(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|about| is_stdout(&about))
 }
 
-/// Standard output as a file of its own.
+/// Returns standard output as a file of its own.
 pub(crate) fn stdout_file() -> io::Result<File> {
     let stdout = io::stdout();
     debug_assert!(stdout.as_raw_fd() >= 0);

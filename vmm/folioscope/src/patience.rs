@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-/// Time in all, in deadlines: 80 s of the default, so that a kernel that hangs in every workload is judged in two minutes.
+/// Time in all, in deadlines: 80 s of the default, so that a kernel that hangs in every workload is judged in two
+/// minutes.
 const IN_ALL: u32 = 4;
 
-/// The shortest deadline that is set here. A busy host needs some seconds for what does not hang.
+/// The shortest deadline that is set here. A busy host needs some seconds for an operation that does not hang.
 const SHORTEST: Duration = Duration::from_secs(5);
 
-/// What is left of that time. The first workload that hangs has the whole deadline, each later one half of the last.
+/// The rest of that time. The first workload that hangs has the whole deadline, each later one half of the last.
 #[derive(Debug)]
 pub struct Patience {
     whole: Duration,
@@ -18,7 +19,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// All of it, for a guest whose commands have this deadline.
+    /// Creates the whole time, for a guest whose commands have this deadline.
     #[must_use]
     pub fn new(deadline: Duration) -> Self {
         Self {
@@ -29,7 +30,7 @@ impl Patience {
         }
     }
 
-    /// Counts a workload that took this long and hung. Gives the deadline of what comes next; `None` where no time is left.
+    /// Counts a workload that took this long and hung. Returns the deadline of the next; `None` if no time is left.
     pub fn hung(&mut self, took: Duration) -> Option<Duration> {
         self.hung += 1;
         self.left = self.left.saturating_sub(took);
@@ -37,7 +38,7 @@ impl Patience {
         (!self.left.is_zero()).then_some(self.deadline)
     }
 
-    /// Says why these workloads were not played.
+    /// Explains why these workloads were not played.
     #[must_use]
     pub fn spent(&self, not_played: &[&str]) -> String {
         format!(
@@ -54,7 +55,7 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// How many workloads are played where each takes its deadline, and for how long, in seconds.
+    /// Returns how many workloads are played where each takes its deadline, and for how long, in seconds.
     fn played(deadline: u64, more: f64) -> (u32, f64) {
         let mut patience = Patience::new(Duration::from_secs(deadline));
         let (mut now, mut seconds, mut count) = (Duration::from_secs(deadline), 0.0, 0);

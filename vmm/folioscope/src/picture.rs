@@ -1,4 +1,4 @@
-//! What a page needs of each checkpoint besides the verdict, gathered only where a page was asked for.
+//! Data of each checkpoint for the HTML page, besides the verdict; gathered only if a page was requested.
 
 use join::{kernel_half, with_folios, Facts, Look, Subject};
 use linux::folio::Kind;
@@ -19,13 +19,13 @@ impl Picture {
         Self(wanted.then(Pages::default))
     }
 
-    /// What was gathered, where a page was asked for.
+    /// Returns the gathered data, if a page was requested.
     #[must_use]
     pub fn pages(&self) -> Option<&Pages> {
         self.0.as_ref()
     }
 
-    /// The processes of a look that becomes the step with this number.
+    /// Adds the processes of a look that becomes the step with this number.
     pub fn look(&mut self, step: usize, look: &Look) {
         let Some(pages) = &mut self.0 else { return };
         let snapshot = &look.capture.snapshot;
@@ -59,7 +59,7 @@ impl Picture {
     }
 }
 
-/// The entries of processes, and the folios behind them where those are known.
+/// Adds the entries of processes, and the folios behind them if those are known.
 fn gather(pages: &mut Pages, step: usize, snapshot: &Snapshot, regimes: &[Regime], linux: bool) {
     with_folios(snapshot, |folios| {
         let folio = |pfn| {
@@ -85,7 +85,7 @@ fn gather(pages: &mut Pages, step: usize, snapshot: &Snapshot, regimes: &[Regime
     });
 }
 
-/// Linear map and image, where they are known.
+/// Returns linear map and image, if they are known.
 fn regions(snapshot: &Snapshot, upper: &Regime) -> Vec<(String, u64, u64)> {
     let release = Release::parse(&snapshot.notes.kernel_release);
     let facts = Facts::of(snapshot);

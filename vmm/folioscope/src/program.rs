@@ -20,7 +20,7 @@ const EXECUTABLE: u16 = 2;
 const SHARED: u16 = 3;
 const AARCH64: u16 = 183;
 const INTERPRETER: u32 = 3;
-/// The longest first line of a script that Linux looks at (`BINPRM_BUF_SIZE`).
+/// Maximum length of the first line of a script that Linux reads (`BINPRM_BUF_SIZE`).
 const FIRST_LINE: usize = 256;
 
 /// A program and its arguments.
@@ -41,7 +41,7 @@ impl Program {
     /// dynamically is taken where the initramfs is the user's, `own_initrd`, which may have its libraries.
     ///
     /// # Errors
-    /// Where there is no such file, or none that an arm64 guest runs.
+    /// If there is no such file, or none that an arm64 guest runs.
     pub fn new(words: &[String], own_initrd: bool) -> Result<Self, Error> {
         let [name, arguments @ ..] = words else {
             return Err(Error::Input("expected a program behind --".into()));
@@ -68,7 +68,7 @@ impl Program {
         })
     }
 
-    /// Why the guest did not start it, where that is known.
+    /// Returns why the guest did not start it, where that is known.
     #[must_use]
     pub fn why_not(&self, failure: &Failure) -> Option<String> {
         if failure.errno() != Some("ENOENT") {
@@ -87,11 +87,12 @@ impl Program {
         }
     }
 
-    /// Makes an initramfs in `scratch` of the given one and the program's file; gives the given one where there is no file.
-    /// The kernel unpacks one archive behind the other (Documentation/driver-api/early-userspace/buffer-format.rst).
+    /// Makes an initramfs in `scratch` of the given one and the program's file; returns the given one if there is no
+    /// file. The kernel unpacks one archive behind the other
+    /// (Documentation/driver-api/early-userspace/buffer-format.rst).
     ///
     /// # Errors
-    /// Where a file cannot be read or written.
+    /// If a file cannot be read or written.
     pub fn added(&self, initrd: &Path, scratch: &Path) -> Result<PathBuf, Error> {
         let Some(file) = &self.file else {
             return Ok(initrd.to_owned());
@@ -126,7 +127,7 @@ impl Program {
     }
 }
 
-/// Refuses what no arm64 guest runs; gives the program that a script or a dynamically linked one is run by.
+/// Refuses a file that no arm64 guest runs; returns the interpreter of a script or a dynamically linked program.
 fn check(path: &Path, own_initrd: bool) -> Result<Option<String>, Error> {
     let place = path.display();
     let refused = |found: String| {
@@ -192,7 +193,7 @@ fn check(path: &Path, own_initrd: bool) -> Result<Option<String>, Error> {
     }
 }
 
-/// The program that a dynamically linked one asks for.
+/// Returns the interpreter of a dynamically linked program.
 fn interpreter(file: &File, header: &[u8; 64]) -> Option<String> {
     let word =
         |bytes: &[u8], at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));

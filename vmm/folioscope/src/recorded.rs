@@ -1,4 +1,4 @@
-//! A guest that is recorded: the plugin writes into a FIFO, and a thread judges what comes out of it.
+//! A recorded guest: the plugin writes into a FIFO, and a thread judges the trace from it.
 
 mod end;
 mod first;
@@ -33,28 +33,28 @@ pub use text::tell;
 use crate::replace::open_private;
 use crate::Error;
 
-/// Where the plugin is, unless it is said.
+/// Default path of the plugin.
 pub const PLUGIN: &str = "out/librecorder_plugin.so";
 
-/// How long QEMU may take to write the last of the trace.
+/// Maximum time for QEMU to write the end of the trace.
 pub const LAST: Duration = Duration::from_secs(60);
 
-/// How long the trace may lag behind the guest.
+/// Maximum time by which the trace may lag behind the guest.
 const LAG: Duration = Duration::from_secs(60);
 
-/// TLBIs that are kept between two questions.
+/// Maximum number of TLBIs that are kept between two queries.
 const MOST_TLBIS: usize = 1 << 16;
 
-/// The judge, and what else is minded of what went by.
+/// The judge and the state kept with it.
 #[derive(Debug)]
 struct Watch {
     judge: Judge,
     end: End,
-    /// The last mark that came.
+    /// The last mark that arrived.
     mark: u64,
-    /// Nothing more comes.
+    /// True at the end of the trace.
     ended: bool,
-    /// The TLBIs since the last question, where anybody asks: CPU, PC, opcode and operand.
+    /// The TLBIs since the last query, if they are kept: CPU, PC, opcode and operand.
     tlbis: Option<Vec<(u16, u64, u32, u64)>>,
 }
 
@@ -76,7 +76,7 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Watch> {
     shared.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A trace that is judged here and now.
+/// A trace that is judged while it is read.
 #[derive(Debug)]
 pub struct Judging {
     /// The judge.
@@ -95,10 +95,10 @@ impl Default for Judging {
 }
 
 impl Judging {
-    /// Judges what is left of a trace; where it was cut or is damaged, up to there.
+    /// Judges the rest of a trace; if it was cut or is damaged, up to there.
     ///
     /// # Errors
-    /// Where it cannot be read at all.
+    /// If it cannot be read at all.
     pub fn read<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), Error> {
         loop {
             match reader.next() {
@@ -165,7 +165,7 @@ impl Live {
     /// Makes the FIFOs and begins to read; a copy of the trace goes to `kept`.
     ///
     /// # Errors
-    /// Where there is no plugin, or a FIFO or file cannot be made.
+    /// If there is no plugin, or a FIFO or file cannot be made.
     pub fn begin(plugin: &Path, kept: Option<&Path>) -> Result<Self, Error> {
         if !plugin.is_file() {
             return Err(Error::Input(format!(
@@ -181,7 +181,7 @@ impl Live {
         let failed = |error: rustix::io::Errno| Error::io("make a FIFO")(error.into());
         mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         let attempt = || Error::io(format!("open the FIFO {}", fifo.display()));
-        // Without waiting for the other end, which comes when QEMU does.
+        // Without waiting for the other end, which QEMU opens.
         let nonblock = OFlags::NONBLOCK.bits() as i32;
         let input = OpenOptions::new()
             .read(true)
@@ -195,7 +195,7 @@ impl Live {
         fcntl_setfl(&input, OFlags::empty()).map_err(failed)?;
         let control_path = directory.path().join("control");
         mkfifoat(CWD, &control_path, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        // For both, so that this waits for nobody and the other end finds somebody.
+        // For both, so that this does not wait and the other end finds a peer.
         let control = OpenOptions::new()
             .read(true)
             .write(true)
@@ -244,13 +244,13 @@ impl Live {
         })
     }
 
-    /// What the machine is started with.
+    /// Returns what the machine is started with.
     #[must_use]
     pub fn recording(&self) -> Recording {
         self.recording.clone()
     }
 
-    /// QEMU has opened the FIFOs, or never will: their names are needed no more, and nothing of them stays, however we end.
+    /// Removes the FIFOs' names. QEMU has opened them, or never will, and nothing of them must stay, however we end.
     #[must_use]
     pub fn booted(mut self) -> Self {
         self.open = None;
@@ -258,10 +258,11 @@ impl Live {
         self
     }
 
-    /// Says how the kernel keeps its pages: from here on the folios of pages that are mapped or taken away are told.
+    /// Sends the kernel's layout of its pages: from here on the folios of pages that are mapped or unmapped are
+    /// recorded.
     ///
     /// # Errors
-    /// Where the plugin cannot be told.
+    /// If the plugin cannot be told.
     pub fn tell_pages(&mut self, pages: &PageLayout) -> Result<(), Error> {
         let numbers = [PageLayout::BEGINS].into_iter().chain(pages.numbers());
         let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
@@ -270,7 +271,7 @@ impl Live {
             .map_err(Error::io("tell the recorder's plugin how pages are kept"))
     }
 
-    /// Waits until all that was told so far has been judged.
+    /// Waits until all events recorded so far have been judged.
     fn caught_up(&mut self) -> Result<MutexGuard<'_, Watch>, Error> {
         self.marks += 1;
         let number = self.marks;
@@ -293,10 +294,10 @@ impl Live {
         Ok(watch)
     }
 
-    /// From here on findings, TLBIs and counts are new.
+    /// Begins a new record of findings, TLBIs and counts.
     ///
     /// # Errors
-    /// Where the trace does not come up to here.
+    /// If the trace does not reach this point.
     pub fn anew(&mut self) -> Result<(), Error> {
         let mut watch = self.caught_up()?;
         watch.judge.anew();
@@ -304,10 +305,10 @@ impl Live {
         Ok(())
     }
 
-    /// What went by since [`Live::anew`].
+    /// Returns the events since [`Live::anew`].
     ///
     /// # Errors
-    /// Where the trace does not come up to here, or there was too much.
+    /// If the trace does not reach this point, or there was too much.
     pub fn since(&mut self, names: &Names<'_>) -> Result<Sequences, Error> {
         let mut watch = self.caught_up()?;
         let tlbis = watch.tlbis.take().unwrap_or_default();
@@ -319,27 +320,27 @@ impl Live {
         Ok(Sequences::new(&watch.judge, &watch.end, &tlbis, names))
     }
 
-    /// Counts anew what is done of these VAs, first and last; findings stay.
+    /// Begins to count anew the operations on these VAs, first and last; findings stay.
     ///
     /// # Errors
-    /// Where the trace does not come up to here.
+    /// If the trace does not reach this point.
     pub fn count_within(&mut self, vas: [u64; 2]) -> Result<(), Error> {
         self.caught_up()?.judge.count_within(Some(vas));
         Ok(())
     }
 
-    /// What was done since under each function of the kernel.
+    /// Returns what was done since under each function of the kernel.
     ///
     /// # Errors
-    /// Where the trace does not come up to here.
+    /// If the trace does not reach this point.
     pub fn counted(&mut self, names: &Names<'_>) -> Result<BTreeMap<String, Calls>, Error> {
         Ok(seen::by_function(&self.caught_up()?.judge, names))
     }
 
-    /// What came of it, once QEMU has ended.
+    /// Returns the judge, and how the trace ended, once QEMU has ended.
     ///
     /// # Panics
-    /// Where the judge did.
+    /// If the judge did.
     #[must_use]
     pub fn join(self) -> (Judge, End) {
         if let Err(panic) = self.thread.join() {
@@ -350,7 +351,7 @@ impl Live {
     }
 }
 
-/// Of a trace that comes from the plugin, and has no name that could be wrong.
+/// Describes the error of a trace from the plugin, which has no name that could be wrong.
 fn told(error: &TraceError) -> String {
     match error {
         TraceError::NotATrace { found } => format!(
@@ -363,15 +364,15 @@ fn told(error: &TraceError) -> String {
     }
 }
 
-/// What is read, written to a file as well, for as long as that goes.
+/// A reader that also writes its input to a file, as long as that succeeds.
 struct Copied {
     input: File,
     copy: Option<Kept>,
     failed: Option<io::Error>,
 }
 
-/// The file that a trace is kept in. Until the first of it comes the file has what it had: an earlier trace is not given up
-/// for a guest that does not start.
+/// The file that a trace is kept in. Until its first bytes come the file has its old contents: an earlier trace is not
+/// given up for a guest that does not start.
 struct Kept {
     file: File,
     has_begun: bool,
@@ -402,7 +403,7 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if let (false, Some(path)) = (self.has_begun, &self.new) {
-            // There is nothing in it.
+            // It is empty.
             let _ = std::fs::remove_file(path);
         }
     }

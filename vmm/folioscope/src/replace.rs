@@ -1,4 +1,4 @@
-//! A file that is whole or not there: written beside its place, and put there at the end.
+//! Writes a file beside its place and renames it at the end, so that it is whole or absent.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 
 use crate::paths::{kind, leads_to_stdout, stdout_file};
 
-/// Has `write` fill a new file and puts it at `path`, in the place of what was there. Where writing fails, or ends before its
-/// time, what was there stays. The file has the rights of the old one, or those that the umask gives.
+/// Lets `write` fill a new file, and puts it at `path` in place of an old one. If writing fails, or is interrupted, the
+/// old one stays. The file has the permissions of the old one, or those of the umask.
 ///
 /// # Errors
 /// As of `write`, and by `failed` where the file cannot be made or put there.
@@ -23,8 +23,8 @@ pub fn replace<E>(
     replace_with(path, None, failed, write)
 }
 
-/// As [`replace`], but only this user may open the file, whatever the umask and whoever might open the old one: for what has
-/// a guest's memory in it.
+/// Replaces as [`replace`] does, with a file that only this user may open, whatever the umask and the old one's
+/// permissions: for files with guest memory.
 ///
 /// # Errors
 /// As [`replace`].
@@ -42,7 +42,7 @@ fn replace_with<E>(
     failed: impl Fn(io::Error) -> E,
     write: impl FnOnce(&mut File) -> Result<(), E>,
 ) -> Result<(), E> {
-    // A link goes on leading to its file.
+    // A link continues to lead to its file.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let before = fs::metadata(&path);
     if before.as_ref().is_ok_and(|about| !about.is_file()) {
@@ -50,11 +50,11 @@ fn replace_with<E>(
         return write(&mut open_stream(&path).map_err(failed)?);
     }
     if leads_to_stdout(&path) {
-        // What is printed would go on into the old file.
+        // Printed output would otherwise continue into the old file.
         return write(&mut stdout_file().map_err(failed)?);
     }
     if fs::symlink_metadata(&path).is_ok_and(|about| about.is_symlink()) {
-        // What it leads to is not there, or cannot be, as a descriptor that is closed (/proc/self/fd). The link stays.
+        // Its target does not exist, or cannot, as for a closed descriptor (/proc/self/fd). The link stays.
         let mut options = File::options();
         options.write(true).create(true).truncate(true);
         let file = options.mode(mode.unwrap_or(0o666)).open(&path);
@@ -85,12 +85,12 @@ fn replace_with<E>(
 /// Creates a file that is written from its beginning to its end, or opens the pipe or terminal that is there.
 ///
 /// # Errors
-/// Where it cannot be opened, or would never be: of a FIFO nobody reads.
+/// If it cannot be opened, or opening would never return: a FIFO without a reader.
 pub fn create(path: &Path) -> io::Result<File> {
     create_with(path, |path| File::create(path))
 }
 
-/// As [`create`], but only this user may open the file, as of [`private::create`].
+/// Creates as [`create`] does, a file that only this user may open, as [`private::create`].
 ///
 /// # Errors
 /// As [`create`].
@@ -98,7 +98,7 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     create_with(path, private::create)
 }
 
-/// As [`create_private`], where it is not known yet whether anything will be written: what is in a file stays until
+/// Opens as [`create_private`] does, if it is not known yet whether anything will be written: the contents stay until
 /// [`private::empty`].
 ///
 /// # Errors
@@ -118,7 +118,7 @@ fn create_with(path: &Path, new: impl FnOnce(&Path) -> io::Result<File>) -> io::
 /// Opens a FIFO to write, where a process reads it.
 ///
 /// # Errors
-/// Where none does: the system would wait for one without end.
+/// If none does: the system would wait for one without end.
 pub fn open_fifo(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     let options = options

@@ -1,4 +1,4 @@
-//! From what was seen to a report, and the report to where it was asked for.
+//! Builds a report from verdicts, and writes it to the requested outputs.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::picture::Picture;
 use crate::replace::replace;
 use crate::Error;
 
-/// Where reports go, and how much of them.
+/// Outputs of reports, and their extent.
 #[derive(Args, Clone, Debug)]
 pub struct ReportOptions {
     /// Print the report as text for people, or as JSON (`folioscope schema` describes it)
@@ -43,7 +43,7 @@ pub struct ReportOptions {
     pub all_maps: bool,
 }
 
-/// What is printed on standard output.
+/// Format of the report on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReportFormat {
     /// For people.
@@ -53,7 +53,7 @@ pub enum ReportFormat {
 }
 
 impl ReportOptions {
-    /// How text is written: in colour on a terminal that wants it.
+    /// Returns the options for text: in colour on a terminal that wants it.
     #[must_use]
     pub fn text(&self) -> TextOptions {
         let colour = has_colours();
@@ -67,24 +67,24 @@ impl ReportOptions {
         }
     }
 
-    /// The files that were asked for.
+    /// Returns the requested files.
     #[must_use]
     pub fn outputs(&self) -> Vec<&Path> {
         let all = [&self.json, &self.junit, &self.ktap, &self.html];
         all.into_iter().flatten().map(PathBuf::as_path).collect()
     }
 
-    /// What a page needs, if one was asked for.
+    /// Returns a collector of the page's data, if a page was requested.
     #[must_use]
     pub fn picture(&self) -> Picture {
         Picture::new(self.html.is_some())
     }
 
-    /// Writes everything that was asked for, each output by itself, and last of all the verdict: those that failed are named
-    /// on standard error, counted in the last line, and make the status 2.
+    /// Writes all requested outputs, each by itself, and last of all the verdict. Failed ones are named on standard
+    /// error, counted in the last line, and make the status 2.
     ///
     /// # Errors
-    /// Where standard output cannot be written.
+    /// If standard output cannot be written.
     pub fn finish(&self, report: &mut Report, picture: &Picture) -> Result<u8, Error> {
         self.write_files(report, picture)?;
         let mut out = stdout();
@@ -98,11 +98,11 @@ impl ReportOptions {
         Ok(report.exit_status)
     }
 
-    /// Writes the files that were asked for. What could not be written is in the report then; so JSON, which has it too, is
-    /// the last of them.
+    /// Writes the requested files. A file that could not be written is noted in the report; JSON, which has the note
+    /// too, is therefore the last.
     ///
     /// # Errors
-    /// Where standard output cannot be written, which says where the page is.
+    /// If standard output, which gets the place of the page, cannot be written.
     pub fn write_files(&self, report: &mut Report, picture: &Picture) -> Result<(), Error> {
         write_file(&self.junit, report, |mut out, report| {
             report::junit::write(&mut out, report)
@@ -130,8 +130,8 @@ fn write_json(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Writes one file of the report, where it was asked for; one that fails is named, and noted in the report. Returns whether
-/// it is there.
+/// Writes one requested file of the report; a failure is printed, and noted in the report. Returns whether the file was
+/// written.
 fn write_file(
     path: &Option<PathBuf>,
     report: &mut Report,
@@ -156,7 +156,7 @@ fn write_file(
     true
 }
 
-/// A report of nothing yet, about the machine and kernel of a snapshot.
+/// Creates an empty report, with the machine and kernel of a snapshot.
 #[must_use]
 pub fn about(snapshot: &Snapshot, kind: &str) -> Report {
     let notes = &snapshot.notes;

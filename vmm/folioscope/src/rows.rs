@@ -1,4 +1,4 @@
-//! Entries as rows of JSON, for tests that look at raw words.
+//! Entries as rows of JSON, for tests that read raw words.
 
 use std::ops::Range;
 
@@ -15,9 +15,9 @@ pub struct Row {
     pub level: i8,
     /// The raw word.
     pub word: String,
-    /// Where it stands.
+    /// Its address.
     pub address: String,
-    /// Where it leads; absent for what is not valid.
+    /// Its output address; absent if it is not valid.
     pub output_address: Option<String>,
     /// Bit 52 of a valid descriptor.
     pub contiguous: bool,
@@ -49,7 +49,7 @@ impl<'m> Visitor<'m> for Rows<'_> {
     }
 }
 
-/// Every such descriptor of a half, by address.
+/// Returns every such descriptor of a half, by address.
 pub fn rows<M: PhysMemory + ?Sized>(memory: &M, regime: &Regime) -> Vec<Row> {
     let mut rows = Rows {
         regime,

@@ -1,9 +1,10 @@
-//! Directories of our own below one of the user's: removed by a mark in them and a lock on it, never by the look of a
-//! name.
+//! Directories of our own below one of the user's. They are removed by a mark in them and a lock on it, never by their
+//! name alone.
 //!
-//! The mark is a file, [`MARK`]. Whoever uses the directory holds a lock on it, which is seen in every PID namespace of
-//! this kernel and ends with the process however that ends. Another kernel's locks are not seen (in a carrier the same
-//! file system has processes of its own), so the mark names the boot, and what is of another one goes when it is a day old.
+//! The mark is a file, [`MARK`]. The user of a directory holds a lock on it, which is visible in every PID namespace of
+//! this kernel and ends with the process however that ends. Another kernel's locks are not visible (in a carrier the
+//! same file system has processes of its own). The mark therefore names the boot, and a directory of another one is
+//! removed when it is a day old.
 //!
 //! The pytest plugin does the same for its logs (`tests/plugin/folioscope/scratch.py`), with the same mark.
 
@@ -23,23 +24,23 @@ use crate::Error;
 /// The file that makes a directory ours.
 pub const MARK: &str = ".folioscope";
 
-/// How the mark of a directory begins that goes when its process has ended.
+/// First words of the mark of a directory that is removed when its process has ended.
 const WORDS: &str = "folioscope scratch";
 
 /// The mark of a directory that stays until `make clean`.
 const KEPT: &str = "folioscope bundle\n";
 
-/// After this what another kernel's processes left is nobody's any more.
+/// Age at which directories of another kernel's processes count as unused.
 const OLD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The directories of this process, and their locks, which it holds to its end.
 static OURS: Mutex<Vec<(PathBuf, PathBuf, File)>> = Mutex::new(Vec::new());
 
-/// This process's own directory below `parent`, the same at each call. Those of processes that have ended are removed:
-/// what was to be kept of them is in a bundle.
+/// Returns this process's own directory below `parent`, the same at each call. Those of processes that have ended are
+/// removed: everything worth keeping is in a bundle.
 ///
 /// # Errors
-/// Where it cannot be made.
+/// If it cannot be made.
 pub fn make(parent: &Path) -> Result<PathBuf, Error> {
     let mut all = OURS.lock().unwrap_or_else(|poison| poison.into_inner());
     if let Some((_, ours, _)) = all
@@ -50,7 +51,7 @@ pub fn make(parent: &Path) -> Result<PathBuf, Error> {
     }
     let boot = boot();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        // Where it cannot be removed it stays; it is in nobody's way.
+        // A directory that cannot be removed stays; it does no harm.
         let _ = clear(&entry.path(), &boot);
     }
     let made = new(parent, &format!("{}-{boot}", std::process::id()));
@@ -63,18 +64,18 @@ pub fn make(parent: &Path) -> Result<PathBuf, Error> {
     Ok(ours)
 }
 
-/// A new directory below `parent` that stays, and that `make clean` knows by its mark.
+/// Creates a directory below `parent` that stays, and that `make clean` recognises by its mark.
 ///
 /// # Errors
-/// Where it cannot be made.
+/// If it cannot be made.
 pub fn kept(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let place = new(parent, name)?;
     fs::write(place.join(MARK), KEPT)?;
     Ok(place)
 }
 
-/// A directory that was not there, and that only this user may open: by that name, or with a number where somebody has it already, such as a namesake in
-/// another PID namespace.
+/// Creates a directory that only this user may open: by that name, or with a number if it exists already, such as one
+/// of a namesake in another PID namespace.
 fn new(parent: &Path, name: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(parent)?;
     let mut place = parent.join(name);
@@ -89,18 +90,18 @@ fn new(parent: &Path, name: &str) -> io::Result<PathBuf> {
     unreachable!("the numbers do not end")
 }
 
-/// Marks a directory as ours for as long as the file is open.
+/// Marks a directory as ours as long as the file is open.
 fn hold(directory: &Path, boot: &str) -> io::Result<File> {
     let mark = directory.join(MARK);
     let mut file = OpenOptions::new().write(true).create_new(true).open(mark)?;
-    // A file system without locks takes none of somebody who would remove it either.
+    // On a file system without locks no other process could remove it by a lock either.
     let _ = flock(&file, FlockOperation::LockExclusive);
-    // Without these words it is nobody's, so not in the moment before the lock either.
+    // Without these words it counts as unmarked, so also in the moment before the lock.
     writeln!(file, "{WORDS}\nboot {boot}")?;
     Ok(file)
 }
 
-/// Removes a directory that carries our mark and that nobody uses; says whether it did.
+/// Removes a directory that carries our mark and is not in use; returns whether it did.
 fn clear(directory: &Path, boot: &str) -> io::Result<bool> {
     if !fs::symlink_metadata(directory)?.is_dir() {
         return Ok(false);
@@ -128,7 +129,7 @@ fn clear(directory: &Path, boot: &str) -> io::Result<bool> {
     if !of_this_boot && (carried() || !old(directory)?) {
         return Ok(false);
     }
-    // The mark last: what is left if this is cut short is still ours.
+    // The mark last: if this is interrupted, the rest is still ours.
     for entry in fs::read_dir(directory)?.flatten() {
         match entry.file_type()? {
             _ if entry.file_name() == MARK => {}
@@ -141,7 +142,7 @@ fn clear(directory: &Path, boot: &str) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether nothing in a directory has changed for long.
+/// Returns whether nothing in a directory has changed for long.
 fn old(directory: &Path) -> io::Result<bool> {
     let mut newest = fs::metadata(directory)?.modified()?;
     for entry in fs::read_dir(directory)?.flatten() {
@@ -150,7 +151,7 @@ fn old(directory: &Path) -> io::Result<bool> {
     Ok(newest + OLD < SystemTime::now())
 }
 
-/// The first part of this boot's id, which is random.
+/// Returns the first part of this boot's id, which is random.
 fn boot() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let id: String = id.chars().filter(char::is_ascii_hexdigit).take(8).collect();
@@ -177,7 +178,7 @@ mod tests {
             Self(place)
         }
 
-        /// A directory that somebody has used, with that mark.
+        /// Creates a directory in use, with that mark.
         fn with(&self, name: &str, mark: Option<&str>) -> PathBuf {
             let made = self.0.join(name);
             fs::create_dir_all(made.join("more")).unwrap();
@@ -239,7 +240,7 @@ mod tests {
     #[test]
     fn what_somebody_uses_stays_whatever_its_pid() {
         let place = Place::new("used");
-        // A namesake of a PID that nobody has here, as a process of another PID namespace makes it.
+        // A namesake of a PID that no process has here, as a process of another PID namespace makes it.
         let theirs = new(&place.0, &format!("4194305-{}", boot())).unwrap();
         let lock = hold(&theirs, &boot()).unwrap();
         assert!(clear(&theirs, &boot()).is_err() && theirs.is_dir());

@@ -1,9 +1,9 @@
 //! Signals that are waited for instead of being obeyed.
 
-/// What ends a command that serves.
+/// Signals that end a command that serves.
 pub const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
-/// What is for the program that runs in our place.
+/// Signals for the program that runs in our place.
 pub const PASSED: [i32; 6] = [
     libc::SIGTERM,
     libc::SIGINT,
@@ -24,8 +24,9 @@ impl std::fmt::Debug for Signals {
 }
 
 impl Signals {
-    /// Blocks them, but for those that were ignored when this program began (SIGHUP under `nohup`, SIGINT in the
-    /// background of a script): these stay ignored, where a blocked one would come. To be called before other threads start.
+    /// Returns the blocks them, except for those that were ignored when this program began (SIGHUP under `nohup`,
+    /// SIGINT in the background of a script): these stay ignored, where a blocked one would become pending. It must be
+    /// called before other threads start.
     #[must_use]
     pub fn block(numbers: &[i32]) -> Self {
         // SAFETY: an all-zero set is a set, and the calls get a valid one.
@@ -51,7 +52,7 @@ impl Signals {
     }
 }
 
-/// Whether a signal is ignored.
+/// Returns whether a signal is ignored.
 fn ignored(number: i32) -> bool {
     // SAFETY: an all-zero action is one, and the call only writes the present one to it.
     unsafe {
@@ -65,7 +66,7 @@ fn ignored(number: i32) -> bool {
 pub fn die_of(number: i32) -> ! {
     // SAFETY: plain system calls on valid sets; the process is about to end.
     unsafe {
-        // No core of ours: it is not our fault.
+        // No core of ours: the fault is not ours.
         let none = libc::rlimit {
             rlim_cur: 0,
             rlim_max: 0,
@@ -78,6 +79,6 @@ pub fn die_of(number: i32) -> ! {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
         libc::raise(number);
     }
-    // It does not end everybody; a shell would say this.
+    // The signal does not end every process; a shell would return this status.
     std::process::exit(128 + number)
 }

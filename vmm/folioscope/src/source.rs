@@ -1,4 +1,4 @@
-//! Where a snapshot comes from: a saved core, a guest that `folioscope boot` holds, or one in somebody else's QEMU.
+//! Opens a snapshot: a saved core, a guest that `folioscope boot` holds, or one in an external QEMU.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use snapshot::{read_core, Core, CoreError, Snapshot};
 use crate::holder::{ask, ask_with, is_ours, listens};
 use crate::Error;
 
-/// What to look at.
+/// The source to look at.
 #[derive(Args, Clone, Debug)]
 pub struct SourceOptions {
     /// A saved snapshot [default: the live guest]
@@ -36,10 +36,10 @@ pub struct SourceOptions {
     pub out: PathBuf,
 }
 
-/// What is to be done with a snapshot, and so what of a guest without an agent has to be in it.
+/// The use of a snapshot, which decides how much of a guest without an agent it must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Errors are looked for: as many looks as it takes to be sure of them.
+    /// A search for errors: as many looks as it takes to confirm them.
     Verdict,
     /// The kernel half, as it is at one instant.
     Kernel,
@@ -47,7 +47,7 @@ pub enum Need {
     Process,
 }
 
-/// A snapshot, and what it was taken of.
+/// A snapshot, and its source.
 #[derive(Debug)]
 pub struct Source {
     /// The snapshot.
@@ -70,10 +70,10 @@ pub(crate) fn only_this(
     Ok(())
 }
 
-/// Opens a core, whoever wrote it.
+/// Opens a core of any writer.
 ///
 /// # Errors
-/// Where it is none, or is damaged, or does not say how its CPUs translate.
+/// If it is none, or is damaged, or lacks the registers that control translation.
 pub fn open_core(path: &Path) -> Result<Snapshot, Error> {
     let named = |error: Error| match error {
         // These name it themselves.
@@ -87,10 +87,10 @@ pub fn open_core(path: &Path) -> Result<Snapshot, Error> {
 }
 
 impl SourceOptions {
-    /// The guest at `socket`, and no other.
+    /// Returns the guest at `socket`, and no other.
     ///
     /// # Errors
-    /// Where another one, or a saved snapshot, is named as well.
+    /// If another one, or a saved snapshot, is named as well.
     pub fn attach(&mut self, socket: PathBuf) -> Result<(), Error> {
         only_this(socket, &mut self.guest, self.core.as_deref())
     }
@@ -136,10 +136,10 @@ impl SourceOptions {
         Ok(Source { snapshot, kind })
     }
 
-    /// The socket of the guest, where `folioscope boot` holds it.
+    /// Returns the socket of the guest, where `folioscope boot` holds it.
     ///
     /// # Errors
-    /// Where there are several guests.
+    /// If there are several guests.
     pub fn holder(&self) -> Result<Option<PathBuf>, Error> {
         if self.core.is_some() {
             return Ok(None);
@@ -151,7 +151,7 @@ impl SourceOptions {
         Ok(is_ours(&socket)?.then_some(socket))
     }
 
-    /// Has a core of all RAM say why it does not have the process that was asked for, where its tasks tell.
+    /// Checks that a core of all RAM has the requested process, and explains its absence if the tasks show it.
     fn is_there(&self, snapshot: &Snapshot) -> Result<(), Error> {
         let mut processes = snapshot.notes.processes.iter();
         let Some(pid) = self.pid.filter(|pid| processes.all(|it| it.pid != *pid)) else {
@@ -186,7 +186,7 @@ impl SourceOptions {
     }
 }
 
-/// The tasks of a core of all RAM, where they can be read.
+/// Returns the tasks of a core of all RAM, if they can be read.
 fn tasks_of(snapshot: &Snapshot) -> Option<Vec<structures::tasks::Process>> {
     let Snapshot { cpus, memory, .. } = snapshot;
     let inside = is_whole(memory).then(|| Inside::find(memory, cpus))?.ok()?;
@@ -194,13 +194,13 @@ fn tasks_of(snapshot: &Snapshot) -> Option<Vec<structures::tasks::Process>> {
     Some(seen.tasks)
 }
 
-/// How long somebody who writes all of a guest's memory may take.
+/// Maximum time for a holder to write all of a guest's memory.
 const WRITING: Duration = Duration::from_secs(3600);
 
-/// Has the holder of a guest write all of its memory into a file of ours, which it is handed.
+/// Lets the holder of a guest write all of its memory into a file of ours, whose descriptor it gets.
 ///
 /// # Errors
-/// Where nobody answers, or the answer is no.
+/// If there is no answer, or the answer is an error.
 pub fn write_full(
     socket: &Path,
     path: &Path,
@@ -211,10 +211,10 @@ pub fn write_full(
     ask_with(socket, "save_full", &params, WRITING, Some(file))
 }
 
-/// Asks the holder of a guest for a capture of a process.
+/// Requests a capture of a process from the holder of a guest.
 ///
 /// # Errors
-/// Where nobody answers, or the answer is no.
+/// If there is no answer, or the answer is an error.
 pub fn take(socket: &Path, core: &Path, pid: Option<u32>) -> Result<(), Error> {
     ask(
         socket,
@@ -231,10 +231,10 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
     )))
 }
 
-/// The control socket of the only guest that is held below `out`.
+/// Returns the control socket of the only guest that is held below `out`.
 ///
 /// # Errors
-/// Where there is none, or several.
+/// If there is none, or several.
 pub fn only_socket(out: &Path) -> Result<PathBuf, Error> {
     let directories = std::fs::read_dir(out.join("guests"))
         .into_iter()

@@ -1,4 +1,4 @@
-//! Where a workload of the tour is played: it names processes and areas, and says what must be folded.
+//! The stage of a workload of the tour: it names processes and areas, and states what must be folded.
 
 use join::{Extent, Look};
 use linux::release::Release;
@@ -22,10 +22,10 @@ mod threads;
 pub use failing::{allow_allocations, fail_allocations};
 pub use spoil::Spoil;
 
-/// Where the kernel has its switches of folio sizes.
+/// Directory of the kernel's switches of folio sizes.
 pub(crate) const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// How a workload ends, unless the guest is lost.
+/// Result of a workload, or the error by which the guest is lost.
 pub type StageResult = Result<(), Error>;
 
 /// An area of a process, in the order in which the workload mapped them.
@@ -37,14 +37,14 @@ pub struct Area {
     pub length: u64,
 }
 
-/// What was seen at one checkpoint.
+/// The result of one checkpoint.
 #[derive(Debug)]
 pub struct Seen {
     /// The workload's name for it.
     pub label: String,
     /// The areas of the process so far.
     pub areas: Vec<Area>,
-    /// What was expected of it.
+    /// Its expectations.
     pub expectations: Vec<Expectation>,
     /// The process, read and judged.
     pub look: Look,
@@ -61,33 +61,33 @@ pub struct Stage<'g> {
     processes: Vec<(ProcessId, Vec<Area>)>,
     expected: Vec<(ProcessId, Expectation)>,
     seen: Vec<Seen>,
-    /// Each checkpoint's process, and its place in `seen`.
+    /// Each checkpoint's process, and its index in `seen`.
     last: Vec<(ProcessId, usize)>,
     undo: Vec<knobs::Undo>,
     left_out: Option<String>,
-    /// Large folios that could not be had, as the kernel counted them when this was last looked at.
+    /// The kernel's count of failed large folios at the last check.
     fallbacks: u64,
-    /// Whether allocations fail because the workload wants it so.
+    /// True if allocations fail because the workload requested it.
     injected: bool,
-    /// What is to be wrong at one checkpoint, to see whether a rule names it.
+    /// The error to make at one checkpoint, to test whether a rule names it.
     spoil: Option<Spoil>,
-    /// Whether they have failed by themselves: then nothing is known of what must be folded.
+    /// True if allocations have failed by themselves: then it is unknown what must be folded.
     short: bool,
 }
 
-/// What became of one workload.
+/// Result of one workload.
 #[derive(Debug)]
 pub struct Played {
     /// Its checkpoints, in order.
     pub seen: Vec<Seen>,
-    /// Why it was not played, where it was not.
+    /// The reason why it was not played, where it was not.
     pub left_out: Option<String>,
-    /// Why it did not come to its end; what was seen before that counts.
+    /// The reason why it was not completed; the checkpoints before that count.
     pub failed: Option<Error>,
 }
 
 impl From<Error> for Played {
-    /// One that never began.
+    /// Returns one that never began.
     fn from(error: Error) -> Self {
         Self {
             seen: vec![],
@@ -101,7 +101,7 @@ impl<'g> Stage<'g> {
     /// Sets the guest's knobs for a workload.
     ///
     /// # Errors
-    /// Where the guest is lost, or a knob that is there cannot be set.
+    /// If the guest is lost, or a knob that is there cannot be set.
     pub fn new(guest: &'g mut Guest, policy: &str) -> Result<Self, Error> {
         let page = guest.hello().page_size;
         let mut stage = Self {
@@ -125,11 +125,11 @@ impl<'g> Stage<'g> {
         if stage.guest.hello().anon_order_policy.is_some() {
             stage.guest.set_policy(policy)?;
         }
-        // What it would make of a workload's pages in passing is no part of any step.
+        // Its background changes to a workload's pages belong to no step.
         if stage.collapses_blocks()? {
             stage.rest_khugepaged()?;
         }
-        // Where no policy of ours decides, the sizes in sysfs do.
+        // If none of our policies decides, the sizes in sysfs do.
         if let Some(size) = stage.size().cloned() {
             let directory = format!("{THP}/hugepages-{}kB", size.size_kib);
             for (knob, there) in [
@@ -146,7 +146,7 @@ impl<'g> Stage<'g> {
         Ok(stage)
     }
 
-    /// Plays a workload, and ends its processes whatever became of it.
+    /// Plays a workload, and ends its processes whatever the result.
     pub fn play(mut self, run: fn(&mut Stage<'_>) -> StageResult) -> Played {
         let mut outcome = run(&mut self);
         if !outcome.as_ref().is_err_and(Error::lost) {
@@ -160,10 +160,10 @@ impl<'g> Stage<'g> {
         }
     }
 
-    /// Runs a program of the guest to its end, with the knobs as a workload finds them.
+    /// Runs a program of the guest to its end, with the knobs set as for a workload.
     ///
     /// # Errors
-    /// Where it cannot be started or takes longer than a command may, and where the guest is lost.
+    /// If it cannot be started or takes longer than a command may, and where the guest is lost.
     pub fn run_program(mut self, argv: &[String]) -> Result<ProgramEnd, Error> {
         let command = Command::Run {
             argv: argv.to_vec(),
@@ -193,32 +193,32 @@ impl<'g> Stage<'g> {
         self
     }
 
-    /// Bytes per page.
+    /// Returns the bytes per page.
     pub fn page(&self) -> u64 {
         self.page
     }
 
-    /// Bytes per level-3 contiguous group.
+    /// Returns the bytes per level-3 contiguous group.
     pub fn block(&self) -> u64 {
         self.block
     }
 
-    /// The order of a folio that fills a block.
+    /// Returns the order of a folio that fills a block.
     pub fn block_order(&self) -> u32 {
         (self.block / self.page).trailing_zeros()
     }
 
-    /// Bytes that a level-2 descriptor maps.
+    /// Returns the bytes that a level-2 descriptor maps.
     pub fn pmd(&self) -> u64 {
         self.pmd
     }
 
-    /// Whether the kernel's release is known and at least this one: for what Linux does otherwise from there on.
+    /// Returns whether the kernel's release is known and at least this one, for behaviour that Linux changed there.
     pub fn since(&self, release: Release) -> bool {
         Release::parse(&self.guest.hello().kernel_release).is_some_and(|found| found >= release)
     }
 
-    /// The mTHP size of a block, as the kernel lists it.
+    /// Returns the mTHP size of a block, as the kernel lists it.
     fn size(&self) -> Option<&MthpSize> {
         self.guest
             .hello()
@@ -227,13 +227,13 @@ impl<'g> Stage<'g> {
             .find(|size| size.size_kib * 1024 == self.block)
     }
 
-    /// Whether the kernel may set the contiguous bit by itself: one without `CONFIG_ARM64_CONTPTE` never does, but for
-    /// hugetlb.
+    /// Returns whether the kernel may set the contiguous bit by itself: one without `CONFIG_ARM64_CONTPTE` never does,
+    /// except for hugetlb.
     pub fn folds(&self) -> bool {
         self.guest.contpte() != Some(false)
     }
 
-    /// Whether an anonymous fault in a hinted area gives a whole block under the policy of this play.
+    /// Returns whether an anonymous fault in a hinted area gives a whole block under the policy of this play.
     pub fn fills_blocks(&self) -> bool {
         match self.policy.as_str() {
             "baseline" => false,
@@ -242,17 +242,17 @@ impl<'g> Stage<'g> {
         }
     }
 
-    /// Whether shmem has folios of a block's size.
+    /// Returns whether shmem has folios of a block's size.
     pub fn shmem_blocks(&self) -> bool {
         self.size().is_some_and(|size| size.shmem_enabled.is_some())
     }
 
-    /// Whether the kernel has transparent huge pages at all.
+    /// Returns whether the kernel has transparent huge pages at all.
     pub fn has_huge_pages(&self) -> bool {
         self.guest.hello().thp_enabled.is_some()
     }
 
-    /// Whether PMD-sized huge pages are given to hinted areas.
+    /// Returns whether PMD-sized huge pages are given to hinted areas.
     pub fn pmd_pages(&self) -> bool {
         matches!(
             self.guest.hello().thp_enabled.as_deref(),
@@ -260,7 +260,7 @@ impl<'g> Stage<'g> {
         )
     }
 
-    /// Whether allocations can be made to fail.
+    /// Returns whether allocations can be made to fail.
     pub fn can_fail_allocations(&mut self) -> bool {
         self.guest
             .read_file(&format!("{}/min-order", failing::FAIL))
@@ -274,10 +274,10 @@ impl<'g> Stage<'g> {
             .map_or(&[], |(_, areas)| areas)
     }
 
-    /// Reads and judges a process, with what was expected of it since its last checkpoint.
+    /// Reads and judges a process, with the expectations since its last checkpoint.
     ///
     /// # Errors
-    /// Where the state cannot be had cleanly.
+    /// If the process does not reach the checkpoint cleanly.
     pub fn check(&mut self, process: ProcessId, label: &str) -> StageResult {
         let (mine, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.expected)
             .into_iter()
@@ -315,7 +315,7 @@ impl<'g> Stage<'g> {
         Ok(())
     }
 
-    /// Says why this workload is not played here.
+    /// Records the reason why this workload is not played here.
     ///
     /// # Errors
     /// None.
@@ -325,7 +325,7 @@ impl<'g> Stage<'g> {
     }
 }
 
-/// Bytes per level-3 contiguous group, by the bytes of a page: `CONT_PTE_SIZE` of asm/pgtable-hwdef.h.
+/// Returns the bytes per level-3 contiguous group, by the bytes of a page: `CONT_PTE_SIZE` of asm/pgtable-hwdef.h.
 #[must_use]
 pub fn block_size(page: u64) -> u64 {
     page * match page {

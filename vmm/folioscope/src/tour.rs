@@ -1,9 +1,8 @@
-//! The tour: fixed workloads, and what must be folded after each step.
+//! The tour: fixed workloads, and the blocks that must be folded after each step.
 //!
-//! A step ends at a checkpoint, where the rules are applied and, beyond them, the expectations
-//! that follow from the step: blocks that Linux folds right there, and blocks that it must not
-//! fold. Sizes are in blocks (what one contiguous group maps: 16 pages at 4K, 128 at 16K, 32 at
-//! 64K) and pages, so that one text serves every granule.
+//! A step ends at a checkpoint. There the rules are applied and also the expectations that follow from the step: blocks
+//! that Linux folds right there, and blocks that it must not fold. Sizes are in blocks (the span of one contiguous
+//! group: 16 pages at 4K, 128 at 16K, 32 at 64K) and pages, so that one text serves every granule.
 
 use protocol::{Advice, ProcessId};
 
@@ -29,11 +28,11 @@ mod vma;
 pub struct Workload {
     /// Its name on the command line and in reports.
     pub name: &'static str,
-    /// What it does, for people.
+    /// Its description, for people.
     pub title: &'static str,
     /// Runs it to its end.
     pub run: fn(&mut Stage<'_>) -> StageResult,
-    /// Whether it is about sequences: then it is played where they are recorded, or where it is named.
+    /// True if it is about sequences: then it is played if they are recorded, or if it is named.
     pub sequences: bool,
 }
 
@@ -43,7 +42,7 @@ impl std::fmt::Debug for Workload {
     }
 }
 
-/// The workloads in the order of the tour. Those about sequences come first: they want memory in large pieces.
+/// The workloads in the order of the tour. Those about sequences come first: they need memory in large pieces.
 pub const WORKLOADS: [Workload; 29] = [
     Workload {
         name: "unfolded",
@@ -222,10 +221,11 @@ pub const WORKLOADS: [Workload; 29] = [
     },
 ];
 
-/// The workloads of these names; where there are none all of the tour, with those about sequences where they are `recorded`.
+/// Returns the workloads of these names; if there are none all of the tour, with those about sequences if they are
+/// `recorded`.
 ///
 /// # Errors
-/// Where there is no workload of a name.
+/// If there is no workload of a name.
 pub fn chosen(only: &[String], recorded: bool) -> Result<Vec<Workload>, Error> {
     let named = |name: &str| WORKLOADS.iter().any(|workload| workload.name == name);
     if let Some(unknown) = only.iter().find(|name| !named(name)) {
@@ -250,7 +250,7 @@ pub fn chosen(only: &[String], recorded: bool) -> Result<Vec<Workload>, Error> {
     Ok(WORKLOADS.into_iter().filter(chosen).collect())
 }
 
-/// A process and an area of `blocks` blocks in it that asks for huge pages, not touched yet.
+/// Creates a process and an area of `blocks` blocks in it with MADV_HUGEPAGE, not touched yet.
 fn hinted(stage: &mut Stage<'_>, blocks: u64) -> Result<(ProcessId, u64), Error> {
     let process = stage.spawn()?;
     let area = hinted_in(stage, process, blocks * stage.block(), 0)?;
@@ -268,8 +268,8 @@ fn hinted_in(
     Ok(area)
 }
 
-/// What the rules may know of a range that was just written page by page: a fault for a write makes every entry of its
-/// folio dirty and young.
+/// States what the rules may assume of a range that was just written page by page: a write fault makes every entry of
+/// its folio dirty and young.
 fn fresh_and_written(stage: &mut Stage<'_>, process: ProcessId, start: u64, length: u64) {
     stage.fresh(process, start, length);
     stage.written(process, start, length);
@@ -277,7 +277,7 @@ fn fresh_and_written(stage: &mut Stage<'_>, process: ProcessId, start: u64, leng
     carried(stage, process, start, length);
 }
 
-/// What was dirty and young is so still, in every raw entry: software carried it.
+/// States that entries that were dirty and young still are, in every raw entry: software carried it over.
 fn carried(stage: &mut Stage<'_>, process: ProcessId, start: u64, length: u64) {
     stage.dirty(process, start, length);
     stage.young(process, start, length);

@@ -1,4 +1,4 @@
-//! What the guest's kernel reports on its console to be wrong, since it was last asked.
+//! Collects the kernel's error reports from the guest's console since the last call.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,13 +12,13 @@ use verdict::{Basis, KernelVerdict, Step};
 
 use crate::Error;
 
-/// How long the rest of a report may take that has begun.
+/// Maximum wait for the rest of a report that has begun.
 const REST: Duration = Duration::from_millis(500);
-/// Between two looks at it.
+/// Time between two checks.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Hears a guest's console for the kernel's reports. All of it: what came before is read from the log, and what comes is heard
-/// as it does, since neither the console nor its log keeps all.
+/// Collects the kernel's reports from all of a guest's console. Earlier output is read from the log, and later output
+/// as it arrives, since neither the console nor its log keeps everything.
 #[derive(Debug)]
 pub struct Voice {
     scanner: Arc<Mutex<Scanner>>,
@@ -26,10 +26,10 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Of the guest with this console, whose logs are in this directory.
+    /// Creates it for the guest with this console, whose logs are in this directory.
     ///
     /// # Errors
-    /// Where there is no log of its console.
+    /// If there is no log of its console.
     pub fn new(scratch: &Path, console: &Console) -> Result<Self, Error> {
         let path = scratch.join("console.log");
         let log = File::open(&path).map_err(Error::io(format!("read {}", path.display())))?;
@@ -53,17 +53,17 @@ impl Voice {
         Ok(Self { scanner, missed })
     }
 
-    /// Why not all that the console has shown was heard, if so.
+    /// Returns the reason why not all of the console was read, if so.
     #[must_use]
     pub fn missed(&self) -> Option<&str> {
         self.missed.as_deref()
     }
 
-    /// The reports that came since this was last asked. For one that has just begun its end is waited for.
+    /// Returns the reports since the last call. It waits for the end of one that has just begun.
     pub fn news(&mut self, console: &Console) -> Vec<Spoken> {
         let end = Instant::now() + REST;
         loop {
-            // What has been printed so far has been heard then.
+            // All that was printed so far has been read then.
             let _ = console.since(u64::MAX);
             let mut scanner = lock(&self.scanner);
             if !scanner.is_open() || Instant::now() >= end {
@@ -80,8 +80,9 @@ fn lock(scanner: &Mutex<Scanner>) -> MutexGuard<'_, Scanner> {
     scanner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the kernel's console hides warnings, by `quiet` or `loglevel=`: what that means for what is heard. `levels` is what is in
-/// `/proc/sys/kernel/printk`, whose first number is the console's level: only what is below it is shown.
+/// Returns the consequence for the reports if the kernel's console hides warnings, by `quiet` or `loglevel=`. `levels`
+/// is the contents of `/proc/sys/kernel/printk`, whose first number is the console's level: only messages below it are
+/// shown.
 #[must_use]
 pub fn hides_warnings(levels: &str) -> Option<String> {
     /// `KERN_WARNING` (include/linux/kern_levels.h).
@@ -90,7 +91,7 @@ pub fn hides_warnings(levels: &str) -> Option<String> {
     (level <= WARNING).then(|| format!("a WARNING of the kernel (V1) was not judged: its console shows nothing of that level (console_loglevel {level}, by quiet or loglevel=)"))
 }
 
-/// Reports as a step of a run, where there are any.
+/// Returns reports as a step of a run, if there are any.
 #[must_use]
 pub fn step(workload: &str, spoken: &[Spoken]) -> Option<Step> {
     if spoken.is_empty() {

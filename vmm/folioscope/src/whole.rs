@@ -11,20 +11,20 @@ use snapshot::write_whole_core;
 use crate::replace::replace_private;
 use crate::Error;
 
-/// How often somebody who waits is told.
+/// Time between two progress messages.
 const TOLD: Duration = Duration::from_millis(500);
 
-/// Writes all RAM of a guest that stands still to `path`, which is whole then, or as it was.
+/// Writes all RAM of a stopped guest to `path`, which is whole then, or unchanged.
 ///
 /// # Errors
-/// Where guest memory cannot be read, or the file not be written.
+/// If guest memory cannot be read, or the file not be written.
 pub fn save(whole: &Whole<'_>, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
     let attempt = || format!("write the snapshot {}", path.display());
     let failed = |error| Error::io(attempt())(error);
     replace_private(path, failed, |file| write(whole, file, progress))
 }
 
-/// The same into a file that a client has opened, and puts in its place.
+/// Writes it into a file that a client has opened, and renames into its place.
 ///
 /// # Errors
 /// As [`save`].
@@ -60,7 +60,7 @@ fn write(whole: &Whole<'_>, file: &File, progress: &mut dyn FnMut(u64)) -> Resul
     )?)
 }
 
-/// Says on a terminal how far a long write is, in one line.
+/// Shows the progress of a long write on a terminal, in one line.
 #[derive(Debug)]
 pub struct Progress {
     shown: bool,
@@ -68,7 +68,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing is shown before a while has passed.
+    /// Returns nothing is shown before a while has passed.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Progress {
         }
     }
 
-    /// So many bytes of RAM are done, holes included.
+    /// Records the number of bytes of RAM that are done, holes included.
     pub fn at(&mut self, bytes: u64) {
         if Instant::now() >= self.next && std::io::stderr().is_terminal() {
             self.next += TOLD;

@@ -1,4 +1,4 @@
-//! `folioscope attach`: a guest that runs already, ours or in somebody else's QEMU.
+//! `folioscope attach`: a running guest, ours or in an external QEMU.
 
 use std::path::{Path, PathBuf};
 
@@ -92,7 +92,7 @@ impl Attach {
     }
 }
 
-/// Bytes of whole pages, in MiB where that is a whole number.
+/// Returns the bytes of whole pages, in MiB where that is a whole number.
 fn size(bytes: u64) -> String {
     match bytes % (1 << 20) {
         0 => format!("{} MiB", bytes >> 20),
@@ -100,7 +100,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// What is there.
+/// Returns what is there.
 fn found(socket: &Path) -> Outcome {
     if is_ours(socket)? {
         let answer = ask(socket, "machine", &json!({}))?;
@@ -129,7 +129,7 @@ fn found(socket: &Path) -> Outcome {
         Err(why) => why,
     };
     let release = guest.release().cloned();
-    // It is not needed any more, whoever reads what follows, and however slowly.
+    // The guest is not needed while the output is read, however slowly.
     drop(guest);
     let snapshot = instant.snapshot;
     let [major, minor, micro] = found.version;
@@ -169,7 +169,7 @@ fn found(socket: &Path) -> Outcome {
         ),
         Err(why) => say!("kernel   {why}"),
     }
-    // Where there is no Linux, nothing else was looked for.
+    // Without Linux nothing else was looked for.
     if no_linux(&snapshot.cpus).is_none() {
         say!("symbols  {symbols}");
     }

@@ -53,14 +53,14 @@ impl Boot {
         Ok(EXIT_OK)
     }
 
-    /// The guest's console, and nothing else of ours.
+    /// Shows the guest's console, and no output of our own.
     fn monitor(mut self) -> Outcome {
         self.guest.plain = true;
         let scratch = boot::scratch(&self.guest.out)?;
         let mut kernel = Kernel::prepare(&self.guest, &scratch)?;
         let initrd = self.guest.initrd_path()?;
         let mut link = Link::new(boot::machine(&self.guest, &kernel, &initrd, &scratch)?);
-        // There is no agent to say when the guest is ready, and no server while the terminal is served.
+        // There is no agent to report when the guest is ready, and no server while the terminal is served.
         complain(
             &"with --console this guest cannot be looked into; leave it out, or start QEMU yourself and use `folioscope attach`",
         );
@@ -69,7 +69,7 @@ impl Boot {
             terminal::End::Guest(status) => status,
         };
         let what = match status {
-            // It switched itself off, or started again, which is the end of it here.
+            // It switched itself off, or requested a reset, which ends it here.
             Status::Ended { .. } => return Ok(EXIT_OK),
             Status::Panicked => "the guest's kernel panicked".to_owned(),
             Status::Lost { status, stderr } => format!("the guest is lost: {status}: {stderr}"),
@@ -81,8 +81,8 @@ impl Boot {
     }
 }
 
-/// A process to look at from the start: four blocks, one of which has lost a page, and an area that starts and ends
-/// in the middle of a block.
+/// Creates a process for a first look: four blocks, one of which has lost a page, and an area that starts and ends in
+/// the middle of a block.
 fn demonstrate(guest: &mut Guest) -> Result<i32, Error> {
     let spawned = guest.spawn("boot")?;
     let page = guest.hello().page_size;

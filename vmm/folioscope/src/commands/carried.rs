@@ -1,4 +1,4 @@
-//! `--machine kvm-in-tcg`: the same command again, as its arm64 build and in a carrier, with `--machine kvm`.
+//! `--machine kvm-in-tcg`: runs the same command again, as its arm64 build in a carrier, with `--machine kvm`.
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use crate::options::{CarrierMode, GranuleName, GuestOptions, MachineName, CARRIE
 use crate::scratch;
 use crate::Error;
 
-/// What a carrier needs for itself besides the guest's memory, in bytes.
+/// Memory of a carrier besides the guest's, in bytes.
 const OVERHEAD: u64 = 1 << 30;
 
-/// What the largest guest of `bench` has, in bytes.
+/// Memory of the largest guest of `bench`, in bytes.
 const BENCH_MEMORY: u64 = 4 << 30;
 
-/// Options that are the carrier's, and the machine itself.
+/// Options of the carrier, and the machine itself.
 const LEFT_OUT: [&str; 4] = ["machine", "carrier-mode", "cpu", "qemu"];
 
-/// Where the arm64 build of this command is, unless FOLIOSCOPE_ARM64 says otherwise.
+/// Path of the arm64 build of this command, unless FOLIOSCOPE_ARM64 names another.
 const PROGRAM: &str = "out/folioscope-arm64";
 
-/// Runs this command line in a carrier, if that is what it asks for.
+/// Runs this command line in a carrier, if its options ask for one.
 pub fn run(command: &Command) -> Option<Outcome> {
     let guest = command.guest()?;
     (guest.machine == MachineName::KvmInTcg).then(|| carry(guest, command.types()))
@@ -53,7 +53,8 @@ fn carry(guest: &GuestOptions, types: bool) -> Outcome {
         // Inside, it is a pipe.
         extra.push(set("CLICOLOR_FORCE"));
     }
-    // Inside, standard input is a pipe too: the terminal is here. Not before the carrier is there, which Ctrl-C ends.
+    // Inside, standard input is a pipe too: the terminal is here. Not before the carrier is ready, since Ctrl-C ends
+    // that.
     let exec = |connection| {
         let raw = types.then(Raw::new).transpose();
         let _raw = raw.map_err(Error::io("put the terminal into raw mode"))?;
@@ -82,8 +83,8 @@ fn carry(guest: &GuestOptions, types: bool) -> Outcome {
             }
             .start()?;
             if command == Some("boot") && !types {
-                // Others cannot look into the guest from outside the carrier.
-                // The carrier's own directory: absolute, for who reads the line elsewhere.
+                // Other users cannot look into the guest from outside the carrier. The carrier's own directory is
+                // absolute, so that its line is valid in any directory.
                 let place = scratch::make(&guest.out.join("carriers"))?;
                 let socket = std::path::absolute(place.join("carrier.sock"))
                     .map_err(Error::io("find the working directory"))?;
@@ -102,7 +103,7 @@ fn carry(guest: &GuestOptions, types: bool) -> Outcome {
 
 fn program() -> Result<PathBuf, Error> {
     let path = std::env::var_os("FOLIOSCOPE_ARM64").map_or_else(|| PROGRAM.into(), PathBuf::from);
-    // Not the link, whose target inside may lie on another file system of the outside.
+    // Not the link, whose target inside may be on another file system of the outside.
     path.canonicalize().map_err(|error| {
         Error::Input(format!(
             "expected the arm64 build of folioscope at {} and could not find it ({error}); build it with: vmm/setup/build.sh --carrier 4k",
@@ -111,7 +112,7 @@ fn program() -> Result<PathBuf, Error> {
     })
 }
 
-/// The command line for inside: the subcommand, its machine, and what else was said.
+/// Returns the command line for inside: the subcommand, its machine, and the other options.
 fn rewritten(arguments: &[String], takes_value: impl Fn(&str) -> bool) -> Vec<String> {
     let mut all = Vec::new();
     let mut rest = arguments.iter();
@@ -139,7 +140,7 @@ fn rewritten(arguments: &[String], takes_value: impl Fn(&str) -> bool) -> Vec<St
     all
 }
 
-/// Whether an option of the subcommand is followed by its value.
+/// Returns whether an option of the subcommand is followed by its value.
 fn takes_value(arguments: &[String], option: &str) -> bool {
     let cli = Cli::command();
     let subcommand = arguments.first().and_then(|name| cli.find_subcommand(name));

@@ -23,7 +23,7 @@ use crate::scratch;
 use crate::signals::{self, Signals};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
-/// How long a carrier that has as many waiting as it takes is waited for.
+/// Maximum wait for a carrier whose backlog is full.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Run arm64 programs on any host, in an emulated machine that has EL2 and KVM
@@ -132,7 +132,7 @@ impl Default for CarrierOptions {
 impl CarrierOptions {
     const KERNEL: &str = "out/carrier-kernel/Image";
     const INITRD: &str = "out/carrier.cpio";
-    /// In bytes.
+    /// Memory of a carrier in bytes.
     pub const MEMORY: u64 = 4 << 30;
 
     /// Boots the carrier.
@@ -196,7 +196,7 @@ impl Serve {
     }
 }
 
-/// Whether standard input is something that somebody holds open and will close.
+/// Returns whether standard input is open and will be closed by its writer.
 fn ends_some_time() -> bool {
     use std::os::unix::fs::FileTypeExt as _;
     let file = io::stdin().as_fd().try_clone_to_owned().map(File::from);
@@ -223,10 +223,10 @@ impl Exec {
     }
 }
 
-/// A connection to a carrier that serves.
+/// Returns a connection to a carrier that serves.
 ///
 /// # Errors
-/// Where nobody listens there.
+/// If no process listens there.
 pub fn connect(socket: &std::path::Path) -> Result<UnixStream, Error> {
     private::connect(socket, PATIENCE).map_err(|error| {
         Error::Input(format!(
@@ -240,7 +240,7 @@ pub fn connect(socket: &std::path::Path) -> Result<UnixStream, Error> {
 /// Runs a program with our standard streams and environment, and `extra` in it, until it ends.
 ///
 /// # Errors
-/// Where it could not be started, or the carrier was lost.
+/// If it could not be started, or the carrier was lost.
 pub fn exec(
     connection: UnixStream,
     argv: Vec<String>,
@@ -275,7 +275,7 @@ pub fn exec(
     Ok(ended)
 }
 
-/// The program's end is ours: its status, or the signal that ended it.
+/// Ends as the program did: with its status, or by the signal that ended it.
 pub fn end_as(ended: Ended) -> Outcome {
     match ended {
         Ended::Exit(status) => Ok(status),

@@ -51,7 +51,7 @@ enum DumpFormat {
     Csv,
 }
 
-/// `FIRST-END`.
+/// Parses `FIRST-END`.
 fn parse_range(text: &str) -> Result<(u64, u64), String> {
     let (first, end) = text.split_once('-').ok_or_else(|| {
         format!("expected FIRST-END such as 0x400000-0x600000 and found {text:?}")
@@ -91,7 +91,7 @@ impl Dump {
             )
         } else {
             let subject = Subject::find(snapshot, self.source.pid)?;
-            // What became of a block is the judge's to say, so that no two commands say different things of it.
+            // The judge decides about a block, so that no two commands differ.
             let places = Places::new(snapshot, &subject)?;
             judged = places.vmas().to_vec();
             (

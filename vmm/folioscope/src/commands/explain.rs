@@ -70,7 +70,7 @@ impl Explain {
         Ok(status.max(self.kernel(&kernel)?))
     }
 
-    /// One address of a process.
+    /// Returns one address of a process.
     fn one(
         &self,
         va: u64,
@@ -115,7 +115,7 @@ impl Explain {
         Ok(status)
     }
 
-    /// What has happened here since an earlier instant, where there is one.
+    /// Prints the events at this address since an earlier instant, if there is one.
     fn say_history(&self, va: u64, snapshot: &Snapshot, pid: u32) -> Result<(), Error> {
         let (before, found) = match (&self.since, self.source.holder()?) {
             (Some(core), _) => {
@@ -133,7 +133,7 @@ impl Explain {
             let text = value.as_str().unwrap_or_default().trim_start_matches("0x");
             u64::from_str_radix(text, 16).unwrap_or(0)
         };
-        // A holder that has looked at it once only says nothing.
+        // A holder that has looked at it only once reports nothing.
         if found.get("processes").is_none() {
             return Ok(());
         }
@@ -160,7 +160,7 @@ impl Explain {
     }
 }
 
-/// The next VMA above an address, where that is one which an access below it lets grow (`VM_GROWSDOWN`).
+/// Returns the next VMA above an address, if an access below it lets that grow (`VM_GROWSDOWN`).
 fn stack_above(vmas: &[Vma], va: u64) -> Option<u64> {
     let above = vmas.iter().filter(|vma| vma.start > va);
     let next = above.min_by_key(|vma| vma.start)?;
@@ -172,7 +172,7 @@ fn stack_above(vmas: &[Vma], va: u64) -> Option<u64> {
         .then_some(next.start)
 }
 
-/// Addresses, in the order that they were given in.
+/// Addresses, in the order in which they were given.
 #[derive(Clone, Debug)]
 struct Addresses(Vec<u64>);
 
@@ -181,7 +181,7 @@ fn parse_addresses(text: &str) -> Result<Addresses, String> {
     all.map(Addresses)
 }
 
-/// Explains one address after the other; what is worst is the status.
+/// Explains one address after the other; the worst status is returned.
 fn each(all: &[u64], mut one: impl FnMut(u64) -> Outcome) -> Outcome {
     let mut status = EXIT_OK;
     for (at, va) in all.iter().enumerate() {
@@ -193,12 +193,12 @@ fn each(all: &[u64], mut one: impl FnMut(u64) -> Outcome) -> Outcome {
     Ok(status)
 }
 
-/// Whether an address is translated by TTBR1_EL1: bit 55 decides, also of one with a tag.
+/// Returns whether an address is translated by TTBR1_EL1: bit 55 decides, also of one with a tag.
 fn is_kernel(va: u64) -> bool {
     va >> 55 & 1 == 1
 }
 
-/// The entry at an address; `absent` names one that is not valid.
+/// Returns the entry at an address; `absent` names one that is not valid.
 fn say_entry(found: &Lookup<'_>, absent: Option<&str>, regime: &Regime) -> Result<(), Error> {
     match found {
         Lookup::Mapped { entry, pa, .. } => say!(
@@ -259,7 +259,7 @@ fn say_vma(vma: &Vma, va: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The folio behind the entry, and who else maps this page.
+/// Prints the folio behind the entry, and the other processes that map this page.
 fn say_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
     let frames = match &place.frame {
         None => return Ok(()),
@@ -280,7 +280,7 @@ fn say_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
     frames
         .describe(&mut output::stdout(), frame, page)
         .map_err(Error::io(output::STDOUT))?;
-    // A page that is mapped by several counts as often, so that no count says how many of them are.
+    // A page that several processes map counts for each, so no count shows how many processes there are.
     if let Some(mapped) = page
         .large
         .filter(|it| page.entire == 0 && (1..1 << page.order).contains(it))
@@ -310,7 +310,7 @@ fn say_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
             }
         );
     }
-    // What is counted and not seen; blocks that map the whole folio map this page too.
+    // Mappings that are counted and were not seen; blocks that map the whole folio map this page too.
     let counted = page
         .mapcount
         .or(page.hugetlb.then_some(0))

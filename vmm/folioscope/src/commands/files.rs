@@ -1,8 +1,8 @@
-//! Files of the command line, looked at before anything is read or written: an input that is no file, an output that would
-//! overwrite an input or another output, and one that nothing can be written to.
+//! Checks files of the command line before any is read or written: an input that is no file, an output that would
+//! overwrite an input or another output, and one that cannot be written.
 //!
-//! They are found by the command line itself, so that an option has to be in [`use_of`] and nowhere else; a test goes through
-//! all options.
+//! The files come from the command line's definition, so that an option has to be in [`use_of`] only; a test goes
+//! through all options.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -24,15 +24,15 @@ const MOST_LINKS: usize = 40;
 /// The use of a file that an option names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// It is read, and is this.
+    /// It is read, and contains this.
     Input(&'static str),
-    /// It is written from its beginning to its end: a pipe or a terminal will do.
+    /// It is written from its beginning to its end: a pipe or a terminal suffices.
     Stream,
-    /// It is written in any order, or read again: only a file will do.
+    /// It is written in any order, or read again: it must be a file.
     Output,
     /// A directory that files are written in, and made where it is not there.
     Place,
-    /// It is started, or given to the guest, where it has a slash.
+    /// It is started, or given to the guest, if it has a slash.
     Program,
     /// It is connected to.
     Socket,
@@ -40,7 +40,7 @@ enum Use {
     Other,
 }
 
-/// The use of what an option with a path names; `None` for one that is not known.
+/// Returns the use of the file that an option names; `None` for an unknown option.
 fn use_of(id: &str, command: &str) -> Option<Use> {
     Some(match (id, command) {
         ("core" | "since" | "before" | "after", _) => {
@@ -74,10 +74,10 @@ struct Named {
 /// Files that the command reads without an option that names them.
 pub(super) type Defaults = Vec<(&'static str, PathBuf)>;
 
-/// Refuses what cannot be meant.
+/// Refuses combinations that make no sense.
 ///
 /// # Errors
-/// Where an input is no file, an output is an input or another output, or an output cannot be written to.
+/// If an input is no file, an output is an input or another output, or an output cannot be written to.
 pub(super) fn check(
     command: &Command,
     matches: &ArgMatches,
@@ -140,7 +140,7 @@ fn collect(command: &Command, matches: &ArgMatches, named: &mut Vec<Named>) {
     }
 }
 
-/// One that is not there is refused by who opens it, in words that say how to get it.
+/// Checks an input. A missing one is refused by the function that opens it, in words on how to get it.
 fn check_input(file: &Named, what: &str) -> Result<(), Error> {
     match fs::metadata(&file.path) {
         Ok(about) if !about.is_file() && !about.is_dir() => Err(Error::Input(format!(
@@ -153,7 +153,7 @@ fn check_input(file: &Named, what: &str) -> Result<(), Error> {
     }
 }
 
-/// A socket that is not there is refused by who connects to it, and so is one that nobody serves.
+/// Checks a socket. A missing one is refused by the function that connects to it, and so is one without a server.
 fn check_socket(file: &Named) -> Result<(), Error> {
     match fs::metadata(&file.path) {
         Ok(about) if !about.file_type().is_socket() => Err(Error::Input(format!(
@@ -172,8 +172,8 @@ fn check_socket(file: &Named) -> Result<(), Error> {
     }
 }
 
-/// Refuses the name by which other programs mean standard output: here it would be a file's, and what is printed goes to
-/// standard output.
+/// Refuses the name by which other programs mean standard output. Here it would be a file's name, and printed output
+/// goes to standard output anyway.
 fn check_name(file: &Named) -> Result<(), Error> {
     if file.path.as_os_str() != "-" {
         return Ok(());
@@ -218,7 +218,7 @@ fn check_output(file: &Named) -> Result<(), Error> {
     }
     if found.is_fifo() {
         match open_fifo(&file.path) {
-            // Its reader would see the end of a file where it was closed now.
+            // Its reader would see the end of the file if it were closed now.
             Ok(open) => std::mem::forget(open),
             Err(error) => return refused(&format!("a FIFO, and {error}")),
         }
@@ -230,16 +230,16 @@ fn is_memory_device(about: &Metadata) -> bool {
     about.file_type().is_char_device() && rustix::fs::major(about.rdev()) as u64 == MEMORY_DEVICES
 }
 
-/// One file, whichever path leads to it.
+/// Identity of a file, by any path to it.
 #[derive(Debug, PartialEq, Eq)]
 enum Identity {
     /// Device and inode.
     There(u64, u64),
-    /// Of one that is not there: device and inode of its directory, and its name.
+    /// A missing file: device and inode of its directory, and its name.
     Missing(u64, u64, OsString),
 }
 
-/// The identity of a file; `None` for one that may be written twice, or that cannot be.
+/// Returns the identity of a file; `None` for one that may be written twice, or that cannot be.
 fn identity(path: &Path) -> Option<Identity> {
     if let Ok(about) = fs::metadata(path) {
         return (!is_memory_device(&about)).then(|| Identity::There(about.dev(), about.ino()));
@@ -278,7 +278,7 @@ fn check_apart(named: &[Named]) -> Result<(), Error> {
         let Some(identity) = &identities[at] else {
             continue;
         };
-        // By this name it is standard output that is asked for.
+        // This name means standard output.
         let by_name = ["/dev/", "/proc/"]
             .iter()
             .any(|start| file.path.starts_with(start));
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use crate::commands::Cli;
 
-    /// Every option whose value is a path has a use here, so that a new one is not forgotten.
+    /// Every option with a path has a use here, so that a new one is not forgotten.
     #[test]
     fn every_option_with_a_path_is_known() {
         let mut seen = 0;

@@ -1,4 +1,4 @@
-//! `folioscope image`: what a kernel image is.
+//! `folioscope image`: prints the properties of a kernel image.
 
 use std::path::PathBuf;
 
@@ -22,14 +22,14 @@ pub struct Image {
     format: ReportFormat,
 }
 
-/// What is printed as JSON.
+/// The output as JSON.
 #[derive(Debug, Serialize)]
 struct Told {
-    /// As in `uname -r`, from the banner in the image.
+    /// The release as in `uname -r`, from the banner in the image.
     release: Option<String>,
-    /// Bytes per page; null where the header does not say.
+    /// Bytes per page; null if the header does not have it.
     page_size: Option<u64>,
-    /// What the image was packed in, outermost first.
+    /// The layers of packing, outermost first.
     packed: Vec<Container>,
 }
 

@@ -1,4 +1,4 @@
-//! `folioscope kernel`: by what sizes the kernel's own half is mapped.
+//! `folioscope kernel`: prints the sizes by which the kernel half is mapped.
 
 use clap::Args;
 

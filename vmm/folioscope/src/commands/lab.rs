@@ -9,7 +9,7 @@ use clap::Args;
 use super::Outcome;
 use crate::Error;
 
-/// What starts it, from the root of a checkout, as `out/` is sought there too.
+/// Its start script, relative to the root of a checkout, as `out/` is.
 const SCRIPT: &str = "vmm/setup/lab.sh";
 
 /// Run experiments on order policies, or compare what two of them have measured: compare A.json B.json [--threshold PERCENT]

@@ -51,7 +51,7 @@ struct Cli {
 }
 
 impl Command {
-    /// The guest that the command boots, if it boots one.
+    /// Returns the guest that the command boots, if it boots one.
     fn guest(&self) -> Option<&GuestOptions> {
         match self {
             Self::Run(run) => Some(&run.guest),
@@ -62,7 +62,7 @@ impl Command {
         }
     }
 
-    /// What a guest is booted from, where no option names it.
+    /// Returns what a guest is booted from, where no option names it.
     fn defaults(&self) -> files::Defaults {
         let guest = match self {
             Self::Record(record) => Some(&record.guest),
@@ -85,7 +85,7 @@ impl Command {
             .collect()
     }
 
-    /// Whether what is typed goes to the guest, key by key.
+    /// Returns whether typed keys go to the guest one by one.
     fn types(&self) -> bool {
         matches!(self, Self::Boot(boot) if boot.console)
     }
@@ -130,8 +130,8 @@ enum Command {
     Carrier(carrier::CarrierCommand),
 }
 
-/// Confines a process that serves a guest on KVM: who broke out of the guest would find no more in it. The measurements start
-/// other programs, and are not for guests that nobody knows.
+/// Confines a process that serves a guest on KVM, so that an attacker who broke out of the guest would gain nothing
+/// more. The measurements start other programs, and are not for untrusted guests.
 fn confine(command: &Command) -> Result<(), Error> {
     let outputs = match command {
         Command::Bench(_) => return Ok(()),
@@ -144,22 +144,22 @@ fn confine(command: &Command) -> Result<(), Error> {
     }
 }
 
-/// What a schema is printed of.
+/// Subject of a schema.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SchemaOf {
-    /// What `--json` and `--format json` write.
+    /// Output of `--json` and `--format json`.
     Report,
     /// The lines of `folioscope session` and of the socket of `folioscope boot`.
     Session,
-    /// What `ps --format json` writes.
+    /// Output of `ps --format json`.
     Ps,
-    /// What `maps --format json` writes.
+    /// Output of `maps --format json`.
     Maps,
-    /// What `page --format json` writes.
+    /// Output of `page --format json`.
     Page,
-    /// What `kernel --format json` writes.
+    /// Output of `kernel --format json`.
     Kernel,
-    /// What `diff --format json` writes.
+    /// Output of `diff --format json`.
     Diff,
 }
 
@@ -186,7 +186,7 @@ pub fn main() -> ExitCode {
     ended(outcome)
 }
 
-/// Prints what was asked for in the place of a command.
+/// Prints the requested text in place of running a command.
 fn printed(asked: &clap::Error) -> Result<(), Error> {
     let written = asked.print().and_then(|()| io::stdout().flush());
     written.map_err(Error::io(output::STDOUT))
@@ -203,7 +203,7 @@ fn ended(outcome: Outcome) -> ExitCode {
     }
 }
 
-/// The command, and the command line that it is made of.
+/// Returns the command, and the command line that it is made of.
 fn parse() -> Result<(Command, ArgMatches), clap::Error> {
     let mut command = Cli::command();
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;

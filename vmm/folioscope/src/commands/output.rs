@@ -1,4 +1,4 @@
-//! Standard output that may fail: nobody reads it any more, or the disk is full.
+//! Standard output that may fail: its reader has closed it, or the disk is full.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
@@ -7,7 +7,7 @@ use untrusted::{filtered, Filter};
 
 use crate::Error;
 
-/// What fails where standard output cannot be written.
+/// The operation that fails if standard output cannot be written.
 pub(crate) const STDOUT: &str = "write to standard output";
 
 /// `println!` that returns an error and does not panic.
@@ -23,17 +23,17 @@ pub(super) fn line(text: fmt::Arguments<'_>) -> Result<(), Error> {
     writeln!(io::stdout(), "{}", filtered(&text)).map_err(Error::io(STDOUT))
 }
 
-/// Standard output for all that is printed: nothing passes that a terminal obeys, but for our own colours.
+/// Returns standard output for all that is printed. It passes no control sequences except for our own colours.
 pub(crate) fn stdout() -> Filter<StdoutLock<'static>> {
     Filter::new(io::stdout().lock(), has_colours())
 }
 
-/// Whether standard output is a terminal that wants colours.
+/// Returns whether standard output is a terminal that wants colours.
 pub(crate) fn has_colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
-/// Names on standard error what failed.
+/// Prints an error on standard error.
 pub(crate) fn complain(what: &dyn fmt::Display) {
     let what = what.to_string();
     let _ = writeln!(io::stderr(), "folioscope: {}", filtered(&what));
@@ -43,7 +43,7 @@ pub(super) fn bytes(text: &[u8]) -> Result<(), Error> {
     io::stdout().write_all(text).map_err(Error::io(STDOUT))
 }
 
-/// Whether `| head` has read enough, which is nothing to complain of.
+/// Returns whether `| head` has read enough, which is nothing to complain of.
 pub(super) fn nobody_reads(error: &Error) -> bool {
     matches!(error, Error::Io { what, error } if what == STDOUT && error.kind() == io::ErrorKind::BrokenPipe)
 }

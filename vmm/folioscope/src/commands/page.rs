@@ -1,4 +1,4 @@
-//! `folioscope page`: a page, its folio, and who maps it.
+//! `folioscope page`: a page, its folio, and the processes that map it.
 
 use clap::Args;
 
@@ -55,7 +55,7 @@ impl Page {
                 .write(&mut output::stdout())
                 .map_err(Error::io(output::STDOUT))?,
         }
-        // A frame that is no memory, or whose struct page cannot be read: why is told of each.
+        // A frame that is no memory, or whose struct page cannot be read, has its reason in the output.
         let known = found.pages.iter().all(|frame| frame.page.is_some());
         Ok(if known { EXIT_OK } else { EXIT_NOT_JUDGED })
     }

@@ -83,7 +83,7 @@ struct Reports {
 }
 
 impl Reports {
-    /// Prints the verdict, and writes the files that were asked for.
+    /// Prints the verdict, and writes the requested files.
     fn told(&self, mut report: Report, judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
         tell(&mut stdout(), judge, end, names).map_err(Error::io(STDOUT))?;
         report.push(recorded::step(judge, end, names));
@@ -101,7 +101,7 @@ impl Reports {
     }
 }
 
-/// A report of what nothing is known of but its trace.
+/// Creates a report of a guest of which only the trace is known.
 fn of_trace() -> Report {
     Report::new(Machine::default(), Kernel::default())
 }
@@ -115,7 +115,7 @@ impl Record {
         }
     }
 
-    /// A workload that has the guest for itself; gives why it failed.
+    /// Runs a workload that has the guest for itself; returns the reason why it failed.
     fn direct(
         &self,
         guest: &mut Guest,
@@ -131,7 +131,7 @@ impl Record {
         })
     }
 
-    /// Runs the user's program, and prints what it prints; gives why it did not come to its end.
+    /// Runs the user's program, and prints its output; returns the reason why it was not completed.
     fn play(&self, guest: &mut Guest, program: &Program) -> Result<Option<Error>, Error> {
         let name = &program.name;
         progress(&format!("program {name}"));
@@ -215,7 +215,7 @@ impl Record {
         if let Some(program) = self.guest.program.clone() {
             lost = self.play(&mut guest, &program)?;
         }
-        // It changes which sizes of folios there are.
+        // It changes the enabled sizes of folios.
         if costs && lost.is_none() {
             lost = self.direct(&mut guest, COSTS, costs::measure);
         }
@@ -232,7 +232,7 @@ impl Record {
             .report
             .told(report, &judge, &end, &known.names(guest.symbols()))?;
         match lost {
-            // A finding is none the less true for a guest that was lost behind it.
+            // A finding is valid even if the guest was lost after it.
             Some(error) if status == EXIT_ERRORS => {
                 complain(&error);
                 Ok(status)

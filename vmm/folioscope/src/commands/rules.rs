@@ -1,4 +1,4 @@
-//! `folioscope rules`: what the rules assert.
+//! `folioscope rules`: prints what the rules assert.
 
 use clap::Args;
 

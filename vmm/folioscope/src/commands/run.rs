@@ -25,7 +25,7 @@ use crate::stage::{Played, Seen, Stage};
 use crate::tour::{chosen, Workload};
 use crate::{voice, Error};
 
-/// How often the guest is looked at again until a CPU idles in the kernel.
+/// Maximum number of looks until a CPU idles in the kernel.
 const IDLE_LOOKS: u32 = 25;
 
 /// The first release with `CONFIG_ARM64_CONTPTE`.
@@ -90,7 +90,7 @@ impl Run {
         let mut report = None;
         let mut picture = self.report.picture();
         let mut lost = false;
-        // What the kernel itself has reported, workload by workload.
+        // The kernel's own reports, workload by workload.
         let mut heard = self.hear(&mut guest, "boot", text)?;
         let mut patience = Patience::new(guest.deadline());
         let mut chosen = chosen.into_iter();
@@ -115,7 +115,7 @@ impl Run {
                 picture.look(report.steps.len(), &seen.look);
                 self.push(report, workload, (seen, &driven), started, text)?;
             }
-            // What was judged so far counts; what is left of the guest is kept.
+            // Verdicts so far count; a bundle of the guest is kept.
             lost = played.failed.as_ref().is_some_and(Error::lost);
             let failed = match played.failed {
                 Some(error) if lost => Some(control::keep(&mut guest, &self.guest.out, error)),
@@ -125,7 +125,7 @@ impl Run {
             if let Some(error) = failed {
                 let report = report.get_or_insert_with(nothing);
                 report.push_not_judged(format!("workload {}: {error}", workload.name));
-                // A guest that lives and says no can still play the others.
+                // A guest that answers with an error can still play the others.
                 if !matches!(error, Error::Guest { .. }) {
                     break;
                 }
@@ -219,7 +219,7 @@ impl Run {
         };
         if text {
             let mut shown = step.clone();
-            // What the guest lacks is told with the first step.
+            // Features that the guest lacks are reported with the first step.
             let told = report.lacks();
             if let Some(basis) = &mut shown.basis {
                 basis.lacks.retain(|lack| !told.contains(lack.as_str()));
@@ -239,12 +239,12 @@ impl Run {
         Ok(())
     }
 
-    /// What the kernel has reported of itself, and what was judged of a guest that does not get on, since this was last
-    /// asked: a step each, where there is anything.
+    /// Returns the kernel's reports on itself, and the verdicts on a guest without progress, since the last call: a
+    /// step each, if there are any.
     fn hear(&self, guest: &mut Guest, workload: &str, text: bool) -> Result<Vec<Step>, Error> {
         let mut steps: Vec<Step> = voice::step(workload, &guest.voice()).into_iter().collect();
         steps.extend(guest.take_rest());
-        // Nobody gives VMAs here, so there is nothing to draw.
+        // There are no VAs here, so there is nothing to draw.
         let options = TextOptions {
             maps: false,
             ..self.report.text()
@@ -259,7 +259,7 @@ impl Run {
         Ok(steps)
     }
 
-    /// The upper half, once: it is the same for every process.
+    /// Judges the upper half, once: it is the same for every process.
     fn kernel_half(
         &self,
         guest: &mut Guest,
@@ -322,12 +322,12 @@ impl Run {
     }
 }
 
-/// A report of a guest that was lost before anything of it was seen.
+/// Creates the report of a guest that was lost before any look.
 fn nothing() -> Report {
     Report::new(verdict::Machine::default(), verdict::Kernel::default())
 }
 
-/// Why no workload but hugetlb's can make a block contiguous, if so.
+/// Returns why no workload but hugetlb's can make a block contiguous, if so.
 fn folds_nothing(guest: &Guest) -> Option<String> {
     if guest.contpte() != Some(false) {
         return None;
@@ -342,7 +342,7 @@ fn folds_nothing(guest: &Guest) -> Option<String> {
     ))
 }
 
-/// Blocks are what the tour is about, and `variable` is the series' own choice.
+/// Returns the default policy. Blocks are the subject of the tour, and `variable` is the series' own choice.
 pub(super) fn default_policy(guest: &Guest) -> &'static str {
     if guest.hello().anon_order_policy.is_some() {
         "variable"
@@ -351,13 +351,13 @@ pub(super) fn default_policy(guest: &Guest) -> &'static str {
     }
 }
 
-/// What is drawn: the VMAs that the step was about. What is counted and judged is everything.
+/// Restricts the drawing to the VMAs that the step was about. Counts and verdict cover everything.
 fn keep_expected(process: &mut ProcessVerdict, expectations: &[Expectation]) {
     let touches = touching(expectations.iter().map(|e| (e.start, e.end)).collect());
     process.vmas.retain(|vma| touches(vma.start.0, vma.end.0));
 }
 
-/// Whether a range has a byte in common with any of these; asked often, of many.
+/// Returns a function that tests whether a range overlaps any of these; it is called often, with many ranges.
 fn touching(mut ranges: Vec<(u64, u64)>) -> impl Fn(u64, u64) -> bool {
     ranges.sort_unstable();
     // Each gets the farthest end of all that start no later.

@@ -18,7 +18,7 @@ use crate::source::{only_socket, write_full, Need, SourceOptions};
 use crate::whole::{save, Progress};
 use crate::{Error, EXIT_OK};
 
-/// How often a file that another process writes is looked at.
+/// Time between two checks of a file that another process writes.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Save a live guest's registers, tables and order records as an ELF core
@@ -106,7 +106,7 @@ impl Save {
         Ok(EXIT_OK)
     }
 
-    /// The holder writes into our file, and we see how far it is.
+    /// Lets the holder write into our file, and shows its progress.
     fn whole_of_ours(&self, socket: &Path) -> Result<Full, Error> {
         let attempt = || format!("write the snapshot {}", self.file.display());
         let failed = |error| Error::io(attempt())(error);

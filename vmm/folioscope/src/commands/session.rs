@@ -1,4 +1,4 @@
-//! `folioscope session`: a guest that obeys line by line, for pytest and other programs.
+//! `folioscope session`: a guest that executes requests line by line, for pytest and other programs.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -14,27 +14,27 @@ use crate::Error;
 
 /// The key that the next one is a command to us after, as in QEMU's `-nographic`: Ctrl-A.
 const ESCAPE: u8 = 0x01;
-/// Between two looks at a guest that says nothing, for what no event tells. Each is time that a guest which shares our
-/// processor does not run.
+/// Time between two checks of a silent guest, for changes without an event. Each check takes time from a guest that
+/// shares our processor.
 const TICK: Duration = Duration::from_millis(100);
 const STDOUT: &str = "write to standard output";
 
-/// How a conversation ended.
+/// The end of a conversation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// By Ctrl-A x.
+    /// The user typed Ctrl-A x.
     Asked,
-    /// By the guest.
+    /// The guest ended.
     Guest(Status),
 }
 
 /// Copies the console to standard output and standard input to the console, until either side ends it.
 ///
 /// # Errors
-/// Where standard output cannot be written.
+/// If standard output cannot be written.
 pub fn converse(machine: &mut dyn Machine) -> Result<End, Error> {
     let _raw = Raw::new().map_err(Error::io("put the terminal into raw mode"))?;
-    // Unbuffered: what a buffer held back, poll would not tell of.
+    // Unbuffered: poll would not report bytes that a buffer holds.
     let stdin = io::stdin().as_fd().try_clone_to_owned();
     let mut stdin = File::from(stdin.map_err(Error::io("duplicate standard input"))?);
     let mut open = true;
@@ -45,19 +45,19 @@ pub fn converse(machine: &mut dyn Machine) -> Result<End, Error> {
             wait(machine, open.then_some(&stdin)).map_err(Error::io("wait for the guest"))?;
         if typed {
             let mut typed = [0; 256];
-            // A console that nobody feeds any more is one that can still be read.
+            // A console without input can still be read.
             let count = stdin.read(&mut typed).unwrap_or(0);
             open = count > 0;
             let (bytes, end) = keys.take(&typed[..count]);
             if !bytes.is_empty() {
-                // A guest that is gone is seen below.
+                // The end of the guest is noticed below.
                 let _ = machine.console().write(&bytes);
             }
             if end {
                 return Ok(End::Asked);
             }
         }
-        // Before the output: what a guest that has ended said last is there by then.
+        // Before the output: the last words of a guest that has ended are there by then.
         let status = machine.status();
         let (bytes, next) = machine.console().since(at);
         at = next;
@@ -71,7 +71,7 @@ pub fn converse(machine: &mut dyn Machine) -> Result<End, Error> {
     }
 }
 
-/// Waits until there is something to do, or might be; says whether something was typed.
+/// Waits until there may be work; returns whether a key was typed.
 fn wait(machine: &dyn Machine, stdin: Option<&File>) -> io::Result<bool> {
     let console = machine.console().event();
     let events = [Some(console), machine.end_event(), stdin.map(File::as_fd)];
@@ -88,14 +88,14 @@ fn wait(machine: &dyn Machine, stdin: Option<&File>) -> io::Result<bool> {
     }
 }
 
-/// Tells what is typed to the guest from what is meant for us.
+/// Separates keys for the guest from keys for us.
 #[derive(Debug, Default)]
 struct Keys {
     escaped: bool,
 }
 
 impl Keys {
-    /// What goes to the guest, and whether the end was asked for.
+    /// Returns the bytes for the guest, and whether the end was requested.
     fn take(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         let mut bytes = Vec::with_capacity(typed.len());
         for &key in typed {

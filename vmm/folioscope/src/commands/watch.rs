@@ -19,7 +19,7 @@ use crate::{Error, EXIT_OK};
 
 /// Lines of events on a terminal.
 const EVENTS: usize = 12;
-/// What a terminal has whose size is not known.
+/// Height of a terminal whose size is unknown.
 const ROWS: usize = 24;
 /// Back to the first line, and everything behind it is gone.
 const REDRAW: &str = "\x1b[H\x1b[J";
@@ -81,7 +81,7 @@ impl Watch {
             looks += 1;
             let now = match guest.look(self.pid) {
                 Ok(now) => now,
-                // What was there once is there no more.
+                // A process that existed before has ended.
                 Err(error) => {
                     say!("{} ({}): the end: {error}", last.name(), self.pid);
                     break;
@@ -119,7 +119,7 @@ impl Watch {
     }
 }
 
-/// Tells of the signals that end it; what is asked of the guest at that moment is done first.
+/// Returns a channel for the signals that end it; a request to the guest is completed first.
 fn end() -> Receiver<()> {
     let signals = Signals::block(&ENDS);
     let (send, ends) = channel();
@@ -130,14 +130,14 @@ fn end() -> Receiver<()> {
     ends
 }
 
-/// A line for each event.
+/// Returns a line for each event.
 fn lines(found: &Diff, after: Duration) -> Result<Vec<String>, Error> {
     let mut text = Vec::new();
     for process in &found.processes {
         for event in &process.events {
             event.write(&mut text).map_err(Error::io(output::STDOUT))?;
         }
-        // Where nothing is known to have happened there is nothing to doubt.
+        // Without known events there is nothing to doubt.
         for note in found.notes.iter().chain(&process.notes) {
             if !process.events.is_empty() {
                 writeln!(text, "  note: {note}").map_err(Error::io(output::STDOUT))?;

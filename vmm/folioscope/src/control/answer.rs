@@ -1,4 +1,4 @@
-//! What a client is told.
+//! Answers to a client.
 
 use std::path::PathBuf;
 
@@ -26,25 +26,25 @@ use crate::Error;
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Greeting {
-    /// The guest is up and obeys.
+    /// The guest is up and takes requests.
     Ready(Box<Ready>),
     /// It did not come up.
     Error(Failure),
 }
 
-/// Who answers.
+/// The guest's first line.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Ready {
     /// The version of the session's protocol.
     pub version: u32,
-    /// What the agent said of itself and the kernel.
+    /// The agent's facts about itself and the kernel.
     pub hello: Hello,
-    /// From starting the machine to the agent's first line.
+    /// Seconds from starting the machine to the agent's first line.
     pub seconds: f64,
 }
 
 impl Ready {
-    /// Of a guest that is up.
+    /// Creates it from a guest that is up.
     #[must_use]
     pub fn of(guest: &Guest) -> Self {
         Self {
@@ -58,16 +58,15 @@ impl Ready {
 /// The answer to a request.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Answer {
-    /// The request's id; null where the line had none that could be read.
+    /// The request's id; null if the line had none that could be read.
     pub id: Option<u64>,
-    /// What came of it.
+    /// Its result.
     #[serde(flatten)]
     pub result: Came,
-    /// Where it was not done: what is wrong, for certain, with the tables of a guest that hangs, and of a process that
-    /// faults for ever.
+    /// After a failure: confirmed errors in the tables of a guest that hangs, and of a process that faults for ever.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// What the guest's kernel has reported of itself on its console since the answer before.
+    /// The guest kernel's reports on its console since the answer before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub voice: Vec<Report>,
 }
@@ -75,11 +74,11 @@ pub struct Answer {
 /// A report of the guest's kernel: a WARNING, BUG, an oops, a stall, ...
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Report {
-    /// The line that says what is wrong.
+    /// The line that states the fault.
     pub headline: String,
     /// All of its lines.
     pub lines: Vec<String>,
-    /// Microseconds after boot, where the kernel says so.
+    /// Microseconds after boot, if the kernel prints them.
     pub at_us: Option<u64>,
 }
 
@@ -97,7 +96,7 @@ impl From<Spoken> for Report {
     }
 }
 
-/// The errors of what was judged of a guest that does not get on.
+/// Returns the errors of the verdicts on a guest without progress.
 #[must_use]
 pub fn errors(steps: &[Step]) -> Vec<Finding> {
     let findings = steps.iter().flat_map(Step::findings);
@@ -105,17 +104,17 @@ pub fn errors(steps: &[Step]) -> Vec<Finding> {
     errors.cloned().collect()
 }
 
-/// What came of a request. A `Result` with names that read well in JSON.
+/// The result of a request. It is a `Result` with names that read well in JSON.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Came {
-    /// It was done.
+    /// The request succeeded.
     Ok(Box<Done>),
-    /// It was not done.
+    /// The request failed.
     Error(Failure),
 }
 
-/// What a request that succeeded gives; which of them is named at the methods.
+/// The data of a request that succeeded; each method names its kind.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 #[allow(missing_docs)] // each says what it is itself
@@ -142,7 +141,7 @@ pub enum Done {
     Agent(Outcome),
 }
 
-/// It was done, and there is nothing more to say.
+/// The request was done, and there are no further data.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Empty {}
@@ -154,36 +153,36 @@ pub struct LookAnswer {
     pub verdict: ProcessVerdict,
     /// The processes that were looked at beside it, at the same instant.
     pub companions: Vec<ProcessVerdict>,
-    /// What the verdicts stand on: what it lacks could not be judged.
+    /// The basis of the verdicts: what it lacks could not be judged.
     pub basis: Basis,
     /// Every descriptor of the process that is not zero and leads to no table, by address.
     pub entries: Vec<Row>,
     /// The process's own order records, oldest first.
     pub records: Vec<OrderRecord>,
-    /// For how many microseconds the guest stood still.
+    /// For how many microseconds the guest was stopped.
     pub stopped_us: u64,
-    /// Where only tables that were written to were to be read: what came of that.
+    /// The result of a look that was to read only tables written to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub again: Option<Again>,
-    /// Its number, for `diff`; the last 16 looks are kept. None where it is not.
+    /// Its number, for `diff`; the last 16 looks are kept. None if it is not kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
 }
 
-/// A look at what was written to since the one before.
+/// A look at tables written to since the one before.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Again {
-    /// These tables were read.
+    /// Number of tables that were read.
     Read {
         /// Tables that are new or were written to.
         tables: u64,
-        /// Tables that there are.
+        /// Number of all tables.
         of: u64,
     },
     /// All were read.
     Whole {
-        /// Why.
+        /// The reason.
         because: String,
     },
 }
@@ -203,7 +202,7 @@ impl From<&ReadAgain> for Again {
 }
 
 impl LookAnswer {
-    /// Of a look, and what it has copied; `driven` is the guest's own basis ([`crate::guest::Guest::driven`]).
+    /// Creates it from a look and its copy; `driven` is the guest's own basis ([`crate::guest::Guest::driven`]).
     #[must_use]
     pub fn of(seen: Look, driven: &Basis) -> (Self, Capture) {
         let again = seen.read_again.as_ref();
@@ -220,7 +219,7 @@ impl LookAnswer {
         (answer, capture)
     }
 
-    /// Of a process's verdict and what it stands on, and the instant that they are of.
+    /// Creates it from a process's verdict and basis, and their instant.
     #[must_use]
     pub fn of_any(
         (verdict, basis): (ProcessVerdict, Basis),
@@ -248,7 +247,7 @@ impl LookAnswer {
 /// The answer of `tour`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct TourAnswer {
-    /// Why the workload was not played, where it was not.
+    /// The reason why the workload was not played, where it was not.
     pub left_out: Option<String>,
     /// Its checkpoints, in order.
     pub checkpoints: Vec<CheckpointAnswer>,
@@ -287,11 +286,11 @@ impl TourAnswer {
 /// The answer of `translate`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Pairs {
-    /// The CPU that was asked about the lower half.
+    /// The CPU that translated in the lower half.
     pub lower_cpu: usize,
-    /// The one that was asked about the upper half, where there was one at EL1.
+    /// The CPU that translated in the upper half, if one was at EL1.
     pub upper_cpu: Option<usize>,
-    /// In the order of the addresses that were asked for.
+    /// In the order of the requested addresses.
     pub pairs: Vec<Pair>,
 }
 
@@ -300,17 +299,17 @@ pub struct Pairs {
 pub struct Pair {
     /// The virtual address.
     pub va: u64,
-    /// Its physical address by our walk; null where it is not mapped.
+    /// Its physical address by our walk; null if it is not mapped.
     pub ours: Option<u64>,
     /// Its physical address by the machine's own translation of a load at the CPU's exception level.
     pub machine: Option<u64>,
     /// The descriptor that maps it.
     pub word: Option<u64>,
-    /// That one's lookup level.
+    /// Lookup level of that descriptor.
     pub level: Option<i8>,
-    /// Whether EL0 may read it, by our decoding.
+    /// True if EL0 may read it, by our decoding.
     pub el0_read: Option<bool>,
-    /// Whether EL1 may.
+    /// True if EL1 may read it, by our decoding.
     pub el1_read: Option<bool>,
 }
 
@@ -328,7 +327,7 @@ pub struct KernelHalf {
     pub first: u64,
     /// Every descriptor that is not zero and leads to no table, by address.
     pub entries: Vec<Row>,
-    /// What the rules say of them.
+    /// The rules' verdict on them.
     pub verdict: KernelVerdict,
 }
 
@@ -343,8 +342,8 @@ pub struct Full {
     pub cpus: usize,
     /// The process that waited meanwhile, by its pid.
     pub pid: Option<u32>,
-    /// Why the kernel's own description (VMCOREINFO) is not in the file, without which drgn takes it for no kernel's;
-    /// null where it is.
+    /// The reason why the kernel's own description (VMCOREINFO) is not in the file, without which drgn takes it for no
+    /// kernel's; null where it is.
     pub without_vmcoreinfo: Option<String>,
 }
 
@@ -360,12 +359,12 @@ pub struct Kept {
 pub struct MachineAnswer {
     /// `tcg` or `kvm`.
     pub kind: String,
-    /// How to start the same machine by hand, as a shell command.
+    /// The shell command that starts the same machine by hand.
     pub command_line: String,
-    /// What it does, for people.
+    /// Its state, for people.
     pub status: String,
-    /// The end of what the guest's console said.
+    /// The end of the guest's console.
     pub console: String,
-    /// From starting the machine to the agent's first line, in seconds.
+    /// Seconds from starting the machine to the agent's first line.
     pub ready_after_s: f64,
 }

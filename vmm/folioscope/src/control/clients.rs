@@ -1,4 +1,5 @@
-//! Answers requests for one guest; serves one client on standard input and output (for several see [`super::listen()`]).
+//! Answers requests for one guest; serves one client on standard input and output (for several see
+//! [`super::listen()`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,31 +22,31 @@ use crate::confined::explained;
 use crate::guest::Guest;
 use crate::Error;
 
-/// Which client; never used twice.
+/// A client's number; never used twice.
 pub(super) type ClientId = u64;
 
 /// A guest that serves.
 #[derive(Debug)]
 pub struct Server<'g> {
     guest: &'g mut Guest,
-    /// Where a bundle goes.
+    /// Directory of a bundle.
     out: &'g Path,
-    /// Which client asked for a process to be held.
+    /// The client that holds each held process.
     holders: BTreeMap<ProcessId, ClientId>,
-    /// Whether the guest is gone, or has not answered.
+    /// True if the guest is gone, or has not answered.
     lost: bool,
-    /// Whether it was told that the console's log is incomplete.
+    /// True if the clients were told that the console's log is incomplete.
     told: bool,
 }
 
-/// What a client is told, and whether that was the last of it.
+/// A line for a client, and whether it is the last.
 pub(super) struct Said {
     pub(super) line: String,
     pub(super) last: bool,
 }
 
 impl<'g> Server<'g> {
-    /// Over a guest that is up; `out` is where a bundle of it goes if it is lost.
+    /// Creates a server for a guest that is up; `out` is the directory of a bundle if it is lost.
     pub fn new(guest: &'g mut Guest, out: &'g Path) -> Self {
         Self {
             guest,
@@ -60,7 +61,7 @@ impl<'g> Server<'g> {
         json(&Greeting::Ready(Box::new(Ready::of(self.guest))))
     }
 
-    /// Does what a line asks, with the file that came along with it, if one did.
+    /// Executes the request in a line, with the file that came with it, if there is one.
     pub(super) fn answer(&mut self, client: ClientId, line: &str, given: Option<File>) -> Said {
         let (id, result, last) = match Request::read(line) {
             Err(unread) => {
@@ -70,7 +71,7 @@ impl<'g> Server<'g> {
             Ok(request) => {
                 let last = matches!(request.call, Call::Quit(_));
                 let id = Some(request.id);
-                // A fault of ours in one request is that request's failure: the guest is there for all its clients.
+                // A panic in one request is that request's failure: the guest is there for all its clients.
                 let done = catch_unwind(AssertUnwindSafe(|| self.obey(client, request, given)));
                 match done {
                     Ok(Ok(done)) => (id, Came::Ok(Box::new(done)), last),
@@ -96,7 +97,7 @@ impl<'g> Server<'g> {
         Said { line, last }
     }
 
-    /// What the kernel has reported since the answer before; and once, that not all of it is known.
+    /// Returns what the kernel has reported since the answer before; and once, that not all of it is known.
     fn voice(&mut self) -> Vec<Report> {
         let mut voice: Vec<Report> = self.guest.voice().into_iter().map(Into::into).collect();
         if let (Some(why), false) = (self.guest.unheard(), self.told) {
@@ -134,7 +135,7 @@ impl<'g> Server<'g> {
         Ok(done)
     }
 
-    /// What a request does to who holds what; one client does not let go on what another one looks at.
+    /// Returns the request's effect on holding a process. A client cannot release a process that another one looks at.
     fn check_holder(&self, client: ClientId, call: &Call) -> Result<Option<Hold>, Error> {
         let (process, hold) = match call {
             Call::Hold(of) => (of.process, Some(Hold::Begins(of.process))),
@@ -162,7 +163,7 @@ impl<'g> Server<'g> {
         }
     }
 
-    /// A client has gone away: what it held goes on.
+    /// Handles the end of a client: the processes that it held run on.
     pub(super) fn gone(&mut self, client: ClientId) {
         let mine: Vec<ProcessId> = self
             .holders
@@ -172,7 +173,7 @@ impl<'g> Server<'g> {
             .collect();
         for process in mine {
             self.holders.remove(&process);
-            // Where it cannot, whoever asks for it next is told; a guest that hangs is not waited for.
+            // If a process cannot run on, its next user gets the error; a guest that hangs is not waited for.
             if !self.lost {
                 let _ = self.guest.release(process);
             }
@@ -180,19 +181,19 @@ impl<'g> Server<'g> {
     }
 }
 
-/// What a request does to a process's wait.
+/// The effect of a request on a process's wait.
 enum Hold {
     Begins(ProcessId),
     Ends(ProcessId),
 }
 
-/// A line's text. Nothing here has keys that are no strings, so it cannot fail.
+/// Returns a line's text. No type here has keys that are not strings, so it cannot fail.
 #[must_use]
 pub fn json(line: &impl Serialize) -> String {
     serde_json::to_string(line).unwrap_or_default() + "\n"
 }
 
-/// The same, where it has no more than so many bytes: none are kept of what has more.
+/// Returns a line's text if it has at most this many bytes. Longer ones are not kept in memory.
 fn json_within(line: &impl Serialize, most: usize) -> Option<String> {
     struct Limited {
         text: Vec<u8>,
@@ -218,7 +219,7 @@ fn json_within(line: &impl Serialize, most: usize) -> Option<String> {
     String::from_utf8(limited.text).ok()
 }
 
-/// The answer to a line that is no request.
+/// Returns the answer to a line that is no request.
 pub(super) fn no_request(why: String) -> String {
     json(&Answer {
         id: None,
@@ -231,7 +232,7 @@ pub(super) fn no_request(why: String) -> String {
 /// Serves one client until its input ends. The guest is the caller's to drop.
 ///
 /// # Errors
-/// Where the input or output fails, or a line of the input has no end.
+/// If the input or output fails, or a line of the input has no end.
 pub fn serve(
     server: &mut Server<'_>,
     mut input: impl BufRead,

@@ -1,25 +1,25 @@
-//! What a client is told where a request was not done.
+//! Failures of requests, as sent to a client.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Error;
 
-/// Why a request was not done.
+/// The reason why a request was not done.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Failure {
-    /// What kind of failure it is.
+    /// Kind of the failure.
     pub kind: Kind,
     /// One sentence.
     pub message: String,
-    /// What the guest's agent answered, where it is the one that says no.
+    /// The answer of the guest's agent, if the agent refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest: Option<protocol::Failure>,
-    /// Whether the guest is no longer to be used.
+    /// True if the guest cannot be used any more.
     pub lost: bool,
 }
 
-/// Kinds of failures. The guest's own have the names that they have in the agent's protocol.
+/// Kinds of failures. The guest's own have the names of the agent's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -31,12 +31,12 @@ pub enum Kind {
     Deadline,
     /// The workload process is gone.
     ProcessLost,
-    /// The process is at work on something else, or waits at a checkpoint; in the first line of a session, the guest has as many
-    /// clients as it serves at once.
+    /// The process is at work on another request, or waits at a checkpoint; in the first line of a session, the guest
+    /// has its maximum of clients.
     Busy,
     /// The request makes no sense.
     BadRequest,
-    /// The checkpoint could not be had cleanly.
+    /// The process did not reach the checkpoint cleanly.
     Checkpoint,
     /// The answer does not fit in a line.
     TooLarge,
@@ -89,7 +89,7 @@ impl From<&Error> for Failure {
 }
 
 impl Failure {
-    /// A guest that did not come up.
+    /// Creates a guest that did not come up.
     #[must_use]
     pub fn boot(error: &Error) -> Self {
         Self {
@@ -100,13 +100,13 @@ impl Failure {
         }
     }
 
-    /// A guest that has as many clients as it serves at once.
+    /// Creates a guest that has as many clients as it serves at once.
     #[must_use]
     pub(super) fn busy(message: String) -> Self {
         Self::of(Kind::Busy, message)
     }
 
-    /// An answer that would be longer than [`super::limits::LONGEST_ANSWER`].
+    /// Creates an answer that would be longer than [`super::limits::LONGEST_ANSWER`].
     #[must_use]
     pub(super) fn too_large() -> Self {
         Self::of(
@@ -118,7 +118,7 @@ impl Failure {
         )
     }
 
-    /// A panic of this command's own.
+    /// Creates a panic of this command's own.
     #[must_use]
     pub(super) fn fault(panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -141,7 +141,7 @@ impl Failure {
         }
     }
 
-    /// A line that is no request.
+    /// Creates the failure of a line that is no request.
     #[must_use]
     pub fn bad_request(why: String) -> Self {
         Self::from(&Error::Input(why))

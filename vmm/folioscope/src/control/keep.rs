@@ -1,4 +1,4 @@
-//! What is kept of a guest.
+//! Writes bundles and cores of a guest.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ pub fn keep(guest: &mut Guest, out: &Path, error: Error) -> Error {
         let kept = write(guest, capture.as_ref(), &directory, &error.to_string())?;
         if let Some(step) = judged {
             let mut text = Vec::new();
-            // Nobody gives VMAs, so there is nothing to draw.
+            // There are no VAs here, so there is nothing to draw.
             let options = TextOptions {
                 maps: false,
                 ..TextOptions::default()
@@ -35,11 +35,11 @@ pub fn keep(guest: &mut Guest, out: &Path, error: Error) -> Error {
     boot::with_bundle(error, kept)
 }
 
-/// Writes a bundle of the guest as it is and, where asked to, of the last look at it as it was then, so that `explain` and
-/// `diff` can say what the look found.
+/// Writes a bundle of the guest's present state and, if requested, of the last look at it, so that `explain` and `diff`
+/// can explain the look's findings.
 ///
 /// # Errors
-/// Where a file cannot be written.
+/// If a file cannot be written.
 pub fn bundle(guest: &mut Guest, asked: &Bundle) -> Result<PathBuf, Error> {
     let capture = guest.capture_all().ok();
     let kept = write(guest, capture.as_ref(), &asked.path, &asked.why)?;

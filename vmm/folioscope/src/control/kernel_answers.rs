@@ -1,4 +1,4 @@
-//! What is answered of the kernel's own structures.
+//! Answers about the kernel's own structures.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,10 @@ use verdict::Hex;
 pub struct PageAnswer {
     /// The page and its folio.
     pub page: Page,
-    /// The names of what is set in the page's flags, as a page of its kind uses their bits; where two fit, both, joined by a bar.
+    /// The names of the bits set in the page's flags, as a page of its kind uses them; if two names fit, both, joined
+    /// by a bar.
     pub flags: Vec<String>,
-    /// The same of its folio's.
+    /// The names of the bits set in its folio's flags.
     pub folio_flags: Vec<String>,
     /// The memory cgroup that its folio is charged to; null where that is none, or is not known.
     pub memcg: Option<Memcg>,
@@ -34,7 +35,7 @@ pub struct SpaceAnswer {
     pub mm: Hex,
     /// The physical address of its first table.
     pub table: Hex,
-    /// What the kernel counts as mapped.
+    /// The kernel's counts of mapped memory.
     pub rss: Option<Rss>,
     /// The physical addresses of these counters' shared parts, in the order file, anonymous, swapped, shmem.
     pub rss_at: Vec<Hex>,
@@ -55,59 +56,60 @@ pub struct SpaceAnswer {
 pub struct FileAnswer {
     /// The address of its `struct address_space`.
     pub mapping: Hex,
-    /// How many pages it counts (`nrpages`).
+    /// The kernel's count of its pages (`nrpages`).
     pub counted: u64,
     /// The physical address of this count.
     pub counted_at: Hex,
-    /// How many pages the folios in its tree have that are as they must be.
+    /// Number of pages of the folios in its tree that are in their right places.
     pub found: u64,
-    /// Places of pages that are in swap, or of which something is remembered.
+    /// Number of places with a swap entry or a shadow entry in place of a page.
     pub gone: u64,
 }
 
 /// The answer of `counted`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CountedAnswer {
-    /// What the kernel counts of all memory; where each counter is (`at`) is a physical address.
+    /// The kernel's counts of all memory; the address of each counter (`at`) is physical.
     pub counted: Counted,
 }
 
 /// The answer of `counts`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CountsAnswer {
-    /// The decisions about the orders of folios; null where the kernel does not count them.
+    /// The decisions about the orders of folios; null if the kernel does not count them.
     pub orders: Option<OrdersCounted>,
-    /// What became of contiguous blocks of user memory; null likewise.
+    /// The events of contiguous blocks of user memory; null if the kernel does not count them.
     pub contpte: Option<ContpteCounted>,
-    /// What was not read, and why.
+    /// The data that were not read, and why.
     pub notes: Vec<String>,
 }
 
 /// The decisions about the orders of folios.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct OrdersCounted {
-    /// Whether they are counted now (`anon_order/record`).
+    /// True if they are being counted (`anon_order/record`).
     pub on: bool,
-    /// Those that were made since they last began to be.
+    /// The decisions since counting began.
     pub decisions: Vec<Decision>,
 }
 
-/// What became of contiguous blocks of user memory.
+/// Events of contiguous blocks of user memory.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ContpteCounted {
-    /// Whether it is counted now (`anon_order/contpte`).
+    /// True if it is counted now (`anon_order/contpte`).
     pub on: bool,
-    /// How often, by what was done, since it last began to be.
+    /// Counts by event since counting began.
     pub events: BTreeMap<Event, u64>,
-    /// Of the unfolds, who wanted them.
+    /// The unfolds by their caller.
     pub unfolds: Vec<Unfolds>,
 }
 
-/// Unfolds that one place of the kernel wanted.
+/// Unfolds that one place of the kernel caused.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Unfolds {
-    /// The function that changed an entry, with the distance from its start; null for all that the kernel had no room for.
+    /// The function that changed an entry, with the distance from its start; null for all for which the kernel's table
+    /// had no room.
     pub caller: Option<String>,
-    /// How many.
+    /// Number of unfolds.
     pub count: u64,
 }

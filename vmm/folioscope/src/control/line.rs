@@ -1,4 +1,4 @@
-//! Lines of text with a limit: who sends bytes without an end must not fill our memory.
+//! Lines of text with a limit: a client that sends bytes without end must not fill our memory.
 
 use std::io::{self, BufRead, Read as _};
 
@@ -10,16 +10,16 @@ pub const MOST: u64 = 1 << 20;
 pub enum Line {
     /// Text, without its end and not empty.
     Text(String),
-    /// Bytes that are no text, and what is wrong with them; the next line may be good.
+    /// Bytes that are no text, and the error in them; the next line may be good.
     NoText(String),
-    /// More bytes than a line may have, and the sentence that says so; nothing more can be read.
+    /// More bytes than a line may have, and the error; no more can be read.
     TooLong(String),
 }
 
-/// The next line that is not empty; `None` where the input ends.
+/// Returns the next line that is not empty; `None` where the input ends.
 ///
 /// # Errors
-/// Where the input fails.
+/// If the input fails.
 pub fn next(input: &mut impl BufRead) -> io::Result<Option<Line>> {
     loop {
         let mut line = Vec::new();

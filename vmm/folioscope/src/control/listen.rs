@@ -1,9 +1,9 @@
 //! Several clients on a socket.
 //!
-//! A guest belongs to the thread that started its machine. So each client of a socket has a thread that reads its lines
-//! and writes its answers, and hands each request over to that one thread, one at a time: a client that does not read
-//! stops its own thread alone. Each costs a descriptor and a thread, so there are places for some, and a client that comes
-//! when all are taken is told so.
+//! A guest belongs to the thread that started its machine. Each client of a socket therefore has a thread that reads
+//! its lines and writes its answers, and passes each request to that one thread, one at a time. A client that does not
+//! read stops its own thread alone. Each client costs a descriptor and a thread, so their number is limited, and a
+//! client beyond it gets an error.
 
 use std::fs::File;
 use std::io::{self, BufReader, IoSliceMut, Write as _};
@@ -29,30 +29,30 @@ const MOST_CLIENTS: usize = 128;
 /// Descriptors that are left to the guest's own work: the files of a core, a bundle, a look.
 const SPARE: usize = 16;
 
-/// How long it is waited until this process, or the system, has a descriptor again.
+/// Time between two attempts to get a descriptor from this process or the system.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// How long a client that finds no place may take to read that.
+/// Maximum time for a refused client to read the refusal.
 const REFUSAL: Duration = Duration::from_secs(1);
 
-/// What the thread of the guest is told.
+/// A message to the thread of the guest.
 enum News {
-    /// A client asks.
+    /// A client's request.
     Asks(ClientId, String, Option<File>, SyncSender<Said>),
     /// A client went away.
     Gone(ClientId),
-    /// No more clients can come.
+    /// No more clients can connect.
     Deaf(io::Error),
 }
 
-/// Serves whoever connects, several at once, for as long as the socket is there. No client can end it: one that cannot be
-/// taken for want of a descriptor waits, or is told that there is no place.
+/// Serves all clients that connect, several at once, as long as the socket exists. No client can end it: one for which
+/// there is no descriptor waits, or gets an error.
 ///
 /// # Errors
-/// Where the socket itself is of no use any more.
+/// If the socket itself cannot be used any more.
 pub fn listen(server: &mut Server<'_>, listener: UnixListener) -> Result<(), Error> {
     let (news, heard) = channel();
-    // Each client's own thread greets it, so that it knows who is there while another one's request takes its time.
+    // Each client's own thread sends its greeting, so that it gets one while another's request takes its time.
     let greeting: Arc<str> = server.greeting().into();
     let places = Places::new(room());
     let waits = std::thread::Builder::new().name("accept".into());
@@ -72,7 +72,7 @@ pub fn listen(server: &mut Server<'_>, listener: UnixListener) -> Result<(), Err
     }
 }
 
-/// How many clients there are descriptors for.
+/// Returns the number of clients for which there are descriptors.
 fn room() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -127,7 +127,7 @@ fn accept(listener: &UnixListener, greeting: &Arc<str>, places: &Places, news: &
         let thread = std::thread::Builder::new().name(format!("client{client}"));
         let started = thread.spawn(move || {
             let (stream, greeting, news) = theirs;
-            // One that goes away in the middle of a line or an answer is no reason to end, nor to be told of.
+            // A client that closes in the middle of a line or an answer is neither an end nor an error.
             let _ = converse(client, &stream, &greeting, &news);
             let _ = news.send(News::Gone(client));
             drop(place);
@@ -138,10 +138,11 @@ fn accept(listener: &UnixListener, greeting: &Arc<str>, places: &Places, news: &
     }
 }
 
-/// The next connection. What passes is waited out: a client that has gone again, and the want of a descriptor or of memory.
+/// Accepts the next connection. It waits for temporary errors to pass: a client that has closed again, and a lack of
+/// descriptors or of memory.
 ///
 /// # Errors
-/// What does not pass: this is no listening socket.
+/// If the error is permanent: this is no listening socket.
 fn next<T>(mut accept: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         let error = match accept() {
@@ -165,10 +166,11 @@ fn refuse(mut stream: &UnixStream, why: String) {
     let _ = stream.write_all(line.as_bytes());
 }
 
-/// What a client sends: lines, and now and then a file along with one.
+/// Input of a client: lines, and sometimes a file with one.
 struct Input<'s> {
     stream: &'s UnixStream,
-    /// The first file of the last message that had one, until a request takes it. Others are closed, here or by the kernel.
+    /// The first file of the last message that had one, until a request takes it. Others are closed, here or by the
+    /// kernel.
     given: Option<File>,
 }
 
@@ -187,7 +189,7 @@ impl io::Read for Input<'_> {
     }
 }
 
-/// One client's thread.
+/// Returns one client's thread.
 fn converse(
     client: ClientId,
     stream: &UnixStream,

@@ -1,4 +1,4 @@
-//! The methods `diff`, `changes` and `folio`: what is asked of looks that were taken already.
+//! The methods `diff`, `changes` and `folio`, which use earlier looks.
 
 use join::changed::{diff, Instant};
 use join::{Capture, Place, Subject};
@@ -8,14 +8,14 @@ use super::request::{OfLooks, OfPlace, OfSpace};
 use crate::guest::Guest;
 use crate::Error;
 
-/// What happened between two looks.
+/// Compares two looks.
 pub(super) fn compare(guest: &Guest, of: &OfLooks) -> Result<Done, Error> {
     let (before, after) = (guest.kept_look(of.before)?, guest.kept_look(of.after)?);
     let found = diff(instant(before), instant(after), of.pid)?;
     Ok(Done::Diff(Box::new(found)))
 }
 
-/// What happened between the last two looks at a process.
+/// Compares the last two looks at a process.
 pub(super) fn changes(guest: &Guest, of: &OfSpace) -> Result<Done, Error> {
     let mut looks = guest.looks_at(of.pid);
     let (Some(after), Some(before)) = (looks.next(), looks.next()) else {
@@ -25,7 +25,7 @@ pub(super) fn changes(guest: &Guest, of: &OfSpace) -> Result<Done, Error> {
     Ok(Done::Diff(Box::new(found)))
 }
 
-/// The page that is mapped at an address, and its folio.
+/// Returns the page that is mapped at an address, and its folio.
 pub(super) fn folio(guest: &Guest, of: &OfPlace) -> Result<Done, Error> {
     let snapshot = &guest.kept_look(of.look)?.snapshot;
     let subject = Subject::find(snapshot, None)?;

@@ -8,15 +8,16 @@
 //! < {"id": 2, "error": {"kind": "errno", "message": "...", "guest": {"errno": {...}}, "lost": false}}
 //! ```
 //!
-//! The first line says which version of this protocol is spoken ([`VERSION`]). Every request ([`Request`]) has one answer
-//! ([`Answer`]), in the order in which they were asked. `folioscope schema session` prints the schema of all of them.
+//! The first line has the version of this protocol ([`VERSION`]). Every request ([`Request`]) has one answer
+//! ([`Answer`]), in the order of the requests. `folioscope schema session` prints the schema of all of them.
 //!
-//! A socket has room for several clients at once: each waits for its own answers alone, and one that does not read them
-//! holds up nobody else. A client that comes when all places are taken is told so in the first line (`{"error": ...}`). What
-//! a client has asked to be held is let go on when it goes away.
+//! A socket has room for several clients at once. Each waits for its own answers alone, and one that does not read them
+//! delays no other. A client beyond the limit gets an error in the first line (`{"error": ...}`). Processes that a
+//! client holds run on when it closes.
 //!
-//! No client can end the guest: what makes no sense is answered with `bad_request`, and all that a client can make grow has
-//! a limit, which the answer names: a request's line, an answer, the words, addresses and pages of one request.
+//! No client can end the guest. A request that makes no sense is answered with `bad_request`. All that a client can
+//! make grow has a limit, which the answer names: a request's line, an answer, the words, addresses and pages of one
+//! request.
 
 mod answer;
 mod clients;
@@ -42,20 +43,20 @@ pub use listen::listen;
 pub use request::{Call, Request};
 pub use word::Word;
 
-/// What goes over a session, for its schema.
+/// The lines of a session, for its schema.
 #[derive(schemars::JsonSchema)]
 #[schemars(title = "Session")]
 #[allow(dead_code)] // never made: its parts are
 struct Session {
     /// The first line.
     greeting: Greeting,
-    /// A line from whoever drives.
+    /// A line from the client.
     request: Request,
     /// The line that answers it.
     answer: Answer,
 }
 
-/// The JSON schema of a session: `greeting`, `request` and `answer` are its lines.
+/// Returns the JSON schema of a session: `greeting`, `request` and `answer` are its lines.
 #[must_use]
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(Session).to_value()

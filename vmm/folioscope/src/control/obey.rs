@@ -1,4 +1,4 @@
-//! One request, done.
+//! Executes one request.
 
 use std::fs::File;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::stage::{allow_allocations, fail_allocations, Stage};
 use crate::tour::WORKLOADS;
 use crate::{whole, Error};
 
-/// Does what a client asks, with the file that it has sent along, if it has.
+/// Executes a client's request, with the file that it has sent along, if there is one.
 pub(super) fn obey(
     guest: &mut Guest,
     call: Call,
@@ -69,7 +69,7 @@ pub(super) fn obey(
             Ok(Done::Kept(Kept { path }))
         }
         Call::Machine(_) => Ok(Done::Machine(machine(guest))),
-        // Whoever serves the connection ends it, and adds the kernel's reports to every answer.
+        // The server of the connection ends it, and adds the kernel's reports to every answer.
         Call::Quit(_) | Call::Voice(_) => Ok(NOTHING),
     }
 }
@@ -104,7 +104,7 @@ fn look_at(guest: &mut Guest, at: &LookAt) -> Result<Done, Error> {
     Ok(kept(guest, seen))
 }
 
-/// A process that is no workload.
+/// Looks at a process that is no workload.
 fn look_at_any(guest: &mut Guest, at: &LookAt, pid: i32) -> Result<Done, Error> {
     if at.getters || !at.expectations.is_empty() {
         return Err(Error::Input(format!(
@@ -128,7 +128,7 @@ fn look_at_any(guest: &mut Guest, at: &LookAt, pid: i32) -> Result<Done, Error> 
     Ok(Done::Look(Box::new(LookAnswer { number, ..answer })))
 }
 
-/// The answer, with a number by which it may be compared.
+/// Returns the answer, with a number by which it may be compared.
 fn kept(guest: &mut Guest, seen: Look) -> Done {
     let (mut answer, capture) = LookAnswer::of(seen, &guest.driven());
     answer.number = Some(guest.keep_look(capture));
@@ -168,7 +168,7 @@ fn play(guest: &mut Guest, tour: Tour) -> Result<TourAnswer, Error> {
     TourAnswer::of(played, &guest.driven())
 }
 
-/// Writes words that stay: all of them, or none where one has no place.
+/// Writes words that stay: all of them, or none if one has no place.
 fn poke(guest: &mut Guest, pokes: &[RawPoke]) -> Result<(), Error> {
     guest.forget_copy();
     let mut paused = guest.machine().pause()?;
@@ -215,8 +215,8 @@ fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
     Ok(WordsAnswer { words })
 }
 
-/// The kernel's tables, entry by entry, judged by as many looks as that takes.
-/// How often the kernel half is looked for while no CPU shows it, and how long it is left alone between two looks.
+/// The kernel's tables are judged entry by entry, by as many looks as that takes. This is the maximum number of looks
+/// while no CPU shows the kernel half, and below is the time between two looks.
 const KERNEL_LOOKS: u32 = 16;
 const WHILE: Duration = Duration::from_millis(20);
 
@@ -247,7 +247,7 @@ fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> 
     })
 }
 
-/// The workload processes: those with this pid, or all.
+/// Returns the workload processes: those with this pid, or all.
 fn workloads(guest: &mut Guest, pid: Option<i32>) -> Result<Workloads, Error> {
     let outcome = guest.command(Command::Processes {}, guest.deadline())?;
     let protocol::Outcome::Processes { processes } = outcome else {
@@ -298,13 +298,13 @@ fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
     })
 }
 
-/// A pid that the kernel may give.
+/// Returns a pid that the kernel may give.
 fn pid_of(pid: Option<i32>) -> Result<Option<u32>, Error> {
     let pid = pid.map(u32::try_from).transpose();
     pid.map_err(|_| Error::Input("expected a pid, and found a number below 0".into()))
 }
 
-/// All of the guest, with a workload, by its pid or the only one, at a checkpoint, if there is one.
+/// Saves all of the guest, with a workload at a checkpoint, by its pid or the only one, if there is one.
 fn save_full(guest: &mut Guest, p: SaveFull, given: Option<File>) -> Result<Full, Error> {
     let file = match (p.in_place, given) {
         (true, None) => {

@@ -1,4 +1,4 @@
-//! What a client may ask.
+//! Requests of a client.
 
 use protocol::{Command, ProcessId};
 use schemars::JsonSchema;
@@ -13,10 +13,10 @@ use super::word::Word;
 use crate::guest::Poke;
 use crate::stage::Spoil;
 
-/// What a request may take where it does not say.
+/// Default deadline of a request.
 const DEADLINE_MS: u64 = 20_000;
 
-/// The most that a request may take, in milliseconds: a day. Nothing else is served meanwhile.
+/// Maximum deadline of a request, in milliseconds: a day. Nothing else is served meanwhile.
 const MOST_DEADLINE_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Bytes of a request's own text that its refusal shows.
@@ -30,7 +30,7 @@ pub struct Request {
     /// After how many milliseconds the guest gives up; 20000 when left out, a day at most.
     #[schemars(default = "deadline_ms")]
     pub deadline_ms: u64,
-    /// What to do.
+    /// The call.
     #[serde(flatten)]
     pub call: Call,
 }
@@ -43,41 +43,41 @@ fn deadline_ms() -> u64 {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "method", content = "params")]
 pub enum Call {
-    /// A command of the guest's agent, passed through: what the agent answers.
+    /// A command of the guest's agent, passed through: the agent's answer.
     Command(Passed),
-    /// Lets a workload wait, reads and judges it, lets it go on; or reads and judges any other process: a look.
+    /// Lets a workload wait, reads and judges it, and releases it; or reads and judges any other process: a look.
     Look(LookAt),
     /// Reads and judges a process that is held: a look.
     Judge(Judge),
-    /// What happened between two looks, as events: a diff.
+    /// The events between two looks: a diff.
     Diff(OfLooks),
-    /// What happened to a process between the last two looks at it: a diff; nothing where there was no other.
+    /// The events of a process between the last two looks at it: a diff; nothing if there was no other.
     Changes(OfSpace),
     /// A page that a process maps, as a look has found it: pages.
     Folio(OfPlace),
     /// All tasks, from the kernel's memory: tasks.
     Tasks(Nothing),
-    /// The VMAs of any process, from the kernel's memory, and what its tables have in each: maps.
+    /// The VMAs of any process, from the kernel's memory, and the entries of its tables in each: maps.
     Maps(OfSpace),
-    /// By what sizes the kernel's own half is mapped, and the areas of vmalloc, from its memory: a kernel map.
+    /// The sizes by which the kernel half is mapped, and the areas of vmalloc, from its memory: a kernel map.
     KernelMap(Nothing),
-    /// How often each order was decided on, and what became of contiguous blocks, as the patched kernel counts it: counts.
+    /// The patched kernel's counts of decided orders and of events of contiguous blocks: counts.
     Counts(Nothing),
-    /// From here on what the recorder finds is new, in a guest of `session --record`.
+    /// Begins a new record of the recorder's findings, in a guest of `session --record`.
     RecordBegin(Nothing),
-    /// What went by since, judged: sequences.
+    /// Judges the events since then: sequences.
     RecordEnd(Nothing),
-    /// Lets a process wait in user mode, for as long as this client stays.
+    /// Lets a process wait in user mode, until it is released or this client closes.
     Hold(OfProcess),
-    /// Lets it go on.
+    /// Releases it.
     Release(OfProcess),
     /// Every page allocation of the process of at least this order fails from now on.
     FailAllocations(FailAllocations),
-    /// They succeed again.
+    /// Lets allocations succeed again.
     AllowAllocations(OfProcess),
     /// Plays a workload of the tour: its checkpoints.
     Tour(Tour),
-    /// Addresses by the machine's own translation and by ours: pairs.
+    /// Translates addresses by the machine's own translation and by ours: pairs.
     Translate(Translate),
     /// Writes words into guest memory, which stay.
     Poke(Pokes),
@@ -85,25 +85,26 @@ pub enum Call {
     Words(Words),
     /// A page and its folio, as the kernel has them: a page.
     Page(OfPage),
-    /// What the kernel counts of a process's address space, and where: a space.
+    /// The kernel's counts of a process's address space, and their addresses: a space.
     Space(OfSpace),
-    /// What the kernel counts of all its memory, and where: counted.
+    /// The kernel's counts of all its memory, and their addresses: counted.
     Counted(Nothing),
-    /// The entries of the kernel's half of the tables and what the rules say of them, while this process is held.
+    /// The entries of the kernel half of the tables and the rules' findings on them, while this process is held.
     KernelHalf(JudgeKernel),
     /// Takes a process through a checkpoint into a file, with the kernel half and the order records: the file's path.
     Snapshot(Snapshot),
     /// Writes a process that is held into a file: the file's path.
     Save(Save),
-    /// Writes all of the guest's RAM into a file, for drgn, crash and ourselves: what that came to.
+    /// Writes all of the guest's RAM into a file, for drgn, crash and ourselves: its result.
     SaveFull(SaveFull),
-    /// Writes the kernel's list of tasks, and what belongs to one process of any kind, into a file: the file's path.
+    /// Writes the kernel's list of tasks, and all that belongs to one process of any kind, into a file: the file's
+    /// path.
     Structures(Structures),
     /// Keeps all that is known of the guest in a directory: its path.
     Bundle(Bundle),
-    /// What runs the guest.
+    /// The machine that runs the guest.
     Machine(Nothing),
-    /// Nothing but what each answer may have: the reports of the guest's kernel since the answer before.
+    /// Nothing but the data of every answer: the reports of the guest's kernel since the answer before.
     Voice(Nothing),
     /// Ends this connection.
     Quit(Nothing),
@@ -122,7 +123,7 @@ pub struct Passed {
     pub command: Command,
 }
 
-/// A process and nothing else.
+/// A process.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OfProcess {
@@ -134,21 +135,21 @@ pub struct OfProcess {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LookAt {
-    /// The agent's number of a workload process, which waits meanwhile; or else `pid` is given.
+    /// The agent's number of a workload process, which waits meanwhile; otherwise `pid` is given.
     #[serde(default)]
     pub process: Option<ProcessId>,
     /// Any process, by the guest's pid. A workload waits meanwhile; any other is read by its task, and nothing is known of
     /// its steps.
     #[serde(default)]
     pub pid: Option<i32>,
-    /// What is known of the step before.
+    /// Expectations from the step before.
     #[serde(default)]
     pub expectations: Vec<Expectation>,
-    /// Read only tables that were written to since the last time that this was said, where the machine records writes.
-    /// The verdict is the same.
+    /// Reads only tables that were written to since the last look with this flag, if the machine records writes. The
+    /// verdict is the same.
     #[serde(default)]
     pub again: bool,
-    /// Also hold what the kernel says of the process's memory to its tables (L17).
+    /// Also compares the kernel's own interfaces for the process's memory with its tables (L17).
     #[serde(default)]
     pub getters: bool,
 }
@@ -159,7 +160,7 @@ pub struct LookAt {
 pub struct Judge {
     /// The agent's number of it.
     pub process: ProcessId,
-    /// What is known of the step before.
+    /// Expectations from the step before.
     #[serde(default)]
     pub expectations: Vec<Expectation>,
     /// As for `look`.
@@ -168,7 +169,7 @@ pub struct Judge {
     /// As for `look`.
     #[serde(default)]
     pub getters: bool,
-    /// Words that are in guest memory only while it stands still to be read.
+    /// Words that are in guest memory only while it is stopped to be read.
     #[serde(default)]
     pub pokes: Vec<RawPoke>,
 }
@@ -245,7 +246,7 @@ pub struct Tour {
     /// The order policy; `variable` when left out.
     #[serde(default)]
     pub policy: Option<String>,
-    /// Something that is wrong at one checkpoint, which a rule must name.
+    /// An error that is made at one checkpoint, which a rule must name.
     #[serde(default)]
     pub spoil: Option<Spoil>,
 }
@@ -258,7 +259,7 @@ pub struct Translate {
     pub process: ProcessId,
     /// Virtual addresses of either half, at most 4096.
     pub addresses: Vec<u64>,
-    /// In guest memory while both are asked.
+    /// Words in guest memory while both translate.
     #[serde(default)]
     pub pokes: Vec<RawPoke>,
 }
@@ -277,7 +278,7 @@ pub struct Pokes {
 pub struct Words {
     /// The first one's physical address, 8-byte aligned.
     pub address: Word,
-    /// How many, at most 262144.
+    /// Number of words, at most 262144.
     pub count: usize,
 }
 
@@ -302,7 +303,7 @@ pub struct OfSpace {
 pub struct Unread {
     /// Its id, where one could be read.
     pub id: Option<u64>,
-    /// What is wrong with it.
+    /// The error in it.
     pub why: String,
 }
 
@@ -310,7 +311,7 @@ impl Request {
     /// Reads a line.
     ///
     /// # Errors
-    /// What is wrong with it, with its id where that could be read.
+    /// Parses a line. The error has its id if that could be read.
     pub fn read(line: &str) -> Result<Self, Unread> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -358,7 +359,7 @@ impl Request {
     }
 }
 
-/// A sentence with text of the client's in it, no longer than is good to read.
+/// Returns a sentence with text of the client's in it, no longer than is good to read.
 fn shown(mut text: String) -> String {
     if text.len() > SHOWN {
         let end = (0..=SHOWN).rev().find(|&at| text.is_char_boundary(at));

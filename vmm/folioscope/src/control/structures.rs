@@ -1,4 +1,5 @@
-//! The methods `page`, `space`, `tasks`, `maps`, `kernel_map` and `counts`: the kernel's own structures at one instant, and where they lie.
+//! The methods `page`, `space`, `tasks`, `maps`, `kernel_map` and `counts`: the kernel's own structures at one instant,
+//! and their addresses.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ use crate::Error;
 
 type Layouts = (structures::pages::Layout, structures::spaces::Layout);
 
-/// A page by its page frame number.
+/// Returns a page by its page frame number.
 pub(super) fn page(guest: &mut Guest, p: &OfPage) -> Result<PageAnswer, Error> {
     guest.with_structures(|inside, view| {
         let (layout, _) = layouts(inside)?;
@@ -35,7 +36,7 @@ pub(super) fn page(guest: &mut Guest, p: &OfPage) -> Result<PageAnswer, Error> {
     })
 }
 
-/// The address space of a process.
+/// Returns the address space of a process.
 pub(super) fn space(guest: &mut Guest, p: &OfSpace) -> Result<SpaceAnswer, Error> {
     guest.with_structures(|inside, view| {
         let (_, layout) = layouts(inside)?;
@@ -66,7 +67,7 @@ pub(super) fn space(guest: &mut Guest, p: &OfSpace) -> Result<SpaceAnswer, Error
     })
 }
 
-/// The page caches of these files.
+/// Returns the page caches of these files.
 fn files(
     inside: &Inside,
     view: View<'_, snapshot::Memory>,
@@ -95,7 +96,7 @@ fn files(
 /// Folios that are looked at for one answer.
 const FOLIOS: u64 = 1 << 20;
 
-/// What the kernel counts of all memory.
+/// Returns what the kernel counts of all memory.
 pub(super) fn counted(guest: &mut Guest) -> Result<CountedAnswer, Error> {
     guest.with_structures(|inside, view| {
         let (layout, _) = layouts(inside)?;
@@ -107,7 +108,7 @@ pub(super) fn counted(guest: &mut Guest) -> Result<CountedAnswer, Error> {
     })
 }
 
-/// What the patched kernel counts of its decisions.
+/// Returns what the patched kernel counts of its decisions.
 pub(super) fn counts(guest: &mut Guest) -> Result<CountsAnswer, Error> {
     guest.with_structures(|inside, view| {
         let (kernel, mut notes) = (&inside.kernel, Vec::new());
@@ -148,13 +149,13 @@ pub(super) fn counts(guest: &mut Guest) -> Result<CountsAnswer, Error> {
     })
 }
 
-/// All tasks.
+/// Returns all tasks.
 pub(super) fn tasks(guest: &mut Guest) -> Result<Done, Error> {
     let (seen, _) = guest.see(None)?;
     Ok(Done::Tasks(Box::new(seen.listing())))
 }
 
-/// The address space of any process.
+/// Returns the address space of any process.
 pub(super) fn maps(guest: &mut Guest, of: &OfSpace) -> Result<Done, Error> {
     let (seen, memory) = guest.see(Some(of.pid))?;
     let space = seen
@@ -163,7 +164,7 @@ pub(super) fn maps(guest: &mut Guest, of: &OfSpace) -> Result<Done, Error> {
     Ok(Done::Maps(Box::new(space.maps(&memory))))
 }
 
-/// The kernel's own half.
+/// Returns the kernel's own half.
 pub(super) fn kernel_map(guest: &mut Guest) -> Result<Done, Error> {
     let map = guest.kernel_map()?;
     Ok(Done::KernelMap(Box::new(map)))

@@ -9,16 +9,17 @@ use super::request::Translate;
 use crate::guest::{Guest, Poke};
 use crate::Error;
 
-/// How often the machine is stopped until it shows what [`translate`] needs.
+/// Maximum number of stops until the machine is in a state that [`translate`] needs.
 const STOPS: u32 = 400;
 
-/// The most addresses of one request: the machine is asked of each while the guest stands still.
+/// Maximum number of addresses of one request: the machine translates each while the guest is stopped.
 const MOST_ADDRESSES: usize = 4096;
 
-/// Addresses of either half, by the machine's own translation and by ours, at one instant.
+/// Translates addresses of either half by the machine's own translation and by ours, at one instant.
 ///
-/// QEMU translates for a load at the CPU's exception level: the lower half is asked of the CPU in the wait loop
-/// (EL0), the upper half of one at EL1, where there is one. `el0_read` and `el1_read` say what ours permits.
+/// QEMU translates for a load at the CPU's exception level. The CPU in the wait loop (EL0) translates in the lower
+/// half, and one at EL1 in the upper half, if there is one. `el0_read` and `el1_read` are the permissions by our
+/// decoding.
 pub(super) fn translate(guest: &mut Guest, p: &Translate) -> Result<Pairs, Error> {
     if p.addresses.len() > MOST_ADDRESSES {
         return Err(Error::Input(format!(
@@ -69,7 +70,8 @@ pub(super) fn translate(guest: &mut Guest, p: &Translate) -> Result<Pairs, Error
     )))
 }
 
-/// Ours and the machine's, address by address; `halves` are the CPU to ask and its regime, lower and upper.
+/// Compares our translation with the machine's, address by address; `halves` are the CPU to use and its regime, lower
+/// and upper.
 fn both(
     paused: &mut machine::Paused<'_>,
     halves: &[(usize, Regime); 2],
@@ -105,7 +107,7 @@ fn both(
     Ok(pairs)
 }
 
-/// Writes words into guest memory; gives what was there, in the order that undoes it.
+/// Writes words into guest memory; returns the old ones, in the order that undoes it.
 fn swap(paused: &mut machine::Paused<'_>, pokes: &[Poke]) -> Result<Vec<Poke>, Error> {
     let word = |poke: &Poke| {
         let words = paused.memory.words(poke.address, 1);

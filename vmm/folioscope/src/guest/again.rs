@@ -1,7 +1,7 @@
 //! The checkpoint again: only the tables that were written to since the last capture are read.
 //!
-//! The record of writes is one, and reading it empties it. So whoever reads it, other than here, has to
-//! call [`Guest::forget_copy`]; and so has whoever writes to guest memory from outside, which no machine records.
+//! There is one record of writes, and reading it empties it. Any other code that reads it has to call
+//! [`Guest::forget_copy`]; so has code that writes to guest memory from outside, which no machine records.
 
 use std::time::Instant;
 
@@ -13,32 +13,32 @@ use snapshot::LastCopy;
 use super::Guest;
 use crate::Error;
 
-/// A look that reads what was written to reads tables.
+/// The error for a look that reads both written tables alone and more than tables.
 const TABLES_ALONE: &str =
     "a look that reads only what was written to reads no structures of the kernel";
 
-/// What a capture leaves for the next one.
+/// State that a capture leaves for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Again {
     record: Record,
-    /// None where the next capture must not start from it.
+    /// None if the next capture must not start from it.
     last: Option<LastCopy>,
 }
 
-/// Whether the machine keeps a record of writes.
+/// State of the machine's record of writes.
 #[derive(Debug, Default)]
 enum Record {
-    /// It was not asked.
+    /// Not requested yet.
     #[default]
     Unknown,
     Kept,
-    /// Why there is none.
+    /// The reason why there is none.
     Missing(String),
 }
 
 impl Guest {
-    /// As [`Guest::capture_with`], but what was copied by the last call of this and was not written to since is taken
-    /// from there. Where that cannot be known, as on a machine without a record of writes, everything is read.
+    /// Captures as [`Guest::capture_with`] does, but takes pages without a write from the last call's copy. If the
+    /// writes are unknown, as on a machine without a record of writes, everything is read.
     ///
     /// The first call starts the record, which costs the guest a fault for each page that it writes to.
     ///
@@ -81,16 +81,16 @@ impl Guest {
         Ok((capture, read_again))
     }
 
-    /// Has the next [`Guest::capture_again`] read everything: guest memory was written to from outside, or
-    /// somebody else has read the record of writes.
+    /// Makes the next [`Guest::capture_again`] read everything: guest memory was written to from outside, or other code
+    /// has read the record of writes.
     pub fn forget_copy(&mut self) {
         self.again.last = None;
     }
 
-    /// Whether [`Guest::capture_again`] has a record of writes to go by; where not, why.
+    /// Returns whether [`Guest::capture_again`] has a record of writes to go by; where not, why.
     ///
     /// # Errors
-    /// Where the machine is lost.
+    /// If the machine is lost.
     pub fn records_writes(&mut self) -> Result<Result<(), &str>, Error> {
         self.start_record()?;
         Ok(match &self.again.record {

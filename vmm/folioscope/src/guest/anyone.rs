@@ -1,5 +1,5 @@
-//! Any process of a guest of ours: one that no checkpoint proves is known by its task's address space, as in a QEMU of
-//! somebody else's.
+//! Looks at any process of a guest of ours. One that no checkpoint proves is identified by its task's address space, as
+//! in an external QEMU.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use super::whole::{known, own_symbols};
 use super::Guest;
 use crate::Error;
 
-/// A guest that is looked at as one whose agent is not asked.
+/// A guest that is looked at without its agent.
 struct Anyone<'g> {
     guest: &'g mut Guest,
-    /// For how long it stood still at most.
+    /// Upper bound of the time for which it was stopped.
     stopped: Duration,
 }
 
 impl Guest {
-    /// Looks at the process with this pid, or at all of them, until every error is known to stay or gone. No process is
-    /// stopped for it; [`join::step`] judges what it gives, which keeps what the looks came to.
+    /// Looks at the process with this pid, or at all of them, until every error is confirmed or gone. No process is
+    /// stopped for it. [`join::step`] judges the result, which contains what the looks found.
     ///
     /// # Errors
-    /// Where there is no such process, where its tables cannot be known, and where the guest is lost.
+    /// If there is no such process, if its tables are unknown, or if the guest is lost.
     pub fn look_at_any(&mut self, pid: Option<u32>) -> Result<Capture, Error> {
         if let Err(error) = self.find_inside() {
             // Without the kernel's structures those that a CPU is in user mode with are left.
@@ -58,10 +58,10 @@ impl Guest {
         })
     }
 
-    /// Has a look keep what the kernel's log reports, where its structures are known.
+    /// Adds the reports in the kernel's log to a look, if the kernel's structures are known.
     ///
     /// # Errors
-    /// Where the guest cannot be paused.
+    /// If the guest cannot be paused.
     pub fn keep_log(&mut self, capture: &mut Capture) -> Result<(), Error> {
         if self.find_inside().is_err() {
             return Ok(());
@@ -75,7 +75,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Says why the process with this pid cannot be looked at, where the kernel's tasks tell.
+    /// Returns the reason why the process with this pid cannot be looked at, if the kernel's tasks show it.
     pub fn why_not(&mut self, pid: u32) -> Option<String> {
         let (seen, _) = self.see(None).ok()?;
         why_not(&seen.tasks, pid)

@@ -16,15 +16,15 @@ use crate::Error;
 /// The registers that hold the nonce and the pid at a checkpoint.
 const NONCE_REGISTER: u8 = 19;
 pub(super) const PID_REGISTER: usize = 20;
-/// How often a machine is stopped again because an interrupt had taken the CPU out of the wait loop.
+/// Maximum number of stops if an interrupt had taken the CPU out of the wait loop.
 const ATTEMPTS: u32 = 400;
-/// How many of these wait for a CPU that shows the kernel's tables.
+/// Number of these that also wait for a CPU that shows the kernel's tables.
 const FOR_THE_KERNEL: u32 = 40;
 
-/// Where the kernel's structures were never found.
+/// The reason if the kernel's structures were never found.
 pub(super) const NOT_SHOWN: &str = "no CPU showed the kernel's tables when the guest was stopped";
 
-/// A copy of memory, and what was read of the kernel's structures.
+/// A copy of memory, and the kernel structures that were read.
 pub(super) type Copied = (Memory, Result<Gathered, NotKnown>);
 
 impl Guest {
@@ -63,7 +63,7 @@ impl Guest {
         Ok(())
     }
 
-    /// The processes whose first table is known.
+    /// Returns the processes whose root table is known.
     #[must_use]
     pub fn known(&self) -> Vec<ProcessId> {
         self.roots.keys().copied().collect()
@@ -79,31 +79,31 @@ impl Guest {
             .map(drop)
     }
 
-    /// The processes that wait at a checkpoint.
+    /// Returns the processes that wait at a checkpoint.
     pub fn held(&self) -> impl Iterator<Item = (ProcessId, &Process)> {
         self.held.iter().map(|(id, process)| (*id, process))
     }
 
-    /// Whether a process waits at a checkpoint.
+    /// Returns whether a process waits at a checkpoint.
     #[must_use]
     pub fn is_held(&self, process: ProcessId) -> bool {
         self.held.contains_key(&process)
     }
 
-    /// Which CPUs were seen in the middle of nothing since a look; see [`Since::seen`].
+    /// Returns the CPUs that were idle at some time since a look; see [`Since::seen`].
     ///
     /// # Errors
-    /// Where the guest is lost.
+    /// If the guest is lost.
     pub fn rested(&mut self, since: &Since) -> Result<Vec<bool>, Error> {
         let machine = self.link.machine.as_mut();
         Ok(since.seen(std::thread::sleep, || Work::at_a_stop(machine))?)
     }
 
-    /// Stops the guest while `process` waits at its checkpoint, copies what will be asked of that instant, and
-    /// lets the guest go on. `pokes` are in guest memory only while it stands still.
+    /// Stops the guest while `process` waits at its checkpoint, copies the memory that will be needed of that instant,
+    /// and resumes the guest. `pokes` are in guest memory only during the stop.
     ///
     /// # Errors
-    /// Where no CPU is seen in the wait loop, where its registers contradict the agent, or the guest is lost.
+    /// If no CPU is seen in the wait loop, if its registers contradict the agent, or if the guest is lost.
     pub fn capture(
         &mut self,
         process: ProcessId,
@@ -113,8 +113,8 @@ impl Guest {
         self.capture_with(process, &[], extent, pokes)
     }
 
-    /// The same, with the tables of other processes that do nothing meanwhile: those of `others` whose first table is
-    /// known from a checkpoint of their own.
+    /// Captures also the tables of other processes that are idle meanwhile: those of `others` whose root table is known
+    /// from a checkpoint of their own.
     ///
     /// # Errors
     /// As [`Guest::capture`].
@@ -147,8 +147,8 @@ impl Guest {
         })
     }
 
-    /// Stops the guest at an instant at which `process` is proved to wait, lets `copy` make its copy of memory,
-    /// and lets the guest go on. `copy` is told what a snapshot of that instant says.
+    /// Stops the guest at an instant at which `process` is proved to wait, lets `copy` make its copy of memory, and
+    /// resumes the guest. `copy` receives the notes for a snapshot of that instant.
     pub(super) fn stop_and_copy(
         &mut self,
         process: ProcessId,
@@ -224,7 +224,7 @@ impl Guest {
                 stopped,
             });
         }
-        // A panic leaves the CPUs wherever they are: then the console says why.
+        // A panic leaves the CPUs at any place: then the console has the reason.
         if matches!(self.link.machine.status(), Status::Panicked) {
             let console = self.link.machine.console().tail();
             return Err(MachineError::Panicked { console }.into());
@@ -234,7 +234,7 @@ impl Guest {
         })
     }
 
-    /// Has the next capture say what the kernel says of a process that waits, or nothing of it.
+    /// Adds the kernel's own data on a waiting process to the next capture, or none.
     fn read_getters(&mut self, process: ProcessId, wanted: bool) -> Result<(), Error> {
         let said = match wanted.then(|| self.command(Command::Getters { process }, self.deadline)) {
             None => None,
@@ -250,7 +250,7 @@ impl Guest {
         Ok(())
     }
 
-    /// What is to be known of `others` before the guest is stopped.
+    /// Returns what is to be known of `others` before the guest is stopped.
     fn companions(
         &mut self,
         process: ProcessId,
@@ -290,12 +290,12 @@ impl Guest {
     }
 }
 
-/// The pid of the process that waits on a CPU.
+/// Returns the pid of the process that waits on a CPU.
 pub(super) fn pid_of(cpu: &Cpu) -> u32 {
     u32::try_from(cpu.general.x[PID_REGISTER]).unwrap_or_default()
 }
 
-/// The CPU in the wait loop must be that of the process by every sign there is.
+/// Checks that the CPU in the wait loop is that of the process by all its registers.
 fn agrees(cpu: &Cpu, process: &Process) -> Result<(), Error> {
     let pid = u64::from(process.pid);
     // 0: the kernel lacks CONFIG_PID_IN_CONTEXTIDR.

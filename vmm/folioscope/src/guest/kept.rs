@@ -7,7 +7,7 @@ use join::Capture;
 use super::Guest;
 use crate::Error;
 
-/// How many are kept.
+/// Number of looks that are kept.
 const KEPT: usize = 16;
 
 /// The last looks, by their numbers.
@@ -18,7 +18,7 @@ pub(super) struct Kept {
 }
 
 impl Guest {
-    /// Keeps what a look has copied, and gives its number. The oldest goes.
+    /// Keeps a look's copy, and returns its number. The oldest is dropped.
     pub fn keep_look(&mut self, capture: Capture) -> u64 {
         let kept = &mut self.kept;
         kept.next += 1;
@@ -29,7 +29,7 @@ impl Guest {
         kept.next
     }
 
-    /// The looks at the process with this pid, the last first.
+    /// Returns the looks at the process with this pid, the last first.
     pub fn looks_at(&self, pid: u32) -> impl Iterator<Item = &Capture> {
         let looks = self.kept.looks.iter().rev().map(|(_, capture)| capture);
         looks.filter(move |capture| {
@@ -38,17 +38,17 @@ impl Guest {
         })
     }
 
-    /// The last look of all, and the one before it at the same process.
+    /// Returns the last look of all, and the one before it at the same process.
     pub fn last_looks(&self) -> (Option<&Capture>, Option<&Capture>) {
         let last = self.kept.looks.back().map(|(_, capture)| capture);
         let pid = last.and_then(|last| last.snapshot.notes.processes.first());
         (last, pid.and_then(|of| self.looks_at(of.pid).nth(1)))
     }
 
-    /// The look with this number.
+    /// Returns the look with this number.
     ///
     /// # Errors
-    /// Where it is not kept any more, or never was.
+    /// If it is not kept any more, or never was.
     pub fn kept_look(&self, number: u64) -> Result<&Capture, Error> {
         let mut looks = self.kept.looks.iter();
         let found = looks.find(|(kept, _)| *kept == number);

@@ -7,7 +7,7 @@ impl Guest {
     /// Selects the order policy of anonymous faults.
     ///
     /// # Errors
-    /// Where the kernel has no policies, or not this one.
+    /// If the kernel has no policies, or not this one.
     pub fn set_policy(&mut self, policy: &str) -> Result<(), Error> {
         if self.hello.anon_order_policy.is_none() {
             return Err(Error::Input(format!(
@@ -26,7 +26,8 @@ impl Guest {
     }
 }
 
-/// That a kernel does not know a policy: the knob names those that it has, the one in force in brackets.
+/// Returns the error for a policy that a kernel does not have. The knob lists the existing ones, the active one in
+/// brackets.
 fn no_policy(policy: &str, knob: &str) -> String {
     let has = knob.replace(['[', ']'], "");
     let has: Vec<&str> = has.split_whitespace().collect();

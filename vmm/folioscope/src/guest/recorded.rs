@@ -12,7 +12,7 @@ use crate::recorded::{tell, Calls, End, Known, Live, Names, Sequences, LAST};
 use crate::Error;
 
 impl Guest {
-    /// What is known of names at this instant.
+    /// Returns what is known of names at this instant.
     pub fn names_known(&mut self) -> Known {
         let tasks = self.see(None).map(|(seen, _)| seen.tasks);
         let capture = match self.kernel().symbols {
@@ -26,10 +26,11 @@ impl Guest {
         Known::new(self.started(), tasks.unwrap_or_default(), slide)
     }
 
-    /// As [`Guest::boot`], with the recorder's plugin; a copy of the trace goes to `kept`.
+    /// Boots as [`Guest::boot`] does, with the recorder's plugin; a copy of the trace goes to `kept`.
     ///
     /// # Errors
-    /// As [`Guest::boot`], and where it cannot be recorded. What was judged of a guest that did not come up goes to standard error.
+    /// The errors of [`Guest::boot`], and an error if it cannot be recorded. The verdict on a guest that did not come
+    /// up goes to standard error.
     pub fn boot_recorded(
         options: &mut GuestOptions,
         plugin: &Path,
@@ -65,7 +66,7 @@ impl Guest {
         }
     }
 
-    /// Tells the plugin how this kernel keeps its pages, where that is known, so that findings name folios.
+    /// Tells the plugin the kernel's layout of pages, if it is known, so that findings name folios.
     fn tell_pages(&mut self) -> Result<(), Error> {
         let Some(mut live) = self.live.take() else {
             return Ok(());
@@ -91,7 +92,7 @@ impl Guest {
         told
     }
 
-    /// Ends the guest, and says what came of its sequences, where it was booted for that.
+    /// Ends the guest, and returns the judge of its sequences, if it was booted with the recorder.
     pub fn end_recorded(&mut self) -> Option<(Known, Judge, End)> {
         let live = self.live.take()?;
         let known = self.names_known();
@@ -108,7 +109,7 @@ impl Guest {
         })
     }
 
-    /// Counts anew what is done of these VAs, first and last.
+    /// Begins to count anew the operations on these VAs, first and last.
     ///
     /// # Errors
     /// As [`Guest::begin_sequences`].
@@ -119,7 +120,7 @@ impl Guest {
         begun
     }
 
-    /// What was done since under each function of the kernel, by the names of `known`.
+    /// Returns what was done since under each function of the kernel, by the names of `known`.
     ///
     /// # Errors
     /// As [`Guest::begin_sequences`].
@@ -130,10 +131,10 @@ impl Guest {
         counted
     }
 
-    /// From here on its findings, TLBIs and counts are new.
+    /// Begins a new record of findings, TLBIs and counts.
     ///
     /// # Errors
-    /// Where it is not recorded, or the trace does not come up to here.
+    /// If it is not recorded, or the trace does not reach this point.
     pub fn begin_sequences(&mut self) -> Result<(), Error> {
         let mut live = self.recorded()?;
         let begun = live.anew();
@@ -141,13 +142,13 @@ impl Guest {
         begun
     }
 
-    /// What went by since.
+    /// Returns the events since then.
     ///
     /// # Errors
     /// As [`Guest::begin_sequences`].
     pub fn end_sequences(&mut self) -> Result<Sequences, Error> {
         let mut live = self.recorded()?;
-        // First of all, as it asks for the place up to which is judged.
+        // First of all, as it sets the place up to which is judged.
         let known = self.names_known();
         let seen = live.since(&known.names(self.symbols()));
         self.live = Some(live);

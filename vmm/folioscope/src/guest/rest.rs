@@ -1,4 +1,4 @@
-//! A guest that does not get on: what is known of its processes, and what was judged of it.
+//! A guest without progress: its known processes, and the verdicts on it.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,24 @@ use crate::hang;
 use crate::Error;
 
 impl Guest {
-    /// The CPU as it was when it was last proved to run a process that has not ended since, as far as the agent has told.
+    /// Returns the state of the CPU that was last proved to run a process that has not ended since, by the agent's
+    /// reports.
     #[must_use]
     pub fn proved(&self, process: ProcessId) -> Option<Cpu> {
         let stuck = || self.stuck.get(&process).copied().flatten();
         self.roots.get(&process).copied().or_else(stuck)
     }
 
-    /// The processes that were started by us, by pid, with those that have ended.
+    /// Returns the processes that were started by us, by pid, with those that have ended.
     #[must_use]
     pub fn started(&self) -> &BTreeMap<u32, Text> {
         &self.started
     }
 
-    /// The pid and name of a process whose last operation is past its deadline, and which lives.
+    /// Returns the pid and name of a living process whose last operation is past its deadline.
     ///
     /// # Errors
-    /// Where the guest is lost.
+    /// If the guest is lost.
     pub fn stuck(&mut self, process: ProcessId) -> Result<Option<(u32, Text)>, Error> {
         if !self.stuck.contains_key(&process) {
             return Ok(None);
@@ -52,22 +53,22 @@ impl Guest {
         }
     }
 
-    /// Judges what is left of a guest that hangs, for [`Guest::take_rest`].
+    /// Judges a guest that hangs, for [`Guest::take_rest`].
     ///
     /// # Errors
-    /// Where the machine cannot be stopped or read.
+    /// If the machine cannot be stopped or read.
     pub fn judge_rest(&mut self) -> Result<Step, Error> {
         let step = hang::judge_rest(self)?;
         self.rest.push(step.clone());
         Ok(step)
     }
 
-    /// What was judged, since this was last asked, of processes that do not get on and of a guest that hangs.
+    /// Returns the verdicts since the last call on processes without progress and on a guest that hangs.
     pub fn take_rest(&mut self) -> Vec<Step> {
         std::mem::take(&mut self.rest)
     }
 
-    /// The guest as one that is not asked: what can be proved of it, whatever it does.
+    /// Returns the guest for judging without its agent: all that can be proved of it, in any state.
     pub fn unattended(&mut self) -> Hung<'_> {
         let stuck = self.stuck.iter();
         let stuck = stuck.filter_map(|(id, cpu)| Some((id, cpu.as_ref()?)));

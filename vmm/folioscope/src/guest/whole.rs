@@ -16,13 +16,13 @@ use structures::View;
 use super::Guest;
 use crate::Error;
 
-/// How often the guest is stopped to find a CPU that shows the kernel.
+/// Maximum number of stops to find a CPU that shows the kernel.
 const LOOKS: u32 = 100;
 
-/// And how long it runs in between.
+/// Run time between two stops.
 const WHILE: Duration = Duration::from_millis(2);
 
-/// What was found, and the pages that it was found in.
+/// The structures found, and the pages in which they were found.
 #[derive(Debug)]
 pub struct Found {
     pub(super) inside: Inside,
@@ -30,7 +30,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// Looks for it: `None` where another instant may show it, else why it is not known.
+    /// Searches a copy of memory. Returns `None` if another instant may show more, else the result or the reason why it
+    /// is unknown.
     pub(super) fn look(memory: &Memory, cpus: &[Cpu]) -> Option<Result<Self, String>> {
         let recording = Recording::new(memory);
         let found = Inside::look(&recording, cpus)?;
@@ -39,13 +40,13 @@ impl Found {
     }
 }
 
-/// What was found of the kernel, if it was.
+/// Returns what was found of the kernel, if it was.
 pub(super) fn known(inside: &Option<Result<Found, String>>) -> Option<&Inside> {
     let found = inside.as_ref()?.as_ref().ok()?;
     Some(&found.inside)
 }
 
-/// The symbols that a kernel has of itself, where it was found to say them.
+/// Returns the symbols that a kernel has of itself, if they were found.
 pub(super) fn own_symbols(
     inside: &Option<Result<Found, String>>,
 ) -> Option<&linux::symbols::Symbols> {
@@ -53,10 +54,10 @@ pub(super) fn own_symbols(
 }
 
 impl Guest {
-    /// Where the kernel's variables are and what its types look like: found in its memory, once.
+    /// Finds the kernel's variables and types in its memory, once.
     ///
     /// # Errors
-    /// Where the kernel has no such data, or no CPU shows the kernel.
+    /// If the kernel has no such data, or no CPU shows the kernel.
     pub fn find_inside(&mut self) -> Result<&Found, Error> {
         for _ in 0..LOOKS {
             if self.inside.is_some() {
@@ -76,19 +77,22 @@ impl Guest {
         found.map_err(|why| Error::Input(format!("the kernel's structures were not read: {why}")))
     }
 
-    /// The kernel's symbols: those of its vmlinux, else its own (kallsyms), once [`Guest::find_inside`] has found them.
+    /// Returns the kernel's symbols: those of its vmlinux, else its own (kallsyms), once [`Guest::find_inside`] has
+    /// found them.
     #[must_use]
     pub fn symbols(&self) -> Option<&linux::symbols::Symbols> {
         let own = own_symbols(&self.inside);
         self.kernel.symbols.as_ref().or(own)
     }
 
-    /// What [`see`] reads, of one instant: of the tasks, and of the process with this pid, which need not be one of ours,
-    /// with its tables and the pages that it maps; of the pages with these page frame numbers; and of the kernel's own half,
-    /// if that is asked for.
+    /// Copies all that [`see`] reads of one instant:
+    /// - the tasks
+    /// - the process with this pid, which need not be one of ours, with its tables and the pages that it maps
+    /// - the pages with these page frame numbers
+    /// - the kernel half, if that is requested
     ///
     /// # Errors
-    /// Where the kernel has no such data, or no such process.
+    /// If the kernel has no such data, or there is no such process.
     pub fn structures(
         &mut self,
         pid: Option<u32>,
@@ -118,7 +122,7 @@ impl Guest {
                 .then(|| kernel_map(inside, &recording, &paused.cpus).1)
                 .flatten()
                 .is_some();
-            // What it is found by is asked of the copy again.
+            // The structures by which it is found are read from the copy again.
             let mut all = recording.into_ranges();
             pages.iter().for_each(|range| all.insert(range));
             let copy = join::copy(&paused.memory, &all);
@@ -143,7 +147,7 @@ impl Guest {
         }
     }
 
-    /// What [`Guest::structures`] has read, with the memory that it was read from.
+    /// Returns what [`Guest::structures`] has read, with the memory that it was read from.
     ///
     /// # Errors
     /// As [`Guest::structures`].
@@ -155,7 +159,7 @@ impl Guest {
         Ok((seen, copy.memory))
     }
 
-    /// By what sizes the kernel's own half is mapped.
+    /// Returns the sizes by which the kernel half is mapped.
     ///
     /// # Errors
     /// As [`Guest::structures`].
@@ -165,10 +169,10 @@ impl Guest {
         Ok(kernel_map(&found.inside, &memory, &cpus).0)
     }
 
-    /// Asks something of the kernel's structures while the guest stands still.
+    /// Calls `ask` with the kernel's structures while the guest is stopped.
     ///
     /// # Errors
-    /// Where they are not known, or `ask` fails.
+    /// If they are unknown, or `ask` fails.
     pub fn with_structures<T>(
         &mut self,
         ask: impl FnOnce(&Inside, View<'_, Memory>) -> Result<T, Error>,
@@ -188,9 +192,9 @@ impl Guest {
         answer
     }
 
-    /// Stops the guest, while `process` waits at its checkpoint if there is one, at an instant at which nobody changes an
-    /// address space if one can be had soon, and has `write` read whatever it likes of it; gives why the kernel's own
-    /// description (VMCOREINFO) is not known, if so.
+    /// Stops the guest, while `process` waits at its checkpoint if there is one, and lets `write` read any memory of
+    /// it. It prefers an instant at which no task changes an address space, if there is one soon. Returns the reason
+    /// why the kernel's own description (VMCOREINFO) is unknown, if it is.
     ///
     /// # Errors
     /// As [`Guest::capture`], and as `write`.
@@ -200,7 +204,7 @@ impl Guest {
         write: impl FnOnce(&Whole<'_>) -> Result<(), Error>,
     ) -> Result<Option<String>, Error> {
         let unknown = self.find_inside().err().map(|error| error.to_string());
-        // It may be needed by what reads the guest while it is stopped, which has the guest for itself.
+        // The closure that reads the stopped guest may need it, and has the guest for itself.
         let inside = self.inside.take();
         let mut why = unknown;
         let known = inside.as_ref().and_then(|found| found.as_ref().ok());
@@ -227,7 +231,8 @@ impl Guest {
         written.map(|()| why)
     }
 
-    /// `describe` gives the kernel's own description, if it is known, or nothing where another instant is to be taken.
+    /// Writes the whole guest. `describe` returns the kernel's own description, if it is known, or nothing if another
+    /// instant is to be taken.
     fn whole_with(
         &mut self,
         process: Option<ProcessId>,
@@ -251,7 +256,7 @@ impl Guest {
             return written.map(drop);
         }
         let mut notes = self.notes(self.held.values().cloned().collect());
-        // Where it does not say them the snapshot has that in its notes.
+        // If the search fails, the snapshot has the reason in its notes.
         let _ = self.find_inside();
         let paused = self.link.machine.pause()?;
         let own = own_symbols(&self.inside);

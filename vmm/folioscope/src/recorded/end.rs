@@ -1,16 +1,16 @@
-//! How a trace ended.
+//! The end of a trace.
 
-/// How a trace ended.
+/// The end of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct End {
     /// Bytes of it.
     pub bytes: u64,
-    /// What is missing of it, a sentence each.
+    /// One sentence for each part that is missing.
     pub said: Vec<String>,
 }
 
 impl End {
-    /// Whether any of a trace came: where QEMU or its plugin never began, there is nothing to tell.
+    /// Returns whether any of a trace came: if QEMU or its plugin never began, there is nothing to report.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.bytes > 0

@@ -1,4 +1,4 @@
-//! Of each cause the first finding, and what was not judged.
+//! The first finding of each cause, and the events that were not judged.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use recorder::{Finding, Judge};
 
 use super::end::End;
 
-/// The first of each cause stands for all.
+/// Returns the first finding of each cause, which stands for all.
 pub(super) fn first_of_each(judge: &Judge) -> impl Iterator<Item = &Finding> {
     let mut told = HashSet::new();
     let kept = judge.findings().kept().iter();

@@ -1,4 +1,4 @@
-//! A judge's findings as findings of a report: the one place where they become these.
+//! Converts a judge's findings into findings of a report: the one place that does so.
 
 use recorder::{casemate, Judge, Stored};
 use verdict::sequence::{Did, Folio, Instruction, Moment, Sequence};
@@ -8,14 +8,14 @@ use super::end::End;
 use super::first::{first_of_each, not_judged};
 use super::names::Names;
 
-/// Of each cause the first, with how often it was found.
+/// Returns the first finding of each cause, with the number of all of them.
 pub(super) fn findings(judge: &Judge, names: &Names<'_>) -> Vec<Finding> {
     first_of_each(judge)
         .map(|found| finding(judge, found, names))
         .collect()
 }
 
-/// A recording as a step of a run.
+/// Returns a recording as a step of a run.
 #[must_use]
 pub fn step(judge: &Judge, end: &End, names: &Names<'_>) -> Step {
     let mut kernel = KernelVerdict::default();
@@ -39,7 +39,7 @@ pub fn step(judge: &Judge, end: &End, names: &Names<'_>) -> Step {
     }
 }
 
-/// A folio, as a report has it.
+/// Returns a folio, as a report has it.
 #[must_use]
 pub fn folio_of(folio: recorder::Folio) -> Folio {
     Folio {

@@ -8,18 +8,18 @@ use structures::tasks::Process as Task;
 use untrusted::Text;
 use verdict::Process;
 
-/// What a guest knows at an instant: how far KASLR moved its kernel, and its processes.
+/// Facts about a guest at an instant: its KASLR offset, and its processes.
 #[derive(Debug, Default)]
 pub struct Known {
     slide: u64,
-    /// By pid.
+    /// The processes' names by pid.
     processes: BTreeMap<u32, Text>,
-    /// By the physical address of the first table.
+    /// The processes by the physical address of the root table.
     roots: BTreeMap<u64, (u32, Text)>,
 }
 
 impl Known {
-    /// From the processes that were started and are named so, the tasks there are now, and how far the kernel was moved.
+    /// Creates it from the processes that were started with a name, the present tasks, and the KASLR offset.
     #[must_use]
     pub fn new(started: &BTreeMap<u32, Text>, tasks: Vec<Task>, slide: Option<u64>) -> Self {
         let mut known = Self {
@@ -37,7 +37,7 @@ impl Known {
         known
     }
 
-    /// With the guest's symbols: those of its vmlinux, else the kernel's own (kallsyms), which are where they run.
+    /// Adds the guest's symbols: those of its vmlinux, else the kernel's own (kallsyms), at their runtime addresses.
     #[must_use]
     pub fn names<'s>(&'s self, symbols: Option<&'s Symbols>) -> Names<'s> {
         Names {
@@ -55,7 +55,7 @@ pub struct Names<'s> {
 }
 
 impl<'s> Names<'s> {
-    /// By the symbols of a kernel that runs where it was linked.
+    /// Uses the symbols of a kernel that runs at its link address.
     #[must_use]
     pub fn linked(symbols: Option<&'s Symbols>) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// Function and distance from its start, for an address of the kernel.
+    /// Returns the function and distance from its start, for an address of the kernel.
     #[must_use]
     pub fn function(&self, pc: u64) -> Option<(&'s str, u64)> {
         if pc >> 63 == 0 {
@@ -74,7 +74,7 @@ impl<'s> Names<'s> {
         self.symbols?.name(pc.wrapping_sub(slide))
     }
 
-    /// The same as text; the address where no name is known.
+    /// Returns the name as text, or the address if no name is known.
     #[must_use]
     pub fn of_pc(&self, pc: u64) -> String {
         match self.function(pc) {
@@ -83,8 +83,8 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// Who called, the nearest first. The link register is the caller's only in a function without a frame record, so it is
-    /// left out where it says nothing new.
+    /// Returns the callers, the nearest first. The link register is the caller's only in a function without a frame
+    /// record, so it is left out if it adds nothing new.
     #[must_use]
     pub fn callers(&self, judge: &Judge, by: &Stored) -> Vec<String> {
         let frames = judge.chain(by);
@@ -103,7 +103,7 @@ impl<'s> Names<'s> {
             .collect()
     }
 
-    /// What it was done for: the outermost of its callers that is a system call or a fault's handler.
+    /// Returns what it was done for: the outermost of its callers that is a system call or a fault's handler.
     #[must_use]
     pub fn within(&self, judge: &Judge, by: &Stored) -> Option<String> {
         let called = judge.chain(by).iter().rev();
@@ -116,7 +116,7 @@ impl<'s> Names<'s> {
         })
     }
 
-    /// The process that ran, and whose the address space is, as far as either is known.
+    /// Returns the process that ran, and the owner of the address space, as far as either is known.
     #[must_use]
     pub fn process(&self, by: &Stored, root: u64) -> Option<Process> {
         let named = |pid: u32, name: Option<&Text>| Process {

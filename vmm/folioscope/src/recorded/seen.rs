@@ -1,4 +1,4 @@
-//! What went by between two instants of a recorded guest, for a session's client.
+//! Events between two instants of a recorded guest, for a session's client.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use super::names::Names;
 /// The answer of `recorded`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Sequences {
-    /// What is wrong: of each cause the first.
+    /// The first finding of each cause.
     pub findings: Vec<Finding>,
-    /// How many findings there were in all.
+    /// Number of all findings.
     pub total: u64,
-    /// What could not be judged since the guest was booted, a sentence each.
+    /// One sentence for each kind of event since boot that could not be judged.
     pub not_judged: Vec<String>,
-    /// TLB maintenance, in the order in which it came.
+    /// TLB maintenance, in order of time.
     pub tlbis: Vec<Tlbi>,
-    /// What was done under each function of the kernel, by its name.
+    /// Operations under each function of the kernel, by its name.
     pub calls: BTreeMap<String, Calls>,
 }
 
@@ -43,13 +43,13 @@ pub struct Tlbi {
     pub asid: Option<u16>,
     /// The level of its hint; null where it has none.
     pub level: Option<i8>,
-    /// Whether it leaves out what is not a last level's.
+    /// True if it leaves out entries that are not of the last level.
     pub last_level: bool,
-    /// Whether it is for its own CPU alone.
+    /// True if it is for its own CPU alone.
     pub local: bool,
 }
 
-/// How much was done.
+/// Numbers of operations.
 #[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Calls {
     /// Stores to descriptors.
@@ -94,8 +94,8 @@ impl Sequences {
     }
 }
 
-/// Whether what is done under a function is not done for whoever called it: an interrupt's entry, and the scheduler, whose
-/// `__switch_to()` has a DSB wherever another thread may have the CPU (`cond_resched()`).
+/// Returns whether operations under a function are not for its caller: an interrupt's entry, and the scheduler, whose
+/// `__switch_to()` has a DSB wherever another thread may get the CPU (`cond_resched()`).
 fn is_for_others(name: &str) -> bool {
     name == "el1_interrupt"
         || name.starts_with("el1h_64_irq")
@@ -103,7 +103,8 @@ fn is_for_others(name: &str) -> bool {
         || name == "__schedule"
 }
 
-/// What was done under each function, called by whom it may; what an interrupt or the scheduler does meanwhile is theirs.
+/// Returns the operations under each function, with all its callees. Those of an interrupt or the scheduler meanwhile
+/// are theirs.
 pub(super) fn by_function(judge: &Judge, names: &Names<'_>) -> BTreeMap<String, Calls> {
     let mut all: BTreeMap<String, Done> = BTreeMap::new();
     for (frames, done) in judge.done() {

@@ -17,7 +17,7 @@ const MOST_CALLERS: usize = 12;
 /// Writes all of it.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// If it cannot be written.
 pub fn tell(out: &mut dyn Write, judge: &Judge, end: &End, names: &Names<'_>) -> io::Result<()> {
     let summary = judge.summary();
     writeln!(
@@ -64,7 +64,7 @@ fn in_full(judge: &Judge, finding: &Finding, names: &Names<'_>) -> String {
             let _ = writeln!(text, "  block   {va:#018x} [{before}] -> [{after}]");
         }
     }
-    // Of the kernel's own half nobody asks.
+    // Not for the kernel half.
     if finding.va >> 63 == 0 && finding.scene.frames != [None, None] {
         let [old, new] = [0, 1].map(|at| behind(&finding.scene, at));
         let _ = match old == new {
@@ -84,7 +84,7 @@ fn in_full(judge: &Judge, finding: &Finding, names: &Names<'_>) -> String {
     text
 }
 
-/// The folio of the old word or the new one.
+/// Returns the folio of the old word or the new one.
 fn behind(scene: &Scene, at: usize) -> String {
     match (scene.frames[at], scene.folios[at]) {
         (None, _) => "none".into(),

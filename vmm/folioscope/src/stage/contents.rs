@@ -1,4 +1,4 @@
-//! What memory must hold: each page what was written to it, whatever has become of its entry.
+//! Checks the contents of memory: each page has the words last written to it, whatever has happened to its entry.
 
 use protocol::{Expect, Operation, Outcome, ProcessId};
 use verdict::contents_differ;
@@ -8,19 +8,19 @@ use crate::guest::unexpected;
 use crate::Error;
 
 impl Stage<'_> {
-    /// Every page of the range holds what a write at its address has left there. Said after the checkpoint that it
-    /// belongs to, because looking means reading.
+    /// Checks that every page of the range has the words that a write at its address has left there. It must be called
+    /// after the checkpoint that it belongs to, because it reads the pages.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn holds(&mut self, process: ProcessId, start: u64, length: u64) -> StageResult {
         self.holds_from(process, start, length, start)
     }
 
-    /// The same where it was written at another address, or is the pattern of a file from this offset on.
+    /// Checks pages that were written at another address, or that have the pattern of a file from this offset on.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn holds_from(
         &mut self,
         process: ProcessId,
@@ -31,10 +31,10 @@ impl Stage<'_> {
         self.holds_salted(process, start, length, origin, 0)
     }
 
-    /// The same with the salt of that write.
+    /// Checks pages that were written with this salt.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn holds_salted(
         &mut self,
         process: ProcessId,
@@ -47,10 +47,10 @@ impl Stage<'_> {
         self.verify(process, start, length, Expect::Pattern { salt, origin })
     }
 
-    /// The first word of every page of the range is zero.
+    /// Returns the first word of every page of the range is zero.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn zero(&mut self, process: ProcessId, start: u64, length: u64) -> StageResult {
         self.verify(process, start, length, Expect::Zero)
     }
@@ -69,7 +69,7 @@ impl Stage<'_> {
             expect,
         };
         let found = match self.op(process, asked) {
-            // Memory that was there once and can no more be read: what is wrong is the guest, not the question.
+            // Memory that was there once and cannot be read any more: the guest is wrong, not the request.
             Err(Error::Guest {
                 failure: protocol::Failure::Signal { address, name, .. },
                 ..
@@ -95,10 +95,10 @@ impl Stage<'_> {
         }
     }
 
-    /// The word at an address.
+    /// Returns the word at an address.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn word(&mut self, process: ProcessId, address: u64, expected: u64) -> StageResult {
         match self.op(process, Operation::Peek { address, words: 1 })? {
             Outcome::Words { words } => {
@@ -115,10 +115,10 @@ impl Stage<'_> {
         }
     }
 
-    /// The access is refused with a signal, as what watches the page wants it.
+    /// Checks that the access is refused with a signal, as the watcher of the page requires.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn refused(&mut self, process: ProcessId, op: Operation) -> StageResult {
         let Operation::Touch {
             address, length, ..
@@ -141,7 +141,7 @@ impl Stage<'_> {
         }
     }
 
-    /// A finding at the last checkpoint of a process; where there is none yet, an error.
+    /// Adds a finding to the last checkpoint of a process; if there is none yet, returns an error.
     fn wrong(&mut self, process: ProcessId, start: u64, end: u64, message: String) -> StageResult {
         let last = self.last.iter().rev().find(|(id, _)| *id == process);
         let Some((_, at)) = last else {

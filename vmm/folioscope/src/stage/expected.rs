@@ -1,4 +1,4 @@
-//! What a workload says of the step before a checkpoint.
+//! A workload's expectations of the step before a checkpoint.
 
 use protocol::ProcessId;
 use verdict::{Expectation, Expected};
@@ -6,20 +6,21 @@ use verdict::{Expectation, Expected};
 use super::Stage;
 
 impl Stage<'_> {
-    /// Every block of the range must be contiguous at the next checkpoint, under any policy; none of it may be on a kernel
-    /// that folds nothing.
+    /// Expects every block of the range to be contiguous at the next checkpoint, under any policy; on a kernel that
+    /// folds nothing, none.
     pub fn folded(&mut self, process: ProcessId, start: u64, length: u64) {
         let folded = self.folds();
         self.folded_if(folded, process, start, length);
     }
 
-    /// Every group of a hugetlb page must be contiguous at the next checkpoint, on any kernel: its size says so.
+    /// Expects every group of a hugetlb page to be contiguous at the next checkpoint, on any kernel: its size requires
+    /// it.
     pub fn hugetlb_folded(&mut self, process: ProcessId, start: u64, length: u64) {
         self.folded_if(true, process, start, length);
     }
 
-    /// The same for what an anonymous fault filled: under a policy that fills blocks the bit must be there, else
-    /// it must not.
+    /// Expects the same of memory that an anonymous fault filled: under a policy that fills blocks the bit must be set,
+    /// else it must not.
     pub fn anon_folded(&mut self, process: ProcessId, start: u64, length: u64) {
         let folded = self.folds() && self.fills_blocks();
         self.folded_if(folded, process, start, length);
@@ -48,7 +49,7 @@ impl Stage<'_> {
         self.expect(process, start, length, Expected::Written);
     }
 
-    /// No page of the range was ever written.
+    /// Expects that no page of the range was ever written.
     pub fn not_written(&mut self, process: ProcessId, start: u64, length: u64) {
         self.expect(process, start, length, Expected::NotWritten);
     }
@@ -58,7 +59,8 @@ impl Stage<'_> {
         self.expect(process, start, length, Expected::Dirty);
     }
 
-    /// No raw entry of the range is dirty: it was made clean, or has come back clean, and nobody has written since.
+    /// Expects that no raw entry of the range is dirty: it was cleaned, or is clean after a fault, and was not written
+    /// since.
     pub fn clean(&mut self, process: ProcessId, start: u64, length: u64) {
         self.expect(process, start, length, Expected::Clean);
     }
@@ -68,7 +70,7 @@ impl Stage<'_> {
         self.expect(process, start, length, Expected::Young);
     }
 
-    /// No raw entry of the range has AF, and nobody has used it since that was so.
+    /// Expects that no raw entry of the range has AF, and that it was not accessed since it was cleared.
     pub fn old(&mut self, process: ProcessId, start: u64, length: u64) {
         self.expect(process, start, length, Expected::Old);
     }

@@ -1,4 +1,4 @@
-//! Allocations that fail because a workload wants it so.
+//! Lets allocations fail at a workload's request.
 
 use protocol::ProcessId;
 
@@ -11,7 +11,7 @@ impl Stage<'_> {
     /// Lets every page allocation of the process of at least `order` fail.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn fail_allocations(&mut self, process: ProcessId, order: u32) -> StageResult {
         self.injected = true;
         fail_allocations(self.guest, process, order)
@@ -20,7 +20,7 @@ impl Stage<'_> {
     /// Lets its allocations succeed again.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn allow_allocations(&mut self, process: ProcessId) -> StageResult {
         allow_allocations(self.guest, process)
     }
@@ -29,11 +29,11 @@ impl Stage<'_> {
 /// Lets every page allocation of `process` of at least `order` fail (`mm/fail_page_alloc.c`).
 ///
 /// # Errors
-/// As all that asks the guest.
+/// As every request to the guest.
 pub fn fail_allocations(guest: &mut Guest, process: ProcessId, order: u32) -> StageResult {
     let order = order.to_string();
-    // Anonymous memory is asked for with __GFP_HIGHMEM and, where it may wait, __GFP_DIRECT_RECLAIM: by default
-    // both are spared.
+    // Anonymous memory is allocated with __GFP_HIGHMEM and, if it may wait, __GFP_DIRECT_RECLAIM: by default both are
+    // spared.
     let knobs = [
         ("task-filter", "Y"),
         ("ignore-gfp-wait", "N"),
@@ -54,7 +54,7 @@ pub fn fail_allocations(guest: &mut Guest, process: ProcessId, order: u32) -> St
 /// Lets its allocations succeed again.
 ///
 /// # Errors
-/// As all that asks the guest.
+/// As every request to the guest.
 pub fn allow_allocations(guest: &mut Guest, process: ProcessId) -> StageResult {
     guest.write_file(&format!("{FAIL}/probability"), "0", None)?;
     guest.write_file("/proc/{pid}/make-it-fail", "0", Some(process))

@@ -1,4 +1,4 @@
-//! What a workload sets in the guest, and how it is undone: swap, KSM, huge pages, sizes, mounts.
+//! A workload's settings in the guest, and their undoing: swap, KSM, huge pages, sizes, mounts.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use protocol::{Command, Operation, Outcome, ProcessId, EROFS_FILE};
 use super::{Stage, StageResult, THP};
 use crate::Error;
 
-/// Bytes of the swap area; zram takes memory only for what is in it.
+/// Bytes of the swap area; zram takes memory only for its contents.
 const SWAP: u64 = 64 << 20;
 const ZRAM: &str = "/sys/block/zram0";
 const DEVICE: &str = "/dev/zram0";
 
-/// How often pages that were left behind are asked for.
+/// Maximum number of attempts for pages that were left behind.
 const TRIES: u32 = 10;
 
-/// A RAM disk, and where what is made on it is.
+/// A RAM disk, and the mount point of its file system.
 const RAM_DISK: &str = "/sys/block/ram1";
 const RAM_DEVICE: &str = "/dev/ram1";
 const MOUNTED: &str = "/tmp/folioscope-disk";
 
-/// What is undone when the workload's processes are gone, last first.
+/// Cleanup actions, run in reverse order after the workload's processes exit.
 #[derive(Debug)]
 pub(super) enum Undo {
     /// A command.
@@ -30,19 +30,19 @@ pub(super) enum Undo {
 }
 
 impl Stage<'_> {
-    /// What a file of sysfs or procfs says, trimmed; nothing where it is not there.
+    /// Returns the contents of a file of sysfs or procfs, trimmed; `None` if it does not exist.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn knob(&mut self, path: &str) -> Result<Option<String>, Error> {
         let text = self.guest.read_file(path)?;
         Ok(text.map(|text| text.trim().to_owned()))
     }
 
-    /// Whether a knob is there, also one that cannot be read.
+    /// Returns whether a knob is there, also one that cannot be read.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn exists(&mut self, path: &str) -> Result<bool, Error> {
         let read = Command::ReadFile {
             path: path.into(),
@@ -60,17 +60,17 @@ impl Stage<'_> {
     /// Sets a knob.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn set(&mut self, path: &str, text: &str) -> StageResult {
         self.guest.write_file(path, text, None)
     }
 
-    /// Sets a knob, and back to what it was at the end.
+    /// Sets a knob, and restores it at the end.
     pub(super) fn set_for_now(&mut self, path: &str, text: &str) -> Result<bool, Error> {
         let Some(before) = self.knob(path)? else {
             return Ok(false);
         };
-        // A choice shows all that there is, with brackets around its own.
+        // A choice lists all values, with brackets around its own.
         let chosen = before
             .split_once('[')
             .and_then(|(_, rest)| rest.split_once(']'));
@@ -80,16 +80,16 @@ impl Stage<'_> {
         Ok(true)
     }
 
-    /// Lets processes map more than there is memory: at 64K what one descriptor of level 2 maps can be more than that.
+    /// Lets processes map more than there is memory: at 64K the span of one level-2 descriptor can be more than that.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn overcommit(&mut self) -> StageResult {
         self.set_for_now("/proc/sys/vm/overcommit_memory", "1")
             .map(drop)
     }
 
-    /// An operation that is done at the end.
+    /// Returns an operation that is done at the end.
     ///
     /// # Errors
     /// None.
@@ -115,11 +115,11 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Whether folios of a block's size are enabled in sysfs: `always` or `never`. (Policies other than `sysfs` do
-    /// not ask for anonymous faults; swap-in always does.)
+    /// Returns whether folios of a block's size are enabled in sysfs: `always` or `never`. (Policies other than `sysfs`
+    /// do not ask for anonymous faults; swap-in always does.)
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn block_size(&mut self, choice: &str) -> StageResult {
         let path = format!("{THP}/hugepages-{}kB/enabled", self.block / 1024);
         if self.knob(&path)?.is_some() {
@@ -128,10 +128,10 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Lets sysfs decide, and enables the sizes below a block's alone; false where there are none.
+    /// Lets sysfs decide, and enables only the sizes below a block's; returns false if there are none.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn only_smaller_sizes(&mut self) -> Result<bool, Error> {
         let below: Vec<u64> = self
             .guest
@@ -161,7 +161,7 @@ impl Stage<'_> {
     /// Swaps to zram from now on, and to nothing again at the end; false where the kernel cannot.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn swap_on_zram(&mut self) -> Result<bool, Error> {
         if self.knob(&format!("{ZRAM}/disksize"))?.is_none() || self.knob("/proc/swaps")?.is_none()
         {
@@ -181,11 +181,11 @@ impl Stage<'_> {
         Ok(true)
     }
 
-    /// A file of `length` bytes of the pattern on a file system that reads ahead, until the end; its path. Nothing where
-    /// the kernel cannot.
+    /// Returns a file of `length` bytes of the pattern on a file system that reads ahead, until the end; its path.
+    /// Nothing where the kernel cannot.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn erofs(&mut self, length: u64) -> Result<Option<String>, Error> {
         let known = self.knob("/proc/filesystems")?.unwrap_or_default();
         if !known.split_whitespace().any(|name| name == "erofs")
@@ -205,7 +205,7 @@ impl Stage<'_> {
         Ok(Some(format!("{MOUNTED}/{EROFS_FILE}")))
     }
 
-    /// The sizes of hugetlb pages, in bytes.
+    /// Returns the sizes of hugetlb pages, in bytes.
     pub fn hugetlb_sizes(&self) -> Vec<u64> {
         let sizes = self.guest.hello().hugetlb.iter();
         let mut sizes: Vec<u64> = sizes.map(|size| size.size_kib * 1024).collect();
@@ -216,7 +216,7 @@ impl Stage<'_> {
     /// Has the kernel keep so many hugetlb pages of a size until the end; false where it cannot.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn hugetlb_pages(&mut self, size: u64, count: u64) -> Result<bool, Error> {
         let path = format!(
             "/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
@@ -227,7 +227,7 @@ impl Stage<'_> {
         Ok(found.is_some_and(|found| found >= count))
     }
 
-    /// How often a fault wanted a folio of a block's or a PMD's size and could not have it.
+    /// Returns how often a fault tried a folio of a block's or a PMD's size and failed.
     pub(super) fn count_fallbacks(&mut self) -> Result<u64, Error> {
         let mut count = 0;
         for size in [self.block, self.pmd] {
@@ -238,7 +238,7 @@ impl Stage<'_> {
         Ok(count)
     }
 
-    /// What the kernel has counted for folios of `size` bytes; 0 where it does not count it.
+    /// Returns what the kernel has counted for folios of `size` bytes; 0 where it does not count it.
     fn count(&mut self, counter: &str, size: u64) -> Result<u64, Error> {
         let text = self.knob(&format!(
             "{THP}/hugepages-{}kB/stats/{counter}",
@@ -247,10 +247,10 @@ impl Stage<'_> {
         Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
     }
 
-    /// How many NUMA nodes have memory.
+    /// Returns how many NUMA nodes have memory.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn nodes(&mut self) -> Result<usize, Error> {
         let text = self.knob("/sys/devices/system/node/has_memory")?;
         Ok(text.map_or(1, |text| count_list(&text)))
@@ -259,7 +259,7 @@ impl Stage<'_> {
     /// Mounts /tmp again with an option, and without huge pages at the end; false where that fails.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn remount_tmp(&mut self, option: &str) -> Result<bool, Error> {
         let remount = |option: &str| {
             let argv = ["mount", "-o", &format!("remount,{option}"), "/tmp"];
@@ -278,8 +278,9 @@ impl Stage<'_> {
         }
     }
 
-    /// Brings every page of the range to this node, and again what was left behind: the pages of a folio that was split
-    /// are tried once, and what there is no memory for at that moment is only counted (mm/migrate.c, `migrate_pages()`).
+    /// Moves every page of the range to this node, and again those that were left behind. The pages of a folio that was
+    /// split are tried once, and those for which there is no memory at that moment are only counted (mm/migrate.c,
+    /// `migrate_pages()`).
     ///
     /// # Errors
     /// As [`Self::on_node`].
@@ -301,10 +302,10 @@ impl Stage<'_> {
         }
     }
 
-    /// The same, in one piece each. Where a folio of a block's size was split because the node had no room for it, nothing
-    /// is known from here on of what must be folded. That it had none shows: whoever allocates for this waits for
-    /// compaction and reclaim first (`alloc_migration_target()`, `GFP_TRANSHUGE`). One that was split for nothing is an
-    /// error as ever.
+    /// Moves the folios in one piece each. If a folio of a block's size was split because the node had no room for it,
+    /// it is unknown from here on what must be folded. The lack of room is visible: the allocation waits for compaction
+    /// and reclaim first (`alloc_migration_target()`, `GFP_TRANSHUGE`). A folio that was split without that is an
+    /// error.
     ///
     /// # Errors
     /// As [`Self::on_node`].
@@ -322,7 +323,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// How often somebody waited for reclaim or compaction; none where the kernel does not count it
+    /// Returns how often a task waited for reclaim or compaction; `None` if the kernel does not count it
     /// (`CONFIG_VM_EVENT_COUNTERS`).
     fn stalls(&mut self) -> Result<Option<u64>, Error> {
         let text = self.knob("/proc/vmstat")?.unwrap_or_default();
@@ -333,10 +334,10 @@ impl Stage<'_> {
             .reduce(|one, other| one + other))
     }
 
-    /// Every page of the range is on this node now.
+    /// Returns every page of the range is on this node now.
     ///
     /// # Errors
-    /// As all that asks the guest, and where one is not: then nothing has moved, and there is nothing to judge.
+    /// As every request to the guest, and if a page is not there: then nothing has moved, and there is nothing to judge.
     pub fn on_node(
         &mut self,
         process: ProcessId,
@@ -365,7 +366,7 @@ fn write_file(path: &str, text: &str) -> Command {
     }
 }
 
-/// How many numbers a list of the kernel's has, such as `0-1,4`.
+/// Returns the number of elements in a list of the kernel's, such as `0-1,4`.
 fn count_list(text: &str) -> usize {
     let number = |text: &str| text.trim().parse::<usize>().ok();
     text.split(',')

@@ -1,4 +1,4 @@
-//! The processes of a workload, and what they do with their memory.
+//! The processes of a workload, and the operations on their memory.
 
 use protocol::{Advice, Backing, Operation, Outcome, Placement, ProcessId};
 
@@ -7,28 +7,28 @@ use crate::guest::unexpected;
 use crate::Error;
 
 impl Stage<'_> {
-    /// A process of this workload.
+    /// Returns a process of this workload.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn spawn(&mut self) -> Result<ProcessId, Error> {
         self.spawn_as("tour")
     }
 
-    /// The same, by a name of its own.
+    /// Starts a process with a name of its own.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn spawn_as(&mut self, name: &str) -> Result<ProcessId, Error> {
         let process = self.guest.spawn(name)?.process;
         self.processes.push((process, vec![]));
         Ok(process)
     }
 
-    /// A child of `parent`, which has its areas.
+    /// Returns a child of `parent`, which has its areas.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn fork(&mut self, parent: ProcessId) -> Result<ProcessId, Error> {
         match self.op(
             parent,
@@ -45,10 +45,10 @@ impl Stage<'_> {
         }
     }
 
-    /// An area, by one of the operations that map.
+    /// Returns an area, by one of the operations that map.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn map(&mut self, process: ProcessId, op: Operation) -> Result<u64, Error> {
         match self.op(process, op)? {
             Outcome::Mapped { address, length } => {
@@ -61,10 +61,10 @@ impl Stage<'_> {
         }
     }
 
-    /// An operation in a process. Advice about huge pages is left out where the kernel has none.
+    /// Returns an operation in a process. Advice about huge pages is left out where the kernel has none.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn op(&mut self, process: ProcessId, op: Operation) -> Result<Outcome, Error> {
         match op {
             Operation::Madvise {
@@ -76,10 +76,10 @@ impl Stage<'_> {
         }
     }
 
-    /// The same, where the answer may be no: whether it was done.
+    /// Does an operation that may be refused; returns whether it was done.
     ///
     /// # Errors
-    /// Where the guest is lost.
+    /// If the guest is lost.
     pub fn try_op(&mut self, process: ProcessId, op: Operation) -> Result<bool, Error> {
         match self.op(process, op) {
             Ok(_) => Ok(true),
@@ -88,10 +88,11 @@ impl Stage<'_> {
         }
     }
 
-    /// An address at which so many bytes are free, aligned to what a level-2 descriptor maps or as it is said.
+    /// Returns an address at which this many bytes are free, aligned to the span of a level-2 descriptor or as
+    /// requested.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn free_place(
         &mut self,
         process: ProcessId,
@@ -119,10 +120,10 @@ impl Stage<'_> {
         }
     }
 
-    /// `mremap(2)` of the area at `from`, which is then where the answer says.
+    /// Moves the area at `from` by `mremap(2)`, to the address in the answer.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn remap(&mut self, process: ProcessId, from: u64, op: Operation) -> StageResult {
         match self.op(process, op)? {
             Outcome::Mapped { address, length } => {

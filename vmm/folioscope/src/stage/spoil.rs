@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is wrong, and where.
+/// An error to make, and its place.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Spoil {
@@ -13,7 +13,7 @@ pub struct Spoil {
     pub area: usize,
     /// The page in it.
     pub page: u64,
-    /// The bit of its entry that is another than it was, for the time of the look.
+    /// The bit of its entry that is inverted for the time of the look.
     #[serde(default)]
     pub bit: Option<u8>,
     /// Its first word in memory is another from then on.

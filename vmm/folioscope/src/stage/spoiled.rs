@@ -1,4 +1,4 @@
-//! A look at a process of which something is wrong.
+//! A look at a process in which an error is made.
 
 use join::{Extent, Look, Subject};
 use protocol::ProcessId;
@@ -12,7 +12,7 @@ use crate::look::look_held;
 use crate::Error;
 
 impl Stage<'_> {
-    /// A look at a process of which something is wrong.
+    /// Looks at a process in which an error is made.
     pub(super) fn spoiled(
         &mut self,
         process: ProcessId,

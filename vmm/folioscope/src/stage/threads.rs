@@ -1,4 +1,4 @@
-//! What the kernel's own threads do of a workload's pages: KSM and khugepaged, set to work and waited for.
+//! The kernel's own threads on a workload's pages: KSM and khugepaged, started and waited for.
 
 use std::time::{Duration, Instant};
 
@@ -6,21 +6,21 @@ use super::{Stage, StageResult, THP};
 use crate::Error;
 
 const KSM: &str = "/sys/kernel/mm/ksm";
-/// How long they may take for what there is, where all else in the guest is before them too.
+/// Maximum time for their work, which all other work in the guest may precede.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Milliseconds between two looks of khugepaged: longer than any workload.
+/// Milliseconds between two scans of khugepaged: longer than any workload.
 const HOUR: &str = "3600000";
 
 impl Stage<'_> {
     /// Lets KSM run until it shares `shared` pages among `sharing` entries more than one each.
     ///
     /// # Errors
-    /// As all that asks the guest, and where it does not come to that.
+    /// As every request to the guest, and if KSM does not reach that.
     pub fn merge(&mut self, shared: u64, sharing: u64) -> StageResult {
         for (knob, text) in [("sleep_millisecs", "1"), ("pages_to_scan", "4096")] {
             self.set_for_now(&format!("{KSM}/{knob}"), text)?;
         }
-        // What a process had that has ended is counted until ksmd comes by: it must not pass for what is to come.
+        // Pages of a process that has ended are counted until the next pass of ksmd: they must not pass for new ones.
         self.set_for_now(&format!("{KSM}/run"), "2")?;
         self.set(&format!("{KSM}/run"), "1")?;
         let started = Instant::now();
@@ -47,37 +47,38 @@ impl Stage<'_> {
         }
     }
 
-    /// Lets khugepaged leave areas alone that are not full, until the end.
+    /// Makes khugepaged leave areas alone that are not full, until the end.
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn no_collapse(&mut self) -> StageResult {
         self.set_for_now(&format!("{THP}/khugepaged/max_ptes_none"), "0")
             .map(drop)
     }
 
-    /// Whether khugepaged makes folios of a block's size: since 7.x (mm/khugepaged.c, `mthp_collapse()`).
+    /// Returns whether khugepaged makes folios of a block's size: since 7.x (mm/khugepaged.c, `mthp_collapse()`).
     ///
     /// # Errors
-    /// As all that asks the guest.
+    /// As every request to the guest.
     pub fn collapses_blocks(&mut self) -> Result<bool, Error> {
         let size = self.block / 1024;
         self.exists(&format!("{THP}/hugepages-{size}kB/stats/collapse_alloc"))
     }
 
-    /// Keeps khugepaged from work until the end, as far as it is not set to it. It still comes by when a process gives its
-    /// first advice for what a level-2 descriptor maps: that has to be before there are pages, or blocks are off then.
+    /// Keeps khugepaged from working until the end, unless it is set to work. It still scans once when a process gives
+    /// its first advice for the span of a level-2 descriptor. That has to be before there are pages, or blocks are off
+    /// then.
     pub(super) fn rest_khugepaged(&mut self) -> StageResult {
         self.no_collapse()?;
         self.set_for_now(&khugepaged("scan_sleep_millisecs"), HOUR)
             .map(drop)
     }
 
-    /// Lets khugepaged come by until it has seen all there is, with leave to fill `missing` pages of what a PMD maps: 0
-    /// or all but one. It makes folios of a block's size.
+    /// Lets khugepaged scan until it has seen everything, with leave to fill `missing` pages of a PMD's span: 0 or all
+    /// but one. It makes folios of a block's size.
     ///
     /// # Errors
-    /// As all that asks the guest, and where it does not come to an end.
+    /// As every request to the guest, and if khugepaged does not finish.
     pub fn collapse(&mut self, missing: u64) -> StageResult {
         let pmd = format!("{THP}/hugepages-{}kB/enabled", self.pmd / 1024);
         for (path, text) in [
@@ -88,11 +89,11 @@ impl Stage<'_> {
         ] {
             self.set_for_now(&path, text)?;
         }
-        // One that has begun may be past what it is to see.
+        // A scan that has begun may be past the pages that it is to see.
         let seen = self.full_scans()? + 2;
         self.scans_until(|now, _| now >= seen, "see all processes twice, and did not")?;
-        // Not while the tables are looked at: while nobody else wants a CPU, it comes to the end of what it has begun. On the
-        // one CPU of a guest it would have little of it, as it is nice, and an mm's lock meanwhile.
+        // Not while the tables are looked at: while no other task wants a CPU, it completes the scan that it has begun.
+        // On the one CPU of a guest it would have little of it, as it is nice, and an mm's lock meanwhile.
         self.set(&khugepaged("scan_sleep_millisecs"), HOUR)?;
         self.scans_until(|now, before| now == before, "rest, and went on")
     }

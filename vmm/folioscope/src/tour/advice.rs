@@ -57,7 +57,7 @@ pub(super) fn populate(stage: &mut Stage<'_>) -> StageResult {
     stage.check(process, "populated")?;
     stage.zero(process, written, 2 * block)?;
 
-    // A zero page is there already, so each becomes a page of its own.
+    // A zero page is mapped already, so each becomes a page of its own.
     stage.op(process, advise(read, 2 * block, Advice::PopulateWrite))?;
     stage.not_folded(process, read, 2 * block);
     stage.written(process, read, 2 * block);

@@ -12,7 +12,7 @@ pub(super) fn collapse(stage: &mut Stage<'_>) -> StageResult {
         return stage.leave_out("khugepaged makes no folios of a block's size on this kernel");
     }
     let process = stage.spawn()?;
-    // It looks at what a descriptor of level 2 can map, and at nothing less.
+    // It looks at the whole span of a level-2 descriptor only.
     let area = stage.map(process, map(pmd, 0))?;
     // Single pages, whatever the policy: a full block, one with a hole, a full one again.
     stage.op(process, advise(area, pmd, Advice::Nohugepage))?;
@@ -34,7 +34,8 @@ pub(super) fn collapse(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area, 2 * block - page)?;
     stage.holds(process, area + 2 * block, block)?;
 
-    // With leave to fill what is missing it takes the block with the hole too. Of what has no page it makes none.
+    // With leave to fill missing pages it takes the block with the hole too. It makes no block of a range without
+    // pages.
     stage.collapse(pmd / page - 1)?;
     stage.folded(process, area, 3 * block);
     carried(stage, process, area, 3 * block);

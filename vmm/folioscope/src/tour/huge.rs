@@ -41,7 +41,7 @@ pub(super) fn thp(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area, page)
 }
 
-/// hugetlb sizes above this are not asked for: a guest has no such page in one piece.
+/// Largest hugetlb size that is tried: a guest has no larger page in one piece.
 const LARGEST: u64 = 64 << 20;
 
 pub(super) fn hugetlb(stage: &mut Stage<'_>) -> StageResult {
@@ -72,12 +72,12 @@ pub(super) fn hugetlb(stage: &mut Stage<'_>) -> StageResult {
         carried(stage, process, area, size);
         stage.check(process, &format!("{}K", size / 1024))?;
         stage.holds(process, area, stage.page())?;
-        // In a level-3 table the child may have nothing (6.12.117 to 7.3.4): copy_hugetlb_page_range() asks
-        // ptdesc_pmd_is_shared() of it, whose count only pagetable_pmd_ctor() sets, and takes it for a shared one.
+        // In a level-3 table the child may have nothing (6.12.117 to 7.3.4): copy_hugetlb_page_range() calls
+        // ptdesc_pmd_is_shared() on it, whose count only pagetable_pmd_ctor() sets, and takes it for a shared one.
         if size < pmd {
             continue;
         }
-        // Across fork it is shared, folded in both, and dirty still.
+        // After fork it is shared, folded in both, and dirty still.
         let child = stage.fork(process)?;
         for who in [process, child] {
             if folded {

@@ -6,7 +6,7 @@ use super::{carried, hinted};
 use crate::ops::{advise, write};
 use crate::stage::{Stage, StageResult};
 
-/// What the equal pages hold in their first word: no pattern is this, and it is not zero.
+/// First word of the equal pages: it is no pattern, and not zero.
 const EQUAL: u64 = 0x6b73_6d20_6b73_6d20;
 
 pub(super) fn ksm(stage: &mut Stage<'_>) -> StageResult {
@@ -47,7 +47,7 @@ pub(super) fn ksm(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area + 4 * page, block - 2 * page)?;
     stage.holds(process, area + block + 3 * page, 2 * block - 3 * page)?;
 
-    // A write gives this one a page of its own again; the block has lost its folio and stays as it is.
+    // A write gives this one a page of its own again; the block has lost its folio and stays unfolded.
     stage.op(process, write(equal[1], page))?;
     stage.not_folded(process, area, 2 * block);
     stage.anon_folded(process, area + 2 * block, block);

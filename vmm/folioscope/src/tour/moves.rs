@@ -59,8 +59,8 @@ pub(super) fn mremap(stage: &mut Stage<'_>) -> StageResult {
     stage.holds_from(process, at, length, area)?;
 
     // A whole level-3 table changes its place in the level-2 table: no entry in it is touched. At first only its first
-    // blocks ask for huge pages, so that none of a PMD's size comes; then all, so that there is one VMA to move. That makes
-    // it khugepaged's, who comes by at once and is not to make blocks of single pages (7.x).
+    // blocks have MADV_HUGEPAGE, so that no folio has a PMD's size; then all have, so that there is one VMA to move.
+    // That registers it with khugepaged, which scans at once and must not make blocks of single pages (7.x).
     stage.no_collapse()?;
     stage.overcommit()?;
     let table = stage.map(process, map(pmd, 0))?;
@@ -87,7 +87,7 @@ pub(super) fn migrate(stage: &mut Stage<'_>) -> StageResult {
     }
     let (process, area) = hinted(stage, 2)?;
     stage.op(process, write(area, 2 * block))?;
-    // What is old stays old, and what is dirty dirty: the migration entry carries both.
+    // Old entries stay old, and dirty ones dirty: the migration entry carries both.
     stage.op(process, advise(area + block, block, Advice::Cold))?;
     match stage.bring_whole_to(process, area, 2 * block, 1) {
         Err(Error::Guest { failure, .. }) if failure.errno() == Some("ENOSYS") => {
@@ -102,8 +102,8 @@ pub(super) fn migrate(stage: &mut Stage<'_>) -> StageResult {
     stage.old(process, area + block, block);
     stage.check(process, "there")?;
 
-    // Whether it stays in one piece a second time is the kernel's affair: 6.12.117 takes a folio that was migrated once
-    // for one that is partially mapped (its entries were taken out one by one), and splits it before it is moved again.
+    // The kernel decides whether it stays in one piece a second time: 6.12.117 takes a folio that was migrated once for
+    // one that is partially mapped (its entries were removed one by one), and splits it before it is moved again.
     stage.bring_to(process, area, 2 * block, 0)?;
     stage.dirty(process, area, 2 * block);
     stage.old(process, area + block, block);
@@ -127,7 +127,7 @@ pub(super) fn compact(stage: &mut Stage<'_>) -> StageResult {
     stage.set(COMPACT, "1")?;
     for index in 0..8 {
         let at = area + index * block;
-        // A folio for which there is no room in one piece is split, so nothing is said of what folds.
+        // A folio for which there is no room in one piece is split, so nothing is expected to fold.
         if index % 2 == 0 {
             stage.dirty(process, at, block);
         } else {

@@ -1,12 +1,12 @@
-//! What the tour has for the recorder: workloads whose sequences are of interest, more than their states.
+//! The tour's workloads for the recorder, whose sequences matter more than their states.
 
 use protocol::{Advice, Protection};
 
 use crate::ops::{advise, map, map_hugetlb, map_shared, protect, unmap, write};
 use crate::stage::{Stage, StageResult};
 
-/// Takes one page's right to be written and gives it back, so that the block is unfolded; then the same with the block: the
-/// tour is nowhere else at a block of which every page is mapped and that is not folded.
+/// Removes one page's write permission and gives it back, so that the block is unfolded; then does the same with the
+/// block. Nowhere else does the tour have a block of which every page is mapped and that is not folded.
 pub(super) fn unfolded(stage: &mut Stage<'_>) -> StageResult {
     const BOTH: &[Protection] = &[Protection::Read, Protection::Write];
     const READ: &[Protection] = &[Protection::Read];
@@ -33,8 +33,8 @@ pub(super) fn unfolded(stage: &mut Stage<'_>) -> StageResult {
 /// Blocks of `reuse`: more page frames than a CPU's lists of free pages hold back.
 const BLOCKS: u64 = 16;
 
-/// Pages and their tables go three times: the same VA gets others, another process gets the page frames, and a file's stay
-/// with the file.
+/// Unmaps pages and their tables three times: the same VA gets others, another process gets the page frames, and a
+/// file's stay with the file.
 pub(super) fn given_back(stage: &mut Stage<'_>) -> StageResult {
     let length = BLOCKS * stage.block();
     let (one, other) = (stage.spawn()?, stage.spawn()?);
@@ -62,10 +62,10 @@ pub(super) fn given_back(stage: &mut Stage<'_>) -> StageResult {
     stage.check(other, "given back")
 }
 
-/// hugetlb pages above this are not asked for: a guest has too few of them in one piece.
+/// Largest hugetlb size that is tried: a guest has too few larger pages in one piece.
 const LARGEST: u64 = 64 << 20;
 
-/// Of a size above the PMD's, whose pages a child has for certain: see `hugetlb` of the tour.
+/// Copies hugetlb pages of a size above the PMD's, which a child gets in every kernel: see `hugetlb` of the tour.
 pub(super) fn hugetlb_copied(stage: &mut Stage<'_>) -> StageResult {
     let pmd = stage.pmd();
     let sizes = stage.hugetlb_sizes();

@@ -17,7 +17,7 @@ pub(super) fn hole(stage: &mut Stage<'_>) -> StageResult {
     let process = stage.spawn()?;
     let area = stage.map(process, map_shared(2 * block))?;
     stage.op(process, write(area, 2 * block))?;
-    // A second word in the page that will go, so that its going shows.
+    // A second word in the page that will be removed, so that its loss is visible.
     let poke = Operation::Poke {
         address: area + 5 * page + 8,
         words: vec![1],
@@ -37,7 +37,7 @@ pub(super) fn hole(stage: &mut Stage<'_>) -> StageResult {
     carried(stage, process, area + block, block);
     stage.check(process, "punched")?;
 
-    // What was there comes back page by page, the hole as a fresh page.
+    // The pages come back one by one, the hole as a fresh page.
     stage.op(process, write(area, page))?;
     stage.op(process, write(area + 5 * page, page))?;
     stage.not_folded(process, area, block);
@@ -57,7 +57,7 @@ const PATH: &str = "/tmp/folioscope-tour";
 
 pub(super) fn tmpfs(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
-    // Folios of a PMD's size, where there may be such: only then has a file of tmpfs anything to fold.
+    // Folios of a PMD's size, if there may be any: only then has a file of tmpfs anything to fold.
     let large = page < 65536 && stage.pmd_pages() && stage.remount_tmp("huge=always")?;
     let one = stage.spawn()?;
     let two = stage.spawn()?;
@@ -92,7 +92,7 @@ pub(super) fn tmpfs(stage: &mut Stage<'_>) -> StageResult {
     };
     let straight = stage.map(one, map(0))?;
     let askew = stage.map(two, map(page))?;
-    // A read brings in what lies around it in 64 KiB: at 4K a block, elsewhere less than one.
+    // A read maps the surrounding 64 KiB: at 4K a block, elsewhere less than one.
     for (process, area) in [(one, straight), (two, askew)] {
         stage.op(
             process,
@@ -105,7 +105,8 @@ pub(super) fn tmpfs(stage: &mut Stage<'_>) -> StageResult {
             stage.not_folded(process, area + block, block);
         }
         stage.not_folded(process, area + 2 * block, 2 * block);
-        // Later kernels map a page of a dirty folio dirty where it may be written (set_pte_range()): write(2) made them so.
+        // Later kernels map a page of a dirty folio dirty if it may be written (set_pte_range()): write(2) made them
+        // so.
         if !stage.since(Release::new(6, 13, 0)) {
             stage.not_written(process, area, length);
             stage.clean(process, area, length);

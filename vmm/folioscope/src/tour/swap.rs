@@ -21,8 +21,8 @@ pub(super) fn swap(stage: &mut Stage<'_>) -> StageResult {
     stage.dirty(process, area + block + page, 2 * block - page);
     stage.check(process, "out")?;
 
-    // Where a folio goes out in one piece (4K: ARCH_WANTS_THP_SWAP) its slots follow each other, and one read brings
-    // the whole block back, folded; if its size is enabled, which is why that is said either way.
+    // If a folio is swapped out in one piece (4K: ARCH_WANTS_THP_SWAP), its slots follow each other, and one read
+    // brings the whole block back, folded. That needs its size to be enabled, so both cases are stated.
     let whole = stage.fills_blocks() && page == 4096;
     stage.block_size(if whole { "always" } else { "never" })?;
     let wanted = if whole { page } else { block };

@@ -1,4 +1,4 @@
-//! What is mapped to be run, from a file system that reads ahead, as tmpfs does not: a program's text.
+//! Executable mappings of a file system that reads ahead, as tmpfs does not: a program's text.
 
 use linux::release::Release;
 use protocol::{Access, Backing, Operation, Order, Placement, Protection};
@@ -6,9 +6,9 @@ use protocol::{Access, Backing, Operation, Order, Placement, Protection};
 use crate::ops::touch;
 use crate::stage::{Stage, StageResult};
 
-/// What arm64 asks readahead for where it is executable (`exec_folio_order()`), in bytes.
+/// Size of arm64's readahead of executable mappings (`exec_folio_order()`), in bytes.
 const EXECUTABLE: u64 = 64 << 10;
-/// What a device reads ahead unless it is told otherwise (`VM_READAHEAD_PAGES`), in bytes.
+/// Default read-ahead of a device (`VM_READAHEAD_PAGES`), in bytes.
 const AHEAD: u64 = 128 << 10;
 
 pub(super) fn text(stage: &mut Stage<'_>) -> StageResult {
@@ -43,7 +43,7 @@ pub(super) fn text(stage: &mut Stage<'_>) -> StageResult {
         }
     };
 
-    // One page is asked for, two folios are read, and what lies around in one of them is mapped.
+    // One page is requested, two folios are read, and the pages around it in one of them are mapped.
     let program = stage.spawn()?;
     let code = stage.map(program, map(&runs))?;
     let inside = 3 * page % EXECUTABLE;
@@ -61,7 +61,8 @@ pub(super) fn text(stage: &mut Stage<'_>) -> StageResult {
     stage.check(program, "beside")?;
     stage.holds_from(program, code + EXECUTABLE, AHEAD, EXECUTABLE)?;
 
-    // Who maps it as data has the same folios; what data brings in is single pages, of which no later mapping makes a block.
+    // A process that maps it as data has the same folios; data faults bring in single pages, of which no later mapping
+    // makes a block.
     let reader = stage.spawn()?;
     let data = stage.map(reader, map(&reads))?;
     stage.op(reader, fetch(data + EXECUTABLE))?;

@@ -1,4 +1,5 @@
-//! userfaultfd: protected and missing pages. What it would have to resolve raises SIGBUS, and is resolved after that.
+//! userfaultfd: protected and missing pages. An access that it would have to resolve raises SIGBUS, and is resolved
+//! after that.
 
 use protocol::{Operation, UffdMode};
 
@@ -40,7 +41,7 @@ pub(super) fn uffd(stage: &mut Stage<'_>) -> StageResult {
     stage.refused(process, write(area, page))?;
     stage.holds(process, area, 2 * block)?;
 
-    // Missing pages come one by one, whatever the policy would give.
+    // Missing pages come one by one, whatever the policy.
     let missing = hinted_in(stage, process, 2 * block, 0)?;
     stage.op(
         process,

@@ -1,4 +1,4 @@
-//! VMAs whose ends are not a block's, and what their split and merge change: nothing, where the bits stay equal.
+//! VMAs that do not end at a block's end. Their split and merge change nothing if the bits stay equal.
 
 use linux::release::Release;
 use protocol::{Advice, Operation, Protection};
@@ -47,8 +47,8 @@ pub(super) fn vma(stage: &mut Stage<'_>) -> StageResult {
     stage.written(process, split, 2 * block);
     carried(stage, process, split, 2 * block);
     stage.check(process, "split")?;
-    // The change back touches the block's last entry last, when all of them agree again: that is where Linux folds,
-    // as long as it changes entry by entry. From 6.17 on it changes them in batches, and half a block is no block.
+    // The change back touches the block's last entry last, when all of them agree again: that is where Linux folds, as
+    // long as it changes entry by entry. From 6.17 on it changes them in batches, and half a block is no block.
     let both = [Protection::Read, Protection::Write];
     stage.op(process, protect(split + half, half, &both))?;
     if !stage.since(Release::new(6, 17, 0)) {
@@ -64,7 +64,7 @@ pub(super) fn vma(stage: &mut Stage<'_>) -> StageResult {
 pub(super) fn mlock(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     let (process, area) = hinted(stage, 2)?;
-    // mlock faults in what is not there, for writing.
+    // mlock faults in missing pages, for writing.
     stage.op(
         process,
         Operation::Mlock {
@@ -78,7 +78,7 @@ pub(super) fn mlock(stage: &mut Stage<'_>) -> StageResult {
     stage.check(process, "locked")?;
     stage.zero(process, area, 2 * block)?;
 
-    // VM_LOCKED splits and merges the VMA within a block; entries know nothing of it.
+    // VM_LOCKED splits and merges the VMA within a block; entries do not depend on it.
     let unlock = |length| Operation::Munlock {
         address: area,
         length,

@@ -1,4 +1,4 @@
-//! A capture after one fault, from the last capture and the machine's record of writes, beside a whole one.
+//! Measures a capture after one fault, from the last capture and the machine's record of writes, beside a whole one.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::ops::{map, write};
 use crate::Error;
 
 const NAME: &str = "dirty-log capture after a 64 KiB fault";
-/// Of a whole capture.
+/// Target, as a part of a whole capture.
 const MOST: f64 = 0.1;
 const FAULT: u64 = 64 << 10;
 /// Faults in one area of 1 MiB: it has one table, and no block fits into it. The first makes the table.
 const ROUNDS: u64 = 15;
 const AREA: u64 = (ROUNDS + 1) * FAULT;
 
-/// Measures with what `process`, which waits, has mapped; it waits again afterwards.
+/// Measures the captures of `process`, which waits, and waits again afterwards.
 pub fn measure(guest: &mut Guest, process: ProcessId) -> Result<Vec<Row>, Error> {
     if let Err(why) = guest.records_writes()? {
         return Ok(vec![Row {
@@ -95,7 +95,7 @@ pub fn measure(guest: &mut Guest, process: ProcessId) -> Result<Vec<Row>, Error>
     ])
 }
 
-/// What [`Guest::capture`] does for the tables while the guest is stopped.
+/// Walks and copies the tables as [`Guest::capture`] does while the guest is stopped.
 fn walk_and_copy(guest: &mut Guest, process: ProcessId, facts: Facts) -> Result<Duration, Error> {
     /// An interrupt may have taken the CPU away, at most so often.
     const STOPS: u32 = 400;

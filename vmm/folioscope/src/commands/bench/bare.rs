@@ -1,6 +1,6 @@
-//! The guest that ours is held against: the same kernel with an init that says one line.
+//! The guest for comparison: the same kernel with an init that prints one line.
 //!
-//! That init is a dozen instructions, written here, so that nothing has to be compiled to measure.
+//! That init is a dozen instructions, written here, so that no compiler is needed to measure.
 
 use std::fs::File;
 use std::io::Cursor;
@@ -11,17 +11,17 @@ use cpio::newc;
 
 use crate::Error;
 
-/// What the init says.
+/// The init's line.
 pub const READY: &str = "do-nothing init is ready";
 /// Beyond this a guest is taken to hang.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the program is loaded.
+/// Load address of the program.
 const BASE: u64 = 0x40_0000;
 /// ELF header and one program header.
 const HEADERS: u64 = 64 + 56;
 
-/// What the init does when it has said its line.
+/// Action of the init after its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// It waits without end.
@@ -48,7 +48,7 @@ pub fn initramfs(directory: &Path, then: Then) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// The guest said nothing.
+/// Returns the error of a guest without output.
 pub fn silent() -> Error {
     Error::GuestLost {
         what: format!(
@@ -58,7 +58,7 @@ pub fn silent() -> Error {
     }
 }
 
-/// A static arm64 program: `write(1, READY)`, then `ppoll` without end or `reboot`.
+/// Returns a static arm64 program: `write(1, READY)`, then `ppoll` without end or `reboot`.
 fn program(then: Then) -> Vec<u8> {
     let text = format!("{READY}\n");
     let code = instructions(text.len() as u32, then);
@@ -85,7 +85,7 @@ fn program(then: Then) -> Vec<u8> {
     elf
 }
 
-/// The instructions; the text follows them. System call numbers: include/uapi/asm-generic/unistd.h.
+/// Returns the instructions; the text follows them. System call numbers: include/uapi/asm-generic/unistd.h.
 fn instructions(length: u32, then: Then) -> Vec<u32> {
     const WRITE: u32 = 64;
     const PPOLL: u32 = 73;

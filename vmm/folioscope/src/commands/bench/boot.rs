@@ -1,4 +1,4 @@
-//! From starting our own command to the agent's hello, beside bare QEMU with a do-nothing init.
+//! Measures the time from starting our own command to the agent's greeting, beside bare QEMU with a do-nothing init.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::Error;
 
 const ROUNDS: usize = 7;
 const LEAST: usize = 5;
-/// After this no more rounds than the least.
+/// Time after which no more rounds than the minimum are run.
 const BUDGET: Duration = Duration::from_secs(45);
 
 pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, Error> {
@@ -104,7 +104,7 @@ pub fn session(options: &GuestOptions) -> Result<(Duration, String), Error> {
     }
 }
 
-/// The same kernel, CPUs and memory, a console and nothing else.
+/// Boots the same kernel with the same CPUs and memory, a console and nothing else.
 fn bare_qemu(
     options: &GuestOptions,
     kernel: &Path,

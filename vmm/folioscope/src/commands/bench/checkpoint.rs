@@ -1,4 +1,4 @@
-//! How long a guest stands still for a capture of 1 GiB of 4K pages, and what a capture costs.
+//! Measures how long a guest is stopped for a capture of 1 GiB of 4K pages, and the cost of a capture.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ const MAPPED: u64 = 1 << 30;
 const ROUNDS: usize = 41;
 /// The walk among the parts of a capture.
 const WALK: usize = 2;
-/// Between two captures, for the guest to go on.
+/// Run time of the guest between two captures.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long captures are taken and judged as fast as it goes.
+/// Duration of captures and verdicts without a pause.
 const BUSY: Duration = Duration::from_secs(3);
 
 pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, Error> {
@@ -64,7 +64,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
         value: milliseconds(&stopped),
         unit: "ms",
         target: match guest.machine().kind() {
-            // Under emulation what counts is the ratio below.
+            // Under emulation the ratio below counts.
             "kvm" if emulated => Target::None,
             "kvm" => Target::AtMost(10.0),
             _ => Target::AtMost(20.0),
@@ -108,7 +108,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
     Ok(rows)
 }
 
-/// What a capture is made of, step by step as [`Guest::capture`] takes it; `facts` as it found them.
+/// Measures the steps of a capture as [`Guest::capture`] takes them; `facts` as it found them.
 fn parts(
     guest: &mut Guest,
     process: ProcessId,

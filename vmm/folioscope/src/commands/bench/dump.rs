@@ -136,7 +136,7 @@ fn read_out(dump: &mut Helper) -> Result<(u64, u64), Error> {
     }
 }
 
-/// A size in `/proc/PID/status`, in bytes.
+/// Returns a size in `/proc/PID/status`, in bytes.
 pub(super) fn status(pid: u32, field: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;

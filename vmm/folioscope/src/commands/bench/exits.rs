@@ -1,4 +1,5 @@
-//! Start-up on KVM: from starting our own command to the agent's hello, and the exits to the monitor that it takes.
+//! Measures start-up on KVM: the time from starting our own command to the agent's greeting, and the exits to the
+//! monitor.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,11 @@ use crate::options::GuestOptions;
 use crate::Error;
 
 const ROUNDS: usize = 7;
-/// How long bare exits are counted.
+/// Duration of counting bare exits.
 const BARE: Duration = Duration::from_secs(2);
 
-/// A kernel that does nothing but leave the guest: an arm64 Image (Documentation/arch/arm64/booting.rst) whose CPU
-/// stores for ever to a place where nothing is.
+/// A kernel that only leaves the guest: an arm64 Image (Documentation/arch/arm64/booting.rst) whose CPU stores for ever
+/// to an address without a device.
 const LEAVES: [u32; 4] = [
     0x1400_0010, // b +64, behind the header
     0xd2a1_4201, // mov x1, #0xa100000
@@ -81,7 +82,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
     ])
 }
 
-/// Seconds of one exit and one entry.
+/// Returns the seconds of one exit and one entry.
 fn bare(options: &GuestOptions) -> Result<f64, Error> {
     let scratch = boot::scratch(&options.out)?;
     let path = scratch.join("leaves");

@@ -1,5 +1,5 @@
-//! What the full verdict costs: tables, folios, VMAs and all rules, for ever more mappings, of one process and of many
-//! that share pages; and how long a guest stands still for it.
+//! Measures the full verdict: tables, folios, VMAs and all rules, for growing numbers of mappings, of one process and
+//! of many that share pages; and how long a guest is stopped for it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const ROUNDS: usize = 9;
 const MIB: f64 = (1 << 20) as f64;
 /// A million pages of 4 KiB, each mapped once.
 const WHOLE: u64 = 4 << 30;
-/// What a thousand processes share: a thousand pages.
+/// Memory that a thousand processes share: a thousand pages.
 const SHARED: u64 = 1000 << 12;
 const SHARERS: u32 = 1000;
 
@@ -100,7 +100,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
     Ok(rows)
 }
 
-/// A new process that has written to so many bytes, by pages of the smallest size.
+/// Returns a new process that has written to so many bytes, by pages of the smallest size.
 fn filled(guest: &mut Guest, bytes: u64) -> Result<ProcessId, Error> {
     let deadline = guest.deadline();
     let process = populate(bytes, |request| guest.command(request, deadline))?.process;
@@ -201,7 +201,7 @@ fn judged(
     ])
 }
 
-/// How long the verdict takes, and the pages that those judged map.
+/// Returns how long the verdict takes, and the pages that those judged map.
 fn judge(capture: Capture) -> Result<(Duration, u64), Error> {
     let start = Instant::now();
     let look = Look::of(capture, &[])?;

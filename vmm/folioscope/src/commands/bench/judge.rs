@@ -22,7 +22,7 @@ const VMAS: u64 = 60_000;
 const PAGES_EACH: u64 = 17;
 const FIRST: u64 = 0x4000_0000;
 const PAGE: u64 = 4096;
-/// From one VMA to the next, with a gap between.
+/// Distance from one VMA to the next, with a gap between.
 const STRIDE: u64 = 32 * PAGE;
 
 pub fn measure(progress: &Progress) -> Result<Vec<Row>, Error> {

@@ -1,5 +1,5 @@
-//! Our monitor beside kvmtool on the same KVM, in turn: the same kernel, memory and init, from starting the program to
-//! its end. The init says a line and switches the machine off.
+//! Measures our monitor beside kvmtool on the same KVM, in turn: the same kernel, memory and init, from starting the
+//! program to its end. The init prints a line and switches the machine off.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::options::GuestOptions;
 use crate::Error;
 
 const ROUNDS: usize = 7;
-/// In MiB.
+/// Memory of the guest in MiB.
 const MEMORY: u64 = 512;
 
 pub fn measure(
@@ -81,14 +81,14 @@ pub fn measure(
     Ok(rows)
 }
 
-/// How long a program takes from its start to its end, whose guest says its line.
+/// Measures the time from a program's start to its end. Its guest must print its line.
 fn to_end(command: &mut Command, name: &str) -> Result<Duration, Error> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let start = Instant::now();
     let mut child = Helper::start(command)?;
     let mut said = Vec::new();
     let stdout = child.0.stdout.take();
-    // Dropping the child ends it, and with it what is read here.
+    // Dropping the child ends it, and with it the output read here.
     let (tell, told) = channel();
     let took = std::thread::scope(|scope| {
         if let Some(mut stdout) = stdout {

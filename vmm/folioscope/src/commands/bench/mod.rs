@@ -1,7 +1,7 @@
-//! `folioscope bench`: what the rig costs, measured here and now.
+//! `folioscope bench`: measures the costs of the rig on this machine.
 //!
-//! Figures depend on the machine and on what else it does, so nothing here is ever a test. What is
-//! compared is measured in turn in the same run.
+//! Figures depend on the machine and its load, so none is ever a test. Figures that are compared are measured in turn
+//! in the same run.
 
 mod again;
 mod bare;
@@ -83,14 +83,14 @@ impl Bench {
                 Part::Folios => folios::measure(&self.guest, &progress),
                 Part::Dump => dump::measure(&self.guest, &progress),
                 Part::Tour => tour::measure(&self.guest, &progress),
-                // Only TCG tells of stores.
+                // Only TCG reports stores.
                 Part::Recorder if on_kvm => Ok(Vec::new()),
                 Part::Recorder => recorder::measure(&self.guest, &progress),
             };
             progress.done();
             match measured {
                 Ok(measured) => rows.extend(measured),
-                // What was measured so far counts.
+                // The measurements so far count.
                 Err(error) => {
                     failed = Some(error);
                     break;
@@ -138,13 +138,13 @@ fn cpu_model() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Of the last minute: how much else the host had to do.
+/// Returns the load average of the last minute: the other work of the host.
 fn load_average() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Says on standard error what is being measured.
+/// Prints on standard error what is being measured.
 struct Progress {
     started: Instant,
 }
@@ -167,7 +167,7 @@ impl Progress {
     }
 }
 
-/// Another process of this program.
+/// Returns another process of this program.
 fn ourselves(arguments: &[&str], options: &GuestOptions) -> Result<Command, Error> {
     let program =
         std::env::current_exe().map_err(Error::io("find this program's own executable"))?;

@@ -1,4 +1,4 @@
-//! What it costs a guest to be recorded: page faults alone, and the whole of a run.
+//! Measures the cost of recording a guest: page faults alone, and a whole run.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -18,7 +18,7 @@ use crate::Error;
 
 const ROUNDS: usize = 7;
 const RUNS: usize = 3;
-/// What is written to in a round: 16,384 pages of 4K.
+/// Memory that a round writes: 16,384 pages of 4K.
 const BYTES: u64 = 64 << 20;
 /// The factors that are aimed at.
 const FAULTS: f64 = 2.0;
@@ -43,7 +43,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
     let mut recorded = Guest::boot_recorded(&mut options.clone(), Path::new(PLUGIN), None)?;
     progress.say("page faults");
     for guest in [&mut plain, &mut recorded] {
-        // The first faults find code that is not translated yet.
+        // The first faults run code that is not translated yet.
         faulted(guest)?;
     }
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -56,7 +56,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
     let mut rows = vec![ratio(faults, &ours, &theirs, Target::AtMost(FAULTS), what)];
     drop((plain, recorded));
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    // What is about sequences too, or one of the two would have more to play.
+    // Without the workloads about sequences, which only one of the two would play.
     let all: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
     let all = all.join(",");
     for round in 1..=RUNS {
@@ -86,7 +86,7 @@ fn ratio(name: &str, ours: &Times, theirs: &Times, target: Target, what: &str) -
     }
 }
 
-/// How long a new process takes to write to each page of its area, none of them large.
+/// Returns how long a new process takes to write to each page of its area, none of them large.
 fn faulted(guest: &mut Guest) -> Result<Duration, Error> {
     let process = guest.spawn("bench")?.process;
     let address = match guest.op(process, map(BYTES, 0))? {

@@ -1,4 +1,4 @@
-//! What was measured, beside what was aimed at.
+//! A measured figure and its target.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -6,36 +6,36 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 
-/// What a figure should be.
+/// Target of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
     AtMost(f64),
     AtLeast(f64),
-    /// At most this, where it can be measured: the machine of this run does not allow it.
+    /// At most this, if it can be measured: the machine of this run does not allow it.
     Unmeasured(f64),
-    /// Nothing; it is good to know.
+    /// No target.
     None,
 }
 
 /// One line of the table.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was measured.
+    /// Name of the figure.
     pub name: String,
     /// The figure.
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// What it should be.
+    /// Its target.
     pub target: Target,
-    /// How it was measured.
+    /// The method of measurement.
     pub method: String,
-    /// What lies behind the figure, for the file.
+    /// The data behind the figure, for the file.
     pub detail: Value,
 }
 
 impl Row {
-    /// What makes rows that have the same behind them: name, value, unit, target, method.
+    /// Returns a function that creates rows with the same data behind them: name, value, unit, target, method.
     pub fn of(detail: &Value) -> impl Fn(&str, f64, &'static str, Target, String) -> Row + use<'_> {
         move |name, value, unit, target, method| Row {
             name: name.into(),
@@ -101,7 +101,7 @@ impl Serialize for Row {
     }
 }
 
-/// Three digits that count, with the unit; rates in thousands, millions or milliards.
+/// Returns three digits that count, with the unit; rates in thousands, millions or milliards.
 fn shown(value: f64, unit: &str) -> String {
     let (value, prefix) = match (unit.ends_with("/s"), value) {
         (true, value) if value >= 1e9 => (value / 1e9, "G "),
@@ -161,34 +161,34 @@ pub fn print(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
         .try_for_each(|line| write([&line[0], &line[1], &line[2], &line[3], &line[4]]))
 }
 
-/// Times of the same thing, done again and again.
+/// Times of repeated runs.
 #[derive(Clone, Debug)]
 pub struct Times(Vec<f64>);
 
 impl Times {
-    /// From at least one time.
+    /// Creates it from at least one time.
     pub fn new(times: impl IntoIterator<Item = Duration>) -> Self {
         let mut seconds: Vec<f64> = times.into_iter().map(|time| time.as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);
         Self(seconds)
     }
 
-    /// The shortest, in seconds.
+    /// Returns the shortest, in seconds.
     pub fn best(&self) -> f64 {
         self.0.first().copied().unwrap_or(f64::NAN)
     }
 
-    /// The longest, in seconds.
+    /// Returns the longest, in seconds.
     pub fn worst(&self) -> f64 {
         self.0.last().copied().unwrap_or(f64::NAN)
     }
 
-    /// The one in the middle, in seconds.
+    /// Returns the one in the middle, in seconds.
     pub fn median(&self) -> f64 {
         self.0.get(self.0.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// For the file.
+    /// Returns the data for the file.
     pub fn detail(&self) -> Value {
         serde_json::json!({
             "rounds": self.0.len(),

@@ -1,5 +1,5 @@
-//! Walk and architecture rules over 1.05 million descriptors, beside summing the same words and
-//! beside QEMU's own way to read memory.
+//! Measures walk and architecture rules over 1.05 million descriptors, beside summing the same words and beside QEMU's
+//! own way to read memory.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::Error;
 const ROUNDS: usize = 41;
 /// Words that one `xp` prints.
 const WORDS: u64 = 512;
-/// How long `xp` is asked again and again.
+/// Duration of repeated `xp` commands.
 const ASKED: Duration = Duration::from_secs(2);
 
 pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, Error> {
@@ -72,7 +72,7 @@ fn rules(scenario: Scenario) -> Result<Vec<Row>, Error> {
         method: format!("stage1::check, {descriptors} descriptors, one core, best of {ROUNDS}"),
         detail: detail.clone(),
     }];
-    // Each finding's sentence is written for people; a ratio to a sum says nothing of that.
+    // Each finding has a sentence for people; a ratio to a sum would show nothing of its cost.
     if scenario != Scenario::Broken {
         rows.push(Row {
             name: format!("  to summing the words, {name}"),
@@ -89,7 +89,7 @@ fn rules(scenario: Scenario) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// What there is without a view of guest memory: the monitor's `xp`.
+/// Measures the alternative to a mapping of guest memory: the monitor's `xp`.
 fn xp(options: &GuestOptions) -> Result<Row, Error> {
     let scratch = scratch(&options.out)?;
     let kernel = Kernel::prepare(options, &scratch)?;
@@ -98,7 +98,7 @@ fn xp(options: &GuestOptions) -> Result<Row, Error> {
     config.cpu.clone_from(&options.cpu);
     config.initrd = Some(bare::initramfs(&scratch, bare::Then::Waits)?);
     let mut qemu = Qemu::start(&config)?;
-    // While the kernel boots both CPUs are busy; what is measured is an idle guest.
+    // While the kernel boots both CPUs are busy; the measurement is of an idle guest.
     let console = machine::Machine::console(&qemu);
     let deadline = Instant::now() + bare::PATIENCE;
     while !console.tail().contains(bare::READY) {

@@ -1,4 +1,4 @@
-//! An address of the kernel's half: its part and area, its entry, the page behind it, and what the rules say.
+//! Explains an address of the kernel half: its part and area, its entry, the page behind it, and the rules' findings.
 
 use join::KernelPlace;
 use report::frames::Frames;
@@ -13,7 +13,7 @@ use crate::source::{Need, Source};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 impl Explain {
-    /// Addresses of the kernel's half, of a core or of a guest at this instant.
+    /// Returns the addresses of the kernel's half, of a core or of a guest at this instant.
     pub(super) fn kernel(&self, all: &[u64]) -> Outcome {
         if self.since.is_some() {
             return Err(Error::Input(
@@ -29,7 +29,7 @@ impl Explain {
             out: self.source.out.clone(),
         };
         let map = inside.kernel_map();
-        // Judged and looked for once, however many addresses there are.
+        // Judged and searched once, however many addresses there are.
         let anywhere = KernelPlace::anywhere(&snapshot)?;
         // With TBI1 the top byte is a tag.
         let untagged = |va| anywhere.regime.canonical(VirtualAddress(va)).0;
@@ -90,7 +90,7 @@ impl Explain {
     }
 }
 
-/// What may be done at an address, by exception level.
+/// Returns what may be done at an address, by exception level.
 fn access(may: &Permissions) -> String {
     let words = |read, write, execute| {
         let all = [(read, "read"), (write, "write"), (execute, "execute")];
@@ -111,7 +111,7 @@ fn access(may: &Permissions) -> String {
     )
 }
 
-/// The part of the half that has an address, and the area of vmalloc's.
+/// Returns the part of the half that has an address, and the area of vmalloc's.
 fn say_part(map: &KernelMap, va: u64) -> Result<(), Error> {
     let mut parts: Vec<(&Part, u64, u64)> = Vec::new();
     for part in &map.parts {
@@ -146,7 +146,7 @@ fn say_part(map: &KernelMap, va: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The page behind an address, where it is one of RAM.
+/// Returns the page behind an address, where it is one of RAM.
 fn say_page(
     frames: &Result<Frames, Error>,
     pfn: u64,

@@ -1,4 +1,4 @@
-//! Why an address got the order that it has, by the kernel's record.
+//! Explains an address's order, by the kernel's record.
 
 use join::{may_be_of, Place, Subject};
 use linux::order::adaptive::State;
@@ -11,12 +11,12 @@ use crate::commands::output::say;
 use crate::commands::Outcome;
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
-/// What comes to an address without a record of it.
+/// Ways to a mapping without a record.
 const NO_RECORD: &str =
     "fork, mremap, reads of files, copies of single pages and hugetlb leave none";
 
 impl Explain {
-    /// The record of the fault that brought an address in.
+    /// Returns the record of the fault that brought an address in.
     pub(super) fn say_order(
         &self,
         va: u64,
@@ -107,7 +107,7 @@ fn say_fault(record: &OrderRecord) -> Result<(), Error> {
     Ok(())
 }
 
-/// What policy `adaptive` remembered after this fault, and what it remembers of the VMA now.
+/// Prints the state of policy `adaptive` after this fault, and its state of the VMA now.
 fn say_state(record: &OrderRecord, place: &Place) -> Result<(), Error> {
     if let Some(then) = record.adapted {
         say!(
@@ -131,7 +131,7 @@ fn say_state(record: &OrderRecord, place: &Place) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is behind a rejection, where that is known.
+/// Returns what is behind a rejection, where that is known.
 fn more(
     order: u8,
     record: &OrderRecord,
@@ -164,8 +164,8 @@ fn more(
                 };
                 all.find(is).map(|it| record.time_ns - it.time_ns)
             };
-            // What the kernel has seen is in the range of the largest order that overlaps, and so in that of no other unless
-            // it is in this one too.
+            // The recorded address is in the range of the largest order that overlaps, and so in that of no other
+            // unless it is in this one too.
             if let Some(va) = record
                 .overlap
                 .filter(|va| (start..start + size).contains(va))
@@ -212,7 +212,7 @@ fn more(
     }
 }
 
-/// Whether the record speaks of the folio that is there.
+/// Prints whether the record is about the present folio.
 fn say_which(place: &Place, record: &OrderRecord, va: u64, size: u64) -> Result<(), Error> {
     match (&place.frame, place.page().and_then(|frame| frame.page)) {
         (None, _) if record.chosen.is_some() => {

@@ -18,7 +18,7 @@ use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 /// Other address spaces that are listed.
 const OTHERS: usize = 8;
 
-/// Whether it is a trace and no snapshot.
+/// Returns whether it is a trace and no snapshot.
 pub(super) fn is_trace(path: &Path) -> bool {
     let mut first = [0; MAGIC.len()];
     File::open(path).is_ok_and(|mut file| file.read_exact(&mut first).is_ok() && first == *MAGIC)
@@ -81,7 +81,7 @@ impl Explain {
         })
     }
 
-    /// That of the process that was asked for, else the one in which something was done last.
+    /// Returns the requested process's space, or the most recently used one.
     fn chosen<'f>(&self, va: u64, spaces: &[&'f Followed]) -> Result<Option<&'f Followed>, Error> {
         let Some(pid) = self.source.pid else {
             return Ok(spaces.last().copied());
@@ -111,7 +111,7 @@ fn whose(space: &Followed) -> String {
     }
 }
 
-/// An address space, told.
+/// An address space and its description.
 struct Told<'t> {
     judge: &'t Judge,
     names: Names<'t>,
@@ -161,7 +161,7 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// By whom, and in which system call or for which exception.
+    /// Returns the process, and its system call or exception.
     fn what_for(&self, sequence: &Sequence) -> String {
         let took = |step: &&Moment| matches!(step.did, Did::Store { old, .. } if old & 1 != 0);
         let steps = &sequence.steps;
@@ -237,7 +237,8 @@ impl Told<'_> {
     }
 }
 
-/// What a store makes of what, by the characters of the map; what a TLBI is.
+/// Returns the kind of a step: for a store the old and the new state by the characters of the map, for a TLBI its
+/// operation.
 fn kind(did: &Did) -> String {
     match did {
         Did::Store { old, new, .. } => pattern([*old, *new]),

@@ -1,4 +1,4 @@
-//! A guest without an operating system of ours: recorded until it ends by itself.
+//! Records a guest without an operating system of ours until it ends by itself.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::commands::Outcome;
 use crate::recorded::{Live, Names, LAST};
 use crate::Error;
 
-/// Between two looks at it.
+/// Time between two checks.
 const TICK: Duration = Duration::from_millis(10);
 
 impl Record {

@@ -1,4 +1,5 @@
-//! What a fault, a fork and their kin cost the kernel, by folio order: stores to the descriptors of the area, TLBIs for it, DSBs.
+//! Counts the kernel's operations for a fault, a fork and the like, by folio order: stores to the descriptors of the
+//! area, TLBIs for it, DSBs.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::Error;
 /// Its name beside the workloads of the tour.
 pub(super) const COSTS: &str = "costs";
 
-/// What is done, and the function of the kernel under which it is counted; the first of them that the kernel has.
+/// Steps, each with the kernel function under which it is counted: the first of the list that the kernel has.
 const STEPS: [(&str, &[&str]); 6] = [
     ("fault", &["handle_mm_fault"]),
     ("fork", &["dup_mmap", "dup_mm", "copy_mm", "copy_process"]),
@@ -24,7 +25,7 @@ const STEPS: [(&str, &[&str]); 6] = [
     ("munmap", &["__vm_munmap"]),
 ];
 
-/// Folios above this are not asked for: a guest has too few in one piece.
+/// Largest folio that is tried: a guest has too few larger ones in one piece.
 const LARGEST: u64 = 32 << 20;
 
 /// One order's row.
@@ -99,7 +100,7 @@ struct Measured<'g> {
 impl<'g> Measured<'g> {
     fn new(guest: &'g mut Guest, known: &'g Known, bytes: u64) -> Result<Self, Error> {
         let page = guest.hello().page_size;
-        // What a table of pages maps: 8 bytes a descriptor.
+        // The span of a table of pages: 8 bytes a descriptor.
         let table = page / 8 * page;
         let process = guest.spawn(COSTS)?.process;
         let mapped = guest.op(process, map(table.max(bytes), 0))?;
@@ -107,7 +108,7 @@ impl<'g> Measured<'g> {
             return Err(unexpected("mmap", &mapped));
         };
         if bytes < table {
-            // A neighbour in the same table, which so is there before and stays.
+            // A neighbour in the same table, so that the table exists before and stays.
             let beside = address + table - page;
             guest.hint(process, beside, page, Advice::Nohugepage)?;
             guest.op(process, write(beside, page))?;
@@ -123,7 +124,7 @@ impl<'g> Measured<'g> {
         })
     }
 
-    /// Does it, and counts what is done under the step's function.
+    /// Does the operation, and counts the actions under the step's function.
     fn count(&mut self, name: &'static str, operation: Operation) -> Result<Outcome, Error> {
         let vas = [self.address, self.address + self.bytes - 1];
         self.guest.count_within(vas)?;
@@ -136,7 +137,7 @@ impl<'g> Measured<'g> {
         let counted = self.guest.counted(self.known)?;
         let step = STEPS.iter().find(|(step, _)| *step == name);
         let functions = step.map_or(&[][..], |(_, functions)| functions);
-        // None where the compiler has made it a part of others: that says nothing of what it does.
+        // None if the compiler has inlined it: that does not show what it does.
         let calls = functions.iter().find_map(|function| counted.get(*function));
         self.cells.extend(calls.map(|calls| (name, *calls)));
         Ok(())

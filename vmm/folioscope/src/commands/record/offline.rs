@@ -1,4 +1,4 @@
-//! A kept trace: judged, cut to a VA, as text.
+//! Reads a kept trace: judges it, cuts it to a VA, or prints it as text.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::Error;
 const MOST_STEPS: usize = 200;
 
 impl Record {
-    /// The symbols of `--vmlinux`.
+    /// Returns the symbols of `--vmlinux`.
     pub(super) fn symbols(&self) -> Result<Option<Symbols>, Error> {
         Ok(match &self.guest.vmlinux {
             Some(path) => Some(Symbols::open(path)?),
@@ -102,11 +102,11 @@ impl Record {
     }
 }
 
-/// What happened to a VA, step by step: its stores, and what TLBs and barriers do while one may hold what was taken away.
+/// The events of a VA, step by step: its stores, and TLBIs and barriers while a TLB may hold a removed word.
 #[derive(Default)]
 struct Steps {
     lines: Vec<String>,
-    /// How many there were.
+    /// Number of all steps.
     all: usize,
     /// A valid word was taken away, and no TLBI with its DSB has come since.
     open: bool,

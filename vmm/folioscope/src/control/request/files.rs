@@ -1,4 +1,4 @@
-//! Parameters of what writes files.
+//! Parameters of methods that write files.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub struct Save {
 pub struct SaveFull {
     /// The file, as the command's own working directory has it. It is whole then, or as it was.
     pub path: PathBuf,
-    /// The process that waits meanwhile, by the guest's pid; the only one, if there is one, when left out.
+    /// The process that waits meanwhile, by the guest's pid. When left out: the only one, if there is one.
     #[serde(default)]
     pub pid: Option<i32>,
     /// The file is empty, and comes open along with the request (`SCM_RIGHTS`, unix(7)): it is written as it is, and the client
@@ -51,13 +51,13 @@ pub struct SaveFull {
 pub struct Structures {
     /// The file, as the command's own working directory has it.
     pub path: PathBuf,
-    /// Any process of the guest, whose VMAs, tables and pages are wanted as well.
+    /// Any process of the guest, whose VMAs, tables and pages are saved as well.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// Page frame numbers of pages that are wanted as well, with the tables of all that may map them.
+    /// Page frame numbers of pages that are saved as well, with the tables of all processes that may map them.
     #[serde(default)]
     pub pfns: Vec<u64>,
-    /// Whether the kernel's own tables, and the areas of vmalloc, are wanted as well.
+    /// True if the kernel's own tables, and the areas of vmalloc, are saved as well.
     #[serde(default)]
     pub kernel: bool,
 }
@@ -68,9 +68,9 @@ pub struct Structures {
 pub struct Bundle {
     /// The directory.
     pub path: PathBuf,
-    /// Why it is kept, for whoever reads it.
+    /// The reason for the bundle, for its reader.
     pub why: String,
-    /// Whether the last look is kept too (`look.core`), and the one before at the same process (`before.core`).
+    /// True if the last look is kept too (`look.core`), and the one before at the same process (`before.core`).
     #[serde(default)]
     pub looks: bool,
 }

@@ -1,6 +1,6 @@
 //! The methods by name.
 
-/// The methods' names, for errors: what serde says of a wrong one names Rust's parts.
+/// The methods' names, for errors: serde's own error for an unknown one contains names of Rust items.
 pub(super) const METHODS: [&str; 32] = [
     "command",
     "look",

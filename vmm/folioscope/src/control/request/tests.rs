@@ -66,7 +66,7 @@ fn each_method_is_in_the_list_of_names() {
     assert_eq!(named, METHODS);
 }
 
-/// What the fuzz target `session` begins with: requests, which are written out as they were understood.
+/// The seeds of the fuzz target `session` are requests, which serialise to the same text.
 #[test]
 fn the_fuzz_targets_seeds_are_requests() {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/seeds/session");
