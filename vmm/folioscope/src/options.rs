@@ -58,9 +58,9 @@ pub enum CarrierMode {
 /// How QEMU's TCG runs the guest's CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TcgThread {
-    /// In turns, in one thread: faster where they wait for each other, or the host has other work.
+    /// In turns, in one thread: faster if they wait for each other, or the host has other work.
     Single,
-    /// At the same time, each in a thread: what races shows there sooner.
+    /// At the same time, each in a thread: races show there sooner.
     Multi,
 }
 
@@ -88,13 +88,13 @@ pub struct GuestOptions {
     /// Page size of the pinned kernel (a kernel that is given has its own)
     #[arg(long, value_enum, default_value = "4k")]
     pub granule: GranuleName,
-    /// What runs the guest
+    /// The machine that runs the guest
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineName,
     /// How KVM runs in the carrier of --machine kvm-in-tcg
     #[arg(long, value_enum, default_value = "vhe")]
     pub carrier_mode: CarrierMode,
-    /// CPU model, as QEMU names it; that of the carrier with --machine kvm-in-tcg, none with kvm
+    /// CPU model, by QEMU's name; that of the carrier with --machine kvm-in-tcg, none with kvm
     #[arg(long, value_name = "MODEL", default_value = "max")]
     pub cpu: String,
     /// Guest memory, in bytes or with a suffix K, M or G
@@ -121,7 +121,7 @@ pub struct GuestOptions {
     /// The QEMU to run
     #[arg(long, value_name = "FILE", default_value = "qemu-system-aarch64")]
     pub qemu: PathBuf,
-    /// Seconds that the guest may take until its agent speaks
+    /// Maximum number of seconds until the guest's agent answers
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub boot_timeout: u64,
     /// Seconds that the guest may take for one command, before it is taken to hang: more where this host is slow
@@ -138,17 +138,17 @@ pub struct GuestOptions {
         requires = "marks"
     )]
     pub counter: PathBuf,
-    /// Tell at each marker what the kernel was entered for as well (of one CPU): aborts, interrupts, system calls by number
+    /// Count at each marker also the kernel's entries by cause (on one CPU): aborts, interrupts, system calls by number
     #[arg(long, requires = "marks")]
     pub entries: bool,
-    /// Tell at each marker how often each function of the kernel in this list was called as well: a name and an address in a
-    /// line, where the kernel runs (so it wants `--append nokaslr`)
+    /// Count at each marker also the calls of each kernel function in this list: a name and a runtime address in each
+    /// line (so it needs `--append nokaslr`)
     #[arg(long, value_name = "FILE", requires = "marks")]
     pub functions: Option<PathBuf>,
-    /// Let the guest's time pass by its instructions (under TCG), so that what runs on one CPU repeats
+    /// Let the guest's time advance by its instructions (under TCG), so that a run on one CPU repeats
     #[arg(long)]
     pub icount: bool,
-    /// How TCG runs the guest's CPUs [default: single; multi where the guest is recorded, or marked without --icount]
+    /// How TCG runs the guest's CPUs [default: single; multi if the guest is recorded, or marked without --icount]
     #[arg(long, value_enum, value_name = "HOW")]
     pub tcg_thread: Option<TcgThread>,
     /// True for a guest that is not looked into: its command line has a console and the user's words.

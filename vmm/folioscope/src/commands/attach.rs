@@ -15,7 +15,7 @@ use super::{check, dump, explain, kernel, maps, page, ps, save, watch, Outcome};
 use crate::holder::{ask, is_ours};
 use crate::{Error, EXIT_OK};
 
-/// Look into a guest that runs already: in a QEMU of your own, or held by `folioscope boot`
+/// Look into a running guest: in a QEMU of your own, or held by `folioscope boot`
 #[derive(Args, Debug)]
 #[command(
     subcommand_value_name = "WHAT",

@@ -75,7 +75,7 @@ struct Exec {
 /// The carrier to boot.
 #[derive(Args, Clone, Debug)]
 pub struct CarrierOptions {
-    /// CPU model, as QEMU names it; KVM is nVHE on one without FEAT_VHE, such as cortex-a72
+    /// CPU model, by QEMU's name; KVM is nVHE on one without FEAT_VHE, such as cortex-a72
     #[arg(long, value_name = "MODEL", default_value = "max")]
     pub cpu: String,
     /// Let KVM run as nVHE on a CPU that has VHE

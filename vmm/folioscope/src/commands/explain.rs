@@ -25,8 +25,9 @@ use crate::{Error, EXIT_OK};
 /// Other places of a page that are listed.
 const OTHERS: usize = 8;
 
-/// Say why an address is mapped as it is: VMA, block, folio and who else maps it, each order rejected and why; of a trace of
-/// `folioscope record` in the place of a saved snapshot, how it came to be so, step by step
+/// Explain why an address is mapped as it is: VMA, block, folio and the other processes that map it, each order
+/// rejected and why; with a trace of `folioscope record` in the place of a saved snapshot, how it came to be so, step
+/// by step
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: folioscope explain 0xfffff7c05000 saved.core\n         folioscope explain 0xfffff7c05000 out/mprotect.trace --vmlinux out/kernel-4k/vmlinux"
@@ -37,10 +38,11 @@ pub struct Explain {
     va: Addresses,
     #[command(flatten)]
     pub source: SourceOptions,
-    /// An earlier snapshot: say what has happened here since. Of a guest that `folioscope boot` holds it is the look before
+    /// An earlier snapshot: print what has happened here since. For a guest that `folioscope boot` holds it is the look
+    /// before
     #[arg(long, value_name = "CORE")]
     since: Option<PathBuf>,
-    /// Of a trace, how many of the last sequences are told
+    /// Number of the last sequences to print, with a trace
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     last: u8,
 }

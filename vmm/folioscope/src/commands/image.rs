@@ -10,7 +10,7 @@ use super::{output, Outcome};
 use crate::report::ReportFormat;
 use crate::{Error, EXIT_OK};
 
-/// Say what a kernel image is: its release, its page size, how it is packed
+/// Print the properties of a kernel image: its release, its page size, how it is packed
 #[derive(Args, Debug)]
 #[command(after_help = "Example: folioscope image /boot/vmlinuz-6.12.0-arm64")]
 pub struct Image {

@@ -6,7 +6,7 @@ use super::{output, Outcome};
 use crate::inside::{InsideOptions, ListingFormat};
 use crate::{Error, EXIT_OK};
 
-/// Show by what sizes the kernel's own half is mapped, part by part, and each area of vmalloc with who asked for it
+/// Show the sizes by which the kernel half is mapped, part by part, and each area of vmalloc with its caller
 #[derive(Args, Debug)]
 #[command(after_help = "Example: folioscope kernel full.core")]
 pub struct Kernel {

@@ -111,7 +111,7 @@ enum Command {
     /// Print the JSON schema of reports, of the lines of a session, or of a listing
     #[command(after_help = "Example: folioscope schema > folioscope.schema.json")]
     Schema {
-        /// Of what
+        /// The subject of the schema
         #[arg(value_enum, default_value = "report")]
         of: SchemaOf,
     },

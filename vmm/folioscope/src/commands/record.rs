@@ -45,7 +45,7 @@ pub struct Record {
     /// Judge this trace, and boot nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "boot_only", "bare"])]
     judge: Option<PathBuf>,
-    /// Of a trace only what concerns the block of this VA, step by step
+    /// Print only what concerns the block of this VA, step by step
     #[arg(long, value_name = "VA", requires = "judge", value_parser = parse_address)]
     at: Option<u64>,
     /// Write a trace to this file as text, in the form of casemate

@@ -38,8 +38,8 @@ pub struct Save {
     /// The process, by its pid in the guest [default: the only one]
     #[arg(long)]
     pid: Option<u32>,
-    /// All of the guest's RAM, for drgn, crash and gdb as well as for this command; what is zero takes no room. The guest
-    /// stands still meanwhile
+    /// All of the guest's RAM, for drgn, crash and gdb as well as for this command; zeros take no room. The guest is
+    /// stopped meanwhile
     #[arg(long)]
     full: bool,
     /// Where guests keep their files

@@ -12,7 +12,7 @@ use crate::options::GuestOptions;
 use crate::recorded::PLUGIN;
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
-/// Boot a guest and obey JSON lines on standard input; the guest ends with the input
+/// Boot a guest and execute JSON lines from standard input; the guest ends with the input
 #[derive(Args, Debug)]
 #[command(after_help = "Example: echo '{\"id\":1,\"method\":\"machine\"}' | folioscope session")]
 pub struct Session {

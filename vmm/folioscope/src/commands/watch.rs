@@ -35,7 +35,7 @@ pub struct Watch {
     pid: u32,
     #[command(flatten)]
     pub inside: InsideOptions,
-    /// Seconds between two looks, for each of which the guest stands still
+    /// Seconds between two looks, for each of which the guest is stopped
     #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = parse_seconds)]
     interval: Duration,
     /// End after so many looks
