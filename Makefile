@@ -95,7 +95,7 @@ series: ## build the series patch by patch, and play the tour on each kernel; go
 	@$(SETUP)/build.sh
 	@kernel-patches/series.sh --granule $(GRANULE) --off $(if $(AGAIN),--again) out/folioscope
 
-lint: ## rustfmt, clippy, ruff, mypy, shellcheck, checkpatch
+lint: ## rustfmt, clippy, ruff, mypy, typos, shellcheck, checkpatch
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/lint.sh
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every style check: rustfmt, clippy, ruff, mypy, shellcheck, checkpatch. Prints what it checked, fails on the first fault.
+# Runs every style check: rustfmt, clippy, ruff, mypy, typos, shellcheck, checkpatch. Fails on the first fault.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
@@ -21,8 +21,10 @@ python=$("$ROOT/vmm/setup/python.sh")
 "$python" -m ruff format --quiet --check tests
 # Strict, by its pyproject.toml: what users' type checkers see.
 (cd tests/plugin && "$python" -m mypy --no-error-summary --cache-dir "$CACHE/mypy")
+# Spelling. It prints each fault, with its correction.
+"$(dirname "$python")/typos" --config tests/typos.toml --format brief
 mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' .ci/run)
 [ ${#scripts[@]} -gt 0 ] || die 'lint found no script to check; is this a git checkout?'
 shellcheck -x "${scripts[@]}"
 kernel-patches/check.sh
-say "lint: rustfmt, clippy, ruff, mypy, shellcheck (${#scripts[@]} scripts) and checkpatch are content"
+say "lint: rustfmt, clippy, ruff, mypy, typos, shellcheck (${#scripts[@]} scripts) and checkpatch are content"

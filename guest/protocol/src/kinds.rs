@@ -1,4 +1,4 @@
-//! Named arguments of operations: the memory and place of a mapping, flags, advices, kinds of access.
+//! Named arguments of operations: the memory and place of a mapping, flags, advice, kinds of access.
 
 use serde::{Deserialize, Serialize};
 

@@ -35,7 +35,7 @@ pub enum CoreError {
     /// A dump that is compressed by page makes no sense.
     #[error("the compressed dump (kdump) is damaged: {problem}; have it written again")]
     Dump {
-        /// What was expected and what was found.
+        /// The value expected and the value found.
         problem: String,
     },
     /// A dump that is compressed by page, in a way that is not read.
@@ -59,7 +59,7 @@ pub enum CoreError {
     /// The file ends too early.
     #[error("the snapshot is cut short: {what} needs bytes {offset:#x} to {end:#x}, but the file ends at {file_bytes:#x}; save it again")]
     CutShort {
-        /// What was found there.
+        /// The value found there.
         what: String,
         /// Its first byte.
         offset: u64,
@@ -81,7 +81,7 @@ pub enum CoreError {
         note: &'static str,
         /// Offset of its content in the file.
         offset: u64,
-        /// What was expected and what was found.
+        /// The value expected and the value found.
         problem: String,
     },
     /// A note of a later version, or of version 0, which there never was.
@@ -109,7 +109,7 @@ pub enum CoreError {
         index: u64,
         /// Its offset in the file.
         offset: u64,
-        /// What was expected and what was found.
+        /// The value expected and the value found.
         problem: String,
     },
     /// The saved ranges do not go together.

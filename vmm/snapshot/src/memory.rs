@@ -31,7 +31,7 @@ pub struct Region {
 
 #[derive(Debug)]
 enum Backing {
-    /// From byte `offset` of a mapping that nobody writes while the region lives.
+    /// From byte `offset` of a mapping that is not written while the region lives.
     Mapped {
         mapping: Arc<Mapping>,
         offset: usize,
@@ -39,7 +39,7 @@ enum Backing {
     Owned(Vec<u64>),
     /// Words that several copies have in common.
     Shared(Arc<[u64]>),
-    /// Pages that are brought as they are asked for.
+    /// Pages that are read on demand.
     Fetched(Fetched),
 }
 
@@ -52,10 +52,10 @@ pub enum MemoryError {
     /// Two regions that share addresses.
     #[error("memory {0} and memory {1} overlap")]
     Overlap(Range, Range),
-    /// A region that the machine has no RAM for.
+    /// A region for which the machine has no RAM.
     #[error("memory {0} lies outside of the machine's RAM")]
     OutsideRam(Range),
-    /// A write to what is not there.
+    /// A write to memory that does not exist.
     #[error("{bytes} bytes at {address} do not lie in one region of readable memory")]
     NotMapped {
         /// Where the write starts.
@@ -81,7 +81,7 @@ impl Region {
         }
     }
 
-    /// Creates a region of words that other copies of the same memory hold as well, and that nobody changes there.
+    /// Creates a region of words that other copies of the same memory also hold. They are never changed in place.
     ///
     /// # Panics
     /// If it would reach beyond the address space.
