@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# cargo for arm64 on any host: what it runs itself (cargo test, cargo run) runs in a carrier, where the host is another one.
-# Usage: arm64.sh test -p stage1      (anything that cargo takes; CARRIER_OPTIONS=--nvhe and the like go to the carrier)
+# Runs cargo for arm64 on any host. Programs that cargo runs itself (cargo test, cargo run) run in a carrier unless the
+# host is arm64.
+# Usage: arm64.sh test -p stage1 (any arguments of cargo; CARRIER_OPTIONS=--nvhe and the like go to the carrier)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"

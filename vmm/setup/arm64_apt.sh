@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Debian packages for arm64 of this machine's release, by its lists, into a place of their own: nothing is installed, and
-# nothing of them runs here. For lib.sh's scripts.
+# Downloads Debian packages for arm64 of this machine's release, by its lists, into a place of their own. Nothing is
+# installed, and nothing of them runs here. For lib.sh's scripts.
 
-# arm64_plan PACKAGE...: what a machine that has nothing yet would install for these. $state, which ends with us, has the
+# arm64_plan PACKAGE...: the packages that an empty machine would install for these. $state, which ends with us, has the
 # list (plan); arm64_download fetches the packages into $state/archives.
 arm64_plan() {
     local tool
@@ -25,10 +25,10 @@ arm64_apt() {
 }
 arm64_download() { arm64_apt --download-only install; }
 
-# arm64_versions: the packages and their versions, of what was planned.
+# arm64_versions: the planned packages and their versions.
 arm64_versions() { sed -n 's/^Inst //p' "$state/plan" | sort; }
 
-# arm64_unpack DIRECTORY: all that was downloaded.
+# arm64_unpack DIRECTORY: unpacks all that was downloaded.
 arm64_unpack() {
     local package
     for package in "$state"/archives/*.deb; do

@@ -2,8 +2,8 @@
 # Makes the user land of a Debian arm64 host in the cache, for a rehearsal in a carrier, and prints its directory: this
 # machine's release, with the packages that `make test` would install there, and Python packages for its interpreter.
 # Usage: arm64_host.sh
-# Nothing is installed on this machine, and nothing of the user land runs here: maintainer scripts do not either, and
-# what they would have left that we need (links, users) is made by hand.
+# Nothing is installed on this machine, and nothing of the user land runs here, not even maintainer scripts. The files
+# that we need of theirs (links, users) are made by hand.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/arm64_apt.sh"
@@ -25,10 +25,10 @@ unpack() {
         dpkg-deb -f "$package" | sed '1a Status: install ok installed'
         echo
     done >"$status"
-    # The alternatives that are used.
+    # The alternatives in use.
     ln -s mawk "$root/usr/bin/awk"
     ln -s gcc "$root/usr/bin/cc"
-    # A user who is not root has to read all, and what is mounted needs a place.
+    # A user who is not root has to read all files, and mounts need a mount point.
     chmod -R u+w,a+rX "$root"
     mkdir -p "$root"/{dev,proc,sys,run,tmp,home}
     for name in passwd group; do cp "$root/usr/share/base-passwd/$name.master" "$root/etc/$name"; done
@@ -38,7 +38,7 @@ unpack() {
     done
     echo "kvm:x:104:${USERS[0]%:*}" >>"$root/etc/group"
 }
-# The wheels that pip would download there.
+# Downloads the wheels that pip would download there.
 wheels() {
     local version
     version=$(basename "$(readlink "$1/usr/bin/python3")")

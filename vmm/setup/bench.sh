@@ -3,14 +3,14 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
-# With KVMTOOL=, the monitor beside it; where this host has no KVM, in a carrier.
+# With KVMTOOL=, also the monitor beside it; in a carrier if this host has no KVM.
 if [ -n "${KVMTOOL:-}" ] && [ "$(uname -m)" != aarch64 ]; then
     KVMTOOL=$(realpath "$KVMTOOL")
     export KVMTOOL
     out/folioscope bench --machine kvm-in-tcg --only boot --json "$OUT/bench-kvm.json" "$@"
 fi
 out/folioscope bench --json "$OUT/bench.json" "$@"
-# What is asked for by name is measured alone.
+# A measurement that is named runs alone.
 [ $# -eq 0 ] || exit 0
 if ! python3 -c 'import ensurepip' 2>/dev/null; then
     say "drgn and the guest's own getters were not measured beside it: that needs Debian's python3-venv"

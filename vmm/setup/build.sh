@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds what is missing and links it into out/: the command, the guest's initramfs, the kernels.
+# Builds missing parts and links them into out/: the command, the guest's initramfs, the kernels.
 # Usage: build.sh [--carrier] [--mutants] [--debug] [--net] [--base 7.x] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
-# --carrier: what --machine kvm-in-tcg needs besides: the arm64 build of the command, the carrier's initramfs and kernel.
+# --carrier: the further needs of --machine kvm-in-tcg: the arm64 build of the command, the carrier's initramfs and
+# kernel.
 # --mutants: the pinned kernel with wrong edits, of which one is chosen at boot (tests/mutants).
 # --debug: the pinned kernel with its own checks, beside the others. DEBUG=1 in the environment: those of the granules have them.
 # --net: the pinned kernel, or that of KERNEL, with TCP beside the others, for the laboratory.
-# --base 7.x: the granules' kernels are of Debian's newest 7.x, with the patches that are for it.
-# Everything is kept by content in the cache, so that a second checkout or a `git clean` costs nothing.
+# --base 7.x: kernels of Debian's newest 7.x, with the patches for it.
+# The cache keeps everything by content, so that a second checkout or a `git clean` costs nothing.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
@@ -53,7 +54,7 @@ done
 
 guest_rust=$(rust_key "$(guest_rustc)")
 sources=(Cargo.toml Cargo.lock guest/protocol)
-# All that the command depends on: every crate of vmm/.
+# All sources that the command depends on: every crate of vmm/.
 crates=("$ROOT"/vmm/*/Cargo.toml)
 crates=("${crates[@]%/Cargo.toml}")
 command_sources=("${sources[@]}" "${crates[@]#"$ROOT/"}")
@@ -96,7 +97,7 @@ done
 [ -z "$mutants" ] || kernel kernel-mutants --granule 4k --with "$ROOT/tests/mutants"
 
 if [ -n "$carrier" ]; then
-    # The carrier is ours, whatever kernel the guest has.
+    # The carrier's kernel is ours, whatever the guest's.
     kernel carrier-kernel --granule 4k
     built carrier "$(content "${sources[@]}" guest/build.sh guest/carrier rootfs)-$guest_rust" build_carrier
     link "$built/carrier.cpio" carrier.cpio

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Removes what the set-up, the command and the tests put into out/, by their own marks, and says what is left.
+# Removes the files of the set-up, the command and the tests from out/, by their marks, and lists the rest.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
-# in_use DIRECTORY: whether somebody holds the lock on its mark.
+# in_use DIRECTORY: whether a process holds the lock on its mark.
 in_use() { ! flock --nonblock --exclusive "$1/$MARK" true; }
 
 for link in "$OUT"/*; do

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# Packages of Debian's that are looked into and never installed: the machine's own apt, or trixie-backports by lists that are
-# kept in the cache. Sourced, after lib.sh, by what fetches stock kernels and sources; holds a lock until the script ends.
+# Fetches Debian packages that are unpacked and never installed: by the machine's own apt, or from trixie-backports by
+# lists in the cache. Scripts that fetch stock kernels and sources source it after lib.sh. It holds a lock until the
+# script ends.
 
 for tool in apt-get apt-cache dpkg dpkg-deb; do
     command -v "$tool" >/dev/null || die "$tool is missing, and what is wanted is a Debian package; give a kernel of your own by KERNEL="
@@ -14,8 +15,8 @@ flock 9
 
 SUITE=trixie-backports
 lists=$CACHE/stock/$SUITE
-# As a user who is not root apt reads the machine's lists and writes into the working directory alone.
-# What it has made of the lists is kept, also where its own settings (a container's) or rights do not let it be.
+# For a user who is not root apt reads the machine's lists and writes into the working directory alone. Its caches are
+# kept, even if its own settings (a container's) or permissions prevent that.
 options=(-q -o APT::Sandbox::User= -o "Dir::Cache::pkgcache=$CACHE/stock/packages.bin")
 own=(-o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
     -o "Dir::State::Lists=$lists/lists" -o "Dir::Cache=$lists" -o "Dir::Cache::pkgcache=$lists/packages.bin" -o Acquire::Languages=none)
@@ -33,11 +34,11 @@ refresh() {
     apt-get "${options[@]}" "${own[@]}" update && touch "$lists/complete"
 }
 
-# find_package COMMAND WHAT: sets $package to what COMMAND prints, asked of apt and then of the suite.
+# find_package COMMAND WHAT: sets $package to the output of COMMAND, by apt and then by the suite.
 find_package() {
     package=$("$1")
     if [ -z "$package" ]; then
-        # A week old will do: which kernel of a series is judged matters little.
+        # A list may be a week old: it matters little which kernel of a series is judged.
         if [ -z "$(find "$lists/complete" -mtime -7 2>/dev/null)" ]; then
             (step "apt-$SUITE" "package lists of $SUITE" refresh >&2) || [ -e "$lists/complete" ] ||
                 die "the lists of $SUITE cannot be had, and apt itself has no $2"
@@ -48,14 +49,15 @@ find_package() {
     [ -n "$package" ] || die "no $2 in apt nor in $SUITE; run 'apt-get update' as root, or add Debian's sources"
 }
 
-# locate ARCHITECTURE: sets $hash to the checksum of $package, and $directory to where what is in it is kept.
+# locate ARCHITECTURE: sets $hash to the checksum of $package, and $directory to the place of its contents.
 locate() {
     hash=$(apt-cache "${options[@]}" show --no-all-versions "$package:$1" | sed -n 's/^SHA256: //p' | head -n 1)
     [ -n "$hash" ] || die "apt knows no checksum of $package:$1; run 'apt-get update' as root"
     directory=$CACHE/stock/$package-${hash:0:20}
 }
 
-# fetch ARCHITECTURE PATTERN NAME: the one file of $package that fits, as NAME in $directory, which then has a file "complete".
+# fetch ARCHITECTURE PATTERN NAME: puts the one file of $package that matches, as NAME into $directory, which then has a
+# file "complete".
 fetch() {
     local work status
     work=$(mktemp -d "$CACHE/stock/fetch.XXXXXX")

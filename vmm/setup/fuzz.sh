@@ -7,7 +7,7 @@ command -v cargo-fuzz >/dev/null || die 'cargo-fuzz is missing; install it with:
 cargo +nightly --version >/dev/null 2>&1 || die 'fuzzing needs a nightly Rust beside the stable one (rustup toolchain nightly)'
 cd "$ROOT/vmm"
 for target in walk devices channel core trace kallsyms btf maple session qmp gdbstub; do
-    # What is found goes into the first directory; seeds are part of the tree, where there are any.
+    # New inputs go into the first directory; seeds are part of the tree, if there are any.
     seeds=(fuzz/seeds/"$target")
     [ -d "${seeds[0]}" ] || seeds=()
     mkdir -p "fuzz/corpus/$target"

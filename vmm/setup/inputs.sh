@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Refuses what a user said that cannot be meant, before anything is installed or built: a sentence, and status 2.
+# Validates a user's variables before anything is installed or built. An error is one sentence, and status 2.
 # Usage: inputs.sh run|build|boot|test|series|bench|lab|rootfs   (reads GRANULE, MACHINE, KERNEL, BASE, VMLINUX, BUILDROOT, DEBUG)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -16,7 +16,7 @@ one_of() {
 one_of GRANULE "${GRANULE:-4k}" 4k 16k 64k
 one_of MACHINE "${MACHINE:-auto}" auto tcg kvm kvm-in-tcg
 
-# What a guest on KVM needs of this host: in the command's own words, and before anything is installed for it.
+# Checks this host for a guest on KVM: by the command's own words, and before anything is installed for it.
 machine=$(uname -m)
 kvm_lacks() {
     if [ "$machine" != aarch64 ]; then
@@ -37,7 +37,7 @@ run,kvm | boot,kvm)
     [ -z "$lacks" ] || die "MACHINE=kvm: $lacks"
     ;;
 run,auto | boot,auto | test,* | bench,*)
-    # Whoever has the device and may not use it does not know, or would have asked for something else.
+    # A user who has the device and may not use it is mistaken, or would have named another machine.
     if [ "$machine" = aarch64 ] && [ -e /dev/kvm ]; then
         lacks=$(kvm_lacks)
         [ -z "$lacks" ] || say "$lacks; going on with QEMU's emulation, which is slower"
@@ -54,10 +54,10 @@ if [ "$goal" = lab ]; then
     esac
 fi
 
-# bytes FILE OFFSET COUNT: in hexadecimal.
+# bytes FILE OFFSET COUNT: prints bytes in hexadecimal.
 bytes() { od -An -v -tx1 -j "$2" -N "$3" -- "$1" 2>/dev/null | tr -d ' \n'; }
 
-# Whether a file begins as an arm64 Image does, bare or packed. What is inside is read by the command itself.
+# Checks whether a file begins as an arm64 Image does, bare or packed. The command itself reads the contents.
 kernel_image() {
     [ "$(bytes "$1" 56 4)" != 41524d64 ] || return 0
     [ "$(bytes "$1" 0 2)$(bytes "$1" 4 4)" != 4d5a7a696d67 ] || return 0
@@ -69,7 +69,7 @@ kernel_image() {
 
 if [ -n "${KERNEL:-}" ]; then
     what='give a source tree, an Image or a distribution vmlinuz by KERNEL='
-    # The shell leaves it where the whole word is quoted.
+    # The shell leaves a ~ if the whole word is quoted.
     [[ $KERNEL != \~* ]] || die "KERNEL='$KERNEL' begins with a ~ that no shell has replaced; $what, as KERNEL=\$HOME/..."
     [ -e "$KERNEL" ] || die "expected a kernel at $KERNEL and found nothing there; $what"
     if [ -d "$KERNEL" ]; then
@@ -98,7 +98,7 @@ if [ "${BASE:-6.12}" != 6.12 ]; then
     *) say "make $goal is of the pinned base: BASE=$BASE is not used" ;;
     esac
 fi
-# Others use a variable of this name too, for other things.
+# Other programs use a variable of this name too, for other purposes.
 case ${DEBUG:-} in
 '' | 0) ;;
 1) [ ! -f "${KERNEL:-}" ] || die "DEBUG=1 is for kernels that are built, and $KERNEL is built already; give a source tree by KERNEL=, or none" ;;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What packages.sh does as root: adds what apt has to know, and installs.
+# The part of packages.sh that needs root: adds apt's sources, and installs.
 # Usage: install.sh MACHINE [PACKAGE...] [--backports PACKAGE...]
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -19,11 +19,11 @@ if [ "$machine" = x86_64 ] && ! dpkg --print-foreign-architectures | grep -qx ar
     say "adding the architecture arm64 to dpkg: the guest's programs come from Debian's arm64 packages"
     dpkg --add-architecture arm64
 fi
-# A foreign source that cannot be reached does not matter, as long as the packages are found.
+# A foreign source that cannot be reached is ignored, as long as the packages are found.
 refresh() { apt update || say 'apt-get update reported errors; going on with what it could read'; }
 step apt-update 'package lists' refresh
 if [ ${#backports[@]} -gt 0 ] && ! grep -rqs bookworm-backports /etc/apt/sources.list /etc/apt/sources.list.d; then
-    # From wherever this machine gets Debian itself: a mirror of its own, perhaps.
+    # From the machine's own Debian mirror.
     # shellcheck disable=SC2016 # the format is apt's
     mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' | awk '$1 == "bookworm" {print $2; exit}')
     [ -n "$mirror" ] || die 'apt knows no source of Debian 12 itself to take bookworm-backports from; add that suite by hand and try again'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The laboratory: runs its experiments, or compares what two of them have measured. The plugin for QEMU has to be built.
+# Runs the laboratory's experiments, or compares two results. The plugin for QEMU has to be built.
 # Usage: lab.sh run [EXPERIMENT...] [--quick] | compare A.json B.json [--threshold PERCENT] | schema
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -9,7 +9,7 @@ if [ "${1:-}" = run ]; then
     child "$ROOT/vmm/setup/inputs.sh" lab
     child "$ROOT/vmm/setup/loads.sh" >"$LOGS/loads.path"
     words=(--initrd "$(cat "$LOGS/loads.path")" --out "$OUT")
-    # Debian's programs are fetched for those experiments that want them, which are among all.
+    # Fetches Debian's programs for the experiments that need them, which are among all.
     case " ${*:2} " in
     *' compile'* | *' script '* | '  ' | ' --'*)
         child "$ROOT/vmm/setup/programs.sh" >"$LOGS/programs.path"

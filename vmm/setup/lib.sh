@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by the set-up scripts: where things are, how progress and errors look, and that nothing outlives us.
+# Shared by the set-up scripts: paths, progress, errors, and the end of all child processes.
 
 set -euo pipefail
 
@@ -7,7 +7,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 CACHE=${FOLIOSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/folioscope}
 OUT=${FOLIOSCOPE_OUT:-$ROOT/out}
 LOGS=$OUT/logs
-# The file that makes a directory ours, as in vmm/folioscope/src/scratch.rs: only what has it is ever removed.
+# The file that marks a directory as ours, as in vmm/folioscope/src/scratch.rs. Only a directory with it is ever
+# removed.
 MARK=.folioscope
 mkdir -p "$CACHE" "$LOGS"
 [ -e "$LOGS/$MARK" ] || echo 'folioscope logs' >"$LOGS/$MARK"
@@ -21,13 +22,13 @@ die() {
     exit 2
 }
 
-# content FILE-OR-DIRECTORY...: one hash over names and bytes, the same in every checkout.
+# content FILE-OR-DIRECTORY...: prints one hash over names and bytes, the same in every checkout.
 content() {
     (cd "$ROOT" && find "$@" -type f -not -path '*/target/*' -not -path '*/__pycache__/*' -print0 |
         LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-20)
 }
 
-# link TARGET NAME: out/NAME leads there, at once. Only a link of ours is replaced.
+# link TARGET NAME: makes out/NAME a link to it, atomically. Only a link of ours is replaced.
 link() {
     local place=$OUT/$2
     if [ -e "$place" ] && [ ! -L "$place" ]; then die "$place is in the way of a link that belongs there; move it elsewhere"; fi
@@ -35,14 +36,15 @@ link() {
     mv -fT "$place.$$" "$place"
 }
 
-# The process groups of what runs for us. A child of a script ignores Ctrl-C where it runs beside it, and what it has
-# started itself hears of no signal to us: so each has a group of its own, which ends when we do.
+# The process groups of our children. A child of a script ignores Ctrl-C if it runs in the background, and its own
+# children get no signal of ours. Each child therefore has a group of its own, which ends when we do.
 RUNNING=()
 
 # Directories that end with us.
 TEMPORARY=()
 
-# begin COMMAND...: starts it beside us, in a group of its own; its number is in $begun. Nothing answers its questions.
+# begin COMMAND...: starts it in the background, in a group of its own, and sets $begun to its number. Its standard
+# input is empty.
 begin() {
     set -m
     "$@" </dev/null 9>&- &
@@ -51,7 +53,7 @@ begin() {
     RUNNING+=("$begun")
 }
 
-# finish PID: waits for one that was begun, and has its status.
+# finish PID: waits for a process that was begun, and returns its status.
 finish() {
     local rc=0 pid rest=()
     wait "$1" || rc=$?
@@ -66,13 +68,13 @@ child() {
     finish "$begun"
 }
 
-# alive: whether anything of what was begun is there.
+# alive: whether any process that was begun is alive.
 alive() {
     local pid
     for pid in ${RUNNING[@]+"${RUNNING[@]}"}; do ! kill -0 -- "-$pid" 2>/dev/null || return 0; done
     return 1
 }
-# end_running [SIGNAL]: ends all that was begun: as we were ended, then with less patience.
+# end_running [SIGNAL]: ends all processes that were begun: by our own signal, then with less patience.
 end_running() {
     local pid signal tries
     trap '' INT TERM HUP
@@ -90,17 +92,17 @@ end_running() {
 end_by() {
     end_running "$1"
     trap - EXIT "$1"
-    # As the signal ends a program without traps: who started us is told.
+    # As the signal ends a program without traps, so that our parent sees it.
     kill -s "$1" "$BASHPID"
 }
-# One that was ignored when we began stays ignored: bash sees to that.
+# A signal that was ignored when we began stays ignored: bash does so.
 for signal in INT TERM HUP; do
     # shellcheck disable=SC2064 # now
     trap "end_by $signal" "$signal"
 done
 trap end_running EXIT
 
-# shown PID LOG TITLE: says how long PID has run, and the last line of its log, until it ends or we do.
+# shown PID LOG TITLE: prints how long PID has run, and the last line of its log, until it ends or we do.
 shown() {
     local last=0 now start=$SECONDS
     while kill -0 "$1" 2>/dev/null && kill -0 $$ 2>/dev/null; do
@@ -118,8 +120,8 @@ shown() {
     return 0
 }
 
-# step LOG TITLE COMMAND...: runs a long command, its output into out/logs, and says how long it has run. What is shown is
-# another process's: bash drops a Ctrl-C that comes while it waits for a short program, but not in `wait`.
+# step LOG TITLE COMMAND...: runs a long command, its output into out/logs, and prints how long it has run. Another
+# process prints: bash drops a Ctrl-C that comes while it waits for a short program, but not in `wait`.
 step() {
     local log=$LOGS/$1.log title=$2 start=$SECONDS pid rc=0
     shift 2
@@ -136,8 +138,9 @@ step() {
     say "$title: done in $((SECONDS - start)) s"
 }
 
-# built KIND KEY BUILDER: $built is the cache directory of KIND/KEY, made by BUILDER DIR if it is not there. It is made
-# under another name, so that it is whole or absent however a build ends. Not for $(...), where no error ends anything.
+# built KIND KEY BUILDER: sets $built to the cache directory of KIND/KEY, made by BUILDER DIR if it does not exist. It
+# is made under another name, so that it is whole or absent however a build ends. Not for $(...), where no error ends
+# anything.
 built() {
     built=$CACHE/$1/$2
     [ ! -e "$built/complete" ] || return 0
@@ -146,14 +149,14 @@ built() {
     flock 9
     if [ ! -e "$built/complete" ]; then
         local part
-        # Under the lock whatever has our mark was left by a build that was killed.
+        # Under the lock: a directory with our mark was left by a build that was killed.
         for part in "$CACHE/$1"/.part.*/; do [ ! -e "$part$MARK" ] || rm -rf "$part"; done
         part=$(mktemp -d "$CACHE/$1/.part.XXXXXX")
         touch "$part/$MARK"
         "$3" "$part"
         touch "$part/complete"
         chmod a+rx "$part"
-        # What an older version of this script left without its end.
+        # The unfinished directory of an older version of this script.
         rm -rf "$built"
         mv -T "$part" "$built"
     fi

@@ -7,7 +7,7 @@ cd "$ROOT"
 
 cargo fmt --all --check
 CARGO_TARGET_DIR=$CACHE/cargo/host cargo clippy --quiet --locked --workspace --all-targets --all-features -- "${CLIPPY_OPTIONS[@]}"
-# What exists on arm64 alone: the monitor, and what runs in a guest.
+# Crates that exist on arm64 alone: the monitor, and the programs of a guest.
 if [ "$(uname -m)" != aarch64 ]; then
     CARGO_TARGET_DIR=$CACHE/cargo/lint-arm64 guest_clippy --quiet --locked -p kvm -p folioscope-agent -p folioscope-carrier --all-targets --all-features -- "${CLIPPY_OPTIONS[@]}"
 fi
@@ -19,7 +19,7 @@ fi
 python=$("$ROOT/vmm/setup/python.sh")
 "$python" -m ruff check --quiet tests
 "$python" -m ruff format --quiet --check tests
-# Strict, by its pyproject.toml: what users' type checkers see.
+# Strict, by its pyproject.toml, as users' type checkers see it.
 (cd tests/plugin && "$python" -m mypy --no-error-summary --cache-dir "$CACHE/mypy")
 # Spelling. It prints each fault, with its correction.
 "$(dirname "$python")/typos" --config tests/typos.toml --format brief

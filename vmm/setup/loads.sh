@@ -11,7 +11,7 @@ agent=$(realpath "$OUT/folioscope-agent")
 [ -e "$agent" ] || die "expected the guest's agent at $OUT/folioscope-agent and found none; build it with: make build"
 
 compile() {
-    # Of the optimiser no more than this: what is between two markers is meant as it is written.
+    # No more optimisation than this: the code between two markers must stay as written.
     "$ARM64_CC" -static -O2 -Wall -Wextra -Werror "$ROOT"/tests/loads/*.c -o "$1/load"
 }
 make_initramfs() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that `make run` (default) or `make test` needs, saying first which.
-# Usage: packages.sh [run|test]. Nothing is touched where nothing is missing.
-#        packages.sh --list run|test: those of an arm64 host of this release that has none yet, and needs no QEMU.
+# Installs the Debian packages that `make run` (default) or `make test` needs, and lists them first.
+# Usage: packages.sh [run|test]. If none is missing, nothing is done.
+#        packages.sh --list run|test: those of an arm64 host of this release that has none yet and needs no QEMU.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
@@ -13,14 +13,14 @@ if [ "${1:-}" = --list ]; then
     shift
 fi
 goal=${1:-run}
-# lacks COMMAND...: whether it fails, as on the host of a list everything does.
+# lacks COMMAND...: whether it fails, as every command does on the host of a list.
 lacks() { [ -n "$list" ] || ! "$@"; }
 
 codename=$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-unknown}")
 have_apt() { command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }
 
 wanted=(make gcc libc6-dev ca-certificates)
-# The kernel: only where it is built here and not given as an image; a carrier has a pinned one of its own.
+# The kernel: only if it is built here and not given as an image; a carrier has a pinned one of its own.
 carrier=''
 if [ "$goal" = test ] || [ "${MACHINE:-}" = kvm-in-tcg ]; then carrier=yes; fi
 if [ -n "$carrier" ] || [ ! -f "${KERNEL:-}" ]; then
@@ -36,7 +36,7 @@ qemu_is_new_enough() {
     version=$(qemu-system-aarch64 --version 2>/dev/null | sed -n 's/.*version \([0-9]*\)\..*/\1/p')
     [ "${version:-0}" -ge 10 ]
 }
-# Our own monitor runs the guest where it can; the tests use both.
+# Our own monitor runs the guest if it can; the tests use both.
 needs_qemu=yes
 if [ -n "$list" ]; then needs_qemu=; fi
 if [ "$goal" = run ] && [ "$machine" = aarch64 ] && [ -w /dev/kvm ] && [[ ${MACHINE:-auto} != *tcg ]]; then needs_qemu=; fi
@@ -49,7 +49,7 @@ if [ -n "$needs_qemu" ] && ! qemu_is_new_enough; then
     fi
 fi
 
-# Rust: what the machine has already is used; else Debian's own, which is the `-web` set on Debian 12.
+# Rust: the machine's own is used; else Debian's, which is the `-web` set on Debian 12.
 web=''
 [ "$codename" = bookworm ] && web=-web
 if lacks host_rust_ok; then wanted+=("cargo$web" "rustc$web"); fi
@@ -62,7 +62,7 @@ if [ "$goal" = test ]; then
     if lacks has_fmt; then wanted+=("rustfmt$web"); fi
     if lacks has_clippy; then wanted+=("rust$web-clippy"); fi
     if lacks has_venv; then wanted+=(python3-venv); fi
-    # The report is looked at in a browser; emulated, as in a rehearsal, that would take too long.
+    # Tests open the report in a browser; under emulation, as in a rehearsal, that would take too long.
     [ -n "$list" ] || wanted+=(chromium chromium-driver)
 fi
 if [ -n "$list" ]; then
@@ -88,8 +88,8 @@ if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
     die "packages are missing: ${all[*]}$why; there is no sudo, so install them$from as root and try again"
 fi
 say "installing Debian packages: ${all[*]}"
-# All that needs root in one command, so that sudo asks once, before anything draws over its question. The logs are made
-# here, or they would be root's.
+# One command for all that needs root, so that sudo asks once, before other output covers its question. The logs are
+# made here, or they would be root's.
 for log in apt-update apt-update-backports apt-install apt-backports; do : >"$LOGS/$log.log"; done
 install=("$ROOT/vmm/setup/install.sh" "$machine" "${missing[@]}" ${backports[@]+--backports "${backports[@]}"})
 if [ "$(id -u)" -ne 0 ]; then

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds our plugins for QEMU, and the litmus guest that the recorder's judge is held to, and links them into out/: the recorder's
-# plugin, which `folioscope record` needs, and the counter of instructions, which `make lab` needs. Nothing else needs them.
-# Usage: plugin.sh [--where-possible]   (with it, a Rust that is too old is said, and no failure)
+# Builds our plugins for QEMU, and the litmus guest that tests the recorder's judge, and links them into out/: the
+# recorder's plugin, which `folioscope record` needs, and the counter of instructions, which `make lab` needs. Nothing
+# else needs them.
+# Usage: plugin.sh [--where-possible] (with it, a Rust that is too old gives a message, and no failure)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"

@@ -7,7 +7,7 @@ child "$ROOT/vmm/setup/build.sh"
 if [ -n "${BUILDROOT:-}" ]; then
     built=$CACHE/buildroot/initramfs.cpio
     mkdir -p "$CACHE/buildroot"
-    # make's own variables, and ours that mean something to Buildroot too, are no business of its build.
+    # Buildroot must not see make's own variables, and ours that have a meaning for it too.
     clean=(env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u KERNEL -u VMLINUX -u GRANULE -u MACHINE -u CPU -u CROSS_COMPILE)
     step buildroot "Buildroot's initramfs" "${clean[@]}" "$ROOT/rootfs/buildroot.sh" --buildroot "$BUILDROOT" \
         --agent "$OUT/folioscope-agent" --out "$built"

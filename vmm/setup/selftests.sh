@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes an initramfs with the pinned kernel's own mm selftests, as static arm64 programs, in the cache, and prints its path.
-# Nothing is installed. A kernel that is booted with it and `rdinit=/selftests` runs what it is told to on its second serial port; with
-# `selftests=PROGRAM+ARGUMENTS:MIB,...` besides, MIB of hugetlb, it runs these, says of each how it has ended, and powers off.
+# Makes an initramfs with the pinned kernel's own mm selftests, as static arm64 programs, in the cache, and prints its
+# path. Nothing is installed. A kernel that is booted with it and `rdinit=/selftests` runs the programs named on its
+# second serial port. With `selftests=PROGRAM+ARGUMENTS:MIB,...` it runs these with MIB of hugetlb,
+# prints how each has ended, and powers off.
 # Usage: selftests.sh
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -10,7 +11,7 @@
 # shellcheck source=../../kernel-patches/lib.sh
 . "$ROOT/kernel-patches/lib.sh"
 
-# What some of them are linked with.
+# Libraries that some of them are linked with.
 LIBRARIES=(libcap-dev libnuma-dev liburing-dev)
 
 for tool in "$ARM64_CC" make xz; do
@@ -18,9 +19,9 @@ for tool in "$ARM64_CC" make xz; do
 done
 [ -r "$tarball" ] || die "the pinned source $tarball is missing: install Debian's linux-source-6.12, or set FOLIOSCOPE_KERNEL_TARBALL"
 arm64_plan "${LIBRARIES[@]}"
-# PID 1. It runs one program at a time, from the same knobs, again and again for so long while it passes or ends as expected,
-# and says how that ended and what the last one wrote: `FOR EXPECTED DEADLINE MIB PROGRAM ARGUMENTS` in, seconds for new runs
-# and for all, MIB of hugetlb; `output BYTES`, the bytes, and `ended STATUS RUNS` out.
+# PID 1. It runs one program at a time, from the same knobs, again and again for a given time while it passes or ends as
+# expected. It reports how that ended, and the output of the last run: `FOR EXPECTED DEADLINE MIB PROGRAM ARGUMENTS` in,
+# seconds for new runs and for all, MIB of hugetlb; `output BYTES`, the bytes, and `ended STATUS RUNS` out.
 script() {
     cat <<'SH'
 #!/bin/busybox sh
@@ -37,7 +38,7 @@ ulimit -c 0
 thp=/sys/kernel/mm/transparent_hugepage
 hpage=$(awk '/^Hugepagesize:/ {print $2}' /proc/meminfo)
 knob() { [ ! -e "$2" ] || echo "$1" >"$2"; }
-# Every size of folio, so that what is mapped is what we are here for; a block of a PMD as the program asks for it.
+# Every size of folio, since mappings of them are the subject; a block of a PMD if the program asks for it.
 knobs() {
     knob madvise $thp/enabled
     for size in $thp/hugepages-*kB; do
@@ -46,7 +47,8 @@ knobs() {
     done
     knob inherit "$thp/hugepages-$(($(cat $thp/hpage_pmd_size) / 1024))kB/enabled"
     knob advise $thp/shmem_enabled
-    # What Folioscope's patches do at writes to zero pages and shared folios, if `write_faults=1` is on the command line.
+    # The behaviour of Folioscope's patches at writes to zero pages and shared folios, if `write_faults=1` is on the
+    # command line.
     for name in zero_page reuse copy; do knob "${write_faults:-0}" "$thp/anon_order/$name"; done
     knob 0 /sys/kernel/mm/ksm/run
     knob 2 /sys/kernel/mm/ksm/run
@@ -59,7 +61,7 @@ knobs() {
     knob 1 /proc/sys/vm/compact_memory
     echo "$1" >/proc/sys/vm/nr_hugepages
 }
-# It says so each time otherwise.
+# It prints a message each time otherwise.
 echo 4 >/proc/sys/vm/drop_caches
 cd /mm
 if [ -n "${selftests:-}" ]; then
@@ -79,7 +81,7 @@ fi
 stty -F /dev/ttyAMA1 raw -echo
 exec 3<>/dev/ttyAMA1
 echo "ready $hpage" >&3
-# Whoever looks should meet the program and not what is around it, so that nothing else is started for each run.
+# An observer should see the program alone, so that nothing else is started for each run.
 seconds() {
     read -r up idle </proc/uptime
     now=${up%.*}
@@ -100,7 +102,7 @@ while read -r long expected deadline mib program arguments <&3; do
         [ "$now" -lt "$end" ] || break
         [ "$status" = 0 ] || [ "$status" = "$expected" ] || break
     done
-    # What it left behind, and what counted its time.
+    # The processes it left behind, and the one that counted its time.
     killall -q -KILL "$program" sleep
     tail -c 65536 /tmp/log >/tmp/end
     rm -rf /tmp/log
@@ -112,15 +114,15 @@ SH
 }
 
 unpack_source() {
-    # Only what the programs are made of: a fiftieth of the tree.
+    # Only the sources of the programs: a fiftieth of the tree.
     tar -C "$1" --strip-components=1 --no-wildcards-match-slash --wildcards -xf "$tarball" \
         '*/Makefile' '*/scripts' '*/include' '*/arch/arm64' '*/usr' '*/tools' '*/mm/gup_test.h' '*/lib/test_hmm_uapi.h'
-    # What our series adds to them; programs that are nobody else's leave themselves out on other kernels.
+    # The additions of our series; programs for it leave themselves out on other kernels.
     local patch
     for patch in $(own_tests); do patch -s -p1 -d "$1" <"$patch"; done
 }
 own_tests() { grep -l '^+++ b/tools/testing/selftests/' "$ROOT"/kernel-patches/0*.patch; }
-# Not the C library, which they depend on: the compiler has its own.
+# Without the C library, which they depend on: the compiler has its own.
 libraries() {
     local package name
     arm64_download || return 1
@@ -130,11 +132,12 @@ libraries() {
     done
     arm64_unpack "$1"
 }
-# Their Makefile takes the compiler as one word in places, so that it is a program with the libraries known.
+# Their Makefile takes the compiler as one word in places, so it is a program with the libraries known.
 compiler() {
     printf '#!/bin/sh\nexec %s -isystem %q -L%q "$@"\n' "$ARM64_CC" "$1/usr/include" "$1/usr/lib/aarch64-linux-gnu"
 }
-# khugepaged.c of 6.12.117 uses kselftest.h without naming it. What cannot be built is not there, and a test that wants it says so.
+# khugepaged.c of 6.12.117 uses kselftest.h without naming it. A program that cannot be built is absent, and a test that
+# needs it reports so.
 compile() {
     local source=$1/source cross=${ARM64_CC%gcc}
     make -s -C "$source" ARCH=arm64 "O=$1/headers" "CROSS_COMPILE=$cross" headers

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches the newest kernel source of a series that Debian has, and prints the tarball's path. Nothing is installed.
+# Fetches Debian's newest kernel source of a series, and prints the tarball's path. Nothing is installed.
 # Usage: source.sh SERIES   (7 for the newest 7.x)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -7,7 +7,7 @@
 series=$1
 . "$(dirname "$0")/debian.sh"
 
-# By the package that depends on the newest: `pkgnames` does not list what is of no architecture.
+# By the package that depends on the newest: `pkgnames` does not list packages of no architecture.
 newest() {
     apt-cache "${options[@]}" show linux-source |
         sed -n "s/^Depends: \(linux-source-${series//./\\.}\.[0-9.]*\)\b.*/\1/p" | sort -V | tail -n 1 || true

@@ -2,8 +2,8 @@
 # Fetches a stock Debian kernel for arm64, unpacks it in the cache and prints its path. Nothing is installed.
 # Usage: stock.sh [4k|16k|rt] [SERIES [MODULE|modules]]   (SERIES: 6.12, 6.18, 7.2, or 7 for the newest 7.x)
 # rt: PREEMPT_RT, of 4K pages.
-# With MODULE, as brd: that module of the kernel instead, of those that have a package for them (7.x).
-# With `modules`, where some of its modules are, unpacked: those of lib/, crypto/ and fs/nls/.
+# With MODULE, such as brd: that module of the kernel instead, for modules that have a package of their own (7.x).
+# With `modules`: the directory of some of its modules, unpacked: those of lib/, crypto/ and fs/nls/.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -18,7 +18,7 @@ rt) flavours=(rt-arm64) ;;
 esac
 . "$(dirname "$0")/debian.sh"
 
-# newest: the newest kernel package of the first flavour that there is.
+# newest: prints the newest kernel package of the first flavour that exists.
 newest() {
     local flavour package=''
     for flavour in "${flavours[@]}"; do
@@ -50,7 +50,7 @@ if [ "$module" != modules ]; then
     exit
 fi
 
-# modules: into $directory/modules, so as the kernel can load them whether or not it can unpack them itself.
+# modules: into $directory/modules, in a form that the kernel can load whether or not it can unpack them itself.
 modules() {
     local work status
     work=$(mktemp -d "$CACHE/stock/fetch.XXXXXX")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes an initramfs with Debian's stress-ng for arm64 in it, in the cache, and prints its path. Nothing is installed.
-# A kernel that is booted with it and `rdinit=/stress` has stress-ng's memory stressors at work until it is ended; with
-# `SWAP=BYTES` besides it swaps to zram of that size, all the time; with `SECONDS_LEFT=N` it powers off after as long.
+# A kernel that is booted with it and `rdinit=/stress` runs stress-ng's memory stressors until it is ended; with
+# `SWAP=BYTES` it also swaps to zram of that size, all the time; with `SECONDS_LEFT=N` it powers off after that time.
 # Usage: stress.sh
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -11,7 +11,7 @@ arm64_plan stress-ng
 agent=$(realpath "$OUT/folioscope-agent")
 key=$({ arm64_versions && cat "$0" "$ROOT/vmm/setup/arm64_apt.sh" "$ROOT"/rootfs/{pack.sh,newc.py} && sha256sum <"$agent"; } | sha256sum | cut -c1-20)
 
-# The first line of a stressor that fails is on the console. What each does: stress-ng(1).
+# The first line of a stressor that fails is on the console. Their descriptions: stress-ng(1).
 script() {
     cat <<'SH'
 #!/bin/busybox sh
@@ -38,7 +38,7 @@ all='vm mmap fork mremap madvise memfd shm munmap mprotect vm-splice mlock brk s
     pageswap mincore malloc'
 if [ -n "${SWAP:-}" ]; then
     echo "$SWAP" >/sys/block/zram0/disksize && /bin/busybox mkswap /dev/zram0 && swapon /dev/zram0 || echo 'stress: cannot swap'
-    # About as much as there is, always, so that whatever else is at work has to be swapped.
+    # About as much as the memory, always, so that all other work has to be swapped.
     all='fork madvise mmap memfd mremap shm munmap malloc'
     while :; do stress --pageswap 1 --vm 1 --vm-bytes 288M --vm-keep --timeout 60; done >/tmp/background 2>&1 &
 fi

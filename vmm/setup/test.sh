@@ -6,7 +6,7 @@
 . "$(dirname "$0")/toolchain.sh"
 cd "$ROOT"
 
-# The machines' own tests boot guests: with the pinned kernel and the rig's initramfs, and none may be left out.
+# The machines' own tests boot guests: with the pinned kernel and the rig's initramfs, and none may be skipped.
 export FOLIOSCOPE_TEST_IMAGE=$OUT/kernel-4k/Image FOLIOSCOPE_TEST_INITRD=$OUT/initramfs.cpio FOLIOSCOPE_TEST_REQUIRE_GUEST=1
 features=machine/guest-tests,structures/guest-tests
 if [ "$(uname -m)" = aarch64 ]; then
@@ -25,7 +25,7 @@ compile() {
     [ -z "$carried" ] || kvm_tests --no-run --lib --test kvm
 }
 
-# beside LOG COMMAND...: runs it while guests are under test, which come first where the CPUs are few.
+# beside LOG COMMAND...: runs it while guests are under test, which have priority if the CPUs are few.
 names=() pids=()
 beside() {
     begin in_background "$@" >"$LOGS/$1.log" 2>&1
@@ -35,7 +35,7 @@ in_background() {
     renice -n 10 "$BASHPID" >/dev/null
     "$@"
 }
-# Waits for all of them; rc is 1 where one has failed.
+# Waits for all of them; rc is 1 if one has failed.
 finish_beside() {
     local i status
     for i in "${!names[@]}"; do
@@ -80,7 +80,7 @@ if [ -n "$carried" ]; then
     serve nvhe --nvhe --gic 2
     came_up vhe
     came_up nvhe
-    # As the plugin asks for them: tests/plugin/folioscope/machines.py.
+    # In the form that the plugin uses: tests/plugin/folioscope/machines.py.
     export FOLIOSCOPE_CARRIER_VHE=$sockets/vhe FOLIOSCOPE_CARRIER_NVHE=$sockets/nvhe
 fi
 
@@ -92,11 +92,11 @@ finish_beside
 tail -n 1 "$LOGS/lint.log" >&2
 ((rc == 0)) || die 'there were failures, see above'
 
-# The monitor's tests on KVM: where this host has none, in a carrier that has, at EL2 itself (VHE) and not (nVHE).
+# The monitor's tests on KVM: if this host has none, in a carrier that has, at EL2 itself (VHE) and not (nVHE).
 # Beside the others: they mostly wait for their carrier, which has one CPU of this host.
 kvm-test-vhe() { FOLIOSCOPE_TEST_GIC=3 FOLIOSCOPE_CARRIER=$sockets/vhe kvm_tests --lib --test kvm; }
 kvm-test-nvhe() {
-    # All that enters and leaves the guest in another way there; what is left out does not.
+    # All tests of entering and leaving the guest in another way there; those left out do not depend on it.
     FOLIOSCOPE_TEST_GIC=2 FOLIOSCOPE_CARRIER=$sockets/nvhe kvm_tests --test kvm -- \
         --skip huge_pages --skip large_memory --skip without_the_right --skip another_place --skip second_uart \
         --skip typing --skip left_behind --skip that_ends_is_told --skip write_from_outside --skip two_guests

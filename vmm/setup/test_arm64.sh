@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Rehearses an arm64 host with KVM: Debian's user land for it in a carrier, where a user who is not root does `make run` and
-# runs pytest on the machine `kvm`. The user has a checkout and a cache of their own; in the cache is what was built here.
-# What has passed on this content is left out, as in `make test-long`. Arguments go to pytest. On an arm64 host with /dev/kvm
-# there is nothing to rehearse.
+# Rehearses an arm64 host with KVM: Debian's user land for it in a carrier, where a user who is not root runs `make
+# run`, and pytest on the machine `kvm`. The user has a checkout and a cache of their own; the cache has the files that
+# were built here. Tests that have passed on this content are left out, as in `make test-long`. Arguments go to pytest.
+# On an arm64 host with /dev/kvm no rehearsal is needed.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -12,7 +12,7 @@ if [ "$(uname -m)" = aarch64 ]; then
 fi
 
 child "$ROOT/vmm/setup/arm64_host.sh" >"$LOGS/arm64-host.path"
-# As the carrier sees them: links of ours may lead into another one of its file systems.
+# As the carrier sees them: links of ours may lead into another of its file systems.
 root=$(realpath "$(cat "$LOGS/arm64-host.path")")
 results=$(realpath "$LOGS")/arm64-host
 # The names of the tests that have passed there, by content: the user's own, kept here.
@@ -46,7 +46,7 @@ user() {
         /bin/bash -c "cd ~/folioscope && $2" </dev/null
 }
 
-# What an init and udev do; a home in memory; what was built here, to be read there.
+# The work of an init and udev; a home in memory; the files built here, read-only.
 setup() {
     local kind kinds=()
     for kind in agent arm64-command initramfs kernels; do kinds+=("$kind=$(realpath "$CACHE/$kind")"); done
@@ -61,7 +61,7 @@ setup() {
         chown 0:104 /dev/kvm
         chmod 660 /dev/kvm
         for own in dev proc sys; do mount -o rbind /$own "$root/$own"; done
-        # It takes what is written: a build asks for room first.
+        # It is written as a stream: a build checks for room first.
         mount -t tmpfs -o mode=1777,size=8G tmpfs "$root/tmp"
         mount -t tmpfs -o mode=0755 tmpfs "$root/run"
         mount -t tmpfs -o mode=0755 tmpfs "$root/home"
@@ -84,7 +84,7 @@ in_home() {
 step arm64-setup 'the arm64 host' setup
 
 told=()
-# expect LOG STATUS TEXT COMMAND...: it has to end with that status and say that.
+# expect LOG STATUS TEXT COMMAND...: it has to end with that status and print that text.
 expect() {
     local log=$LOGS/arm64-$1.log status=$2 text=$3 start=$SECONDS rc=0
     shift 3
@@ -93,7 +93,7 @@ expect() {
         tail -n 20 "$log" >&2
         die "arm64: expected status $status and the words '$text', and found status $rc; the whole output is in $log"
     fi
-    # What is built under emulation takes minutes, and was in the cache under another key.
+    # A build under emulation takes minutes, and was in the cache under another key.
     ! grep -Eq 'done in [1-9][0-9]+ s|compiling' "$log" || die "arm64: something was built that the cache should have had; see $log"
     told+=("$(basename "$log" .log): $((SECONDS - start)) s")
     say "${told[-1]}, as expected: $text"
@@ -116,10 +116,10 @@ make_venv() {
 built arm64-venv "$(basename "$(dirname "$root")")" make_venv
 in_home .cache/folioscope/venv <"$built/venv.tar"
 
-# By its files what has passed is known.
+# Its files identify the tests that have passed.
 user --init-groups 'git init -q'
 expect build 0 'kernels' user --init-groups 'vmm/setup/build.sh 4k 16k 64k && readlink out/kernel-*'
-# The user's home is gone with the carrier, and that may end at any time.
+# The user's home ends with the carrier, which may end at any time.
 keep_passed() {
     # shellcheck disable=SC2016
     carried 'cd "$1" 2>/dev/null || exit 1; tar -c .' "$root/home/user/.cache/folioscope/passed" </dev/null \
@@ -130,7 +130,7 @@ keep_on() {
 }
 begin keep_on
 start=$SECONDS rc=0
-# A clock that a test looks at goes as fast there as here. One guest leaves half of two CPUs idle there, too; more than two
+# A clock that a test reads runs as fast there as here. One guest leaves half of two CPUs idle there, too; more than two
 # were not tried, and have to share the carrier's memory with the user's home.
 user --init-groups "vmm/setup/pytest.sh -n 2 --machine kvm --granule 4k -m 'not long and not qemu and not network and not browser' --guest-deadline 3000 --resume ${*@Q}" \
     2>&1 | tee "$LOGS/arm64-pytest.log" || rc=$?

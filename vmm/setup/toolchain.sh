@@ -1,24 +1,24 @@
 # shellcheck shell=bash
-# Which Rust builds the host side and which the guest side. Sourced after lib.sh.
+# Chooses the Rust for the host side and for the guest side. Sourced after lib.sh.
 #
-# Both are the machine's own where they can be; the guest side needs the standard library of
+# Both are the machine's own if possible; the guest side needs the standard library of
 # aarch64-unknown-linux-gnu, which Debian packages as libstd-rust*-dev:arm64 for its own rustc.
 
 GUEST_TARGET=aarch64-unknown-linux-gnu
 MINIMUM_RUST=85 # 1.85: Debian 13's
-# What crate qemu-plugin needs, so the recorder's plugin alone (1.x).
+# The minimum of crate qemu-plugin, so of the recorder's plugin alone (1.x).
 # shellcheck disable=SC2034 # plugin.sh and lint.sh have it
 PLUGIN_RUST=88
 
-# What links for arm64: on an arm64 host the compiler itself, whatever else it is called there.
+# The linker for arm64: on an arm64 host the compiler itself, whatever its name there.
 ARM64_CC=aarch64-linux-gnu-gcc
 [ "$(uname -m)" != aarch64 ] || ARM64_CC=gcc
 
 export RUSTC_WORKSPACE_WRAPPER=$ROOT/vmm/setup/rustc.sh
-# The same for clippy, which is such a wrapper itself: it looks anew where its arguments are others.
+# The same for clippy, which is such a wrapper itself: it checks again if its arguments are others.
 # shellcheck disable=SC2034 # lint.sh has it
 CLIPPY_OPTIONS=(-D warnings --cfg "checkout=\"$ROOT\"")
-# forget_libraries DIRECTORY NAME...: a cdylib's name there does not say of which checkout it is, and cargo takes any for its own.
+# forget_libraries DIRECTORY NAME...: a cdylib's name does not identify its checkout, and cargo takes any for its own.
 forget_libraries() {
     local name
     for name in "${@:2}"; do rm -f "$1/deps/lib$name.so"; done
@@ -33,7 +33,7 @@ host_rust_ok() {
     [ "${minor:-0}" -ge $MINIMUM_RUST ]
 }
 
-# guest_rustc: the compiler that has the guest's standard library, or nothing.
+# guest_rustc: prints the compiler that has the guest's standard library, or nothing.
 guest_rustc() {
     local rustc minor
     for rustc in rustc /usr/bin/rustc; do
@@ -49,12 +49,12 @@ guest_rustc() {
 }
 guest_rust_ok() { guest_rustc >/dev/null; }
 
-# rust_key RUSTC: the compiler's version, for keys of the cache. Which machine it runs on decides nothing of what it makes
-# for arm64, so it is named as on x86-64: a program is the same entry, wherever it was built.
+# rust_key RUSTC: prints the compiler's version, for keys of the cache. The machine it runs on does not affect its
+# output for arm64, so it is named as on x86-64: a program is the same entry, wherever it was built.
 rust_key() { "$1" -vV | sed 's/^host: aarch64-.*/host: x86_64-unknown-linux-gnu/' | sha256sum | cut -c1-8; }
 
-# arm64_cargo ARGUMENT...: cargo for arm64, with static programs that need nothing of the file system where they run;
-# what it runs itself runs in a carrier, where this host is no arm64 one.
+# arm64_cargo ARGUMENT...: runs cargo for arm64, with static programs that need no file of the system where they run.
+# Programs that it runs itself run in a carrier unless this host is arm64.
 arm64_cargo() {
     local rustc runner=''
     rustc=$(guest_rustc)
@@ -66,7 +66,8 @@ arm64_cargo() {
         ${runner:+env "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$runner"} cargo "$@"
 }
 
-# guest_clippy ARGUMENT...: clippy of the compiler that builds the guest side, for what exists on arm64 alone.
+# guest_clippy ARGUMENT...: runs clippy of the compiler that builds the guest side, for crates that exist on arm64
+# alone.
 guest_clippy() {
     local rustc
     rustc=$(guest_rustc)
