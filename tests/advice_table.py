@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _HERE = "test_advice_followed.py::"
+_GUESTS = "test_advice_guests.py::"
 _REFUSAL = "test_advice.py::test_what_a_refusal_advises_is_done"
 
 # The test does what the message says, and does not see the message again.
@@ -104,6 +105,24 @@ FOLLOWED: dict[str, str] = {
     "from the recorder's plugin and found": "test_programs.py::test_a_plugin_of_another_kind",
     "so --policy {policy} cannot be had": _REFUSAL,
     "give {instead}./- for one of that name": "test_bad_snapshot.py::test_output_named_like_standard_output",
+    **dict.fromkeys(("folioscope carrier serve --socket", "of arguments and environment"), _GUESTS + "test_a_carrier"),
+    "give its vmlinux (--vmlinux)": _GUESTS + "test_symbols_that_the_kernel_does_not_say",
+    "as the guest's first line": _GUESTS + "test_a_program_that_is_no_agent",
+    "play them by themselves with --only": "test_hang.py::test_a_run_in_which_all_workloads_hang",
+    "give it more memory with --memory or MEM=": "test_tour.py::test_a_node_without_room_for_a_block",
+    **dict.fromkeys(
+        ("take it at a checkpoint", "in {LOOKS} looks; leave out --pid"),
+        _GUESTS + "test_a_process_that_is_not_seen",
+    ),
+    **dict.fromkeys(
+        ("save the snapshot at a checkpoint", "the snapshot is damaged"),
+        _GUESTS + "test_cores_that_are_saved_again",
+    ),
+    "give that": _GUESTS + "test_a_thread_and_a_vfork",
+    "start QEMU with -machine": _GUESTS + "test_a_machine_without_memory",
+    "give a socket that QEMU opened": _GUESTS + "test_a_socket_that_qemu_did_not_open",
+    "`gdbserver none`": _GUESTS + "test_a_stub_that_cannot_be_used",
+    "leave --granule out": "test_plugin.py::test_a_kernel_has_its_own_granule",
     "as many as it serves at once here": "test_hostile_clients.py::test_clients_without_number",
 }
 
@@ -117,7 +136,7 @@ _CHANCE = "it comes where a guest does what it does at that moment; the advice i
 _OTHER = "it needs an older or newer folioscope"
 _SCRIPT = "what is advised builds a kernel, or runs the laboratory"
 _LABORATORY = "what is advised builds or runs what the laboratory needs"
-_OPEN = "it could be followed here, and is not yet"
+_NONE = "no QEMU at hand leads to it: one lacks a register, or is no QEMU; without Linux other words come first"
 _LARGE = "its limit needs more than a test can make"
 NOT_FOLLOWED: dict[str, str] = {
     **dict.fromkeys(
@@ -131,6 +150,7 @@ NOT_FOLLOWED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
+            "expected its hello and found",
             "vmm/setup/build.sh --carrier 4k",
             "build both sides from the same source",
             "not measured: no {PLUGIN}",
@@ -229,29 +249,13 @@ NOT_FOLLOWED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "expected its hello and found",
-            "of arguments and environment",
-            "folioscope carrier serve --socket",
-            "give its vmlinux (--vmlinux)",
-            "as the guest's first line",
-            "play them by themselves with --only",
-            "give it more memory with --memory or MEM=",
-            "take it at a checkpoint",
-            "save the snapshot at a checkpoint",
-            "in {LOOKS} looks; leave out --pid",
-            "give that",
-            "use another CPU model or QEMU",
-            "start QEMU with -machine",
-            "more than {0} pieces of RAM",
-            "give a socket that QEMU opened",
-            "`gdbserver none`",
-            "the snapshot is damaged",
             "look at the guest later in its boot",
+            "use another CPU model or QEMU",
+            "more than {0} pieces of RAM",
             "a CPU model without FEAT_S1PIE",
             "or a CPU model without them",
-            "leave --granule out",
         ),
-        _OPEN,
+        _NONE,
     ),
     **dict.fromkeys(
         (

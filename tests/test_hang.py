@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from command import ROOT, folioscope
+from command import BOOT_SECONDS, ROOT, folioscope
 
 pytestmark = [pytest.mark.parametrize("granule", ["4k"]), pytest.mark.only_machine("tcg")]
 
@@ -64,3 +64,10 @@ def test_a_run_in_which_all_workloads_hang(hanging: Path, tmp_path: Path, granul
     plain = folioscope("run", "--only", "none").sentence()
     names = plain.partition("it has ")[2].split(", ")
     assert late + found[1].split(", ") == [name for name in names if name not in ("unfolded", "hugecow", "reuse")]
+    # As it advises: one that was not played has the time for itself.
+    alone = found[1].split(", ")[0]
+    run = ["run", "--machine", "tcg", "--granule", granule, "--only", alone]
+    ended = folioscope(*run, *words, seconds=BOOT_SECONDS)
+    said = [it["reason"] for it in json.loads(place.read_text())["not_judged"]]
+    assert ended.status == 2 and not [why for why in said if "were not played" in why], said
+    assert [why for why in said if why.startswith(f"workload {alone}: ")], said

@@ -126,6 +126,7 @@ def test_a_kernel_has_its_own_granule(user: pytest.Pytester) -> None:
     """--guest-kernel alone chooses the granule, by the image's header; a relative path is meant where pytest starts."""
     user.makepyfile("def test_guest(folioscope_guest): pass")
     (user.path / "mine").symlink_to(IMAGE)
+    # As test_what_cannot_be_tested_is_told_first has it, with what is advised.
     assert collected(user, "--guest-kernel", "mine") == [f"test_guest[{machines.native()}-max-4k]"]
 
 
