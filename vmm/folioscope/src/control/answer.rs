@@ -62,7 +62,7 @@ pub struct Answer {
     pub id: Option<u64>,
     /// Its result.
     #[serde(flatten)]
-    pub result: Came,
+    pub result: RequestResult,
     /// After a failure: confirmed errors in the tables of a guest that hangs, and of a process that faults for ever.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
@@ -107,7 +107,7 @@ pub fn errors(steps: &[Step]) -> Vec<Finding> {
 /// The result of a request. It is a `Result` with names that read well in JSON.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Came {
+pub enum RequestResult {
     /// The request succeeded.
     Ok(Box<Done>),
     /// The request failed.

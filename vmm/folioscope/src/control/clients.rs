@@ -11,7 +11,7 @@ use std::time::Duration;
 use protocol::{Command, Operation, ProcessId};
 use serde::Serialize;
 
-use super::answer::{errors, Answer, Came, Done, Greeting, Ready, Report};
+use super::answer::{errors, Answer, Done, Greeting, Ready, Report, RequestResult};
 use super::failure::Failure;
 use super::keep::keep;
 use super::limits::LONGEST_ANSWER;
@@ -66,7 +66,7 @@ impl<'g> Server<'g> {
         let (id, result, last) = match Request::read(line) {
             Err(unread) => {
                 let failure = Failure::bad_request(unread.why);
-                (unread.id, Came::Error(failure), false)
+                (unread.id, RequestResult::Error(failure), false)
             }
             Ok(request) => {
                 let last = matches!(request.call, Call::Quit(_));
@@ -74,9 +74,9 @@ impl<'g> Server<'g> {
                 // A panic in one request is that request's failure: the guest is there for all its clients.
                 let done = catch_unwind(AssertUnwindSafe(|| self.obey(client, request, given)));
                 match done {
-                    Ok(Ok(done)) => (id, Came::Ok(Box::new(done)), last),
-                    Ok(Err(error)) => (id, Came::Error(Failure::from(&error)), last),
-                    Err(panic) => (id, Came::Error(Failure::fault(&*panic)), last),
+                    Ok(Ok(done)) => (id, RequestResult::Ok(Box::new(done)), last),
+                    Ok(Err(error)) => (id, RequestResult::Error(Failure::from(&error)), last),
+                    Err(panic) => (id, RequestResult::Error(Failure::fault(&*panic)), last),
                 }
             }
         };
@@ -88,7 +88,7 @@ impl<'g> Server<'g> {
         };
         let line = json_within(&answer, LONGEST_ANSWER).unwrap_or_else(|| {
             json(&Answer {
-                result: Came::Error(Failure::too_large()),
+                result: RequestResult::Error(Failure::too_large()),
                 findings: Vec::new(),
                 voice: Vec::new(),
                 ..answer
@@ -223,7 +223,7 @@ fn json_within(line: &impl Serialize, most: usize) -> Option<String> {
 pub(super) fn no_request(why: String) -> String {
     json(&Answer {
         id: None,
-        result: Came::Error(Failure::bad_request(why)),
+        result: RequestResult::Error(Failure::bad_request(why)),
         findings: Vec::new(),
         voice: Vec::new(),
     })
