@@ -12,11 +12,11 @@ use protocol::{Command, Operation, ProcessId};
 use serde::Serialize;
 
 use super::answer::{errors, Answer, Done, Greeting, Ready, Report, RequestResult};
+use super::execute::execute;
 use super::failure::Failure;
 use super::keep::keep;
 use super::limits::LONGEST_ANSWER;
 use super::line::{self, Line};
-use super::obey::obey;
 use super::request::{Call, LookAt, Request};
 use crate::confined::explained;
 use crate::guest::Guest;
@@ -40,7 +40,7 @@ pub struct Server<'g> {
 }
 
 /// A line for a client, and whether it is the last.
-pub(super) struct Said {
+pub(super) struct ClientLine {
     pub(super) line: String,
     pub(super) last: bool,
 }
@@ -62,7 +62,12 @@ impl<'g> Server<'g> {
     }
 
     /// Executes the request in a line, with the file that came with it, if there is one.
-    pub(super) fn answer(&mut self, client: ClientId, line: &str, given: Option<File>) -> Said {
+    pub(super) fn answer(
+        &mut self,
+        client: ClientId,
+        line: &str,
+        given: Option<File>,
+    ) -> ClientLine {
         let (id, result, last) = match Request::read(line) {
             Err(unread) => {
                 let failure = Failure::bad_request(unread.why);
@@ -72,7 +77,7 @@ impl<'g> Server<'g> {
                 let last = matches!(request.call, Call::Quit(_));
                 let id = Some(request.id);
                 // A panic in one request is that request's failure: the guest is there for all its clients.
-                let done = catch_unwind(AssertUnwindSafe(|| self.obey(client, request, given)));
+                let done = catch_unwind(AssertUnwindSafe(|| self.execute(client, request, given)));
                 match done {
                     Ok(Ok(done)) => (id, RequestResult::Ok(Box::new(done)), last),
                     Ok(Err(error)) => (id, RequestResult::Error(Failure::from(&error)), last),
@@ -84,7 +89,7 @@ impl<'g> Server<'g> {
             id,
             result,
             findings: errors(&self.guest.take_rest()),
-            voice: self.voice(),
+            voice: self.console_reports(),
         };
         let line = json_within(&answer, LONGEST_ANSWER).unwrap_or_else(|| {
             json(&Answer {
@@ -94,11 +99,11 @@ impl<'g> Server<'g> {
                 ..answer
             })
         });
-        Said { line, last }
+        ClientLine { line, last }
     }
 
     /// Returns what the kernel has reported since the answer before; and once, that not all of it is known.
-    fn voice(&mut self) -> Vec<Report> {
+    fn console_reports(&mut self) -> Vec<Report> {
         let mut voice: Vec<Report> = self.guest.voice().into_iter().map(Into::into).collect();
         if let (Some(why), false) = (self.guest.unheard(), self.told) {
             self.told = true;
@@ -111,7 +116,7 @@ impl<'g> Server<'g> {
         voice
     }
 
-    fn obey(
+    fn execute(
         &mut self,
         client: ClientId,
         request: Request,
@@ -119,7 +124,7 @@ impl<'g> Server<'g> {
     ) -> Result<Done, Error> {
         let concerns = self.check_holder(client, &request.call)?;
         let deadline = Duration::from_millis(request.deadline_ms);
-        let done = obey(self.guest, request.call, deadline, given).map_err(|error| {
+        let done = execute(self.guest, request.call, deadline, given).map_err(|error| {
             if error.lost() {
                 self.lost = true;
                 keep(self.guest, self.out, error)
@@ -164,7 +169,7 @@ impl<'g> Server<'g> {
     }
 
     /// Handles the end of a client: the processes that it held run on.
-    pub(super) fn gone(&mut self, client: ClientId) {
+    pub(super) fn client_closed(&mut self, client: ClientId) {
         let mine: Vec<ProcessId> = self
             .holders
             .iter()
@@ -247,7 +252,7 @@ pub fn serve(
     while let Some(line) = line::next(&mut input)? {
         let said = match line {
             Line::Text(text) => server.answer(ONLY, &text, None),
-            Line::NoText(why) => Said {
+            Line::NoText(why) => ClientLine {
                 line: no_request(why),
                 last: false,
             },
@@ -261,7 +266,7 @@ pub fn serve(
             break;
         }
     }
-    server.gone(ONLY);
+    server.client_closed(ONLY);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use rustix::net::{recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags}
 use rustix::process::{getrlimit, Resource};
 
 use super::answer::Greeting;
-use super::clients::{json, no_request, ClientId, Said, Server};
+use super::clients::{json, no_request, ClientId, ClientLine, Server};
 use super::failure::Failure;
 use super::line::{self, Line};
 use crate::Error;
@@ -36,13 +36,13 @@ const WAIT: Duration = Duration::from_millis(100);
 const REFUSAL: Duration = Duration::from_secs(1);
 
 /// A message to the thread of the guest.
-enum News {
+enum Notice {
     /// A client's request.
-    Asks(ClientId, String, Option<File>, SyncSender<Said>),
+    Request(ClientId, String, Option<File>, SyncSender<ClientLine>),
     /// A client went away.
-    Gone(ClientId),
+    Closed(ClientId),
     /// No more clients can connect.
-    Deaf(io::Error),
+    ListenerFailed(io::Error),
 }
 
 /// Serves all clients that connect, several at once, as long as the socket exists. No client can end it: one for which
@@ -62,11 +62,13 @@ pub fn listen(server: &mut Server<'_>, listener: UnixListener) -> Result<(), Err
     loop {
         match heard.recv() {
             // There is room for one answer, and a client has one request at a time: this never waits.
-            Ok(News::Asks(client, line, given, to)) => {
+            Ok(Notice::Request(client, line, given, to)) => {
                 drop(to.send(server.answer(client, &line, given)));
             }
-            Ok(News::Gone(client)) => server.gone(client),
-            Ok(News::Deaf(error)) => return Err(Error::io("accept a connection")(error)),
+            Ok(Notice::Closed(client)) => server.client_closed(client),
+            Ok(Notice::ListenerFailed(error)) => {
+                return Err(Error::io("accept a connection")(error))
+            }
             Err(_) => return Ok(()),
         }
     }
@@ -109,12 +111,12 @@ impl Drop for Place {
     }
 }
 
-fn accept(listener: &UnixListener, greeting: &Arc<str>, places: &Places, news: &Sender<News>) {
+fn accept(listener: &UnixListener, greeting: &Arc<str>, places: &Places, news: &Sender<Notice>) {
     for client in 1.. {
         let stream = match next(|| listener.accept()) {
             Ok((stream, _)) => Arc::new(stream),
             Err(error) => {
-                let _ = news.send(News::Deaf(error));
+                let _ = news.send(Notice::ListenerFailed(error));
                 return;
             }
         };
@@ -128,8 +130,8 @@ fn accept(listener: &UnixListener, greeting: &Arc<str>, places: &Places, news: &
         let started = thread.spawn(move || {
             let (stream, greeting, news) = theirs;
             // A client that closes in the middle of a line or an answer is neither an end nor an error.
-            let _ = converse(client, &stream, &greeting, &news);
-            let _ = news.send(News::Gone(client));
+            let _ = serve_client(client, &stream, &greeting, &news);
+            let _ = news.send(Notice::Closed(client));
             drop(place);
         });
         if let Err(error) = started {
@@ -190,13 +192,13 @@ impl io::Read for Input<'_> {
 }
 
 /// Returns one client's thread.
-fn converse(
+fn serve_client(
     client: ClientId,
     stream: &UnixStream,
     greeting: &str,
-    news: &Sender<News>,
+    news: &Sender<Notice>,
 ) -> io::Result<()> {
-    let (to, answers): (SyncSender<Said>, Receiver<Said>) = sync_channel(1);
+    let (to, answers): (SyncSender<ClientLine>, Receiver<ClientLine>) = sync_channel(1);
     let mut input = BufReader::new(Input {
         stream,
         given: None,
@@ -217,7 +219,7 @@ fn converse(
             }
         };
         let given = input.get_mut().given.take();
-        let asks = News::Asks(client, text, given, to.clone());
+        let asks = Notice::Request(client, text, given, to.clone());
         news.send(asks).map_err(|_| over())?;
         let said = answers.recv().map_err(|_| over())?;
         output.write_all(said.line.as_bytes())?;

@@ -21,6 +21,7 @@
 
 mod answer;
 mod clients;
+mod execute;
 mod failure;
 mod keep;
 mod kernel_answers;
@@ -28,7 +29,6 @@ mod limits;
 mod line;
 mod listen;
 mod looks;
-mod obey;
 mod request;
 mod structures;
 mod translate;

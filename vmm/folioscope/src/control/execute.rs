@@ -28,7 +28,7 @@ use crate::tour::WORKLOADS;
 use crate::{whole, Error};
 
 /// Executes a client's request, with the file that it has sent along, if there is one.
-pub(super) fn obey(
+pub(super) fn execute(
     guest: &mut Guest,
     call: Call,
     deadline: Duration,
