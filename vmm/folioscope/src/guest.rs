@@ -25,12 +25,12 @@ use verdict::basis::Input;
 use verdict::{Basis, Step};
 
 use crate::boot;
+use crate::console_reports::ConsoleReports;
 use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::ops::advise;
 use crate::options::GuestOptions;
 use crate::recorded::Live;
-use crate::voice::Voice;
 use crate::Error;
 
 /// A guest that runs and takes commands.
@@ -62,7 +62,7 @@ pub struct Guest {
     rest: Vec<Step>,
     /// State from which the next capture may start.
     again: again::Again,
-    voice: Voice,
+    console_reports: ConsoleReports,
     /// The places of the kernel's structures, or why they are unknown; set by the first search.
     inside: Option<Result<whole::Found, String>>,
     /// The last looks.
@@ -125,7 +125,7 @@ impl Guest {
             .unwrap_or_default()
             .as_nanos() as u64
             | 1 << 63;
-        let voice = Voice::new(&scratch, link.machine.console())?;
+        let console_reports = ConsoleReports::new(&scratch, link.machine.console())?;
         let mut guest = Self {
             link,
             kernel,
@@ -143,7 +143,7 @@ impl Guest {
             stuck: BTreeMap::new(),
             rest: Vec::new(),
             again: again::Again::default(),
-            voice,
+            console_reports,
             inside: None,
             kept: kept::Kept::default(),
             live: None,
@@ -247,13 +247,14 @@ impl Guest {
     }
 
     /// Returns the kernel's reports on itself since the last call.
-    pub fn voice(&mut self) -> Vec<verdict::voice::Spoken> {
-        self.voice.news(self.link.machine.console())
+    pub fn console_reports(&mut self) -> Vec<verdict::voice::Spoken> {
+        self.console_reports
+            .new_reports(self.link.machine.console())
     }
 
     /// Returns the reason why not all of the kernel's reports on itself are known, if so.
-    pub fn unheard(&self) -> Option<String> {
-        let why = self.voice.missed()?;
+    pub fn console_incomplete(&self) -> Option<String> {
+        let why = self.console_reports.why_incomplete()?;
         Some(format!(
             "what the kernel reports of itself (V1) was not judged: {why}"
         ))
@@ -262,7 +263,7 @@ impl Guest {
     /// Returns the basis of verdicts on this guest beside its memory.
     #[must_use]
     pub fn driven(&self) -> Basis {
-        Basis::of_driven(match (self.no_printk, self.unheard()) {
+        Basis::of_driven(match (self.no_printk, self.console_incomplete()) {
             (true, _) => Input::NotBuilt(
                 "this kernel was built without CONFIG_PRINTK, so it reports nothing of itself"
                     .into(),

@@ -3,6 +3,7 @@
 pub mod boot;
 pub mod commands;
 pub mod confined;
+pub mod console_reports;
 pub mod control;
 pub mod error;
 pub mod guest;
@@ -27,7 +28,6 @@ pub mod signals;
 pub mod source;
 pub mod stage;
 pub mod tour;
-pub mod voice;
 pub mod whole;
 
 pub use error::{Error, EXIT_ERRORS, EXIT_NOT_JUDGED, EXIT_OK};

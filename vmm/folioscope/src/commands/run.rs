@@ -23,7 +23,7 @@ use crate::recorded::{self, tell, PLUGIN};
 use crate::report::{about, ReportFormat, ReportOptions};
 use crate::stage::{Played, Seen, Stage};
 use crate::tour::{chosen, Workload};
-use crate::{voice, Error};
+use crate::{console_reports, Error};
 
 /// Maximum number of looks until a CPU idles in the kernel.
 const IDLE_LOOKS: u32 = 25;
@@ -91,7 +91,7 @@ impl Run {
         let mut picture = self.report.picture();
         let mut lost = false;
         // The kernel's own reports, workload by workload.
-        let mut heard = self.hear(&mut guest, "boot", text)?;
+        let mut steps_reported = self.reported_steps(&mut guest, "boot", text)?;
         let mut patience = Patience::new(guest.deadline());
         let mut chosen = chosen.into_iter();
         while let Some(workload) = chosen.next() {
@@ -121,7 +121,7 @@ impl Run {
                 Some(error) if lost => Some(control::keep(&mut guest, &self.guest.out, error)),
                 failed => failed,
             };
-            heard.extend(self.hear(&mut guest, workload.name, text)?);
+            steps_reported.extend(self.reported_steps(&mut guest, workload.name, text)?);
             if let Some(error) = failed {
                 let report = report.get_or_insert_with(nothing);
                 report.push_not_judged(format!("workload {}: {error}", workload.name));
@@ -142,7 +142,7 @@ impl Run {
                 }
             }
         }
-        if !heard.is_empty() {
+        if !steps_reported.is_empty() {
             report.get_or_insert_with(nothing);
         }
         let mut report = report.ok_or_else(|| {
@@ -160,12 +160,12 @@ impl Run {
                 };
                 report.push_not_judged(format!("the kernel half: {error}"));
             }
-            heard.extend(self.hear(&mut guest, "kernel", text)?);
+            steps_reported.extend(self.reported_steps(&mut guest, "kernel", text)?);
         }
-        for step in heard {
+        for step in steps_reported {
             report.push(step);
         }
-        if let Some(why) = guest.unheard() {
+        if let Some(why) = guest.console_incomplete() {
             report.push_not_judged(why);
         }
         if let Some((known, judge, end)) = guest.end_recorded() {
@@ -241,8 +241,15 @@ impl Run {
 
     /// Returns the kernel's reports on itself, and the verdicts on a guest without progress, since the last call: a
     /// step each, if there are any.
-    fn hear(&self, guest: &mut Guest, workload: &str, text: bool) -> Result<Vec<Step>, Error> {
-        let mut steps: Vec<Step> = voice::step(workload, &guest.voice()).into_iter().collect();
+    fn reported_steps(
+        &self,
+        guest: &mut Guest,
+        workload: &str,
+        text: bool,
+    ) -> Result<Vec<Step>, Error> {
+        let mut steps: Vec<Step> = console_reports::step(workload, &guest.console_reports())
+            .into_iter()
+            .collect();
         steps.extend(guest.take_rest());
         // There are no VAs here, so there is nothing to draw.
         let options = TextOptions {
@@ -304,7 +311,7 @@ impl Run {
             let levels = guest.read_file("/proc/sys/kernel/printk")?;
             verdict
                 .notes
-                .extend(levels.as_deref().and_then(voice::hides_warnings));
+                .extend(levels.as_deref().and_then(console_reports::hides_warnings));
             verdict.notes.extend(guest.unlogged());
             step.kernel = Some(verdict);
             picture.kernel(report.steps.len(), &instant);

@@ -104,8 +104,13 @@ impl<'g> Server<'g> {
 
     /// Returns what the kernel has reported since the answer before; and once, that not all of it is known.
     fn console_reports(&mut self) -> Vec<Report> {
-        let mut voice: Vec<Report> = self.guest.voice().into_iter().map(Into::into).collect();
-        if let (Some(why), false) = (self.guest.unheard(), self.told) {
+        let mut voice: Vec<Report> = self
+            .guest
+            .console_reports()
+            .into_iter()
+            .map(Into::into)
+            .collect();
+        if let (Some(why), false) = (self.guest.console_incomplete(), self.told) {
             self.told = true;
             voice.push(Report {
                 lines: vec![why.clone()],

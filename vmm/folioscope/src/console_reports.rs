@@ -20,12 +20,12 @@ const TICK: Duration = Duration::from_millis(10);
 /// Collects the kernel's reports from all of a guest's console. Earlier output is read from the log, and later output
 /// as it arrives, since neither the console nor its log keeps everything.
 #[derive(Debug)]
-pub struct Voice {
+pub struct ConsoleReports {
     scanner: Arc<Mutex<Scanner>>,
     missed: Option<String>,
 }
 
-impl Voice {
+impl ConsoleReports {
     /// Creates it for the guest with this console, whose logs are in this directory.
     ///
     /// # Errors
@@ -55,12 +55,12 @@ impl Voice {
 
     /// Returns the reason why not all of the console was read, if so.
     #[must_use]
-    pub fn missed(&self) -> Option<&str> {
+    pub fn why_incomplete(&self) -> Option<&str> {
         self.missed.as_deref()
     }
 
     /// Returns the reports since the last call. It waits for the end of one that has just begun.
-    pub fn news(&mut self, console: &Console) -> Vec<Spoken> {
+    pub fn new_reports(&mut self, console: &Console) -> Vec<Spoken> {
         let end = Instant::now() + REST;
         loop {
             // All that was printed so far has been read then.
