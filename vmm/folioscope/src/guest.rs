@@ -1,7 +1,7 @@
 //! A booted guest: a machine, its agent, and its kernel.
 
 mod again;
-mod anyone;
+mod any_process;
 mod checkpoint;
 mod kept;
 mod policy;

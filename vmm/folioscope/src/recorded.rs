@@ -263,7 +263,7 @@ impl Live {
     ///
     /// # Errors
     /// If the plugin cannot be told.
-    pub fn tell_pages(&mut self, pages: &PageLayout) -> Result<(), Error> {
+    pub fn send_page_layout(&mut self, pages: &PageLayout) -> Result<(), Error> {
         let numbers = [PageLayout::BEGINS].into_iter().chain(pages.numbers());
         let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
         self.control

@@ -12,7 +12,7 @@ use crate::replace::replace_private;
 use crate::Error;
 
 /// Time between two progress messages.
-const TOLD: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Writes all RAM of a stopped guest to `path`, which is whole then, or unchanged.
 ///
@@ -73,14 +73,14 @@ impl Progress {
     pub fn new() -> Self {
         Self {
             shown: false,
-            next: Instant::now() + TOLD,
+            next: Instant::now() + INTERVAL,
         }
     }
 
     /// Records the number of bytes of RAM that are done, holes included.
     pub fn at(&mut self, bytes: u64) {
         if Instant::now() >= self.next && std::io::stderr().is_terminal() {
-            self.next += TOLD;
+            self.next += INTERVAL;
             self.shown = true;
             let _ = write!(std::io::stderr(), "\r{} MiB of guest memory", bytes >> 20);
         }

@@ -94,7 +94,7 @@ impl Explain {
         );
         let vma = subject.vmas.iter().find(|vma| vma.contains(va));
         match vma {
-            Some(vma) => say_vma(vma, va)?,
+            Some(vma) => print_vma(vma, va)?,
             None if subject.process.maps.is_empty() => {
                 say!("  VMA      not known: there is no agent in this guest to give it");
             }
@@ -104,21 +104,21 @@ impl Explain {
             },
         }
         let found = stage1::lookup(&snapshot.memory, &subject.regime, VirtualAddress(va));
-        say_entry(&found, place.absent.as_deref(), &subject.regime)?;
+        print_entry(&found, place.absent.as_deref(), &subject.regime)?;
         if let Some(block) = &place.block {
             say!("  block    {}", block.text());
         }
         for finding in &place.findings {
             say!("  wrong    {}: {}", finding.rule, finding.message);
         }
-        say_folio(&place, subject.process.pid, va & !(page - 1))?;
-        let status = self.say_order(va, snapshot, subject, &place)?;
-        self.say_history(va, snapshot, subject.process.pid)?;
+        print_folio(&place, subject.process.pid, va & !(page - 1))?;
+        let status = self.print_order(va, snapshot, subject, &place)?;
+        self.print_history(va, snapshot, subject.process.pid)?;
         Ok(status)
     }
 
     /// Prints the events at this address since an earlier instant, if there is one.
-    fn say_history(&self, va: u64, snapshot: &Snapshot, pid: u32) -> Result<(), Error> {
+    fn print_history(&self, va: u64, snapshot: &Snapshot, pid: u32) -> Result<(), Error> {
         let (before, found) = match (&self.since, self.source.holder()?) {
             (Some(core), _) => {
                 let earlier = open_core(core)?;
@@ -201,7 +201,7 @@ fn is_kernel(va: u64) -> bool {
 }
 
 /// Returns the entry at an address; `absent` names one that is not valid.
-fn say_entry(found: &Lookup<'_>, absent: Option<&str>, regime: &Regime) -> Result<(), Error> {
+fn print_entry(found: &Lookup<'_>, absent: Option<&str>, regime: &Regime) -> Result<(), Error> {
     match found {
         Lookup::Mapped { entry, pa, .. } => say!(
             "  mapped   to {pa} by level {} entry {} of table {}: {}",
@@ -238,7 +238,7 @@ fn say_entry(found: &Lookup<'_>, absent: Option<&str>, regime: &Regime) -> Resul
     Ok(())
 }
 
-fn say_vma(vma: &Vma, va: u64) -> Result<(), Error> {
+fn print_vma(vma: &Vma, va: u64) -> Result<(), Error> {
     let line = format!(
         "{:#x}-{:#x} {} {}",
         vma.start,
@@ -262,7 +262,7 @@ fn say_vma(vma: &Vma, va: u64) -> Result<(), Error> {
 }
 
 /// Prints the folio behind the entry, and the other processes that map this page.
-fn say_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
+fn print_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
     let frames = match &place.frame {
         None => return Ok(()),
         Some(Err(why)) => {

@@ -24,7 +24,7 @@ pub struct Image {
 
 /// The output as JSON.
 #[derive(Debug, Serialize)]
-struct Told {
+struct Properties {
     /// The release as in `uname -r`, from the banner in the image.
     release: Option<String>,
     /// Bytes per page; null if the header does not have it.
@@ -41,25 +41,27 @@ impl Image {
                 .map_err(Error::io(format!("read the kernel {}", path.display())))?,
             Source::Bytes(bytes) => bytes,
         };
-        let told = Told {
+        let properties = Properties {
             release: release(&image),
             page_size: prepared.header.page_size,
             packed: prepared.unpacked,
         };
         match self.format {
             ReportFormat::Json => {
-                let json = serde_json::to_string(&told).unwrap_or_default();
+                let json = serde_json::to_string(&properties).unwrap_or_default();
                 output::line(format_args!("{json}"))?;
             }
             ReportFormat::Text => {
-                let release = told.release.map_or("an arm64 kernel".into(), |release| {
-                    format!("Linux {release}")
-                });
-                let pages = match told.page_size {
+                let release = properties
+                    .release
+                    .map_or("an arm64 kernel".into(), |release| {
+                        format!("Linux {release}")
+                    });
+                let pages = match properties.page_size {
                     Some(bytes) => format!("{} KiB pages", bytes / 1024),
                     None => "its header does not tell the page size".into(),
                 };
-                let packed = match told.packed.as_slice() {
+                let packed = match properties.packed.as_slice() {
                     [] => "not packed".into(),
                     all => format!("packed: {all:?}"),
                 };

@@ -195,7 +195,7 @@ fn printed(asked: &clap::Error) -> Result<(), Error> {
 fn ended(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
-        Err(error) if output::nobody_reads(&error) => ExitCode::from(EXIT_NOT_JUDGED),
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::from(EXIT_NOT_JUDGED),
         Err(error) => {
             output::complain(&error);
             ExitCode::from(EXIT_NOT_JUDGED)

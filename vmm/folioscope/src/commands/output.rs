@@ -44,6 +44,6 @@ pub(super) fn bytes(text: &[u8]) -> Result<(), Error> {
 }
 
 /// Returns whether `| head` has read enough, which is nothing to complain of.
-pub(super) fn nobody_reads(error: &Error) -> bool {
+pub(super) fn is_closed_pipe(error: &Error) -> bool {
     matches!(error, Error::Io { what, error } if what == STDOUT && error.kind() == io::ErrorKind::BrokenPipe)
 }

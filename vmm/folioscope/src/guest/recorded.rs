@@ -47,7 +47,7 @@ impl Guest {
                     live: Some(live),
                     ..guest
                 };
-                guest.tell_pages()?;
+                guest.send_page_layout()?;
                 Ok(guest)
             }
             Err(error) => {
@@ -67,7 +67,7 @@ impl Guest {
     }
 
     /// Tells the plugin the kernel's layout of pages, if it is known, so that findings name folios.
-    fn tell_pages(&mut self) -> Result<(), Error> {
+    fn send_page_layout(&mut self) -> Result<(), Error> {
         let Some(mut live) = self.live.take() else {
             return Ok(());
         };
@@ -75,7 +75,7 @@ impl Guest {
         let layout = inside.and_then(|inside| Some(&inside.layouts.as_ref().ok()?.0));
         let told = layout.map_or(Ok(()), |layout| {
             let fields = layout.folio_fields();
-            live.tell_pages(&PageLayout {
+            live.send_page_layout(&PageLayout {
                 vmemmap: layout.vmemmap,
                 start: layout.start,
                 end: layout.end,

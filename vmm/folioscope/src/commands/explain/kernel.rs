@@ -5,7 +5,7 @@ use report::frames::Frames;
 use report::kernel_map::{Area, KernelMap, Part};
 use stage1::{Lookup, Permissions, VirtualAddress};
 
-use super::{each, say_entry, Explain};
+use super::{each, print_entry, Explain};
 use crate::commands::output::{self, say};
 use crate::commands::Outcome;
 use crate::inside::{InsideOptions, ListingFormat};
@@ -52,7 +52,7 @@ impl Explain {
                 Ok(_) if !place.regime.contains(VirtualAddress(va)) => {
                     say!("  part     none: no address of the kernel");
                 }
-                Ok(map) => say_part(map, va)?,
+                Ok(map) => print_part(map, va)?,
                 Err(why) => say!("  part     not known: {why}"),
             }
             let found = place.lookup(&snapshot, va);
@@ -60,7 +60,7 @@ impl Explain {
                 Lookup::NotMapped { entry } if entry.descriptor.word != 0 => Some("not valid"),
                 _ => None,
             };
-            say_entry(&found, invalid, &place.regime)?;
+            print_entry(&found, invalid, &place.regime)?;
             if let Some((name, start, bytes)) = place.size(&found) {
                 say!("  size     {name}, {} KiB at {start:#x}", bytes / 1024);
             }
@@ -70,7 +70,7 @@ impl Explain {
             {
                 say!("  access   {}", access(permissions));
                 if let Some(frames) = &frames {
-                    say_page(frames, pa.0 / page_size, *pa)?;
+                    print_page(frames, pa.0 / page_size, *pa)?;
                 }
             }
             for finding in &place.findings {
@@ -112,7 +112,7 @@ fn access(may: &Permissions) -> String {
 }
 
 /// Returns the part of the half that has an address, and the area of vmalloc's.
-fn say_part(map: &KernelMap, va: u64) -> Result<(), Error> {
+fn print_part(map: &KernelMap, va: u64) -> Result<(), Error> {
     let mut parts: Vec<(&Part, u64, u64)> = Vec::new();
     for part in &map.parts {
         if let Some((start, end)) = part
@@ -147,7 +147,7 @@ fn say_part(map: &KernelMap, va: u64) -> Result<(), Error> {
 }
 
 /// Returns the page behind an address, where it is one of RAM.
-fn say_page(
+fn print_page(
     frames: &Result<Frames, Error>,
     pfn: u64,
     pa: stage1::PhysicalAddress,

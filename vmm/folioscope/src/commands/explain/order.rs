@@ -17,7 +17,7 @@ const NO_RECORD: &str =
 
 impl Explain {
     /// Returns the record of the fault that brought an address in.
-    pub(super) fn say_order(
+    pub(super) fn print_order(
         &self,
         va: u64,
         snapshot: &Snapshot,
@@ -34,7 +34,7 @@ impl Explain {
         };
         match orders.last_for(subject.process.pid, va, page) {
             Some(record) => {
-                say_fault(record)?;
+                print_fault(record)?;
                 for (order, reason) in record.reasons.iter().enumerate().rev() {
                     if let Some(why) = reason.rejection() {
                         let more = more(order as u8, record, (snapshot, subject, orders));
@@ -42,7 +42,7 @@ impl Explain {
                     }
                 }
                 if record.policy == Policy::Adaptive {
-                    say_state(record, place)?;
+                    print_state(record, place)?;
                 }
                 match record.folio(page) {
                     Some((start, size)) => say!(
@@ -52,7 +52,7 @@ impl Explain {
                     ),
                     None => say!("  chosen   none: the fault ended without a folio"),
                 }
-                say_which(place, record, va, page)?;
+                print_which(place, record, va, page)?;
             }
             None => {
                 let overwritten = (orders.lost, "older records were overwritten");
@@ -72,7 +72,7 @@ impl Explain {
     }
 }
 
-fn say_fault(record: &OrderRecord) -> Result<(), Error> {
+fn print_fault(record: &OrderRecord) -> Result<(), Error> {
     let preferred = record
         .preferred
         .map_or("none".to_owned(), |order| order.to_string());
@@ -108,7 +108,7 @@ fn say_fault(record: &OrderRecord) -> Result<(), Error> {
 }
 
 /// Prints the state of policy `adaptive` after this fault, and its state of the VMA now.
-fn say_state(record: &OrderRecord, place: &Place) -> Result<(), Error> {
+fn print_state(record: &OrderRecord, place: &Place) -> Result<(), Error> {
     if let Some(then) = record.adapted {
         say!(
             "  adaptive {} pages in a row were there beside the fault; {}{}",
@@ -213,7 +213,7 @@ fn more(
 }
 
 /// Prints whether the record is about the present folio.
-fn say_which(place: &Place, record: &OrderRecord, va: u64, size: u64) -> Result<(), Error> {
+fn print_which(place: &Place, record: &OrderRecord, va: u64, size: u64) -> Result<(), Error> {
     match (&place.frame, place.page().and_then(|frame| frame.page)) {
         (None, _) if record.chosen.is_some() => {
             say!("  now      nothing: the record speaks of an earlier folio");

@@ -50,12 +50,12 @@ impl Explain {
         let (spaces, left_out) = judge.followed();
         let chosen = self.chosen(va, &spaces)?;
         if let Some(space) = chosen {
-            Told {
+            Space {
                 judge,
                 names,
                 space,
             }
-            .say(va, usize::from(self.last))?;
+            .print(va, usize::from(self.last))?;
             let others = spaces.iter().rev().filter(|it| **it != space);
             for other in others.clone().take(OTHERS) {
                 say!(
@@ -112,14 +112,14 @@ fn whose(space: &Followed) -> String {
 }
 
 /// An address space and its description.
-struct Told<'t> {
+struct Space<'t> {
     judge: &'t Judge,
     names: Names<'t>,
     space: &'t Followed,
 }
 
-impl Told<'_> {
-    fn say(&self, va: u64, last: usize) -> Result<(), Error> {
+impl Space<'_> {
+    fn print(&self, va: u64, last: usize) -> Result<(), Error> {
         let Self { judge, space, .. } = self;
         say!("  space    {}", whose(space));
         let [first, _] = judge.block_of(va);
@@ -146,7 +146,7 @@ impl Told<'_> {
                 space.all,
                 self.what_for(sequence)
             );
-            self.say_steps(va, sequence)?;
+            self.print_steps(va, sequence)?;
         }
         for finding in judge.findings().kept() {
             if judge.concerns(space, finding) {
@@ -176,7 +176,7 @@ impl Told<'_> {
         }
     }
 
-    fn say_steps(&self, va: u64, sequence: &Sequence) -> Result<(), Error> {
+    fn print_steps(&self, va: u64, sequence: &Sequence) -> Result<(), Error> {
         let [first, end] = self.judge.block_of(va);
         let members = sequence.before.len() as u64;
         let bytes = end.wrapping_sub(first).wrapping_add(1) / members.max(1);

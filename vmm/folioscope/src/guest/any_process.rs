@@ -13,7 +13,7 @@ use super::Guest;
 use crate::Error;
 
 /// A guest that is looked at without its agent.
-struct Anyone<'g> {
+struct AnyProcess<'g> {
     guest: &'g mut Guest,
     /// Upper bound of the time for which it was stopped.
     stopped: Duration,
@@ -32,12 +32,12 @@ impl Guest {
                 return Err(error);
             }
         }
-        let mut anyone = Anyone {
+        let mut process = AnyProcess {
             guest: self,
             stopped: Duration::ZERO,
         };
-        let settled = settle(&mut anyone, pid);
-        let stopped = anyone.stopped;
+        let settled = settle(&mut process, pid);
+        let stopped = process.stopped;
         let snapshot = match (settled, pid) {
             (Ok(snapshot), _) => snapshot,
             (Err(error), Some(pid)) => {
@@ -82,7 +82,7 @@ impl Guest {
     }
 }
 
-impl Stops for Anyone<'_> {
+impl Stops for AnyProcess<'_> {
     fn instant(&mut self) -> Result<Capture, join::Error> {
         let guest = &mut *self.guest;
         let mut notes = guest.notes(Vec::new());
