@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .kinds import CACHE, SHMEM, Experiment, Setting, crowds, policies
+from .kinds import CACHE, CALLS, SHMEM, Experiment, Setting, crowds, policies
 
 #: One, and then up to eight of each kind.
 _TASKS = (*crowds("processes", 1, 2, 4, 8), *crowds("threads", 2, 4, 8))
@@ -11,8 +11,6 @@ _ENDS = (*crowds("processes", 1, 8), *crowds("threads", 8))
 _WHOLE = "page_fault1"
 #: By which numbers iozone was run: those that four CPUs can be asked about soon, and the many.
 _FEW, _MANY = (1, 2, 4, 8), (10, 20, 30, 40, 50, 60, 70, 80, 120, 160, 200)
-#: Of these, those of a quick lab.
-_SOME = (10, 20, 40)
 #: MiB of each file where there are many: one folio of a PMD's size.
 _FILE = 2
 
@@ -33,19 +31,18 @@ def _after(name: str, mib: int, load: str = "", times: int = 1) -> Experiment:
     )
 
 
-def _iozone(load: str, how: str) -> tuple[Experiment, Experiment]:
+def _iozone(load: str, how: str, settings: tuple[Setting, ...] = CACHE) -> tuple[Experiment, Experiment]:
     """Its patterns, each thread with a file of its own: of all files together of one size, and of one size each."""
-    title = f"after iozone: its patterns on ramfs files {how} by {{}} threads, the knob page_cache off and on"
+    title = f"after iozone: its patterns on ramfs files {how} by {{}} threads, by the knob page_cache"
     return (
-        Experiment(f"{load}_threads", title.format("1 to 8"), load, 32, CACHE, crowds=crowds("threads", *_FEW)),
+        Experiment(f"{load}_threads", title.format("1 to 8"), load, 32, settings, crowds=crowds("threads", *_FEW)),
         Experiment(
             f"{load}_many",
             title.format("10 to 200"),
             load,
             _FILE * _MANY[-1],
-            CACHE,
+            (settings[0], settings[-1]),
             crowds=crowds("threads", *_MANY),
-            quick={"crowds": crowds("threads", *_SOME)},
             each=_FILE,
             long=True,
             seconds=1800.0,
@@ -90,5 +87,5 @@ CROWDS = (
         locks=True,
     ),
     *_iozone("file_map", "through mappings"),
-    *_iozone("file_calls", "by pread(2) and pwrite(2)"),
+    *_iozone("file_calls", "by pread(2) and pwrite(2)", CALLS),
 )

@@ -93,10 +93,10 @@ def _figures(seed: str, found: Mapping[str, Result], grades: list[Graded]) -> It
 
 
 def source(report: Result) -> str:
-    """Where an experiment's results come from, in a sentence of three lines."""
+    """Where an experiment's results come from: a sentence of three lines, and how many guests were lost."""
     by = report["measured"]
     lost = sum(bool(setting["lost"]) for each in report["experiments"] for setting in each["settings"])
-    said = f" {lost} guests were lost." if lost else ""
+    said = f"\n{lost} guests were lost." if lost else ""
     return (
         f"Measured on {by['date']} at commit {by['commit'] or 'unknown'} by\n`{by['command']}`,\n"
         f"{report['runs']} runs of each setting; {by['machine']}.{said}"

@@ -6,6 +6,7 @@ from .crowds import CROWDS
 from .kinds import (
     ADAPTIVE_RFC,
     CACHE,
+    CALLS,
     MIB,
     POLICIES,
     SHMEM,
@@ -65,10 +66,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             "file_calls",
-            "after iozone: its patterns on a ramfs file by pread(2) and pwrite(2), the knob page_cache off and on",
+            "after iozone: its patterns on a ramfs file by pread(2) and pwrite(2), by the knob page_cache",
             "file_calls",
             32,
-            CACHE,
+            CALLS,
         ),
         Experiment(
             "fold",

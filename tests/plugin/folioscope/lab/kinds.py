@@ -139,3 +139,5 @@ _FILES = f"{THP}/page_cache"
 #: Shared anonymous memory without folios of 64K and with them; files of ramfs likewise.
 SHMEM = (Setting("off", knobs={_SHMEM: "never"}), Setting("64K", knobs={_SHMEM: "always"}))
 CACHE = (Setting("off", knobs={_FILES: "0"}), Setting("on", knobs={_FILES: "1"}))
+#: For records of 4K by system calls: what a write brings in follows its length, or is a PMD's as in the text.
+CALLS = (*CACHE, Setting("pmd", knobs={_FILES: "2"}))
