@@ -45,7 +45,9 @@ pub fn machine(
     }
     match options.machine() {
         MachineName::Kvm => kvm(options, kernel, initrd, scratch),
-        _ => qemu(options, kernel, initrd, scratch),
+        MachineName::Auto | MachineName::Tcg | MachineName::KvmInTcg => {
+            qemu(options, kernel, initrd, scratch)
+        }
     }
 }
 

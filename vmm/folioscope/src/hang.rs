@@ -9,8 +9,9 @@ use std::time::Duration;
 use protocol::ProcessId;
 use snapshot::Cpu;
 use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
+use verdict::rules::STUCK;
 use verdict::stops::Stops;
-use verdict::{Finding, Hex, Process, RuleId, Step};
+use verdict::{Finding, Hex, Process, Step};
 
 use crate::guest::Guest;
 use crate::Error;
@@ -87,7 +88,7 @@ pub fn without_end(guest: &mut Guest, process: ProcessId) -> Result<Option<Step>
         table: Hex(entry.table),
         index: entry.index,
         words: entry.words.into_iter().map(Hex).collect(),
-        ..Finding::new(RuleId::F1, message)
+        ..Finding::new(&STUCK, message)
     };
     // Its own verdict, where its table was known.
     match step.processes.iter_mut().find(|it| it.process.pid == pid) {

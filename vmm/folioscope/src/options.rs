@@ -186,7 +186,7 @@ impl GuestOptions {
         match self.machine() {
             MachineName::Kvm if carried() => "kvm-in-tcg",
             MachineName::Kvm => "kvm",
-            _ => "tcg",
+            MachineName::Auto | MachineName::Tcg | MachineName::KvmInTcg => "tcg",
         }
     }
 
@@ -195,7 +195,7 @@ impl GuestOptions {
     pub fn cpu_name(&self) -> &str {
         match self.machine() {
             MachineName::Kvm => "host",
-            _ => &self.cpu,
+            MachineName::Auto | MachineName::Tcg | MachineName::KvmInTcg => &self.cpu,
         }
     }
 

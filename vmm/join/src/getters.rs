@@ -3,6 +3,8 @@
 use linux::getters::Getters;
 use serde_json::Value;
 use snapshot::{Memory, Process};
+use verdict::rules::without::without;
+use verdict::rules::Need;
 use verdict::{judge_getters, NotJudged, NotKnown, ProcessInput, ProcessVerdict};
 
 use crate::gathered::Gathered;
@@ -45,8 +47,8 @@ pub(crate) fn judge(
     {
         Ok(getters) => getters,
         Err(why) => {
-            let reason =
-                format!("L17 was not judged: what the kernel says of memory was not read: {why}");
+            let said = without(&[Need::Getters]).sentence();
+            let reason = format!("{said}: what the kernel says of memory was not read: {why}");
             verdict.not_judged.push(NotJudged { reason });
             return;
         }

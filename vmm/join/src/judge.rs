@@ -4,6 +4,8 @@ use linux::order::OrderRecord;
 use snapshot::{Cpu, Snapshot};
 use stage1::{Half, Regime};
 use verdict::basis::Known;
+use verdict::rules::without::without;
+use verdict::rules::Need;
 use verdict::{judge_sharing, Basis, KernelVerdict, NotJudged, ProcessVerdict};
 
 use crate::counting::{count, later};
@@ -14,8 +16,11 @@ use crate::one::One;
 use crate::pages::folios;
 use crate::{getters, judge_kernel_half, Subject};
 
-/// Note on the rules that need more than tables and VMAs.
-const NEED_MORE: &str = "L11, C1, C2 and what L6 says of written pages were not judged: they need what the process did, and no agent of the guest tells";
+/// Returns the note on the rules that need more than tables and VMAs.
+fn need_more() -> String {
+    let said = without(&[Need::Expectations]).sentence();
+    format!("{said}: they need what the process did, and no agent of the guest tells")
+}
 
 /// Verdicts on one instant. Errors in them are not confirmed yet.
 #[derive(Debug, Default)]
@@ -71,7 +76,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Judged {
     for (one, verdict) in all.iter().zip(&mut verdicts) {
         getters::judge(memory, one, (gathered, &folios), verdict);
         if !one.held && !verdict.vmas.is_empty() {
-            verdict.notes.push(NEED_MORE.into());
+            verdict.notes.push(need_more());
         }
     }
     let tables: Vec<u64> = regimes.iter().map(|regime| regime.root.0).collect();

@@ -6,7 +6,8 @@ use linux::vma::Vma;
 use serde_json::Value;
 use snapshot::Memory;
 use stage1::Regime;
-use verdict::{judge, Expectation, Lack, NotKnown, Process, ProcessInput, ProcessVerdict, RuleId};
+use verdict::rules::Need;
+use verdict::{judge, Expectation, Lack, NotKnown, Process, ProcessInput, ProcessVerdict};
 
 use crate::counting::structures;
 use crate::pages::Read;
@@ -61,12 +62,9 @@ impl One<'_> {
         // What is counted of all memory needs no VMAs.
         verdict.set_release(self.release);
         if let Err((why, _)) = &self.vmas {
-            use RuleId::{L1, L10, L2, L3, L4, L5, L6, L7, L8, L9};
             verdict.notes.clear();
-            let why =
-                format!("L1 to L10 were not judged of processes whose VMAs are not known: {why}");
-            let rules = [L1, L2, L3, L4, L5, L6, L7, L8, L9, L10];
-            verdict.lacks.push(Lack::new(rules, why));
+            let of = "of processes whose VMAs are not known";
+            verdict.lacks.push(Lack::without(&[Need::Vmas], of, why));
         }
         verdict
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use linux::pte::{Kind, Pte, SwapKind};
+use verdict::rules::Identity;
 use verdict::{Finding, Hex, KernelVerdict, ProcessVerdict, RuleId, Severity};
 
 use crate::judge::Judged;
@@ -149,7 +150,7 @@ impl Streaks {
         }
         // An error that is gone was an update. A count that was not judged is not gone.
         let here = &self.here;
-        let open = |fault: &Fault| uncounted && fault.rule == RuleId::L9;
+        let open = |fault: &Fault| uncounted && fault.rule.rule().identity == Identity::Counts;
         self.of.retain(|fault, _| {
             !here.contains(&fault.owner) || faults.contains(fault) || open(fault)
         });
@@ -222,16 +223,9 @@ impl Fault {
             va: Some(finding.va.0),
             table: finding.table.0,
             words: finding.words.clone(),
-            said: match finding.rule {
-                RuleId::L9
-                | RuleId::L12
-                | RuleId::L13
-                | RuleId::L14
-                | RuleId::L15
-                | RuleId::L16
-                | RuleId::L17
-                | RuleId::L18 => finding.message.clone(),
-                _ => String::new(),
+            said: match finding.rule.rule().identity {
+                Identity::Words => String::new(),
+                Identity::Sentence | Identity::Counts => finding.message.clone(),
             },
         })
     }
@@ -288,7 +282,7 @@ impl Verdict<'_> {
         };
         let listed = findings.iter().filter_map(|it| Fault::of(owner, it));
         let dropped = dropped.iter();
-        let dropped = dropped.filter(|(rule, _)| **rule != RuleId::Eligible);
+        let dropped = dropped.filter(|(rule, _)| !rule.is_information());
         let unlisted = dropped.map(|(rule, count)| Fault::unlisted(owner, *rule, *count));
         listed.chain(unlisted).collect()
     }

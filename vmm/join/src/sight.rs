@@ -133,7 +133,7 @@ impl Sight {
             .retain(|finding| !error(finding) || self.stays(root, finding.rule, finding.va.0));
         verdict
             .dropped
-            .retain(|rule, _| *rule == RuleId::Eligible || self.stays(root, *rule, u64::MAX));
+            .retain(|rule, _| rule.is_information() || self.stays(root, *rule, u64::MAX));
         verdict.unsettled += self.add(root, &mut verdict.not_judged);
     }
 

@@ -59,7 +59,7 @@ pub fn write_step(out: &mut impl Write, step: &Step, options: &TextOptions) -> i
         .processes
         .iter()
         .flat_map(|process| &process.dropped)
-        .filter(|(rule, _)| **rule != RuleId::Eligible || options.information)
+        .filter(|(rule, _)| !rule.is_information() || options.information)
         .map(|(_, count)| count)
         .sum();
     let more = findings.len().saturating_sub(FINDINGS_SHOWN) as u64 + dropped;
@@ -108,7 +108,7 @@ fn write_finding(out: &mut impl Write, finding: &Finding, options: &TextOptions)
     };
     let style = map::paint(&options.map, style);
     let who = finding.who();
-    if finding.rule == RuleId::V1 {
+    if !finding.rule.rule().is_about_tables() {
         return writeln!(
             out,
             "  {style}{}{style:#} {}",

@@ -14,8 +14,10 @@ use serde::Serialize;
 use untrusted::Text;
 
 use crate::input::not_linux;
-use crate::rules::{Need, Rule, Tier, RULES};
-use crate::{Hex, KernelVerdict, Lack, NotJudged, ProcessVerdict, RuleId};
+pub use crate::rules::names;
+use crate::rules::without::without;
+use crate::rules::{Extent, Need, Rule, RuleId, Tier, RULES};
+use crate::{Hex, KernelVerdict, Lack, NotJudged, ProcessVerdict};
 
 /// The extent of a verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -174,17 +176,17 @@ impl Basis {
         // Of two reasons of one rule the one that matters.
         missing.sort_by_key(|lack| lack.not_built);
         for rule in RULES.iter().filter(|rule| rule.tier != Tier::Information) {
-            let lack = missing.iter().find(|lack| lack.rules.contains(&rule.id));
+            let lack = missing.iter().find(|lack| lack.rules.contains(&rule.id()));
             match (basis.why_not(rule, &known, release), lack) {
-                (Some((because, reason)), _) => basis.out(rule.id, because, reason),
+                (Some((because, reason)), _) => basis.out(rule.id(), because, reason),
                 (None, Some(lack)) => {
                     let because = match lack.not_built {
                         true => Because::NotThere,
                         false => Because::Absent,
                     };
-                    basis.out(rule.id, because, lack.reason.clone());
+                    basis.out(rule.id(), because, lack.reason.clone());
                 }
-                (None, None) => drop(basis.in_force.insert(rule.id)),
+                (None, None) => drop(basis.in_force.insert(rule.id())),
             }
         }
         basis.lacks = basis.find_lacks(&known, &missing, release);
@@ -194,7 +196,7 @@ impl Basis {
     /// What a scan of the kernel's reports stands on.
     #[must_use]
     pub fn of_console() -> Basis {
-        Basis::only(Scope::Console, &[RuleId::V1])
+        Basis::only(Scope::Console, &[Need::Console])
     }
 
     /// Returns the basis of a driven guest beside its memory: its operations come to an end, and its console is read.
@@ -204,27 +206,31 @@ impl Basis {
     pub fn of_driven(console: Input) -> Basis {
         let (because, why) = match console {
             Input::Given | Input::NotAsked => {
-                return Basis::only(Scope::Console, &[RuleId::F1, RuleId::V1])
+                return Basis::only(Scope::Console, &[Need::Deadline, Need::Console])
             }
             Input::Absent(why) => (Because::Absent, why),
             Input::NotBuilt(why) => (Because::NotThere, why),
         };
-        let mut basis = Basis::only(Scope::Console, &[RuleId::F1]);
-        basis.out(RuleId::V1, because, why);
+        let mut basis = Basis::only(Scope::Console, &[Need::Deadline]);
+        for rule in RULES.iter().filter(|rule| rule.needs(Need::Console)) {
+            basis.out(rule.id(), because, why.clone());
+        }
         basis
     }
 
     /// What the judge of a recording stands on.
     #[must_use]
     pub fn of_recording() -> Basis {
-        use RuleId::{S1, S2, S3, S4, S5, S6, S7};
-        Basis::only(Scope::Recording, &[S1, S2, S3, S4, S5, S6, S7])
+        Basis::only(Scope::Recording, &[Need::Recording])
     }
 
-    fn only(scope: Scope, rules: &[RuleId]) -> Basis {
+    /// That the rules that need one of these are in force, and no others.
+    fn only(scope: Scope, needs: &[Need]) -> Basis {
+        let rules = RULES.iter();
+        let rules = rules.filter(|rule| needs.iter().any(|need| rule.needs(*need)));
         Basis {
             scope,
-            in_force: rules.iter().copied().collect(),
+            in_force: rules.map(|rule| rule.id()).collect(),
             ..Basis::default()
         }
     }
@@ -302,7 +308,8 @@ impl Basis {
         known: &Known,
         release: Option<Release>,
     ) -> Option<(Because, String)> {
-        let needs = |need| rule.needs.contains(&need);
+        let needs = |need| rule.needs(need);
+        let hangs_on = |need| rule.extent(need) == Some(Extent::All);
         let not_asked = |why: &str| Some((Because::NotAsked, why.to_owned()));
         if needs(Need::Recording) {
             return match known.scope {
@@ -310,24 +317,19 @@ impl Basis {
                 _ => not_asked("the guest was not recorded (--record)"),
             };
         }
-        match (rule.id, &known.console) {
-            (RuleId::V1, Input::NotAsked) => {
-                return not_asked("what the kernel reports was not asked for here")
-            }
-            (RuleId::V1, Input::Absent(why)) => return Some((Because::Absent, why.to_string())),
-            (RuleId::V1, Input::NotBuilt(why)) => {
-                return Some((Because::NotThere, why.to_string()))
-            }
-            (RuleId::V1, Input::Given) => return None,
-            (RuleId::F1, _) => {
-                return not_asked(
-                    "it is asked where an operation of a workload is past its deadline",
-                )
-            }
-            _ => (),
+        if needs(Need::Console) {
+            return match &known.console {
+                Input::Given => None,
+                Input::NotAsked => not_asked("what the kernel reports was not asked for here"),
+                Input::Absent(why) => Some((Because::Absent, why.to_string())),
+                Input::NotBuilt(why) => Some((Because::NotThere, why.to_string())),
+            };
         }
-        let only_expected = matches!(rule.id, RuleId::C1 | RuleId::C2 | RuleId::C3 | RuleId::L11);
-        if only_expected && known.expectations == Input::NotAsked {
+        if needs(Need::Deadline) {
+            return not_asked("it is asked where an operation of a workload is past its deadline");
+        }
+        let by_step = hangs_on(Need::Expectations) || hangs_on(Need::Contents);
+        if by_step && known.expectations == Input::NotAsked {
             return not_asked("it needs what the process did, and nobody states that here");
         }
         match (&known.records, needs(Need::Records)) {
@@ -427,7 +429,7 @@ impl Basis {
             lacks.extend(missing.map(|lack| lack.reason.clone()));
         }
         if let Input::Absent(why) = &known.console {
-            lacks.push(format!("V1 was not judged: {why}"));
+            lacks.push(format!("{}: {why}", without(&[Need::Console]).sentence()));
         }
         let mut told = BTreeSet::new();
         lacks.retain(|lack| told.insert(lack.clone()));
@@ -461,28 +463,4 @@ impl AddressSpace {
             root: verdict.root,
         }
     }
-}
-
-/// Names of rules for people: a run of consecutive ones by its ends.
-#[must_use]
-pub fn names(rules: &BTreeSet<RuleId>) -> String {
-    let order: Vec<RuleId> = RULES.iter().map(|rule| rule.id).collect();
-    let letter = |rule: &RuleId| rule.to_string().chars().next();
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for (at, rule) in order
-        .iter()
-        .enumerate()
-        .filter(|(_, rule)| rules.contains(rule))
-    {
-        match runs.last_mut() {
-            Some((_, end)) if *end + 1 == at && letter(&order[*end]) == letter(rule) => *end = at,
-            _ => runs.push((at, at)),
-        }
-    }
-    let names = runs.iter().map(|(first, last)| match last - first {
-        0 => order[*first].to_string(),
-        1 => format!("{}, {}", order[*first], order[*last]),
-        _ => format!("{} to {}", order[*first], order[*last]),
-    });
-    names.collect::<Vec<_>>().join(", ")
 }

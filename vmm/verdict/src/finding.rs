@@ -2,10 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use untrusted::Text;
 
+use crate::group::Group;
+use crate::process::Process;
+use crate::rules::rule::RuleId;
 use crate::sequence::Sequence;
-use crate::{Hex, RuleId};
+use crate::Hex;
 
 /// How much a finding weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -15,15 +17,6 @@ pub enum Severity {
     Error,
     /// Worth knowing, and legal.
     Information,
-}
-
-/// A process of the guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Process {
-    /// Its id in the initial PID namespace.
-    pub pid: u32,
-    /// Its name.
-    pub name: Text,
 }
 
 /// One finding.
@@ -65,11 +58,15 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// An error that no entry has: what has one names it.
-    pub fn new(rule: RuleId, message: String) -> Self {
+    /// A finding that no entry has: what has one names it. It is made by the rule's value.
+    pub fn new(rule: impl Into<RuleId>, message: String) -> Self {
+        let rule = rule.into();
         Self {
             rule,
-            severity: Severity::Error,
+            severity: match rule.is_information() {
+                true => Severity::Information,
+                false => Severity::Error,
+            },
             process: None,
             va: Hex(0),
             end: Hex(0),
@@ -82,6 +79,25 @@ impl Finding {
             places: 1,
             more: Vec::new(),
             sequence: None,
+        }
+    }
+
+    /// A finding about a group.
+    pub(crate) fn on(
+        group: &Group<'_>,
+        rule: impl Into<RuleId>,
+        process: Option<&Process>,
+        message: String,
+    ) -> Self {
+        Self {
+            process: process.cloned(),
+            va: Hex(group.va),
+            end: Hex(group.end()),
+            level: group.level.number(),
+            table: Hex(group.table),
+            index: group.index,
+            words: group.words.iter().map(|&word| Hex(word)).collect(),
+            ..Self::new(rule, message)
         }
     }
 }
@@ -138,10 +154,9 @@ impl Finding {
             .iter()
             .map(|remark| format!("; {remark}"))
             .collect();
-        let place = match self.rule {
-            // The kernel's words are about no address of a table.
-            RuleId::V1 => String::new(),
-            _ => format!(" VA {}", self.va),
+        let place = match self.rule.rule().is_about_tables() {
+            true => format!(" VA {}", self.va),
+            false => String::new(),
         };
         format!("{}{place}: {}{more}{remarks}", self.rule, self.message)
     }

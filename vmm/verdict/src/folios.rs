@@ -13,11 +13,14 @@ use stage1::Level;
 use crate::group::Group;
 use crate::mapped::{Mapped, Orders};
 use crate::page_tables::Tables;
-use crate::{rules, Lack, ProcessInput, RuleId};
+use crate::rules::checks::{Checks, CHECKS};
+use crate::rules::NO_FOLIO;
+use crate::{Lack, ProcessInput, RuleId};
 
 /// What was seen of a process's folios.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FoliosSeen {
+    checks: &'static Checks,
     /// Bytes that entries map, by their folios' order.
     pub orders: BTreeMap<u8, u64>,
     /// What its counters should say, of what they count.
@@ -40,6 +43,25 @@ pub(crate) struct FoliosSeen {
     /// Entries whose page could not be read, and why the first could not.
     unread: u64,
     first: Option<String>,
+}
+
+impl Default for FoliosSeen {
+    fn default() -> Self {
+        FoliosSeen {
+            checks: &CHECKS,
+            orders: BTreeMap::new(),
+            counted: Rss::default(),
+            hugetlb: 0,
+            tables: Tables::default(),
+            unnumbered: false,
+            not_one_by_one: 0,
+            once: Default::default(),
+            not_kept: 0..0,
+            lacks: Vec::new(),
+            unread: 0,
+            first: None,
+        }
+    }
 }
 
 impl FoliosSeen {
@@ -110,10 +132,10 @@ impl FoliosSeen {
                     silent = false;
                     once(rule, mapped.va()..end, message);
                 };
-                rules::folio(&mapped, vma, numbering, &mut told);
+                self.checks.entry(&mapped, vma, numbering, &mut told);
             }
             if silent {
-                let until = at + rules::alike(&mapped, numbering, members.end - at);
+                let until = at + self.checks.alike(&mapped, numbering, members.end - at);
                 next += mapped.alike(until, structures.folios);
             }
             let entries = (next - at) as u64;
@@ -168,7 +190,7 @@ impl FoliosSeen {
             NoPage::Wild(why) if sound => {
                 let va = group.va_of(at);
                 let message = format!("the page that VA 0x{va:016x} maps is of no folio: {why}");
-                report(RuleId::L2, va..va + group.step(), message);
+                report((&NO_FOLIO).into(), va..va + group.step(), message);
             }
             NoPage::Unreadable(why) if sound => {
                 self.unread += 1;

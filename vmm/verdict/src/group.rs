@@ -3,8 +3,6 @@
 use linux::pte::{bits, Pte};
 use stage1::{lookup, Level, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
 
-use crate::{Finding, Hex, Process, RuleId, Severity};
-
 /// A group, whole, wherever a walk began or ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group<'a> {
@@ -234,24 +232,6 @@ impl<'a> Group<'a> {
             base % size == 0
         })
     }
-
-    /// A finding about this group.
-    pub fn finding(&self, rule: RuleId, process: Option<&Process>, message: String) -> Finding {
-        Finding {
-            severity: match rule {
-                RuleId::Eligible => Severity::Information,
-                _ => Severity::Error,
-            },
-            process: process.cloned(),
-            va: Hex(self.va),
-            end: Hex(self.end()),
-            level: self.level.number(),
-            table: Hex(self.table),
-            index: self.index,
-            words: self.words.iter().map(|&word| Hex(word)).collect(),
-            ..Finding::new(rule, message)
-        }
-    }
 }
 
 /// The fields in `bits`, by name.
@@ -268,6 +248,7 @@ pub(crate) fn field_names(mut differing: u64) -> String {
     }
     names.join(", ")
 }
+
 /// The group that `va` lies in: at the level where its translation ends.
 pub(crate) fn group_at<'m, M: PhysMemory + ?Sized>(
     memory: &'m M,

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stage1::Regime;
 
+use crate::process::Process;
 use crate::structures::{NotKnown, Structures};
-use crate::Process;
 
 /// One process at one instant. All of it must have been taken while the process stood still.
 #[derive(Clone, Copy, Debug)]

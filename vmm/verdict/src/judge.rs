@@ -6,10 +6,10 @@ use stage1::{walk, Checker, Descend, PhysMemory, Table, Violation, Visitor, Walk
 
 use crate::group::Group;
 use crate::orders::Newest;
-use crate::rules::{self, Told};
+use crate::rules;
 use crate::seen::Seen;
 use crate::violations::{finding_of, problem_of};
-use crate::{ProcessInput, ProcessVerdict, RuleId};
+use crate::{ProcessInput, ProcessVerdict};
 
 /// Walks the process's tables and judges them.
 ///
@@ -93,7 +93,6 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
         let group_bytes = size * window as u64;
         self.seen.of_table.clear();
         for violation in self.violations.borrow_mut().drain(..) {
-            let rule = violation.rule.into();
             let end = violation.va.0 + size * violation.words.len() as u64;
             let range = (violation.va.0, end);
             let mut group = range.0 - range.0 % group_bytes;
@@ -102,8 +101,7 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
                 group += group_bytes;
             }
             let process = Some(self.input.process);
-            self.seen
-                .error(rule, range, finding_of(violation, process, size));
+            self.seen.error(range, finding_of(violation, process, size));
         }
         for start in (0..table.words.len()).step_by(window) {
             let end = (start + window).min(table.words.len());
@@ -132,7 +130,7 @@ impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
         match problem_of(problem, Some(self.input.process)) {
             Ok(finding) => {
                 let range = (problem.va.0, problem.va.0);
-                self.seen.error(RuleId::W1, range, finding);
+                self.seen.error(range, finding);
             }
             Err(reason) => {
                 self.seen.folios.tables.unsure += 1;

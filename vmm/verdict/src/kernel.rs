@@ -13,10 +13,14 @@ use stage1::{
 };
 
 use crate::cause::{self, Cause};
+use crate::check::KernelSeen;
 use crate::findings::Findings;
 use crate::group::Group;
 use crate::kernel_layout::{KernelLayout, LinearBit, Region};
 use crate::rules;
+use crate::rules::checks::CHECKS;
+use crate::rules::without::without;
+use crate::rules::Need;
 use crate::violations::{finding_of, problem_of};
 use crate::{Finding, Lack, NotJudged, RuleId};
 
@@ -100,7 +104,9 @@ pub fn judge_kernel<M: PhysMemory + ?Sized>(
         Some(layout) => {
             if layout.image.is_none() {
                 let why = "vmalloc, vmemmap and fixmap were not judged: where the image lies is not known without the kernel's symbols, which it does not say, or the matching vmlinux";
-                verdict.lacks.push(Lack::new([RuleId::K1, RuleId::K2], why));
+                verdict
+                    .lacks
+                    .push(Lack::new(without(&[Need::Layout]).rules, why));
             }
             match layout.linear_bit {
                 LinearBit::Unknown => note("the Contiguous bit on the linear map was not judged: whether rodata=full is in force is not known"),
@@ -189,11 +195,15 @@ impl<F> Judge<'_, F> {
             }
         }
         let Some(layout) = self.layout else { return };
-        rules::k1::misplaced(group, layout, self.image.as_ref(), &mut self.findings);
-        if let Some(image) = &self.image {
-            rules::k1::lacking(group, layout, image, &mut self.findings);
+        let seen = KernelSeen {
+            layout,
+            image: self.image.as_ref(),
+        };
+        for (rule, check) in &CHECKS.kernel {
+            if let Some(message) = check(group, &seen) {
+                self.findings.add(Finding::on(group, *rule, None, message));
+            }
         }
-        rules::k2::check(group, layout, &mut self.findings);
     }
 }
 

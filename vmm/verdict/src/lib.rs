@@ -8,15 +8,17 @@
 //!
 //! Which rule asserts what, and what is deliberately not asserted, is written with the rule, in [`rules`].
 
+mod all_mapped;
 pub mod basis;
 mod blocks;
 mod cause;
+mod check;
+mod entries;
 mod finding;
 mod findings;
 mod folios;
 mod group;
 mod hex;
-mod id;
 mod input;
 mod judge;
 mod kernel;
@@ -26,38 +28,42 @@ mod mapping;
 mod marks;
 mod orders;
 mod page_tables;
+mod placement;
+mod process;
 mod ranges;
 mod report;
 mod seen;
 pub mod sequence;
 mod structures;
 mod tally;
+mod unmapped;
 mod violations;
 
 pub mod rules;
 pub mod stops;
 pub mod voice;
 
+pub use all_mapped::AllMapped;
 pub use basis::{AddressSpace, Basis};
 pub use blocks::{accessible, Absent, BlockRow, BlockState, Reason};
-pub use finding::{Finding, Lack, NotJudged, Place, Process, Severity};
+pub use finding::{Finding, Lack, NotJudged, Place, Severity};
 pub use hex::Hex;
-pub use id::RuleId;
 pub use input::{Expectation, Expected, ProcessInput};
 pub use judge::{judge, judge_plainly};
 pub use kernel::{judge_kernel, size_name, KernelVerdict};
 pub use kernel_layout::{KernelLayout, LinearBit, Region};
+pub use process::Process;
 pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
-pub use rules::all_mapped::AllMapped;
 pub use rules::contents_differ;
+pub use rules::counted::judge_caches;
 pub use rules::counted::judge_counted;
-pub use rules::l17::judge_getters;
-pub use rules::l18::judge_caches;
-pub use rules::l8_sharing::judge_sharing;
-pub use rules::l9_counts::{judge_counts, Everyone};
-pub use rules::l9_unmapped::{MayBe, Unmapped};
+pub use rules::mapping::l8_sharing::judge_sharing;
+pub use rules::pages::{judge_counts, Everyone};
+pub use rules::procfs::l17::judge_getters;
+pub use rules::rule::RuleId;
 pub use structures::{Folios, NotKnown, Structures};
 pub use tally::{row_at, EntryCounts, ProcessVerdict, VmaVerdict};
+pub use unmapped::{MayBe, Unmapped};
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -80,6 +80,7 @@ fn piece(row: &BlockRow, part: Range<u64>, size: u64, broken: &BTreeMap<RuleId, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::id;
     use crate::Hex;
 
     const SIZE: u64 = 0x1_0000;
@@ -101,14 +102,14 @@ mod tests {
     fn a_break_cuts_its_row() {
         let mut rows = vec![row(0x1_0000, 0x5_0000), row(0x6_0000, 0x9_0000)];
         let marks = Marks::new([
-            (RuleId::L1, 0x3_4000..0x3_5000),
-            (RuleId::A3, 0x3_0000..0x4_0000),
+            (id("L1"), 0x3_4000..0x3_5000),
+            (id("A3"), 0x3_0000..0x4_0000),
             // One that goes on in the next row, and two that do not touch and yet share a block.
-            (RuleId::L8, 0x4_8000..0x7_0000),
-            (RuleId::C1, 0x8_1000..0x8_2000),
-            (RuleId::C1, 0x8_3000..0x8_4000),
+            (id("L8"), 0x4_8000..0x7_0000),
+            (id("C1"), 0x8_1000..0x8_2000),
+            (id("C1"), 0x8_3000..0x8_4000),
             // Of another VMA.
-            (RuleId::C1, 0xa_0000..0xb_0000),
+            (id("C1"), 0xa_0000..0xb_0000),
         ]);
         assert!(marks.mark(&mut rows, 0x1_0000..0x9_0000, SIZE));
         let seen: Vec<_> = rows
@@ -120,17 +121,17 @@ mod tests {
             seen,
             [
                 (1, 2, Folded, &[][..]),
-                (3, 1, Broken, &[RuleId::A3, RuleId::L1]),
-                (4, 1, Broken, &[RuleId::L8]),
-                (6, 1, Broken, &[RuleId::L8]),
+                (3, 1, Broken, &[id("A3"), id("L1")]),
+                (4, 1, Broken, &[id("L8")]),
+                (6, 1, Broken, &[id("L8")]),
                 (7, 1, Folded, &[]),
-                (8, 1, Broken, &[RuleId::C1]),
+                (8, 1, Broken, &[id("C1")]),
             ]
         );
         // Marked again: what was there stays.
-        let again = Marks::new([(RuleId::L8, 0x3_0000..0x3_1000)]);
+        let again = Marks::new([(id("L8"), 0x3_0000..0x3_1000)]);
         assert!(again.mark(&mut rows, 0x1_0000..0x9_0000, SIZE));
-        assert_eq!(rows[1].rules, [RuleId::A3, RuleId::L1, RuleId::L8]);
+        assert_eq!(rows[1].rules, [id("A3"), id("L1"), id("L8")]);
         assert!(!again.mark(&mut rows, 0x6_0000..0x9_0000, SIZE));
     }
 }

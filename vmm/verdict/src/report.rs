@@ -291,7 +291,7 @@ impl Report {
             .chain(kernel);
         for (rule, count) in dropped.flatten() {
             *totals.rules.entry(*rule).or_default() += count;
-            if *rule == RuleId::Eligible {
+            if rule.is_information() {
                 totals.information += count;
             }
         }

@@ -7,18 +7,18 @@ use linux::pte::Pte;
 use linux::vma::{Backing, Vma};
 use stage1::Level;
 
-use crate::blocks::{self, BlockRow, BlockState, Reason};
+use crate::blocks::{self, BlockRow, BlockState};
 use crate::findings::Findings;
 use crate::folios::FoliosSeen;
 use crate::group::Group;
 use crate::mapping::{self, Mapping};
 use crate::marks::Marks;
 use crate::orders::Newest;
-use crate::rules::l8::Misplaced;
-use crate::rules::{self, Told};
+use crate::placement::{vma_at, Placement};
+use crate::rules::checks::{Checks, CHECKS};
+use crate::rules::eligible;
 use crate::{
-    EntryCounts, Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId, Severity,
-    VmaVerdict,
+    EntryCounts, Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId, VmaVerdict,
 };
 
 mod rows;
@@ -27,6 +27,7 @@ mod rows;
 pub(crate) struct Seen<'a> {
     input: &'a ProcessInput<'a>,
     newest: &'a Newest<'a>,
+    checks: &'static Checks,
     block: u64,
     members: usize,
     findings: Findings,
@@ -63,6 +64,7 @@ impl<'a> Seen<'a> {
         Seen {
             input,
             newest,
+            checks: &CHECKS,
             block: input.regime.granule.bytes() * members as u64,
             members,
             findings: Findings::new(),
@@ -78,8 +80,8 @@ impl<'a> Seen<'a> {
         }
     }
 
-    pub fn error(&mut self, rule: RuleId, range: (u64, u64), finding: Finding) {
-        self.broken.push((rule, range.0..range.1));
+    pub fn error(&mut self, range: (u64, u64), finding: Finding) {
+        self.broken.push((finding.rule, range.0..range.1));
         self.findings.add(finding);
     }
 
@@ -92,7 +94,7 @@ impl<'a> Seen<'a> {
             .get(next)
             .is_some_and(|vma| vma.start <= group.va && group.end() <= vma.end);
         let hugetlb = vmas.get(next).map_or(Some(false), Vma::hugetlb);
-        let mut misplaced = Misplaced::default();
+        let mut placement = Placement::default();
         while at < group.words.len() {
             let va = group.va_of(at);
             let vma = vmas.get(next).filter(|vma| vma.start <= va);
@@ -111,7 +113,7 @@ impl<'a> Seen<'a> {
                     let (pte, leaf) = (Pte(word), group.is_leaf(word));
                     let level = group.level.number();
                     self.entries.add(level, (pte, leaf), count as u64);
-                    misplaced.see((place, count), pte, leaf, vma);
+                    placement.see((place, count), pte, leaf, vma);
                 }
                 place += count;
             }
@@ -132,12 +134,11 @@ impl<'a> Seen<'a> {
         }
         let mut broken = Vec::new();
         let mut report = |rule, message| broken.push((rule, message));
-        rules::user_group(group, hugetlb, &mut report);
-        misplaced.check(
-            group,
-            |va| vma_at(vmas, va).map(|at| &vmas[at]),
-            &mut report,
-        );
+        self.checks.group(group, hugetlb, &mut report);
+        for (rule, check) in &self.checks.placement {
+            let messages = check(group, &placement, vmas);
+            broken.extend(messages.into_iter().map(|message| (*rule, message)));
+        }
         let sound = broken.is_empty() && !self.of_table.contains(&group.va);
         for (rule, message) in broken {
             self.broken(rule, group, group.va..group.end(), message);
@@ -171,14 +172,14 @@ impl<'a> Seen<'a> {
     pub fn folios(&mut self) -> Vec<String> {
         let entries = (self.entries.swapped, self.entries.moving);
         let any_broken = !self.broken.is_empty();
-        let whole = self.folios.finish(self.input, entries, any_broken);
-        for message in whole.broken {
+        let (broken, whole) = self.folios.finish(self.input, entries, any_broken);
+        for (rule, message) in broken {
             let process = Some(self.input.process.clone());
             let finding = Finding {
                 process,
-                ..Finding::new(RuleId::L9, message)
+                ..Finding::new(rule, message)
             };
-            self.error(RuleId::L9, (0, 0), finding);
+            self.error((0, 0), finding);
         }
         let reasons = whole.not_judged.into_iter();
         self.not_judged
@@ -303,43 +304,26 @@ impl<'a> Seen<'a> {
     /// Information on blocks that could be folded and are not.
     fn eligible(&mut self, rows: &[BlockRow]) {
         for row in rows.iter().filter(|row| row.state == BlockState::Eligible) {
-            let process = self.input.process;
-            let reason = row.reason.as_ref().map_or(String::new(), Reason::text);
-            let message = format!(
-                "{} blocks could be contiguous and are not: {reason}",
-                row.blocks
-            );
-            self.findings.add(Finding {
-                severity: Severity::Information,
-                process: Some(process.clone()),
-                va: row.va,
-                end: row.end,
-                level: 3,
-                ..Finding::new(RuleId::Eligible, message)
-            });
+            self.findings.add(eligible(self.input.process, row));
         }
     }
 }
 
-/// The place of the VMA that `va` lies in.
-fn vma_at(vmas: &[Vma], va: u64) -> Option<usize> {
-    let next = vmas.partition_point(|vma| vma.end <= va);
-    vmas.get(next).filter(|vma| vma.contains(va)).map(|_| next)
-}
-
-impl Told for Seen<'_> {
-    fn broken(&mut self, rule: RuleId, group: &Group<'_>, at: Range<u64>, message: String) {
+impl Seen<'_> {
+    /// A rule is broken in this group, at these addresses.
+    pub fn broken(&mut self, rule: RuleId, group: &Group<'_>, at: Range<u64>, message: String) {
         let process = Some(self.input.process);
         let (va, end) = (Hex(at.start), Hex(at.end));
         let finding = Finding {
             va,
             end,
-            ..group.finding(rule, process, message)
+            ..Finding::on(group, rule, process, message)
         };
-        self.error(rule, (at.start, at.end), finding);
+        self.error((at.start, at.end), finding);
     }
 
-    fn not_judged(&mut self, reason: String) {
+    /// Something could not be judged.
+    pub fn not_judged(&mut self, reason: String) {
         if self.not_judged.len() < NOT_JUDGED_KEPT {
             self.not_judged.push(NotJudged { reason });
         } else {

@@ -155,7 +155,7 @@ impl ProcessVerdict {
         let dropped = self
             .dropped
             .iter()
-            .filter(|(rule, _)| **rule != RuleId::Eligible);
+            .filter(|(rule, _)| !rule.is_information());
         listed.sum::<u64>() + dropped.map(|(_, n)| n).sum::<u64>()
     }
 

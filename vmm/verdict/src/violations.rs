@@ -1,23 +1,9 @@
 //! What breaks the architecture's rules, and tables that were not walked, as findings.
 
-use stage1::{ArchRule, Violation, WalkProblem};
+use stage1::{Violation, WalkProblem};
 
-use crate::{Finding, Hex, NotJudged, RuleId};
-
-impl From<ArchRule> for RuleId {
-    fn from(rule: ArchRule) -> RuleId {
-        match rule {
-            ArchRule::A1 => RuleId::A1,
-            ArchRule::A2 => RuleId::A2,
-            ArchRule::A3 => RuleId::A3,
-            ArchRule::A4 => RuleId::A4,
-            ArchRule::A5 => RuleId::A5,
-            ArchRule::A6 => RuleId::A6,
-            ArchRule::A7 => RuleId::A7,
-            ArchRule::A8 => RuleId::A8,
-        }
-    }
-}
+use crate::rules::WALKED;
+use crate::{Finding, Hex, NotJudged};
 
 /// An architecture finding as ours.
 pub(crate) fn finding_of(
@@ -34,7 +20,7 @@ pub(crate) fn finding_of(
         table: Hex(violation.table.0),
         index: violation.index,
         words: violation.words.into_iter().map(Hex).collect(),
-        ..Finding::new(violation.rule.into(), violation.sentence)
+        ..Finding::new(violation.rule, violation.sentence)
     }
 }
 
@@ -57,6 +43,6 @@ pub(crate) fn problem_of(
         table: Hex(table.0),
         index,
         words: problem.from.map(|_| Hex(word)).into_iter().collect(),
-        ..Finding::new(RuleId::W1, problem.to_string())
+        ..Finding::new(&WALKED, problem.to_string())
     })
 }

@@ -10,7 +10,8 @@ mod starts;
 
 use untrusted::Text;
 
-use crate::{Finding, RuleId};
+use crate::rules::REPORTED;
+use crate::Finding;
 use starts::{is_bar, start, Start};
 
 /// Lines of a report that are kept.
@@ -55,7 +56,7 @@ impl Spoken {
                 message.push_str(&line.to_string());
             }
         }
-        Finding::new(RuleId::V1, message)
+        Finding::new(&REPORTED, message)
     }
 }
 

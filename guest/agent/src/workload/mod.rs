@@ -185,7 +185,17 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::UffdWriteprotect { .. } => uffd::operate(op),
         Operation::Pin { cpu } => sys::set_affinity(&[*cpu]).map(|()| Outcome::Done {}),
         Operation::ThpDisable { on } => sys::disable_thp(*on).map(|()| Outcome::Done {}),
-        _ => memory::operate(op),
+        Operation::Mmap { .. }
+        | Operation::Madvise { .. }
+        | Operation::Mprotect { .. }
+        | Operation::Mremap { .. }
+        | Operation::Munmap { .. }
+        | Operation::Mlock { .. }
+        | Operation::Munlock { .. } => memory::operate(op),
+        // Done by the loop that takes operations.
+        Operation::Fork { .. } | Operation::Exit { .. } => {
+            Err(Failure::bad("no operation on mappings"))
+        }
     }
 }
 

@@ -176,7 +176,7 @@ impl<'r> Data<'r> {
             block_states: BLOCK_STATES.iter().map(named).collect(),
             rules: RULES
                 .iter()
-                .map(|rule| (rule.id.to_string(), rule.title))
+                .map(|rule| (rule.name.to_owned(), rule.title))
                 .collect(),
             attributes: &pages.dictionary.all,
             folio_kinds: &pages.folio_kinds.all,
@@ -270,7 +270,7 @@ impl Builder {
             folios: &vma.folios,
             rows: vma.rows.len(),
         });
-        let errors = |(rule, _): &(&RuleId, &u64)| **rule != RuleId::Eligible;
+        let errors = |(rule, _): &(&RuleId, &u64)| !rule.is_information();
         Space {
             pid: Some(process.process.pid),
             name: process.process.name.to_string(),

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use quick_xml::escape::escape;
-use verdict::rules::RULES;
-use verdict::{Finding, Outcome, Report, RuleId, Severity, Step};
+use verdict::{Finding, Outcome, Report, Severity, Step};
 
 use super::data::{is_of_entries, Data};
 use super::{timeline, Pages};
@@ -132,8 +131,8 @@ fn write_counts(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     }
     writeln!(out, "<ul class=\"rules\">")?;
     for (rule, places) in &totals.rules {
-        let title = title(*rule);
-        let class = if *rule == RuleId::Eligible {
+        let title = rule.title();
+        let class = if rule.is_information() {
             "plain"
         } else {
             "error"
@@ -145,11 +144,6 @@ fn write_counts(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         )?;
     }
     writeln!(out, "</ul>")
-}
-
-fn title(rule: RuleId) -> &'static str {
-    let known = RULES.iter().find(|it| it.id == rule);
-    known.map_or("", |it| it.title)
 }
 
 /// A finding, the number of its checkpoint, and its own by the order of the data.
@@ -200,7 +194,7 @@ fn write_list(out: &mut dyn Write, all: &[Listed<'_>]) -> io::Result<()> {
             out,
             "<li id=\"finding-{}\"><p><b class=\"rule\" title=\"{}\">{}</b> {}</p>",
             it.number,
-            text(title(finding.rule)),
+            text(finding.rule.title()),
             finding.rule,
             text(&finding.message)
         )?;

@@ -5,7 +5,8 @@ use linux::vma::parse_maps;
 use serde_json::Value;
 use stage1::testing::{Attributes, Layout, TableBuilder};
 use stage1::{Granule, Half, Regime};
-use verdict::{judge, Finding, Kernel, Machine, Process, ProcessInput, Report, RuleId, Step};
+use verdict::testing::id;
+use verdict::{judge, Finding, Kernel, Machine, Process, ProcessInput, Report, Step};
 
 use super::{write, Folio, Folios, Pages};
 
@@ -235,7 +236,7 @@ fn names_are_text_wherever_they_stand() {
     let page = process.page(hostile, hostile, |step| {
         step.workload = hostile.into();
         step.step = hostile.into();
-        let mut finding = Finding::new(RuleId::V1, hostile.into());
+        let mut finding = Finding::new(id("V1"), hostile.into());
         finding.remarks.push(hostile.into());
         finding.process = Some(step.processes[0].process.clone());
         step.processes[0].findings.push(finding);

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use linux::release::Release;
 
 use super::registry::RULES;
-use super::rule::{list, Need, Rule, Tier};
-use crate::RuleId;
+use super::rule::{list, Need, Rule, RuleId, Tier};
+use crate::check::Check;
 
 impl Tier {
     fn text(self) -> &'static str {
@@ -26,28 +26,48 @@ impl Need {
             Need::VmFlags => "VmFlags of files",
             Need::Records => "order records",
             Need::Expectations => "expectations",
+            Need::Contents => "what the process reads of its memory",
             Need::Processes => "all processes (the half on sharing)",
             Need::Folios => "the kernel's struct page (BTF)",
-            Need::Counted => "the kernel's own counters and lists (BTF, kallsyms)",
+            Need::Numbering => "the numbering of the VMAs' pages",
+            Need::Sizes
+            | Need::Queues
+            | Need::Zones
+            | Need::Memory
+            | Need::Swap
+            | Need::Census
+            | Need::PageCaches => "the kernel's own counters and lists (BTF, kallsyms)",
             Need::Getters => "what the kernel's own files say (the agent)",
             Need::Layout => "the kernel's layout (vmlinux, rodata=)",
             Need::Console => "the console alone",
+            Need::Deadline => "an operation of a workload that is past its deadline",
             Need::Recording => "a recorded guest (`--record`, TCG)",
         }
     }
 }
 
 impl Rule {
-    fn needs(&self) -> String {
-        let texts = self.needs.iter().map(|need| need.text());
+    fn needed(&self) -> String {
+        let mut texts: Vec<&str> = Vec::new();
+        for (need, _) in self.needs {
+            if !texts.contains(&need.text()) {
+                texts.push(need.text());
+            }
+        }
         let texts = list(texts, ", ");
         if texts.is_empty() {
             "tables".to_owned()
-        } else if self.needs.contains(&Need::Console) || self.needs.contains(&Need::Recording) {
-            texts
-        } else {
+        } else if self.looks_at_tables() {
             format!("tables, {texts}")
+        } else {
+            texts
         }
+    }
+
+    /// Whether its check walks tables.
+    fn looks_at_tables(&self) -> bool {
+        let others = [Need::Console, Need::Recording];
+        !others.iter().any(|need| self.needs(*need))
     }
 }
 
@@ -55,14 +75,15 @@ impl Rule {
 /// half: which rules, and how new those were.
 pub(crate) fn untried(release: Release, kernel_half: bool) -> Option<String> {
     let mut by_newest: BTreeMap<Release, Vec<RuleId>> = BTreeMap::new();
-    // These two look at no table.
-    let on_tables = |rule: &&&Rule| !matches!(rule.id, RuleId::F1 | RuleId::V1);
-    let holds = |rule: &&&Rule| rule.releases.until.is_none_or(|until| release < until);
+    // These look at no table at an instant.
+    let others = [Need::Console, Need::Deadline];
+    let on_tables = |rule: &&&'static Rule| !others.iter().any(|need| rule.needs(*need));
+    let holds = |rule: &&&'static Rule| rule.releases.until.is_none_or(|until| release < until);
     let rules = RULES.iter().filter(on_tables).filter(holds);
     for rule in rules.filter(|rule| rule.tier == Tier::Linux) {
-        if rule.needs.contains(&Need::Layout) == kernel_half {
+        if rule.needs(Need::Layout) == kernel_half {
             if let Some(newest) = rule.releases.newer(release) {
-                by_newest.entry(newest).or_default().push(rule.id);
+                by_newest.entry(newest).or_default().push(rule.id());
             }
         }
     }
@@ -87,10 +108,10 @@ const COLUMNS: usize = 100;
 pub fn markdown() -> String {
     let mut out = String::from("# Rules\n\n");
     for paragraph in [
-        "Made by `folioscope rules --markdown`; a test fails while this file says something else. The text of each \
-         rule, its check and its test on made-up tables are in one module of `vmm/verdict/src/rules/` (A1 to A8 are \
-         checked by `vmm/stage1`, S1 to S7 by `vmm/recorder`).",
-        "Every rule but V1 and S1 to S7 needs the tables and the CPU's registers; what else it needs is named. \
+        "Made by `folioscope rules --markdown`; a test fails while this file says something else. Each rule \
+         is a value in a file of its family in `vmm/verdict/src/rules/`, with its text, its checks and its tests on \
+         made-up tables.",
+        "What each rule needs is named; *tables* are the CPU's registers too. \
          *Synthetic* tests are Rust tests on made-up tables: one that breaks the rule in just one way, one that does \
          not. *Live* tests are pytest's, on a running guest whose tables are changed from outside.",
     ] {
@@ -98,8 +119,8 @@ pub fn markdown() -> String {
         out.push('\n');
     }
     let code = |names: &[&str]| list(names.iter().map(|name| format!("`{name}`")), ", ");
-    for rule in RULES {
-        let _ = writeln!(out, "## {}: {}\n", rule.id, rule.title);
+    for rule in RULES.iter() {
+        let _ = writeln!(out, "## {}: {}\n", rule.name, rule.title);
         let mut bullet = |text: &str| wrapped(&mut out, ("- ", "  "), text, COLUMNS);
         for sentence in sentences(rule.asserts) {
             bullet(sentence);
@@ -119,7 +140,15 @@ pub fn markdown() -> String {
         if !rule.sources.is_empty() {
             add("Source", &list(rule.sources, "; "));
         }
-        add("Needs", &rule.needs());
+        add("Needs", &rule.needed());
+        let elsewhere = rule.checks.iter().filter_map(|check| match check {
+            Check::Elsewhere(place) => Some(*place),
+            _ => None,
+        });
+        let elsewhere: Vec<&str> = elsewhere.collect();
+        if !elsewhere.is_empty() {
+            add("Checked by", &list(elsewhere, ", "));
+        }
         add("Releases", &rule.releases.text());
         add("Synthetic tests", &code(rule.synthetic));
         if !rule.live.is_empty() {
@@ -171,8 +200,14 @@ fn wrapped(out: &mut String, (first, others): (&str, &str), text: &str, width: u
 #[must_use]
 pub fn text(width: usize) -> String {
     let mut out = String::new();
-    for rule in RULES {
-        let _ = writeln!(out, "{:<10} {} [{}]", rule.id, rule.title, rule.tier.text());
+    for rule in RULES.iter() {
+        let _ = writeln!(
+            out,
+            "{:<10} {} [{}]",
+            rule.name,
+            rule.title,
+            rule.tier.text()
+        );
         let mut paragraph = |label: &str, text: &str| {
             let first = match label {
                 "" => "           ".to_owned(),
@@ -188,7 +223,7 @@ pub fn text(width: usize) -> String {
         if !rule.sources.is_empty() {
             paragraph("source:", &list(rule.sources, "; "));
         }
-        paragraph("needs:", &rule.needs());
+        paragraph("needs:", &rule.needed());
         paragraph("releases:", &rule.releases.text());
         out.push('\n');
     }

@@ -5,23 +5,21 @@ use std::ops::Range;
 use linux::release::Release;
 use stage1::{Level, PhysMemory, Regime};
 
-use super::rule::Told;
-use super::{c1, c2, l11, l5, l6};
-use crate::group::{group_at, Group};
+use super::checks::CHECKS;
+use super::rule::RuleId;
+use crate::check::{ExpectedCheck, FreshFolio};
+use crate::group::group_at;
 use crate::orders::Newest;
 use crate::ranges::Ranges;
-use crate::RuleId;
+use crate::seen::Seen;
 use crate::{Expected, ProcessInput};
-
-/// Looks at one group, at the part of it that is in question.
-type Look<'a> = dyn FnMut(&Group<'_>, Range<u64>, &mut dyn Told) + 'a;
 
 /// All of them: every range once, by address.
 pub(crate) fn check<M: PhysMemory + ?Sized>(
     memory: &M,
     input: &ProcessInput<'_>,
     newest: &Newest<'_>,
-    told: &mut impl Told,
+    seen: &mut Seen<'_>,
 ) {
     let regime = input.regime;
     let Some(members) = regime.contiguous_entries(Level::L3) else {
@@ -35,21 +33,6 @@ pub(crate) fn check<M: PhysMemory + ?Sized>(
         ranges.map(|range| range.start.min(limit)..range.end.min(limit))
     };
     for what in Expected::ALL {
-        let look: &mut Look<'_> = match what {
-            Expected::FreshlyFaulted => continue,
-            Expected::Contiguous => {
-                &mut |group, at, told| c1::check(group, at, "the checkpoint says so", told)
-            }
-            Expected::NotContiguous => &mut c2::check,
-            Expected::Written => &mut |group, at, told| l6::written(group, at, true, told),
-            Expected::NotWritten => &mut |group, at, told| l6::written(group, at, false, told),
-            Expected::Dirty => &mut |group, at, told| l6::dirty(group, at, true, told),
-            Expected::Clean => &mut |group, at, told| l6::dirty(group, at, false, told),
-            Expected::Readable => &mut |group, at, told| l5::accessed(group, at, false, told),
-            Expected::Writable => &mut |group, at, told| l5::accessed(group, at, true, told),
-            Expected::Young => &mut |group, at, told| l5::young(group, at, true, told),
-            Expected::Old => &mut |group, at, told| l5::young(group, at, false, told),
-        };
         // Only whole blocks can be folded.
         let whole = |range: Range<u64>| match what {
             Expected::Contiguous => range.start.next_multiple_of(block)..range.end / block * block,
@@ -59,11 +42,13 @@ pub(crate) fn check<M: PhysMemory + ?Sized>(
             if what == Expected::NotWritten && by_folio(input) {
                 range = whole_folios(memory, regime, range);
             }
-            each(memory, regime, block, range, look, told);
+            for check in CHECKS.expected(what) {
+                each(memory, regime, block, range.clone(), check, seen);
+            }
         }
     }
     let fresh = Ranges::new(known(Expected::FreshlyFaulted));
-    fresh_folios(memory, input, (&fresh, newest), block, told);
+    fresh_folios(memory, input, (&fresh, newest), block, seen);
 }
 
 /// Every block of a range, or the larger group that maps it.
@@ -72,8 +57,8 @@ fn each<M: PhysMemory + ?Sized>(
     regime: &Regime,
     block: u64,
     range: Range<u64>,
-    look: &mut Look<'_>,
-    told: &mut impl Told,
+    (rule, check): (RuleId, ExpectedCheck),
+    seen: &mut Seen<'_>,
 ) {
     let mut va = range.start;
     while va < range.end {
@@ -83,9 +68,12 @@ fn each<M: PhysMemory + ?Sized>(
                 // Above level 3 one entry stands for many blocks.
                 let step = group.step();
                 next = next.max((va / step + 1) * step);
-                look(&group, va..next.min(range.end), told);
+                let at = va..next.min(range.end);
+                check(&group, at, &mut |at, message| {
+                    seen.broken(rule, &group, at, message)
+                });
             }
-            Err(why) => told.not_judged(format!("block at VA 0x{va:016x}: {why}")),
+            Err(why) => seen.not_judged(format!("block at VA 0x{va:016x}: {why}")),
         }
         va = next;
     }
@@ -125,13 +113,13 @@ fn whole_folios<M: PhysMemory + ?Sized>(
     start..end
 }
 
-/// L11 and C1 for folios that the kernel recorded in freshly faulted ranges.
+/// Folios that the kernel recorded: what the record says, and in freshly faulted ranges the folio itself.
 fn fresh_folios<M: PhysMemory + ?Sized>(
     memory: &M,
     input: &ProcessInput<'_>,
     (fresh, newest): (&Ranges, &Newest<'_>),
     block: u64,
-    told: &mut impl Told,
+    seen: &mut Seen<'_>,
 ) {
     let page = input.regime.granule.bytes();
     for &record in newest.records() {
@@ -139,10 +127,12 @@ fn fresh_folios<M: PhysMemory + ?Sized>(
         let Some((start, size)) = record.folio(page) else {
             continue;
         };
-        if let Some(message) = l11::decision(record, (start, size)) {
+        let mut wrong = CHECKS.record.iter();
+        let wrong = wrong.find_map(|(rule, check)| Some((*rule, check(record, (start, size))?)));
+        if let Some((rule, message)) = wrong {
             match group_at(memory, input.regime, record.address) {
-                Ok(group) => told.broken(RuleId::L11, &group, start..start + size, message),
-                Err(why) => told.not_judged(format!("order record of VA 0x{start:016x}: {why}")),
+                Ok(group) => seen.broken(rule, &group, start..start + size, message),
+                Err(why) => seen.not_judged(format!("order record of VA 0x{start:016x}: {why}")),
             }
             continue;
         }
@@ -159,33 +149,29 @@ fn fresh_folios<M: PhysMemory + ?Sized>(
         {
             continue;
         }
-        match l11::whole(memory, input.regime, record, (start, size)) {
-            Ok(None) => {
-                if let Some((group, message)) = l11::folio(memory, input, record, start) {
-                    told.broken(RuleId::L11, &group, start..start + size, message);
-                    continue;
-                }
-                if size >= block && input.contpte != Some(false) {
-                    for va in (start..start + size).step_by(block as usize) {
-                        match group_at(memory, input.regime, va) {
-                            // A folio of a PMD's size has a block of its own.
-                            Ok(group) if group.level != Level::L3 => {}
-                            Ok(group) => {
-                                let because = format!(
-                                    "order {} was just faulted in",
-                                    record.chosen.unwrap_or(0)
-                                );
-                                c1::check(&group, va..va + block, &because, told);
-                            }
-                            Err(why) => told.not_judged(format!("folio at VA 0x{va:016x}: {why}")),
-                        }
-                    }
+        let folio = FreshFolio {
+            memory: &memory,
+            input,
+            record,
+            start,
+            size,
+            block,
+        };
+        for (rule, check) in &CHECKS.fresh {
+            let told = check(&folio);
+            let stands = told.broken.is_empty() && told.not_judged.is_empty();
+            for (va, range, message) in told.broken {
+                match group_at(memory, input.regime, va) {
+                    Ok(group) => seen.broken(*rule, &group, range, message),
+                    Err(why) => seen.not_judged(why),
                 }
             }
-            Ok(Some((group, message))) => {
-                told.broken(RuleId::L11, &group, start..start + size, message);
+            for why in told.not_judged {
+                seen.not_judged(why);
             }
-            Err(why) => told.not_judged(format!("folio at VA 0x{start:016x}: {why}")),
+            if !stands && rule.rule().on_break.ends() {
+                break;
+            }
         }
     }
 }

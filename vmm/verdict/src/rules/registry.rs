@@ -1,82 +1,56 @@
-//! All rules, in the order of their names.
+//! The families of rules. A rule is listed by its family, and nowhere else.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
-use super::rule::Rule;
+use super::rule::{Rule, RuleId};
 use super::{
-    architecture, c1, c2, c3, f1, information, k1, k2, l1, l10, l11, l12, l13, l14, l15, l16, l17,
-    l18, l2, l3, l4, l5, l6, l7, l8, l9, sequences, v1, w1,
+    architecture, contiguous, counters, counts, kernel_half, mapping, order_record, page_cache,
+    procfs, sequences, workload,
 };
-use crate::RuleId;
 
-/// All, in order.
-pub const RULES: [&Rule; 43] = [
-    &architecture::A1,
-    &architecture::A2,
-    &architecture::A3,
-    &architecture::A4,
-    &architecture::A5,
-    &architecture::A6,
-    &architecture::A7,
-    &architecture::A8,
-    &w1::RULE,
-    &l1::RULE,
-    &l2::RULE,
-    &l3::RULE,
-    &l4::RULE,
-    &l5::RULE,
-    &l6::RULE,
-    &l7::RULE,
-    &l8::RULE,
-    &l9::RULE,
-    &l10::RULE,
-    &l11::RULE,
-    &l12::RULE,
-    &l13::RULE,
-    &l14::RULE,
-    &l15::RULE,
-    &l16::RULE,
-    &l17::RULE,
-    &l18::RULE,
-    &c1::RULE,
-    &c2::RULE,
-    &c3::RULE,
-    &k1::RULE,
-    &k2::RULE,
-    &f1::RULE,
-    &v1::RULE,
-    &sequences::S1,
-    &sequences::S2,
-    &sequences::S3,
-    &sequences::S4,
-    &sequences::S5,
-    &sequences::S6,
-    &sequences::S7,
-    &information::ELIGIBLE,
-    &information::NOT_JUDGED,
+/// All families. Their order, and that of the rules in each, is the order in which checks of one kind are made.
+pub static FAMILIES: [&[&Rule]; 11] = [
+    architecture::RULES,
+    order_record::RULES,
+    contiguous::RULES,
+    counts::RULES,
+    counters::RULES,
+    mapping::RULES,
+    procfs::RULES,
+    page_cache::RULES,
+    kernel_half::RULES,
+    workload::RULES,
+    sequences::RULES,
 ];
 
-/// Each rule is where its name is among the names, so that a name's rule is found without a search that could fail.
-const _: () = {
-    let mut at = 0;
-    while at < RULES.len() {
-        assert!(RULES[at].id as usize == at);
-        at += 1;
-    }
-    assert!(RuleId::NotJudged as usize + 1 == RULES.len());
-};
+/// All rules, in the order of their names.
+pub static RULES: LazyLock<Vec<&'static Rule>> = LazyLock::new(|| {
+    let mut all: Vec<&'static Rule> = FAMILIES.concat();
+    all.sort_by_key(|rule| rule.id());
+    all
+});
 
 impl RuleId {
-    /// The rule itself.
-    pub fn rule(self) -> &'static Rule {
-        RULES[self as usize]
+    /// The rule of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<RuleId> {
+        let rule = RULES.iter().find(|rule| rule.name == name)?;
+        Some(rule.id())
     }
+}
 
-    /// What the rule asserts, in a few words.
-    pub fn title(self) -> &'static str {
-        self.rule().title
+/// From its name: a verdict that names a rule that there is not is refused.
+impl<'de> Deserialize<'de> for RuleId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::named(&name)
+            .ok_or_else(|| D::Error::custom(format_args!("there is no rule {name:?}")))
     }
 }
 
@@ -86,8 +60,32 @@ impl JsonSchema for RuleId {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let one = |rule: &&Rule| serde_json::json!({"const": rule.id, "description": rule.title});
+        let one = |rule: &&Rule| serde_json::json!({"const": rule.name, "description": rule.title});
         let each: Vec<_> = RULES.iter().map(one).collect();
         json_schema!({"type": "string", "description": "A rule, or a kind of information.", "oneOf": each})
     }
+}
+
+/// Names of rules for people: a run of consecutive ones by its ends.
+#[must_use]
+pub fn names(rules: &BTreeSet<RuleId>) -> String {
+    let order: Vec<RuleId> = RULES.iter().map(|rule| rule.id()).collect();
+    let letter = |rule: &RuleId| rule.to_string().chars().next();
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (at, rule) in order
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| rules.contains(rule))
+    {
+        match runs.last_mut() {
+            Some((_, end)) if *end + 1 == at && letter(&order[*end]) == letter(rule) => *end = at,
+            _ => runs.push((at, at)),
+        }
+    }
+    let names = runs.iter().map(|(first, last)| match last - first {
+        0 => order[*first].to_string(),
+        1 => format!("{}, {}", order[*first], order[*last]),
+        _ => format!("{} to {}", order[*first], order[*last]),
+    });
+    names.collect::<Vec<_>>().join(", ")
 }

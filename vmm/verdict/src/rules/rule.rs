@@ -1,17 +1,19 @@
-//! What a rule is: its name and text, what it needs, the kernels that it holds for, and what its check tells.
+//! A rule: its name and text, what it needs, the kernels that it holds for, how it is confirmed, what it ends, its checks.
 
-use std::ops::Range;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use linux::release::Release;
+use serde::{Serialize, Serializer};
 
-use crate::group::Group;
-use crate::RuleId;
+use crate::check::Check;
 
-/// One rule, or one kind of information.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One rule, or one kind of information: a value in a file of its family. Nothing else lists or names rules.
+#[derive(Debug)]
 pub struct Rule {
-    /// Its name.
-    pub id: RuleId,
+    /// Its name: a letter of [`LETTERS`] and a number.
+    pub name: &'static str,
     /// What it asserts, in a few words.
     pub title: &'static str,
     /// What it asserts in full, and what it leaves alone.
@@ -20,16 +22,160 @@ pub struct Rule {
     pub tier: Tier,
     /// The Arm ARM's (DDI 0487) rule, or the kernel's file and function.
     pub sources: &'static [&'static str],
-    /// What it cannot be judged without.
-    pub needs: &'static [Need],
+    /// What it cannot be judged without, beside the tables and the registers, and how much of it hangs on that.
+    pub needs: &'static [(Need, Extent)],
     /// The kernels that it holds for.
     pub releases: Releases,
     /// Faults of kernels that it finds, which upstream has mended.
     pub known: &'static [Known],
+    /// What two looks must agree on for an error to be the same one.
+    pub identity: Identity,
+    /// What an error ends.
+    pub on_break: OnBreak,
+    /// How it is judged.
+    pub(crate) checks: &'static [Check],
     /// Tests on made-up tables, in this crate, in `stage1` or in `recorder`.
     pub synthetic: &'static [&'static str],
     /// Tests on a running guest, in `tests/`.
     pub live: &'static [&'static str],
+}
+
+/// The letters of rules, in the order of documents: architecture, walk, Linux, checkpoint, kernel half, fault, voice,
+/// sequence, information, not judged.
+const LETTERS: &[u8] = b"AWLCKFVSIN";
+
+/// A rule, which compares, sorts and is written as its name. It is made from the rule's value, so that it always has one.
+#[derive(Clone, Copy)]
+pub struct RuleId(&'static Rule);
+
+impl RuleId {
+    /// The rule itself.
+    #[must_use]
+    pub fn rule(self) -> &'static Rule {
+        self.0
+    }
+
+    /// What the rule asserts, in a few words.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        self.0.title
+    }
+
+    /// Whether it is information, and no error.
+    #[must_use]
+    pub fn is_information(self) -> bool {
+        self.0.tier == Tier::Information
+    }
+
+    /// The place of its letter, and its number.
+    fn place(self) -> (usize, u32) {
+        let name = self.0.name;
+        let letter = LETTERS
+            .iter()
+            .position(|it| name.as_bytes().first() == Some(it));
+        let number = name.get(1..).and_then(|number| number.parse().ok());
+        (letter.unwrap_or(LETTERS.len()), number.unwrap_or(0))
+    }
+}
+
+impl From<&'static Rule> for RuleId {
+    fn from(rule: &'static Rule) -> Self {
+        Self(rule)
+    }
+}
+
+impl PartialEq for RuleId {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for RuleId {}
+
+impl Hash for RuleId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name.hash(state);
+    }
+}
+
+impl Ord for RuleId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_place = self.place().cmp(&other.place());
+        by_place.then_with(|| self.0.name.cmp(other.0.name))
+    }
+}
+
+impl PartialOrd for RuleId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0.name)
+    }
+}
+
+impl fmt::Debug for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+impl Serialize for RuleId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name)
+    }
+}
+
+/// What two looks must agree on for an error to be the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Place and descriptors.
+    Words,
+    /// The sentence too: it has the counts that were compared.
+    Sentence,
+    /// The sentence too; and an error is not gone in a look that left counts open.
+    Counts,
+}
+
+/// What an error ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBreak {
+    /// Nothing: later rules are asked of the same thing.
+    GoOn,
+    /// The thing at hand (an entry, a page, a folio): later rules are not asked of it. Table order is order of precedence.
+    Ends,
+    /// The same, and what the kernel counts of all memory is not held to pages any more, as one is not what it should be.
+    VoidsCounts,
+    /// Later rules are asked, and what the kernel counts of all memory is not held to pages any more.
+    GoesOnAndVoidsCounts,
+}
+
+impl OnBreak {
+    /// Whether later rules are not asked of the same thing.
+    pub(crate) fn ends(self) -> bool {
+        matches!(self, Self::Ends | Self::VoidsCounts)
+    }
+
+    /// Whether what the kernel counts is not held to pages any more.
+    pub(crate) fn voids_counts(self) -> bool {
+        matches!(self, Self::VoidsCounts | Self::GoesOnAndVoidsCounts)
+    }
+}
+
+/// How much of a rule hangs on what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All: without it the rule is not judged.
+    All,
+    /// One half, what the rule says of this: without it the rule is not in force.
+    Half(&'static str),
+    /// What the rule says of this, and no more: without it the rule is in force.
+    Part(&'static str),
+    /// It asks less without it.
+    Less,
 }
 
 /// Whose rule it is.
@@ -51,18 +197,58 @@ pub enum Need {
     VmFlags,
     Records,
     Expectations,
+    /// What the process wrote, and reads.
+    Contents,
     Processes,
     /// The kernel's own `struct page` of what is mapped.
     Folios,
-    /// The kernel's own counters and lists of all memory.
-    Counted,
+    /// The numbering of the pages of a process's VMAs.
+    Numbering,
+    /// The kernel's counters of large folios.
+    Sizes,
+    /// The queues of folios that wait to be split.
+    Queues,
+    /// The lists of free pages.
+    Zones,
+    /// The kernel's counters of memory.
+    Memory,
+    /// The counts of slots in swap.
+    Swap,
+    /// All pages of the guest.
+    Census,
+    /// The page caches of files.
+    PageCaches,
     /// What the kernel's own files say, read by the agent.
     Getters,
     Layout,
     /// The guest's console, and no table.
     Console,
+    /// An operation of a workload that is past its deadline, and no table.
+    Deadline,
     /// Every store to a table and all TLB maintenance, from a recorded guest.
     Recording,
+}
+
+impl Need {
+    /// The rule is not judged without it.
+    pub(crate) const fn all(self) -> (Need, Extent) {
+        (self, Extent::All)
+    }
+
+    /// The half of the rule on this is not judged without it.
+    pub(crate) const fn half(self, of: &'static str) -> (Need, Extent) {
+        (self, Extent::Half(of))
+    }
+
+    /// What the rule says of this is not judged without it.
+    pub(crate) const fn part(self, of: &'static str) -> (Need, Extent) {
+        (self, Extent::Part(of))
+    }
+
+    /// The rule asks less without it.
+    pub(crate) const fn less(self) -> (Need, Extent) {
+        (self, Extent::Less)
+    }
 }
 
 /// The kernels that a rule holds for.
@@ -87,31 +273,31 @@ pub struct Known {
     pub mended: &'static [Release],
 }
 
-pub(super) const V6_12: Release = Release::new(6, 12, 0);
+pub(crate) const V6_12: Release = Release::new(6, 12, 0);
 
-pub(super) const V6_12_117: Release = Release::new(6, 12, 117);
+pub(crate) const V6_12_117: Release = Release::new(6, 12, 117);
 
-pub(super) const V6_18_15: Release = Release::new(6, 18, 15);
+pub(crate) const V6_18_15: Release = Release::new(6, 18, 15);
 
-pub(super) const V7_2_12: Release = Release::new(7, 2, 12);
+pub(crate) const V7_2_12: Release = Release::new(7, 2, 12);
 
-pub(super) const V7_3_4: Release = Release::new(7, 3, 4);
+pub(crate) const V7_3_4: Release = Release::new(7, 3, 4);
 
 impl Releases {
     /// Every release: what the architecture says hangs on no kernel.
-    pub(super) const ANY: Releases = Releases {
+    pub(crate) const ANY: Releases = Releases {
         since: None,
         until: None,
         tried: &[V6_12_117, V6_18_15, V7_2_12, V7_3_4],
     };
     /// From the layout of the software bits on; tried on the pinned kernel and on Debian's.
-    pub(super) const WIDELY: Releases = Releases {
+    pub(crate) const WIDELY: Releases = Releases {
         since: Some(Release::FIRST_WITH_THIS_LAYOUT),
         until: None,
         tried: &[V6_12_117, V6_18_15, V7_2_12, V7_3_4],
     };
     /// The same, tried on kernels with our patches alone: what it needs no stock kernel has.
-    pub(super) const PATCHED: Releases = Releases {
+    pub(crate) const PATCHED: Releases = Releases {
         since: Some(Release::FIRST_WITH_THIS_LAYOUT),
         until: None,
         tried: &[V6_12_117, V7_3_4],
@@ -119,7 +305,7 @@ impl Releases {
 }
 
 impl Releases {
-    pub(super) fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         let from = self.since.map(|since| format!("since {since}"));
         let to = self.until.map(|until| format!("before {until}"));
         let bounds: Vec<String> = from.into_iter().chain(to).collect();
@@ -131,7 +317,7 @@ impl Releases {
     }
 
     /// The newest on which the rule was tried, where `release` is of a newer series.
-    pub(super) fn newer(self, release: Release) -> Option<Release> {
+    pub(crate) fn newer(self, release: Release) -> Option<Release> {
         let newest = self.tried.iter().copied().max()?;
         (release > newest && !release.same_series(newest)).then_some(newest)
     }
@@ -150,6 +336,27 @@ impl Known {
 }
 
 impl Rule {
+    /// Its identity.
+    pub(crate) fn id(&'static self) -> RuleId {
+        RuleId(self)
+    }
+
+    /// How much of the rule hangs on this; `None` where it does not need it.
+    pub(crate) fn extent(&self, need: Need) -> Option<Extent> {
+        let mut needs = self.needs.iter();
+        needs.find(|(it, _)| *it == need).map(|(_, extent)| *extent)
+    }
+
+    /// Whether it needs this, in whole or in part.
+    pub(crate) fn needs(&self, need: Need) -> bool {
+        self.extent(need).is_some()
+    }
+
+    /// Whether its findings are about an address of a table.
+    #[must_use]
+    pub fn is_about_tables(&self) -> bool {
+        !self.needs(Need::Console)
+    }
     /// What is to be said of a finding by this rule on this kernel beside what was found: the commit that mends it, and
     /// that the rule was not tried on a kernel as new as this.
     pub(crate) fn remark(&self, message: &str, release: Option<Release>) -> Vec<String> {
@@ -172,14 +379,14 @@ impl Rule {
         let newer = newer.map(|newest| {
             format!(
                 "kernel {release} is newer than those that {} was tried on (up to {newest})",
-                self.id
+                self.name
             )
         });
         known.chain(newer).collect()
     }
 }
 
-pub(super) fn list<T: ToString>(items: impl IntoIterator<Item = T>, last: &str) -> String {
+pub(crate) fn list<T: ToString>(items: impl IntoIterator<Item = T>, last: &str) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     match items.as_slice() {
         [] => String::new(),
@@ -187,14 +394,3 @@ pub(super) fn list<T: ToString>(items: impl IntoIterator<Item = T>, last: &str) 
         [rest @ .., end] => format!("{}{last}{end}", rest.join(", ")),
     }
 }
-
-/// What the checks tell.
-pub(crate) trait Told {
-    /// A rule is broken in this group, at these addresses.
-    fn broken(&mut self, rule: RuleId, group: &Group<'_>, at: Range<u64>, message: String);
-    /// Something could not be judged.
-    fn not_judged(&mut self, reason: String);
-}
-
-/// Takes a rule that the group at hand breaks.
-pub(super) type Report<'a> = dyn FnMut(RuleId, String) + 'a;

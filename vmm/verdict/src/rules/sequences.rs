@@ -2,11 +2,16 @@
 
 use recorder::Rule as Checked;
 
-use super::rule::{Need, Releases, Rule, Tier, V6_12_117, V6_18_15, V7_3_4};
-use crate::RuleId;
+use super::rule::RuleId;
+use crate::check::Check;
+use crate::rules::rule::{
+    Extent, Identity, Need, OnBreak, Releases, Rule, Tier, V6_12_117, V6_18_15, V7_3_4,
+};
+
+pub(super) static RULES: &[&Rule] = &[&S1, &S2, &S3, &S4, &S5, &S6, &S7];
 
 const fn rule(
-    id: RuleId,
+    name: &'static str,
     checked: Checked,
     asserts: &'static str,
     sources: &'static [&'static str],
@@ -14,25 +19,28 @@ const fn rule(
     live: &'static [&'static str],
 ) -> Rule {
     Rule {
-        id,
+        name,
         title: checked.title(),
         asserts,
         tier: Tier::Architecture,
         sources,
-        needs: &[Need::Recording],
+        needs: &[(Need::Recording, Extent::All)],
         releases: Releases {
             since: None,
             until: None,
             tried: &[V6_12_117, V6_18_15, V7_3_4],
         },
         known: &[],
+        identity: Identity::Words,
+        on_break: OnBreak::GoOn,
+        checks: &[Check::Elsewhere("`vmm/recorder`")],
         synthetic,
         live,
     }
 }
 
-pub(super) const S1: Rule = rule(
-    RuleId::S1,
+pub(crate) static S1: Rule = rule(
+    "S1",
     Checked::S1,
     "Where a change of a live descriptor needs break-before-make, an invalid word is written between the old valid one and the new.",
     &[Checked::S1.reference()],
@@ -40,8 +48,8 @@ pub(super) const S1: Rule = rule(
     LIVE,
 );
 
-pub(super) const S2: Rule = rule(
-    RuleId::S2,
+pub(crate) static S2: Rule = rule(
+    "S2",
     Checked::S2,
     "Between the two, a TLBI covers every CPU that may hold the old word, by its ASID and VA.",
     &[Checked::S2.reference()],
@@ -49,8 +57,8 @@ pub(super) const S2: Rule = rule(
     LIVE,
 );
 
-pub(super) const S3: Rule = rule(
-    RuleId::S3,
+pub(crate) static S3: Rule = rule(
+    "S3",
     Checked::S3,
     "A DSB is between the store that takes the old word away and that TLBI, and one between the TLBI and the new word, each of \
      a domain and type that do.",
@@ -59,8 +67,8 @@ pub(super) const S3: Rule = rule(
     LIVE,
 );
 
-pub(super) const S4: Rule = rule(
-    RuleId::S4,
+pub(crate) static S4: Rule = rule(
+    "S4",
     Checked::S4,
     "No member of a contiguous group is written, while others are valid, that does not go with these: by the bit or by its \
      output address.",
@@ -69,8 +77,8 @@ pub(super) const S4: Rule = rule(
     LIVE,
 );
 
-pub(super) const S5: Rule = rule(
-    RuleId::S5,
+pub(crate) static S5: Rule = rule(
+    "S5",
     Checked::S5,
     "A page that a TLB may know as a table is not written to or mapped as a page, and none that it may know as a page becomes a \
      table, or a page of other memory while its old address space goes on. Lower half.",
@@ -79,8 +87,8 @@ pub(super) const S5: Rule = rule(
     LITMUS,
 );
 
-pub(super) const S6: Rule = rule(
-    RuleId::S6,
+pub(crate) static S6: Rule = rule(
+    "S6",
     Checked::S6,
     "Level hint, last-level form and range of that TLBI do not leave out what changed.",
     &[Checked::S6.reference()],
@@ -88,10 +96,10 @@ pub(super) const S6: Rule = rule(
     LITMUS,
 );
 
-pub(super) const S7: Rule = Rule {
+pub(crate) static S7: Rule = Rule {
     tier: Tier::Linux,
     ..rule(
-        RuleId::S7,
+        "S7",
         Checked::S7,
         "When a thread goes back to EL0, no CPU may hold a descriptor of its address space that it has taken away by itself and \
          that is invalid still. Lower half; needs CONFIG_PID_IN_CONTEXTIDR.",
@@ -107,13 +115,13 @@ const LITMUS: &[&str] = &["test_each_case"];
 impl From<Checked> for RuleId {
     fn from(rule: Checked) -> Self {
         match rule {
-            Checked::S1 => Self::S1,
-            Checked::S2 => Self::S2,
-            Checked::S3 => Self::S3,
-            Checked::S4 => Self::S4,
-            Checked::S5 => Self::S5,
-            Checked::S6 => Self::S6,
-            Checked::S7 => Self::S7,
+            Checked::S1 => S1.id(),
+            Checked::S2 => S2.id(),
+            Checked::S3 => S3.id(),
+            Checked::S4 => S4.id(),
+            Checked::S5 => S5.id(),
+            Checked::S6 => S6.id(),
+            Checked::S7 => S7.id(),
         }
     }
 }

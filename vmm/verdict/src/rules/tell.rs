@@ -2,7 +2,7 @@
 
 use stage1::{PhysMemory, Regime};
 
-use super::rule::Rule;
+use super::rule::RuleId;
 use crate::findings::Findings;
 use crate::group::group_at;
 use crate::{Finding, Hex, ProcessVerdict};
@@ -12,18 +12,17 @@ pub(super) fn tell<M: PhysMemory + ?Sized>(
     memory: &M,
     regimes: &[Regime],
     verdicts: &mut [ProcessVerdict],
-    found: Vec<(&Rule, usize, u64, String)>,
+    found: Vec<(RuleId, usize, u64, String)>,
 ) {
     let mut broken = vec![Vec::new(); verdicts.len()];
     let mut lists: Vec<Findings> = verdicts.iter().map(|_| Findings::new()).collect();
     for (rule, owner, va, message) in found {
         let verdict = &mut verdicts[owner];
-        let remarks = rule.remark(&message, verdict.release);
-        let rule = rule.id;
+        let remarks = rule.rule().remark(&message, verdict.release);
         let process = Some(&verdict.process);
         // What was walked a moment ago can be read again; of some things no table says anything.
         let finding = match group_at(memory, &regimes[owner], va) {
-            Ok(group) => group.finding(rule, process, message),
+            Ok(group) => Finding::on(&group, rule, process, message),
             Err(_) => Finding {
                 process: process.cloned(),
                 ..Finding::new(rule, message)

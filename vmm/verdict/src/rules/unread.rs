@@ -2,14 +2,15 @@
 
 use linux::counted::{Known, NotRead};
 
-use crate::{Lack, NotJudged, ProcessVerdict, RuleId, Severity};
+use super::rule::Need;
+use super::without::without;
+use crate::{Lack, NotJudged, ProcessVerdict, Severity};
 
 /// Why nothing can be held to pages, where a rule has told of one that is not what it should be.
 pub(super) fn of_pages(verdicts: &[ProcessVerdict]) -> Option<NotRead> {
-    use RuleId::{L10, L2, L7, L8, L9};
     let mut findings = verdicts.iter().flat_map(|verdict| &verdict.findings);
     let told = findings
-        .find(|it| it.severity == Severity::Error && [L2, L7, L8, L9, L10].contains(&it.rule))?;
+        .find(|it| it.severity == Severity::Error && it.rule.rule().on_break.voids_counts())?;
     Some(NotRead {
         why: format!(
             "{} has told of pages that are not what they should be",
@@ -20,24 +21,29 @@ pub(super) fn of_pages(verdicts: &[ProcessVerdict]) -> Option<NotRead> {
     })
 }
 
-/// Says why a rule was not judged, where what it needs was not read.
-/// What only makes the rules ask less is a note.
-pub(super) fn why_not<T>(
-    verdict: &mut ProcessVerdict,
-    (rule, rules): (&str, &[RuleId]),
-    known: &Known<T>,
-) {
+/// Says why rules were not judged, where what they need was not read.
+pub(super) fn why_not<T>(verdict: &mut ProcessVerdict, need: Need, known: &Known<T>) {
     let Err(not_read) = known else {
         return;
     };
-    let reason = format!("{rule} was not judged: {}", not_read.why);
-    match (not_read.later, rules) {
-        (true, _) => verdict.not_judged.push(NotJudged { reason }),
-        (false, []) if !not_read.not_built => verdict.notes.push(reason),
-        (false, []) => (),
-        (false, rules) => verdict.lacks.push(Lack {
+    let without = without(&[need]);
+    let reason = format!("{}: {}", without.sentence(), not_read.why);
+    match not_read.later {
+        true => verdict.not_judged.push(NotJudged { reason }),
+        false => verdict.lacks.push(Lack {
             not_built: not_read.not_built,
-            ..Lack::new(rules, reason)
+            ..Lack::new(without.rules, reason)
         }),
+    }
+}
+
+/// Says why rules ask less. `said`: what was not judged. What may be there at another instant was not judged, and of what the
+/// kernel was built without there is nothing to say.
+pub(super) fn note(verdict: &mut ProcessVerdict, said: &str, not_read: &NotRead) {
+    let reason = format!("{said}: {}", not_read.why);
+    match (not_read.later, not_read.not_built) {
+        (true, _) => verdict.not_judged.push(NotJudged { reason }),
+        (false, false) => verdict.notes.push(reason),
+        (false, true) => (),
     }
 }

@@ -5,3 +5,9 @@
 pub mod folios;
 pub mod guest;
 pub mod random;
+
+/// The rule of this name.
+#[track_caller]
+pub fn id(name: &str) -> crate::RuleId {
+    crate::RuleId::named(name).unwrap_or_else(|| panic!("there is no rule {name}"))
+}

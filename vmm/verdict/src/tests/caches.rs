@@ -1,11 +1,12 @@
 //! L18 on made-up page caches.
 
+use crate::testing::id;
 use linux::cache::{Cache, Tree};
 use linux::counted::{Known, NotRead};
 
 use super::guest::Guest;
 use crate::testing::folios::{errors, good};
-use crate::{judge_caches, ProcessVerdict, RuleId};
+use crate::{judge_caches, ProcessVerdict};
 
 fn cache(tree: Known<Tree>) -> Cache {
     Cache {
@@ -47,7 +48,7 @@ fn l18_folios_and_their_count() {
     assert_eq!(errors(&judged(vec![good(), good()], None)), []);
     for (counted, found) in [(300, 299), (299, 300), (0, 1), (u64::MAX, 300)] {
         let verdict = judged(vec![good(), cache(Ok(tree(counted, found)))], None);
-        assert_eq!(errors(&verdict), [RuleId::L18], "{counted} {found}");
+        assert_eq!(errors(&verdict), [id("L18")], "{counted} {found}");
         let said = &verdict.findings[0].message;
         let part = format!("process 7 (reader) maps at VA 0x0000000000001000 (struct address_space 0xffff000012340000): it counts {counted} pages (nrpages), and {found} hang");
         assert!(said.contains(&part), "{said}");
@@ -60,7 +61,7 @@ fn l18_folios_and_their_count() {
         ..tree(300, 298)
     };
     let verdict = judged(vec![cache(Ok(wrong))], Some("somebody collapses"));
-    assert_eq!(errors(&verdict), [RuleId::L18]);
+    assert_eq!(errors(&verdict), [id("L18")]);
     let said = &verdict.findings[0].message;
     assert!(
         said.ends_with("number 0x2 leads to nowhere; 6 more folios are not as they must be"),
@@ -80,7 +81,7 @@ fn l18_what_is_not_known() {
     let verdict = judged(vec![cache(Ok(tree(299, 300)))], why);
     assert_eq!(
         (errors(&verdict), verdict.not_judged.len()),
-        (vec![RuleId::L18], 0)
+        (vec![id("L18")], 0)
     );
     // Just being changed, and never to be had.
     let verdict = judged(vec![not_read(false), not_read(true)], None);
@@ -101,7 +102,7 @@ fn l18_what_is_not_known() {
     let mut verdicts = [guest.judge()];
     let all = Ok(vec![cache(Ok(tree(1, 2)))]);
     judge_caches(&all, None, &mut verdicts);
-    assert_eq!(errors(&verdicts[0]), [RuleId::L9]);
+    assert_eq!(errors(&verdicts[0]), [id("L9")]);
     let said = "L18 was not judged: L9 has told of pages that are not what they should be";
     assert!(verdicts[0].notes.iter().any(|note| note == said));
 }

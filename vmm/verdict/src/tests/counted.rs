@@ -1,5 +1,6 @@
 //! Rules on what the kernel counts of all memory, on made-up counters and lists.
 
+use crate::testing::id;
 use std::collections::BTreeMap;
 
 use linux::counted::{
@@ -10,7 +11,7 @@ use linux::folio::{Kind, Split};
 
 use super::guest::*;
 use crate::testing::folios::{errors, good, Kernel};
-use crate::{judge_counted, AllMapped, Lack, ProcessVerdict, RuleId};
+use crate::{judge_counted, AllMapped, Lack, ProcessVerdict};
 
 mod census;
 mod swap;
@@ -168,7 +169,7 @@ fn queued() -> (Counted, Kernel) {
 fn l12_fewer_counted_than_mapped() {
     let (mut counted, kernel) = (counted(), Kernel::default());
     let verdict = judged(&counted, &kernel);
-    assert_eq!(errors(&verdict), [RuleId::L12]);
+    assert_eq!(errors(&verdict), [id("L12")]);
     assert!(verdict.findings[0].message.contains("order 4"));
     assert_eq!(verdict.findings[0].process, None);
     // As many, and more: what others map is counted as well. Single pages are not.
@@ -177,7 +178,7 @@ fn l12_fewer_counted_than_mapped() {
         assert_eq!(errors(&judged(&counted, &kernel)), []);
     }
     size(&mut counted, 5).anonymous = -1;
-    assert_eq!(errors(&judged(&counted, &kernel)), [RuleId::L12]);
+    assert_eq!(errors(&judged(&counted, &kernel)), [id("L12")]);
 }
 
 #[test]
@@ -186,7 +187,7 @@ fn l12_partially_mapped_and_queued() {
     for wrong in [0, 2, -1] {
         size(&mut counted, 4).partial = wrong;
         let verdict = judged(&counted, &kernel);
-        assert_eq!(errors(&verdict), [RuleId::L12], "{wrong}");
+        assert_eq!(errors(&verdict), [id("L12")], "{wrong}");
     }
     // Somebody may have taken the others off the queue; but there is no count below none.
     counted.queues.as_mut().unwrap().is_scanned = true;
@@ -204,26 +205,26 @@ fn l13_queues() {
         change(counted.queues.as_mut().unwrap(), &mut kernel);
         let mut found = errors(&judged(&counted, &kernel));
         // A folio that is not there is not counted either.
-        found.retain(|rule| *rule != RuleId::L12);
+        found.retain(|rule| *rule != id("L12"));
         found
     };
     assert_eq!(wrong(&|_, _| ()), []);
-    assert_eq!(wrong(&|all, _| all.queues[0].length = 2), [RuleId::L13]);
-    assert_eq!(wrong(&|all, _| all.queues[0].length = 0), [RuleId::L13]);
+    assert_eq!(wrong(&|all, _| all.queues[0].length = 2), [id("L13")]);
+    assert_eq!(wrong(&|all, _| all.queues[0].length = 0), [id("L13")]);
     assert_eq!(
         wrong(&|all, _| all.queues[0].folios = vec![0x1001]),
-        [RuleId::L13]
+        [id("L13")]
     );
     assert_eq!(
         wrong(&|all, _| all.queues[0].folios = vec![0x9999]),
-        [RuleId::L13]
+        [id("L13")]
     );
     let looped = |all: &mut Queues, _: &mut Kernel| all.queues[0].problem = Some("it loops".into());
-    assert_eq!(wrong(&looped), [RuleId::L13]);
+    assert_eq!(wrong(&looped), [id("L13")]);
     let change =
         |change: fn(&mut linux::folio::Page)| wrong(&|_, kernel| kernel.change(0x1000, change));
-    assert_eq!(change(|page| page.kind = Kind::File), [RuleId::L13]);
-    assert_eq!(change(|page| page.order = 1), [RuleId::L13]);
+    assert_eq!(change(|page| page.kind = Kind::File), [id("L13")]);
+    assert_eq!(change(|page| page.order = 1), [id("L13")]);
     // While somebody splits folios the queue counts what he has taken off it.
     let scanned = |length| {
         wrong(&|all, _| {
@@ -231,7 +232,7 @@ fn l13_queues() {
             all.queues[0].length = length;
         })
     };
-    assert_eq!((scanned(2), scanned(0)), (vec![], vec![RuleId::L13]));
+    assert_eq!((scanned(2), scanned(0)), (vec![], vec![id("L13")]));
 }
 
 #[test]
@@ -248,7 +249,7 @@ fn l13_partially_mapped_and_on_no_list() {
             });
         }
         let wrong = partially_mapped && !queued;
-        let expected = if wrong { vec![RuleId::L13] } else { vec![] };
+        let expected = if wrong { vec![id("L13")] } else { vec![] };
         assert_eq!(guest.errors(), expected);
     }
 }
@@ -273,7 +274,7 @@ fn l14_free_lists() {
         &|zone| zone.cpus[0].as_mut().unwrap().orders[0].listed = 17,
         &|zone| zone.cpus[0].as_mut().unwrap().problem = problem(),
     ] {
-        assert_eq!(errors(&wrong(change)), [RuleId::L14]);
+        assert_eq!(errors(&wrong(change)), [id("L14")]);
     }
     // What was just being changed, or is not to be had, is said.
     let held = |later| NotRead {
@@ -288,7 +289,7 @@ fn l14_free_lists() {
     let mut counted = good.clone();
     counted.zones = Err(held(false));
     let lacks = judged(&counted, &kernel).lacks;
-    assert_eq!(lacks[0].rules, [RuleId::L14, RuleId::L15]);
+    assert_eq!(lacks[0].rules, [id("L14"), id("L15")]);
     assert!(lacks[0].reason.starts_with("L14"), "{lacks:?}");
 }
 
@@ -322,7 +323,7 @@ fn l15_less_counted_than_mapped() {
         }
         for few in [-OPEN - 1, -5000] {
             let verdict = wrong(&|memory| change(memory, few));
-            assert_eq!(errors(&verdict), [RuleId::L15], "{name} {few}");
+            assert_eq!(errors(&verdict), [id("L15")], "{name} {few}");
             let message = &verdict.findings[0].message;
             assert!(message.contains(name), "{message}");
         }
@@ -358,7 +359,7 @@ fn l15_more_counted_than_mapped() {
         change(counted.memory.as_mut().unwrap());
         let judged = |more| judged_as(&counted, &kernel, (&[], None), more);
         let (verdict, open) = judged(None);
-        assert_eq!((errors(&verdict), open), (vec![RuleId::L15], 0), "{name}");
+        assert_eq!((errors(&verdict), open), (vec![id("L15")], 0), "{name}");
         assert!(verdict.findings[0].message.contains(name));
         // Not where there may be more; but that is said.
         let (verdict, open) = judged(Some("somebody held a lock"));
@@ -389,7 +390,7 @@ fn l15_free_pages() {
         (9 + OPEN, 1),
     ] {
         let found = wrong(&|zone| zone.free = Some(free));
-        assert_eq!(found, vec![RuleId::L15; errors], "{free}");
+        assert_eq!(found, vec![id("L15"); errors], "{free}");
     }
     // What is isolated is on the lists and not counted.
     let isolated = |count| {
@@ -399,13 +400,13 @@ fn l15_free_pages() {
         })
     };
     assert_eq!(isolated(1), []);
-    assert_eq!(isolated(0), [RuleId::L15]);
+    assert_eq!(isolated(0), [id("L15")]);
     // Where a list is wrong, the zone's lock held, or others counted as well, nothing can be said of the sum.
     let broken = wrong(&|zone| {
         zone.free = Some(5000);
         zone.areas.as_mut().unwrap()[3].problem = Some("it loops".into());
     });
-    assert_eq!(broken, [RuleId::L14]);
+    assert_eq!(broken, [id("L14")]);
     assert_eq!(wrong(&|zone| zone.free = None), []);
     let held = wrong(&|zone| {
         zone.free = Some(5000);
@@ -425,7 +426,7 @@ fn l9_a_page_that_a_cpu_keeps() {
     let pfn = guest.first() + guest.members;
     guest.kernel().kept = vec![0x10..0x20, pfn + 2..pfn + 4];
     let verdict = guest.judge();
-    assert_eq!(errors(&verdict), [RuleId::L9]);
+    assert_eq!(errors(&verdict), [id("L9")]);
     let finding = &verdict.findings[0];
     assert!(finding.message.contains("a CPU's list of free pages"));
     assert_eq!(finding.va.0, VA + guest.block + 2 * guest.page);

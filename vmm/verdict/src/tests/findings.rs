@@ -1,7 +1,7 @@
 //! What holds for all rules: a good process has no finding, a bad one no more than can be read.
 
 use super::guest::*;
-use crate::RuleId;
+use crate::testing::id;
 
 #[test]
 fn a_good_process_has_no_error_in_any_format() {
@@ -22,7 +22,7 @@ fn findings_are_limited_and_counted() {
     }
     let verdict = guest.judge();
     assert_eq!(verdict.findings.len(), 100);
-    assert_eq!(verdict.dropped[&RuleId::L1], 50);
+    assert_eq!(verdict.dropped[&id("L1")], 50);
     assert_eq!(verdict.errors(), 150);
     assert_eq!(verdict.blocks()[&crate::BlockState::Broken], 150);
 }

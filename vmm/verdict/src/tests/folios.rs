@@ -1,5 +1,6 @@
 //! Rules that ask the folio behind an entry, on made-up folios.
 
+use crate::testing::id;
 use linux::counted::NotRead;
 use linux::folio::{Kind, Rss, Type};
 use stage1::testing::{Layout, TableBuilder};
@@ -7,7 +8,7 @@ use stage1::{Granule, Half};
 
 use super::guest::*;
 use crate::testing::folios::{errors, good};
-use crate::{judge_counts, Everyone, MayBe, RuleId, Unmapped};
+use crate::{judge_counts, Everyone, MayBe, Unmapped};
 
 mod entries;
 pub mod files;
@@ -21,7 +22,7 @@ fn l2_a_group_of_two_folios() {
         let order = half.ilog2() as u8;
         guest.kernel().folio(first, order, number);
         guest.kernel().folio(first + half, order, number + half);
-        assert_eq!(guest.errors(), [RuleId::L2]);
+        assert_eq!(guest.errors(), [id("L2")]);
         // The same without the bit is legal, and the block cannot be folded.
         for at in 0..guest.members {
             guest.change(at, |word| word & !CONT);
@@ -44,7 +45,7 @@ fn l2_a_page_whose_head_is_nowhere() {
         .kernel()
         .wild
         .insert(pfn, "its compound_head is 0x1".into());
-    assert_eq!(guest.errors(), [RuleId::L2]);
+    assert_eq!(guest.errors(), [id("L2")]);
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn l7_a_page_of_another_place() {
         let mut guest = good(guest);
         let pfn = guest.first() + guest.members + 1;
         guest.kernel().change(pfn, |page| page.index += 1);
-        assert_eq!(guest.errors(), [RuleId::L7]);
+        assert_eq!(guest.errors(), [id("L7")]);
         // KSM's pages have the number of one place of many.
         guest.kernel().change(pfn, |page| page.kind = Kind::Ksm);
         guest.change(guest.members + 1, |word| word & !WRITE | RDONLY);
@@ -103,7 +104,7 @@ fn l7_a_page_of_another_place() {
     // By the VMA's numbering, not by the address.
     let mut guest = good(Guest::new());
     guest.kernel().numbering[0].anonymous += 16;
-    assert!(guest.errors().iter().all(|rule| *rule == RuleId::L7));
+    assert!(guest.errors().iter().all(|rule| *rule == id("L7")));
     guest.kernel().numbering.clear();
     let verdict = guest.judge();
     assert_eq!(errors(&verdict), []);
@@ -119,7 +120,7 @@ fn l7_a_file_s_page_in_anonymous_memory() {
     let mut guest = good(Guest::new());
     let pfn = guest.first() + guest.members;
     guest.kernel().change(pfn, |page| page.kind = Kind::File);
-    assert_eq!(guest.errors(), [RuleId::L7]);
+    assert_eq!(guest.errors(), [id("L7")]);
 }
 
 #[test]
@@ -128,7 +129,7 @@ fn l8_a_writable_page_that_is_not_exclusive() {
         let mut guest = good(guest);
         let pfn = guest.first() + guest.members;
         guest.kernel().change(pfn, |page| page.exclusive = false);
-        assert_eq!(guest.errors(), [RuleId::L8]);
+        assert_eq!(guest.errors(), [id("L8")]);
         guest.change(guest.members, |word| word & !WRITE | RDONLY);
         guest.assert_legal();
     }
@@ -139,13 +140,13 @@ fn l9_a_page_that_is_free() {
     let mut guest = good(Guest::new());
     let pfn = guest.first() + guest.members;
     guest.kernel().change(pfn, |page| page.refcount = 0);
-    assert_eq!(guest.errors(), [RuleId::L9]);
+    assert_eq!(guest.errors(), [id("L9")]);
     guest.kernel().change(pfn, |page| {
         page.refcount = 1;
         page.kind_of_page = Some(Type::Buddy);
         page.mapcount = None;
     });
-    assert_eq!(guest.errors(), [RuleId::L9]);
+    assert_eq!(guest.errors(), [id("L9")]);
     assert!(guest.judge().findings[0].message.contains("buddy"));
 }
 
@@ -156,7 +157,7 @@ fn l9_counters_of_a_process() {
         anonymous: 31,
         ..Rss::default()
     });
-    assert_eq!(guest.errors(), [RuleId::L9]);
+    assert_eq!(guest.errors(), [id("L9")]);
     let message = &guest.judge().findings[0].message;
     assert!(message.contains("anonymous 31, entries 32"), "{message}");
     // As migration does between clearing an entry and setting the one that says so.
@@ -184,7 +185,7 @@ fn l9_counts_and_entries() {
         let pfn = guest.first() + guest.members;
         // An entry that nobody counted.
         guest.kernel().change(pfn, |page| page.mapcount = Some(0));
-        assert_eq!(errors(&guest.counted(None)), [RuleId::L9]);
+        assert_eq!(errors(&guest.counted(None)), [id("L9")]);
         guest.kernel().change(pfn, |page| page.mapcount = Some(1));
         // The folio's own count is one short, and once told of the folio.
         let pages = guest.members as i64;
@@ -195,8 +196,8 @@ fn l9_counts_and_entries() {
                 .change(pfn, |page| page.large = Some(pages - 1));
         }
         let verdict = guest.counted(None);
-        assert_eq!(errors(&verdict), [RuleId::L9]);
-        assert_eq!(verdict.vmas[0].rows[0].rules, [RuleId::L9]);
+        assert_eq!(errors(&verdict), [id("L9")]);
+        assert_eq!(verdict.vmas[0].rows[0].rules, [id("L9")]);
     }
 }
 
@@ -205,7 +206,7 @@ fn l9_a_count_without_an_entry_needs_all_processes() {
     let mut guest = good(Guest::new());
     let pfn = guest.first() + guest.members;
     guest.kernel().change(pfn, |page| page.mapcount = Some(2));
-    assert_eq!(errors(&guest.counted(None)), [RuleId::L9]);
+    assert_eq!(errors(&guest.counted(None)), [id("L9")]);
     let verdict = guest.counted(Some("one was not read"));
     assert_eq!(errors(&verdict), []);
     assert!(verdict.not_judged[0].reason.contains("one was not read"));
@@ -244,5 +245,5 @@ fn l9_a_count_without_an_entry_needs_all_processes() {
     let mut verdicts = [once];
     let kernel = guest.kernel.as_ref().unwrap();
     judge_counts(&memory, &[regime], everyone, kernel, &mut verdicts);
-    assert_eq!(errors(&verdicts[0]), [RuleId::L9]);
+    assert_eq!(errors(&verdicts[0]), [id("L9")]);
 }

@@ -1,11 +1,12 @@
 //! L10, and the half of L11 that asks the folio.
 
+use crate::testing::id;
 use linux::folio::{HugetlbUsage, Numbering, Rss};
 use linux::vma::parse_smaps;
 
 use super::guest::*;
 use crate::testing::folios::{good, Kernel};
-use crate::{Expected, RuleId};
+use crate::Expected;
 
 fn usage(pages: i64, may_share: bool) -> Option<HugetlbUsage> {
     Some(HugetlbUsage { pages, may_share })
@@ -48,7 +49,7 @@ fn l10_hugetlb() {
     let flags = "rd wr mr mw me de ht";
     hugetlb(flags).assert_legal();
     // Not in a VMA of hugetlb, and not of hugetlb in one.
-    assert_eq!(hugetlb("rd wr mr mw me ac").errors(), [RuleId::L10]);
+    assert_eq!(hugetlb("rd wr mr mw me ac").errors(), [id("L10")]);
     let change = |change: fn(&mut linux::folio::Page)| {
         let mut guest = hugetlb(flags);
         let first = guest.first();
@@ -57,17 +58,17 @@ fn l10_hugetlb() {
         }
         guest.errors()
     };
-    assert_eq!(change(|page| page.hugetlb = false), [RuleId::L10]);
+    assert_eq!(change(|page| page.hugetlb = false), [id("L10")]);
     // Larger and smaller than what maps it; at another place in it.
-    assert_eq!(change(|page| page.order = 9), [RuleId::L10]);
-    assert_eq!(change(|page| page.order = 2), [RuleId::L10]);
-    assert_eq!(change(|page| page.head -= 1), [RuleId::L10]);
+    assert_eq!(change(|page| page.order = 9), [id("L10")]);
+    assert_eq!(change(|page| page.order = 2), [id("L10")]);
+    assert_eq!(change(|page| page.head -= 1), [id("L10")]);
     // By single pages, as no hugetlb page is mapped.
     let mut guest = hugetlb(flags);
     for at in 0..16 {
         guest.change(at, |word| word & !CONT);
     }
-    assert_eq!(guest.errors(), [RuleId::L10]);
+    assert_eq!(guest.errors(), [id("L10")]);
     // On its way, whole.
     let mut guest = hugetlb(flags);
     for at in 0..16 {
@@ -94,7 +95,7 @@ fn l11_a_folio_that_the_record_does_not_name() {
     let mut guest = fresh(first + 32);
     let number = VA / guest.page;
     guest.kernel().folio(first + 32, 4, number);
-    assert!(guest.errors().contains(&RuleId::L11));
+    assert!(guest.errors().contains(&id("L11")));
     // A single page that was copied on write lives on in a child, and the copy has no record.
     let mut guest = good(Guest::new());
     guest.record(VA, 0);
@@ -117,14 +118,14 @@ fn l11_a_fresh_folio_of_another_order() {
     // Pages that merely lie next to each other are no folio.
     let mut errors = fresh(1).errors();
     errors.dedup();
-    assert_eq!(errors, [RuleId::L11]);
+    assert_eq!(errors, [id("L11")]);
     // Another CPU has overwritten records of later faults, which may have been of the same place.
     for (seq, judged) in [(1, true), (2, false)] {
         let mut guest = fresh(1);
         guest.record(VA, 4);
         let other = &mut guest.orders.as_mut().unwrap().records[1];
         (other.cpu, other.seq) = (1, seq);
-        assert_eq!(guest.errors().contains(&RuleId::L11), judged);
+        assert_eq!(guest.errors().contains(&id("L11")), judged);
     }
     // khugepaged makes larger ones of any.
     let mut guest = fresh(0);
@@ -138,12 +139,12 @@ fn l11_a_fresh_folio_of_another_order() {
             .kernel()
             .change(pfn, |page| page.kind = linux::folio::Kind::File);
     }
-    assert!(guest.errors().contains(&RuleId::L11));
+    assert!(guest.errors().contains(&id("L11")));
     // Without the kernel's pages nobody can say.
     let mut guest = fresh(1);
     guest.kernel = None;
     let errors = guest.errors();
-    assert!(!errors.contains(&RuleId::L11), "{errors:?}");
+    assert!(!errors.contains(&id("L11")), "{errors:?}");
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn l9_hugetlb_pages_of_a_process() {
     let mut guest = hugetlb("rd wr mr mw me de ht");
     for wrong in [0, 15, 17, 32, -16] {
         guest.kernel().hugetlb = usage(wrong, false);
-        assert_eq!(guest.errors(), [RuleId::L9], "{wrong}");
+        assert_eq!(guest.errors(), [id("L9")], "{wrong}");
     }
     let message = &guest.judge().findings[0].message;
     assert!(message.contains("-16, and its entries map 16"), "{message}");

@@ -2,6 +2,7 @@
 //! may leave in a user table.
 
 use super::guest::*;
+use crate::testing::id;
 use crate::{BlockState, Reason};
 use linux::release::Release;
 use stage1::testing::{Attributes, Layout};
@@ -25,7 +26,7 @@ fn eligible_and_not_set_is_information() {
         guest.assert_legal();
         let verdict = guest.judge();
         assert_eq!(verdict.findings.len(), 1);
-        assert_eq!(verdict.findings[0].rule, crate::RuleId::Eligible);
+        assert_eq!(verdict.findings[0].rule, id("I-eligible"));
         let expected = (BlockState::Eligible, Some(Reason::FilledOtherwise));
         assert_eq!(state_of(&guest, 0), expected);
     }
@@ -244,7 +245,7 @@ fn hugetlb_may_keep_the_bit_in_entries_that_are_not_valid() {
     guest.assert_legal();
     let smaps = format!("{maps}\nVmFlags: rd wr sh mr mw me ms\n");
     let guest = guest.smaps(&smaps);
-    assert_eq!(guest.errors(), [crate::RuleId::L4]);
+    assert_eq!(guest.errors(), [id("L4")]);
 }
 
 #[test]
@@ -326,12 +327,12 @@ fn an_old_or_unknown_kernel_gets_the_architecture_only() {
     let mut guest = Guest::new();
     guest.fold(0, written());
     guest.change(3, |_| 0);
-    assert_eq!(guest.errors(), [crate::RuleId::L1]);
+    assert_eq!(guest.errors(), [id("L1")]);
     for release in [Release::parse("6.1.0-48-arm64"), None] {
         guest.release = release;
         guest.assert_legal();
         assert_eq!(guest.judge().notes.len(), 1);
     }
     guest.change(4, |word| word & !CONT);
-    assert_eq!(guest.errors(), [crate::RuleId::A4]);
+    assert_eq!(guest.errors(), [id("A4")]);
 }

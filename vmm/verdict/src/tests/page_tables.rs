@@ -1,11 +1,11 @@
 //! The half of L9 that holds a process's bytes of page tables to its tables.
 
+use crate::testing::id;
 use linux::folio::{Kind, Numbering, Rss};
 use linux::vma::parse_smaps;
 
 use super::guest::*;
 use crate::testing::folios::{errors, good};
-use crate::RuleId;
 
 #[test]
 fn l9_bytes_of_page_tables() {
@@ -15,7 +15,7 @@ fn l9_bytes_of_page_tables() {
         for wrong in [right + page, right - page, right + 8, 0, i64::MIN] {
             guest.kernel().tables_bytes = Some(wrong);
             let verdict = guest.judge();
-            assert_eq!(errors(&verdict), [RuleId::L9], "{wrong}");
+            assert_eq!(errors(&verdict), [id("L9")], "{wrong}");
             let message = &verdict.findings[0].message;
             assert!(message.contains("pgtables_bytes"), "{message}");
         }
@@ -57,7 +57,7 @@ fn right_with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> Vec<i6
     let beyond = (-1..4).filter(|beyond| {
         guest.kernel().tables_bytes = Some(good + beyond * 4096);
         let found = errors(&guest.judge());
-        assert!(found.iter().all(|rule| *rule == RuleId::L9), "{found:?}");
+        assert!(found.iter().all(|rule| *rule == id("L9")), "{found:?}");
         found.is_empty()
     });
     beyond.collect()

@@ -1,5 +1,6 @@
 //! L12 and L15 where it is known what all pages of memory are.
 
+use crate::testing::id;
 use linux::counted::{Amount, Census};
 use linux::release::Release;
 
@@ -41,7 +42,7 @@ fn l12_as_many_as_there_are() {
     };
     for (order, anonymous) in [(4, 2), (4, 1000), (5, 1), (9, 3)] {
         let verdict = wrong(&|all| size(all, order).anonymous = anonymous);
-        assert_eq!(errors(&verdict), [RuleId::L12], "{order} {anonymous}");
+        assert_eq!(errors(&verdict), [id("L12")], "{order} {anonymous}");
         let there = i32::from(order == 4);
         let part = format!("(nr_anon), and there are only {there} of that order in all memory");
         assert!(verdict.findings[0].message.contains(&part));
@@ -49,7 +50,7 @@ fn l12_as_many_as_there_are() {
     // One that another process has, or that is in the swap cache, and is not counted.
     let another = |all: &mut Counted| census(all).folios.insert(4, amount(2, 2)).map(drop);
     let another = wrong(&|all| another(all).unwrap());
-    assert_eq!(errors(&another), [RuleId::L12]);
+    assert_eq!(errors(&another), [id("L12")]);
     // One that comes or goes may be counted or not, and so may one of an order that is gone.
     for (counted, errors_of) in [(1, 0), (2, 0), (3, 1)] {
         let coming = wrong(&|all| {
@@ -82,7 +83,7 @@ fn l12_more_than_there_are_may_be_what_was_mended() {
         verdicts[0].release = Release::parse(release);
         judge_counted(&counted, (&mapped(None), None), &kernel, &mut verdicts);
         let [verdict] = verdicts;
-        assert_eq!(errors(&verdict), [RuleId::L12], "{release} {anonymous}");
+        assert_eq!(errors(&verdict), [id("L12")], "{release} {anonymous}");
         let said = &verdict.findings[0].remarks;
         assert_eq!(said.len(), remarks, "{release} {anonymous}: {said:?}");
         assert!(said
@@ -120,7 +121,7 @@ fn l15_as_much_as_there_is() {
             // Whoever else may map something: it is counted all the same.
             let (verdict, open) =
                 judged_as(&counted, &kernel, (&[], None), Some("a lock was held"));
-            let expected = if is_wrong { vec![RuleId::L15] } else { vec![] };
+            let expected = if is_wrong { vec![id("L15")] } else { vec![] };
             assert_eq!((errors(&verdict), open), (expected, 0), "{name} {by}");
             assert!(verdict.findings.iter().all(|it| it.message.contains(name)));
         }
@@ -147,14 +148,11 @@ fn what_all_pages_are_is_asked_where_pages_are_right() {
     let pfn = guest.first() + guest.members;
     guest.kernel().kept.push(pfn..pfn + 1);
     let mut verdicts = [guest.judge()];
-    assert_eq!(errors(&verdicts[0]), [RuleId::L9]);
+    assert_eq!(errors(&verdicts[0]), [id("L9")]);
     judge_counted(&counted, (&mapped(None), None), &kernel, &mut verdicts);
-    assert_eq!(errors(&verdicts[0]), [RuleId::L9]);
+    assert_eq!(errors(&verdicts[0]), [id("L9")]);
     let note = "L9 has told of pages that are not what they should be";
     assert!(verdicts[0].notes.iter().any(|said| said.ends_with(note)));
     // The same without.
-    assert_eq!(
-        errors(&judged(&counted, &kernel)),
-        [RuleId::L12, RuleId::L15]
-    );
+    assert_eq!(errors(&judged(&counted, &kernel)), [id("L12"), id("L15")]);
 }

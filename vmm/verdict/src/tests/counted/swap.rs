@@ -1,9 +1,10 @@
 //! L16, on made-up swap areas and entries.
 
+use crate::testing::id;
 use linux::counted::{Slots, SwapArea};
 
 use super::*;
-use crate::rules::l16::Swapped;
+use crate::entries::Swapped;
 
 /// Area 1: slots 8 to 15 are counted once, 20 three times, 21 as nobody knows.
 fn swap() -> Counted {
@@ -40,7 +41,7 @@ fn l16_slots_and_entries() {
         change(&mut entries);
         entries.sort_unstable();
         let verdict = judged_with(&counted, &kernel, &entries, None);
-        assert!(errors(&verdict).iter().all(|rule| *rule == RuleId::L16));
+        assert!(errors(&verdict).iter().all(|rule| *rule == id("L16")));
         let findings = verdict.findings.into_iter();
         findings.map(|finding| finding.message).collect::<Vec<_>>()
     };
@@ -90,7 +91,7 @@ fn l16_what_is_not_known() {
     );
     let more = [&entries[..], &[(1, 30, 1)]].concat();
     let verdict = judged_with(&counted, &kernel, &more, Some("one was not walked"));
-    assert_eq!(errors(&verdict), [RuleId::L16]);
+    assert_eq!(errors(&verdict), [id("L16")]);
     assert!(verdict.not_judged.is_empty());
     let why = "it counts otherwise".to_owned();
     counted.swap = Err(NotRead {
@@ -117,10 +118,10 @@ fn l16_slots_of_shmem() {
         .filter(|it| it.1 == 20)
         .for_each(|it| it.2 = 1);
     let judged = |counted: &Counted| errors(&judged_with(counted, &kernel, &entries, None));
-    assert_eq!(judged(&counted), [RuleId::L16]);
+    assert_eq!(judged(&counted), [id("L16")]);
     counted.swap.as_mut().unwrap().shmem = vec![(1, 10, 4), (1, 20, 1), (1, 20, 1)];
     assert_eq!(judged(&counted), []);
     // One more than is counted.
     counted.swap.as_mut().unwrap().shmem.push((1, 30, 1));
-    assert_eq!(judged(&counted), [RuleId::L16]);
+    assert_eq!(judged(&counted), [id("L16")]);
 }

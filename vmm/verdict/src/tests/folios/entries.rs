@@ -1,6 +1,7 @@
 //! What the entries of all address spaces say of a page.
 
 use super::*;
+use crate::testing::id;
 
 #[test]
 fn l8_an_exclusive_page_that_is_mapped_twice() {
@@ -16,7 +17,7 @@ fn l8_an_exclusive_page_that_is_mapped_twice() {
     });
     guest.kernel().numbering.clear();
     guest.kernel().rss = None;
-    assert_eq!(errors(&guest.counted(None)), [RuleId::L8]);
+    assert_eq!(errors(&guest.counted(None)), [id("L8")]);
     guest.kernel().change(pfn, |page| page.exclusive = false);
     assert_eq!(errors(&guest.counted(None)), []);
 }
@@ -35,7 +36,7 @@ fn l8_an_exclusive_page_that_another_has_in_swap() {
     }
     with(&mut guest, Some((3, 5)));
     let verdict = guest.counted(None);
-    assert_eq!(errors(&verdict), [RuleId::L8]);
+    assert_eq!(errors(&verdict), [id("L8")]);
     let message = &verdict.findings[0].message;
     assert!(
         message.contains("1 entries lead to its slot in swap"),
@@ -57,7 +58,7 @@ fn l9_fewer_references_than_entries() {
         }
         for incomplete in [None, Some("one was not read")] {
             let verdict = guest.counted(incomplete);
-            assert_eq!(errors(&verdict), [RuleId::L9]);
+            assert_eq!(errors(&verdict), [id("L9")]);
             let message = &verdict.findings[0].message;
             assert!(
                 message.contains(&format!("references of the folio {}", pages - 1)),
@@ -89,5 +90,5 @@ fn what_was_being_changed_is_not_judged() {
     assert!(reasons[1].contains("RSS"), "{reasons:?}");
     // The same at rest is an error.
     guest.kernel().changing = false;
-    assert_eq!(errors(&guest.judge()), [RuleId::L7]);
+    assert_eq!(errors(&guest.judge()), [id("L7")]);
 }

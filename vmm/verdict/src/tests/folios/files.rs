@@ -1,11 +1,11 @@
 //! Whose file a page is of, and where that ends.
 
+use crate::testing::id;
 use linux::folio::{Kind, MappedFile};
 use linux::vma::parse_smaps;
 
 use crate::testing::folios::{errors, good};
 use crate::tests::guest::*;
-use crate::RuleId;
 
 const MAPPING: u64 = 0xffff_0000_0002_0000;
 
@@ -43,7 +43,7 @@ fn of_pages(guest: &mut Guest, pages: Option<u64>) {
 /// Where L7 is broken, and nothing else.
 fn broken(guest: &Guest) -> Vec<u64> {
     let verdict = guest.judge();
-    assert!(errors(&verdict).iter().all(|rule| *rule == RuleId::L7));
+    assert!(errors(&verdict).iter().all(|rule| *rule == id("L7")));
     let findings = verdict.findings.iter();
     findings.map(|finding| finding.va.0).collect()
 }

@@ -1,6 +1,7 @@
 //! L9 on folios that no table maps.
 
 use super::*;
+use crate::testing::id;
 
 /// What else there is: a folio that no entry maps, and that may be at this place.
 fn beside(guest: &mut Guest, order: u8, places: bool) -> u64 {
@@ -27,12 +28,12 @@ fn l9_a_folio_that_nobody_maps() {
             let mut guest = good(Guest::new());
             let head = beside(&mut guest, order, places);
             let verdict = guest.counted(None);
-            assert_eq!(errors(&verdict), [RuleId::L9]);
+            assert_eq!(errors(&verdict), [id("L9")]);
             let va = if places { VA + 3 * guest.page } else { 0 };
             assert_eq!(verdict.findings[0].va.0, va);
             assert!(verdict.findings[0].message.contains("no entry of any"));
             // That processes are not all known is told of each by itself.
-            assert_eq!(errors(&guest.counted(Some("one forks"))), [RuleId::L9]);
+            assert_eq!(errors(&guest.counted(Some("one forks"))), [id("L9")]);
             // What counts nothing is well.
             let pages = head..head + (1 << order);
             for pfn in pages {
@@ -43,7 +44,7 @@ fn l9_a_folio_that_nobody_maps() {
             }
             assert_eq!(errors(&guest.counted(None)), []);
             guest.kernel().change(head, |page| page.entire = 1);
-            assert_eq!(errors(&guest.counted(None)), [RuleId::L9]);
+            assert_eq!(errors(&guest.counted(None)), [id("L9")]);
         }
     }
 }
@@ -59,7 +60,7 @@ fn l9_a_folio_that_may_be_mapped_all_the_same() {
     // Its entry is broken, and told of by another rule.
     guest.kernel().unmapped[0].open = None;
     guest.change(3, |word| word | 1 << 7);
-    assert!(!errors(&guest.counted(None)).contains(&RuleId::L9));
+    assert!(!errors(&guest.counted(None)).contains(&id("L9")));
     guest.change(3, |word| word & !(1 << 7));
     // It was told of, and is mapped: its entries are held to its counts like any other.
     guest.kernel().unmapped[0].open = None;

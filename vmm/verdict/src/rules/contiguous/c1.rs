@@ -1,0 +1,134 @@
+//! C1: what must be contiguous.
+
+use std::ops::Range;
+
+use stage1::Level;
+
+use crate::check::{Check, FreshFolio, Report, Told};
+use crate::group::{group_at, Group};
+use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier};
+use crate::Expected;
+
+pub(crate) static RULE: Rule = Rule {
+    name: "C1",
+    title: "the block must be contiguous",
+    asserts: "Right after the step every aligned block of the ranges that the checkpoint names carries the bit \
+              (`contiguous`), and every block of a folio of at least its order that was just faulted in \
+              (`freshly-faulted`, with an order record).",
+    tier: Tier::Linux,
+    sources: &["arch/arm64/mm/contpte.c, contpte_set_ptes(), __contpte_try_fold()"],
+    needs: &[Need::Expectations.all()],
+    releases: Releases::WIDELY,
+    known: &[],
+    identity: Identity::Words,
+    on_break: OnBreak::GoOn,
+    checks: &[Check::Expected(Expected::Contiguous, |group, at, report| check(group, at, "the checkpoint says so", report)),
+        Check::Fresh(fresh)],
+    synthetic: &[
+        "c1_a_fresh_folio_of_the_order_must_be_folded",
+        "c1_and_c2_where_the_checkpoint_says_so",
+    ],
+    live: &["test_c1_must_be_folded"],
+};
+
+/// On one block; `because` says why it must.
+fn check(group: &Group<'_>, at: Range<u64>, because: &str, report: &mut Report<'_>) {
+    let folded = group.leaves().filter(|(_, pte)| pte.valid_cont()).count();
+    if folded == group.words.len() {
+        return;
+    }
+    let what = match group.level {
+        Level::L3 => format!("{folded} of {} entries have it", group.words.len()),
+        level => format!("it is mapped at level {level}, {folded} entries of the group have it"),
+    };
+    let message = format!("the whole block must have the Contiguous bit ({because}): {what}");
+    report(at, message);
+}
+
+/// On the blocks of a folio that was just faulted in.
+fn fresh(folio: &FreshFolio<'_>) -> Told {
+    let mut told = Told::default();
+    let FreshFolio {
+        start, size, block, ..
+    } = *folio;
+    if size < block || folio.input.contpte == Some(false) {
+        return told;
+    }
+    let because = format!(
+        "order {} was just faulted in",
+        folio.record.chosen.unwrap_or(0)
+    );
+    for va in (start..start + size).step_by(block as usize) {
+        match group_at(folio.memory, folio.input.regime, va) {
+            // A folio of a PMD's size has a block of its own.
+            Ok(group) if group.level != Level::L3 => {}
+            Ok(group) => check(&group, va..va + block, &because, &mut |range, message| {
+                told.broken.push((va, range, message));
+            }),
+            Err(why) => told
+                .not_judged
+                .push(format!("folio at VA 0x{va:016x}: {why}")),
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::id;
+    use crate::tests::guest::*;
+    use crate::Expected;
+
+    #[test]
+    fn c1_a_fresh_folio_of_the_order_must_be_folded() {
+        for mut guest in Guest::all() {
+            guest.spread(0, written());
+            let order = guest.members.trailing_zeros() as u8;
+            guest.record(VA + guest.page, order);
+            guest.assert_legal();
+            guest.expect(Expected::FreshlyFaulted, VA, VA + guest.block);
+            assert_eq!(guest.errors(), [id("C1")]);
+            guest.fold(0, written());
+            guest.assert_legal();
+        }
+    }
+
+    #[test]
+    fn c1_and_c2_where_the_checkpoint_says_so() {
+        let mut guest = Guest::new();
+        guest.fold(0, written());
+        guest.spread(1, written());
+        guest.expect(Expected::Contiguous, VA, VA + 0x1_0000);
+        guest.expect(Expected::NotContiguous, VA + 0x1_0000, VA + 0x4_0000);
+        guest.assert_legal();
+        guest.expectations.clear();
+        guest.expect(Expected::Contiguous, VA, VA + 0x2_0000);
+        guest.expect(Expected::NotContiguous, VA + 0x5000, VA + 0x6000);
+        assert_eq!(guest.errors(), [id("C2"), id("C1")]);
+        // Nothing mapped at all is not folded either, and nothing but that range is marked.
+        guest.expectations.clear();
+        guest.expect(Expected::Contiguous, VA + 0x3_0000, VA + 0x4_0000);
+        assert_eq!(guest.errors(), [id("C1")]);
+        let mut guest = guest.maps("40000000-60000000 rw-p 00000000 00:00 0 ");
+        guest.expectations.clear();
+        guest.expect(Expected::Contiguous, VA + 0x1003_0000, VA + 0x1005_0000);
+        let verdict = guest.judge();
+        assert_eq!(verdict.errors(), 1);
+        let finding = verdict
+            .findings
+            .iter()
+            .find(|f| f.rule == id("C1"))
+            .unwrap();
+        assert_eq!(
+            (finding.va.0, finding.end.0),
+            (VA + 0x1003_0000, VA + 0x1005_0000)
+        );
+        assert_eq!(verdict.blocks()[&crate::BlockState::Broken], 2);
+        // A range that makes no sense ends, too.
+        guest.expectations.clear();
+        guest.expect(Expected::Contiguous, 0, u64::MAX);
+        guest.expect(Expected::NotContiguous, 0, u64::MAX);
+        guest.expect(Expected::Written, 0, u64::MAX);
+        assert!(guest.judge().errors() > 0);
+    }
+}

@@ -1,0 +1,94 @@
+//! L14: free memory is on the lists that count it.
+
+use linux::counted::{Area, CpuPages};
+
+use crate::check::{Check, CountedSeen, Counts};
+use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier};
+
+pub(crate) static RULE: Rule = Rule {
+    name: "L14",
+    title: "lists of free pages are as long as counted, and hold free pages only",
+    asserts: "In each zone: nr_free of each order is the length of its lists, and every block on them is of that zone, naturally \
+              aligned, and the buddy allocator's, of that order. What each CPU keeps for itself (per_cpu_pages): count is the sum of \
+              its lists in pages, order_count (where the kernel has it and keeps it) that of each order's, and no block on them is the buddy \
+              allocator's or has references. Each list comes back to its head, forwards and backwards. Not judged where a zone's \
+              or a CPU's lock is held.",
+    tier: Tier::Linux,
+    sources: &[
+        "mm/page_alloc.c, __add_to_free_list(), __del_page_from_free_list(), free_unref_page_commit(), order_to_pindex()",
+    ],
+    needs: &[Need::Zones.all()],
+    releases: Releases::WIDELY,
+    known: &[],
+    identity: Identity::Sentence,
+    on_break: OnBreak::GoOn,
+    checks: &[Check::Counted(check)],
+    synthetic: &["l14_free_lists"],
+    live: &["test_l14_free_lists", "test_l14_lists_of_cpus", "test_l14_orders_of_cpus"],
+};
+
+/// The sentence of each list that is wrong, and why others were not judged.
+fn check(seen: &CountedSeen<'_>, counts: &mut Counts) {
+    let Counts { wrong, locked, .. } = counts;
+    let locked_by = |why: &str, whose: &str| {
+        format!("L14 was not judged of {whose}, {why}; nor was, of a zone, what L15 says of its free pages")
+    };
+    for zone in seen.counted.zones.iter().flatten() {
+        let whose = format!("zone {} of node {}", zone.name, zone.node);
+        match &zone.areas {
+            Ok(areas) => wrong.extend(areas.iter().filter_map(|it| area(it, &whose))),
+            Err(why) => locked.push(locked_by(&why.why, &whose)),
+        }
+        for cpu in &zone.cpus {
+            match cpu {
+                Ok(pages) => kept(pages, &whose, wrong),
+                Err(why) => locked.push(locked_by(&why.why, &whose)),
+            }
+        }
+    }
+}
+
+fn area(area: &Area, whose: &str) -> Option<String> {
+    let Area {
+        order,
+        counted,
+        listed,
+        ..
+    } = area;
+    let list = format!("the list of free blocks of order {order} of {whose}");
+    if let Some(why) = &area.problem {
+        return Some(format!("{list} is wrong: {why}"));
+    }
+    (counted != listed)
+        .then(|| format!("{list} has {listed} blocks, and {counted} are counted (nr_free)"))
+}
+
+fn kept(pages: &CpuPages, whose: &str, wrong: &mut Vec<String>) {
+    let CpuPages {
+        cpu,
+        counted,
+        listed,
+        ..
+    } = pages;
+    let list = format!("the list of free pages of CPU {cpu} in {whose}");
+    if let Some(why) = &pages.problem {
+        wrong.push(format!("{list} is wrong: {why}"));
+        return;
+    }
+    if counted != listed {
+        wrong.push(format!(
+            "{list} has {listed} pages, and {counted} are counted"
+        ));
+    }
+    let orders = pages
+        .orders
+        .iter()
+        .filter(|of| of.counted != of.listed)
+        .map(|of| {
+            format!(
+                "{list} has {} pages of order {}, and {} are counted (order_count)",
+                of.listed, of.order, of.counted
+            )
+        });
+    wrong.extend(orders);
+}

@@ -1,0 +1,144 @@
+//! L8 on one process: entries keep to their VMA. The half that looks across mappings is
+//! [`super::l8_sharing`].
+
+use linux::vma::Vma;
+
+use super::l8_exclusive;
+use crate::check::Check;
+use crate::group::Group;
+use crate::placement::{vma_at, Placement};
+use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier};
+
+pub(crate) static RULE: Rule = Rule {
+    name: "L8",
+    title: "entries keep to their VMA, and writable private pages to one mapping",
+    asserts: "Present entries only inside VMAs; entries that EL0 may write only where the VMA allows it (special and \
+              devmap entries excepted: their driver chose the protection), and the zero page nowhere; a page that is \
+              writable in private memory is mapped nowhere else (special, devmap, pfnmap and hugetlb excepted), as far as processes were given; by its \
+              folio it is anonymous, and exclusive to one mapping. A page that is exclusive is mapped no more than once, and \
+              no swap entry leads to its slot in swap.",
+    tier: Tier::Linux,
+    sources: &[
+        "mm/memory.c, unmap_page_range(), maybe_mkwrite()",
+        "include/linux/page-flags.h, PageAnonExclusive()",
+        "mm/rmap.c, __folio_add_anon_rmap()",
+        "mm/memory.c, do_anonymous_page(), do_swap_page()",
+    ],
+    needs: &[Need::Vmas.all(), Need::VmFlags.half("folios"), Need::Processes.less(), Need::Folios.half("folios")],
+    releases: Releases::WIDELY,
+    known: &[],
+    identity: Identity::Words,
+    on_break: OnBreak::GoesOnAndVoidsCounts,
+    checks: &[Check::Placement(placed),
+        Check::Entry(l8_exclusive::check),
+        Check::Page(l8_exclusive::page),
+        Check::Elsewhere("`judge_sharing()` (across processes)")],
+    synthetic: &[
+        "l8_outside_every_vma",
+        "l8_writable_where_the_vma_is_not",
+        "l8_a_zero_page_that_may_be_written",
+        "a_page_that_one_may_write_and_the_other_maps",
+        "one_process_that_maps_a_writable_page_twice",
+        "l8_a_writable_page_that_is_not_exclusive",
+        "l8_an_exclusive_page_that_is_mapped_twice",
+        "l8_an_exclusive_page_that_another_has_in_swap",
+    ],
+    live: &[
+        "test_l8_outside_every_vma",
+        "test_l8_outside_by_unmapping",
+        "test_l8_writable_in_readonly_area",
+        "test_l8_page_written_by_two",
+        "test_l8_page_that_is_not_exclusive",
+        "test_l8_zero_page_that_may_be_written",
+        "test_l8_exclusive_page_of_two",
+        "test_l8_exclusive_page_in_swap",
+    ],
+};
+
+/// What one group has that its VMAs do not allow, the first place and how many.
+fn placed(group: &Group<'_>, placement: &Placement, vmas: &[Vma]) -> Vec<String> {
+    let outside = placement.outside.map(|(first, count)| {
+        format!(
+            "{count} present entries from VA 0x{:016x} on lie outside every VMA: there must be none",
+            group.va_of(first)
+        )
+    });
+    let writable = placement.writable.map(|(first, count)| {
+        let va = group.va_of(first);
+        format!(
+            "{count} entries from VA 0x{va:016x} on are writable in a VMA that is {}: they must not be",
+            vma_at(vmas, va).map_or(String::new(), |at| vmas[at].permissions.text())
+        )
+    });
+    let zero = placement.zero.map(|(first, count)| {
+        format!(
+            "{count} entries from VA 0x{:016x} on map the zero page (PTE_SPECIAL, in a VMA without page frames) and are \
+             writable: a write must get a page of its own",
+            group.va_of(first)
+        )
+    });
+    outside.into_iter().chain(writable).chain(zero).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::id;
+    use crate::tests::guest::*;
+
+    #[test]
+    fn l8_outside_every_vma() {
+        for mut guest in Guest::all() {
+            guest.spread(0, written());
+            guest.assert_legal();
+            let beyond = VA + 4 * guest.block;
+            guest
+                .tables
+                .map_page(beyond, PA + 4 * guest.block, written(), false);
+            assert_eq!(guest.errors(), [id("L8")]);
+        }
+        // PROT_NONE is present too; what was swapped out is not.
+        let mut guest = Guest::new();
+        guest.tables.poke(VA - 4096, 3, 2 << 6 | 7 << 12);
+        guest.assert_legal();
+        guest.tables.poke(VA - 4096, 3, prot_none(PA));
+        assert_eq!(guest.errors(), [id("L8")]);
+    }
+
+    #[test]
+    fn l8_writable_where_the_vma_is_not() {
+        let maps = "40000000-40010000 r--p 00000000 00:00 0 \n40010000-40020000 rw-p 0 00:00 0 ";
+        let mut guest = Guest::new().maps(maps);
+        guest.spread(0, read_only());
+        guest.spread(1, written());
+        guest.assert_legal();
+        guest.change(9, |word| word | WRITE);
+        assert_eq!(guest.errors(), [id("L8")]);
+        let message = &guest.judge().findings[0].message;
+        assert!(
+            message.contains("0x0000000040009000") && message.contains("r--p"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn l8_a_zero_page_that_may_be_written() {
+        let smaps = |flags: &str| {
+            let text = format!("40000000-40040000 rw-p 00000000 00:00 0 \nVmFlags: {flags}\n");
+            linux::vma::parse_smaps(&text).unwrap()
+        };
+        let mut guest = Guest::new();
+        guest.vmas = smaps("rd wr mr mw me ac");
+        guest.spread(0, read_only());
+        for at in 0..guest.members {
+            guest.change(at, |word| word | SPECIAL);
+        }
+        guest.assert_legal();
+        guest.change(9, |word| word | WRITE);
+        assert_eq!(guest.errors(), [id("L8")]);
+        let message = &guest.judge().findings[0].message;
+        assert!(message.contains("0x0000000040009000"), "{message}");
+        // A driver's page frames are as it wants them.
+        guest.vmas = smaps("rd wr mr mw me pf ac");
+        guest.assert_legal();
+    }
+}

@@ -1,0 +1,13 @@
+//! What shows beside tables: contents, operations that do not end, and what the kernel reports.
+
+mod c3;
+mod f1;
+mod v1;
+
+use super::rule::Rule;
+
+pub(super) static RULES: &[&Rule] = &[&c3::RULE, &f1::RULE, &v1::RULE];
+
+pub use c3::contents_differ;
+pub use f1::RULE as STUCK;
+pub(crate) use v1::RULE as REPORTED;
