@@ -39,7 +39,7 @@ pub enum Task {
 
 /// A message of a workload process.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Said {
+pub enum WorkloadMessage {
     /// It has started.
     Ready {
         /// The kernel's number of it.
@@ -125,7 +125,7 @@ impl Link {
     }
 
     /// Reads the messages of the process.
-    pub fn receive(&mut self) -> Vec<Said> {
+    pub fn receive(&mut self) -> Vec<WorkloadMessage> {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(Some(n @ 1..)) = sys::read(self.from.as_fd(), &mut buffer) {
             self.decoder.push(&buffer[..n]);
@@ -134,8 +134,8 @@ impl Link {
         while let Some(line) = self.decoder.next_line() {
             match line.map(|line| serde_json::from_str(&line)) {
                 Ok(Ok(message)) => said.push(message),
-                Ok(Err(error)) => said.push(Said::Answer(internal(&error))),
-                Err(error) => said.push(Said::Answer(internal(&error))),
+                Ok(Err(error)) => said.push(WorkloadMessage::Answer(internal(&error))),
+                Err(error) => said.push(WorkloadMessage::Answer(internal(&error))),
             }
         }
         said
@@ -194,13 +194,13 @@ impl Home {
     }
 
     /// Sends a message to the agent.
-    pub fn say(&self, said: &Said) -> io::Result<()> {
+    pub fn send(&self, said: &WorkloadMessage) -> io::Result<()> {
         let line = protocol::encode(said).unwrap_or_else(|too_long| {
             let failure = Failure::TooLarge {
                 bytes: too_long.bytes as u64,
                 limit: too_long.limit as u64,
             };
-            protocol::encode(&Said::Answer(Answer::Error(failure))).expect("it is short")
+            protocol::encode(&WorkloadMessage::Answer(Answer::Error(failure))).expect("it is short")
         });
         let mut rest = &line[..];
         while !rest.is_empty() {

@@ -180,7 +180,7 @@ impl Process {
     }
 
     /// Returns what it is at work on, for a failure.
-    pub fn doing(&self) -> String {
+    pub fn current_work(&self) -> String {
         let Some(work) = &self.work else {
             return format!("{}", self.id);
         };
@@ -196,8 +196,8 @@ impl Process {
             }
             ProcessState::Starting => format!("{} starts", self.id),
             ProcessState::Ending => format!("{} was told to end", self.id),
-            ProcessState::Stuck => format!("{} missed its deadline", self.doing()),
-            _ => self.doing(),
+            ProcessState::Stuck => format!("{} missed its deadline", self.current_work()),
+            _ => self.current_work(),
         };
         Err(Failure::Busy { doing })
     }

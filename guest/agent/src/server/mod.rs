@@ -133,7 +133,7 @@ impl Server {
             }
         }
         for process in ready.from {
-            self.hear(process);
+            self.receive(process);
         }
         self.reap();
         self.glance();

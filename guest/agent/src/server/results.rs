@@ -8,25 +8,25 @@ use rustix::process::{wait, WaitOptions};
 use super::{For, Server, UNKNOWN};
 use crate::checkpoint::{self, Announced};
 use crate::jobs::Job;
-use crate::link::Said;
+use crate::link::WorkloadMessage;
 use crate::processes::{Kind, Pending};
 use crate::sys;
 
 impl Server {
     /// Handles the messages of a process.
-    pub(super) fn hear(&mut self, id: ProcessId) {
+    pub(super) fn receive(&mut self, id: ProcessId) {
         let Ok(process) = self.processes.get(id) else {
             return;
         };
         for said in process.link.receive() {
             match said {
-                Said::Ready {
+                WorkloadMessage::Ready {
                     pid,
                     pc_start,
                     pc_end,
                 } => self.ready(id, pid, (pc_start, pc_end)),
-                Said::Forked { pid } => self.forked(id, pid),
-                Said::Answer(answer) => self.answered(id, answer),
+                WorkloadMessage::Forked { pid } => self.forked(id, pid),
+                WorkloadMessage::Answer(answer) => self.answered(id, answer),
             }
         }
     }
@@ -232,7 +232,7 @@ impl Server {
 
     fn ended(&mut self, id: ProcessId, how: Ended) {
         // Its last messages may still be in the pipe.
-        self.hear(id);
+        self.receive(id);
         self.drop_gathering(id);
         let Some(process) = self.processes.remove(id, Some(how.clone())) else {
             return;
@@ -272,7 +272,7 @@ impl Server {
         let mut failures: Vec<(Pending, Failure)> = Vec::new();
         let mut gathering = Vec::new();
         for process in self.processes.iter_mut() {
-            let doing = process.doing();
+            let doing = process.current_work();
             if let Some(work) = process
                 .work
                 .as_mut()

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use protocol::{Answer, Failure, Operation, Outcome, ProcessId};
 
 use crate::doorbell::Doorbell;
-use crate::link::{Home, Said, Task};
+use crate::link::{Home, Task, WorkloadMessage};
 use crate::slots::{Slot, Slots};
 use crate::sys;
 
@@ -95,7 +95,7 @@ impl Workload {
     }
 
     fn serve(&mut self) -> ! {
-        self.say(&ready());
+        self.send(&ready());
         while let Some(task) = self.home.next() {
             let answer = match task {
                 Ok(Task::Op(Operation::Exit { status })) => exit(status),
@@ -107,20 +107,20 @@ impl Workload {
                     name,
                 }) => match self.fork(process, slot, &name) {
                     Ok(said) => {
-                        self.say(&said);
+                        self.send(&said);
                         continue;
                     }
                     Err(failure) => Err(failure),
                 },
                 Err(failure) => Err(failure),
             };
-            self.say(&Said::Answer(Answer::from(answer)));
+            self.send(&WorkloadMessage::Answer(Answer::from(answer)));
         }
         exit(0)
     }
 
-    fn say(&self, said: &Said) {
-        if self.home.say(said).is_err() {
+    fn send(&self, said: &WorkloadMessage) {
+        if self.home.send(said).is_err() {
             exit(0);
         }
     }
@@ -135,7 +135,12 @@ impl Workload {
     }
 
     /// Forks. The parent or the child reports the result, each on its own pipe.
-    fn fork(&mut self, process: ProcessId, slot: usize, name: &str) -> Result<Said, Failure> {
+    fn fork(
+        &mut self,
+        process: ProcessId,
+        slot: usize,
+        name: &str,
+    ) -> Result<WorkloadMessage, Failure> {
         let flags = i64::from(libc::SIGCHLD | libc::CLONE_PARENT);
         // CLONE_PARENT makes the child the agent's, which learns how it ended.
         // SAFETY: without CLONE_VM the child has its own copy of everything, as after fork; this process has one
@@ -143,7 +148,7 @@ impl Workload {
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
         sys::check(pid, "fork")?;
         if pid != 0 {
-            return Ok(Said::Forked { pid: pid as i32 });
+            return Ok(WorkloadMessage::Forked { pid: pid as i32 });
         }
         die_with_the_agent();
         if !name.is_empty() {
@@ -156,9 +161,9 @@ impl Workload {
     }
 }
 
-fn ready() -> Said {
+fn ready() -> WorkloadMessage {
     let range = spin::range();
-    Said::Ready {
+    WorkloadMessage::Ready {
         pid: std::process::id() as i32,
         pc_start: range.start,
         pc_end: range.end,
