@@ -19,7 +19,7 @@ pub(super) struct Host {
 
 /// Result of reading the stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum ReadResult {
     /// Number of bytes read.
     Bytes(usize),
     /// No bytes now.
@@ -95,14 +95,14 @@ impl Host {
     }
 
     /// Reads bytes that the host has sent.
-    pub(super) fn hear(&mut self, buffer: &mut [u8]) -> Heard {
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> ReadResult {
         loop {
             return match self.stream.read(buffer) {
-                Ok(0) => Heard::End,
-                Ok(count) => Heard::Bytes(count),
+                Ok(0) => ReadResult::End,
+                Ok(count) => ReadResult::Bytes(count),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Heard::Nothing,
-                Err(_) => Heard::End,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => ReadResult::Nothing,
+                Err(_) => ReadResult::End,
             };
         }
     }
@@ -146,12 +146,12 @@ mod tests {
     fn a_host_that_is_gone_takes_everything_and_says_nothing() {
         let (mut host, theirs) = pair(10);
         let mut buffer = [0; 4];
-        assert_eq!(host.hear(&mut buffer), Heard::Nothing);
+        assert_eq!(host.receive(&mut buffer), ReadResult::Nothing);
         (&theirs).write_all(b"abcdef").unwrap();
         drop(theirs);
-        assert_eq!(host.hear(&mut buffer), Heard::Bytes(4));
-        assert_eq!(host.hear(&mut buffer), Heard::Bytes(2));
-        assert_eq!(host.hear(&mut buffer), Heard::End);
+        assert_eq!(host.receive(&mut buffer), ReadResult::Bytes(4));
+        assert_eq!(host.receive(&mut buffer), ReadResult::Bytes(2));
+        assert_eq!(host.receive(&mut buffer), ReadResult::End);
         for _ in 0..3 {
             assert_eq!(host.keep(b"0123456789"), 10);
             host.flush();

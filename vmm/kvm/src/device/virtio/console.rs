@@ -12,10 +12,10 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_CONSOLE;
 use super::mmio::{Event, Transport, CONFIG};
 use super::queue::{Broken, Chain, Direction};
 use super::written::Written;
-use crate::device::host::{Heard, Host};
+use crate::device::host::{Host, ReadResult};
 use crate::device::{Interrupt, MmioDevice};
 use crate::DeviceMemory;
-use messages::{Tell, PORTS};
+use messages::{PendingMessages, PORTS};
 
 mod control;
 mod messages;
@@ -51,7 +51,7 @@ pub struct VirtioConsole {
     /// True if the guest has the port open.
     guest_open: bool,
     /// Control messages for the guest that are still to be sent.
-    tell: Tell,
+    pending: PendingMessages,
     /// A chain of the guest whose bytes have not all been taken.
     sending: Option<Chain>,
     /// True if the last call left bytes of the guest for the next one.
@@ -80,7 +80,7 @@ impl VirtioConsole {
             port_name: port_name.to_owned(),
             host_open: true,
             guest_open: false,
-            tell: Tell::default(),
+            pending: PendingMessages::default(),
             sending: None,
             more_output: false,
             received: Vec::new(),
@@ -152,7 +152,7 @@ impl VirtioConsole {
             used += self.take_control()?;
             used += self.transmit()?;
             used += self.receive()?;
-            used += self.tell()?;
+            used += self.send_messages()?;
         }
         Ok(used)
     }
@@ -165,7 +165,7 @@ impl VirtioConsole {
     /// Resets all state of the guest. Bytes that it has sent still go to the host.
     fn forget(&mut self) {
         self.guest_open = false;
-        self.tell = Tell::default();
+        self.pending = PendingMessages::default();
         self.sending = None;
         self.more_output = false;
         self.received.clear();
@@ -240,7 +240,7 @@ impl VirtioConsole {
         let mut used = 0;
         let queue = &self.transport.queues[RECEIVE];
         for _ in 0..queue.entries() {
-            if self.received.is_empty() && !self.hear() {
+            if self.received.is_empty() && !self.receive_from_host() {
                 break;
             }
             let Some(mut chain) = self.pop(RECEIVE, Direction::ToGuest)? else {
@@ -258,21 +258,21 @@ impl VirtioConsole {
     }
 
     /// Reads bytes from the host, if the guest has buffers for any. Returns false if there are none.
-    fn hear(&mut self) -> bool {
+    fn receive_from_host(&mut self) -> bool {
         if !self.host_open || !self.transport.queues[RECEIVE].has_buffers(&self.memory) {
             return false;
         }
         let mut buffer = vec![0; AT_ONCE];
-        match self.host.hear(&mut buffer) {
-            Heard::Bytes(count) => {
+        match self.host.receive(&mut buffer) {
+            ReadResult::Bytes(count) => {
                 buffer.truncate(count);
                 self.received = buffer;
                 true
             }
-            Heard::Nothing => false,
-            Heard::End => {
+            ReadResult::Nothing => false,
+            ReadResult::End => {
                 self.host_open = false;
-                self.tell.open = Some(false);
+                self.pending.open = Some(false);
                 false
             }
         }
@@ -337,7 +337,7 @@ impl fmt::Debug for VirtioConsole {
             .field("port_name", &self.port_name)
             .field("host_open", &self.host_open)
             .field("guest_open", &self.guest_open)
-            .field("tell", &self.tell)
+            .field("pending", &self.pending)
             .field("sending", &self.sending)
             .field("frozen", &self.frozen)
             .finish_non_exhaustive()

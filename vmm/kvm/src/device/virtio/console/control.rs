@@ -1,6 +1,6 @@
 //! The control messages of the console device (5.3.6.2): the list of ports, and their open ends.
 
-use super::messages::Tell;
+use super::messages::PendingMessages;
 use super::{Direction, VirtioConsole, CONTROL_RECEIVE, CONTROL_TRANSMIT};
 use crate::device::virtio::queue::Broken;
 
@@ -25,10 +25,10 @@ impl VirtioConsole {
             let port = u32::from_le_bytes([p0, p1, p2, p3]);
             let value = u16::from_le_bytes([v0, v1]);
             match (u16::from_le_bytes([e0, e1]), port) {
-                (DEVICE_READY, _) => device.tell.add = value == 1,
+                (DEVICE_READY, _) => device.pending.add = value == 1,
                 (PORT_READY, PORT) if value == 1 => {
-                    device.tell.name = true;
-                    device.tell.open = device.host_open.then_some(true);
+                    device.pending.name = true;
+                    device.pending.open = device.host_open.then_some(true);
                 }
                 (PORT_OPEN, PORT) => device.guest_open = value == 1,
                 // A message about a port that does not exist, or one that only the device sends.
@@ -39,7 +39,7 @@ impl VirtioConsole {
     }
 
     /// Sends the guest the control messages that are due, as far as it has given buffers.
-    pub(super) fn tell(&mut self) -> Result<usize, Broken> {
+    pub(super) fn send_messages(&mut self) -> Result<usize, Broken> {
         let mut used = 0;
         while let Some(message) = self.next_message() {
             let Some(mut chain) = self.pop(CONTROL_RECEIVE, Direction::ToGuest)? else {
@@ -51,7 +51,7 @@ impl VirtioConsole {
             }
             self.give_back(CONTROL_RECEIVE, &chain)?;
             used += 1;
-            self.told();
+            self.mark_sent();
         }
         Ok(used)
     }
@@ -63,27 +63,27 @@ impl VirtioConsole {
             bytes.extend(value.to_le_bytes());
             bytes
         };
-        match self.tell {
-            Tell { add: true, .. } => Some(message(DEVICE_ADD, 1)),
-            Tell { name: true, .. } => {
+        match self.pending {
+            PendingMessages { add: true, .. } => Some(message(DEVICE_ADD, 1)),
+            PendingMessages { name: true, .. } => {
                 let mut bytes = message(PORT_NAME, 1);
                 bytes.extend(self.port_name.bytes());
                 // QEMU ends it so, and a driver may rely on it.
                 bytes.push(0);
                 Some(bytes)
             }
-            Tell { open, .. } => open.map(|open| message(PORT_OPEN, open.into())),
+            PendingMessages { open, .. } => open.map(|open| message(PORT_OPEN, open.into())),
         }
     }
 
     /// Removes the message that [`next_message`](Self::next_message) returned.
-    fn told(&mut self) {
-        if self.tell.add {
-            self.tell.add = false;
-        } else if self.tell.name {
-            self.tell.name = false;
+    fn mark_sent(&mut self) {
+        if self.pending.add {
+            self.pending.add = false;
+        } else if self.pending.name {
+            self.pending.name = false;
         } else {
-            self.tell.open = None;
+            self.pending.open = None;
         }
     }
 }

@@ -5,7 +5,7 @@ pub(super) const PORTS: u32 = 2;
 /// Messages to the guest, in the order in which they are sent. One of each kind suffices: the later of two would
 /// include the earlier.
 #[derive(Debug, Default)]
-pub(super) struct Tell {
+pub(super) struct PendingMessages {
     pub add: bool,
     pub name: bool,
     pub open: Option<bool>,
