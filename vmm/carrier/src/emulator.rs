@@ -76,7 +76,7 @@ impl Emulator {
     }
 
     /// Waits for the first frame.
-    pub(crate) fn hear(
+    pub(crate) fn receive_hello(
         &self,
         mut port: &UnixStream,
         config: &CarrierConfig,

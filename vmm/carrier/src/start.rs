@@ -48,7 +48,7 @@ impl Carrier {
         let started = Instant::now();
         let (emulator, port) = Emulator::start(config)?;
         let emulator = Arc::new(emulator);
-        let (hello, decoder) = emulator.hear(&port, config, started)?;
+        let (hello, decoder) = emulator.receive_hello(&port, config, started)?;
         let switch = Switch::start(port, decoder, Arc::clone(&emulator))?;
         Ok(Self {
             switch,

@@ -71,7 +71,7 @@ impl Switch {
                         why
                     };
                     lock(&lost).replace(why.clone());
-                    state.part(&why, &taken);
+                    state.report_loss(&why, &taken);
                 }
             }
         });
@@ -155,7 +155,7 @@ enum Phase {
     /// The last frame for the client is in its outbox.
     Ended,
     /// The client has ended.
-    Gone,
+    Closed,
 }
 
 impl State {
@@ -289,7 +289,7 @@ impl State {
                 Err(error) if later(&error) => {}
                 Err(_) => client.leave(stream, &mut self.out),
             }
-            while client.phase != Phase::Gone {
+            while client.phase != Phase::Closed {
                 match client.decoder.next_frame() {
                     Ok(Some(frame)) => client.take(frame, stream, &mut self.out),
                     Ok(None) => break,
@@ -310,15 +310,16 @@ impl State {
                 client.leave(stream, &mut self.out);
             }
             if client.phase == Phase::Ended && client.out.is_empty() {
-                client.phase = Phase::Gone;
+                client.phase = Phase::Closed;
             }
         }
-        self.clients.retain(|_, client| client.phase != Phase::Gone);
+        self.clients
+            .retain(|_, client| client.phase != Phase::Closed);
         Ok(())
     }
 
     /// Tells all clients that the carrier is lost, also those that connect only now.
-    fn part(&mut self, why: &str, orders: &mpsc::Receiver<Order>) {
+    fn report_loss(&mut self, why: &str, orders: &mpsc::Receiver<Order>) {
         for order in orders.try_iter() {
             if let Order::Accept(client) = order {
                 self.add(client);
@@ -349,7 +350,7 @@ impl Client {
             Phase::New => frame.kind == Kind::Start,
             Phase::Started => frame.kind.to_carrier() && frame.kind != Kind::Start,
             // The carrier did not know it yet.
-            Phase::Ended | Phase::Gone => return,
+            Phase::Ended | Phase::Closed => return,
         };
         if !fits {
             return self.leave(stream, out);
@@ -362,7 +363,7 @@ impl Client {
         if self.phase == Phase::Started {
             encode(out, Kind::Close, stream, &[]);
         }
-        self.phase = Phase::Gone;
+        self.phase = Phase::Closed;
     }
 }
 
