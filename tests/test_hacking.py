@@ -58,7 +58,7 @@ def test_the_compiler_names_what_is_missing() -> None:
     for path, function in [
         ("guest/agent/src/workload/mod.rs", "fn operate("),
         ("vmm/folioscope/src/boot.rs", "pub fn machine("),
-        ("vmm/folioscope/src/control/obey.rs", "match call"),
+        ("vmm/folioscope/src/control/execute.rs", "match call"),
     ]:
         text = (ROOT / path).read_text().split(function, 1)[1].split("\n}\n", 1)[0]
         assert not re.search(r"^        _ =>", text, re.MULTILINE), path
