@@ -107,3 +107,20 @@ def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
         if circle and circle not in found:
             found.append(circle)
     return found
+
+
+PUBLIC = re.compile(r"^\s*pub (?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
+# Programs: no other crate uses their types.
+PROGRAMS = {"folioscope", "recorder-plugin", "carrier", "agent"}
+
+
+def public_types() -> dict[str, set[str]]:
+    """The library crates that define a public type of this name, by name; without tests."""
+    found: dict[str, set[str]] = {}
+    for crate in crates():
+        name = crate.relative_to(ROOT).parts[1]
+        if name not in PROGRAMS:
+            for text in modules(crate).values():
+                for of in PUBLIC.findall(text):
+                    found.setdefault(of, set()).add(name)
+    return found

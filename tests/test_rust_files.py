@@ -1,4 +1,4 @@
-"""The structure of the Rust crates: no two files of one lead to each other."""
+"""The structure of the Rust crates: no two files of one lead to each other, and a public type has one meaning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from command import ROOT
-from rust_files import Crate, circles, crates
+from rust_files import Crate, circles, crates, public_types
 
 
 @pytest.mark.parametrize("crate", crates(), ids=lambda crate: str(crate.relative_to(ROOT).parent))
@@ -33,3 +33,28 @@ def test_circles_are_seen(tmp_path: Path) -> None:
 def test_there_are_crates() -> None:
     """The list is not empty by a mistake of ours."""
     assert {"verdict", "join", "folioscope", "stage1"} <= {crate.parent.name for crate in crates()}
+
+
+# Each with the reason why the name is the right one in both. None is added without one.
+SEVERAL = {
+    # A verdict has what the recorder found in a form of its own, which is written as JSON and outlives the trace.
+    "recorder": "Did Finding Folio Instruction Moment NotJudged Rule Scope Sequence",
+    # The guest's words for what it does, which reach it as JSON; the host's are about what it has read.
+    "protocol": "Backing Channel Checkpoint Event Frame Kind Outcome",
+    # The sides of a comparison, used in that crate alone.
+    "changes": "Entry Event Frames Kind Space State View",
+    # Each is its module's main type: they are told apart by the module (`fdt::Error`, `attach::Found`).
+    "module": "Area Config Counts Error Folio Folios Found Frames Look Memory Owner Pages Recording Text Totals Types",
+    # The architecture's or the kernel's own word, of a thing of that crate.
+    "field": "Kernel Kind Machine Permissions Process Reason Region Space",
+    # To be renamed: these have no reason.
+    "none": "Extent Known Need Place ReadAgain Stops",
+}
+
+
+def test_a_public_type_has_one_meaning() -> None:
+    """Two crates give one name to two things only where a reason is stated, and no stated one is stale."""
+    several = {name for name, of in public_types().items() if len(of) > 1}
+    stated = {name for names in SEVERAL.values() for name in names.split()}
+    assert several - stated == set()
+    assert stated - several == set()
