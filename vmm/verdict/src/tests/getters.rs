@@ -366,3 +366,48 @@ fn l17_exclusive_pages_of_a_block() {
         "{found:#?}"
     );
 }
+
+#[test]
+fn l17_a_block_above_pages_of_the_same_table() {
+    let mut guest = good(Guest::new());
+    let (first, pages) = (PA / guest.page + 512, 512);
+    let va = VA.next_multiple_of(2 << 20) + (2 << 20);
+    let area = |start: u64, end: u64| {
+        format!("{start:x}-{end:x} rw-p 00000000 00:00 0 \nVmFlags: rd wr mr mw me ac \n")
+    };
+    let smaps = area(VA, VA + 4 * guest.block) + &area(va, va + (2 << 20));
+    guest = guest.smaps(&smaps);
+    guest
+        .tables
+        .map(va, first * guest.page, 2, written(), false);
+    let kernel = guest.kernel.as_mut().unwrap();
+    kernel.folio(first, 9, va / guest.page);
+    for pfn in first..first + pages {
+        kernel.change(pfn, |page| {
+            (page.mapcount, page.entire, page.large) = (None, 1, Some(512));
+        });
+    }
+    let mut getters = right(&guest);
+    let flags = MAPPED | kpf::THP;
+    let run = |at: u64, pages, kind| {
+        let entry = THERE | (first + at);
+        [va + at * guest.page, pages, entry, flags | kind, 1]
+    };
+    let block = [
+        run(0, 1, kpf::COMPOUND_HEAD),
+        run(1, pages - 1, kpf::COMPOUND_TAIL),
+    ];
+    getters.pages.0.extend(block);
+    (getters.scan, getters.smaps) = (None, String::new());
+    let of_rule = |getters: &Getters| {
+        let mut found = errors(&guest, getters);
+        found.retain(|(rule, ..)| *rule == RuleId::L17);
+        found
+    };
+    assert_eq!(of_rule(&getters), []);
+    // Pages below it are compared with their own entries.
+    getters.pages.0[2][2] ^= pagemap::FILE;
+    let found = of_rule(&getters);
+    let below = |(_, at, said): &(RuleId, u64, String)| *at < va && said.contains("(FILE)");
+    assert!(!found.is_empty() && found.iter().all(below), "{found:#?}");
+}

@@ -7,7 +7,7 @@ use linux::counted::Size;
 use linux::getters::{pagemap, totals, Getters, PageRun};
 use linux::pte::{Kind, Pte, SwapKind};
 use linux::vma::Vma;
-use stage1::{walk, Descend, Level, PhysMemory, Regime, Table, Visitor};
+use stage1::{walk, Level, PhysMemory, Regime, Table, Visitor};
 
 use super::l17_pages::{said_of, Counts, Place, Said};
 use super::l17_totals::{self, Sums};
@@ -197,15 +197,15 @@ struct Judge<'a> {
 }
 
 impl<'m> Visitor<'m> for Judge<'_> {
-    fn table(&mut self, table: &Table<'m>) -> Descend {
+    /// In the order of addresses, as pagemap is: a table's blocks come between the tables that it leads to.
+    fn entries(&mut self, table: &Table<'m>, range: Range<usize>) {
         let regime = self.input.regime;
-        for (index, &word) in table.words.iter().enumerate() {
-            let leads_on = table.level != Level::L3 && word & 3 == 3;
-            if word != 0 && !leads_on {
+        for index in range {
+            let word = table.words[index];
+            if word != 0 {
                 self.entry(table.va_of(index, regime).0, table.level, Pte(word), regime);
             }
         }
-        Descend::Into
     }
 }
 
