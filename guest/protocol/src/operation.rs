@@ -214,6 +214,13 @@ pub enum Operation {
         /// True if writes are caught from now on.
         on: bool,
     },
+    /// `UFFDIO_POISON`: an access to these pages, which are not there yet, raises SIGBUS.
+    UffdPoison {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+    },
     /// Makes a file, or empties the one that is there, and gives it a size without writing to it.
     FileCreate {
         /// Its path. tmpfs is on `/tmp` and `/dev/shm`.
@@ -297,6 +304,7 @@ impl Operation {
             Self::UffdCopy { .. } => "uffd_copy",
             Self::UffdZeropage { .. } => "uffd_zeropage",
             Self::UffdWriteprotect { .. } => "uffd_writeprotect",
+            Self::UffdPoison { .. } => "uffd_poison",
             Self::FileCreate { .. } => "file_create",
             Self::FileTruncate { .. } => "file_truncate",
             Self::FileWrite { .. } => "file_write",

@@ -5,6 +5,7 @@ pub mod commands;
 pub mod confined;
 pub mod console_reports;
 pub mod control;
+pub mod cross;
 pub mod error;
 pub mod guest;
 pub mod hang;

@@ -148,7 +148,12 @@ impl<'g> Stage<'g> {
 
     /// Plays a workload, and ends its processes whatever the result.
     pub fn play(mut self, run: fn(&mut Stage<'_>) -> StageResult) -> Played {
-        let mut outcome = run(&mut self);
+        let outcome = run(&mut self);
+        self.end_with(outcome)
+    }
+
+    /// Ends the workload's processes, and undoes what it set.
+    pub fn end_with(mut self, mut outcome: StageResult) -> Played {
         if !outcome.as_ref().is_err_and(Error::lost) {
             let ended = self.end();
             outcome = outcome.and(ended);

@@ -4,6 +4,7 @@
 //! Nothing is judged here: what is written is [`verdict::Report`], [`verdict::ProcessVerdict`], or an answer whose type is in
 //! the module that writes it.
 
+pub mod crossing;
 pub mod dump;
 pub mod frames;
 pub mod html;

@@ -13,6 +13,7 @@ pub mod basis;
 mod blocks;
 mod cause;
 mod check;
+pub mod crossing;
 mod entries;
 mod finding;
 mod findings;

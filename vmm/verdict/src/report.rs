@@ -27,6 +27,9 @@ pub struct Report {
     pub kernel: Kernel,
     /// Checkpoints in order.
     pub steps: Vec<Step>,
+    /// The table of `folioscope cross`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossing: Option<crate::crossing::Crossing>,
     /// What could not be judged at all: a guest that was lost, input that could not be read.
     pub not_judged: Vec<NotJudged>,
     /// Outputs that were asked for and could not be written, a sentence each. They change the exit status (2), not the
@@ -240,6 +243,7 @@ impl Report {
             machine,
             kernel,
             steps: Vec::new(),
+            crossing: None,
             not_judged: Vec::new(),
             not_written: Vec::new(),
             reason: None,

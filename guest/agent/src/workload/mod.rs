@@ -187,7 +187,8 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::UffdUnregister { .. }
         | Operation::UffdCopy { .. }
         | Operation::UffdZeropage { .. }
-        | Operation::UffdWriteprotect { .. } => uffd::operate(op),
+        | Operation::UffdWriteprotect { .. }
+        | Operation::UffdPoison { .. } => uffd::operate(op),
         Operation::Pin { cpu } => sys::set_affinity(&[*cpu]).map(|()| Outcome::Done {}),
         Operation::ThpDisable { on } => sys::disable_thp(*on).map(|()| Outcome::Done {}),
         Operation::Mmap { .. }

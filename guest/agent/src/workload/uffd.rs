@@ -27,6 +27,7 @@ const IO_UNREGISTER: u32 = 2 << 30 | 16 << 16 | 0xaa << 8 | 0x01;
 const IO_COPY: u32 = iowr(0x03, 40);
 const IO_ZEROPAGE: u32 = iowr(0x04, 32);
 const IO_WRITEPROTECT: u32 = iowr(0x06, 24);
+const IO_POISON: u32 = iowr(0x08, 32);
 
 /// The descriptor, and the process that opened it: a child's copy of it still refers to the parent's memory.
 static OPEN: Mutex<Option<(u32, OwnedFd)>> = Mutex::new(None);
@@ -80,6 +81,10 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
                 &mut [*address, *length, mode],
                 "UFFDIO_WRITEPROTECT",
             )
+        }
+        Operation::UffdPoison { address, length } => {
+            // struct uffdio_poison: range, mode, updated (out)
+            ask(IO_POISON, &mut [*address, *length, 0, 0], "UFFDIO_POISON")
         }
         _ => Err(Failure::bad("no operation of userfaultfd")),
     }

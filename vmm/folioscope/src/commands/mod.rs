@@ -16,6 +16,7 @@ mod boot;
 mod carried;
 mod carrier;
 mod check;
+mod cross;
 mod diff;
 mod dump;
 mod explain;
@@ -55,6 +56,7 @@ impl Command {
     fn guest(&self) -> Option<&GuestOptions> {
         match self {
             Self::Run(run) => Some(&run.guest),
+            Self::Cross(cross) => Some(&cross.guest),
             Self::Boot(boot) => Some(&boot.guest),
             Self::Bench(bench) => Some(&bench.guest),
             Self::Session(session) => Some(&session.guest),
@@ -94,6 +96,7 @@ impl Command {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Run),
+    Cross(cross::Cross),
     Boot(boot::Boot),
     Attach(attach::Attach),
     Dump(dump::Dump),
@@ -136,6 +139,7 @@ fn confine(command: &Command) -> Result<(), Error> {
     let outputs = match command {
         Command::Bench(_) => return Ok(()),
         Command::Run(run) => run.report.outputs(),
+        Command::Cross(cross) => cross.report.outputs(),
         _ => Vec::new(),
     };
     match command.guest() {
@@ -215,6 +219,7 @@ fn run(command: Command) -> Outcome {
     confine(&command)?;
     match command {
         Command::Run(run) => run.run(),
+        Command::Cross(cross) => cross.run(),
         Command::Boot(boot) => boot.run(),
         Command::Attach(attach) => attach.run(),
         Command::Dump(dump) => dump.run(),

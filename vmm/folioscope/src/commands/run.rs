@@ -91,7 +91,7 @@ impl Run {
         let mut picture = self.report.picture();
         let mut lost = false;
         // The kernel's own reports, workload by workload.
-        let mut steps_reported = self.reported_steps(&mut guest, "boot", text)?;
+        let mut steps_reported = reported_steps(&self.report, &mut guest, "boot", text)?;
         let mut patience = Patience::new(guest.deadline());
         let mut chosen = chosen.into_iter();
         while let Some(workload) = chosen.next() {
@@ -111,7 +111,8 @@ impl Run {
             }
             let driven = guest.driven();
             for seen in played.seen {
-                let report = report.get_or_insert_with(|| self.about(&guest, &policy, &seen));
+                let report =
+                    report.get_or_insert_with(|| about_guest(&self.guest, &guest, &policy, &seen));
                 picture.look(report.steps.len(), &seen.look);
                 self.push(report, workload, (seen, &driven), started, text)?;
             }
@@ -121,7 +122,12 @@ impl Run {
                 Some(error) if lost => Some(control::keep(&mut guest, &self.guest.out, error)),
                 failed => failed,
             };
-            steps_reported.extend(self.reported_steps(&mut guest, workload.name, text)?);
+            steps_reported.extend(reported_steps(
+                &self.report,
+                &mut guest,
+                workload.name,
+                text,
+            )?);
             if let Some(error) = failed {
                 let report = report.get_or_insert_with(nothing);
                 report.push_not_judged(format!("workload {}: {error}", workload.name));
@@ -160,7 +166,7 @@ impl Run {
                 };
                 report.push_not_judged(format!("the kernel half: {error}"));
             }
-            steps_reported.extend(self.reported_steps(&mut guest, "kernel", text)?);
+            steps_reported.extend(reported_steps(&self.report, &mut guest, "kernel", text)?);
         }
         for step in steps_reported {
             report.push(step);
@@ -184,19 +190,6 @@ impl Run {
                 .map_err(Error::io("write to standard output"))?;
         }
         self.report.finish(&mut report, &picture)
-    }
-
-    fn about(&self, guest: &Guest, policy: &str, seen: &Seen) -> Report {
-        let mut report = about(&seen.look.capture.snapshot, self.guest.machine_kind());
-        report.machine.cpu = Some(self.guest.cpu_name().into());
-        report.kernel.build_id.clone_from(&guest.hello().build_id);
-        report.kernel.policy = guest
-            .hello()
-            .anon_order_policy
-            .as_ref()
-            .map(|_| policy.to_owned());
-        report.kernel.switches.clone_from(&guest.hello().switches);
-        report
     }
 
     fn push(
@@ -237,33 +230,6 @@ impl Run {
         }
         report.push(step);
         Ok(())
-    }
-
-    /// Returns the kernel's reports on itself, and the verdicts on a guest without progress, since the last call: a
-    /// step each, if there are any.
-    fn reported_steps(
-        &self,
-        guest: &mut Guest,
-        workload: &str,
-        text: bool,
-    ) -> Result<Vec<Step>, Error> {
-        let mut steps: Vec<Step> = console_reports::step(workload, &guest.console_reports())
-            .into_iter()
-            .collect();
-        steps.extend(guest.take_rest());
-        // There are no VAs here, so there is nothing to draw.
-        let options = TextOptions {
-            maps: false,
-            ..self.report.text()
-        };
-        for step in &mut steps {
-            workload.clone_into(&mut step.workload);
-            if text {
-                report::text::write_step(&mut stdout(), step, &options)
-                    .map_err(Error::io("write to standard output"))?;
-            }
-        }
-        Ok(steps)
     }
 
     /// Judges the upper half, once: it is the same for every process.
@@ -329,8 +295,54 @@ impl Run {
     }
 }
 
+/// Creates the report of the guest that a checkpoint shows, without steps.
+pub(super) fn about_guest(
+    options: &GuestOptions,
+    guest: &Guest,
+    policy: &str,
+    seen: &Seen,
+) -> Report {
+    let mut report = about(&seen.look.capture.snapshot, options.machine_kind());
+    report.machine.cpu = Some(options.cpu_name().into());
+    report.kernel.build_id.clone_from(&guest.hello().build_id);
+    report.kernel.policy = guest
+        .hello()
+        .anon_order_policy
+        .as_ref()
+        .map(|_| policy.to_owned());
+    report.kernel.switches.clone_from(&guest.hello().switches);
+    report
+}
+
+/// Returns the kernel's reports on itself, and the verdicts on a guest without progress, since the last call: a step
+/// each, if there are any.
+pub(super) fn reported_steps(
+    options: &ReportOptions,
+    guest: &mut Guest,
+    workload: &str,
+    text: bool,
+) -> Result<Vec<Step>, Error> {
+    let mut steps: Vec<Step> = console_reports::step(workload, &guest.console_reports())
+        .into_iter()
+        .collect();
+    steps.extend(guest.take_rest());
+    // These steps have no VMAs, so there is nothing to draw.
+    let plain = TextOptions {
+        maps: false,
+        ..options.text()
+    };
+    for step in &mut steps {
+        workload.clone_into(&mut step.workload);
+        if text {
+            report::text::write_step(&mut stdout(), step, &plain)
+                .map_err(Error::io("write to standard output"))?;
+        }
+    }
+    Ok(steps)
+}
+
 /// Creates the report of a guest that was lost before any look.
-fn nothing() -> Report {
+pub(super) fn nothing() -> Report {
     Report::new(verdict::Machine::default(), verdict::Kernel::default())
 }
 

@@ -141,8 +141,17 @@ impl Stage<'_> {
         }
     }
 
-    /// Adds a finding to the last checkpoint of a process; if there is none yet, returns an error.
-    fn wrong(&mut self, process: ProcessId, start: u64, end: u64, message: String) -> StageResult {
+    /// Adds a finding to the last checkpoint of a process.
+    ///
+    /// # Errors
+    /// Where the process has no checkpoint yet.
+    pub fn wrong(
+        &mut self,
+        process: ProcessId,
+        start: u64,
+        end: u64,
+        message: String,
+    ) -> StageResult {
         let last = self.last.iter().rev().find(|(id, _)| *id == process);
         let Some((_, at)) = last else {
             return Err(Error::Input(format!(

@@ -181,6 +181,19 @@ impl Stage<'_> {
         Ok(true)
     }
 
+    /// Brings back all that is swapped out, and swaps to zram again.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn swap_off_and_on(&mut self) -> StageResult {
+        let path = DEVICE.to_owned();
+        let off = Command::SwapOff { path: path.clone() };
+        self.guest.command(off, self.guest.deadline())?;
+        let on = Command::SwapOn { path, format: true };
+        self.guest.command(on, self.guest.deadline())?;
+        Ok(())
+    }
+
     /// Returns a file of `length` bytes of the pattern on a file system that reads ahead, until the end; its path.
     /// Nothing where the kernel cannot.
     ///

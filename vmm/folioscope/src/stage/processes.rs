@@ -45,6 +45,16 @@ impl Stage<'_> {
         }
     }
 
+    /// Ends a process, with what it still has.
+    ///
+    /// # Errors
+    /// As all that asks the guest.
+    pub fn ends(&mut self, process: ProcessId) -> StageResult {
+        self.op(process, Operation::Exit { status: 0 })?;
+        self.processes.retain(|(id, _)| *id != process);
+        Ok(())
+    }
+
     /// Returns an area, by one of the operations that map.
     ///
     /// # Errors

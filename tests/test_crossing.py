@@ -1,0 +1,93 @@
+"""The crossing: every state of memory under every operation. A test is a cell, in each of the three processes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command import folioscope
+
+pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.xdist_group("crossing")]
+
+ACTING = ("alone", "parent", "child")
+#: Seconds that the whole of it may take on a busy host.
+SECONDS = 600
+
+
+@functools.cache
+def named() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of states and of operations."""
+    states, operations = folioscope("cross", "--list").ok().removeprefix("states:\n").split("operations:\n")
+    names = lambda text: tuple(line.split()[0] for line in text.splitlines())  # noqa: E731
+    return names(states), names(operations)
+
+
+@pytest.fixture(scope="module")
+def crossing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """All cells, played once."""
+    place = tmp_path_factory.mktemp("crossing")
+    report = place / "report.json"
+    ended = folioscope("cross", "--granule", "4k", "--out", place, "--json", report, seconds=SECONDS)
+    assert ended.status == 0, ended.out + ended.err
+    found: dict[str, Any] = json.loads(report.read_text())
+    return found
+
+
+def cell(crossing: dict[str, Any], state: str, operation: str, acting: str) -> dict[str, Any]:
+    """One of them."""
+    table = crossing["crossing"]
+    (at,) = (at for at, known in enumerate(table["states"]) if known["name"] == state)
+    (row,) = (row for row in table["rows"] if (row["operation"], row["acting"]) == (operation, acting))
+    found: dict[str, Any] = row["cells"][at]
+    return found
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test for each pair."""
+    if "state" in metafunc.fixturenames:
+        states, operations = named()
+        metafunc.parametrize(("state", "operation"), [(one, other) for one in states for other in operations])
+
+
+def test_crossing(crossing: dict[str, Any], state: str, operation: str) -> None:
+    """Nothing is wrong, nothing is not judged; what makes no sense has its reason."""
+    cells = [cell(crossing, state, operation, acting) for acting in ACTING]
+    assert {it["outcome"] for it in cells} <= {"green", "left_out"}, cells
+    assert all(it["reason"] for it in cells if it["outcome"] == "left_out")
+
+
+def test_most_cells_are_played(crossing: dict[str, Any]) -> None:
+    """A rule that leaves out too much would make all of it green. No state and no operation is left out everywhere."""
+    states, operations = named()
+    outcomes = [it["outcome"] for row in crossing["crossing"]["rows"] for it in row["cells"]]
+    assert len(outcomes) == len(states) * len(operations) * len(ACTING)
+    assert outcomes.count("green") > len(outcomes) * 3 // 4
+    guards = {"guard", "unguard", "guarded"}
+    for operation in set(operations) - guards:
+        rows = [row for row in crossing["crossing"]["rows"] if row["operation"] == operation]
+        assert any(it["outcome"] == "green" for row in rows for it in row["cells"]), operation
+    for state in set(states) - guards:
+        assert cell(crossing, state, "nothing", "alone")["outcome"] == "green", state
+    assert all(row["elsewhere"] == 0 for row in crossing["crossing"]["rows"])
+
+
+def test_names() -> None:
+    """A name that is none is refused with all that there are."""
+    said = folioscope("cross", "--only", "swaped").sentence()
+    assert "expected a state or an operation of the crossing and found" in said
+    assert all(name in said for names in named() for name in names)
+
+
+def test_one_cell(tmp_path: Path) -> None:
+    """By names; the table has it alone."""
+    report = tmp_path / "report.json"
+    ended = folioscope("cross", "--only", "swapped,move", "--out", tmp_path, "--json", report)
+    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 0 pairs left out$", ended.ok(), re.M)
+    table = json.loads(report.read_text())["crossing"]
+    assert [it["name"] for it in table["states"]] == ["swapped"]
+    assert [row["operation"] for row in table["rows"]] == ["move"] * 3

@@ -1,0 +1,186 @@
+//! `folioscope cross`: every state of memory under every operation, judged.
+
+use std::io::Write as _;
+use std::time::Instant;
+
+use clap::Args;
+use report::text::TextOptions;
+use verdict::crossing::{Acting, CrossedState, Crossing};
+use verdict::{Report, Severity, Step};
+
+use super::output::{say, stdout};
+use super::run::{about_guest, default_policy, nothing, progress, reported_steps};
+use super::Outcome;
+use crate::control;
+use crate::cross;
+use crate::guest::Guest;
+use crate::options::GuestOptions;
+use crate::report::{ReportFormat, ReportOptions};
+use crate::stage::Stage;
+use crate::Error;
+
+/// Boot a guest, bring its memory into every state, do every operation to it, judge what comes of it
+#[derive(Args, Debug)]
+#[command(after_help = "Example: folioscope cross --only swapped,move --json out/cross.json")]
+pub struct Cross {
+    #[command(flatten)]
+    pub(super) guest: GuestOptions,
+    #[command(flatten)]
+    pub(super) report: ReportOptions,
+    /// Only these states and operations; all states where no state is named, all operations where no operation is
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Operations in a row
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
+    depth: u8,
+    /// List states and operations, and boot nothing
+    #[arg(long)]
+    list: bool,
+}
+
+impl Cross {
+    pub fn run(self) -> Outcome {
+        let chosen = cross::chosen(&self.only, self.depth.into())?;
+        if self.list {
+            return list();
+        }
+        let started = Instant::now();
+        progress("booting the guest");
+        let mut guest = Guest::boot(&self.guest)?;
+        let policy = match &self.guest.policy {
+            Some(policy) => policy.clone(),
+            None => default_policy(&guest).into(),
+        };
+        let text = self.report.format == ReportFormat::Text;
+        if text {
+            say!(
+                "guest: Linux {}, {} KiB pages, {} CPUs ({}); {} states, {} operations",
+                guest.hello().kernel_release,
+                guest.hello().page_size / 1024,
+                guest.hello().cpus,
+                self.guest.cpu_name(),
+                chosen.states.len(),
+                chosen.operations.len()
+            );
+        }
+        let mut report: Option<Report> = None;
+        let mut picture = self.report.picture();
+        let mut steps_reported = reported_steps(&self.report, &mut guest, "boot", text)?;
+        let states = chosen.states.iter().map(|state| CrossedState {
+            name: state.name.into(),
+            title: state.title.into(),
+        });
+        let mut table = Crossing {
+            states: states.collect(),
+            rows: Vec::new(),
+        };
+        let mut lost = false;
+        cross::prepare(&mut guest)?;
+        'all: for operations in &chosen.operations {
+            for acting in [Acting::Alone, Acting::Parent, Acting::Child] {
+                let name = format!("{}{}", cross::name_of(operations), acting.suffix());
+                progress(&format!(
+                    "{name} ({:.0} s)",
+                    started.elapsed().as_secs_f64()
+                ));
+                let stage = match Stage::new(&mut guest, &policy) {
+                    Ok(stage) => stage,
+                    Err(error) => {
+                        let error = control::keep(&mut guest, &self.guest.out, error);
+                        let report = report.get_or_insert_with(nothing);
+                        report.push_not_judged(format!("{name}: {error}"));
+                        lost = true;
+                        break 'all;
+                    }
+                };
+                let played = cross::play(stage, &chosen.states, operations, acting);
+                table.rows.push(played.row);
+                let driven = guest.driven();
+                for mut seen in played.seen {
+                    let report = report
+                        .get_or_insert_with(|| about_guest(&self.guest, &guest, &policy, &seen));
+                    picture.look(report.steps.len(), &seen.look);
+                    seen.look.basis.add(&driven);
+                    let step = Step {
+                        workload: "cross".into(),
+                        step: seen.label,
+                        seconds: Some(started.elapsed().as_secs_f64()),
+                        basis: Some(seen.look.basis),
+                        processes: seen.look.judged.processes,
+                        ..Step::default()
+                    };
+                    if text && is_worth_words(&step) {
+                        let plain = TextOptions {
+                            maps: false,
+                            ..self.report.text()
+                        };
+                        report::text::write_step(&mut stdout(), &step, &plain)
+                            .map_err(Error::io("write to standard output"))?;
+                    }
+                    report.push(step);
+                }
+                steps_reported.extend(reported_steps(&self.report, &mut guest, &name, text)?);
+                if let Some(error) = played.failed {
+                    lost = error.lost();
+                    let error = match lost {
+                        true => control::keep(&mut guest, &self.guest.out, error),
+                        false => error,
+                    };
+                    let report = report.get_or_insert_with(nothing);
+                    report.push_not_judged(format!("{name}: {error}"));
+                    if lost {
+                        break 'all;
+                    }
+                }
+            }
+        }
+        let mut report = report.unwrap_or_else(nothing);
+        if !lost {
+            guest.command(cross::tidy(), guest.deadline())?;
+            steps_reported.extend(reported_steps(&self.report, &mut guest, "end", text)?);
+        }
+        for step in steps_reported {
+            report.push(step);
+        }
+        if let Some(why) = guest.console_incomplete() {
+            report.push_not_judged(why);
+        }
+        for (why, cells) in table.not_judged() {
+            report.push_not_judged(format!(
+                "{} cells, the first is {}: {why}",
+                cells.len(),
+                cells[0]
+            ));
+        }
+        if text {
+            let mut out = stdout();
+            report::crossing::write(&mut out, &table)
+                .and_then(|()| writeln!(out))
+                .and_then(|()| report::text::write_end(&mut out, &report))
+                .map_err(Error::io("write to standard output"))?;
+        }
+        report.crossing = Some(table);
+        self.report.finish(&mut report, &picture)
+    }
+}
+
+/// Returns whether a step is shown as it ends. The table has the others.
+fn is_worth_words(step: &Step) -> bool {
+    let errors = |process: &verdict::ProcessVerdict| {
+        let mut findings = process.findings.iter();
+        findings.any(|finding| finding.severity == Severity::Error)
+    };
+    step.processes.iter().any(errors)
+}
+
+fn list() -> Outcome {
+    say!("states:");
+    for state in cross::STATES {
+        say!("  {:18} {}", state.name, state.title);
+    }
+    say!("operations:");
+    for operation in cross::OPERATIONS {
+        say!("  {:18} {}", operation.name, operation.title);
+    }
+    Ok(crate::EXIT_OK)
+}

@@ -1,0 +1,266 @@
+//! The crossing: every state of memory under every operation, alone, in a parent and in a child.
+//!
+//! States and operations are two tables; what must be true afterwards comes from one model of memory and from the rules.
+//! Areas of one batch share a process: a batch is one operation, in one of the three processes.
+
+use protocol::{Command, Outcome};
+use std::ops::Range;
+
+use verdict::crossing::{Acting, CrossingCell, CrossingRow};
+use verdict::Severity;
+
+use crate::stage::{Seen, Stage};
+use crate::Error;
+
+mod admit;
+mod model;
+mod operations;
+mod play;
+mod states;
+mod steps;
+
+pub use operations::{Operation, OPERATIONS};
+pub use states::{State, STATES};
+
+use admit::Here;
+use play::Batch;
+
+/// States and operations to play.
+#[derive(Clone, Debug, Default)]
+pub struct Chosen {
+    /// The states.
+    pub states: Vec<&'static State>,
+    /// Sequences of operations.
+    pub operations: Vec<Vec<&'static Operation>>,
+}
+
+/// Chooses by names; each may name a state or an operation, and a kind of which none is named is played whole.
+///
+/// # Errors
+/// Where a name is neither.
+pub fn chosen(only: &[String], depth: usize) -> Result<Chosen, Error> {
+    for name in only {
+        let known =
+            STATES.iter().any(|it| it.name == name) || OPERATIONS.iter().any(|it| it.name == name);
+        if !known {
+            let all = STATES.iter().map(|it| it.name);
+            let all: Vec<&str> = all.chain(OPERATIONS.iter().map(|it| it.name)).collect();
+            return Err(Error::Input(format!(
+                "expected a state or an operation of the crossing and found {name:?}; it has {}",
+                all.join(", ")
+            )));
+        }
+    }
+    let named = |name: &str| only.iter().any(|it| it == name);
+    let mut states: Vec<&State> = STATES.iter().filter(|it| named(it.name)).collect();
+    if states.is_empty() {
+        states = STATES.iter().collect();
+    }
+    let mut one: Vec<&Operation> = OPERATIONS.iter().filter(|it| named(it.name)).collect();
+    if one.is_empty() {
+        one = OPERATIONS.iter().collect();
+    }
+    let mut operations: Vec<Vec<&Operation>> = one.iter().map(|it| vec![*it]).collect();
+    for _ in 1..depth {
+        let longer = operations.iter().flat_map(|before| {
+            let with = |next: &&'static Operation| before.iter().copied().chain([*next]).collect();
+            OPERATIONS
+                .iter()
+                .skip(1)
+                .map(move |next| with(&next))
+                .collect::<Vec<_>>()
+        });
+        operations = longer.collect();
+    }
+    Ok(Chosen { states, operations })
+}
+
+/// The name of a sequence of operations.
+pub fn name_of(operations: &[&Operation]) -> String {
+    let names: Vec<&str> = operations.iter().map(|it| it.name).collect();
+    names.join("+")
+}
+
+/// Prepares a guest for all batches: a ramfs.
+///
+/// # Errors
+/// Where the guest is lost.
+pub fn prepare(guest: &mut crate::guest::Guest) -> Result<(), Error> {
+    match guest.command(play::mount_ramfs(), guest.deadline())? {
+        Outcome::Program(end) if matches!(end.how, protocol::Ended::Exit { status: 0 }) => Ok(()),
+        other => Err(crate::guest::unexpected("mount of ramfs", &other)),
+    }
+}
+
+/// Returns the command that undoes [`prepare`].
+pub fn tidy() -> Command {
+    play::unmount_ramfs()
+}
+
+/// Result of one batch.
+#[derive(Debug)]
+pub struct Played {
+    /// Its checkpoint.
+    pub seen: Vec<Seen>,
+    /// The cells, in the order of the states.
+    pub row: CrossingRow,
+    /// Error that ended it early.
+    pub failed: Option<Error>,
+}
+
+/// Plays one batch.
+pub fn play(
+    mut stage: Stage<'_>,
+    states: &[&'static State],
+    operations: &[&'static Operation],
+    acting: Acting,
+) -> Played {
+    let mut row = CrossingRow {
+        operation: name_of(operations),
+        acting,
+        cells: Vec::new(),
+        elsewhere: 0,
+    };
+    let mut owners = Owners::default();
+    let outcome = batch(
+        &mut stage,
+        states,
+        operations,
+        acting,
+        (&mut row, &mut owners),
+    );
+    let played = stage.end_with(outcome);
+    if let Some(error) = &played.failed {
+        let reason = error.to_string();
+        row.cells = vec![CrossingCell::NotJudged { reason }; states.len()];
+    } else {
+        attribute(&mut row, &owners, &played.seen);
+    }
+    Played {
+        seen: played.seen,
+        row,
+        failed: played.failed,
+    }
+}
+
+fn batch(
+    stage: &mut Stage<'_>,
+    states: &[&'static State],
+    operations: &[&'static Operation],
+    acting: Acting,
+    (row, owners): (&mut CrossingRow, &mut Owners),
+) -> Result<(), Error> {
+    stage.swap_on_zram()?;
+    let here = Here {
+        map: states::Map::Hinted,
+        view: 0,
+        other: false,
+        block: (stage.block() / stage.page()) as usize,
+        guards: stage.since(linux::release::Release::new(6, 13, 0)),
+        nodes: stage.nodes()? > 1,
+        uffd: stage.exists("/proc/sys/vm/unprivileged_userfaultfd")?,
+    };
+    let mut batch = Batch::build(stage, states, here)?;
+    if acting != Acting::Alone {
+        batch.fork(acting == Acting::Child)?;
+    }
+    for step in operations.iter().flat_map(|operation| operation.steps) {
+        batch.step(*step)?;
+    }
+    let actor = batch.actor();
+    let label = row.name();
+    batch.stage().check(actor, &label)?;
+    batch.verify()?;
+    let cells = std::mem::take(&mut batch.cells);
+    for cell in &cells {
+        for (range, message) in &cell.wrong {
+            stage.wrong(actor, range.start, range.end, message.clone())?;
+        }
+    }
+    row.cells = cells.iter().map(outcome_of).collect();
+    *owners = Owners::of(&cells);
+    Ok(())
+}
+
+/// Gives each error of the look to the cell in whose area it lies.
+fn attribute(row: &mut CrossingRow, owners: &Owners, seen: &[Seen]) {
+    for verdict in seen.iter().flat_map(|seen| &seen.look.judged.processes) {
+        let errors = verdict
+            .findings
+            .iter()
+            .filter(|it| it.severity == Severity::Error);
+        for finding in errors {
+            row.found(owners.cell(finding.va.0));
+        }
+    }
+}
+
+fn outcome_of(cell: &play::Cell) -> CrossingCell {
+    match (cell.left_out, &cell.refused) {
+        (Some(why), _) => CrossingCell::LeftOut { reason: why.into() },
+        (_, Some(why)) => CrossingCell::NotJudged {
+            reason: why.clone(),
+        },
+        _ => CrossingCell::Green,
+    }
+}
+
+/// Which cell a range of addresses belongs to.
+#[derive(Clone, Debug, Default)]
+struct Owners(Vec<(Range<u64>, usize)>);
+
+impl Owners {
+    fn of(cells: &[play::Cell]) -> Self {
+        let ranges = cells.iter().enumerate();
+        Self(
+            ranges
+                .flat_map(|(at, cell)| cell.ranges.iter().map(move |range| (range.clone(), at)))
+                .collect(),
+        )
+    }
+
+    /// The cell of an address; the newest of its areas, where one took an old one's place.
+    fn cell(&self, va: u64) -> Option<usize> {
+        let found = self.0.iter().rev().find(|(range, _)| range.contains(&va));
+        found.map(|(_, at)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_belongs_to_the_newest_area_there() {
+        let owners = Owners(vec![(0..10, 0), (20..30, 1), (0..10, 1)]);
+        assert_eq!(
+            [5, 25, 15].map(|va| owners.cell(va)),
+            [Some(1), Some(1), None]
+        );
+    }
+
+    #[test]
+    fn names_choose_states_and_operations() {
+        let all = chosen(&[], 1).unwrap();
+        assert_eq!(all.states.len(), STATES.len());
+        assert_eq!(all.operations.len(), OPERATIONS.len());
+        let some = chosen(&["swapped".into(), "move".into()], 1).unwrap();
+        assert_eq!((some.states.len(), some.operations.len()), (1, 1));
+        let two = chosen(&["move".into()], 2).unwrap();
+        // Nothing is no second one.
+        assert_eq!(two.operations.len(), OPERATIONS.len() - 1);
+        assert_eq!(name_of(&two.operations[0]), "move+read");
+        let error = chosen(&["swaped".into()], 1).unwrap_err().to_string();
+        assert!(error.contains("swaped") && error.contains("swapped-in-part"));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names = STATES.iter().map(|it| it.name);
+        let mut names: Vec<&str> = names.chain(OPERATIONS.iter().map(|it| it.name)).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

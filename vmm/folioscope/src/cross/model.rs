@@ -1,0 +1,394 @@
+//! The model of a cell's memory: what each page of each process must hold, and which accesses it must refuse.
+//!
+//! It knows nothing of folios, entries and swap: whatever the kernel does to memory, these answers stay the same.
+//! Sources: madvise(2), mmap(2), mremap(2), fork(2), ioctl_userfaultfd(2), and for what they leave open the functions of
+//! mm/ that are named.
+
+use std::ops::Range;
+
+/// Words of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Zeroes.
+    Zero,
+    /// The pattern of a write. `origin` is the address, or the offset in the file, of the page's first byte at the write.
+    Written {
+        /// See above.
+        origin: u64,
+        /// The salt of that write.
+        salt: u64,
+    },
+    /// That pattern, or zeroes: `MADV_FREE` leaves the choice to the kernel until the page is written to.
+    Freed {
+        /// As of [`Content::Written`].
+        origin: u64,
+        /// As of [`Content::Written`].
+        salt: u64,
+    },
+}
+
+/// One page of a process's view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The process's own copy, where it has one.
+    pub own: Option<Content>,
+    /// Covered by a VMA.
+    pub mapped: bool,
+    /// `PROT_READ`.
+    pub read: bool,
+    /// `PROT_WRITE`.
+    pub write: bool,
+    /// `mlock()`.
+    pub locked: bool,
+    /// `MADV_GUARD_INSTALL`.
+    pub guard: bool,
+    /// `UFFDIO_POISON`.
+    pub poison: bool,
+    /// `UFFDIO_WRITEPROTECT`.
+    pub write_protected: bool,
+    /// Registered with a userfaultfd.
+    pub registered: bool,
+    /// Locked in the parent when it forked: a lock is not inherited, and the VMAs that it has split stay two.
+    pub was_locked: bool,
+}
+
+impl Page {
+    const NEW: Self = Self {
+        own: None,
+        mapped: true,
+        read: true,
+        write: true,
+        locked: false,
+        guard: false,
+        poison: false,
+        write_protected: false,
+        registered: false,
+        was_locked: false,
+    };
+    const HOLE: Self = Self {
+        mapped: false,
+        read: false,
+        write: false,
+        ..Self::NEW
+    };
+
+    /// Flags that split a VMA: pages that differ in these lie in different VMAs.
+    pub fn vma(&self) -> (bool, bool, bool, bool, bool, bool) {
+        (
+            self.mapped,
+            self.read,
+            self.write,
+            self.locked,
+            self.registered,
+            self.was_locked,
+        )
+    }
+}
+
+/// One process's view of an area.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The address of its first page.
+    pub start: u64,
+    /// Its pages.
+    pub pages: Vec<Page>,
+}
+
+/// Memory below a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// Private anonymous memory.
+    Nothing,
+    /// A file or shmem, mapped shared.
+    Shared,
+    /// A file, mapped private.
+    Private,
+}
+
+/// An area of memory, as up to two processes see it.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// Memory below.
+    pub below: Below,
+    /// The file's pages, from the mapping's first; pages beyond its end are not there.
+    pub file: Vec<Content>,
+    /// The acting process's view, and the other one's, where a fork made one.
+    pub views: Vec<View>,
+    /// Bytes per page.
+    pub page: u64,
+}
+
+impl Memory {
+    /// A new mapping of `pages` pages at `start`; of a file the first `file` pages are there, and are zero.
+    pub fn new(below: Below, start: u64, pages: usize, file: usize, page: u64) -> Self {
+        Self {
+            below,
+            file: vec![Content::Zero; file],
+            views: vec![View {
+                start,
+                pages: vec![Page::NEW; pages],
+            }],
+            page,
+        }
+    }
+
+    /// Returns the content of a view's page; `None` beyond the file's end.
+    pub fn content(&self, view: usize, at: usize) -> Option<Content> {
+        let page = &self.views[view].pages[at];
+        match (self.below, page.own) {
+            (Below::Nothing, own) => Some(own.unwrap_or(Content::Zero)),
+            (Below::Private, Some(own)) => Some(own),
+            _ => self.file.get(at).copied(),
+        }
+    }
+
+    /// Returns whether a load of the page completes.
+    pub fn can_read(&self, view: usize, at: usize) -> bool {
+        let page = &self.views[view].pages[at];
+        page.mapped && page.read && !page.guard && !page.poison && self.content(view, at).is_some()
+    }
+
+    /// Returns whether a store to the page completes.
+    pub fn can_write(&self, view: usize, at: usize) -> bool {
+        let page = &self.views[view].pages[at];
+        self.can_read(view, at) && page.write && !page.write_protected
+    }
+
+    /// A write of every word of these pages.
+    pub fn write(&mut self, view: usize, pages: Range<usize>, salt: u64) {
+        for at in pages {
+            let origin = self.address(view, at);
+            self.put(view, at, Content::Written { origin, salt });
+        }
+    }
+
+    fn put(&mut self, view: usize, at: usize, content: Content) {
+        match self.below {
+            Below::Shared => self.file[at] = content,
+            _ => self.views[view].pages[at].own = Some(content),
+        }
+    }
+
+    /// The address of a page.
+    pub fn address(&self, view: usize, at: usize) -> u64 {
+        self.views[view].start + at as u64 * self.page
+    }
+
+    /// Changes the mapped pages of a range.
+    pub fn each(&mut self, view: usize, pages: Range<usize>, change: impl Fn(&mut Page)) {
+        for page in &mut self.views[view].pages[pages] {
+            if page.mapped {
+                change(page);
+            }
+        }
+    }
+
+    /// `MADV_DONTNEED`: a private copy goes, and with it a marker (`zap_nonpresent_ptes()`); a guard stays.
+    pub fn drop_pages(&mut self, view: usize, pages: Range<usize>) {
+        self.each(view, pages, |page| {
+            page.own = None;
+            page.poison = false;
+            page.write_protected = false;
+        });
+    }
+
+    /// `MADV_FREE` of private anonymous memory. A poison marker goes (`madvise_free_pte_range()`).
+    pub fn free(&mut self, view: usize, pages: Range<usize>) {
+        self.each(view, pages, |page| {
+            page.poison = false;
+            if let Some(Content::Written { origin, salt }) = page.own {
+                page.own = Some(Content::Freed { origin, salt });
+            }
+        });
+    }
+
+    /// `munmap()`.
+    pub fn unmap(&mut self, view: usize, pages: Range<usize>) {
+        self.views[view].pages[pages].fill(Page::HOLE);
+    }
+
+    /// `mremap()` of the whole area. A userfaultfd without `UFFD_FEATURE_EVENT_REMAP` lets go of it
+    /// (`mremap_userfaultfd_prep()`).
+    pub fn moved(&mut self, view: usize, to: u64) {
+        self.views[view].start = to;
+        self.let_go(view);
+    }
+
+    fn let_go(&mut self, view: usize) {
+        for page in &mut self.views[view].pages {
+            (page.registered, page.write_protected) = (false, false);
+        }
+    }
+
+    /// `fork()`: the child's view is added, and the number of it returned. Locks and a userfaultfd without
+    /// `UFFD_FEATURE_EVENT_FORK` are not inherited (`dup_mmap()`, `dup_userfaultfd()`); guards and poison are.
+    pub fn fork(&mut self) -> usize {
+        let mut child = self.views[0].clone();
+        for page in &mut child.pages {
+            (page.was_locked, page.locked) = (page.locked || page.was_locked, false);
+        }
+        self.views.push(child);
+        let child = self.views.len() - 1;
+        self.let_go(child);
+        child
+    }
+
+    /// `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE`: what was there is gone.
+    pub fn guard(&mut self, view: usize, pages: Range<usize>, on: bool) {
+        self.each(view, pages, |page| {
+            if on {
+                page.own = None;
+                (page.poison, page.write_protected) = (false, false);
+            }
+            page.guard = on;
+        });
+    }
+
+    /// `fallocate(FALLOC_FL_PUNCH_HOLE)` and `MADV_REMOVE`: private copies stay (`unmap_mapping_range()`, `even_cows` 0).
+    pub fn punch(&mut self, pages: Range<usize>) {
+        let end = pages.end.min(self.file.len());
+        self.file[pages.start.min(end)..end].fill(Content::Zero);
+    }
+
+    /// `truncate()`: private copies beyond the end go as well (`truncate_pagecache()`, `even_cows` 1).
+    pub fn truncate(&mut self, pages: usize) {
+        self.file.resize(pages, Content::Zero);
+        for view in 0..self.views.len() {
+            let all = self.views[view].pages.len();
+            self.each(view, pages.min(all)..all, |page| page.own = None);
+        }
+    }
+
+    /// `pwrite()` of whole pages of the file, by offset.
+    pub fn write_file(&mut self, pages: Range<usize>, salt: u64) {
+        for at in pages {
+            let origin = at as u64 * self.page;
+            self.file[at] = Content::Written { origin, salt };
+        }
+    }
+
+    /// Runs of neighbours of these pages that agree in what `key` says.
+    pub fn runs<K: PartialEq>(
+        pages: Range<usize>,
+        key: impl Fn(usize) -> K,
+    ) -> Vec<(Range<usize>, K)> {
+        let mut runs: Vec<(Range<usize>, K)> = Vec::new();
+        for at in pages {
+            let found = key(at);
+            match runs.last_mut() {
+                Some((run, last)) if *last == found => run.end = at + 1,
+                _ => runs.push((at..at + 1, found)),
+            }
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    fn written(origin: u64, salt: u64) -> Option<Content> {
+        Some(Content::Written { origin, salt })
+    }
+
+    fn anonymous() -> Memory {
+        let mut memory = Memory::new(Below::Nothing, 0x10000, 8, 0, PAGE);
+        memory.write(0, 0..8, 0);
+        memory
+    }
+
+    #[test]
+    fn a_fork_parts_private_pages_and_not_shared_ones() {
+        let mut memory = anonymous();
+        assert_eq!(memory.fork(), 1);
+        memory.write(1, 2..3, 7);
+        assert_eq!(memory.content(0, 2), written(0x12000, 0));
+        assert_eq!(memory.content(1, 2), written(0x12000, 7));
+
+        let mut memory = Memory::new(Below::Shared, 0x10000, 4, 4, PAGE);
+        memory.fork();
+        memory.write(1, 2..3, 7);
+        assert_eq!(memory.content(0, 2), written(0x12000, 7));
+    }
+
+    #[test]
+    fn a_move_keeps_what_was_written_elsewhere() {
+        let mut memory = anonymous();
+        memory.moved(0, 0x90000);
+        assert_eq!(memory.content(0, 3), written(0x13000, 0));
+        memory.write(0, 3..4, 1);
+        assert_eq!(memory.content(0, 3), written(0x93000, 1));
+    }
+
+    #[test]
+    fn dropped_pages_show_what_lies_below() {
+        let mut memory = anonymous();
+        memory.drop_pages(0, 1..2);
+        assert_eq!(memory.content(0, 1), Some(Content::Zero));
+
+        let mut memory = Memory::new(Below::Private, 0x10000, 4, 3, PAGE);
+        memory.write_file(0..3, 5);
+        memory.write(0, 1..2, 6);
+        assert_eq!(memory.content(0, 1), written(0x11000, 6));
+        memory.drop_pages(0, 0..4);
+        assert_eq!(memory.content(0, 1), written(0x1000, 5));
+        assert!(memory.content(0, 3).is_none() && !memory.can_read(0, 3));
+    }
+
+    #[test]
+    fn a_hole_leaves_private_copies_and_the_end_of_a_file_does_not() {
+        let mut memory = Memory::new(Below::Private, 0x10000, 4, 4, PAGE);
+        memory.write_file(0..4, 5);
+        memory.write(0, 1..3, 6);
+        memory.punch(0..2);
+        assert_eq!(memory.content(0, 0), Some(Content::Zero));
+        assert_eq!(memory.content(0, 1), written(0x11000, 6));
+        memory.truncate(2);
+        assert!(memory.can_read(0, 1) && !memory.can_read(0, 2));
+        memory.truncate(4);
+        assert_eq!(memory.content(0, 2), Some(Content::Zero));
+    }
+
+    #[test]
+    fn freed_pages_may_be_zero_until_they_are_written() {
+        let mut memory = anonymous();
+        memory.free(0, 0..8);
+        assert_eq!(
+            memory.content(0, 1),
+            Some(Content::Freed {
+                origin: 0x11000,
+                salt: 0
+            })
+        );
+        memory.write(0, 1..2, 3);
+        assert_eq!(memory.content(0, 1), written(0x11000, 3));
+    }
+
+    #[test]
+    fn accesses_are_refused_where_something_is_in_the_way() {
+        let mut memory = anonymous();
+        memory.unmap(0, 0..1);
+        memory.guard(0, 1..2, true);
+        memory.each(0, 2..3, |page| page.poison = true);
+        memory.each(0, 3..4, |page| page.write_protected = true);
+        memory.each(0, 4..5, |page| page.write = false);
+        let read: Vec<bool> = (0..6).map(|at| memory.can_read(0, at)).collect();
+        let write: Vec<bool> = (0..6).map(|at| memory.can_write(0, at)).collect();
+        assert_eq!(read, [false, false, false, true, true, true]);
+        assert_eq!(write, [false, false, false, false, false, true]);
+        // A child has no userfaultfd, and the markers.
+        let child = memory.fork();
+        assert!(
+            memory.can_write(child, 3) && !memory.can_read(child, 1) && !memory.can_read(child, 2)
+        );
+    }
+
+    #[test]
+    fn runs_are_as_long_as_they_can_be() {
+        let runs = Memory::runs(0..7, |at| at / 3);
+        assert_eq!(runs, [(0..3, 0), (3..6, 1), (6..7, 2)]);
+    }
+}

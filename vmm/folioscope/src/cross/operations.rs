@@ -1,0 +1,223 @@
+//! The operations that every state is put under: one column each of the crossing.
+
+use protocol::Advice;
+
+use super::steps::{All, Move, Part, Prot, Step};
+
+/// One operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// Its name on the command line and in tables.
+    pub name: &'static str,
+    /// A few words for the table.
+    pub title: &'static str,
+    /// Its steps.
+    pub steps: &'static [Step],
+}
+
+const fn operation(name: &'static str, title: &'static str, steps: &'static [Step]) -> Operation {
+    Operation { name, title, steps }
+}
+
+const WHOLE: Part = Part::Whole;
+
+/// All of them. The first leaves the state as it is.
+pub const OPERATIONS: &[Operation] = &[
+    operation("nothing", "nothing: the state itself", &[]),
+    operation("read", "a load of every page", &[Step::Read(WHOLE)]),
+    operation(
+        "write-page",
+        "a store to one page",
+        &[Step::Write(Part::Page)],
+    ),
+    operation("write", "a store to every page", &[Step::Write(WHOLE)]),
+    operation(
+        "other-writes",
+        "the other process stores to a part",
+        &[Step::OtherWrites(Part::Odd)],
+    ),
+    operation(
+        "other-exits",
+        "the other process exits",
+        &[Step::All(All::OtherExits)],
+    ),
+    operation("move", "mremap", &[Step::Move(Move::Aligned)]),
+    operation(
+        "move-write",
+        "mremap, then a store to one page",
+        &[Step::Move(Move::Aligned), Step::Write(Part::Page)],
+    ),
+    operation(
+        "move-off",
+        "mremap to an address that is off by a page",
+        &[Step::Move(Move::OffByAPage)],
+    ),
+    operation(
+        "move-keep",
+        "mremap with MREMAP_DONTUNMAP",
+        &[Step::Move(Move::KeepOld)],
+    ),
+    operation(
+        "protect",
+        "mprotect read, and back",
+        &[
+            Step::Protect(WHOLE, Prot::Read),
+            Step::Protect(WHOLE, Prot::Write),
+        ],
+    ),
+    operation(
+        "protect-none",
+        "mprotect none, and back",
+        &[
+            Step::Protect(WHOLE, Prot::None),
+            Step::Protect(WHOLE, Prot::Write),
+        ],
+    ),
+    operation(
+        "protect-odd",
+        "mprotect read across a block's border, a load, and back",
+        &[
+            Step::Protect(Part::Odd, Prot::Read),
+            Step::Read(WHOLE),
+            Step::Protect(Part::Odd, Prot::Write),
+        ],
+    ),
+    operation(
+        "dontneed-page",
+        "MADV_DONTNEED of one page",
+        &[Step::Advise(Part::Page, Advice::Dontneed)],
+    ),
+    operation(
+        "dontneed",
+        "MADV_DONTNEED of all",
+        &[Step::Advise(WHOLE, Advice::Dontneed)],
+    ),
+    operation(
+        "free",
+        "MADV_FREE across a block's border",
+        &[Step::Advise(Part::Odd, Advice::Free)],
+    ),
+    operation(
+        "free-reclaim",
+        "MADV_FREE, then MADV_PAGEOUT",
+        &[
+            Step::Advise(WHOLE, Advice::Free),
+            Step::Advise(WHOLE, Advice::Pageout),
+        ],
+    ),
+    operation(
+        "cold",
+        "MADV_COLD across a block's border",
+        &[Step::Advise(Part::Odd, Advice::Cold)],
+    ),
+    operation(
+        "pageout",
+        "MADV_PAGEOUT",
+        &[Step::Advise(WHOLE, Advice::Pageout)],
+    ),
+    operation(
+        "pageout-odd",
+        "MADV_PAGEOUT across a block's border, and a load",
+        &[Step::Advise(Part::Odd, Advice::Pageout), Step::Read(WHOLE)],
+    ),
+    operation(
+        "collapse",
+        "MADV_COLLAPSE",
+        &[Step::Advise(WHOLE, Advice::Collapse)],
+    ),
+    operation(
+        "populate-read",
+        "MADV_POPULATE_READ",
+        &[Step::Advise(WHOLE, Advice::PopulateRead)],
+    ),
+    operation(
+        "populate-write",
+        "MADV_POPULATE_WRITE",
+        &[Step::Advise(WHOLE, Advice::PopulateWrite)],
+    ),
+    operation(
+        "remove",
+        "MADV_REMOVE across a block's border",
+        &[Step::Advise(Part::Odd, Advice::Remove)],
+    ),
+    operation(
+        "guard",
+        "MADV_GUARD_INSTALL of one page",
+        &[Step::Advise(Part::Page, Advice::GuardInstall)],
+    ),
+    operation(
+        "unguard",
+        "MADV_GUARD_INSTALL across a block's border, MADV_GUARD_REMOVE of it",
+        &[
+            Step::Advise(Part::Odd, Advice::GuardInstall),
+            Step::Advise(Part::Odd, Advice::GuardRemove),
+        ],
+    ),
+    operation(
+        "unmap-page",
+        "munmap of one page",
+        &[Step::Unmap(Part::Page)],
+    ),
+    operation(
+        "unmap",
+        "munmap across a block's border",
+        &[Step::Unmap(Part::Odd)],
+    ),
+    operation("fork", "a child that exits at once", &[Step::ForkAndExit]),
+    operation(
+        "fork-write",
+        "a child that writes across a block's border and exits",
+        &[Step::ForkAndWrite(Part::Odd)],
+    ),
+    operation(
+        "fork-then-write",
+        "a child that exits, then a store to one page",
+        &[Step::ForkAndExit, Step::Write(Part::Page)],
+    ),
+    operation(
+        "lock",
+        "mlock, and munlock of one page",
+        &[Step::Lock(WHOLE), Step::Unlock(Part::Page)],
+    ),
+    operation(
+        "migrate",
+        "move_pages to node 1, and back to node 0",
+        &[Step::Node(WHOLE, 1), Step::Node(WHOLE, 0)],
+    ),
+    operation(
+        "migrate-page",
+        "move_pages of one page to node 1",
+        &[Step::Node(Part::Page, 1)],
+    ),
+    operation(
+        "compact",
+        "compaction of all memory",
+        &[Step::All(All::Compact)],
+    ),
+    operation("drop-caches", "drop_caches", &[Step::All(All::DropCaches)]),
+    operation("swapoff", "swapoff, and swapon", &[Step::All(All::SwapOff)]),
+    operation(
+        "uffd-protect",
+        "UFFDIO_WRITEPROTECT across a block's border, on and off",
+        &[
+            Step::Register,
+            Step::WriteProtect(Part::Odd, true),
+            Step::WriteProtect(Part::Odd, false),
+        ],
+    ),
+    operation(
+        "write-file",
+        "pwrite across a block's border",
+        &[Step::WriteFile(Part::Odd)],
+    ),
+    operation(
+        "punch",
+        "a hole across a block's border",
+        &[Step::Punch(Part::Odd)],
+    ),
+    operation(
+        "truncate",
+        "ftruncate inside a block, and back",
+        &[Step::TruncateAndExtend],
+    ),
+];

@@ -1,0 +1,702 @@
+//! Plays the steps of many areas in one process, and compares what it holds with the model.
+
+use std::ops::Range;
+
+use protocol::{
+    Access, Advice, Backing, Command, Expect, Failure, MapFlag, MoveFlag, Operation, Order,
+    Outcome, Placement, ProcessId, Protection, UffdMode,
+};
+
+use super::admit::{left_out, Here};
+use super::model::{Below, Content, Memory};
+use super::states::{Map, State};
+use super::steps::{All, Move, Part, Prot, Step};
+use crate::ops::{advise, protect, unmap};
+use crate::stage::Stage;
+use crate::Error;
+
+/// Words of a page that are written and compared.
+const WORDS: u64 = 8;
+
+/// Where the files of tmpfs and of ramfs are.
+const TMPFS: &str = "/tmp";
+/// See [`TMPFS`].
+pub const RAMFS: &str = "/tmp/cross-ramfs";
+
+/// One area: a state, and what has become of it.
+#[derive(Debug)]
+pub struct Cell {
+    /// The state that it began with.
+    pub state: &'static State,
+    /// Every range of addresses that it had, with what a `MREMAP_DONTUNMAP` left behind.
+    pub ranges: Vec<Range<u64>>,
+    /// Reason to leave the operation out here.
+    pub left_out: Option<&'static str>,
+    /// A step that the kernel refused: the cell is not judged.
+    pub refused: Option<String>,
+    /// Differences between memory and model: range and sentence.
+    pub wrong: Vec<(Range<u64>, String)>,
+    memory: Memory,
+    path: Option<String>,
+}
+
+/// All areas of one batch, and the processes that have them.
+#[derive(Debug)]
+pub struct Batch<'s, 'g> {
+    stage: &'s mut Stage<'g>,
+    processes: [Option<ProcessId>; 2],
+    actor: usize,
+    here: Here,
+    /// The salt of the next stores of the acting process, so that an operation's differ from its state's.
+    salt: u64,
+    /// The areas, in the order of their states.
+    pub cells: Vec<Cell>,
+}
+
+impl<'s, 'g> Batch<'s, 'g> {
+    /// Builds each state in a process of its own areas.
+    ///
+    /// # Errors
+    /// Where the guest is lost, or cannot map an area.
+    pub fn build(
+        stage: &'s mut Stage<'g>,
+        states: &[&'static State],
+        mut here: Here,
+    ) -> Result<Self, Error> {
+        let process = stage.spawn_as("cross")?;
+        (here.view, here.other) = (0, false);
+        let mut batch = Self {
+            stage,
+            processes: [Some(process), None],
+            actor: 0,
+            here,
+            salt: 1,
+            cells: Vec::new(),
+        };
+        for state in states {
+            let cell = batch.map(state)?;
+            batch.cells.push(cell);
+            let last = batch.cells.len() - 1;
+            for step in state.build {
+                batch.step_of(last, *step)?;
+            }
+        }
+        batch.salt += 10;
+        Ok(batch)
+    }
+
+    /// Forks. The steps that follow are the parent's or the child's.
+    ///
+    /// # Errors
+    /// Where the guest is lost, or cannot fork.
+    pub fn fork(&mut self, child_acts: bool) -> Result<(), Error> {
+        let parent = self.processes[0].expect("the first process lives until it is told to end");
+        self.processes[1] = Some(self.stage.fork(parent)?);
+        for cell in &mut self.cells {
+            cell.memory.fork();
+        }
+        self.actor = usize::from(child_acts);
+        self.here.other = true;
+        Ok(())
+    }
+
+    /// The process that acts.
+    pub fn actor(&self) -> ProcessId {
+        self.processes[self.actor].expect("the acting process does not end")
+    }
+
+    /// The stage that it is played on.
+    pub fn stage(&mut self) -> &mut Stage<'g> {
+        self.stage
+    }
+
+    /// Plays a step in every area, or once for all.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn step(&mut self, step: Step) -> Result<(), Error> {
+        self.here.view = self.actor;
+        if let Step::All(all) = step {
+            for cell in &mut self.cells {
+                let why = left_out(&cell.memory, self.here, step);
+                cell.left_out = cell.left_out.or(why);
+            }
+            return self.for_all(all);
+        }
+        for at in 0..self.cells.len() {
+            self.step_of(at, step)?;
+        }
+        Ok(())
+    }
+
+    fn for_all(&mut self, all: All) -> Result<(), Error> {
+        match all {
+            All::Compact => self.stage.set("/proc/sys/vm/compact_memory", "1"),
+            All::DropCaches => self.stage.set("/proc/sys/vm/drop_caches", "3"),
+            All::SwapOff => self.stage.swap_off_and_on(),
+            All::OtherExits => {
+                let other = 1 - self.actor;
+                if let Some(process) = self.processes[other].take() {
+                    self.stage.ends(process)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn map(&mut self, state: &'static State) -> Result<Cell, Error> {
+        let (page, block) = (self.stage.page(), self.here.block as u64);
+        let pages = match state.map {
+            Map::Pmd => self.stage.pmd() / page,
+            _ => 2 * block,
+        };
+        let offset = match state.map {
+            Map::HintedHalfIn => block / 2 * page,
+            _ => 0,
+        };
+        let (below, file) = match state.map {
+            Map::Hinted | Map::HintedHalfIn | Map::Small | Map::Pmd => (Below::Nothing, 0),
+            Map::Shared | Map::Tmpfs | Map::Ramfs => (Below::Shared, pages),
+            Map::TmpfsShort => (Below::Shared, block + 1),
+            Map::TmpfsPrivate | Map::RamfsPrivate => (Below::Private, pages),
+        };
+        let directory = match state.map {
+            Map::Tmpfs | Map::TmpfsPrivate | Map::TmpfsShort => Some(TMPFS),
+            Map::Ramfs | Map::RamfsPrivate => Some(RAMFS),
+            _ => None,
+        };
+        let path = directory.map(|directory| format!("{directory}/cross-{}", state.name));
+        let process = self.actor();
+        if let Some(path) = &path {
+            let create = Operation::FileCreate {
+                path: path.clone(),
+                length: file * page,
+            };
+            self.stage.op(process, create)?;
+            self.stage
+                .after(Operation::FileUnlink { path: path.clone() })?;
+        }
+        let flags = match below {
+            Below::Shared => vec![MapFlag::Shared],
+            _ => vec![],
+        };
+        let map = Operation::Mmap {
+            length: pages * page,
+            backing: match &path {
+                Some(path) => Backing::File {
+                    path: path.clone(),
+                    offset: 0,
+                },
+                None => Backing::Anonymous,
+            },
+            prot: vec![Protection::Read, Protection::Write],
+            flags,
+            place: Placement::Isolated {
+                align: None,
+                offset,
+                gap: None,
+            },
+        };
+        let start = self.stage.map(process, map)?;
+        let hint = match state.map {
+            Map::Hinted | Map::HintedHalfIn | Map::Pmd => Some(Advice::Hugepage),
+            Map::Small => Some(Advice::Nohugepage),
+            _ => None,
+        };
+        if let Some(hint) = hint {
+            self.stage.op(process, advise(start, pages * page, hint))?;
+        }
+        Ok(Cell {
+            state,
+            ranges: std::iter::once(start..start + pages * page).collect(),
+            left_out: None,
+            refused: None,
+            wrong: Vec::new(),
+            memory: Memory::new(below, start, pages as usize, file as usize, page),
+            path,
+        })
+    }
+
+    /// A step of one area; one that was left out or refused has no more of them.
+    fn step_of(&mut self, at: usize, step: Step) -> Result<(), Error> {
+        let here = Here {
+            map: self.cells[at].state.map,
+            view: self.actor,
+            ..self.here
+        };
+        let cell = &mut self.cells[at];
+        if cell.left_out.is_some() || cell.refused.is_some() {
+            return Ok(());
+        }
+        if let Some(why) = left_out(&cell.memory, here, step) {
+            cell.left_out = Some(why);
+            return Ok(());
+        }
+        match self.play(at, step) {
+            Err(Error::Guest { request, failure }) => {
+                self.cells[at].refused = Some(format!("{step:?}: {request}: {failure}"));
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn pages(&self, at: usize, part: Part) -> Range<usize> {
+        let all = self.cells[at].memory.views[0].pages.len();
+        part.pages(self.here.block, all)
+    }
+
+    /// Mapped pages of a part, by VMA: a call on a range with a hole, or of several VMAs, may stop half way.
+    fn by_vma(&self, at: usize, part: Part) -> Vec<Range<usize>> {
+        let pages = self.pages(at, part);
+        let view = &self.cells[at].memory.views[self.actor].pages;
+        let runs = Memory::runs(pages, |page| view[page].vma());
+        let mapped = runs.into_iter().filter(|(_, (mapped, ..))| *mapped);
+        mapped.map(|(run, _)| run).collect()
+    }
+
+    fn range(&self, at: usize, view: usize, pages: &Range<usize>) -> (u64, u64) {
+        let memory = &self.cells[at].memory;
+        let start = memory.address(view, pages.start);
+        (start, pages.len() as u64 * memory.page)
+    }
+
+    /// Calls of one kind on each VMA of a part.
+    fn on_vmas(
+        &mut self,
+        at: usize,
+        part: Part,
+        op: impl Fn(u64, u64) -> Operation,
+    ) -> Result<(), Error> {
+        for run in self.by_vma(at, part) {
+            let (start, length) = self.range(at, self.actor, &run);
+            self.stage.op(self.actor(), op(start, length))?;
+        }
+        Ok(())
+    }
+
+    fn play(&mut self, at: usize, step: Step) -> Result<(), Error> {
+        let view = self.actor;
+        match step {
+            Step::Write(part) => self.access(at, view, part, Some(self.salt)),
+            Step::Read(part) => self.access(at, view, part, None),
+            Step::OtherWrites(part) => self.access(at, 1 - view, part, Some(self.salt + 1)),
+            Step::Advise(part, advice) => self.advise(at, part, advice),
+            Step::Protect(part, prot) => {
+                let bits: &[Protection] = match prot {
+                    Prot::None => &[],
+                    Prot::Read => &[Protection::Read],
+                    Prot::Write => &[Protection::Read, Protection::Write],
+                };
+                self.on_vmas(at, part, |start, length| protect(start, length, bits))?;
+                let pages = self.pages(at, part);
+                let (read, write) = (prot != Prot::None, prot == Prot::Write);
+                let memory = &mut self.cells[at].memory;
+                memory.each(view, pages, |page| (page.read, page.write) = (read, write));
+                Ok(())
+            }
+            Step::Move(how) => self.relocate(at, how),
+            Step::Unmap(part) => {
+                let pages = self.pages(at, part);
+                let (start, length) = self.range(at, view, &pages);
+                self.stage.op(self.actor(), unmap(start, length))?;
+                self.cells[at].memory.unmap(view, pages);
+                Ok(())
+            }
+            Step::Lock(part) | Step::Unlock(part) => {
+                let lock = matches!(step, Step::Lock(_));
+                self.on_vmas(at, part, |address, length| match lock {
+                    true => Operation::Mlock {
+                        address,
+                        length,
+                        flags: vec![],
+                    },
+                    false => Operation::Munlock { address, length },
+                })?;
+                let pages = self.pages(at, part);
+                let memory = &mut self.cells[at].memory;
+                memory.each(view, pages, |page| page.locked = lock);
+                Ok(())
+            }
+            Step::Node(part, node) => {
+                self.on_vmas(at, part, |address, length| Operation::MovePages {
+                    address,
+                    length,
+                    node: Some(node),
+                })
+            }
+            Step::Register => {
+                self.on_vmas(at, Part::Whole, |address, length| Operation::UffdRegister {
+                    address,
+                    length,
+                    modes: vec![UffdMode::WriteProtect],
+                })?;
+                let pages = self.pages(at, Part::Whole);
+                let memory = &mut self.cells[at].memory;
+                memory.each(view, pages, |page| page.registered = true);
+                Ok(())
+            }
+            Step::WriteProtect(part, on) => {
+                self.on_vmas(at, part, |address, length| Operation::UffdWriteprotect {
+                    address,
+                    length,
+                    on,
+                })?;
+                let pages = self.pages(at, part);
+                let memory = &mut self.cells[at].memory;
+                memory.each(view, pages, |page| page.write_protected = on);
+                Ok(())
+            }
+            Step::Poison(part) => {
+                self.on_vmas(at, part, |address, length| Operation::UffdPoison {
+                    address,
+                    length,
+                })?;
+                let pages = self.pages(at, part);
+                let memory = &mut self.cells[at].memory;
+                memory.each(view, pages, |page| page.poison = true);
+                Ok(())
+            }
+            Step::ForkAndExit | Step::ForkAndWrite(_) => {
+                let child = self.stage.fork(self.actor())?;
+                let mut outcome = Ok(());
+                if let Step::ForkAndWrite(part) = step {
+                    outcome = self.child_writes(at, child, part);
+                }
+                self.stage.ends(child)?;
+                outcome
+            }
+            Step::WriteFile(part) => {
+                let pages = self.pages(at, part);
+                let pages = pages.start..pages.end.min(self.cells[at].memory.file.len());
+                let page = self.cells[at].memory.page;
+                let write = Operation::FileWrite {
+                    path: self.path(at),
+                    offset: pages.start as u64 * page,
+                    length: pages.len() as u64 * page,
+                    salt: self.salt + 2,
+                    chunk: None,
+                };
+                self.stage.op(self.actor(), write)?;
+                self.cells[at].memory.write_file(pages, self.salt + 2);
+                Ok(())
+            }
+            Step::Punch(part) => {
+                let pages = self.pages(at, part);
+                let page = self.cells[at].memory.page;
+                let punch = Operation::FileAllocate {
+                    path: self.path(at),
+                    offset: pages.start as u64 * page,
+                    length: pages.len() as u64 * page,
+                    punch: true,
+                };
+                self.stage.op(self.actor(), punch)?;
+                self.cells[at].memory.punch(pages);
+                Ok(())
+            }
+            Step::TruncateAndExtend => {
+                let (page, file) = (self.cells[at].memory.page, self.cells[at].memory.file.len());
+                for pages in [5, file] {
+                    let path = self.path(at);
+                    let length = pages as u64 * page;
+                    let truncate = Operation::FileTruncate { path, length };
+                    self.stage.op(self.actor(), truncate)?;
+                    self.cells[at].memory.truncate(pages);
+                }
+                Ok(())
+            }
+            Step::All(_) => unreachable!("a step of all areas is played once"),
+        }
+    }
+
+    fn path(&self, at: usize) -> String {
+        let path = self.cells[at].path.clone();
+        path.expect("steps of files are left out where there is none")
+    }
+
+    fn advise(&mut self, at: usize, part: Part, advice: Advice) -> Result<(), Error> {
+        let view = self.actor;
+        let outcome = self.on_vmas(at, part, |start, length| advise(start, length, advice));
+        match outcome {
+            // It makes no promise.
+            Err(Error::Guest { .. }) if advice == Advice::Collapse => {}
+            outcome => outcome?,
+        }
+        let pages = self.pages(at, part);
+        let memory = &mut self.cells[at].memory;
+        match advice {
+            Advice::Dontneed => memory.drop_pages(view, pages),
+            Advice::Free => memory.free(view, pages),
+            Advice::Remove => memory.punch(pages),
+            Advice::GuardInstall => memory.guard(view, pages, true),
+            Advice::GuardRemove => memory.guard(view, pages, false),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Moves each VMA of the area, by what lies between them.
+    fn relocate(&mut self, at: usize, how: Move) -> Result<(), Error> {
+        let (view, process) = (self.actor, self.actor());
+        let memory = &self.cells[at].memory;
+        let (start, page) = (memory.views[view].start, memory.page);
+        let length = memory.views[view].pages.len() as u64 * page;
+        let within = start % self.stage.pmd();
+        let room = self
+            .stage
+            .free_place(process, length + within + page, None)?;
+        let to = room + within + if how == Move::OffByAPage { page } else { 0 };
+        for run in self.by_vma(at, Part::Whole) {
+            let (from, bytes) = self.range(at, view, &run);
+            let mut flags = vec![MoveFlag::Maymove, MoveFlag::Fixed];
+            if how == Move::KeepOld {
+                flags.push(MoveFlag::Dontunmap);
+            }
+            let remap = Operation::Mremap {
+                address: from,
+                length: bytes,
+                new_length: bytes,
+                flags,
+                new_address: Some(to + (from - start)),
+            };
+            self.stage.op(process, remap)?;
+        }
+        self.cells[at].ranges.push(to..to + length);
+        self.cells[at].memory.moved(view, to);
+        Ok(())
+    }
+
+    /// Loads, or stores with a salt, page by page of the model: what it refuses must raise a signal.
+    fn access(
+        &mut self,
+        at: usize,
+        view: usize,
+        part: Part,
+        salt: Option<u64>,
+    ) -> Result<(), Error> {
+        let Some(process) = self.processes[view] else {
+            return Ok(());
+        };
+        let pages = self.pages(at, part);
+        let memory = &self.cells[at].memory;
+        let runs = Memory::runs(pages, |page| match salt {
+            Some(_) => memory.can_write(view, page),
+            None => memory.can_read(view, page),
+        });
+        for (run, allowed) in runs {
+            let run = if allowed {
+                run
+            } else {
+                run.start..run.start + 1
+            };
+            let (start, length) = self.range(at, view, &run);
+            let touch = self.touch(start, length, salt);
+            let outcome = self.stage.op(process, touch);
+            self.compare(at, start..start + length, allowed, outcome.map(drop))?;
+            if let (true, Some(salt)) = (allowed, salt) {
+                self.cells[at].memory.write(view, run, salt);
+            }
+        }
+        Ok(())
+    }
+
+    fn touch(&self, address: u64, length: u64, salt: Option<u64>) -> Operation {
+        Operation::Touch {
+            address,
+            length,
+            stride: Some(self.stage.page() / WORDS),
+            access: match salt {
+                Some(_) => Access::Write,
+                None => Access::Read,
+            },
+            order: Order::Forward,
+            salt: salt.unwrap_or(0),
+        }
+    }
+
+    /// Notes an access that ended otherwise than the model has it.
+    fn compare(
+        &mut self,
+        at: usize,
+        range: Range<u64>,
+        allowed: bool,
+        outcome: Result<(), Error>,
+    ) -> Result<(), Error> {
+        let message = match (allowed, outcome) {
+            (true, Ok(())) => return Ok(()),
+            (
+                false,
+                Err(Error::Guest {
+                    failure: Failure::Signal { .. },
+                    ..
+                }),
+            ) => return Ok(()),
+            (
+                true,
+                Err(Error::Guest {
+                    failure: Failure::Signal { name, address, .. },
+                    ..
+                }),
+            ) => format!("expected the access at VA 0x{address:016x} to complete and found {name}"),
+            (_, Err(error)) => return Err(error),
+            (false, Ok(())) => format!(
+                "expected the access at VA 0x{:016x} to raise a signal and it completed",
+                range.start
+            ),
+        };
+        self.cells[at].wrong.push((range, message));
+        Ok(())
+    }
+
+    /// A child that is forked for this alone writes where the model lets it.
+    fn child_writes(&mut self, at: usize, child: ProcessId, part: Part) -> Result<(), Error> {
+        let mut copy = self.cells[at].memory.clone();
+        copy.views.swap(0, self.actor);
+        copy.views.truncate(1);
+        let view = copy.fork();
+        let pages = self.pages(at, part);
+        for (run, allowed) in Memory::runs(pages, |page| copy.can_write(view, page)) {
+            if allowed {
+                let (start, length) = self.range(at, self.actor, &run);
+                let touch = self.touch(start, length, Some(self.salt + 3));
+                let outcome = self.stage.op(child, touch).map(drop);
+                self.compare(at, start..start + length, true, outcome)?;
+                if self.cells[at].memory.below == Below::Shared {
+                    self.cells[at].memory.write(self.actor, run, self.salt + 3);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares every page of every process with the model.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn verify(&mut self) -> Result<(), Error> {
+        for at in 0..self.cells.len() {
+            if self.cells[at].left_out.is_some() || self.cells[at].refused.is_some() {
+                continue;
+            }
+            for view in 0..self.cells[at].memory.views.len() {
+                if let Some(process) = self.processes[view] {
+                    self.verify_view(at, view, process)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_view(&mut self, at: usize, view: usize, process: ProcessId) -> Result<(), Error> {
+        let memory = &self.cells[at].memory;
+        let all = 0..memory.views[view].pages.len();
+        let runs = Memory::runs(all, |page| {
+            if !memory.can_read(view, page) {
+                return None;
+            }
+            let address = memory.address(view, page);
+            memory.content(view, page).map(|content| match content {
+                Content::Zero => (Content::Zero, 0),
+                // What neighbours have in common is the distance.
+                Content::Written { origin, salt } => (
+                    Content::Written { origin: 0, salt },
+                    origin.wrapping_sub(address),
+                ),
+                Content::Freed { origin, salt } => (
+                    Content::Freed { origin: 0, salt },
+                    origin.wrapping_sub(address),
+                ),
+            })
+        });
+        for (run, expected) in runs {
+            let (start, length) = self.range(at, view, &run);
+            let Some((content, distance)) = expected else {
+                let touch = self.touch(start, self.stage.page(), None);
+                let outcome = self.stage.op(process, touch);
+                self.compare(at, start..start + length, false, outcome.map(drop))?;
+                continue;
+            };
+            match content {
+                Content::Zero => self.expect(at, process, start, length, Expect::Zero)?,
+                Content::Written { salt, .. } => {
+                    let origin = Some(start.wrapping_add(distance));
+                    self.expect(at, process, start, length, Expect::Pattern { salt, origin })?;
+                }
+                Content::Freed { salt, .. } => {
+                    let page = self.stage.page();
+                    for address in (start..start + length).step_by(page as usize) {
+                        let origin = Some(address.wrapping_add(distance));
+                        let written = Expect::Pattern { salt, origin };
+                        if self.mismatch(process, address, page, written)?.is_some() {
+                            self.expect(at, process, address, page, Expect::Zero)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn expect(
+        &mut self,
+        at: usize,
+        process: ProcessId,
+        start: u64,
+        length: u64,
+        expect: Expect,
+    ) -> Result<(), Error> {
+        if let Some(message) = self.mismatch(process, start, length, expect)? {
+            self.cells[at].wrong.push((start..start + length, message));
+        }
+        Ok(())
+    }
+
+    /// Describes the difference in a range, if there is one.
+    fn mismatch(
+        &mut self,
+        process: ProcessId,
+        address: u64,
+        length: u64,
+        expect: Expect,
+    ) -> Result<Option<String>, Error> {
+        let verify = Operation::Verify {
+            address,
+            length,
+            stride: Some(self.stage.page() / WORDS),
+            expect,
+        };
+        match self.stage.op(process, verify) {
+            Ok(Outcome::Verified(found)) => Ok(found.first.first().map(|first| {
+                format!(
+                    "{} of {} words differ from the model: expected {:#018x} at VA 0x{:016x} and found {:#018x}",
+                    found.wrong, found.words, first.expected, first.address, first.found
+                )
+            })),
+            Ok(other) => Err(crate::guest::unexpected("verify", &other)),
+            Err(Error::Guest {
+                failure: Failure::Signal { name, address, .. },
+                ..
+            }) => Ok(Some(format!(
+                "expected the access at VA 0x{address:016x} to complete and found {name}"
+            ))),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Mounts a ramfs for the areas that are files of it.
+pub fn mount_ramfs() -> Command {
+    let words = format!("mkdir -p {RAMFS} && mount -t ramfs ramfs {RAMFS}");
+    Command::Run {
+        argv: ["sh", "-c", &words].map(str::to_owned).to_vec(),
+        input: None,
+        process: None,
+    }
+}
+
+/// Unmounts it.
+pub fn unmount_ramfs() -> Command {
+    Command::Unmount {
+        directory: RAMFS.into(),
+    }
+}

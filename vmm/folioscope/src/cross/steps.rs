@@ -1,0 +1,108 @@
+//! The steps that states and operations are declared in.
+
+use std::ops::Range;
+
+use protocol::Advice;
+
+/// A part of an area, in pages. Areas are two blocks long, or one PMD's range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// One page inside the first block.
+    Page,
+    /// From inside the first block to inside the second.
+    Odd,
+    /// The first block.
+    Block,
+}
+
+impl Part {
+    /// The pages of an area of `all` pages, with `block` pages per block.
+    pub fn pages(self, block: usize, all: usize) -> Range<usize> {
+        match self {
+            Self::Whole => 0..all,
+            Self::Page => 5..6,
+            Self::Odd => 3..block + 3,
+            Self::Block => 0..block,
+        }
+    }
+}
+
+/// Protection for `mprotect()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prot {
+    /// `PROT_NONE`.
+    None,
+    /// `PROT_READ`.
+    Read,
+    /// `PROT_READ | PROT_WRITE`.
+    Write,
+}
+
+/// How `mremap()` moves an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// To an address with the same place in a level-2 range.
+    Aligned,
+    /// To one that is off by a page.
+    OffByAPage,
+    /// To one with the same place, and the old range stays mapped (`MREMAP_DONTUNMAP`).
+    KeepOld,
+}
+
+/// One step, of a state or of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A store to every page.
+    Write(Part),
+    /// A load of every page.
+    Read(Part),
+    /// `madvise()`, where the advice leaves contents alone or gives them up.
+    Advise(Part, Advice),
+    /// `mprotect()`.
+    Protect(Part, Prot),
+    /// `mremap()` of the area.
+    Move(Move),
+    /// `munmap()`.
+    Unmap(Part),
+    /// `mlock()`.
+    Lock(Part),
+    /// `munlock()`.
+    Unlock(Part),
+    /// `move_pages()` to a node.
+    Node(Part, i32),
+    /// Registers the area with a userfaultfd for write protection.
+    Register,
+    /// `UFFDIO_WRITEPROTECT`.
+    WriteProtect(Part, bool),
+    /// `UFFDIO_POISON`.
+    Poison(Part),
+    /// A child that exits at once.
+    ForkAndExit,
+    /// A child that writes and exits.
+    ForkAndWrite(Part),
+    /// The other process writes.
+    OtherWrites(Part),
+    /// `pwrite()` to the file.
+    WriteFile(Part),
+    /// `fallocate(FALLOC_FL_PUNCH_HOLE)`.
+    Punch(Part),
+    /// `ftruncate()` to an odd page, and back to the old size.
+    TruncateAndExtend,
+    /// Once for all areas.
+    All(All),
+}
+
+/// A step that concerns all memory of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum All {
+    /// `/proc/sys/vm/compact_memory`.
+    Compact,
+    /// `/proc/sys/vm/drop_caches`, 3.
+    DropCaches,
+    /// `swapoff()` and `swapon()`.
+    SwapOff,
+    /// The other process exits.
+    OtherExits,
+}

@@ -1,0 +1,187 @@
+//! The table of `folioscope cross`: states of memory by operations.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Crossing {
+    /// The states: a column each.
+    pub states: Vec<CrossedState>,
+    /// A row for each operation in each process.
+    pub rows: Vec<CrossingRow>,
+}
+
+/// One state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CrossedState {
+    /// Its name.
+    pub name: String,
+    /// A few words.
+    pub title: String,
+}
+
+/// The cells of one operation in one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CrossingRow {
+    /// The operation's name, or several with `+` between.
+    pub operation: String,
+    /// Which process acts.
+    pub acting: Acting,
+    /// A cell for each state.
+    pub cells: Vec<CrossingCell>,
+    /// Errors that lie in no cell's area: counters of all memory, the process's own memory.
+    pub elsewhere: usize,
+}
+
+/// Which process does the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Acting {
+    /// The only one that has the memory.
+    Alone,
+    /// A parent, whose child waits.
+    Parent,
+    /// A child, whose parent waits.
+    Child,
+}
+
+impl Acting {
+    /// The ending of a cell's name.
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Alone => "",
+            Self::Parent => "@parent",
+            Self::Child => "@child",
+        }
+    }
+}
+
+/// Result of a cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum CrossingCell {
+    /// Judged, and nothing wrong.
+    Green,
+    /// Errors lie in its area.
+    Red {
+        /// How many.
+        errors: usize,
+    },
+    /// Played, and not judged.
+    NotJudged {
+        /// Why.
+        reason: String,
+    },
+    /// The pair makes no sense.
+    LeftOut {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// How many cells ended in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CellCounts {
+    /// Judged, and nothing wrong.
+    pub green: usize,
+    /// With errors.
+    pub red: usize,
+    /// Played, and not judged.
+    pub not_judged: usize,
+    /// Left out by a rule.
+    pub left_out: usize,
+}
+
+impl CrossingRow {
+    /// The operation's name with the process that acts.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}{}", self.operation, self.acting.suffix())
+    }
+
+    /// Counts an error in a cell, or outside of all.
+    pub fn found(&mut self, cell: Option<usize>) {
+        let Some(at) = cell else {
+            self.elsewhere += 1;
+            return;
+        };
+        let errors = match self.cells[at] {
+            CrossingCell::Red { errors } => errors + 1,
+            _ => 1,
+        };
+        self.cells[at] = CrossingCell::Red { errors };
+    }
+}
+
+impl Crossing {
+    /// Counts all cells.
+    #[must_use]
+    pub fn counts(&self) -> CellCounts {
+        let mut counts = CellCounts::default();
+        for cell in self.rows.iter().flat_map(|row| &row.cells) {
+            *match cell {
+                CrossingCell::Green => &mut counts.green,
+                CrossingCell::Red { .. } => &mut counts.red,
+                CrossingCell::NotJudged { .. } => &mut counts.not_judged,
+                CrossingCell::LeftOut { .. } => &mut counts.left_out,
+            } += 1;
+        }
+        counts
+    }
+
+    /// The cells that were not judged, by the reason: its text, and their names.
+    #[must_use]
+    pub fn not_judged(&self) -> Vec<(&str, Vec<String>)> {
+        let mut told: Vec<(&str, Vec<String>)> = Vec::new();
+        for row in &self.rows {
+            for (state, cell) in self.states.iter().zip(&row.cells) {
+                let CrossingCell::NotJudged { reason } = cell else {
+                    continue;
+                };
+                let name = format!("{}-{}", state.name, row.name());
+                match told.iter_mut().find(|(why, _)| why == reason) {
+                    Some((_, names)) => names.push(name),
+                    None => told.push((reason, vec![name])),
+                }
+            }
+        }
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_counted_and_named() {
+        let state = |name: &str| CrossedState {
+            name: name.into(),
+            ..CrossedState::default()
+        };
+        let reason = || "EINVAL".to_owned();
+        let mut table = Crossing {
+            states: vec![state("folded"), state("swapped")],
+            rows: vec![CrossingRow {
+                operation: "move".into(),
+                acting: Acting::Child,
+                cells: vec![
+                    CrossingCell::Green,
+                    CrossingCell::NotJudged { reason: reason() },
+                ],
+                elsewhere: 0,
+            }],
+        };
+        let found = table.not_judged();
+        assert_eq!(found, [("EINVAL", vec!["swapped-move@child".to_owned()])]);
+        for cell in [Some(0), None, Some(0)] {
+            table.rows[0].found(cell);
+        }
+        assert_eq!(table.rows[0].cells[0], CrossingCell::Red { errors: 2 });
+        assert_eq!(table.rows[0].elsewhere, 1);
+        let counts = table.counts();
+        assert_eq!((counts.red, counts.not_judged, counts.green), (1, 1, 0));
+    }
+}
