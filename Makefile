@@ -14,6 +14,8 @@ BUILDROOT ?=
 PYTEST ?=
 DEBUG ?=
 RECORD ?=
+ONLY ?=
+DEPTH ?=
 
 export KERNEL BASE VMLINUX MACHINE GRANULE BUILDROOT DEBUG
 
@@ -33,7 +35,7 @@ options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long test-arm64 series lint bench lab fuzz boot build rootfs clean
+.PHONY: help run cross test test-long test-arm64 series lint bench lab fuzz boot build rootfs clean
 
 help: ## list the targets and variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +48,7 @@ help: ## list the targets and variables
 	@echo '  POLICY=     sysfs baseline simple variable retry adaptive   APPEND=  more kernel command line'
 	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
 	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md)'
+	@echo '  ONLY=       states and operations of make cross, by comma: swapped,move     DEPTH=2  two operations in a row'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  test-long, test-arm64, series: from the start'
 	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 orders ...   QUICK=1  five runs of each, and shorter loads'
 
@@ -56,6 +59,12 @@ run: ## set up, build what is missing, boot, fault, read, judge
 	@$(SETUP)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 	@$(if $(RECORD),$(SETUP)/plugin.sh)
 	@out/folioscope run $(options) $(if $(RECORD),--record) --html out/report.html
+
+cross: ## every state of memory under every operation, judged
+	@$(SETUP)/inputs.sh run
+	@$(SETUP)/packages.sh run
+	@$(SETUP)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
+	@out/folioscope cross $(options) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)')
 
 boot: ## boot a guest and stay; prints how to look into it
 	@$(SETUP)/inputs.sh boot
