@@ -401,7 +401,7 @@ fn l17_a_block_above_pages_of_the_same_table() {
     (getters.scan, getters.smaps) = (None, String::new());
     let of_rule = |getters: &Getters| {
         let mut found = errors(&guest, getters);
-        found.retain(|(rule, ..)| *rule == RuleId::L17);
+        found.retain(|(rule, ..)| *rule == id("L17"));
         found
     };
     assert_eq!(of_rule(&getters), []);
