@@ -78,7 +78,7 @@ def test_most_cells_are_played(crossing: dict[str, Any]) -> None:
 
 def test_names() -> None:
     """A name that is none is refused with all that there are."""
-    said = folioscope("cross", "--only", "swaped").sentence()
+    said = folioscope("cross", "--only", "frozen").sentence()
     assert "expected a state or an operation of the crossing and found" in said
     assert all(name in said for names in named() for name in names)
 

@@ -250,8 +250,8 @@ mod tests {
         // Nothing is no second one.
         assert_eq!(two.operations.len(), OPERATIONS.len() - 1);
         assert_eq!(name_of(&two.operations[0]), "move+read");
-        let error = chosen(&["swaped".into()], 1).unwrap_err().to_string();
-        assert!(error.contains("swaped") && error.contains("swapped-in-part"));
+        let error = chosen(&["frozen".into()], 1).unwrap_err().to_string();
+        assert!(error.contains("frozen") && error.contains("swapped-in-part"));
     }
 
     #[test]
