@@ -188,7 +188,8 @@ impl Guest {
     /// shows it.
     #[must_use]
     pub fn contpte(&self) -> Option<bool> {
-        self.contpte
+        let own = || self.symbols().map(linux::symbols::Symbols::has_contpte);
+        self.contpte.or_else(own)
     }
 
     /// Returns whether the kernel has each of these functions. Without a vmlinux the guest's `/proc/kallsyms` is read,

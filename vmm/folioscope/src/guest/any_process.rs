@@ -86,6 +86,7 @@ impl Stops for AnyProcess<'_> {
     fn instant(&mut self) -> Result<Capture, join::Error> {
         let guest = &mut *self.guest;
         let mut notes = guest.notes(Vec::new());
+        let contpte = guest.contpte();
         let mut paused = guest.link.machine.pause()?;
         let ran_ns = paused.ran_ns();
         let (memory, cpus) = (&paused.memory, &paused.cpus);
@@ -97,7 +98,7 @@ impl Stops for AnyProcess<'_> {
         let own = own_symbols(&guest.inside);
         let facts = Facts::new(guest.kernel.symbols.as_ref().or(own), cpus);
         let facts = Facts {
-            contpte: guest.contpte,
+            contpte,
             ..facts.with(known(&guest.inside))
         };
         let recording = Recording::new(memory);

@@ -167,6 +167,7 @@ impl Guest {
         let companions = self.companions(process, others)?;
         let mut notes = self.notes(Vec::new());
         for attempt in 0..ATTEMPTS {
+            let contpte = self.contpte();
             let mut paused = self.link.machine.pause_at(checkpoint.nonce)?;
             let held_by = paused.cpus.iter().find(|cpu| checkpoint.holds(cpu));
             // With KPTI a CPU in user mode does not show the kernel's tables; another one is in the kernel at most times.
@@ -186,7 +187,7 @@ impl Guest {
             let own = own_symbols(&self.inside);
             let facts = Facts::new(self.kernel.symbols.as_ref().or(own), &paused.cpus);
             let facts = Facts {
-                contpte: self.contpte,
+                contpte,
                 ..facts.with(known(&self.inside))
             };
             let seen = Seen {

@@ -258,11 +258,12 @@ impl Guest {
         let mut notes = self.notes(self.held.values().cloned().collect());
         // If the search fails, the snapshot has the reason in its notes.
         let _ = self.find_inside();
+        let contpte = self.contpte();
         let paused = self.link.machine.pause()?;
         let own = own_symbols(&self.inside);
         let facts = Facts::new(self.kernel.symbols.as_ref().or(own), &paused.cpus);
         let facts = Facts {
-            contpte: self.contpte,
+            contpte,
             ..facts.with(known(&self.inside))
         };
         facts.keep(&mut notes);
