@@ -12,7 +12,7 @@ import pytest
 
 from command import folioscope
 
-pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.xdist_group("crossing")]
+pytestmark = pytest.mark.only_machine("tcg")
 
 ACTING = ("alone", "parent", "child")
 #: Seconds that the whole of it may take on a busy host.
@@ -91,3 +91,22 @@ def test_one_cell(tmp_path: Path) -> None:
     table = json.loads(report.read_text())["crossing"]
     assert [it["name"] for it in table["states"]] == ["swapped"]
     assert [row["operation"] for row in table["rows"]] == ["move"] * 3
+
+
+def test_nothing_to_play(tmp_path: Path) -> None:
+    """Where every pair is left out nothing was judged, and that is the outcome: 6.12 has no guard markers."""
+    report = tmp_path / "report.json"
+    words = ["--only", "folded,guard", "--granule", "4k", "--out", tmp_path, "--json", report]
+    ended = folioscope("cross", *words)
+    assert ended.status == 2, ended.out
+    reason = "no cell of the crossing was judged: the kernel has no guard markers"
+    assert ended.out.splitlines()[-1] == f"NOT JUDGED could not be judged: {reason} (exit status 2)"
+    cells = [it for row in json.loads(report.read_text())["crossing"]["rows"] for it in row["cells"]]
+    assert [it["outcome"] for it in cells] == ["left_out"] * len(ACTING)
+
+
+def test_a_range_too_large_is_left_out(tmp_path: Path) -> None:
+    """At 64K what a PMD maps is half of the guest's memory; the other states are played there too."""
+    words = ["--only", "pmd,folded,write-page", "--granule", "64k", "--out", tmp_path]
+    ended = folioscope("cross", *words)
+    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 3 pairs left out$", ended.ok(), re.M)

@@ -3,9 +3,9 @@
 //! States and operations are two tables; what must be true afterwards comes from one model of memory and from the rules.
 //! Areas of one batch share a process: a batch is one operation, in one of the three processes.
 
-use protocol::{Command, Outcome};
 use std::ops::Range;
 
+use protocol::{Command, Outcome};
 use verdict::crossing::{Acting, CrossingCell, CrossingRow};
 use verdict::Severity;
 
@@ -100,7 +100,7 @@ pub fn tidy() -> Command {
 /// Result of one batch.
 #[derive(Debug)]
 pub struct Played {
-    /// Its checkpoint.
+    /// Its checkpoint in each process.
     pub seen: Vec<Seen>,
     /// The cells, in the order of the states.
     pub row: CrossingRow,
@@ -150,7 +150,7 @@ fn batch(
     acting: Acting,
     (row, owners): (&mut CrossingRow, &mut Owners),
 ) -> Result<(), Error> {
-    stage.swap_on_zram()?;
+    let swap = stage.swap_on_zram()?;
     let here = Here {
         map: states::Map::Hinted,
         view: 0,
@@ -158,18 +158,24 @@ fn batch(
         block: (stage.block() / stage.page()) as usize,
         guards: stage.since(linux::release::Release::new(6, 13, 0)),
         nodes: stage.nodes()? > 1,
+        swap,
         uffd: stage.exists("/proc/sys/vm/unprivileged_userfaultfd")?,
     };
     let mut batch = Batch::build(stage, states, here)?;
     if acting != Acting::Alone {
         batch.fork(acting == Acting::Child)?;
     }
-    for step in operations.iter().flat_map(|operation| operation.steps) {
-        batch.step(*step)?;
+    for operation in operations {
+        batch.operation(operation.steps)?;
     }
     let actor = batch.actor();
     let label = row.name();
     batch.stage().check(actor, &label)?;
+    if let Some(other) = batch.other() {
+        batch
+            .stage()
+            .check(other, &format!("{label}: the other process"))?;
+    }
     batch.verify()?;
     let cells = std::mem::take(&mut batch.cells);
     for cell in &cells {

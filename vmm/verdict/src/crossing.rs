@@ -131,6 +131,24 @@ impl Crossing {
         counts
     }
 
+    /// Returns the reason why no cell at all was judged, if so: a table without one says nothing of the kernel.
+    #[must_use]
+    pub fn nothing_played(&self) -> Option<String> {
+        let counts = self.counts();
+        if counts.green + counts.red > 0 {
+            return None;
+        }
+        let mut cells = self.rows.iter().flat_map(|row| &row.cells);
+        let reason = cells.find_map(|cell| match cell {
+            CrossingCell::LeftOut { reason } | CrossingCell::NotJudged { reason } => Some(reason),
+            _ => None,
+        });
+        Some(match reason {
+            Some(why) => format!("no cell of the crossing was judged: {why}"),
+            None => "no cell of the crossing was judged".to_owned(),
+        })
+    }
+
     /// The cells that were not judged, by the reason: its text, and their names.
     #[must_use]
     pub fn not_judged(&self) -> Vec<(&str, Vec<String>)> {
@@ -174,6 +192,7 @@ mod tests {
                 elsewhere: 0,
             }],
         };
+        assert_eq!(table.nothing_played(), None);
         let found = table.not_judged();
         assert_eq!(found, [("EINVAL", vec!["swapped-move@child".to_owned()])]);
         for cell in [Some(0), None, Some(0)] {
@@ -183,5 +202,9 @@ mod tests {
         assert_eq!(table.rows[0].elsewhere, 1);
         let counts = table.counts();
         assert_eq!((counts.red, counts.not_judged, counts.green), (1, 1, 0));
+        assert_eq!(table.nothing_played(), None);
+        table.rows[0].cells[0] = CrossingCell::LeftOut { reason: reason() };
+        let nothing = "no cell of the crossing was judged: EINVAL";
+        assert_eq!(table.nothing_played().as_deref(), Some(nothing));
     }
 }

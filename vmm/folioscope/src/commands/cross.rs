@@ -145,6 +145,9 @@ impl Cross {
         if let Some(why) = guest.console_incomplete() {
             report.push_not_judged(why);
         }
+        if let Some(why) = table.nothing_played() {
+            report.push_not_judged(why);
+        }
         for (why, cells) in table.not_judged() {
             report.push_not_judged(format!(
                 "{} cells, the first is {}: {why}",

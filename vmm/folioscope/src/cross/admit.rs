@@ -4,7 +4,7 @@ use protocol::Advice;
 
 use super::model::{Below, Memory};
 use super::states::Map;
-use super::steps::{All, Move, Step};
+use super::steps::{All, Move, Part, Step};
 
 /// The guest's features, and the place of a step.
 #[derive(Clone, Copy, Debug)]
@@ -23,18 +23,19 @@ pub struct Here {
     pub nodes: bool,
     /// userfaultfd's write protection.
     pub uffd: bool,
+    /// A swap area.
+    pub swap: bool,
 }
 
 /// Returns the reason to leave a step out, if there is one.
 pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str> {
     let pages = &memory.views[here.view].pages;
     let all = pages.len();
-    let mapped =
-        |part: super::steps::Part| part.pages(here.block, all).filter(|at| pages[*at].mapped);
+    let mapped = |part: Part| part.pages(here.block, all).filter(|at| pages[*at].mapped);
     let locked = |part| mapped(part).any(|at| pages[at].locked);
     let unreadable = |part| mapped(part).any(|at| !memory.can_read(here.view, at));
     let unwritable = |part| mapped(part).any(|at| !memory.can_write(here.view, at));
-    let hole = |part: super::steps::Part| part.pages(here.block, all).any(|at| !pages[at].mapped);
+    let hole = |part: Part| part.pages(here.block, all).any(|at| !pages[at].mapped);
     let registered = || pages.iter().any(|page| page.registered);
     let anonymous = memory.below == Below::Nothing;
     let file = !matches!(
@@ -43,6 +44,9 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
     );
     let ramfs = matches!(here.map, Map::Ramfs | Map::RamfsPrivate);
     match step {
+        Step::Advise(_, Advice::Pageout) | Step::All(All::SwapOff) if !here.swap => {
+            Some("the guest has no swap (CONFIG_SWAP, CONFIG_ZRAM)")
+        }
         Step::Advise(part, Advice::Dontneed | Advice::Cold | Advice::Pageout) if locked(part) => {
             Some("the pages are locked")
         }
@@ -92,7 +96,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("the kernel has no userfaultfd with write protection")
         }
         Step::Register if !anonymous => Some("userfaultfd is crossed with anonymous memory alone"),
-        Step::Register | Step::WriteProtect(..) if hole(super::steps::Part::Whole) => {
+        Step::Register | Step::WriteProtect(..) if hole(Part::Whole) => {
             Some("the range has a hole")
         }
         Step::OtherWrites(_) | Step::All(All::OtherExits) if !here.other => {

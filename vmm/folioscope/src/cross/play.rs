@@ -18,6 +18,12 @@ use crate::Error;
 /// Words of a page that are written and compared.
 const WORDS: u64 = 8;
 
+/// Salts that one operation may use: for each process's stores, and for a file's.
+const SALTS: u64 = 10;
+
+/// The largest range of a PMD that is crossed, in bytes: at 64K it is 512 MiB, more than a guest has for each state.
+const MOST_PMD: u64 = 32 << 20;
+
 /// Where the files of tmpfs and of ramfs are.
 const TMPFS: &str = "/tmp";
 /// See [`TMPFS`].
@@ -38,6 +44,22 @@ pub struct Cell {
     pub wrong: Vec<(Range<u64>, String)>,
     memory: Memory,
     path: Option<String>,
+}
+
+impl Cell {
+    fn new(state: &'static State, memory: Memory) -> Self {
+        let view = &memory.views[0];
+        let end = view.start + view.pages.len() as u64 * memory.page;
+        Self {
+            state,
+            ranges: std::iter::once(view.start..end).collect(),
+            left_out: None,
+            refused: None,
+            wrong: Vec::new(),
+            memory,
+            path: None,
+        }
+    }
 }
 
 /// All areas of one batch, and the processes that have them.
@@ -74,14 +96,23 @@ impl<'s, 'g> Batch<'s, 'g> {
             cells: Vec::new(),
         };
         for state in states {
-            let cell = batch.map(state)?;
+            let cell = match state.map {
+                Map::Pmd if batch.stage.pmd() > MOST_PMD => Cell {
+                    left_out: Some("a PMD's range is too large for this guest"),
+                    ..Cell::new(
+                        state,
+                        Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
+                    )
+                },
+                _ => batch.map(state)?,
+            };
             batch.cells.push(cell);
             let last = batch.cells.len() - 1;
             for step in state.build {
                 batch.step_of(last, *step)?;
             }
         }
-        batch.salt += 10;
+        batch.salt += SALTS;
         Ok(batch)
     }
 
@@ -105,23 +136,40 @@ impl<'s, 'g> Batch<'s, 'g> {
         self.processes[self.actor].expect("the acting process does not end")
     }
 
+    /// The other process, while it lives.
+    pub fn other(&self) -> Option<ProcessId> {
+        self.processes[1 - self.actor]
+    }
+
     /// The stage that it is played on.
     pub fn stage(&mut self) -> &mut Stage<'g> {
         self.stage
     }
 
-    /// Plays a step in every area, or once for all.
+    /// Plays the steps of an operation in every area. The stores of the next one differ from its.
     ///
     /// # Errors
     /// Where the guest is lost.
-    pub fn step(&mut self, step: Step) -> Result<(), Error> {
+    pub fn operation(&mut self, steps: &[Step]) -> Result<(), Error> {
+        for step in steps {
+            self.step(*step)?;
+        }
+        self.salt += SALTS;
+        Ok(())
+    }
+
+    /// Plays a step in every area, or once for all.
+    fn step(&mut self, step: Step) -> Result<(), Error> {
         self.here.view = self.actor;
         if let Step::All(all) = step {
             for cell in &mut self.cells {
                 let why = left_out(&cell.memory, self.here, step);
                 cell.left_out = cell.left_out.or(why);
             }
-            return self.for_all(all);
+            return match self.cells.iter().all(|cell| cell.left_out.is_some()) {
+                true => Ok(()),
+                false => self.for_all(all),
+            };
         }
         for at in 0..self.cells.len() {
             self.step_of(at, step)?;
@@ -206,14 +254,10 @@ impl<'s, 'g> Batch<'s, 'g> {
         if let Some(hint) = hint {
             self.stage.op(process, advise(start, pages * page, hint))?;
         }
+        let memory = Memory::new(below, start, pages as usize, file as usize, page);
         Ok(Cell {
-            state,
-            ranges: std::iter::once(start..start + pages * page).collect(),
-            left_out: None,
-            refused: None,
-            wrong: Vec::new(),
-            memory: Memory::new(below, start, pages as usize, file as usize, page),
             path,
+            ..Cell::new(state, memory)
         })
     }
 

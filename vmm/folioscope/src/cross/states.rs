@@ -221,7 +221,7 @@ pub const STATES: &[State] = &[
     state("shmem", "shared anonymous memory", Map::Shared, &[WRITE]),
     state(
         "shmem-sparse",
-        "shared anonymous memory with holes",
+        "shared anonymous memory, touched in part",
         Map::Shared,
         &[Step::Write(Part::Odd)],
     ),
