@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 # Folioscope. `make` alone lists the targets and variables.
 
 GRANULE ?= 4k
@@ -104,7 +105,7 @@ series: ## build the series patch by patch, and play the tour on each kernel; go
 	@$(SETUP)/build.sh
 	@kernel-patches/series.sh --granule $(GRANULE) --off $(if $(AGAIN),--again) out/folioscope
 
-lint: ## rustfmt, clippy, ruff, mypy, typos, shellcheck, checkpatch
+lint: ## rustfmt, clippy, ruff, mypy, typos, reuse, shellcheck, checkpatch
 	@$(SETUP)/packages.sh test
 	@$(SETUP)/lint.sh
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Builds one arm64 kernel of the rig (Image, vmlinux, config) into a content-addressed cache and prints its directory.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Checks the patches without building: the series is complete, applies without fuzz, topics that stand alone do, and checkpatch has
 # no error.
 # Usage: check.sh [--base NAME]   (NAME: 7.x, with FOLIOSCOPE_KERNEL_TARBALL for its source)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
 # What build.sh and check.sh share: where things are, what is in the series, and how a patch is applied.
 

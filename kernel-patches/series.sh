@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Builds the series patch by patch in one tree, and plays the tour on each kernel: every patch has to stand alone.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Writes the series as sets that can be sent, one for each file of topics/, which is its cover letter. Each applies to the source,
 # or on top of the set before it.
 # Usage: topics.sh DIRECTORY   (which is made; it has a directory for each set afterwards)

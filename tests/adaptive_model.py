@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Policy ``adaptive``, written down from its description (kernel-patches/README.md) and not from the kernel's code.
 
 Orders are reckoned one fault after the other from the pages that are touched and from what was remembered of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The messages that advise something: found in the sources, so that a new one is noticed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each message that advises something, by words of it: the test that follows it, or the reason why none does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A page in a real browser: headless Chromium, driven over WebDriver."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The command as its user runs it: a child process, its words, its exit status, what it leaves behind.
 
 Every process gets a mark in its environment, which its children inherit: a QEMU that outlives the

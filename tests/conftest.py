@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Folioscope's own tests use the plugin as a user's would; here alone its fixtures have short names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A core of all of a guest's RAM that can be damaged where a structure of its kernel is, found by drgn, and mended."""
 
 from __future__ import annotations

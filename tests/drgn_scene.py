@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A guest with memory of every kind, as a core of all of its RAM, and drgn over that core.
 
 Of a kernel with a vmlinux drgn takes the debug information. A distribution's kernel has its types in BTF alone,

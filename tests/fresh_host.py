@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A machine to try the set-up scripts on: this one, with other programs in PATH and nothing built yet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A guest that `folioscope boot` holds, for tests of the commands that look at it; and what is saved of it."""
 
 from __future__ import annotations

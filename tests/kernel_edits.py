@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Wrong edits of a kernel without a compiler: instructions of its Image are replaced, found by opcode and symbol."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The numbers of the seeds, as they stand in lab_numbers.json: the texts themselves are not in the tree.
 
 python tests/lab_numbers.py DIRECTORY     # of the texts: whether the copy is that of these

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The laboratory's command in tests, and results as it writes them."""
 
 from __future__ import annotations

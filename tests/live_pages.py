@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The words of a ``struct page`` in a running guest, for tests that change them from outside.
 
 Where a member lies is written down here a second time, from include/linux/mm_types.h of 6.12; the rig has it from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What others take for what the full verdict asks of each page, beside what it takes: a part of `make bench`.
 
 drgn walks the tables of a core of all RAM (`follow_phys`) and reads each page's folio there; in the guest the kernel's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The order policies, written down from their description and not from the kernel's code.
 
 seeds: "variable-order, large folios for anonymous memory" v1 (retry), v2 (variable) and the

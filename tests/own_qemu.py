@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A QEMU that somebody else has started: without our agent's help, or with an agent that the test alone speaks to."""
 
 from __future__ import annotations

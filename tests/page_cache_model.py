@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Which folios writes and faults bring into a file of ramfs, by the two rules of the kernel's ``transhuge.rst``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the tests of files of ramfs share: a mount, what its folios are, and what is in every byte."""
 
 from __future__ import annotations

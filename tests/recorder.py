@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The recorder's command in tests: where its plugin and its litmus guest are, and what it says."""
 
 from __future__ import annotations

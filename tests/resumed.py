@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What takes hours goes on where it stopped: ``--resume`` leaves out what has passed on this content before.
 
 A test has passed when its setup, its call and its teardown have. What failed or was skipped runs again. The content is

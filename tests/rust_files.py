@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Which file of a Rust crate uses which, by their paths as text: imports, and paths in the code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The kernel's own mm selftests in a guest: which there are, how one is run there, and what it said.
 
 What is run, and with what, is what `run_vmtests.sh` of the pinned kernel runs on arm64, with sizes for a guest of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What may be left out is a list, `skips.toml`: any other skip fails the run, and so does an expected failure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Policy ``adaptive``: every order of every fault as the model has it, in records, tables, folios and counts."""
 
 from __future__ import annotations

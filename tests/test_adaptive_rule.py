@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Policy ``adaptive`` as a rule: memory by stride, start and policy, and the kernel's own functions beside the model.
 
 Both run without a guest; ``test_adaptive`` has the same of what guests do.

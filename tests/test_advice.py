@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What messages tell their reader to do can be done: commands, options, scripts and goals that they name are there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a message advises is done, and the message is gone. `advice_table.py` says which test follows which message."""
 
 from __future__ import annotations

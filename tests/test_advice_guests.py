@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a message advises about a guest is done: another process, another socket, another moment, another QEMU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A look that reads again only what was written to sees what a whole look sees, on any machine."""
 
 from __future__ import annotations

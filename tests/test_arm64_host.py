@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What an arm64 host shares with others, and how its user is told what it lacks: as far as that can be said anywhere.
 
 That it works there is rehearsed by `make test-arm64`. Programs that tell which host this is have stand-ins."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`folioscope attach`: a guest in a QEMU that somebody else has started, without our agent's help.
 
 The guest is the rig's own kernel, and its agent is spoken to by the test alone, over a UART: to have a process in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What may be in the way of `folioscope attach`, and that it leaves a guest as it was, however it ends itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """V1 in a guest whose console is not ours: the kernel's log is read from its memory.
 
 A guest that has panicked is none that is well: live, in a core of its tables, in one of all RAM.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`folioscope attach` to guests of other kinds: other memory, other monitors, other CPUs, and no Linux at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Input that makes no sense, and guests that misbehave: one sentence, status 2, nothing left running.
 
 A sentence says what was found and what to do; the words that matter are written down here.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Snapshots that are damaged, cut short or none at all, and files that cannot be written: one sentence, status 2."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A kernel's own structures, damaged on purpose in a core of all RAM.
 
 An error in a sentence or a finding, soon, in little memory, and never a panic.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The command line: what each subcommand prints, writes and answers, and that its guest ends with it."""
 
 from __future__ import annotations

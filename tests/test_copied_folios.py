@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Writes to folios that fork() has shared: with ``anon_order/copy`` as much of a large one as can be is copied."""
 
 from __future__ import annotations

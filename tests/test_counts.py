@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the patched kernel counts of its decisions, held against what is done in a guest and what its records say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The crossing: every state of memory under every operation. A test is a cell, in each of the three processes."""
 
 from __future__ import annotations

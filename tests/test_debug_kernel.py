@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The patched kernel with its own checks (config/debug.config): KASAN, lockdep, page_table_check say nothing.
 
 The tour under each policy, the series' own test, the kernel's mm selftests and stress-ng, each judged as on the quick

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What happens between two looks, as events: each made in a guest by itself, and named as it is, and nothing else."""
 
 from __future__ import annotations

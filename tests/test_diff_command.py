@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`folioscope diff`: two cores of a process, and two of all RAM."""
 
 from __future__ import annotations

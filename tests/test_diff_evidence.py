@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Histories that look alike to `diff`: it names none without proof. The guest itself tells them apart.
 
 The truth is what the workload did, and the guest's own /proc/vmstat before and after.

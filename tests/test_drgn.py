@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What drgn reads in a core of all of a guest's RAM, against what the rig reads there, and against the guest itself.
 
 drgn (https://github.com/osandov/drgn) shares no code with the rig. Of the pinned kernel it knows by the DWARF of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """drgn on a guest that runs, over QEMU's own socket (`drgn --qemu`), against what the rig reads of that guest.
 
 It knows a Linux guest by the note that the kernel hands to QEMU's device for that: the kernel needs VMCOREINFO and the

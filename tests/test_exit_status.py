@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a status of 0 asserts: of a guest that lacks something a command ends with 2, and says first what it lacks.
 
 docs/exit-status.md has the same table. A lack is made where it would be: in the memory of a guest in a QEMU of one's

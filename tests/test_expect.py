@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a test states of its last step is held against the tables, and is found where it is not so."""
 
 from __future__ import annotations

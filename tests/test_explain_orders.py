@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What `explain` and the records say behind a reason: which entry was in the way, and what was free."""
 
 from __future__ import annotations

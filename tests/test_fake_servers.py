@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sockets at whose other end is no QEMU and no holder of a guest, or one that lies: a sentence, in a bounded time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Guests in which no Linux runs: firmware at EL1 and EL2, CPUs that were never started, and machines with odd RAM.
 
 No word is said of a kernel or of user mode, and the tables of TTBR0_EL1 are dumped and judged by the architecture's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A look at a program of one's own says so, where the kernel's switches are why it has no contiguous block."""
 
 from __future__ import annotations

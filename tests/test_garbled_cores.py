@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Cores that hold anything: of a process's tables, of all RAM, and QEMU's own; every command that reads one.
 
 Bits are turned, words copied, numbers put in their place, pages swapped, headers changed, and the file is cut.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The logs of a guest: of bounded size whatever it prints, and whoever asks is told where they are not whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """docs/hacking.md can be followed: its paths are there, and its rule compiles and finds what it is about."""
 
 from __future__ import annotations

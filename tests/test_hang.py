@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A kernel that hangs in every workload is judged in two minutes: they share the time that a run has for that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the command says of itself: help, rules, completions."""
 
 from __future__ import annotations

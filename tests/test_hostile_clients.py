@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a client of a guest may do to it: nothing that ends it, fills memory or is said falsely; and who may be one.
 
 One guest for all, held under conditions that a user may have: no umask, 64 descriptors, one of them

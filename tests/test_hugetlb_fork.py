@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A fault of Linux itself, which the rig has found: hugetlb pages of a block's size that fork() leaves out.
 
 ``copy_hugetlb_page_range()`` leaves alone what is in a shared PMD table, and asks ``ptdesc_pmd_is_shared()`` for that.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A fault of Linux itself that the kernel's selftest ``migration`` has shown: hugetlb pages count as anonymous folios.
 
 ``__folio_migrate_mapping()`` adds one to ``nr_anon`` of its order for what a folio is moved to, and hugetlb's pages are

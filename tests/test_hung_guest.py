@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A guest that hangs is read and judged: broken tables are errors, and good ones are no verdict that all is well.
 
 The guest's own agent is frozen (cgroup.freeze), so nothing answers any more, and a process spins in user mode.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The plugin as a package: installed in a fresh environment, used from anywhere, by its documentation's examples."""
 
 from __future__ import annotations

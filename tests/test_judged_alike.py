@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The same memory is judged alike on every way to it: live, in a core of its tables, in a core of all RAM, and in a
 guest that hangs.
 

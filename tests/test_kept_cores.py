@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A saved core is judged as it was when it was kept: the whole JSON of its verdict.
 
 ``tests/kept_cores/several.core.xz`` is a process on the pinned kernel, 4K pages, saved while a test had broken its

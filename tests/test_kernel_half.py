@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The kernel's half against the kernel's own dump of it, /sys/kernel/debug/kernel_page_tables, range by range."""
 
 from __future__ import annotations

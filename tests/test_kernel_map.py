@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What `folioscope kernel` says against the kernel's own two lists: /proc/vmallocinfo, and its dump of its tables."""
 
 from __future__ import annotations

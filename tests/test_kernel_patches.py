@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the patches promise, checked by a guest of one process and a reader of the ring outside.
 
 kernel-patches/tests/run.sh boots the kernel by itself and speaks TAP; here every line of it counts.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """KVM as its user meets it: by default where it is; hosts and input that it cannot serve; guests that die on it.
 
 What cannot be served ends in one sentence and status 2, with nothing left running. On a host without KVM of its own

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The laboratory on guests: its counter of instructions, its experiments, and what it looks at from outside."""
 
 from __future__ import annotations

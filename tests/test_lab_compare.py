@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Two labs, one beside the other: what moved, what is a regression, and what is not judged, with its exit status."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The seeds' figures, each with one entry, and documents whose tables are made from the results in the tree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The laboratory's instruments on guests: what is counted between two marks, by cause, kind, fault and step."""
 
 from __future__ import annotations

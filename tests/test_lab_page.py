@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The laboratory's page: pictures and tables of what was measured, in one file, light and dark."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the laboratory makes of results: grades, statistics, marks, tables, the key of its inputs, and bad input."""
 
 from __future__ import annotations

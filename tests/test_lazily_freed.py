@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """MADV_FREE of large folios: memory pressure frees them whole, and one that was written to since stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the plugin says of the kernel's own structures: tasks, VMAs, and the folio behind an address."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The recorder's judge, held to a guest of ours that does right and wrong sequences on purpose (guest/litmus)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Guests that panic, hang, spin or lose their owner: what stays behind, and that nothing else does."""
 
 from __future__ import annotations

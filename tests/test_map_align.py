@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Where the kernel puts memory for which no address is given: at a block, once ``anon_order/align`` asks for that."""
 
 from __future__ import annotations

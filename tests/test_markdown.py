@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What Markdown of the tree is rendered to: tables whole, no line continuation in text, links that lead somewhere."""
 
 from __future__ import annotations

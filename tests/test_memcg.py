@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The memory cgroup that a folio is charged to, from outside, by what the guest's kernel says: /proc/kpagecgroup."""
 
 from __future__ import annotations

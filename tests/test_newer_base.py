@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Debian's newest 7.x with the patches that are for it: the exact tests of the series, and what 7.x alone has."""
 
 from __future__ import annotations

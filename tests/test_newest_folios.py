@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Folios of Debian's newest kernel, where it keeps of them otherwise than 6.12: L13 and L9.
 
 Those that wait to be split are on lists of nodes and of memory cgroups (``struct list_lru``, 7.3); that each page of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Nothing of the user's is removed or overwritten, and nothing is half done, however a command ends."""
 
 from __future__ import annotations

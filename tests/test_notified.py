@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A KVM guest whose memory moves: large folios that write faults put in are told to it, all of them.
 
 kernel-patches/tests/notified.c is a KVM guest and its monitor in one program. It runs on the patched kernel, which is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """NUMA hints on folded blocks: entries that are made inaccessible for a while, and what faults there do.
 
 Only a kernel with NUMA_BALANCING gives them: the one with its own checks. It marks what a busy process maps, and

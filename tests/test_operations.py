@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Operations that the tour has brought, as a test writer uses them."""
 
 from __future__ import annotations

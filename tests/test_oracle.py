@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every address as QEMU and the guest's own kernel translate it: two oracles that share no code with the rig.
 
 QEMU's gva2gpa translates for a *load* with the privileges of the exception level that the CPU is at. So the

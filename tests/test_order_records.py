@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The kernel's records of why a folio got its order: what they say of it, and that they are off until asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Cores of other programs: QEMU's dump-guest-memory, with the kernel's VMCOREINFO and without it, plain and compressed.
 
 They hold general registers and memory alone. What each command says of one is what it says of our own full core, which

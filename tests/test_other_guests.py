@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Guests of other sizes, CPUs and command lines than usual: the whole tour has no finding, and all of it is judged."""
 
 from __future__ import annotations

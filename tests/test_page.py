@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The run as a page (`--html`): in a real browser it draws, flips, filters, shows what is wrong, and asks nobody."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What `page` prints of pages of every kind, compared with the guest's own files, page frame by page frame.
 
 The guest's files are /proc/kpageflags and /proc/kpagecount, read inside before and after a core of all memory is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The patches as sets that can be sent, and those for a second base."""
 
 from __future__ import annotations

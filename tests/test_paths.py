@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Order records of what no policy has a say in: shmem, swap-in, and folios of a PMD's size."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The lists of free pages that each CPU keeps, read from memory: which orders are kept under each setting of
 ``percpu_pagelist_high_order``, how many, which page frames come back, and that counts are what the lists have."""
 

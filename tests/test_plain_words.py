@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Comments name the thing first and say who acts, in the folders whose comments are done."""
 
 from __future__ import annotations

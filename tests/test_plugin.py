@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The plugin as somebody else's tests load it: its options, its guests, what it keeps of a failure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs that folioscope starts and that are not there, no programs, or end at once: the cause, in one sentence."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Large folios in files of ramfs: which a write and a fault bring in, how they are mapped, and what is in every byte.
 
 Orders are those of models of the two rules in the kernel's ``transhuge.rst``, not of what was seen.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Files of ramfs with large folios where something is in the way: limits, failing allocations, advice, and what a
 write and a read bring in; times of files that are written through mappings."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Files of ramfs: a private write brings in one page, and ``page_cache`` at 2 gives any write a folio of a PMD's size.
 
 The second is what the huge page cache for ramfs of 2013 did, where a write of 4K got a huge page.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every process is reached by its pid in one way: in a guest of `folioscope boot`, in a QEMU of one's own, in a core.
 
 A workload of the agent waits at a checkpoint; of any other its task has the table. Which pages it has mapped is what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the README shows works: each of its commands is run as it stands there, or left out with a reason.
 
 A block of commands is indented, and a command in an example begins with `$`. Names that stand for a user's own files

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The kernel's release is found by whatever says it, also before a kernel protects its text, or where it never does."""
 
 from __future__ import annotations

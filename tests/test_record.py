@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The recorder: sequences of stores, TLB maintenance and barriers, judged while a guest runs and from a trace."""
 
 from __future__ import annotations

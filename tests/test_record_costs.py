@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the recorder counts by folio order: a few figures that the kernel's source gives beforehand."""
 
 from __future__ import annotations

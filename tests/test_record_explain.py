@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`explain` of an address, out of a kept trace: the last sequences of its block, step by step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Pages that somebody else takes from a process, and that are another's before the TLBI: rule S5, by the folios.
 
 Reclaim frees pages of a process that runs meanwhile. No register tells when, but a page frame that has another page of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """CPUs that go and come back under the recorder, on kernels that others have built: the pinned one is without
 CONFIG_HOTPLUG_CPU.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Modules that are loaded and removed under the recorder, on kernels that others have built: the pinned one has none.
 
 Their text is written through one mapping and run by another, the linear map loses and gets rights (set_memory_ro() and

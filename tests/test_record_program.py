@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`record -- PROGRAM`: the sequences of one's own program, which this host has and the guest gets."""
 
 from __future__ import annotations

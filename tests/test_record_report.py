@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A recorder's findings in the reports: in JSON and JUnit as others, and with the life of their block on the page."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`run --record` and `record` play one list of workloads: what one names of a kernel's sequences, the other does."""
 
 from __future__ import annotations

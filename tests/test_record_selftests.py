@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sequences of the kernel's own mm selftests: nothing that a good kernel does for them breaks a rule.
 
 They copy on write each size of folio, collapse and split, migrate under load, register userfaultfd, merge, and use

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sequences at hard work: nothing that a good kernel does while stress-ng drives its memory breaks a rule.
 
 Dozens of processes and threads map, unmap, move, share, swap and poison memory on two CPUs, and every store to their

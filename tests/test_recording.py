@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The recorder in tests: what went by between two instants of a guest, and its verdict beside a run of the tour."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What `folioscope run` reports: JSON, JUnit, KTAP and the text, each by the schema or the format's own rules."""
 
 from __future__ import annotations

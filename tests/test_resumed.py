@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """``--resume`` leaves out what has passed on the same content, and nothing else."""
 
 from __future__ import annotations

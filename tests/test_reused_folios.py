@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Writes to folios that fork() had shared: with ``anon_order/reuse`` a large one that nobody else has is kept."""
 
 from __future__ import annotations

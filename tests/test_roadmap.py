@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the RFC left for later, each behind its switch in ``anon_order/``: LRU lists that are added to in batches,
 advice that splits a folio no further than it must, and entries that are zapped one by one, as once they were."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """PREEMPT_RT: Debian's -rt kernels in a QEMU of one's own, whose locks are all built on `struct rt_mutex_base`.
 
 Every process that the guest itself names is judged, live and of a core; a fault in one is found. They have neither THP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each rule broken on a running guest, one at a time, by words of its tables changed from outside.
 
 A break is in guest memory for the time of one capture; before it and after it no rule may be broken.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each rule on what the kernel counts of all memory broken on a running guest: counters and lists changed from outside.
 
 Where a member lies is written down here a second time, from include/linux/mm_types.h and mmzone.h of 6.12; the rig

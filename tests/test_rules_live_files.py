@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The page cache of a file as a whole: what is in its tree, and what is counted of it; and both made wrong (L18)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each rule that asks the kernel's own structures broken on a running guest, by their words changed from outside.
 
 As in test_rules_live.py a break is in guest memory for the time of one capture. What is counted of the mapped is in

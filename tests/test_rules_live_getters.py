@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the kernel's own getters say, inside, against tables and pages from outside, made to disagree (L17).
 
 They disagree by words changed from outside of which no other rule has anything to say.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The kernel's rules broken on a running guest, the reserved Contiguous bit, and a page that two processes write.
 
 As in test_rules_live.py a break is in guest memory for the time of one capture, and what it must give is written

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """L9 broken on a running guest: what folios, processes and page tables count of what is mapped, both ways."""
 
 from __future__ import annotations

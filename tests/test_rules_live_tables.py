@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Tables and blocks broken on a running guest: as in test_rules_live.py, above the last level."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The structure of the Rust crates: no two files of one lead to each other, and a public type has one meaning."""
 
 from __future__ import annotations

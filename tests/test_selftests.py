@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The kernel's own mm selftests while their guest is looked at: no error, and they end as they do alone.
 
 They exercise what our tour does not: pinned pages, copy on write of each size of folio, collapse and split,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The series patch by patch: each builds and shows no error. What it says of input that makes no sense is quick."""
 
 from __future__ import annotations

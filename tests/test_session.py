@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The session's protocol: its schema, its version, its errors, and several clients of one guest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Which errors count: those whose words stay from look to look. What does not come to rest bears on its own group only.
 
 Words are written into the guest's tables from outside, for the time of a capture each, so every look shows the same.

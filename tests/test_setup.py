@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The set-up scripts as their user meets them: what is refused, what is installed, what is left when they are ended.
 
 What would change this machine (apt, sudo) or take minutes (cargo, a kernel's build) has stand-ins here, found by PATH.

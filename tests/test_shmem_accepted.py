@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What mTHP for anonymous shmem promises of controls, counters, addresses, and the entries that a fault sets."""
 
 from __future__ import annotations

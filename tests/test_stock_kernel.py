@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Kernels that others have built: Debian's own, 4K and 16K, without a vmlinux and without our patches.
 
 Whatever is an error on them is a false alarm, but for the marks of two faults that they have. Which kernels there are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`folioscope watch` on kernels without our patches."""
 
 from __future__ import annotations

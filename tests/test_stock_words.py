@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What is said of processes, VMAs, the kernel half and histories on kernels without our patches.
 
 These have no record, and structures of their own release.

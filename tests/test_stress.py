@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Guests at hard work, judged: nothing that a good kernel does while stress-ng drives its memory is an error.
 
 stress-ng's stressors fork, map, unmap, swap, merge and poison memory by dozens of processes. Such a guest is somebody

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The commands that read the kernel's own structures, live and from a core of all RAM."""
 
 from __future__ import annotations

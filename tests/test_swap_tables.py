@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Slots in swap on a kernel that counts them in the tables of clusters (7.1 and later): L16, on Debian's newest.
 
 It has a RAM disk as a module, which is loaded from the guest's initramfs.

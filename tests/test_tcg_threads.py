@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """How QEMU's TCG runs the guest's CPUs: in turns, or at the same time. Told by what QEMU was started with."""
 
 from __future__ import annotations

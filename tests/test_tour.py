@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The tour: what every raw entry is after each step, which order was chosen for each fault, and why.
 
 What is expected is written down by hand, once more than in the tour itself: pages in ``tour_expected``, faults in

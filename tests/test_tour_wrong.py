@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The tour's expectations can fail: at a checkpoint one bit of one entry, or one word of memory, is another.
 
 The rule that must name it follows from what the step has left there, and is written down by hand.

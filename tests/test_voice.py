@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The kernel's own voice: what it reports of itself on the console is an error, with its lines."""
 
 from __future__ import annotations

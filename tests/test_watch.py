@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`folioscope watch`: a process of a live guest, line by line and on a terminal, to its end and to ours."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each test of a feature sees it: without the feature's switch it fails, or it is known to end alike."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What `explain`, `maps` and `dump` say of pages of every kind, held against the guest's own words.
 
 What is right is worked out from /proc/PID/maps, smaps and pagemap, /proc/kpageflags and kpagecount, all read inside,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What Linux does with blocks beyond the tour: exact patterns, orders and contents, stated from the kernel's source.
 
 A pattern has a character per block (see ``View.pattern``), ``pages`` one per page. Contents are verified

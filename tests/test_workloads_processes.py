@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What Linux does with blocks of several processes, of a stack, and with one CPU: exact patterns and contents."""
 
 from __future__ import annotations

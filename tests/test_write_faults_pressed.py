@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Write faults that get no more memory, or meet what others have made of the pages: limits, poison, locks, stacks."""
 
 from __future__ import annotations

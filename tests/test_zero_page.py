@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Writes where the zero page is mapped: with ``anon_order/zero_page`` a large folio takes its place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What each page of each area is after each step of the tour, written down by hand from what Linux 6.12 and 7.3 do.
 
 Once more and independently of the expectations in ``vmm/folioscope/src/tour``: those say what must fold, these say what

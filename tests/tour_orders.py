@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Which faults each workload of the tour makes, so that the order model can say what the kernel must record of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a page's raw entry says, in three letters, and whether a row of pages is as it was expected.
 
 The first letter is what is there:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Whether a test sees what it is about: with ``--without SWITCH`` writes that switch a feature on are dropped.
 
 A test that writes to the switch must then fail, as what it expects cannot be there. One that passes is reported as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Pages of every kind in one guest, and what the guest itself says of each of them.
 
 A scene is one page of one process and its history, built by what a program can do. The guest's own words (``maps``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the tests of write faults share: the switches in ``anon_order/``, and what was mapped before and after."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
 // What becomes of contiguous blocks, by the kernel's own counts.
 /* How often something was done with a contiguous block. */
 static long blocks(const char *what)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
 // What faults cost, for the eye.
 
 /* Touch @n pages at @p, and say what that took for each. */

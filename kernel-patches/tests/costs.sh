@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Boots an Image with the guest of run.sh under -icount, where a nanosecond is an instruction, and prints what a page and a fault
 # cost under each policy that the kernel has.
 # Usage: costs.sh IMAGE [CPU]

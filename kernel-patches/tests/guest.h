@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
 // What the checks in init.c stand on: they say ok or not ok, set knobs, fault pages and read what came of it.
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 // The first and only process of a guest that checks what the patches promise: policies, reasons, fault injection.
 #define _GNU_SOURCE
 #include <linux/userfaultfd.h>

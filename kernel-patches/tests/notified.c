@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 // A KVM guest whose memory is ours, while write faults of ours put other folios there: it must not go on with the old ones.
 // KVM maps our pages at stage 2 and is told by MMU notifiers of what changes; a range of theirs that is too small leaves
 // the guest with a page that we do not have any more, which nobody else would see.

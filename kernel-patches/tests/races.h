@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
 // Threads that fault on one block at the same time.
 #define ROUNDS 20000
 static char *shared;

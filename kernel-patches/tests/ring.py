@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
 """Reads the per-CPU rings of a running guest from outside, through QEMU's gdbstub, and checks their layout.
 
 Usage: ring.py VMLINUX GDB_SOCKET

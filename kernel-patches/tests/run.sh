@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Boots a kernel that build.sh made and checks what the patches promise, from inside (init.c) and outside (ring.py).
 # Usage: run.sh DIRECTORY [CPU...]     (DIRECTORY as printed by build.sh; CPUs: max, cortex-a72, neoverse-n1)
 set -euo pipefail

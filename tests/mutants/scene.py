@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A guest in which a wrong edit strikes, and what was said of it."""
 
 from __future__ import annotations

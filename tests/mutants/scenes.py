@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What is done to show a wrong edit where the tour does not.
 
 Each function does as little as is needed and lets the scene look; what must be true is stated as in any test.

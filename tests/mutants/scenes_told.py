@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Scenes of what the kernel tells of memory, read inside and held to what is seen from outside (L17)."""
 
 from __future__ import annotations

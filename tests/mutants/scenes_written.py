@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Scenes of writes to zero pages and to folios that fork() has shared, with the switches of ``anon_order/``."""
 
 from __future__ import annotations

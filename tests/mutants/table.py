@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The wrong edits, as the table of README.md has them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Wrong edits of features that break no rule: the tests of the feature see them."""
 
 from __future__ import annotations

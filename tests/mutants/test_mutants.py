@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The mutation test: small wrong edits of mm code, one in a guest's kernel at a time, and the rules that name it.
 
 The rules of the table in README.md must speak and no others: where one more names an edit this fails too, and the table

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* System calls of programs without a C library. */
 #ifndef PROGRAMS_CALL_H
 #define PROGRAMS_CALL_H

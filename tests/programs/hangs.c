@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * An init before init: every private mapping that is to lie at a given address and replace nothing (as a workload's areas do)
  * never comes back, in all processes from here on. Nobody answers the notification of the filter (seccomp(2)). Without a

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Poisons the third page of an area by UFFDIO_POISON, prints where the area is and which process this is, and waits. Without a C
  * library, so that it is small enough to be typed into a guest.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Maps a block at the address of its first argument, asks for huge pages, and writes to it; takes a page's right to be written
  * and gives it back, so that the block is unfolded; then the same with the block. Without a C library.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Starts a thread that sleeps, and a process that has this one's memory and sleeps too, as between vfork() and execve(): this
  * one waits for that. Without a C library.

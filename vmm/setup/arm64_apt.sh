@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
 # Downloads Debian packages for arm64 of this machine's release, by its lists, into a place of their own. Nothing is
 # installed, and nothing of them runs here. For lib.sh's scripts.

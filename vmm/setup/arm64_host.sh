@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Makes the user land of a Debian arm64 host in the cache, for a rehearsal in a carrier, and prints its directory: this
 # machine's release, with the packages that `make test` would install there, and Python packages for its interpreter.
 # Usage: arm64_host.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Runs the measurements and prints them as a table; the figures go to out/bench.json. Arguments go to the command.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Builds missing parts and links them into out/: the command, the guest's initramfs, the kernels.
 # Usage: build.sh [--carrier] [--mutants] [--debug] [--net] [--base 7.x] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
 # --carrier: the further needs of --machine kvm-in-tcg: the arm64 build of the command, the carrier's initramfs and

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Removes the files of the set-up, the command and the tests from out/, by their marks, and lists the rest.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
 # Fetches Debian packages that are unpacked and never installed: by the machine's own apt, or from trixie-backports by
 # lists in the cache. Scripts that fetch stock kernels and sources source it after lib.sh. It holds a lock until the

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Fetches firmware for QEMU's machine virt from Debian, unpacks it in the cache and prints its path. Nothing is installed.
 # Usage: firmware.sh edk2|u-boot
 # shellcheck source-path=SCRIPTDIR

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Runs the fuzz targets one after the other, and stops at the first that fails.
 # Usage: fuzz.sh [SECONDS for each]
 # shellcheck source-path=SCRIPTDIR

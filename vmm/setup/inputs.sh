@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Validates a user's variables before anything is installed or built. An error is one sentence, and status 2.
 # Usage: inputs.sh run|build|boot|test|series|bench|lab|rootfs   (reads GRANULE, MACHINE, KERNEL, BASE, VMLINUX, BUILDROOT, DEBUG)
 # shellcheck source-path=SCRIPTDIR

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # The part of packages.sh that needs root: adds apt's sources, and installs.
 # Usage: install.sh MACHINE [PACKAGE...] [--backports PACKAGE...]
 # shellcheck source-path=SCRIPTDIR

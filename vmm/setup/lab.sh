@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Runs the laboratory's experiments, or compares two results. The plugin for QEMU has to be built.
 # Usage: lab.sh run [EXPERIMENT...] [--quick] | compare A.json B.json [--threshold PERCENT] | schema
 # shellcheck source-path=SCRIPTDIR

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
 # Shared by the set-up scripts: paths, progress, errors, and the end of all child processes.
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every style check: rustfmt, clippy, ruff, mypy, typos, shellcheck, checkpatch. Fails on the first fault.
+# SPDX-License-Identifier: GPL-2.0-only
+# Runs every style check: rustfmt, clippy, ruff, mypy, typos, reuse, shellcheck, checkpatch. Fails on the first fault.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
@@ -23,8 +24,10 @@ python=$("$ROOT/vmm/setup/python.sh")
 (cd tests/plugin && "$python" -m mypy --no-error-summary --cache-dir "$CACHE/mypy")
 # Spelling. It prints each fault, with its correction.
 "$(dirname "$python")/typos" --config tests/typos.toml --format brief
+# Each file names its licence.
+"$(dirname "$python")/reuse" lint --quiet || "$(dirname "$python")/reuse" lint --lines
 mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' .ci/run)
 [ ${#scripts[@]} -gt 0 ] || die 'lint found no script to check; is this a git checkout?'
 shellcheck -x "${scripts[@]}"
 kernel-patches/check.sh
-say "lint: rustfmt, clippy, ruff, mypy, typos, shellcheck (${#scripts[@]} scripts) and checkpatch are content"
+say "lint: rustfmt, clippy, ruff, mypy, typos, reuse, shellcheck (${#scripts[@]} scripts) and checkpatch are content"

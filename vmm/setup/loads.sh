@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Makes an initramfs with the laboratory's loads in it (tests/loads, static arm64), in the cache, and prints its path. Nothing is
 # installed.
 # Usage: loads.sh

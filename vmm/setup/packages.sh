@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Installs the Debian packages that `make run` (default) or `make test` needs, and lists them first.
 # Usage: packages.sh [run|test]. If none is missing, nothing is done.
 #        packages.sh --list run|test: those of an arm64 host of this release that has none yet and needs no QEMU.

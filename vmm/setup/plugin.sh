@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Builds our plugins for QEMU, and the litmus guest that tests the recorder's judge, and links them into out/: the
 # recorder's plugin, which `folioscope record` needs, and the counter of instructions, which `make lab` needs. Nothing
 # else needs them.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Makes an initramfs with the laboratory's loads, and Debian's C compiler and JavaScript engine for arm64 with what these have to
 # do: it compiles the device tree library of the pinned kernel, and runs a program of ours. In the cache; prints its path. Nothing
 # is installed.

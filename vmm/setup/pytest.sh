@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Runs pytest on real guests, side by side if the host has CPUs for that. Arguments go to pytest.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Makes the tests' Python environment (pinned, by content, in the cache) and prints its interpreter.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Makes the guest's initramfs and links it as out/initramfs.cpio: packed here, or built by the Buildroot of BUILDROOT=.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"

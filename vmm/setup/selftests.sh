@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Makes an initramfs with the pinned kernel's own mm selftests, as static arm64 programs, in the cache, and prints its
 # path. Nothing is installed. A kernel that is booted with it and `rdinit=/selftests` runs the programs named on its
 # second serial port. With `selftests=PROGRAM+ARGUMENTS:MIB,...` it runs these with MIB of hugetlb,

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Fetches Debian's newest kernel source of a series, and prints the tarball's path. Nothing is installed.
 # Usage: source.sh SERIES   (7 for the newest 7.x)
 # shellcheck source-path=SCRIPTDIR

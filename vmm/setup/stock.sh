@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Fetches a stock Debian kernel for arm64, unpacks it in the cache and prints its path. Nothing is installed.
 # Usage: stock.sh [4k|16k|rt] [SERIES [MODULE|modules]]   (SERIES: 6.12, 6.18, 7.2, or 7 for the newest 7.x)
 # rt: PREEMPT_RT, of 4K pages.

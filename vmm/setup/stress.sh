@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Makes an initramfs with Debian's stress-ng for arm64 in it, in the cache, and prints its path. Nothing is installed.
 # A kernel that is booted with it and `rdinit=/stress` runs stress-ng's memory stressors until it is ended; with
 # `SWAP=BYTES` it also swaps to zram of that size, all the time; with `SECONDS_LEFT=N` it powers off after that time.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Runs every test: pytest on real guests, and lint and the compilation of the Rust tests beside it; then the Rust tests.
 # Arguments go to pytest.
 # shellcheck source-path=SCRIPTDIR

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Rehearses an arm64 host with KVM: Debian's user land for it in a carrier, where a user who is not root runs `make
 # run`, and pytest on the machine `kvm`. The user has a checkout and a cache of their own; the cache has the files that
 # were built here. Tests that have passed on this content are left out, as in `make test-long`. Arguments go to pytest.

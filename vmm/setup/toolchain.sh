@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
 # Chooses the Rust for the host side and for the guest side. Sourced after lib.sh.
 #

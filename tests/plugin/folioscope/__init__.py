@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Drive a Folioscope guest from Python: one class per thing that lives (guest, process, area)."""
 
 from .area import Area

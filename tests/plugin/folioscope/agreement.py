@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Whether a test ends alike on all machines."""
 
 from __future__ import annotations

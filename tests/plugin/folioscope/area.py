@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A range of a process, with the operations that a test does on it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What happened between two looks, as events."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The host command at the other end of a line: one JSON object in, one out.
 
 ``folioscope session`` boots a guest and obeys; it ends when its standard input closes, and the

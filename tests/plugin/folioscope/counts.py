@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a kernel with Folioscope's patches counts of its decisions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The dimensions of a guest: which machine, CPU and granule, under which order policy. A test runs once per value of
 each that it asks for.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a test knows of the step that it has just done, to be held against the tables at the next look.
 
 Most of it the rig judges itself: rules C1 (must fold), C2 (must not fold), L6 (written) and L11 (freshly faulted) speak

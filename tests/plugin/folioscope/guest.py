@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A booted guest: its knobs, files and programs, and the processes that are started in it."""
 
 from __future__ import annotations

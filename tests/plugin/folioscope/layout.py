@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The sizes that follow from the granule: the Arm ARM's numbers, written down here by hand.
 
 They are not taken from the tool under test, so that a wrong number in it shows.

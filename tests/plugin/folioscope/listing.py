@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the kernel's own structures say, as values: tasks, VMAs, and the folio behind an address."""
 
 from __future__ import annotations

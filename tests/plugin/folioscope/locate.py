@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Where the command is: the wheel has none of it, so it is found on the machine.
 
 ``FOLIOSCOPE`` names it; else the checkout that this package lies in has it, once it is built; else ``PATH`` does.

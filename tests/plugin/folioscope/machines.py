@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Which machines a guest can have on this host, and the carriers of those that are emulated.
 
 ``kvm`` is the rig's own monitor; on a host that is no arm64 machine it runs for real in a *carrier*, a Linux host

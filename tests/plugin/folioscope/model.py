@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the command and the guest say, as values: addresses and words are numbers here, whatever they are in JSON.
 
 A field that is not known here is left out, so that a newer command can say more.

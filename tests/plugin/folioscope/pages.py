@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Pages and what they belong to, as the command says them: folios, memory cgroups, files, address spaces."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Several workers, by pytest-xdist's ``-n``: all tests of one guest go to one of them, so that it boots once."""
 
 from __future__ import annotations

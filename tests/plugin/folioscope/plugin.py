@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """pytest plugin: small dimension fixtures, composed into guests that live as long as they are useful.
 
 It is loaded by itself where the package is installed. A test that asks for ``folioscope_guest`` runs once per granule;

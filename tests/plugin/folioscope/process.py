@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A workload process of the guest: what it may be asked to do, and how it is looked at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Who owns the guests of a run: each boots when it is first asked for, and serves all tests that want the same."""
 
 from __future__ import annotations

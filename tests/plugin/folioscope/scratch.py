@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Directories of our own for a while: removed by a mark in them and a lock on it, never by the look of a name.
 
 The command does the same for its guests (``vmm/folioscope/src/scratch.rs``), with the same mark.

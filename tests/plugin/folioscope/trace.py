@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the recorder saw of a guest's sequences: findings, TLB maintenance, and what was done under whose call."""
 
 from __future__ import annotations

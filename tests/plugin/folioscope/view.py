@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """One process's tables at one instant, as the rig saw and judged them."""
 
 from __future__ import annotations

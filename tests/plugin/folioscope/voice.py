@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The kernel's own voice: what it reports on a guest's console to be wrong with itself fails the test of that time.
 
 A test that provokes a report names it, by a part of one of its lines::

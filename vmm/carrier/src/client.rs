@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Running one program in a carrier, through a connection to it.
 
 use std::io::{self, Read, Write};

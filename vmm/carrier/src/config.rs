@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Configuration of a carrier.
 
 use std::path::{Path, PathBuf};

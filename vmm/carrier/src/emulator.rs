@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The emulator in which a carrier runs: its start, its messages, and its end.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Errors of a carrier or of a program in it.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Runs arm64 programs on any host as if they were local, in an emulated machine that has EL2 and KVM.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Starts a carrier from its configuration, and waits until it is ready.
 
 use std::fs;

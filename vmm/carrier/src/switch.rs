@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Between the connections of clients and the one port of the carrier: frames, each to where it belongs.
 
 use std::collections::BTreeMap;

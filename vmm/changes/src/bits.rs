@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the bits of an entry say that has changed.
 
 use linux::pte::bits;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Two views, process by process.
 
 use verdict::Hex;

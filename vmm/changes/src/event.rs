@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What is said of two instants.
 
 use linux::folio::Page;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What became of a page whose entry leads to another frame, or to another folio in the same frame.
 //!
 //! What two instants, the kernel's record and its counters leave open is [replaced](Kind::Replace), with what it may have been.

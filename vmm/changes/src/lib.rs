@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What happened to processes between two instants of a guest, as events: a fault, a fold, a copy on write, ...
 //!
 //! Pure: [`diff`] compares two [`View`]s, each of which is what tables, VMAs and folios said at one instant. Two instants do

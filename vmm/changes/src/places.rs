@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One process at two instants, place by place.
 
 use std::collections::{BTreeMap, HashMap};

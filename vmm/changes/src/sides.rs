@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Both instants of a process, with what the kernel has recorded and counted in between.
 //!
 //! That a record has nothing proves something only where it would have it: while it was on, for as long as it was on, and of

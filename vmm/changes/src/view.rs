@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One instant of a guest, decoded: what is compared.
 
 use std::ops::Range;

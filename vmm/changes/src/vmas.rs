@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! VMAs, address by address: how the kernel cuts and joins them does not matter.
 
 use linux::vma::Vma;

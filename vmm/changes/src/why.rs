@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What more is known of an event. It is compared for every page, and put into words once per range.
 
 use linux::absent::SwapTypes;

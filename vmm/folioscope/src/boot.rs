@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Starts a machine from the options, and writes a bundle of a guest that is lost.
 
 use std::path::{Path, PathBuf};

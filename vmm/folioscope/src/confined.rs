@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The process of a guest on KVM, confined to the files that its command line names.
 //!
 //! A guest may run any kernel, and its devices run in this process. A guest that exploits a fault there should gain

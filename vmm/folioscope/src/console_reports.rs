@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Collects the kernel's error reports from the guest's console since the last call.
 
 use std::fs::File;

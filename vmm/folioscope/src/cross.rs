@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The crossing: every state of memory under every operation, alone, in a parent and in a child.
 //!
 //! States and operations are two tables; what must be true afterwards comes from one model of memory and from the rules.

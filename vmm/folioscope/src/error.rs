@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Errors of the command, and the exit status for them.
 
 use std::io;

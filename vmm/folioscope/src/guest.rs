@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A booted guest: a machine, its agent, and its kernel.
 
 mod again;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest of ours without progress: judges all that can be proved of it.
 //!
 //! For a guest that hangs or has ended, that is the result of [`join::Hung`]. A process whose operation is past its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The client's side of a guest's socket: recognises the server by its greeting, and sends one request to it.
 //!
 //! A control socket of `folioscope boot` and a QMP socket of QEMU both send a greeting first. The greeting

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads the kernel's own structures, of a live guest or a core of all RAM.
 
 use std::path::{Path, PathBuf};

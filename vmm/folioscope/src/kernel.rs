@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel to boot: its image made bootable, its symbols if there is a vmlinux.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The parts of the `folioscope` command: it boots a guest, drives workloads in it, captures and judges.
 
 pub mod boot;

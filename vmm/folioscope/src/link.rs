@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The protocol on a machine's channel: a request out, its reply back, events on the way.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Short names for the operations of the tour.
 
 use protocol::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The user's options for the guest to boot, and their defaults on this machine.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Finds the target of a path.
 
 use std::fs::{self, File, FileType, Metadata};

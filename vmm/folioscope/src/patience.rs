@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The time that a run spends on workloads that hang.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Data of each checkpoint for the HTML page, besides the verdict; gathered only if a page was requested.
 
 use join::{kernel_half, with_folios, Facts, Look, Subject};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A program that runs in the guest: one of the guest's initramfs, or a file of this host that is put behind it.
 
 use std::fs::{self, File};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A recorded guest: the plugin writes into a FIFO, and a thread judges the trace from it.
 
 mod end;

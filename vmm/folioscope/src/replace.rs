@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Writes a file beside its place and renames it at the end, so that it is whole or absent.
 
 use std::fs::{self, File, Permissions};

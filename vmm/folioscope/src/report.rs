@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Builds a report from verdicts, and writes it to the requested outputs.
 
 use std::io::{self, BufWriter, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Entries as rows of JSON, for tests that read raw words.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Directories of our own below one of the user's. They are removed by a mark in them and a lock on it, never by their
 //! name alone.
 //!

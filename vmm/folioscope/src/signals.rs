@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Signals that are waited for instead of being obeyed.
 
 /// Signals that end a command that serves.

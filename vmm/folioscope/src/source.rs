@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Opens a snapshot: a saved core, a guest that `folioscope boot` holds, or one in an external QEMU.
 
 use std::fs::File;

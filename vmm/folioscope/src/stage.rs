@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The stage of a workload of the tour: it names processes and areas, and states what must be folded.
 
 use join::{Extent, Look};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The tour: fixed workloads, and the blocks that must be folded after each step.
 //!
 //! A step ends at a checkpoint. There the rules are applied and also the expectations that follow from the step: blocks

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! All of a guest's RAM in a file.
 
 use std::fs::File;

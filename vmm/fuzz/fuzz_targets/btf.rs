@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads arbitrary bytes as a kernel's types: they are read or refused, and every query ends.
 #![no_main]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Sends arbitrary bytes on the channel: the same lines are found however the bytes are cut, and a line that is sent on
 //! is read the same.
 #![no_main]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads a core of arbitrary bytes: reading neither panics nor hangs, and the result can be saved and reads back the
 //! same.
 #![no_main]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Arbitrary accesses to the bus, the UART and virtio-console, and arbitrary guest memory.
 #![no_main]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A QEMU's gdb stub that sends arbitrary packets: registers, or an error.
 #![no_main]
 

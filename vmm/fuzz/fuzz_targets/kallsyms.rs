@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads arbitrary bytes around a kernel's vectors: a symbol table is found in them or none, and each symbol has its
 //! name.
 #![no_main]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads a maple tree in memory of arbitrary bytes: the result is rising ranges, or a sentence.
 #![no_main]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Connects to a monitor that sends arbitrary lines: they are understood, or there is an error.
 #![no_main]
 

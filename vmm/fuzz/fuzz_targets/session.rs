@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A line of arbitrary text that a client sends: a request, which is written out as it was understood, or one sentence.
 #![no_main]
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads arbitrary records of a trace: reading and judging them neither panics, nor hangs, nor takes more memory than
 //! allowed.
 #![no_main]

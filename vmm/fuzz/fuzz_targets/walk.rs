@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads arbitrary registers and arbitrary memory: walk, rules and look-ups neither panic nor hang.
 #![no_main]
 

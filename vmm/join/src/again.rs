@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A copy that starts from the last one: only tables that were written to since are read.
 
 use std::time::Duration;

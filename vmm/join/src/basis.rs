@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What a verdict on a snapshot stands on, as the snapshot keeps it.
 
 use serde::{Deserialize, Serialize};

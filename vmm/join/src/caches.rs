@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The page caches of the files that processes map.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One instant of a guest, copied: registers, the tables of one process, the order records.
 //!
 //! The guest stands still only while this copies; whatever is asked of the instant afterwards is

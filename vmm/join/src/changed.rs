@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Two instants of a guest, brought together with what its kernel says of each, as events.
 
 use changes::{entries, Diff, Frames, Space, View, Who};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Folios that count mappings and that no table maps: found among the pages of all memory, and held to what may map them.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The entries of all address spaces of an instant, counted and held to what the kernel counts.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the registers of CPUs say by themselves: which of them show the kernel's half, how a user half is translated, how far the
 //! kernel was moved, and which ever came up.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! CPUs at EL1 that do not run Linux: firmware, a boot loader, another kernel.
 //!
 //! Their tables are judged by the architecture's rules: those of TTBR1_EL1 as a kernel half, those of TTBR0_EL1 as a

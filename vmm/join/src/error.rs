@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Why something could not be judged.
 
 /// The text is the whole of what the user is told.

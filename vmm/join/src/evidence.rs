@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Input of the rules, built from a snapshot in this one place.
 //!
 //! A live look, a saved core, an external QEMU and a hung guest differ in how a process's root table is proved and in how

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What of the kernel's symbols a snapshot keeps.
 
 use linux::order::RingAddresses;

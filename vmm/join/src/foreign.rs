@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest in somebody else's QEMU, without an agent of ours in it: what can be seen of it at an instant.
 //!
 //! The module [`crate::unattended`] says what is known of it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Pages by their page frame numbers: what the kernel keeps of them, and which entry of which process maps them.
 
 use std::collections::BTreeMap;

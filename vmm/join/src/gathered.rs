@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's own structures at one instant: what a copy has to hold of them, and what a snapshot keeps to read them by.
 
 use std::ops::Range;

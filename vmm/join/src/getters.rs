@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the kernel says of a process's memory, inside: kept with the process, and held to its tables.
 
 use linux::getters::Getters;

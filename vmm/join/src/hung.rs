@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest of ours that no longer answers: what can be proved of it is judged all the same.
 
 use linux::symbols::Symbols;

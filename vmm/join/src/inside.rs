@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's own structures at one instant of a guest, all of whose memory is there: a live one that stands still, or a
 //! core of all RAM.
 

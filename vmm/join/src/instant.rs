@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One instant of a guest in which no process waits for us, while it stands still: what has to be read of it.
 
 use snapshot::{Cpu, Notes, Process};

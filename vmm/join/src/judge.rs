@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Judges one instant. No other module asks the rules about a process.
 
 use linux::order::OrderRecord;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's half, part by part and area by area: by what sizes it is mapped.
 
 use std::ops::Range;

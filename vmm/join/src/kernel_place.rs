@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One address of the kernel's half: its entry, and what the rules say there.
 
 use snapshot::Snapshot;

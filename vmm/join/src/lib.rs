@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Brings a snapshot together with what the kernel's own structures say of it, and has it judged.
 //!
 //! A snapshot is registers and memory. What they mean is in the kernel: its symbols ([`Facts`]), the half that a CPU

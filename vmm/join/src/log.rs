@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's log in its own memory: what the kernel reports there to be wrong with itself, as a snapshot keeps it.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A look at a guest: one instant and the verdicts on it.
 
 use linux::order::OrderRecord;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the tables of an address space map.
 
 use linux::pte::{Kind, Pte, SwapKind};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A process of a live guest, looked at again and again.
 
 use changes::{entries, Diff, Space};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One process of an instant, with what is known of it: what the rules are asked.
 
 use linux::order::OrderRecords;

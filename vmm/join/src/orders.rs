@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's order records, out of its own memory.
 
 use linux::order::{OrderError, OrderRecords, RingAddresses};

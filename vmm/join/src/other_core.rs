@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A core that another program wrote (QEMU's dump-guest-memory, kdump) as a snapshot.
 //!
 //! Such a core has general registers alone. How its CPUs translate is worked out from what the kernel wrote of itself

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The pages of a snapshot, as rules ask for them.
 
 use linux::counted::{Known, Queues};

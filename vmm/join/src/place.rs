@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One address of a process: what is known of it beside its entry and its VMA.
 
 use std::cell::OnceCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! By what it is known where a process's first table is: a CPU at EL0 has it, or one in the kernel that names a process which is
 //! known, or its task's address space tells.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A kernel's release, and by what it is known: the only place that finds it in a guest's memory.
 //!
 //! Three variables of the kernel give it, each where its symbols are known: `linux_banner`, `init_uts_ns`, and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What a kernel's structures say of its tasks, and of the address space of one process.
 
 use std::fmt::Debug;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Repeats the look at a running guest until every error is confirmed or gone.
 //!
 //! A machine can stop in the middle of any table update, which may look like an error. A process at a checkpoint changes

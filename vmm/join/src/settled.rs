@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Repeats the look at a process at a checkpoint until its errors are confirmed.
 
 use crate::settle::settle;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The result of several looks, as it is saved with a snapshot and applied to verdicts.
 
 use std::collections::{BTreeMap, BTreeSet};

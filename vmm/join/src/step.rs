@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The verdict on a snapshot. Errors count if several looks confirmed them.
 
 use snapshot::Snapshot;

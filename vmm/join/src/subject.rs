@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One process of a snapshot, with all that the judge needs of it.
 
 use linux::order::OrderRecords;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A remark on the kernel's switches of folio sizes, where they are why no block of a process is contiguous.
 
 use linux::vma::{Backing, Vma};

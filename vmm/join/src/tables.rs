@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! All tables of a half, read once.
 
 use stage1::{Descend, PhysMemory, Regime, Shown, Table, Visitor};

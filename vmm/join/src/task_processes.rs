@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the kernel's own structures say of the processes that CPUs run: their names, and their VMAs.
 
 use std::collections::BTreeSet;

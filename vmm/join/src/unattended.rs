@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest in which no process waits for us: in somebody else's QEMU, or one that hangs.
 //!
 //! Nobody tells of its processes. What is known: a CPU at EL0 has its process's own table in TTBR0_EL1, and a CPU at EL1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A core of all RAM: its processes and the kernel's structures are read from it, whoever has saved it.
 
 use snapshot::{Process, Snapshot};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the CPUs were at when the guest was stopped, to be compared with a later stop.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A core is judged as a program of a user's own does it, by the example.
 
 use std::path::PathBuf;

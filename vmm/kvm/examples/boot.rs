@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Boots a guest on KVM, shows its agent's first line, and reads it once.
 //!
 //!     boot IMAGE INITRD [CPUS]

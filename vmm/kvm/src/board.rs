@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The devices of a machine, and the tree that describes them.
 
 use std::fs::File;

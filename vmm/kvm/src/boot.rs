@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Contents of RAM when the first CPU starts (Documentation/arch/arm64/booting.rst).
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Everything that can go wrong with a guest on KVM, each with its own sentence.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Counts of exits of the guest's CPUs, by reason.
 
 use std::fmt;

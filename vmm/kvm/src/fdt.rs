@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The device tree that the guest's kernel is started with.
 //!
 //! One function writes one node; each names the binding, a file under Documentation/devicetree/bindings in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The guest's interrupt controller: KVM's GICv3, or its GICv2 where the host has no other.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The thread that polls the host's ends of the devices' streams.
 //!
 //! A device never waits. If it has bytes that the host does not take yet, or accepts bytes from the host, this thread

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The guest's physical address space, and its interrupts.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A small arm64 virtual machine monitor on KVM.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest on KVM, as a [`Machine`].
 
 use std::os::fd::{BorrowedFd, OwnedFd};

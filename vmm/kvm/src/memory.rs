@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The guest's RAM: private anonymous memory, which a host with transparent huge pages maps in blocks.
 
 use std::io;

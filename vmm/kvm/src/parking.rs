@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Stops the CPUs, and lets them run again.
 //!
 //! ```text

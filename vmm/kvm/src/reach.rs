@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The files that a process with a guest may use: Landlock, which the kernels of most hosts have since 5.13.
 //!
 //! Landlock also denies, as far as the host's kernel supports it: running programs, and access to other processes

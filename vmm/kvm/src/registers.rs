@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The registers of a CPU that is out of KVM_RUN, by KVM_GET_ONE_REG and KVM_SET_ONE_REG.
 
 use kvm_ioctls::VcpuFd;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The thread of a CPU: enters the guest, and handles the exits that KVM leaves to us.
 
 use std::os::unix::thread::JoinHandleExt;

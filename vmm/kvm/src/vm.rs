@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! KVM's virtual machine: memory, CPUs, interrupt controller.
 
 use std::io;

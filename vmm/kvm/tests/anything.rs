@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The body of the fuzz target, on random input: `cargo test` runs it without a fuzzer.
 
 mod misuse;

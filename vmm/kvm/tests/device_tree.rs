@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The device tree, read back, against the layout.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The bus, and the UART as a driver and a host see it.
 
 mod edges;

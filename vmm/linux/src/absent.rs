@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Names of entries that are not present.
 //!
 //! A swap entry's type identifies it. Which types are not swap areas depends on the kernel's configuration

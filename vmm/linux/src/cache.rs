@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The page cache of one file: the folios in its tree, as they were at one instant (`struct address_space`, include/linux/fs.h).
 
 use serde::{Deserialize, Serialize};

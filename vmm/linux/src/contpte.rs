@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Decodes the patched kernel's counts of contiguous blocks of user memory.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's counts of all its memory, and the lists it keeps, at one instant.
 
 use std::collections::BTreeMap;

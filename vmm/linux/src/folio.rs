@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Decodes a page and its folio: `struct page` and `struct folio` (include/linux/mm_types.h).
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Decodes the kernel's own interfaces for a process's memory: `/proc/PID/pagemap`, `/proc/kpageflags`,
 //! `/proc/kpagecount`, `PAGEMAP_SCAN`, `/proc/PID/smaps` and the counters of folio sizes, as the agent has read them.
 

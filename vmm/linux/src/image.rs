@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Recognises kernel images, checks that they boot here, and unpacks the plain `Image` inside.
 //!
 //! A bootable kernel for this rig is a plain arm64 `Image` (`Documentation/arch/arm64/booting.rst`), bare, compressed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's own symbol table, found in its memory: no vmlinux, no agent and no address is needed.
 //!
 //! `scripts/kallsyms.c` writes, one behind the other into .rodata and each aligned to 8 bytes (to 4 from 6.19 on):

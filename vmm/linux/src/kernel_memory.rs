@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Kernel memory by virtual address, through the kernel's own tables.
 
 use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};

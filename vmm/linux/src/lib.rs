@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Knowledge of the Linux guest that the rig judges.
 //!
 //! Pure functions over bytes, text and guest memory:

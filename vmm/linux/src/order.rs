@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's record of why it chose the order of each anonymous folio.
 //!
 //! Our patch keeps a ring of records per CPU: `anon_order_ring`, a per-CPU pointer, or on older kernels

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Linux's own reading of an arm64 descriptor, as 6.11 and later lay it out.
 //!
 //! Sources: `arch/arm64/include/asm/pgtable-prot.h`, `pgtable-hwdef.h`, `pgtable.h` and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A kernel's release, as far as rules depend on it.
 
 use std::fmt;

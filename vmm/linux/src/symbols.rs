@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads a vmlinux's symbols and build id: it names addresses in the kernel, and checks that the vmlinux is of the
 //! running kernel.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `/proc/PID/maps` and `/proc/PID/smaps`: where a process may have memory at all.
 //!
 //! The format is `show_map_vma()` in the kernel's `fs/proc/task_mmu.c`. Names are taken unchanged (spaces, `

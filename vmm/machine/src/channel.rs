@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The channel to the agent in the guest: lines of bytes, whose meaning is the caller's.
 //!
 //! Not every kernel has virtio-console, so the agent finds two ports, one of virtio-serial and a

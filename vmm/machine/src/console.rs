@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The guest's console: copied to a bounded file as it arrives, with its end kept in memory.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Everything that can go wrong with a machine, each with its own sentence.
 
 use std::path::PathBuf;

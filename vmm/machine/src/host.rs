@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Checks that every machine makes on its host before a guest starts, and prints the command that starts it.
 
 use std::ffi::OsStr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest that can be booted, paused, read and resumed.
 //!
 //! [`Machine`] is the interface for the rest of the rig. [`qemu::Qemu`] runs on any host: QEMU's TCG, with the guest's

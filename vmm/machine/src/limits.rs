@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The most that QEMU takes of some things.
 
 /// The most CPUs that QEMU's `virt` machine takes with a GICv3.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A log of bounded size. It keeps the first and the last bytes, with a line between them that states how many are left
 //! out.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A machine that is stopped, and so can be read.
 
 use std::fmt::Debug;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Files, directories and sockets that only their user may open, under any umask.
 //!
 //! No right is changed by a path: a process with a guest on KVM may not (`vmm/kvm/src/seccomp`), as by a path it could

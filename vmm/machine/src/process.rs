@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A child process that cannot outlive us, however we end.
 //!
 //! Linux kills the child when its parent dies (PR_SET_PDEATHSIG), even if the parent was killed and could not act.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Explains why a program of the host could not be started, and returns its output before it ended.
 
 use std::ffi::OsStr;

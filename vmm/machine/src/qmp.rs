@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! QEMU's machine protocol: one JSON object per line, commands and their answers, and events.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The registers of all CPUs through the gdb stub, in one round trip per CPU.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! gdb's remote serial protocol, as much of it as reading registers needs.
 //!
 //! A packet is `$body#checksum`. QEMU acknowledges ours with `+`. We acknowledge none of its own: it takes the next `$`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A socket to a guest or to QEMU. Every wait on it is bounded.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};

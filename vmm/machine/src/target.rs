@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! gdb's description of a target: which registers a CPU has, and under which numbers.
 //!
 //! The numbers differ from one CPU model to the next, and from one QEMU to the next; the names stay. Only `<reg>` and

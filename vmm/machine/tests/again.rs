@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Copy after copy of a real kernel's tables while it boots: each is the copy that would be made from nothing.
 //!
 //! The writes between two copies are found by comparing all of memory, which gives an exact record. Environment as in

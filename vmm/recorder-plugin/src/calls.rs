@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The current call chain of a CPU, by its frame records (AAPCS64, 6.4.6).
 
 use recorder::trace::MOST_FRAMES;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads the control pipe: marks, and the kernel's layout of its pages.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads a page frame's folio from the kernel's structures, while the CPU that maps or unmaps it is stopped.
 
 use recorder::{Folio, FolioKind, PageLayout};

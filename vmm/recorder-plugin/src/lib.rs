@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A TCG plugin for QEMU 10 that writes a trace of the guest kernel's operations on its page tables.
 //!
 //!     -plugin librecorder_plugin.so,trace=FILE,ram=FILE,base=ADDRESS,size=BYTES[,control=FIFO]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The guest's memory, as the file behind it.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads the guest's memory by virtual addresses, as the current CPU translates them.
 
 use std::ffi::c_int;

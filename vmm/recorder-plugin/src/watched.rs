@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The pages that hold tables: a bit each, read at every store.
 
 use std::sync::atomic::{AtomicU64, Ordering};

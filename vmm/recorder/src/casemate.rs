@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A trace as text, in the form of casemate (github.com/rems-project/casemate, doc/asciidoc/sections/trace-format.adoc): a record
 //! for each line, an s-expression with `id` and `tid` first and `src` last.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Call chains of the CPUs, each kept once, and the processes that they run.
 
 use std::collections::HashMap;

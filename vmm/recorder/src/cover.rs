@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Decodes the entries that a TLBI invalidates (Arm ARM C5.5 and D8.17).
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Cuts a trace to the events that concern one VA: the same verdict for its block, from a thousandth of the events.
 
 use stage1::Level;

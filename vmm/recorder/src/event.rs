@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Events on a machine that matter for sequences.
 
 use crate::Folio;

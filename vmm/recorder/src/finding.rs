@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Findings of the judge, and its counts of events that are not judged.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The folio behind a page frame, at the instant at which a descriptor that maps it is written or taken away.
 //!
 //! A task that maps or unmaps a page holds a reference to the folio, so its `struct page` is valid at that store. A

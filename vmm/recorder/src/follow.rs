@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Follows one VA: the last sequences of its block in each address space, however long ago.
 //!
 //! A sequence is the stores that remove or change words of the block, the TLBIs and DSBs for them, and the stores of

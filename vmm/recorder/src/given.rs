@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Pages that now belong to another address space, and the target of a word.
 
 use stage1::{Descriptor, Half, Kind};

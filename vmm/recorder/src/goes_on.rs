@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Rule S7: memory that a process removed from its address space is in no TLB when the process returns to user space.
 //!
 //! The architecture sets no deadline for a TLBI. Linux completes it before the thread that requested the unmapping

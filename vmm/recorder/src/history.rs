@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The last events of descriptors and TLBs, so that a finding can show the history of its block.
 
 use std::collections::{BTreeSet, VecDeque};

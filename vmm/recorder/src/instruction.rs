@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Recognises the instructions that matter, by their opcodes (Arm ARM C5 and C6).
 
 use crate::{Barrier, Domain, Register, Types};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The judge: events in, findings out.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Judges *sequences*: the actions of CPUs on live page tables between one store and the next.
 //!
 //! A snapshot shows states; break-before-make is about the transitions between them. The input is events (stores to

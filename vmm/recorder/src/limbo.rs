@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Tables that are unlinked and that a TLB may still lead to: their pages stay watched for rule S5.
 
 use stage1::Level;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! An unlinked table.
 
 /// A table that was taken away.

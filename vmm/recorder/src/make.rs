@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The *make* of break-before-make: checks what a TLB may still hold when a valid word is written.
 
 use stage1::{transition, BbmLevel, Cause, Descriptor, Kind, Level, Need};

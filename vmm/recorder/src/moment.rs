@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A step in the life of a block.
 
 use crate::{Cover, Domain, Stored, Types};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Runs beside a machine: keeps the events that a judge needs, and writes them to a trace.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Rule S5: a page is not reused while a TLB may still lead to it in its former use.
 
 use stage1::{Cause, Descriptor, Kind, Level};

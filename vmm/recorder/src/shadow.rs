@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The shadow of the tables: the pages that are tables, their levels and VAs, and their words.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};

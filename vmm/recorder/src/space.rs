@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! An address space: the CPUs that can have cached its entries.
 
 use crate::stale::Gone;

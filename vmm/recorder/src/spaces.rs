@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Address spaces: the CPUs that can have cached their entries, and the time they are dropped.
 
 use stage1::Regime;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Descriptors overwritten in memory that a TLB may still hold.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

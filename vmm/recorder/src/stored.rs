@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The origin of an action: an instruction of the trace.
 
 /// An instruction that was part of it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! State that judge and recorder share: the tables, and the CPUs that can have cached them for each ASID.
 
 use std::collections::{BTreeSet, HashMap};

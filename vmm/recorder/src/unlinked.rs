@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Words that a TLB may hold of a table that was unlinked.
 
 use stage1::{Descriptor, Kind};

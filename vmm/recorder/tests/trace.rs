@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The trace file: written events read back the same, and no input is harmful.
 
 mod hostile;

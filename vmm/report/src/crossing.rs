@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The crossing's table as text.
 
 use std::io::{self, Write};

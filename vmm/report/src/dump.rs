@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Single entries, streamed: a million of them in a few MB of memory.
 
 mod options;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What `page` lists: a page and its folio, as the kernel keeps them, and who maps it, as all tables have it.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A run as one self-contained HTML page: the verdict, and every address space to look into, checkpoint by checkpoint.
 //!
 //! The verdict says what was found; a picture needs every entry besides. [`Pages`] gathers the raw words of each

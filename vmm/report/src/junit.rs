@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The report as JUnit XML: one suite per workload, one test case per checkpoint.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What `kernel` lists: by what sizes the kernel's own half is mapped, part by part, and area by area of vmalloc's.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The report as KTAP version 1 (`Documentation/dev-tools/ktap.rst`): a test per workload, with a
 //! subtest per checkpoint.
 

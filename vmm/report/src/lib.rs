@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What was judged and what was seen, written: findings as text, JUnit, KTAP and an HTML page, memory as a map, entries as rows, and the
 //! answers of `ps`, `maps`, `page` and `kernel`.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What `ps` and `maps` list: the kernel's own structures, read from its memory, with what the tables say of each VMA.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The map: what a process's memory looks like, for people.
 //!
 //! One line per block with one character per page, equal lines as one; a VMA with many different

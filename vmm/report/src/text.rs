@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The report for people.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Copies tables again from the last copy and a record of the writes since.
 
 use stage1::Regime;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Copied pages that one copy hands on to the next.
 
 use std::sync::Arc;

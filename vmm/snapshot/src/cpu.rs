@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One PE at the instant of the snapshot.
 
 use stage1::SystemRegisters;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The parts of ELF64 that a core of an AArch64 guest is made of.
 //!
 //! ```text

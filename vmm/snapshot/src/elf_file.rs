@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Parses the headers and notes of an ELF core of an arm64 guest, of any writer. The file is untrusted.
 
 use object::elf::{FileHeader64, ProgramHeader64};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Everything that can be wrong with a core file, each with its own sentence.
 
 use std::path::PathBuf;

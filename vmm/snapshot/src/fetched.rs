@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Memory that is read page by page on demand: the file holds it at no word's boundary, or packed.
 
 use std::fmt::Debug;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Recognises a file that is not an ELF file: dumps of other formats, and files often mistaken for one.
 
 use crate::CoreError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Opens a dump that is compressed by page: QEMU's `dump-guest-memory -z`, makedumpfile's of a kernel (kdump), each as it is
 //! or flattened.
 //!

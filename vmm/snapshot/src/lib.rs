@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Registers and memory of a guest at one instant.
 //!
 //! [`Snapshot`] is the one type, both for a paused machine whose memory is mapped and for a file. Its readers treat

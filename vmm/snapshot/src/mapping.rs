@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Memory mapped into our address space: guest RAM, ours or another process's, and core files.
 
 use std::fs::File;

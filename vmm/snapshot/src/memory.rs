@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Guest physical memory: the readable part, and all that the machine has.
 
 use std::io;

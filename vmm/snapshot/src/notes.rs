@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Notes on a guest, beyond its registers and memory.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Opens an ELF core that another program wrote: QEMU's `dump-guest-memory`, the kernel's own `/proc/vmcore`, or the
 //! output of makedumpfile or crash.
 //!

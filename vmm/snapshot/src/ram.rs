@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! All RAM of a guest, read where it is.
 
 use std::fmt::Debug;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Ranges of guest physical addresses, and sets of pages.
 
 use std::collections::BTreeMap;

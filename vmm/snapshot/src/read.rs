@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Opens an ELF core as a snapshot. The file is untrusted: it may be truncated, damaged, foreign or malicious, and each
 //! of these has its own error. The crate `object` parses the ELF structures.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Memory that notes which pages of it were read.
 
 use std::cell::RefCell;

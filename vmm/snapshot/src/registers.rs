@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The system registers of a snapshot as a table: one row for each, with its architectural name.
 //!
 //! A core file, a gdb stub and KVM each have their own names of registers. All of them use this table, so a register is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A file in which pages of zeros take no room.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The tables of one regime, remembered from one walk to the next.
 
 use std::collections::{HashMap, HashSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Saves all of a guest's RAM as an ELF core that readers of kernel dumps open (drgn, crash): it has the kernel's VMCOREINFO.
 //!
 //! RAM is read in place, piece by piece, and zeros become holes of the file. Nothing is kept.

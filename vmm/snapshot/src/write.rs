@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Saves a snapshot as an ELF core; the layout is drawn in the module `elf`.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Cores are written, read back and damaged.
 
 use std::collections::BTreeMap;

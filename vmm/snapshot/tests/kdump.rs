@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Dumps that are compressed by page, laid out as by QEMU and makedumpfile, plain and flattened.
 
 // It is shared, and read here in another way.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A core of a real guest, kept from when its version was the newest, is still read. Any damage to it gives an error
 //! with a sentence, or another core that can be saved.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! ELF cores of other programs, laid out as by QEMU, the kernel's /proc/vmcore and makedumpfile; and files that are not
 //! ELF.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Measures the walk with all architecture rules, in descriptors per second, beside summing the words of the same
 //! tables. Prints one line of JSON per scenario: best and median of N runs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Types for virtual and physical addresses, so that the compiler keeps them apart.
 
 use std::fmt;

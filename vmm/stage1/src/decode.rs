@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Decodes system registers into a [`Regime`], after TCR_EL1, TTBRn_EL1 and section D8.2 of the Arm ARM (DDI 0487).
 
 use crate::geometry::{Features, PBHA};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Decodes one descriptor: its kind and its fields by the Arm ARM's names, from the raw word, the level and the regime
 //! alone.
 

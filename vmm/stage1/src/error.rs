@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reasons why registers cannot be decoded into a translation regime.
 
 use crate::{Granule, Half, PhysicalAddress};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Geometry of a lookup level: sizes, the groups of the Contiguous bit, and the bits of a descriptor. It is computed
 //! once per regime, so that the walk and the rules only mask.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Granules, halves of the address space and lookup levels.
 
 use std::fmt;

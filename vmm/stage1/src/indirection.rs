@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Permission indirection (FEAT_S1PIE) and permission overlays (FEAT_S1POE).
 //!
 //! With TCR2_EL1.PIE a leaf holds a PIIndex, bits \[54:53\], 51 and 6, in place of permissions. It selects four bits of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Decodes AArch64 stage 1 translation (VMSAv8-64, EL1&0) from outside a machine.
 //!
 //! The crate is pure: it works on words that its caller has read. The order is [`SystemRegisters`] -> [`Regime`] ->

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Translates one address, and finds the descriptor that translates it.
 
 use crate::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The interface by which the walker reads guest memory.
 
 use crate::PhysicalAddress;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Computes permissions: a leaf's own, limited by the tables that lead to it (Arm ARM D8.4).
 
 use crate::geometry::{AP1, NS_TABLE, PXN, PXN_TABLE, UXN, UXN_TABLE};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reasons why a table cannot be walked.
 
 use std::fmt;

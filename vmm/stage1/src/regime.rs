@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A translation regime: all fields of the registers that a walk needs, computed once.
 
 use crate::geometry::{ADDRESS_51_48, ADDRESS_51_50};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The system registers that control how a PE translates.
 
 /// The raw EL1 registers of one PE on which stage 1 of the EL1&0 regime depends, and those of its last fault.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The architecture's rules on descriptors, A1 to A8, and the walk that checks them.
 //!
 //! A reported violation is wrong on any kernel. A bit is not reported if its meaning depends on a feature or a state

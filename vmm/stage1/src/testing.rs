@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Synthetic tables for tests: sparse physical memory, and a builder that writes descriptors.
 //!
 //! The tests write the encodings a second time, from the Arm ARM's figures and tables, and do not use the crate's own

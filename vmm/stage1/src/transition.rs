@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Decides what software must do to change one descriptor word into another, from the two words alone.
 //!
 //! A TLB may hold a valid descriptor until software invalidates it. Most changes of a live descriptor merely take

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Walks every table of a VA range, in VA order, on a stack of at most five.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Runs the body of the fuzz target on random input, so that `cargo test` covers it without a fuzzer.
 
 use proptest::prelude::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Raw words as in the Arm ARM's figures, and how they are printed.
 
 use stage1::testing::Layout;

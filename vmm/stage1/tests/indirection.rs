@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Permission indirection and overlays: the permissions of a PIIndex, compared with the Arm ARM's tables and with the
 //! same Linux protection without them; and groups whose members differ.
 

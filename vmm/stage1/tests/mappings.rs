@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Tables built from a random description of mappings read back as the same mappings, for every
 //! granule, size of VA, form of descriptors and half.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Tables that loop, are wrong or are absent give a finding, never a panic or an endless walk.
 
 mod common;

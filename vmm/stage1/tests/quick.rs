@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The quick path over tables of pages finds and counts the same as the plain reading of the rules, on every single-bit
 //! fault and on tables made to mislead it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Registers as real kernels set them, field by field, and registers that are refused.
 
 use stage1::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A6 to A8, the rules on descriptors by themselves, both ways: a good table passes, and a table broken in one way
 //! violates exactly that rule, at every granule and level that has it.
 

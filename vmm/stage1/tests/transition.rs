@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The need of a change of a descriptor, compared with a table that is written by fields.
 
 mod common;

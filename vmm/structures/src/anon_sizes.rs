@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The sizes of anonymous folios that a kernel's switches allow: /sys/kernel/mm/transparent_hugepage, mm/huge_memory.c.
 
 use serde::{Deserialize, Serialize};

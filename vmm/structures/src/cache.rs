@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The page cache of a file as a whole: the tree of its folios (`struct xarray`, include/linux/xarray.h).
 
 use linux::cache::Tree;

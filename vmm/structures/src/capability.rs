@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the kernel uses of its CPUs: `arm64_features` and `system_cpucaps`, arch/arm64/kernel/cpufeature.c.
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What a kernel counts of all its memory, and the lists that this must agree with: read at one instant.
 
 mod available;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What a kernel with our patches counts of its decisions, CPU by CPU, added up: tables that say their own size.
 
 use linux::contpte;

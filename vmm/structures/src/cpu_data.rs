@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The ID registers of each CPU as the kernel read them when the CPU came up: `cpu_data`, arch/arm64/kernel/cpuinfo.c.
 
 use stage1::PhysMemory;

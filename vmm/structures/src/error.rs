@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Why a structure could not be read.
 
 /// A structure that could not be read.

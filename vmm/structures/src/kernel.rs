@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One kernel: its memory, where its variables are, and what its types look like.
 
 use linux::kallsyms::{self, KallsymsError};

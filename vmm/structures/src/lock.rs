@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's locks at one instant, in the form that its configuration gives them: which one that is, its types tell.
 //!
 //! With `CONFIG_PREEMPT_RT` all of them are built on `struct rt_mutex_base`, and a task may be preempted, or sleep, while it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Maple trees (`lib/maple_tree.c`): ranges of numbers, each with a pointer.
 
 use stage1::PhysMemory;

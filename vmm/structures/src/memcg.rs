@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The memory cgroup that a folio is charged to (`folio_memcg_check()`, include/linux/memcontrol.h).
 
 use linux::folio::Memcg;

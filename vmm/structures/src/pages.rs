@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `struct page` and `struct folio`: what the kernel keeps of each page of memory.
 
 mod mapped;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What each CPU has a copy of.
 
 use stage1::PhysMemory;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Where a VMA is, and how its pages are numbered.
 
 use linux::folio::Numbering;

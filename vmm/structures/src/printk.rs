@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's log in its own memory: the ring buffer of `kernel/printk/printk_ringbuffer.c`.
 //!
 //! A record has a descriptor, an info and its text, each in a ring of its own. The descriptor's state says whether the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The reverse mapping: from a folio to the VMAs that may map it, as the kernel itself finds them (`rmap_walk()`, mm/rmap.c).
 
 use linux::folio::{Kind, MayMap, Page};

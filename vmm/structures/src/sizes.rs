@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Whose pages a file's VMA maps, and how many there are.
 
 use linux::folio::MappedFile;

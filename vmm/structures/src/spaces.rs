@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! All address spaces of a kernel at one instant: who has mapped what, and what the kernel counts of it.
 
 use std::collections::BTreeSet;

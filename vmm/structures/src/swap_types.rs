@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What a kernel's swap types stand for, and its swap areas by name.
 
 use linux::absent::SwapTypes;

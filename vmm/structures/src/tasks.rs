@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! All processes and their threads, from `init_task` on.
 
 use stage1::{PhysMemory, PhysicalAddress};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's types, from the BTF that lies in its own memory: sizes, members, enumerators.
 
 use btf_rs::{Btf, BtfType, Type};

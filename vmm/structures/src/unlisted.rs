@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Who is in the middle of what no lock tells of: of making an address space that no task has yet, of ending one that none
 //! has any more, of exec(), of making
 //! a file's pages into one. It is on its kernel stack, which is read frame by frame.

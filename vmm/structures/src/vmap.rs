@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The areas of vmalloc, modules and ioremap: what `/proc/vmallocinfo` lists (mm/vmalloc.c, vmalloc_info_show()).
 
 use stage1::PhysMemory;

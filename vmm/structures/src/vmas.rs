@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The VMAs of an address space, in the words of `/proc/PID/smaps`.
 
 use linux::folio::Numbering;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! VMCOREINFO: what a kernel writes of itself for readers of its dumps (kernel/vmcore_info.c), one `NAME=VALUE` per line.
 
 use stage1::PhysMemory;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A tree of entries by number (`struct xarray`, include/linux/xarray.h).
 
 use stage1::PhysMemory;

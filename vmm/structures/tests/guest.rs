@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A real guest's tasks and VMAs, read from its memory alone, against what its own `/proc` says.
 //!
 //! `FOLIOSCOPE_TEST_IMAGE` names the kernel, `FOLIOSCOPE_TEST_INITRD` the rig's initramfs. Without them nothing is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Types that nobody vouches for: they are read or refused, in bounded time.
 
 mod hostile;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The last thing before a terminal or a file: no character that would be obeyed gets through.
 
 use std::borrow::Cow;

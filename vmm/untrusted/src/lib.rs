@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Text of a guest, a file or another program, and how it is shown.
 //!
 //! A terminal executes control characters, and Unicode has others that hide or reorder their neighbours. Such text is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the judged processes map, counted as the kernel counts memory.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The positive statements that a verdict stands on.
 //!
 //! A status of 0 asserts something only if it is known what was looked at: which address spaces the guest has and which

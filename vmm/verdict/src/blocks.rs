@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Naturally aligned blocks of a group's size: what became of each, and why it is not folded.
 
 use linux::absent::SwapTypes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Findings of one cause are one finding, with a count and the first places.
 
 use std::collections::btree_map::Entry;

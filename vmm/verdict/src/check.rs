@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kinds of check that a rule may have, and what each is given.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The table of `folioscope cross`: states of memory by operations.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! How often each page frame is mapped, by the entries of all address spaces.
 
 use std::cell::Cell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What a rule says of one place in the tables.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Findings as they come, so many of each cause.
 
 use std::collections::BTreeMap;

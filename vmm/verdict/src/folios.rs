@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The folio behind each entry: what is asked of it, and what was seen of a process's.
 
 mod whole;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One naturally aligned group of descriptors in a table: what the Contiguous bit speaks of.
 
 use linux::pte::{bits, Pte};

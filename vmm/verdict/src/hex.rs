@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! 64-bit words and addresses, as people and JSON have them.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the judge is told about one process.
 
 use linux::order::OrderRecords;

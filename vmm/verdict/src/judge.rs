@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One process under all rules, in one walk.
 
 use std::cell::RefCell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The upper half: the architecture's rules, and what Linux says of its own memory where the
 //! layout is known for sure.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Where the parts of kernel memory are, and what is known of the Contiguous bit in them.
 
 use std::ops::Range;

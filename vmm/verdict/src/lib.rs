@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Rules about Linux page tables on arm64, and what is said of them.
 //!
 //! The way of the data: a regime, guest memory and a process's VMAs go into [`judge()`], which

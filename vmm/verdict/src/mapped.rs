@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One entry with the page that it maps, how many behind it are like it, and what entries map by the order of their folios.
 
 use std::collections::BTreeMap;

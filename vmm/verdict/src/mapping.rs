@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Memory that a process maps in one piece.
 
 /// Consecutive pages, mapped consecutively.

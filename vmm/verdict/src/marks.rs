@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Where rules are broken: ranges by rule, and the rows of blocks that they touch.
 
 use std::collections::BTreeMap;

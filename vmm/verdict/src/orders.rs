@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Which of a process's order records decided what an address maps to.
 
 use std::collections::BTreeMap;

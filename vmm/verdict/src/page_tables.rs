@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A process's page tables, counted as the kernel does.
 
 use linux::folio::{Kind, Page};

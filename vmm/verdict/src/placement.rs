@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Where the entries of a group lie among a process's VMAs.
 
 use linux::pte::Pte;

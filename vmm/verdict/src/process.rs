@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A process of the guest, as verdicts name it.
 
 use schemars::JsonSchema;

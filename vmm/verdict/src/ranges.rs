@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Ranges of which something is known, so that each is looked up in the time of its logarithm.
 
 use std::ops::Range;

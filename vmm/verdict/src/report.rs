@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A whole run: what was looked at, what was found, and how it ended.
 
 use std::collections::{BTreeMap, BTreeSet};

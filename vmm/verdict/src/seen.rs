@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What has been seen of one process while its tables are walked: rows of blocks, counts, findings.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What a finding on a sequence (S1 to S7) has beside what every finding has.
 
 use std::fmt;

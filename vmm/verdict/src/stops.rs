@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Whether a process faults for ever on one address (rule F1), by what several stops of the guest show.
 
 /// Stops that have to show the process's CPU with the address of a fault.

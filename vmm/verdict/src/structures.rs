@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What is asked of the kernel's own structures: the pages of a guest, and what the kernel counts of a process.
 
 use std::borrow::Cow;

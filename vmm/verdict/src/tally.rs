@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What was seen in one process: counts, blocks, findings.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The rules on made-up tables: a good one passes, one that is broken in just one way is caught by
 //! just that rule, and nothing on the "never assert" list is an error.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A folio that counts mappings, and that no table was seen to map.
 
 /// Such a folio.

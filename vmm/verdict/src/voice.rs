@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's own voice: what it reports on its console to be wrong with itself.
 //!
 //! A [`Scanner`] takes the console's bytes as they come and gives [`Spoken`] reports, each with its lines: up to

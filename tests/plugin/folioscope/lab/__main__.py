@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """``python -m folioscope.lab``: runs the experiments, or compares what two labs have measured."""
 
 from __future__ import annotations

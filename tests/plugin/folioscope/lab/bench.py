@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Runs one experiment: a guest for each setting, whose time is its instructions, and a load in it."""
 
 from __future__ import annotations

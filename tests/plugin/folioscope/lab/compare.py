@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What two labs have measured, one beside the other: what moved beyond the spread, and what could not be judged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The experiments of several tasks: processes or threads, which do a load together on several CPUs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Documents whose tables are made from results that are kept in the tree, and made again by a test.
 
 A document has a place for each table: a line ``<!-- lab: NAME -->``, what was made, and a line ``<!-- lab end -->``.

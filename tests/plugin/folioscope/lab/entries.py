@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the kernel was entered for, and what it executed for that: by exception, and by system call."""
 
 from __future__ import annotations

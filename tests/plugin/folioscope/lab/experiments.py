@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The experiments: which load runs, and under which settings of the kernel. What they answer is in :mod:`.figures`."""
 
 from __future__ import annotations

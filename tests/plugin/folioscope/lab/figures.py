@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The figures that the seeds publish, one entry each, and what answers each here."""
 
 from __future__ import annotations

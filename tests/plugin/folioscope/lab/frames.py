@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Which page frames are allocated, and how often each: by the kernel's own trace event, counted where it happens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """How near a figure measured here comes to the published one: computed from the runs, for every figure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a lab's results depend on, so that only a lab of the same is gone on with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What an experiment is made of: a load, settings of the kernel, tasks, and what others have published of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """How often the kernel takes locks that many CPUs want: calls of the functions that take them, by the counter.
 
 Spin locks are inlined in this kernel, so a lock is known by its function. That is a count of what could wait for each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The marks that the counter of instructions writes, and the intervals between them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Where results come from: commit, command, date and machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The memory of a load, as it is from outside: by folio order where it is stopped, and what is free while it runs."""
 
 from __future__ import annotations

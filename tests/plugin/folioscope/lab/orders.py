@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Our own experiments: one order at a time, what a step costs, and the series patch by patch."""
 
 from __future__ import annotations

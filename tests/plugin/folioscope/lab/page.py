@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a lab has measured as one page: pictures and tables in a file that needs no network, light or dark."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a lab has measured as pictures: SVG, by matplotlib, the same bytes for the same results."""
 
 from __future__ import annotations

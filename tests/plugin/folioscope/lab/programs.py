@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The experiments whose loads are Debian's programs: a compiler and a JavaScript engine, as in the policies' texts."""
 
 from __future__ import annotations

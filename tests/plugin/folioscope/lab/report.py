@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a lab says of its results: each beside the figures that it repeats, as tables in Markdown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The form of a lab's results, which are JSON."""
 
 from __future__ import annotations

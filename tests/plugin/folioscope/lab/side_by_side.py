@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Experiments side by side, a guest on each CPU: what is counted are instructions, which no neighbour changes."""
 
 from __future__ import annotations

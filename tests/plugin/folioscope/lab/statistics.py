@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What runs differ by, and whether that is more than their spread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What each step of a load does to page tables: stores, TLBIs and DSBs by function of the kernel, by the recorder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Tables of a lab beside its instructions: what faults brought, what they cost, barriers, memory in use, seconds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A real carrier under a real QEMU.
 //!
 //! `FOLIOSCOPE_TEST_IMAGE` names the kernel, `FOLIOSCOPE_TEST_CARRIER` the carrier's initramfs. Without them these

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Setup of each test: a folder, a configuration, and programs whose output is kept.
 
 use std::fs;

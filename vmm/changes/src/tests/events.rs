@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What happens to entries.
 
 use linux::counted::{COW_KSM, PSWPIN, THP_COLLAPSE_ALLOC};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The same memory in another frame, and the same frame at another address.
 
 use linux::counted::{FOLIO_SPLIT, PGMIGRATE_SUCCESS};

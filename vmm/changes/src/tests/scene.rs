@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Made-up instants.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What happens to VMAs.
 
 use super::scene::*;

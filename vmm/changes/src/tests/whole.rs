@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Whole views: whose they are, how tables become entries, and how it is written.
 
 use linux::pte::bits;

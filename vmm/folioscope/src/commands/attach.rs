@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope attach`: a running guest, ours or in an external QEMU.
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope boot`: a guest that stays, to be looked into, or to be typed at.
 
 use std::path::Path;

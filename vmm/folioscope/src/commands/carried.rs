@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `--machine kvm-in-tcg`: runs the same command again, as its arm64 build in a carrier, with `--machine kvm`.
 
 use std::io::{self, IsTerminal as _};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope carrier`: arm64 programs on any host, in an emulated machine that has EL2 and KVM.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope check`: the rules, over a live guest or a saved snapshot.
 
 use clap::Args;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope cross`: every state of memory under every operation, judged.
 
 use std::io::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope diff`: two snapshots of a guest, as events.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope dump`: entries, one by one.
 
 use std::io::{self, BufWriter, Write as _};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope explain`: why an address is mapped as it is.
 
 mod kernel;

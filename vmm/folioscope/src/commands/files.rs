@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Checks files of the command line before any is read or written: an input that is no file, an output that would
 //! overwrite an input or another output, and one that cannot be written.
 //!

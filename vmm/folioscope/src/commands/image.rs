@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope image`: prints the properties of a kernel image.
 
 use std::path::PathBuf;

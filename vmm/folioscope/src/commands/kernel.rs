@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope kernel`: prints the sizes by which the kernel half is mapped.
 
 use clap::Args;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope lab`: the laboratory, which is a program of its own beside the command.
 
 use std::os::unix::process::CommandExt as _;

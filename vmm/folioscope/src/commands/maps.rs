@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope maps`: the address space of a process, from the guest's memory alone.
 
 use clap::Args;

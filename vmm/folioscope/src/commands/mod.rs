@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The subcommands, one module each.
 
 use std::io::{self, Write as _};

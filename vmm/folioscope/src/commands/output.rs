@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Standard output that may fail: its reader has closed it, or the disk is full.
 
 use std::fmt;

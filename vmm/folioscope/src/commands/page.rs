@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope page`: a page, its folio, and the processes that map it.
 
 use clap::Args;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope ps`: the tasks of a guest, from its memory alone.
 
 use clap::Args;

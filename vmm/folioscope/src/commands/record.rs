@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope record`: a guest's sequences, judged while it runs, or from a trace.
 
 use std::path::PathBuf;

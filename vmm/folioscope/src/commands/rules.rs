@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope rules`: prints what the rules assert.
 
 use clap::Args;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope run`: the tour, judged.
 
 use std::io::{self, IsTerminal as _, Write as _};

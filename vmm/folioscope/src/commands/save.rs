@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope save`: a live guest's instant as an ELF core.
 
 use std::os::unix::fs::MetadataExt as _;

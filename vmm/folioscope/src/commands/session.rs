@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope session`: a guest that executes requests line by line, for pytest and other programs.
 
 use std::io::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest's console on the terminal: keys go to the guest, Ctrl-A x ends it.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope watch`: a process of a live guest, for as long as it is there.
 
 use std::io::{self, IsTerminal as _, Write as _};

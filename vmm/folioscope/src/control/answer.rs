@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Answers to a client.
 
 use std::path::PathBuf;

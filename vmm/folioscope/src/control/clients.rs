@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Answers requests for one guest; serves one client on standard input and output (for several see
 //! [`super::listen()`]).
 

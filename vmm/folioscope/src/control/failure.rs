@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Failures of requests, as sent to a client.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Writes bundles and cores of a guest.
 
 use std::fs::File;

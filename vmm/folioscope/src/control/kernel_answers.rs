@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Answers about the kernel's own structures.
 
 use std::collections::BTreeMap;

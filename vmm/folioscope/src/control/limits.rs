@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The version of the protocol, and how much one answer may be.
 
 /// The version of everything here. It goes up when a field changes its meaning or is removed; new methods and fields do

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Lines of text with a limit: a client that sends bytes without end must not fill our memory.
 
 use std::io::{self, BufRead, Read as _};

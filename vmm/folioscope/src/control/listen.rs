@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Several clients on a socket.
 //!
 //! A guest belongs to the thread that started its machine. Each client of a socket therefore has a thread that reads

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The methods `diff`, `changes` and `folio`, which use earlier looks.
 
 use join::changed::{diff, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The session protocol: JSON lines, on standard input and output (`folioscope session`) or on a Unix socket
 //! (`folioscope boot`).
 //!

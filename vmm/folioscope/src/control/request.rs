@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Requests of a client.
 
 use protocol::{Command, ProcessId};

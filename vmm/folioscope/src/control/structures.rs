@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The methods `page`, `space`, `tasks`, `maps`, `kernel_map` and `counts`: the kernel's own structures at one instant,
 //! and their addresses.
 

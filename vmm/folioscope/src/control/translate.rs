@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The method `translate`: the machine's own translation beside ours, for tests.
 
 use std::time::Duration;

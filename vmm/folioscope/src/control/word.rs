@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Words and addresses in requests.
 
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};

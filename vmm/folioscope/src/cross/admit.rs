@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Which steps make sense of a state. Pairs that do not are left out by these rules alone, each with its reason.
 
 use protocol::Advice;

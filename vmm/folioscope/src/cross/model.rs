@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The model of a cell's memory: what each page of each process must hold, and which accesses it must refuse.
 //!
 //! It knows nothing of folios, entries and swap: whatever the kernel does to memory, these answers stay the same.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The operations that every state is put under: one column each of the crossing.
 
 use protocol::Advice;

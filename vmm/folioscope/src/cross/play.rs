@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Plays the steps of many areas in one process, and compares what it holds with the model.
 
 use std::ops::Range;

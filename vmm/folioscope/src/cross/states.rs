@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The states that memory is brought into: one row each of the crossing.
 
 use protocol::Advice;

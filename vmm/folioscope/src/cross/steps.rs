@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The steps that states and operations are declared in.
 
 use std::ops::Range;

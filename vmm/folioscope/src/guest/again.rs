@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The checkpoint again: only the tables that were written to since the last capture are read.
 //!
 //! There is one record of writes, and reading it empties it. Any other code that reads it has to call

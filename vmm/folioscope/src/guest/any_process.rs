@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Looks at any process of a guest of ours. One that no checkpoint proves is identified by its task's address space, as
 //! in an external QEMU.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The checkpoint: a process waits in user mode, the machine is stopped, one instant is copied.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The last looks at a guest, to be compared.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The order policy of anonymous faults.
 
 use super::Guest;

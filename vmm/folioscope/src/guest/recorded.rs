@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest that was booted with the recorder's plugin.
 
 use std::collections::BTreeMap;

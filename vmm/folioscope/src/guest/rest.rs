@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest without progress: its known processes, and the verdicts on it.
 
 use std::collections::BTreeMap;

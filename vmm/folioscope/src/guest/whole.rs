@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! All of the guest at one instant, and the kernel's own structures in it.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The first finding of each cause, and the events that were not judged.
 
 use std::collections::HashSet;

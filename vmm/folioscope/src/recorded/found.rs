@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Converts a judge's findings into findings of a report: the one place that does so.
 
 use recorder::{casemate, Judge, Stored};

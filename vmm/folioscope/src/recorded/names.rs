@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Names for addresses of the kernel, and of processes.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Events between two instants of a recorded guest, for a session's client.
 
 use std::collections::BTreeMap;

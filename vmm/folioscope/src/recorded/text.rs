@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A judge's verdict for people.
 
 use std::fmt::Write as _;

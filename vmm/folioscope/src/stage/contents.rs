@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Checks the contents of memory: each page has the words last written to it, whatever has happened to its entry.
 
 use protocol::{Expect, Operation, Outcome, ProcessId};

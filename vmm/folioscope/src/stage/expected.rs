@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A workload's expectations of the step before a checkpoint.
 
 use protocol::ProcessId;

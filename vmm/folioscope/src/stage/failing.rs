@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Lets allocations fail at a workload's request.
 
 use protocol::ProcessId;

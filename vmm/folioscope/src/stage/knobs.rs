@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A workload's settings in the guest, and their undoing: swap, KSM, huge pages, sizes, mounts.
 
 use std::time::Duration;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The processes of a workload, and the operations on their memory.
 
 use protocol::{Advice, Backing, Operation, Outcome, Placement, ProcessId};

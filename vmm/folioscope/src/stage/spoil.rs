@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A small thing that is wrong at one checkpoint: a rule must name it.
 
 use schemars::JsonSchema;

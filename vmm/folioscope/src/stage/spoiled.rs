@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A look at a process in which an error is made.
 
 use join::{Extent, Look, Subject};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's own threads on a workload's pages: KSM and khugepaged, started and waited for.
 
 use std::time::{Duration, Instant};

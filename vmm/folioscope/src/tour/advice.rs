@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! madvise(2) that changes dirty and young state, or faults in.
 
 use protocol::Advice;

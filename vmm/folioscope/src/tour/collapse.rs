@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! khugepaged below a PMD's size, which 6.12 has not.
 
 use protocol::Advice;

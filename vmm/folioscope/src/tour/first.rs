@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Anonymous faults and what unfolds a block, shared memory, failing allocations, zero pages.
 
 use protocol::{Access, Advice, Order, ProcessId, Protection};

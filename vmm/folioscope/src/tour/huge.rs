@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Pages above a block's size: transparent ones, and hugetlb's of every size.
 
 use protocol::Protection;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Pages and entries that move: mremap, migration, compaction.
 
 use protocol::{Advice, ProcessId};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The tour's workloads for the recorder, whose sequences matter more than their states.
 
 use protocol::{Advice, Protection};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Shared memory with holes, and files in it.
 
 use linux::release::Release;

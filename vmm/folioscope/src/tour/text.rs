@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Executable mappings of a file system that reads ahead, as tmpfs does not: a program's text.
 
 use linux::release::Release;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! userfaultfd: protected and missing pages. An access that it would have to resolve raises SIGBUS, and is resolved
 //! after that.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! VMAs that do not end at a block's end. Their split and merge change nothing if the bits stay equal.
 
 use linux::release::Release;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The settling of made-up looks.
 
 use std::collections::BTreeMap;

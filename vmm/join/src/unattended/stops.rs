@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest in which no process waits for us, stopped until it shows what is wanted.
 
 use std::time::Duration;

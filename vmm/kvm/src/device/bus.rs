@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The bus: finds the device at an address.
 
 use std::fmt;

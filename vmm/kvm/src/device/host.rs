@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The host's end of a device's byte stream, which never makes the guest wait.
 
 use std::collections::VecDeque;

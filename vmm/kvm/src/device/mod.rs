@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The devices on a guest's bus, besides memory and the interrupt controller.
 //!
 //! The guest chooses offsets, lengths, values and the whole content of its memory; any of them may be nonsense.

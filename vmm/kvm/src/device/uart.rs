@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A 16550 UART: the console, and the agent's second way.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Starts a guest on KVM: memory, CPUs, devices, threads.
 
 use std::fs::File;

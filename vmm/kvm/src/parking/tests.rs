@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 use rustix::fs::{memfd_create, MemfdFlags};
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Access of a confined process to files, on the host's own kernel. Its thread is confined irreversibly, so each
 //! attempt is a process of its own.
 

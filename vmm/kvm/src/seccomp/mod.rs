@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The system calls that the threads which serve the guest may make. At any other the process is killed, after a line
 //! on standard error that names the call.
 //!

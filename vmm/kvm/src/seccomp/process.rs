@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Further rights of a process with a guest on KVM: files, threads, Unix sockets, a terminal. It starts no program,
 //! connects to nothing, makes no memory executable, and sends no signal to another process.
 //!

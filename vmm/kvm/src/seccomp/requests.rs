@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The requests of `ioctl()` and `fcntl()` that a process with a guest makes. Others are denied: `ioctl()` can type at
 //! a terminal (`TIOCSTI`, `TIOCLINUX`) and name a process for signals (`FIOSETOWN`, `SIOCSPGRP`), as `fcntl()` can
 //! (`F_SETOWN`, `F_SETSIG`, `F_NOTIFY`, `F_SETLEASE`).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The filters allow their calls, and any other call ends the process.
 
 use std::os::unix::process::ExitStatusExt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Interrupts that are counted.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Guests with different CPUs, memory, interrupt controllers, places and channels.
 
 use std::time::Instant;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Guests that end or never start, and their state afterwards.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest for one test, and helpers that most tests use.
 
 use std::path::PathBuf;

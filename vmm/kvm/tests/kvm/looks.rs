@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest that is stopped, read, written to, and resumed.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Devices used in arbitrary ways: the body of a property test and of a fuzz target.
 
 use std::io::{Read, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A driver for virtio-console, as the guest and the host have it.
 
 use std::os::unix::net::UnixStream;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The virtio-console device, as a driver and a host see it.
 
 mod driver;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Drivers that break the protocol.
 
 use std::io::Write;

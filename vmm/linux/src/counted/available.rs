@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Available memory, as the kernel estimates it.
 
 use schemars::JsonSchema;

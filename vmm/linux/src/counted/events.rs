@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Events that a kernel counts from boot on.
 
 use std::collections::BTreeMap;

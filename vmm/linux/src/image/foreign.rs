@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Names the format of a file that is not an arm64 kernel image, and the file to give instead.
 
 use super::u16_at;

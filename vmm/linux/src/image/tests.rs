@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Images made by hand from `Documentation/arch/arm64/booting.rst`, packed in every way.
 
 use super::*;

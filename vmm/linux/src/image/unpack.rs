@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Removes one layer of packing around a kernel: whole-file compression, or EFI zboot.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Tables as `scripts/kallsyms.c` writes them, made here from names and addresses, and found again.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Policy `adaptive`: the state that the patched kernel keeps of a VMA (`adapt_next()`, mm/anon_order.c).
 
 use schemars::JsonSchema;

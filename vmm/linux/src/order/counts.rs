@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Counts of each decision, which outlast the ring's records.
 
 use schemars::JsonSchema;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Decodes one CPU's ring of order records.
 
 use super::adaptive::{Adapted, State};

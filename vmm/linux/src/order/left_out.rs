@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reasons why policy `adaptive` left an order out (`adapt_order()`, mm/anon_order.c).
 
 use super::adaptive::Adapted;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Finds and reads the rings of all CPUs.
 
 use super::decode::{decode_ring, touch_ring};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Rings laid out by hand from the patch's header, read back.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Symbols of small ELF files made here.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! QEMU's command line, argument by argument.
 
 use std::ffi::{OsStr, OsString};

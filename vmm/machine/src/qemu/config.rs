@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Configuration of a guest, and its validation.
 
 use std::os::unix::ffi::OsStrExt;

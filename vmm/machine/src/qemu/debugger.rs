@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! QEMU's gdb stub: ours to read registers, unless it is lent to a debugger.
 //!
 //! QEMU has one stub, and it serves one client at a time. So a person with gdb gets it from us,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A guest under QEMU's TCG, which runs on any host.
 
 pub mod attach;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The guest's RAM: memfds of ours that QEMU maps too.
 
 use std::ffi::CStr;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Starts a guest from a [`Config`].
 
 use std::ffi::OsString;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The owner of QEMU's gdb stub.
 
 use std::path::PathBuf;

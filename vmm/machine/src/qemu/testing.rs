@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Feeds arbitrary output of a QEMU's monitor and gdb stub to our clients; shared by the tests and the fuzz targets.
 
 use std::io::{BufRead, BufReader, Write as _};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Setup of each test: a folder, a configuration, and a guest whose agent has sent its first line.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Instructions of the kernel on one CPU, by the cause of its entry: a state for each task, updated with instants and
 //! counts.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The functions of the kernel to count, by their addresses: a list with a name and an address in each line.
 
 use std::collections::HashMap;

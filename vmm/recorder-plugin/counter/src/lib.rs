@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A TCG plugin for QEMU 10 that counts the instructions that the guest executes, kernel and user, and writes the
 //! counts at markers.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Recognises the instructions that maintain the TLB or order accesses.
 
 /// Kind of such an instruction.

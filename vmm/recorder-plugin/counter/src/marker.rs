@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Recognises markers, and the instructions that may fault on data.
 
 /// `movz xzr, #0, lsl #48`; the number is in bits 20 to 5 (Arm ARM, C6.2, MOVZ).

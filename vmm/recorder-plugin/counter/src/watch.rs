@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Watches where the kernel is entered from user code, changes tasks and returns, and updates [`Entries`], if that was
 //! asked for.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The causes of the kernel's instructions.
 
 #[path = "../src/entries.rs"]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The list of functions that are counted.
 
 #[allow(dead_code)]

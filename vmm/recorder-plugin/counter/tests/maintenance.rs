@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The instructions that maintain the TLB or order accesses are recognised.
 
 #[path = "../src/maintenance.rs"]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Markers are recognised, and so are loads and stores.
 
 #[path = "../src/marker.rs"]

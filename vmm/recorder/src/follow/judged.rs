@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The judge's part in following a VA.
 
 use stage1::{Descriptor, Level};

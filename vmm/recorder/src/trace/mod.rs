@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The trace file: events in a compact form.
 //!
 //! A header of 12 bytes: `FOLIOREC`, then the version as a little-endian 32-bit number. Then records, then an end. Numbers are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads a trace. Its contents are untrusted.
 
 use std::io::{self, Read};

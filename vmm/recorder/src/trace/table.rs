@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A table in a trace: runs of zeros, of words that go up by one step, and of others.
 
 use super::number::{put as number, zigzag};

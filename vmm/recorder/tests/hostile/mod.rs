@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads arbitrary bytes as a trace, for the fuzz target and a property test.
 
 use recorder::trace::{Reader, MAGIC, VERSION};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The record of one VA: its last sequences, and the folios behind its words.
 
 use recorder::{Did, Folio, FolioKind, Sequence};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A synthetic guest whose CPUs do the steps of a line of text, which are recorded and then judged from the trace.
 //!
 //! A step is `CPU:what`. `3=b` writes word `b` to the page descriptor of VA 3, `t=inv` to the descriptor of their

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Litmus tests: sequences that are right, and each in the ways in which it can be wrong.
 
 mod followed;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Rule S7: a thread returns to EL0, and memory that it removed may be in a TLB.
 
 use crate::guest::Guest;

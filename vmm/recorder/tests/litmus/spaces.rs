@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Address spaces that no CPU walks, and pages that are reused too soon.
 
 use stage1::testing::Layout;

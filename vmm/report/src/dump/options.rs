@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Which entries are shown, and how.
 
 use linux::absent::SwapTypes;

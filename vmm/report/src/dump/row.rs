@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One entry as a row, and rows as text, JSON or CSV.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What entries have in common: the word without its address or offset, and what that means.
 
 use std::collections::HashMap;

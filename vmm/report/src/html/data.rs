@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the page's script is told: the report again, in numbers where there may be many.
 //!
 //! Addresses are page numbers from the half's first address, since a number in JSON is exact below 2^53 only. What would

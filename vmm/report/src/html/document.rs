@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The page itself: what can be read without a script, and the data and script for what cannot.
 
 use std::borrow::Cow;

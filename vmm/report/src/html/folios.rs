@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The folios behind entries, where somebody knows them.
 
 use std::collections::HashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Numbers packed into bytes: seven bits in each, the lowest first, the eighth says that more follow (LEB128).
 
 use base64::engine::general_purpose::STANDARD;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Every word comes back as it was; nothing of the guest's is anything but text; a page has a limit.
 
 use linux::release::Release;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The life of a block that a finding on a sequence (S1 to S7) is about: a row for each step, a column for each CPU.
 
 use std::borrow::Cow;

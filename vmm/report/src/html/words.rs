@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The raw words of each checkpoint, gathered while the copy of its memory is there.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Nothing is quadratic: four times the process takes about four times as long, whatever there is many of.
 
 use crate::map::{draw, MapOptions};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Tables of random words: everything ends, and nothing panics.
 
 use crate::dump::{dump, DumpOptions, Format};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Text, JSON, JUnit and KTAP of made-up runs.
 
 use crate::text::{self, TextOptions};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Map and dump of made-up verdicts.
 
 use crate::dump::{dump, DumpOptions, Format};

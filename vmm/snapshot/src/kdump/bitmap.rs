@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A bit for each page of a dump.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The bytes of a dump, as it is or flattened.
 //!
 //! A flattened file is a header of 4 KiB and records. A record has the offset of its bytes, their number (both

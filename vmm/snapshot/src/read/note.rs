@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One note of a core: its bytes and their decoding.
 
 use stage1::PhysicalAddress;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A copy made from the last one and a record of writes equals a copy made from scratch: for any tables, any changes of
 //! them and any other writes.
 

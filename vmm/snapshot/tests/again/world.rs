@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Guest memory whose tables change in any way, and the expected contents of a copy.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads an untrusted core in every way; shared by the tests and the fuzz target `core`.
 
 use std::fs::File;

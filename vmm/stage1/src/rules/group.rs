@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Judges one group of the Contiguous bit by the plain reading: A1 to A5.
 
 use std::fmt::Write as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Judges a whole table. The quick path passes clean windows; a window (a possible group of the Contiguous bit) that it
 //! does not pass is judged by the plain reading.
 

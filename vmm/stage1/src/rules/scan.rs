@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The quick path: checks whether a stretch of a level 3 table is faultless, eight descriptors at a time and without a
 //! branch on any of them.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The rules by name, and one violation of one of them.
 
 use std::fmt;

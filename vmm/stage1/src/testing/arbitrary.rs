@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads arbitrary input as registers and memory, for the fuzz target and a property test.
 
 use std::ops::Range;

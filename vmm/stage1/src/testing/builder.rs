@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Writes tables.
 
 use super::{Layout, SparseMemory};

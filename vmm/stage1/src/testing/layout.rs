@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The registers of a synthetic PE, and the shape of its tables, from the Arm ARM's tables.
 
 use crate::{Granule, Half, Indirection, SystemRegisters};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Physical memory with holes.
 
 use crate::{PhysMemory, PhysicalAddress};

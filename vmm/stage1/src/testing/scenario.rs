@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Tables for measurements: 4 GiB mapped by 4K pages, 1.05 million descriptors.
 
 use super::{Attributes, Layout, TableBuilder};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Layouts and helpers that several tests share.
 #![allow(dead_code)] // each test file takes its part
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A made-up tree over a made-up array of pages.
 
 use linux::cache::Tree;

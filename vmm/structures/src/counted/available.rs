@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! How much memory the kernel would say is available (`MemAvailable`), from its counters and marks.
 
 use linux::counted::Available;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Which orders a CPU keeps lists of free pages of, and how many pages it counts of each.
 
 use linux::counted::{CpuOrder, Known};

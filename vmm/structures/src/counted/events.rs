@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's counters of events (`vm_event_states`, mm/vmstat.c), and how many folios were split.
 
 use linux::counted::{Events, FOLIO_SPLIT, NAMES};

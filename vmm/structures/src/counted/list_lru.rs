@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `struct list_lru` (include/linux/list_lru.h, since 6.15): a list of each node, and one for each memory cgroup on it.
 
 use stage1::PhysMemory;

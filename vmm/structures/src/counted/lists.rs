@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A list of folios that wait to be split, with its lock and its length.
 
 use crate::types::Member;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's counters of memory: `vm_stat` of nodes and zones, and what each CPU has not added to them yet.
 
 use linux::counted::Memory;

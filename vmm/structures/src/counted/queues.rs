@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Large folios that wait to be split: on a queue of each node and of each memory cgroup (`struct deferred_split`), or from
 //! Linux 7.3 on on a list of each node and of each memory cgroup on it (`struct list_lru`).
 

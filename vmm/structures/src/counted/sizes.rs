@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The counters of large folios, by order: `mthp_stats`.
 
 use linux::counted::Size;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Slots of swap areas, and how often each is counted: by `swap_map`, a byte for each, or since 7.1 by the tables of
 //! clusters.
 

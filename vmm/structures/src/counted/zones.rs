@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Free memory: the buddy allocator's lists and those of each CPU, of each zone.
 
 use std::ops::Range;

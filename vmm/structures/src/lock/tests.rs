@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Words of locks, worked out from `kernel/locking/{rwsem,rwbase_rt,rtmutex}.c`, and which form a kernel's types have.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Memory of a few pages that holds maple trees, for the tests and the fuzz target.
 
 use stage1::{Half, PhysicalAddress, Regime, SystemRegisters};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Trees made here, word by word, as `lib/maple_tree.c` describes them.
 
 use super::testing::{layout, Ram, VA};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Which page frames of all memory are mapped: one bit each.
 
 use std::ops::Range;

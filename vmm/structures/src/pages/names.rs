@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The names of the bits of `flags`, by what the page is: one bit has several names (`enum pageflags`), of which a page of
 //! some kind has one.
 

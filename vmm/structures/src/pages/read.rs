@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Pages and folios read, by a kernel's layout.
 
 mod alike;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Made-up rings of four records and 256 bytes of text, laid out as the kernel's structures are on arm64.
 
 use super::*;

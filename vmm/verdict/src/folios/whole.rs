@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What is said of a process as a whole: its counters, and what was not judged of its folios.
 
 use super::FoliosSeen;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What is said of the rules themselves: a table, and remarks on findings.
 
 use std::collections::BTreeMap;

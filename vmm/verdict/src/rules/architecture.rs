@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A1 to A8: the architecture's rules on descriptors. Their checks are `stage1::check`. W1: tables that can be walked. What
 //! cannot be is the walker's to say, `stage1::WalkProblem`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The checks of all rules by kind, in table order; and Linux's rules on a group and on an entry.
 
 use std::sync::LazyLock;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the kernel counts of all memory, held to what there is.
 
 use linux::cache::Cache;

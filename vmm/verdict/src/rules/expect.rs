@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Rules that hold only where whoever drove the workload knows what went before: which groups they look at.
 
 use std::ops::Range;

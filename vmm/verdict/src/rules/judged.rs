@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The pages that the judged processes map, each once, in order: for L9's counts.
 
 use std::collections::BTreeSet;

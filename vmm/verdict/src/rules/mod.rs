@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The rules: each a value in a file of its family, with its text, what it needs, its checks and its tests.
 //!
 //! [`FAMILIES`] is all of them; `docs/rules.md` is made from it (`folioscope rules --markdown`). How to add one is in

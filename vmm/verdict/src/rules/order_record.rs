@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L11: a folio that was just faulted in is whole and aligned.
 
 use linux::order::OrderRecord;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L18: the page cache of a file holds the folios of that file, each at its place, and counts them.
 
 use linux::cache::{Cache, Tree};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Every page that judged processes map, and the entries of all address spaces: rules on pages and their counts.
 
 use std::collections::BTreeMap;

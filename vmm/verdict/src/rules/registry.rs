@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The families of rules. A rule is listed by its family, and nowhere else.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A rule: its name and text, what it needs, the kernels that it holds for, how it is confirmed, what it ends, its checks.
 
 use std::cmp::Ordering;

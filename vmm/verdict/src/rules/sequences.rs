@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! S1 to S7: rules on sequences of stores and TLB maintenance. Their checks are [`recorder::Judge`]'s.
 
 use recorder::Rule as Checked;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Findings of rules that look across processes, each with the words of its group, and given to the process that has it.
 
 use stage1::{PhysMemory, Regime};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the rules say of themselves is so.
 
 use crate::testing::id;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Why rules on what the kernel counts were not judged.
 
 use linux::counted::{Known, NotRead};

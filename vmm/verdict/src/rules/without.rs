@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What is not judged where an input is absent, by what the rules need.
 
 use std::collections::BTreeSet;

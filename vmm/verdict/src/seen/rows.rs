@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A group's part of a VMA as rows of blocks.
 
 use std::ops::Range;

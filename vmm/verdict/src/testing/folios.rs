@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The folios of a made-up kernel.
 
 use std::cell::Cell;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A made-up process: tables by `stage1::testing`, VMAs by the text of `/proc/PID/maps`.
 
 use linux::order::{OrderRecord, OrderRecords, Path, Policy, Reason, ORDERS};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Made-up processes and kernels, for tests: here and in the crates that print verdicts.
 
 #![allow(missing_docs)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Words at random, the same in each run.
 
 use super::guest::PA;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What a status of 0 asserts: each kind of lack makes a verdict not judged, with its reason first; what nobody asked for
 //! does not.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L18 on made-up page caches.
 
 use crate::testing::id;

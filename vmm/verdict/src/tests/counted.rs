@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Rules on what the kernel counts of all memory, on made-up counters and lists.
 
 use crate::testing::id;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Rules that ask the folio behind an entry, on made-up folios.
 
 use crate::testing::id;

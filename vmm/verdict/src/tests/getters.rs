@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L17 on made-up tables: what the kernel says inside, written by hand, against them.
 
 use crate::testing::id;

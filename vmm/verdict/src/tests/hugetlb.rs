@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L10, and the half of L11 that asks the folio.
 
 use crate::testing::id;

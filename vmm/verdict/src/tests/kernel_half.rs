@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The upper half: K1 and K2 both ways.
 
 use super::guest::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The half of L9 that holds a process's bytes of page tables to its tables.
 
 use crate::testing::id;

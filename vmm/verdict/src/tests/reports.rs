@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What a report of made-up steps comes to.
 
 use super::guest::*;

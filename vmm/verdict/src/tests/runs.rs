@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Runs of alike entries are judged at once; what is said has to be what is said of them one by one, to the last count.
 
 use crate::testing::id;

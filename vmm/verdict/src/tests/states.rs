@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Blocks, rows and counts.
 
 use super::guest::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's reports, as kernels have printed them; and lines that only look like one.
 
 use crate::voice::{Scanner, Spoken};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Which lines of a kernel's console begin a report, each by the format string that prints it.
 
 /// How a report ends.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Measures a capture after one fault, from the last capture and the machine's record of writes, beside a whole one.
 
 use std::time::{Duration, Instant};

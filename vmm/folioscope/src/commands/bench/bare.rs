@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The guest for comparison: the same kernel with an init that prints one line.
 //!
 //! That init is a dozen instructions, written here, so that no compiler is needed to measure.

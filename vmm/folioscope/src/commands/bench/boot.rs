@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Measures the time from starting our own command to the agent's greeting, beside bare QEMU with a do-nothing init.
 
 use std::io::{BufRead as _, BufReader, Read};

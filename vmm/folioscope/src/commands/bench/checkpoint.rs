@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Measures how long a guest is stopped for a capture of 1 GiB of 4K pages, and the cost of a capture.
 
 use std::os::unix::fs::MetadataExt as _;

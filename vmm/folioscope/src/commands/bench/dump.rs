@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Peak memory of `folioscope dump` on a live guest with 4 GiB, guest RAM apart.
 
 use std::io::Read as _;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Measures start-up on KVM: the time from starting our own command to the agent's greeting, and the exits to the
 //! monitor.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Measures the full verdict: tables, folios, VMAs and all rules, for growing numbers of mappings, of one process and
 //! of many that share pages; and how long a guest is stopped for it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A process of many VMAs and many pages under all rules, and the growth: four times as many should take four times
 //! as long.
 

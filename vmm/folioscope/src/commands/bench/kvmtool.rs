@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Measures our monitor beside kvmtool on the same KVM, in turn: the same kernel, memory and init, from starting the
 //! program to its end. The init prints a line and switches the machine off.
 

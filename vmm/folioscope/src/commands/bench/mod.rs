@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope bench`: measures the costs of the rig on this machine.
 //!
 //! Figures depend on the machine and its load, so none is ever a test. Figures that are compared are measured in turn

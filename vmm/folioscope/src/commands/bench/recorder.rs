@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Measures the cost of recording a guest: page faults alone, and a whole run.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A measured figure and its target.
 
 use std::io::{self, Write};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The whole of a warm `folioscope run`.
 
 use std::process::Stdio;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Measures walk and architecture rules over 1.05 million descriptors, beside summing the same words and beside QEMU's
 //! own way to read memory.
 

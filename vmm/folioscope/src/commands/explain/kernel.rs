@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Explains an address of the kernel half: its part and area, its entry, the page behind it, and the rules' findings.
 
 use join::KernelPlace;

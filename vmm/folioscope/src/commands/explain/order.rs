@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Explains an address's order, by the kernel's record.
 
 use join::{may_be_of, Place, Subject};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope explain VA TRACE`: the last sequences of an address, out of a trace of `folioscope record`.
 
 use std::fs::File;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Records a guest without an operating system of ours until it ends by itself.
 
 use std::path::Path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Counts the kernel's operations for a fault, a fork and the like, by folio order: stores to the descriptors of the
 //! area, TLBIs for it, DSBs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reads a kept trace: judges it, cuts it to a VA, or prints it as text.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Parameters of methods that write files.
 
 use std::path::PathBuf;

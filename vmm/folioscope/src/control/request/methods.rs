@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The methods by name.
 
 /// The methods' names, for errors: serde's own error for an unknown one contains names of Rust items.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 use super::*;
 
 fn why(line: &str) -> (Option<u64>, String) {

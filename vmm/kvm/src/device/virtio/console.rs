@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The console device (5.3): one named port, the byte channel to the agent.
 //!
 //! It behaves as QEMU's `virtserialport` does. The port is number 1, beside port 0 of a console. The host's bytes wait

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The registers of a virtio device on a memory bus (4.2), in their second version.
 
 use std::fmt;

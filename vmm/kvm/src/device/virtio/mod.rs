@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! virtio devices, by the specification *Virtual I/O Device (VIRTIO) Version 1.2*; section numbers below
 //! are its.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Split virtqueues (2.7): chains of buffers out of the available ring, and back into the used ring.
 
 use std::collections::VecDeque;

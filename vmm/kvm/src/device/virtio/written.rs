@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The guest pages that a device has written.
 //!
 //! KVM logs only the writes of CPUs. A complete record needs those of the devices as well.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Reasons why a running QEMU cannot be read, each with what to do.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Stops an external QEMU's guest, and resumes it whatever has gone wrong meanwhile.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The RAM of an external QEMU, read page by page while the guest is stopped.
 //!
 //! It is read, and not mapped, for two reasons:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A running guest in an external QEMU.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Finds the RAM of an external QEMU: the file, and the offset in it.
 //!
 //! QEMU has the virtual address in its own process for a guest address (`gpa2hva`). The system has the file that is

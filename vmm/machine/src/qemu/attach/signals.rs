@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Holds signals back, so that none ends us while we have stopped an external QEMU's guest.
 
 use std::mem::MaybeUninit;

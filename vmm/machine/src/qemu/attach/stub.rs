@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The gdb stub of an external QEMU: the only access to the system registers.
 //!
 //! QEMU has one stub. If it has none yet, we create one for the time of our reads, on a socket pair whose other end is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! One swap area: how its slots are told.
 
 use linux::counted::Slots;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The tables of a swap area's clusters, a word for each slot, whose highest bits count (mm/swap_table.h, since 7.1); and
 //! the slots of shmem, which no mark tells from others there.
 

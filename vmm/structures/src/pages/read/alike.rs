@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Pages that are alike, told by the words of their `struct page` and without reading each into a [`linux::folio::Page`].
 
 use super::places::{Place, Places};

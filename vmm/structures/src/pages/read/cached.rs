@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The first page of a folio that a file's page cache leads to, looked at in passing.
 
 use linux::folio::Kind;

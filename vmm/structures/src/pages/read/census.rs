@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What all pages of memory are, counted: by their own `struct page`, whoever maps them.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Folios that count mappings and that no entry maps: looked for among the pages of all memory, whoever had them last.
 
 use std::collections::BTreeSet;

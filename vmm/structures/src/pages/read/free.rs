@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The free block that a page lies in.
 
 use stage1::PhysMemory;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A word of `struct page` is read as a field only where a page of its kind has that field (docs/pages.md).
 
 use linux::folio::{Kind, Page, Stated, Type};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Lists on which the kernel has pages: of free blocks, of folios that wait to be split. They are followed no further than
 //! they can be long, and what leads nowhere is said.
 

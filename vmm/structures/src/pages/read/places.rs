@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Where the members of `struct page` are, ready for use.
 
 use crate::pages::Field;

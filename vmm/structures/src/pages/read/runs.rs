@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! How many pages behind one are like it.
 
 use linux::folio::Page;

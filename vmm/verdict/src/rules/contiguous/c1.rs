@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! C1: what must be contiguous.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! C2: what must not be contiguous.
 
 use std::ops::Range;

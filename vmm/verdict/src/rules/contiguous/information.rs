@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What is no rule: blocks that could be contiguous, and what could not be judged.
 
 use crate::blocks::{BlockRow, Reason};

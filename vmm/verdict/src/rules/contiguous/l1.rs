@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L1: a contiguous group is complete.
 
 use linux::pte::bits;

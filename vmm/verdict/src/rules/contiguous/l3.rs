@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L3: what has no folio is never contiguous.
 
 use crate::check::Check;

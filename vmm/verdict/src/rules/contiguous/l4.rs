@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L4: the bit on valid entries only.
 
 use linux::pte::{bits, Pte};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L5: access and software bits of a contiguous group, where nothing but the kernel writes them.
 
 use std::ops::Range;

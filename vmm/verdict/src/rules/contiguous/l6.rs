@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L6: dirty state is consistent, and true.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Contiguous groups: which there may be, which there must be, and what their members have in common.
 
 mod c1;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L12: the kernel's counters of large anonymous folios are what there is of them.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L13: the queues of folios that wait to be split.
 
 use linux::counted::Queue;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L14: free memory is on the lists that count it.
 
 use linux::counted::{Area, CpuPages};

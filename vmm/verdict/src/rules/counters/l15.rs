@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L15: the kernel's counters of memory are what there is.
 
 use linux::counted::{Amount, Area, Census, Memory, Zone};

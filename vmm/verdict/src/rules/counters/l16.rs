@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L16: what is counted of a slot in swap are the entries that lead to it.
 
 use linux::counted::{Swap, SwapArea};

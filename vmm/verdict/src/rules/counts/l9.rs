@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L9: what is mapped is in use, and counted. Its checks on pages, on processes and on folios that no table maps are in the
 //! other files of this folder.
 

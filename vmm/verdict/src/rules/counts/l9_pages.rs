@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L9 on pages: the counts of a page and its folio are the entries that map it.
 
 use linux::folio::{Kind, Page};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L9 on a process as a whole: its counters of pages and of page tables are what its entries and tables are.
 
 use linux::folio::Rss;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The half of L9 on folios that no table maps: what counts a mapping has to have an entry.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Counts of mappings: of pages, folios and processes.
 
 mod l9;

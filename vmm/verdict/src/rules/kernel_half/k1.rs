@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! K1: where the kernel's own memory is contiguous.
 
 use std::ops::Range;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! K2: writable kernel memory is dirty.
 
 use linux::pte::bits;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L10: hugetlb pages are mapped whole, by the entry of their size, and nowhere else.
 
 use linux::folio::Numbering;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L2: one folio covers a contiguous group.
 
 use linux::folio::Numbering;

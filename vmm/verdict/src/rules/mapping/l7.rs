@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L7: an entry points to the right page of the right folio.
 
 use linux::folio::{Kind, Numbering, Page};

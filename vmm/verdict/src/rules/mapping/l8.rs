@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L8 on one process: entries keep to their VMA. The half that looks across mappings is
 //! [`super::l8_sharing`].
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The half of L8 that asks the folio: what a process may write in private memory is its own, and what is its own is nobody
 //! else's.
 

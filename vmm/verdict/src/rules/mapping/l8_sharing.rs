@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The half of L8 that looks across mappings: a page that is writable in private memory is mapped
 //! once, in all processes that were given.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The half of L8 that looks across mappings.
 
 use crate::testing::id;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Which page an entry maps, and who else may.
 
 mod l10;

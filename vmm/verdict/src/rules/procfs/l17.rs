@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L17: what the kernel's own getters say of a process, inside, is what its tables and pages are, from outside.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L17, page by page: pagemap, PAGEMAP_SCAN, kpageflags and kpagecount.
 
 use linux::folio::{Kind as Memory, Page, Type};

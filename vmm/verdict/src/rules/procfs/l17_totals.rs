@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L17, in sums: smaps of each VMA, and the counters of sizes in sysfs.
 
 use linux::counted::Size;

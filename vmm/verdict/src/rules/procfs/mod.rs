@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the kernel's own files say.
 
 pub(crate) mod l17;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! F1: a fault lets the access get on. Its check is [`crate::stops::Stops`]'s.
 
 use crate::check::Check;

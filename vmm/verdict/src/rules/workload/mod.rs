@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What shows beside tables: contents, operations that do not end, and what the kernel reports.
 
 mod c3;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! V1: the kernel reports no fault of its own. Its check is [`crate::voice::Scanner`]'s.
 
 use crate::check::Check;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L12 and L15 where it is known what all pages of memory are.
 
 use crate::testing::id;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L16, on made-up swap areas and entries.
 
 use crate::testing::id;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What the entries of all address spaces say of a page.
 
 use super::*;

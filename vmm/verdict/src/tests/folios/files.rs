@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! Whose file a page is of, and where that ends.
 
 use crate::testing::id;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! L9 on folios that no table maps.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The control messages of the console device (5.3.6.2): the list of ports, and their open ends.
 
 use super::messages::PendingMessages;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! The console's ports, and the control messages to the guest that are due.
 
 pub(super) const PORTS: u32 = 2;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! What is told of pages without reading each is what reading each says.
 
 use linux::folio::Page;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 //! A made-up array of pages, counted.
 
 use std::collections::BTreeMap;
