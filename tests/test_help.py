@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 
-from command import ROOT, folioscope
+from command import COMMAND, ROOT, folioscope
+from command_reference import document, sections
 from test_reports import COLUMNS
 
 SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "rules", "completions", "bench"]
@@ -50,3 +51,11 @@ def test_completions(shell: str) -> None:
         subprocess.run([shell, "-n"], input=said, text=True, check=True, timeout=30)
     else:
         assert shell != "bash"
+
+
+def test_the_command_reference() -> None:
+    """docs/commands.md has the help of each command, and of those below them."""
+    how = "run: python3 tests/command_reference.py out/folioscope > docs/commands.md"
+    assert document(COMMAND) == (ROOT / "docs" / "commands.md").read_text(), how
+    found = "".join(sections(COMMAND, []))
+    assert all(f"\n## folioscope {name}\n" in found for name in [*SUBCOMMANDS, "carrier exec"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def test_verdict_of_a_kept_core(tmp_path: Path) -> None:
     ended = folioscope("check", core, "--json", written)
     assert ended.status == 1, ended.out + ended.err
     report = without_rows(json.loads(written.read_text()))
+    assert re.fullmatch(r"\d+\.\d+\.\d+", report.pop("version"))
     (verdict,) = report["steps"][0]["processes"]
     found = {(it["rule"], int(it["va"], 16)) for it in verdict["findings"] if it["severity"] == "error"}
     assert found == {

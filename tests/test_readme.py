@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the README shows works: each of its commands is run as it stands there, or left out with a reason.
+"""What README, tutorial and how-to pages show works: each command is run as it stands there, or left out with a reason.
 
 A block of commands is indented, and a command in an example begins with `$`. Names that stand for a user's own files
 are replaced by such files; `out/` is this checkout's.
@@ -27,7 +27,7 @@ from recorder import plugin
 
 __all__ = ["plugin"]
 
-COMMAND = re.compile(r"(make|out/|vmm/|qemu-system|pytest|folioscope |guest/|rootfs/)")
+COMMAND = re.compile(r"(make|out/|vmm/|qemu-system|pytest|folioscope |guest/|rootfs/|ln -s|aarch64-linux-gnu-gcc)")
 
 # Commands that are run by no test of this file, and why.
 LEFT_OUT = {
@@ -51,7 +51,7 @@ REST = (
 
 
 def commands(text: str) -> list[str]:
-    """The command lines of a README, without their comments."""
+    """The command lines of a document, without their comments."""
     found = []
     joined = text.replace("\\\n", " ")
     for line in joined.splitlines():
@@ -61,7 +61,13 @@ def commands(text: str) -> list[str]:
     return found
 
 
-README = commands((ROOT / "README.md").read_text())
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / name) for name in ("tutorial.md", "reading.md", "faults.md", "reports.md")),
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+]
+TEXT = "\n".join(path.read_text() for path in DOCUMENTS)
+README = commands(TEXT)
 
 
 class Shell:
@@ -78,8 +84,8 @@ class Shell:
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(inherited)}
 
     def start(self, line: str, **replaced: str) -> subprocess.Popen[str]:
-        """Starts a line of the README; names in it are replaced."""
-        assert line in README, f"the README has no {line!r}"
+        """Starts a line of a document; names in it are replaced."""
+        assert line in README, f"no document has {line!r}"
         self.ran.add(line)
         for name, value in {"...": REST, **replaced}.items():
             line = line.replace(name, value)
@@ -119,13 +125,13 @@ class Shell:
 
 
 def shown(line: str) -> list[str]:
-    """What the README shows below a command, up to the next one."""
-    text = (ROOT / "README.md").read_text().partition(f"\n$ {line}\n")[2]
+    """What a document shows below a command, up to the next one."""
+    text = TEXT.partition(f"\n$ {line}\n")[2]
     return re.split(r"^(?:```|\$ .*)$", text, maxsplit=1, flags=re.M)[0].splitlines()
 
 
 def replayed(line: str, said: str) -> None:
-    """Each line that the README shows was said, in that order; numbers may differ, `[...]` stands for any lines."""
+    """Each line that the document shows was said, in that order; numbers may differ, `[...]` stands for any lines."""
 
     def plain(text: str) -> str:
         return re.sub(r"\b0x[0-9a-f]+\b|\b[0-9a-f]{8,16}\b|\d+(\.\d+)?", "#", text.rstrip())
@@ -174,8 +180,10 @@ def test_every_command_is_run_or_left_out_with_a_reason() -> None:
     """A new one belongs into a test here, or into LEFT_OUT."""
     run = set(re.findall(r'(?:shell|another)\.(?:run|running)\(\s*"([^"]+)"', Path(__file__).read_text()))
     run |= {command for command in README if command.startswith(QEMU)}
+    # The tutorial's are run by test_tutorial.py, in their order.
+    run |= set(commands((ROOT / "docs" / "tutorial.md").read_text()))
     assert set(README) - run - set(LEFT_OUT) == set()
-    assert (run | set(LEFT_OUT)) - set(README) == set(), "they are in the README no more"
+    assert (run | set(LEFT_OUT)) - set(README) == set(), "no document has them any more"
 
 
 def test_make_run(shell: Shell) -> None:
@@ -206,6 +214,16 @@ def test_make_lab(shell: Shell) -> None:
     """One experiment, quickly."""
     said = shell.run("make lab EXP=zap QUICK=1", seconds=300)
     assert re.search(r"^\| on \| .* \(-\d\d\.\d%\) ", said, re.M)
+
+
+@pytest.mark.qemu
+@pytest.mark.usefixtures("plugin")
+def test_a_program_of_ones_own(shell: Shell) -> None:
+    """A static one, compiled as the README says; its stores are seen, and its status is."""
+    (shell.place / "prog.c").write_text("int main(void) { return 7; }\n")
+    shell.run("aarch64-linux-gnu-gcc -static -o prog prog.c")
+    said = shell.run("out/folioscope record -- ./prog", seconds=4 * BOOT_SECONDS)
+    assert "ended with status 7\n" in said and "0 findings" in said
 
 
 @pytest.mark.long
@@ -318,7 +336,7 @@ def test_from_a_red_line_to_the_reason(shell: Shell, held: Held) -> None:
 
 @pytest.mark.qemu
 def test_a_test_that_wanted_64k(tmp_path: Path) -> None:
-    """What the README shows of it, and both ways to make it green."""
+    """What is shown of it, and both ways to make it green."""
     lines = shown("cat test_buffer.py")
     shell = Shell(tmp_path)
     shell.environment |= {"PYTHONPATH": str(ROOT / "tests" / "plugin"), "FOLIOSCOPE_OUT": str(tmp_path / "kept")}
@@ -347,7 +365,7 @@ def test_a_test_that_wanted_64k(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 def test_a_qemu_of_ones_own(shell: Shell) -> None:
-    """The README's own arguments are enough, also where QEMU has no ROMs for network cards."""
+    """The arguments that are shown are enough, also where QEMU has no ROMs for network cards."""
     (line,) = (command for command in README if command.startswith(QEMU))
     with shell.start(line) as qemu:
         try:

@@ -30,4 +30,5 @@ mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' .ci/run)
 [ ${#scripts[@]} -gt 0 ] || die 'lint found no script to check; is this a git checkout?'
 shellcheck -x "${scripts[@]}"
 kernel-patches/check.sh
+vmm/setup/audit.sh
 say "lint: rustfmt, clippy, ruff, mypy, typos, reuse, shellcheck (${#scripts[@]} scripts) and checkpatch are content"

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The tutorial, command by command: its fault is in the kernel that it fetches, and in no older one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from command import BOOT_SECONDS, ROOT
+from recorder import Found, plugin
+from test_readme import Shell, commands
+
+pytestmark = [pytest.mark.qemu, pytest.mark.network, pytest.mark.usefixtures("plugin"), pytest.mark.timeout(900)]
+__all__ = ["plugin"]
+
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+BLOCK = 64 << 10
+
+
+def steps(found: list[Found]) -> set[tuple[str, ...]]:
+    """The rule and the functions that broke a block and made it anew."""
+    return {
+        (each.rule, *re.findall(r"^  (?:broken|made) +CPU \d+ at ([\w.]+?)(?:\.constprop\.\d+)?\+", text, re.M))
+        for each in found
+        for text in ["\n".join(each.lines)]
+    }
+
+
+def test_the_tutorial(tmp_path: Path) -> None:
+    """In its order, in one directory."""
+    shell = Shell(tmp_path)
+    scripts = {"$(vmm/": f"$({ROOT}/vmm/"}
+    kernel = {"KERNEL=Image-7": f"KERNEL={tmp_path}/Image-7"}
+    shell.run('ln -s "$(vmm/setup/stock.sh 4k 7)" Image-7', seconds=300, **scripts)
+    shell.run("make build KERNEL=Image-7", seconds=600, **kernel)
+    shell.run("vmm/setup/plugin.sh", seconds=300)
+    assert "ok no error found (exit status 0)" in shell.run("make run KERNEL=Image-7", 4 * BOOT_SECONDS, **kernel)
+
+    line = "out/folioscope record --only unfolded --cpu cortex-a72 --kernel Image-7 --trace trace"
+    said = shell.run(line, seconds=4 * BOOT_SECONDS, status=1)
+    shown = steps(Found.all(TUTORIAL.read_text()))
+    assert shown == {("S2", "contpte_get_and_clear_full_ptes", "__set_ptes_anysz")}
+    assert shown <= steps(Found.all(said)), said
+    said = shell.run("out/folioscope explain 0xfffff7c01000 trace")
+    assert re.search(r"sequence \d+ of \d+, by process \d+, in mprotect\(\)", said), said
+
+    source = {"tests/programs/": f"{ROOT}/tests/programs/"}
+    line = "aarch64-linux-gnu-gcc -Os -static -nostdlib -ffreestanding tests/programs/protects.c -o protects"
+    shell.run(line, **source)
+    line = "out/folioscope record --cpu cortex-a72 --kernel Image-7 -- ./protects 0x70000000"
+    found = Found.all(shell.run(line, seconds=4 * BOOT_SECONDS, status=1))
+    own = [each for each in found if 0x7000_0000 <= each.va < 0x7000_0000 + BLOCK]
+    assert own and all("(protects)" in each.lines[2] for each in own), found
+
+    shell.run('ln -s "$(vmm/setup/stock.sh 4k 6.12)" Image-6.12', seconds=300, **scripts)
+    line = "out/folioscope record --only unfolded --cpu cortex-a72 --kernel Image-6.12"
+    # Debian's 6.12 has a finding at boot, which is another.
+    said = shell.run(line, seconds=4 * BOOT_SECONDS, status=1)
+    assert not shown & steps(Found.all(said)), said
+    assert set(commands(TUTORIAL.read_text())) == shell.ran

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
+# Checks what is depended on: licences and sources of Rust crates (cargo-deny, deny.toml), and advisories on these and on the
+# tests' Python packages (pip-audit). A tool that is missing and a network that does not answer are named; nothing is installed.
+# Usage: audit.sh [--strict]   (--strict: an advisory, a missing tool and a missing network are failures too)
+# An advisory comes from outside: that of tomorrow does not make today's tree fail, so lint.sh only prints it.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+
+# Seconds that a service may take to answer.
+PATIENCE=60
+strict=''
+[ "${1:-}" != --strict ] || strict=yes
+rc=0
+# problem SENTENCE: prints it; a failure if --strict was given.
+problem() {
+    say "lint: $*"
+    [ -z "$strict" ] || rc=1
+}
+
+if cargo deny --version >/dev/null 2>&1; then
+    cargo deny --log-level error --offline check --hide-inclusion-graph licenses bans sources >&2 || {
+        say 'lint: cargo-deny rejects a licence or a source of a crate, see above'
+        rc=1
+    }
+    status=0
+    timeout $PATIENCE cargo deny check --hide-inclusion-graph advisories >"$LOGS/advisories.log" 2>&1 || status=$?
+    if grep -qiE 'failed to (fetch|open)|dns error|could not (resolve|connect)|network' "$LOGS/advisories.log" || [ $status -eq 124 ]; then
+        problem 'advisories on Rust crates were not checked: no network'
+    elif [ $status -ne 0 ]; then
+        problem "advisories on Rust crates: $LOGS/advisories.log"
+    fi
+else
+    problem 'licences of and advisories on Rust crates were not checked: no cargo-deny (cargo install --locked cargo-deny)'
+fi
+
+audit=$(command -v pip-audit || true)
+if [ -n "$audit" ]; then
+    lists=()
+    for list in tests/requirements*.txt docs/site/requirements.txt; do [ ! -f "$list" ] || lists+=(-r "$list"); done
+    status=0
+    timeout $PATIENCE "$audit" --no-deps --disable-pip --progress-spinner off "${lists[@]}" >"$LOGS/pip-audit.log" 2>&1 || status=$?
+    if [ $status -eq 124 ] || grep -qE 'ConnectionError|ServiceError|Max retries|HTTPError|Timeout' "$LOGS/pip-audit.log"; then
+        problem 'advisories on Python packages were not checked: no network'
+    elif grep -q 'could not be audited' "$LOGS/pip-audit.log"; then
+        problem "advisories on Python packages were not checked: the registry lacks $(grep -c 'could not be audited' "$LOGS/pip-audit.log") packages; $LOGS/pip-audit.log"
+    elif [ $status -ne 0 ]; then
+        problem "advisories on Python packages: $LOGS/pip-audit.log"
+    fi
+else
+    problem 'advisories on Python packages were not checked: no pip-audit (pipx install pip-audit)'
+fi
+exit $rc
