@@ -36,7 +36,7 @@ options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run cross test test-long test-arm64 series lint audit bench lab fuzz boot build rootfs clean
+.PHONY: help run cross test test-long test-arm64 series lint audit docs bench lab fuzz boot build rootfs clean
 
 help: ## list the targets and variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ lint: ## rustfmt, clippy, ruff, mypy, typos, reuse, shellcheck, checkpatch
 
 audit: ## advisories on and licences of what is depended on (needs cargo-deny, pip-audit and a network)
 	@$(SETUP)/audit.sh --strict
+
+docs: ## build the documents as a site, out/site, and check their links
+	@$(SETUP)/docs.sh
 
 bench: ## measure; prints a table and writes out/bench.json
 	@$(SETUP)/inputs.sh bench

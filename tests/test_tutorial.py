@@ -43,8 +43,11 @@ def test_the_tutorial(tmp_path: Path) -> None:
     shown = steps(Found.all(TUTORIAL.read_text()))
     assert shown == {("S2", "contpte_get_and_clear_full_ptes", "__set_ptes_anysz")}
     assert shown <= steps(Found.all(said)), said
-    said = shell.run("out/folioscope explain 0xfffff7c01000 trace")
-    assert re.search(r"sequence \d+ of \d+, by process \d+, in mprotect\(\)", said), said
+    (process,) = set(re.findall(r"^  process (\d+) \(unfolded\)$", said, re.M))
+    own = {"--pid 106": f"--pid {process}"}
+    said = shell.run("out/folioscope explain 0xfffff7c01000 trace --pid 106", **own)
+    assert re.search(rf"^  sequence \d+ of \d+, by process {process}$", said, re.M), said
+    assert re.search(r"^  wrong +S2 the Contiguous bit differs", said, re.M), said
 
     source = {"tests/programs/": f"{ROOT}/tests/programs/"}
     line = "aarch64-linux-gnu-gcc -Os -static -nostdlib -ffreestanding tests/programs/protects.c -o protects"

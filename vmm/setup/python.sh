@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
 # Makes the tests' Python environment (pinned, by content, in the cache) and prints its interpreter.
+# Usage: python.sh [--docs]   (--docs: that of the site's generator)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -9,6 +10,7 @@ version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 lists=(tests/requirements.txt)
 own=tests/requirements-$(uname -m).txt
 [ ! -e "$ROOT/$own" ] || lists+=("$own")
+[ "${1:-}" != --docs ] || lists=(docs/site/requirements.txt)
 venv=${CACHE:?}/venv/$(content "${lists[@]}")-$version
 # Some packages are programs: a cache may serve hosts of both kinds.
 [ "$(uname -m)" = x86_64 ] || venv+=-$(uname -m)
