@@ -123,7 +123,7 @@ FOLLOWED: dict[str, str] = {
     "start QEMU with -machine": _GUESTS + "test_a_machine_without_memory",
     "give a socket that QEMU opened": _GUESTS + "test_a_socket_that_qemu_did_not_open",
     "`gdbserver none`": _GUESTS + "test_a_stub_that_cannot_be_used",
-    "leave --granule out": "test_plugin.py::test_a_kernel_has_its_own_granule",
+    "leave --folioscope-granule out": "test_plugin.py::test_a_kernel_has_its_own_granule",
     "as many as it serves at once here": "test_hostile_clients.py::test_clients_without_number",
 }
 

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from folioscope import Area, Guest, Layout, Process, dimensions, machines
+from folioscope import Area, Guest, Layout, Process, dimensions, machines, names
 from folioscope.rig import Rig, Wanted
 
 import resumed
@@ -20,6 +20,7 @@ pytest_plugins = ["folioscope.plugin", "held_guest", "own_qemu"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What `make test-long` asks for, and what turns features off to see whether tests are about them."""
+    names.add_short_options(parser)
     resumed.add_options(parser)
     parser.addoption("--without", metavar="SWITCH", choices=sorted(SWITCHES), help="drop what switches this on")
 
@@ -34,7 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if switch := config.getoption("--without"):
         config.pluginmanager.register(Without(switch))
     resumed.register(config, ROOT)
-    dimensions.rename(config, {dimension: dimension for dimension in dimensions.DIMENSIONS})
+    names.add_short_marks(config)
+    dimensions.rename(config, {dimension: dimension for dimension in ("machine", "cpu", "granule", "policy")})
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
@@ -48,11 +50,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chooses its granules, and that under one policy. An emulated host is slow, so of the machines that are carried each
     has one granule there: the first without VHE, the last with; what has a policy is about the kernel and not about
     the machine, so the last has that alone, as has a host that is emulated (``make test-arm64``). The rest is
-    long, unless the user names it."""
+    long, unless the user names it. What takes longest comes first, and a module without guests stays together."""
 
+    items.sort(key=dimensions.key)
     first, last = dimensions.granules(config)[0], dimensions.granules(config)[-1]
     for item in items:
-        only = item.get_closest_marker("only_machine")
+        only = names.mark(item, "only_machine")
+        if dimensions.guest_of(item) is None and not item.get_closest_marker("xdist_group"):
+            # A module's fixtures are made once.
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         has = dimensions.of(item)
         machine = has.get("machine") or (only.args[0] if only else "kvm")
         if machine != "kvm":
@@ -62,9 +68,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             again = True
         elif machine in machines.CARRIED:
             elsewhere = "policy" in has if machine == machines.NOT_AT_EL2 else granule not in (None, last)
-            again = config.getoption("--machine") == "auto" and elsewhere
+            again = names.get(config, "machine") == "auto" and elsewhere
         else:
-            again = not config.getoption("--granule") and granule not in (None, first) and not on_every_granule(item)
+            again = not names.get(config, "granule") and granule not in (None, first) and not on_every_granule(item)
         if again:
             item.add_marker("long")
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folioscope import dimensions
 from folioscope.layout import LAYOUTS
 
 from command import CACHE, COMMAND, OUT
@@ -28,6 +29,8 @@ from command import CACHE, COMMAND, OUT
 PLACE = "passed"
 #: In a checkout: what failed tests said, the newest last.
 FAILED = "out/logs/failed.log"
+#: How the options begin that change the guest of a test, and not which tests there are.
+GUEST = tuple(f"folioscope_{name}" for name in ("kernel", "vmlinux", "initrd", "append", "memory", "smp", "tcg_thread"))
 #: What the controller tells its workers, and what a worker tells it when it ends.
 BEFORE, LEFT_OUT = "folioscope_passed_before", "folioscope_left_out"
 
@@ -121,9 +124,9 @@ class Resumed:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leaves out what has passed."""
-        passed = [item for item in items if item.nodeid in self._before]
+        passed = [item for item in items if dimensions.nodeid(item) in self._before]
         if passed:
-            items[:] = [item for item in items if item.nodeid not in self._before]
+            items[:] = [item for item in items if dimensions.nodeid(item) not in self._before]
             config.hook.pytest_deselected(items=passed)
         self._left_out = len(passed)
         if self._ledgers is None:
@@ -185,7 +188,7 @@ def register(config: pytest.Config, root: Path) -> None:
         return
     ledgers = None
     if not hasattr(config, "workerinput"):
-        guest = [f"{name}={value}" for name, value in sorted(vars(config.option).items()) if name.startswith("guest_")]
+        guest = [f"{name}={value}" for name, value in sorted(vars(config.option).items()) if name.startswith(GUEST)]
         try:
             known = Content(root, *tools(), *guest)
         except (OSError, subprocess.CalledProcessError) as error:

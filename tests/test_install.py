@@ -29,11 +29,11 @@ RUN_SECONDS = 300
 
 
 def examples(document: Path) -> dict[str, str]:
-    """The Python files of a document, by the name in their first line."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
+    """The files of a document in Python and C, by the name in their first line."""
+    blocks = re.findall(r"^```(?:python|c)\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
     named = {}
     for block in blocks:
-        name = re.match(r"# (test_\w+\.py)\n", block)
+        name = re.match(r"(?:# (?=test_\w+\.py\n)|/\* (?=\w+\.c \*/\n))(\S+)", block)
         assert name, f"an example of {document.name} does not begin with its file's name:\n{block}"
         named[name[1]] = block
     return named
@@ -69,16 +69,16 @@ def run(python: Path, where: Path, *options: str, **variables: str) -> subproces
 
 
 def test_examples_run_from_anywhere(installed: Path, tmp_path: Path) -> None:
-    """All complete examples of docs/testing.md, and the README's, as their reader would run them."""
-    files = examples(ROOT / "docs" / "testing.md")
-    assert len(files) >= 3
-    files |= examples(ROOT / "README.md")
+    """All complete examples of the documents, as their reader would run them."""
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    files = {name: text for document in documents for name, text in examples(document).items()}
+    assert len(files) >= 12
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    ran = run(installed, tmp_path, "--granule", "4k", "-v", FOLIOSCOPE=str(COMMAND))
+    ran = run(installed, tmp_path, "--folioscope-granule", "4k", "-v", FOLIOSCOPE=str(COMMAND))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "passed" in ran.stdout and "skipped" not in ran.stdout, ran.stdout
-    for name in files:
+    for name in (name for name in files if name.endswith(".py")):
         assert re.search(rf"^{name}::test_\w+\[.*4k.*\] PASSED", ran.stdout, re.MULTILINE), ran.stdout
     # Logs are beside the tests, and nothing else is.
     assert {path.name for path in tmp_path.iterdir()} == {*files, "folioscope-out"}

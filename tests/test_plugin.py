@@ -50,7 +50,17 @@ def test_options_choose_the_dimensions(user: pytest.Pytester) -> None:
     assert sum(name.startswith("test_policy[") for name in all_of_them) == 9
     assert sum(name.startswith("test_size[") for name in all_of_them) == 3
     assert "test_nothing" in all_of_them
-    chosen = collected(user, "--granule", "4k", "--cpu", "max,cortex-a72", "--policy", "retry", "-k", "guest or policy")
+    chosen = collected(
+        user,
+        "--folioscope-granule",
+        "4k",
+        "--folioscope-cpu",
+        "max,cortex-a72",
+        "--folioscope-policy",
+        "retry",
+        "-k",
+        "guest or policy",
+    )
     assert len(chosen) == 4
     assert all("4k" in name and machines.native() in name for name in chosen)
     assert sum("cortex-a72" in name for name in chosen) == 2
@@ -61,8 +71,10 @@ def test_help_lists_the_options(user: pytest.Pytester) -> None:
     """In a group of their own."""
     said = run(user, "--help").stdout.str()
     assert "folioscope:" in said
-    options = ["--granule", "--cpu", "--policy", "--machine"]
-    options += [f"--guest-{name}" for name in ("kernel", "vmlinux", "initrd", "append", "memory", "smp", "deadline")]
+    options = ["--folioscope-granule", "--folioscope-cpu", "--folioscope-policy", "--folioscope-machine"]
+    options += [
+        f"--folioscope-{name}" for name in ("kernel", "vmlinux", "initrd", "append", "memory", "smp", "deadline")
+    ]
     for option in options:
         assert option in said
 
@@ -87,7 +99,7 @@ def test_a_failure_leaves_a_bundle(user: pytest.Pytester) -> None:
             assert len(SESSIONS) == 1
         """
     )
-    result = run(user, "--granule", "4k", "-rA")
+    result = run(user, "--folioscope-granule", "4k", "-rA")
     result.assert_outcomes(failed=1, passed=1)
     (bundle,) = (user.path / "out" / "bundles").iterdir()
     assert str(bundle) in result.stdout.str()
@@ -98,7 +110,7 @@ def test_a_failure_leaves_a_bundle(user: pytest.Pytester) -> None:
 def test_without_a_guest_a_test_fails(user: pytest.Pytester) -> None:
     """It never skips: the sentence of the command is in the report."""
     user.makepyfile("def test_guest(folioscope_guest): pass")
-    result = run(user, "--granule", "4k", "--guest-initrd", "/nonexistent")
+    result = run(user, "--folioscope-granule", "4k", "--folioscope-initrd", "/nonexistent")
     result.assert_outcomes(errors=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert "initramfs at /nonexistent" in result.stdout.str()
@@ -107,10 +119,13 @@ def test_without_a_guest_a_test_fails(user: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     "options,sentence",
     [
-        (["--guest-kernel", "nothing"], "nothing"),
-        (["--guest-kernel", __file__], "not an arm64 kernel image"),
-        (["--guest-kernel", str(IMAGE), "--granule", "16k"], "has 4k pages; leave --granule out"),
-        (["--granule", "8k"], "expected 4k, 16k or 64k and found 8k"),
+        (["--folioscope-kernel", "nothing"], "nothing"),
+        (["--folioscope-kernel", __file__], "not an arm64 kernel image"),
+        (
+            ["--folioscope-kernel", str(IMAGE), "--folioscope-granule", "16k"],
+            "has 4k pages; leave --folioscope-granule out",
+        ),
+        (["--folioscope-granule", "8k"], "expected 4k, 16k or 64k and found 8k"),
     ],
     ids=["absent", "foreign", "granule", "unknown"],
 )
@@ -124,11 +139,11 @@ def test_what_cannot_be_tested_is_told_first(user: pytest.Pytester, options: lis
 
 
 def test_a_kernel_has_its_own_granule(user: pytest.Pytester) -> None:
-    """--guest-kernel alone chooses the granule, by the image's header; a relative path is meant where pytest starts."""
+    """--folioscope-kernel alone chooses the granule, by the image's header; a path is meant where pytest starts."""
     user.makepyfile("def test_guest(folioscope_guest): pass")
     (user.path / "mine").symlink_to(IMAGE)
     # As test_what_cannot_be_tested_is_told_first has it, with what is advised.
-    assert collected(user, "--guest-kernel", "mine") == [f"test_guest[{machines.native()}-max-4k]"]
+    assert collected(user, "--folioscope-kernel", "mine") == [f"test_guest[{machines.native()}-max-4k]"]
 
 
 def test_options_of_the_guest_and_the_policy(user: pytest.Pytester) -> None:
@@ -153,8 +168,8 @@ def test_options_of_the_guest_and_the_policy(user: pytest.Pytester) -> None:
             assert hello.cmdline.endswith("mine=1 other=2")
         """
     )
-    options = ["--guest-append", "mine=1 other=2", "--guest-memory", "384M", "--guest-smp", "3"]
-    result = run(user, "--granule", "4k", "--policy", "baseline,retry", *options)
+    options = ["--folioscope-append", "mine=1 other=2", "--folioscope-memory", "384M", "--folioscope-smp", "3"]
+    result = run(user, "--folioscope-granule", "4k", "--folioscope-policy", "baseline,retry", *options)
     result.assert_outcomes(passed=4)
 
 
@@ -184,7 +199,7 @@ def test_a_hung_test_ends_and_leaves_a_bundle(user: pytest.Pytester) -> None:
         """
     )
     # The first test boots a guest within its deadline too; so does a run of none of them before it.
-    result = run(user, "--granule", "4k", "-o", "timeout_func_only=true", "--guest-deadline", "90")
+    result = run(user, "--folioscope-granule", "4k", "-o", "timeout_func_only=true", "--folioscope-deadline", "90")
     result.assert_outcomes(failed=1, passed=2)
     (bundle,) = (user.path / "out" / "bundles").iterdir()
     assert str(bundle) in result.stdout.str()
@@ -196,7 +211,7 @@ def test_a_hung_test_ends_and_leaves_a_bundle(user: pytest.Pytester) -> None:
 def test_what_a_cpu_lacks_is_left_out_by_name(user: pytest.Pytester) -> None:
     """cortex-a72 has no 16K granule: that is no failure, and it is said."""
     user.makepyfile("def test_guest(folioscope_guest): pass")
-    result = run(user, "--granule", "16k", "--cpu", "cortex-a72", "-rs")
+    result = run(user, "--folioscope-granule", "16k", "--folioscope-cpu", "cortex-a72", "-rs")
     result.assert_outcomes(skipped=1)
     assert "cortex-a72 has no 16K granule" in result.stdout.str()
 
@@ -209,17 +224,17 @@ def test_machines_that_disagree_are_a_failure(user: pytest.Pytester, workers: in
         """
         import pytest
 
-        @pytest.mark.every_machine
+        @pytest.mark.folioscope_every_machine
         def test_alike(folioscope_machine, folioscope_layout, folioscope_cpu): pass
 
-        @pytest.mark.every_machine
+        @pytest.mark.folioscope_every_machine
         def test_left_out_on_one(folioscope_machine, folioscope_layout, folioscope_cpu):
             if folioscope_machine == "kvm": pytest.skip("a reason")
 
         def test_native(folioscope_machine, folioscope_layout, folioscope_cpu): pass
         """
     )
-    options = ["--machine", "tcg,kvm", "--granule", "4k"]
+    options = ["--folioscope-machine", "tcg,kvm", "--folioscope-granule", "4k"]
     names = collected(user, *options)
     assert sorted(names) == sorted(
         f"{test}[{machine}-max-4k]"
@@ -260,7 +275,7 @@ def test_workers_boot_each_guest_once(user: pytest.Pytester) -> None:
             test_guest(folioscope_guest, folioscope_granule, name)
         """
     )
-    result = run(user, "--granule", "4k,16k", "-n", "2")
+    result = run(user, "--folioscope-granule", "4k,16k", "-n", "2")
     result.assert_outcomes(passed=14)
     seen = [path.name.split() for path in user.path.glob("*k *")]
     granules, guests, workers = (set(column) for column in zip(*seen, strict=True))
@@ -273,7 +288,7 @@ def test_auto_takes_carried_machines_for_tests_of_every_machine_alone(user: pyte
         """
         import pytest
 
-        @pytest.mark.every_machine
+        @pytest.mark.folioscope_every_machine
         def test_every(folioscope_machine): pass
 
         def test_native(folioscope_machine): pass

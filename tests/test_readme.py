@@ -340,14 +340,18 @@ def test_a_test_that_wanted_64k(tmp_path: Path) -> None:
     lines = shown("cat test_buffer.py")
     shell = Shell(tmp_path)
     shell.environment |= {"PYTHONPATH": str(ROOT / "tests" / "plugin"), "FOLIOSCOPE_OUT": str(tmp_path / "kept")}
-    options = {"pytest": f"{sys.executable} -m pytest -p folioscope.plugin -p no:cacheprovider --machine tcg"}
+    options = {
+        "pytest": f"{sys.executable} -m pytest -p folioscope.plugin -p no:cacheprovider --folioscope-machine tcg"
+    }
 
     def asked(status: int, *changed: str) -> str:
         (shell.place / "test_buffer.py").write_text("\n".join(changed) + "\n")
-        return shell.run("pytest test_buffer.py --granule 4k", status=status, seconds=2 * BOOT_SECONDS, **options)
+        return shell.run(
+            "pytest test_buffer.py --folioscope-granule 4k", status=status, seconds=2 * BOOT_SECONDS, **options
+        )
 
     said = asked(1, *lines)
-    replayed("pytest test_buffer.py --granule 4k", said)
+    replayed("pytest test_buffer.py --folioscope-granule 4k", said)
     (explain,) = re.findall(r"^folioscope explain 0xfffff7c00000 (.*)$", said, re.M)
     ((before, look),) = re.findall(r"^folioscope diff (\S+) (\S+)$", said, re.M)
     assert look == explain

@@ -39,7 +39,7 @@ CONFTEST = """
 
     def pytest_addoption(parser):
         resumed.add_options(parser)
-        parser.addoption("--guest-append")
+        parser.addoption("--folioscope-append")
 
     def pytest_configure(config):
         resumed.register(config, Path(__file__).parent)
@@ -113,7 +113,7 @@ def test_a_later_test_finds_what_was_told(user: pytest.Pytester) -> None:
 def test_another_content_begins_anew(user: pytest.Pytester) -> None:
     """A file that git does not ignore, tracked or not, and what the options say of the guest."""
     assert run(user, "--resume")["left out"] == 0
-    assert run(user, "--resume", "--guest-append", "quiet")["left out"] == 0
+    assert run(user, "--resume", "--folioscope-append", "quiet")["left out"] == 0
     (user.path / "ignored.log").write_text("x")
     assert run(user, "--resume")["left out"] == 3
     (user.path / "more.txt").write_text("x")

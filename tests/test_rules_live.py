@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from folioscope import Area, Layout, Process, View
+from folioscope import Area, Expectation, Layout, Process, View
 from folioscope.guest import Held
 
 pytestmark = pytest.mark.every_granule
@@ -259,7 +259,7 @@ def test_l6_written_is_dirty(paged: Area, layout: Layout) -> None:
     with paged.process.hold() as held:
         words, places = words_of(held.judge(), paged.address, layout)
         clean = [(places[1], words[1] & ~DIRTY | RDONLY)]
-        written = {"start": paged.address, "end": paged.address + paged.length, "what": "written"}
+        written = Expectation(paged.address, paged.address + paged.length, "written")
         assert broken(held, clean) == []
         assert broken(held, clean, expectations=[written]) == [("L6", paged.address + page)]
 
@@ -271,7 +271,7 @@ def test_l6_unwritten_is_clean(process: Process, layout: Layout) -> None:
     with process.hold() as held:
         words, places = words_of(held.judge(), area.address, layout)
         assert not any(word & DIRTY or not word & RDONLY for word in words)
-        unwritten = {"start": area.address, "end": area.address + area.length, "what": "not-written"}
+        unwritten = Expectation(area.address, area.address + area.length, "not-written")
         assert errors(held.judge(expectations=[unwritten])) == []
         found = errors(
             held.judge(
@@ -286,16 +286,17 @@ def test_l5_access_that_was_asked_for(folded: Area, layout: Layout) -> None:
 
     One entry will do, as this CPU updates AF and AP[2]. What software carried is in every raw entry.
     """
-    one = {"start": folded.address + 3 * layout.page, "end": folded.address + 4 * layout.page}
-    block = {"start": folded.address, "end": folded.address + layout.block}
+    third = folded.address + 3 * layout.page
+    readable, writable = (Expectation(third, third + layout.page, what) for what in ("readable", "writable"))
+    young, dirty = (Expectation(folded.address, folded.address + layout.block, what) for what in ("young", "dirty"))
     with folded.process.hold() as held:
         words, places = words_of(held.judge(), folded.address, layout)
         for just, carried, rule, change in (
-            ("readable", "young", "L5", lambda word: word & ~AF),
-            ("writable", "dirty", "L6", lambda word: word & ~DIRTY | RDONLY),
+            (readable, young, "L5", lambda word: word & ~AF),
+            (writable, dirty, "L6", lambda word: word & ~DIRTY | RDONLY),
         ):
             pokes = [(place, change(word)) for place, word in zip(places, words, strict=True)]
-            asked, raw = [{**one, "what": just}], [{**block, "what": carried}]
+            asked, raw = [just], [carried]
             assert errors(held.judge(expectations=asked + raw)) == []
             assert broken(held, pokes) == []
             assert broken(held, pokes, expectations=asked) == [("L5", folded.address)]
@@ -340,7 +341,7 @@ def test_c1_must_be_folded(folded: Area, layout: Layout) -> None:
     with folded.process.hold() as held:
         words, places = words_of(held.judge(), folded.address, layout)
         unfolded = [(place, word & ~CONT) for place, word in zip(places, words, strict=True)]
-        both = {"start": folded.address, "end": folded.address + folded.length, "what": "contiguous"}
+        both = Expectation(folded.address, folded.address + folded.length, "contiguous")
         assert broken(held, unfolded) == []
         assert errors(held.judge(expectations=[both])) == []
         assert broken(held, unfolded, expectations=[both]) == [("C1", folded.address)]
@@ -349,18 +350,18 @@ def test_c1_must_be_folded(folded: Area, layout: Layout) -> None:
 def test_c2_must_not_be_folded(paged: Area, folded: Area, layout: Layout) -> None:
     """A folded block where the step before must have unfolded it."""
     second = folded.address + layout.block
-    no = {"start": second, "end": second + layout.page, "what": "not-contiguous"}
-    pages = {"start": paged.address, "end": paged.address + paged.length, "what": "not-contiguous"}
+    no = Expectation(second, second + layout.page, "not-contiguous")
+    pages = Expectation(paged.address, paged.address + paged.length, "not-contiguous")
     with folded.process.hold() as held:
         assert errors(held.judge(expectations=[pages])) == []
-        assert errors(held.judge(expectations=[pages, no])) == [("C2", second)]
+        assert errors(held.judge(expectations=[pages, no], check=False)) == [("C2", second)]
 
 
 def test_l11_fresh_folio(folded: Area, layout: Layout) -> None:
     """Two pages of a folio that was just faulted in, exchanged; the bit is taken so that A3 has no say."""
     with folded.process.hold() as held:
         words, places = words_of(held.judge(), folded.address, layout)
-        fresh = {"start": folded.address, "end": folded.address + folded.length, "what": "freshly-faulted"}
+        fresh = Expectation(folded.address, folded.address + folded.length, "freshly-faulted")
         assert errors(held.judge(expectations=[fresh])) == []
         plain = [word & ~CONT for word in words]
         plain[2], plain[5] = plain[5], plain[2]

@@ -11,7 +11,7 @@ import re
 import subprocess
 
 import pytest
-from folioscope import Area, Guest, Layout, Process
+from folioscope import Area, Expectation, Guest, Layout, Process
 from folioscope.model import bytes_of
 
 from command import ROOT
@@ -252,7 +252,7 @@ def test_l8_exclusive_page_of_two(guest: Guest, paged: Area, layout: Layout) -> 
 def test_l11_folio_of_another_order(guest: Guest, folded: Area, layout: Layout) -> None:
     """The folio that was just faulted in is said to be of half its order; its group is then of no folio either."""
     va = folded.address
-    fresh = {"start": va, "end": va + layout.block, "what": "freshly-faulted"}
+    fresh = Expectation(va, va + layout.block, "freshly-faulted")
     with folded.process.hold() as held:
         second = page_of(guest, held.judge(), va + layout.page, layout)
         flags = word(guest, second.at + FLAGS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folioscope import Guest
+from folioscope import Guest, names
 
 from command import Ended, folioscope
 
@@ -27,7 +27,7 @@ def accelerator(guest: Guest) -> str:
 
 def test_in_turns_unless_it_was_asked_for(guest: Guest, request: pytest.FixtureRequest) -> None:
     """One thread for all, or one for each where the user wants so of every test."""
-    assert accelerator(guest) == "tcg,thread=" + request.config.getoption("--guest-tcg-thread")
+    assert accelerator(guest) == "tcg,thread=" + names.get(request.config, "tcg-thread")
 
 
 @pytest.mark.parallel

@@ -97,7 +97,7 @@ def other_guest(folioscope_guest):
 def test_spoken(folioscope_guest):
     say(folioscope_guest)
 
-@pytest.mark.provokes("WARNING: CPU: 0 PID: 1 at mm/memory.c:1")
+@pytest.mark.folioscope_provokes("WARNING: CPU: 0 PID: 1 at mm/memory.c:1")
 def test_named(folioscope_guest):
     say(folioscope_guest)
 
@@ -105,7 +105,7 @@ def test_named_inside(folioscope_guest):
     with folioscope_guest.provokes("made_up+0x10"):
         say(folioscope_guest)
 
-@pytest.mark.provokes("BUG: Bad page state")
+@pytest.mark.folioscope_provokes("BUG: Bad page state")
 def test_another_was_named(folioscope_guest):
     say(folioscope_guest)
 
@@ -128,7 +128,7 @@ def test_a_test_that_lets_the_kernel_speak_fails(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "plugin"))
     monkeypatch.setenv("FOLIOSCOPE_OUT", str(pytester.path / "out"))
     pytester.makepyfile(NESTED.format(warning=WARNING))
-    options = ["-p", "folioscope.plugin", "-p", "no:cacheprovider", "-rA", "--granule", granule]
+    options = ["-p", "folioscope.plugin", "-p", "no:cacheprovider", "-rA", "--folioscope-granule", granule]
     result = pytester.runpytest_subprocess(*options, timeout=900)
     result.assert_outcomes(passed=4, failed=3, errors=1)
     text = result.stdout.str()
@@ -217,7 +217,16 @@ def test_the_plugin_says_what_it_cannot_hear(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "plugin"))
     monkeypatch.setenv("FOLIOSCOPE_OUT", str(pytester.path / "out"))
     pytester.makepyfile("def test_it(folioscope_process): assert not folioscope_process.look().errors")
-    options = ["-p", "folioscope.plugin", "-p", "no:cacheprovider", "--granule", granule, "--guest-append", hidden]
+    options = [
+        "-p",
+        "folioscope.plugin",
+        "-p",
+        "no:cacheprovider",
+        "--folioscope-granule",
+        granule,
+        "--folioscope-append",
+        hidden,
+    ]
     result = pytester.runpytest_subprocess(*options, timeout=180)
     result.assert_outcomes(passed=1, warnings=said)
     assert ("a WARNING of this guest's kernel (V1) is not judged" in result.stdout.str()) == bool(said)

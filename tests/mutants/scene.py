@@ -31,11 +31,11 @@ class Scene:
 
     def look(self, process: Process) -> View:
         """Looks at a process, with what was stated since."""
-        return self.take(process.look())
+        return self.take(process.look(check=False))
 
     def told_of(self, process: Process) -> View:
         """The same, with what the kernel says of its memory, inside."""
-        return self.take(process.look(getters=True))
+        return self.take(process.look(getters=True, check=False))
 
     def holds(self, area: Area, first: int = 0, pages: int | None = None, **expect: int) -> None:
         """The pages hold what was written to them; C3 where they do not, as in the tour."""

@@ -84,7 +84,7 @@ if [ -n "${KERNEL:-}" ]; then
     case $goal in
     test)
         [ -d "$KERNEL" ] || die "make test tests the rig on kernels that it configures itself, so it takes a source tree by KERNEL= and" \
-            "no image; see what an image does by make run KERNEL=$KERNEL, or by tests of your own: pytest --guest-kernel $KERNEL"
+            "no image; see what an image does by make run KERNEL=$KERNEL, or by tests of your own: pytest --folioscope-kernel $KERNEL"
         say "testing on kernels built from $KERNEL; tests of what its patches bring fail where it does not have them"
         ;;
     series) say 'make series builds the pinned source: KERNEL= is not used' ;;

@@ -13,10 +13,12 @@ from .locate import CommandNotFound
 from .model import Entry, Finding, Hello, Mismatch, Program, Record, Touched, Verified
 from .pages import FileCache, Page, Space
 from .process import Held, Process
+from .program import INCLUDE, Mark, ProgramRun
 from .trace import Done, FolioThen, Sequence, Step, Tlbi, Trace
-from .view import View
+from .view import LookFailed, NotJudged, View
 
 __all__ = [
+    "INCLUDE",
     "LAYOUTS",
     "Area",
     "Changes",
@@ -38,12 +40,16 @@ __all__ = [
     "Hello",
     "KernelMap",
     "Layout",
+    "LookFailed",
     "Mapping",
+    "Mark",
     "Mismatch",
+    "NotJudged",
     "Page",
     "Process",
     "ProcessChanges",
     "Program",
+    "ProgramRun",
     "Record",
     "Sequence",
     "Session",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from .expect import Expectation, OrderExpected, What
 from .model import Touched, Verified
@@ -18,6 +18,15 @@ Protection = Literal["read", "write", "exec", "bti", "mte"]
 UffdMode = Literal["missing", "write_protect"]
 # `forward`, `backward`, the steps themselves, or as the protocol says it: {"random": {"seed": 1}}.
 Order = str | Sequence[int] | Mapping[str, Any]
+
+
+class Touching(TypedDict, total=False):
+    """How memory is accessed: the options of ``Area.touch``."""
+
+    order: Order
+    salt: int
+    stride: int | None
+    seconds: float
 
 
 @dataclass
@@ -73,13 +82,13 @@ class Area:
         )
         return Touched.read(touched["touched"])
 
-    def write(self, first: int = 0, pages: int | None = None, **more: Any) -> Touched:
-        """One write per page; ``more`` as for ``touch``."""
-        return self.touch(first, pages, access="write", **more)
+    def write(self, first: int = 0, pages: int | None = None, **how: Unpack[Touching]) -> Touched:
+        """One write per page; ``how`` as for ``touch``."""
+        return self.touch(first, pages, access="write", **how)
 
-    def read(self, first: int = 0, pages: int | None = None, **more: Any) -> Touched:
-        """One read per page; ``more`` as for ``touch``."""
-        return self.touch(first, pages, access="read", **more)
+    def read(self, first: int = 0, pages: int | None = None, **how: Unpack[Touching]) -> Touched:
+        """One read per page; ``how`` as for ``touch``."""
+        return self.touch(first, pages, access="read", **how)
 
     def verify(
         self,
@@ -211,6 +220,13 @@ class Area:
 
     def must_fold(self, first: int = 0, pages: int | None = None) -> Area:
         """At the next look every aligned block in the range must carry the contiguous bit (rule C1)."""
+        address, length = self._range(first, pages)
+        block = self.process.guest.layout.block
+        if -(-address // block) >= (address + length) // block:
+            what = f"a range with a whole block of {block // 1024} KiB"
+            raise ValueError(
+                f"expected {what} and {address:#x}-{address + length:#x} has none: it cannot be contiguous"
+            )
         return self._state("contiguous", first, pages)
 
     def must_not_fold(self, reason: str, first: int = 0, pages: int | None = None) -> Area:

@@ -137,7 +137,7 @@ class Client:
         self.faulty |= Heard.take_in(answer)
         return answer
 
-    def call(self, method: str, *, seconds: float = 20.0, **params: Any) -> Any:
+    def call(self, method: str, *, seconds: float = 20.0, **params: object) -> Any:
         """Asks for ``method``; ``seconds`` is the guest's deadline where the guest is asked.
 
         Raises ``CommandFailed`` where the answer is no, ``GuestLost`` where there is none, or the guest is gone.

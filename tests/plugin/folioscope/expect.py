@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from .model import Finding, Record, Who
 
@@ -43,6 +43,10 @@ class Expectation:
         """As the session takes it."""
         return {"start": self.start, "end": self.end, "what": self.what}
 
+    def __str__(self) -> str:
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.what} at {self.start:#x}-{self.end:#x}{why}"
+
 
 def with_reason(finding: Finding, stated: Iterable[Expectation | OrderExpected]) -> Finding:
     """A finding of what must not fold, with the reason that the test gave for it."""
@@ -61,6 +65,9 @@ class OrderExpected:
     start: int
     end: int
     order: int
+
+    def __str__(self) -> str:
+        return f"order {self.order} at {self.start:#x}-{self.end:#x}"
 
     def judge(self, records: Iterable[Record], who: Who) -> list[Finding] | None:
         """An error for each fault that got another order; None where there is no record of a fault."""
@@ -84,3 +91,34 @@ class OrderExpected:
             index=0,
             words=(),
         )
+
+
+Stated = Expectation | OrderExpected
+
+#: Kinds that are judged by entries, so that they say nothing of a range without one.
+OF_ENTRIES: frozenset[What] = frozenset(
+    ("written", "not-written", "readable", "writable", "young", "old", "dirty", "clean")
+)
+
+
+class Open:
+    """Expectations of this process's tests that no look has judged yet, of all guests."""
+
+    stated: ClassVar[list[Stated]] = []
+
+    @classmethod
+    def add(cls, expectation: Stated) -> None:
+        """A test has stated it."""
+        cls.stated.append(expectation)
+
+    @classmethod
+    def settle(cls, expectations: Iterable[Stated]) -> None:
+        """A look has judged them, and the test has what came of it."""
+        done = {id(expectation) for expectation in expectations}
+        cls.stated[:] = [expectation for expectation in cls.stated if id(expectation) not in done]
+
+    @classmethod
+    def take(cls) -> list[Stated]:
+        """All of them; none is open then."""
+        taken, cls.stated[:] = list(cls.stated), []
+        return taken

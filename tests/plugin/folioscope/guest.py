@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, overload
 
+from . import program
 from .area import Area
 from .client import CommandFailed, Session
 from .counts import Counts
@@ -16,6 +20,7 @@ from .listing import KernelMap, Task, Vma
 from .model import Hello, Program, bytes_of, number
 from .pages import Page, Space
 from .process import Held, Process
+from .program import Judged, ProgramRun
 from .trace import Trace
 from .view import View
 from .voice import Heard
@@ -52,11 +57,11 @@ class Guest:
                 why = f"its console shows nothing of that level (console_loglevel {level}, by quiet or loglevel=)"
                 warnings.warn(f"a WARNING of this guest's kernel (V1) is not judged: {why}", stacklevel=2)
 
-    def call(self, method: str, **params: Any) -> Any:
+    def call(self, method: str, *, seconds: float = 20.0, **params: object) -> Any:
         """A method of the session."""
-        return self.session.call(method, **params)
+        return self.session.call(method, seconds=seconds, **params)
 
-    def command(self, name: str, /, *, seconds: float = 20.0, **params: Any) -> Any:
+    def command(self, name: str, /, *, seconds: float = 20.0, **params: object) -> Any:
         """A command of the guest's agent, by the protocol's name."""
         return self.session.call("command", seconds=seconds, command={name: params})
 
@@ -100,10 +105,61 @@ class Guest:
         """A knob of the guest, by one ``write(2)``."""
         self.command("write_file", path=path, text=text)
 
-    def run(self, *argv: str, input: str | None = None, seconds: float = 60.0) -> Program:
-        """A program of the initramfs, to its end."""
-        more = {} if input is None else {"input": input}
-        return Program.read(self.command("run", seconds=seconds, argv=list(argv), **more)["program"])
+    @overload
+    def run(
+        self,
+        argv: Sequence[str],
+        *words: str,
+        files: Sequence[str | PathLike[str]],
+        input: str | None = None,
+        seconds: float = 60.0,
+        judged: Judged = "marks",
+        check: bool = True,
+    ) -> ProgramRun: ...
+
+    @overload
+    def run(self, argv: Sequence[str], *words: str, input: str | None = None, seconds: float = 60.0) -> Program: ...
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *words: str,
+        files: Sequence[str | PathLike[str]] = (),
+        input: str | None = None,
+        seconds: float = 60.0,
+        judged: Judged = "marks",
+        check: bool = True,
+    ) -> Program | ProgramRun:
+        """Runs a program to its end: one of the initramfs, by its words in a list or one by one.
+
+        With ``files`` one of this host's: ``run(["./prog"], files=["prog.c"])``. The files are copied to a directory
+        of the guest, in which the program starts; a source in C is compiled for it, with ``folioscope.h``. Its
+        processes are judged
+
+        - ``judged="marks"``: where they call ``folioscope_mark(name, start, length)`` of ``folioscope.h``;
+        - ``judged="exit"``: when a process that includes ``folioscope.h`` comes to its end by ``exit()``;
+        - ``judged="always"``: all the time, whatever the program is made of.
+
+        What is wrong raises as ``Process.look`` does, unless ``check`` is false: ``LookFailed``, ``NotJudged`` also
+        where the program ended and was never judged. The views are in ``marks`` of what this gives.
+        """
+        line = [argv, *words] if isinstance(argv, str) else [*argv, *words]
+        if not files:
+            more = {} if input is None else {"input": input}
+            return Program.read(self.command("run", seconds=seconds, argv=line, **more)["program"])
+        with tempfile.TemporaryDirectory(prefix="folioscope-") as place:
+            return program.run(
+                self, line, files, input=input, seconds=seconds, judged=judged, check=check, place=Path(place)
+            )
+
+    def look(self, pid: int, *, check: bool = True) -> View:
+        """Reads and judges any process at this instant, by its pid in the guest; see ``Process.look``. One that runs is
+        looked at several times, as one that waits."""
+        view = View(self.call("look", pid=pid), self.layout, call=self.call)
+        self.last = view
+        if check:
+            view.check()
+        return view
 
     def poke(self, words: Iterable[tuple[int, int]]) -> None:
         """Writes words into the guest's physical memory, which stay: (address, word)."""

@@ -1,47 +1,42 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Several workers, by pytest-xdist's ``-n``: all tests of one guest go to one of them, so that it boots once."""
+"""Several workers, by pytest-xdist's ``-n``: all tests of one guest go to one of them, so that it boots once.
+
+They have its mark ``xdist_group``, which ``--dist loadgroup`` goes by: that is the default where a guest may be tested.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Generator
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
 
-from . import scratch
-from .machines import CARRIED
+from . import dimensions, scratch
 
-# The values of a test's id that say which guest it has, other parameters of the test among them.
-MACHINE = re.compile(r"\[(tcg|kvm-in-tcg-nvhe|kvm-in-tcg|kvm)(?=[-\]])")
-CPU = re.compile(r"[-\[](max|host|a64fx|(?:cortex|neoverse)-[a-z]\d+[a-z]*)(?=[-\]])")
-GRANULE = re.compile(r"[-\[](4k|16k|64k)(?=[-\]])")
+# The worker's input that says whether groups are sent to one worker.
+GROUPED = "folioscope_grouped"
 
 
-def group(nodeid: str) -> str:
-    """What runs on one worker: the tests of a guest, those of a carrier, or else those of a module."""
-    module, _, test = nodeid.partition("::")
-    machine, cpu, granule = (found and found[1] for found in (part.search(test) for part in (MACHINE, CPU, GRANULE)))
-    if not machine or not granule:
-        return module
-    return f"{machine}-{cpu}" if machine in CARRIED else f"{machine}-{cpu}-{granule}"
-
-
-class Groups(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out groups, in the order of collection."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
-    """Another way of distribution than the default is the user's to choose."""
-    if config.getoption("dist") != "load":
-        return None
-    config.option.loadscopereorder = False
-    return Groups(config, log)
+def by_group(config: pytest.Config) -> None:
+    """Makes groups the default, before pytest-xdist goes by its own; another way is the user's to choose."""
+    if hasattr(config, "workerinput"):
+        config.option.loadgroup = config.workerinput.get(GROUPED, False)
+    elif config.option.numprocesses and config.option.dist == "no":
+        config.option.dist = "loadgroup"
+        config.option.loadscopereorder = False
 
 
 def pytest_configure_node(node: Any) -> None:
-    """Tells a worker where the logs of the run go."""
+    """Tells a worker where the logs of the run go, and whether tests are sent by group."""
     node.workerinput[scratch.WORKERS] = str(scratch.of_run(node.config))
+    node.workerinput[GROUPED] = node.config.option.dist == "loadgroup"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_finish(session: pytest.Session) -> Generator[None, None, None]:
+    """The scheduler has the groups by then; in reports tests have their own names."""
+    result = yield
+    if hasattr(session.config, "workerinput"):
+        for item in session.items:
+            item._nodeid = dimensions.nodeid(item)
+    return result

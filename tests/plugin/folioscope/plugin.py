@@ -3,9 +3,9 @@
 
 It is loaded by itself where the package is installed. A test that asks for ``folioscope_guest`` runs once per granule;
 one that asks for ``folioscope_policy`` too once per order policy, which is then in force, and one with the mark
-``every_machine`` once per machine of this host. The dimensions are chosen with ``--granule``, ``--cpu``,
-``--policy`` and ``--machine``, the kernel and its machine with ``--guest-...``. With pytest-xdist, ``-n`` runs several
-guests side by side.
+``folioscope_every_machine`` once per machine of this host. The dimensions are chosen with ``--folioscope-granule``,
+``--folioscope-cpu``, ``--folioscope-kernel``, ``--folioscope-policy`` and ``--folioscope-machine``. With pytest-xdist,
+``-n`` runs several guests side by side.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from . import agreement, dimensions, machines, scratch, voice
+from . import agreement, dimensions, kernels, machines, names, parallel, scratch, voice
 from .client import GuestLost
+from .expect import Open
 from .guest import Guest
 from .layout import LAYOUTS, Layout
 from .locate import output
@@ -30,60 +31,41 @@ from .rig import Rig, Wanted
 __all__ = ["Rig", "Wanted"]
 
 CPUS_WITHOUT_16K = {"cortex-a53", "cortex-a57", "cortex-a72"}
-# What a test with a guest may take, its boot included; an emulated host is that much slower.
-DEADLINE_SECONDS = 300.0
+# So much slower is an emulated host.
 CARRIED_FACTOR = 2.0
 # So many findings of a failed test are shown; all are in its bundle.
 MOST_FINDINGS = 10
+# So many statements that no look has judged are named.
+MOST_STATED = 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("folioscope")
-    group.addoption("--granule", help="granules to test on, by comma [4k,16k,64k; a kernel that is given has its own]")
-    group.addoption("--cpu", default="max", help="CPU models to test on, by comma [%(default)s]")
-    group.addoption(
-        "--policy",
-        default="simple,variable,retry",
-        help="order policies for tests that ask for one, by comma [%(default)s]",
-    )
-    group.addoption(
-        "--machine",
-        default="auto",
-        help="machines to test on, by comma: tcg, kvm, kvm-in-tcg (VHE), kvm-in-tcg-nvhe; auto: what this host has",
-    )
-    group.addoption("--guest-kernel", metavar="IMAGE", help="test this kernel instead of the pinned one")
-    group.addoption("--guest-vmlinux", metavar="FILE", help="its vmlinux, for symbols and order records")
-    group.addoption("--guest-initrd", metavar="FILE", help="the initramfs, with Folioscope's agent in it")
-    group.addoption("--guest-append", metavar="WORDS", help="more words for the guest's command line")
-    group.addoption("--guest-memory", metavar="SIZE", help="the guest's memory [1G]")
-    group.addoption("--guest-smp", metavar="N", help="the guest's CPUs [2]")
-    group.addoption(
-        "--guest-tcg-thread",
-        metavar="HOW",
-        choices=("single", "multi"),
-        default="single",
-        help="how TCG runs the guest's CPUs: single, in turns, or multi, at the same time [%(default)s]",
-    )
-    group.addoption(
-        "--guest-deadline",
-        metavar="SECONDS",
-        type=float,
-        default=DEADLINE_SECONDS,
-        help="what a test with a guest may take, unless it has a mark `timeout` [%(default)s]",
-    )
+    names.add_options(parser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, None, None]:
+    """A script may still have the names that options had; conftests have added theirs by then."""
+    result = yield
+    names.refuse_old_options(parser.parse_known_and_unknown_args(args)[1])
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | None, int | None]:
+    """Before anything is distributed to workers."""
+    if config.pluginmanager.hasplugin("xdist"):
+        parallel.by_group(config)
+    return (yield)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "every_machine: run the test on every machine of this host, carried ones too")
-    config.addinivalue_line("markers", "only_machine(name): run the test on this machine, whatever the host has")
-    config.addinivalue_line("markers", "recorded: boot the guest with the recorder's plugin, for guest.recording()")
-    config.addinivalue_line("markers", "parallel: the guest's CPUs run at the same time, under TCG as well")
-    config.addinivalue_line("markers", "provokes(text, ...): the guest's kernel reports these, and nothing else")
+    names.add_marks(config)
     config.pluginmanager.register(agreement.Agreement())
     config.pluginmanager.register(voice.Voice())
     if config.pluginmanager.hasplugin("xdist"):
-        config.pluginmanager.import_plugin("folioscope.parallel")
-    if config.getoption("--guest-kernel") or config.getoption("--granule"):
+        config.pluginmanager.register(parallel, "folioscope.parallel")
+    if names.get(config, "kernel") or names.get(config, "granule"):
         # What cannot be tested is told before anything runs.
         dimensions.granules(config)
 
@@ -92,15 +74,39 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     dimensions.parametrize(metafunc)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sorts tests by guest, and gives each that has one a deadline."""
+    """Sorts tests by guest, and gives each that has one a deadline. pytest-xdist sends all of a guest to one worker."""
     dimensions.arrange(config, items)
+    for item in items:
+        if (guest := dimensions.guest_of(item)) and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(guest))
     if not config.pluginmanager.hasplugin("timeout"):
         return
     for item in items:
         if "folioscope_rig" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
             factor = CARRIED_FACTOR if dimensions.of(item).get("machine") in machines.CARRIED else 1.0
-            item.add_marker(pytest.mark.timeout(config.getoption("--guest-deadline") * factor))
+            item.add_marker(pytest.mark.timeout(names.get(config, "deadline") * factor))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """What another test has stated, and failed before a look at it, is nothing to this one."""
+    names.refuse_old_marks(item)
+    Open.take()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Fails a test that has stated something which no look has judged."""
+    result = yield
+    if still := Open.take():
+        first = ", ".join(str(expectation) for expectation in still[:MOST_STATED])
+        more = f" and {len(still) - MOST_STATED} more" if len(still) > MOST_STATED else ""
+        what = f"no look has judged what this test stated: {first}{more}"
+        pytest.fail(f"{what}; look() at the process after the statement, or read what a look(check=False) found", False)
+    return result
 
 
 def _worker(config: pytest.Config) -> str | None:
@@ -126,6 +132,12 @@ def folioscope_rig(folioscope_logs: Path) -> Iterator[Rig]:
 
 
 @pytest.fixture
+def folioscope_kernel(pytestconfig: pytest.Config) -> kernels.Kernel | None:
+    """The kernel that was given; None for the pinned one. With several a test runs once for each."""
+    return next(iter(kernels.given(pytestconfig)), None)
+
+
+@pytest.fixture
 def folioscope_layout(folioscope_granule: str) -> Layout:
     """Sizes and orders of the granule."""
     return LAYOUTS[folioscope_granule]
@@ -136,19 +148,19 @@ def folioscope_wanted(
     folioscope_granule: str,
     folioscope_cpu: str,
     folioscope_machine: str,
+    folioscope_kernel: kernels.Kernel | None,
     pytestconfig: pytest.Config,
     request: pytest.FixtureRequest,
 ) -> Wanted:
-    """The guest that the test's dimensions and the options come to; a test with the mark `recorded` has one with the
-    recorder's plugin, which needs what the mark `parallel` asks for."""
+    """The guest that the test's dimensions and the options come to; a test with the mark `folioscope_recorded` has one
+    with the recorder's plugin, which needs what the mark `folioscope_parallel` asks for."""
     if folioscope_granule == "16k" and folioscope_cpu in CPUS_WITHOUT_16K:
         pytest.skip(f"{folioscope_cpu} has no 16K granule")
-    options = _options(pytestconfig)
-    marked = {mark.name for mark in request.node.iter_markers()}
-    if "recorded" in marked:
+    options = _options(pytestconfig, folioscope_kernel)
+    if names.mark(request.node, "recorded"):
         options += ("--record",)
     elif folioscope_machine == "tcg":
-        how = "multi" if "parallel" in marked else pytestconfig.getoption("--guest-tcg-thread")
+        how = "multi" if names.mark(request.node, "parallel") else names.get(pytestconfig, "tcg-thread")
         options += ("--tcg-thread", how) if how != "single" else ()
     else:
         # The process of a guest on KVM writes below its --out alone, unless it is told of more: bundles, tests' files.
@@ -159,14 +171,18 @@ def folioscope_wanted(
     return Wanted(folioscope_granule, folioscope_cpu, folioscope_machine, options)
 
 
-def _options(config: pytest.Config) -> tuple[str, ...]:
+def _options(config: pytest.Config, kernel: kernels.Kernel | None) -> tuple[str, ...]:
     """The options of the guest, as ``folioscope session`` takes them."""
     words = []
-    for name in ("kernel", "vmlinux", "initrd"):
-        if path := config.getoption(f"--guest-{name}"):
-            words += [f"--{name}", str(dimensions.absolute(config, path))]
+    if kernel:
+        words += ["--kernel", str(kernel.image)]
+        words += ["--vmlinux", str(kernel.vmlinux)] if kernel.vmlinux else []
+    elif symbols := names.get(config, "vmlinux"):
+        words += ["--vmlinux", str(kernels.absolute(config, symbols[0]))]
+    if path := names.get(config, "initrd"):
+        words += ["--initrd", str(kernels.absolute(config, path))]
     for name in ("append", "memory", "smp"):
-        if value := config.getoption(f"--guest-{name}"):
+        if value := names.get(config, name):
             words.append(f"--{name}={value}")
     return tuple(words)
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from .area import Area, Protection
 from .client import CommandFailed
-from .expect import Expectation, OrderExpected
+from .expect import Expectation, Open, Stated
 from .listing import Vma
 from .model import Entry
 from .view import View
@@ -31,6 +31,32 @@ MapFlag = Literal[
     "sync",
 ]
 
+Place = Mapping[str, Any] | str
+
+
+class Mapped(TypedDict, total=False):
+    """How memory is mapped: the options of ``Process.map``."""
+
+    offset: int
+    hint: str | None
+    place: Place | None
+    prot: Sequence[Protection] | None
+    flags: Sequence[MapFlag]
+
+
+class MappedFile(TypedDict, total=False):
+    """How a file is mapped: those of ``Process.map`` that are not its own."""
+
+    hint: str | None
+    place: Place | None
+    prot: Sequence[Protection] | None
+
+
+class MappedBlocks(Mapped, total=False):
+    """How blocks are mapped: the options of ``Process.map``."""
+
+    backing: Place
+
 
 class Process:
     """A workload process of the guest. It does what it is asked, one operation at a time, and nothing else."""
@@ -42,10 +68,10 @@ class Process:
         self.pid: int = spawned["pid"]
         # The CPU that it is pinned to.
         self.cpu: int = spawned["cpu"]
-        self._stated: list[Expectation | OrderExpected] = []
+        self._stated: list[Stated] = []
         self._newest: dict[int, int] = {}
 
-    def op(self, name: str, /, *, seconds: float = 20.0, **params: Any) -> dict[str, Any]:
+    def op(self, name: str, /, *, seconds: float = 20.0, **params: object) -> dict[str, Any]:
         """One operation inside the process, by the name that it has in the agent's protocol; what the agent answers."""
         answer: dict[str, Any] = self.guest.command("op", seconds=seconds, process=self.id, op={name: params})
         return answer
@@ -58,10 +84,10 @@ class Process:
         *,
         offset: int = 0,
         hint: str | None = "hugepage",
-        place: Mapping[str, Any] | str | None = None,
+        place: Place | None = None,
         prot: Sequence[Protection] | None = None,
         flags: Sequence[MapFlag] = (),
-        backing: Mapping[str, Any] | str = "anonymous",
+        backing: Place = "anonymous",
     ) -> Area:
         """``mmap(2)``: an area on its own, ``offset`` bytes above an address that is aligned to a level-2 descriptor,
         with nothing mapped on either side.
@@ -83,27 +109,33 @@ class Process:
             area.madvise(hint)
         return area
 
-    def blocks(self, count: int, **more: Any) -> Area:
-        """An area of whole contiguous blocks (64 KiB at 4K pages, 2 MiB at 16K and 64K); ``more`` as for ``map``."""
-        return self.map(count * self.guest.layout.block, **more)
+    def blocks(self, count: int, **how: Unpack[MappedBlocks]) -> Area:
+        """An area of whole contiguous blocks (64 KiB at 4K pages, 2 MiB at 16K and 64K); ``how`` as for ``map``."""
+        return self.map(count * self.guest.layout.block, **how)
 
-    def map_file(self, path: str, length: int, *, offset: int = 0, shared: bool = True, **more: Any) -> Area:
-        """Maps a file of the guest from byte ``offset`` on."""
-        backing = {"file": {"path": path, "offset": offset}}
+    def map_file(
+        self, path: str, length: int, *, offset: int = 0, shared: bool = True, **how: Unpack[MappedFile]
+    ) -> Area:
+        """Maps a file of the guest from byte ``offset`` on; ``how`` as for ``map``, without a hint by default."""
+        how.setdefault("hint", None)
         flags: list[MapFlag] = ["shared" if shared else "private"]
-        return self.map(length, backing=backing, flags=flags, **({"hint": None} | more))
+        return self.map(length, backing={"file": {"path": path, "offset": offset}}, flags=flags, **how)
 
-    def map_memfd(self, length: int, *, size: int | None = None, hugetlb_kib: int | None = None, **more: Any) -> Area:
+    def map_memfd(
+        self, length: int, *, size: int | None = None, hugetlb_kib: int | None = None, **how: Unpack[Mapped]
+    ) -> Area:
         """Maps, shared, a file of ``memfd_create(2)`` that this mapping alone refers to; with ``hugetlb_kib`` one of
         hugetlb pages of that size."""
+        how.setdefault("hint", None)
+        how.setdefault("flags", ["shared"])
         fields = {"size": size, "hugetlb_kib": hugetlb_kib}
         backing = {"memfd": {name: value for name, value in fields.items() if value is not None}}
-        return self.map(length, backing=backing, **({"hint": None, "flags": ["shared"]} | more))
+        return self.map(length, backing=backing, **how)
 
-    def map_hugetlb(self, count: int, size_kib: int, **more: Any) -> Area:
+    def map_hugetlb(self, count: int, size_kib: int, **how: Unpack[Mapped]) -> Area:
         """Maps ``count`` private anonymous hugetlb pages of a size, from the pool (``Guest.hugetlb_pages``)."""
-        backing = {"hugetlb": {"size_kib": size_kib}}
-        return self.map(count * size_kib * 1024, backing=backing, **({"hint": None} | more))
+        how.setdefault("hint", None)
+        return self.map(count * size_kib * 1024, backing={"hugetlb": {"size_kib": size_kib}}, **how)
 
     def peek(self, address: int, words: int = 1) -> list[int]:
         """64-bit words of its memory, as the process itself reads them."""
@@ -204,17 +236,31 @@ class Process:
 
     # Looks.
 
-    def state(self, expectation: Expectation | OrderExpected) -> None:
-        """States something that the next look holds the tables against; ``Area`` has a method for each kind."""
-        self._stated.append(expectation)
+    def state(self, expectation: Stated) -> None:
+        """States something that the next look holds the tables against; ``Area`` has a method for each kind.
 
-    def look(self, **params: Any) -> View:
+        A test that ends before a look has judged it fails."""
+        self._stated.append(expectation)
+        Open.add(expectation)
+
+    def look(
+        self,
+        *,
+        check: bool = True,
+        again: bool = False,
+        getters: bool = False,
+        expectations: Iterable[Expectation] = (),
+    ) -> View:
         """Lets the process wait in user mode, reads its tables from outside, judges them, and lets it go on.
 
-        With ``again=True`` only tables that were written to since the last time are read, where the machine tells. With
-        ``getters=True`` what the kernel says of that memory, inside, is held to them too (L17).
+        Raises ``LookFailed`` where an error is found, of any process that was looked at, or where something that was
+        stated does not hold, and ``NotJudged`` where something that was to be judged could not be. With ``check=False``
+        it does not: the test reads ``findings``, ``errors`` and ``not_judged`` of the view.
+
+        With ``again=True`` only tables that were written to since the last time are read, where the machine tells, and
+        no folios. With ``getters=True`` what the kernel says of that memory, inside, is held to them too (L17).
         """
-        return self._seen("look", params)
+        return self._seen("look", check, list(expectations), again=again, getters=getters)
 
     def kernel_half(self) -> list[Entry]:
         """The entries of the kernel's half of the tables, while this process waits in a ``hold``."""
@@ -225,14 +271,16 @@ class Process:
         self.guest.call("hold", process=self.id)
         return Held(self)
 
-    def _seen(self, method: str, params: dict[str, Any]) -> View:
+    def _seen(self, method: str, check: bool, more: list[Expectation], **params: Any) -> View:
         stated, self._stated = self._stated, []
-        mine = [each.json() for each in stated if isinstance(each, Expectation)]
-        given = [each.json() if isinstance(each, Expectation) else each for each in params.pop("expectations", [])]
-        raw = self.guest.call(method, process=self.id, expectations=[*mine, *given], **params)
-        view = View(raw, self.guest.layout, stated=stated, before=self._newest, call=self.guest.call)
+        expectations = [each.json() for each in [*stated, *more] if isinstance(each, Expectation)]
+        raw = self.guest.call(method, process=self.id, expectations=expectations, **params)
+        view = View(raw, self.guest.layout, stated=[*stated, *more], before=self._newest, call=self.guest.call)
         self._newest = view.newest()
         self.guest.last = view
+        if check:
+            Open.settle(stated)
+            view.check()
         return view
 
 
@@ -250,8 +298,20 @@ class Held:
         if not self.process.guest.session.lost:
             self.process.guest.call("release", process=self.process.id)
 
-    def judge(self, pokes: Iterable[tuple[int, int]] | None = None, **params: Any) -> View:
+    def judge(
+        self,
+        pokes: Iterable[tuple[int, int]] = (),
+        *,
+        check: bool | None = None,
+        again: bool = False,
+        getters: bool = False,
+        expectations: Iterable[Expectation] = (),
+    ) -> View:
         """Judges the live tables. ``pokes`` are (physical address, word), written into guest memory
-        before and undone after, all within one pause: the guest never runs on a broken table."""
-        words = [{"address": hex(address), "word": hex(word)} for address, word in pokes or []]
-        return self.process._seen("judge", {"pokes": words, **params})
+        before and undone after, all within one pause: the guest never runs on a broken table.
+
+        It raises as ``look`` does, unless there are ``pokes``: what a test breaks is the test's to expect.
+        """
+        words = [{"address": hex(address), "word": hex(word)} for address, word in pokes]
+        checked = not words if check is None else check
+        return self.process._seen("judge", checked, list(expectations), pokes=words, again=again, getters=getters)

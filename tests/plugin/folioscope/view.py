@@ -7,13 +7,37 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from .changes import Changes
-from .expect import Expectation, OrderExpected, with_reason
+from .expect import OF_ENTRIES, Expectation, Open, OrderExpected, Stated, with_reason
 from .layout import Layout
 from .listing import Folio
 from .model import Again, Entry, Finding, Record, Who
 
 VALID = 1 << 0
 CONTIGUOUS = 1 << 52
+# How the sentence on what a look with ``again=True`` leaves out ends.
+AGAIN = "a look that reads only what was written to reads no structures of the kernel"
+# So many findings, and sentences on what was not judged, are in the message of a look that fails.
+MOST = 5
+
+
+class LookFailed(AssertionError):
+    """A look found an error, or something that was stated does not hold; ``view`` is the look, if there was one."""
+
+    def __init__(self, view: View | None, lines: list[str]) -> None:
+        more = [f"and {len(lines) - MOST} more"] if len(lines) > MOST else []
+        super().__init__("\n".join([*lines[:MOST], *more]))
+        self._view = view
+
+    @property
+    def view(self) -> View:
+        """The look that it is about."""
+        if self._view is None:
+            raise ValueError("there was no look")
+        return self._view
+
+
+class NotJudged(LookFailed):
+    """No error was found, and something that was to be judged could not be."""
 
 
 class Range(Protocol):
@@ -40,7 +64,7 @@ class View:
         raw: Mapping[str, Any],
         layout: Layout,
         *,
-        stated: Iterable[Expectation | OrderExpected] = (),
+        stated: Iterable[Stated] = (),
         before: Mapping[int, int] | None = None,
         call: Callable[..., Any] | None = None,
     ) -> None:
@@ -56,7 +80,8 @@ class View:
         self.records = [Record.read(record) for record in raw.get("records", [])]
         stated = list(stated)
         found = (Finding.read(finding) for verdict in verdicts for finding in verdict["findings"])
-        self.findings = [with_reason(finding, stated) for finding in found]
+        self._findings = [with_reason(finding, stated) for finding in found]
+        self._stated = stated
         # What could not be judged, in one sentence each.
         self.not_judged: list[str] = [each["reason"] for verdict in verdicts for each in verdict["not_judged"]]
         # What the verdict lacks as a whole: a rule's input that is not there, Linux's rules that were not applied.
@@ -68,16 +93,47 @@ class View:
         self._by_place = {(entry.level, entry.va): entry for entry in self.entries}
         new = [record for record in self.records if record.seq > (before or {}).get(record.cpu, 0)]
         for expected in stated:
-            if not isinstance(expected, OrderExpected):
-                continue
-            wrong = expected.judge(new, self.process)
-            if wrong is None:
+            wrong = expected.judge(new, self.process) if isinstance(expected, OrderExpected) else []
+            self._findings += wrong or []
+            if wrong is None or self._lacks_record(expected, self.records):
                 self.not_judged.append(
-                    f"order {expected.order} was expected at {expected.start:#x}-{expected.end:#x} and the kernel has "
-                    "no record of a fault there since the look before: it keeps the last ones only, and that needs "
+                    f"{expected.what if isinstance(expected, Expectation) else f'order {expected.order}'} was expected "
+                    f"at {expected.start:#x}-{expected.end:#x} and the kernel has no record of a fault there"
+                    f"{' since the look before' if wrong is None else ''}: it keeps the last ones only, and that needs "
                     "Folioscope's patches and the vmlinux"
                 )
-            self.findings += wrong or []
+            elif self._lacks_entries(expected):
+                self.not_judged.append(f"expected {expected} and the process maps nothing there")
+
+    @staticmethod
+    def _lacks_record(expected: Stated, records: Iterable[Record]) -> bool:
+        """Whether folios of the last faults are to be judged and there was none."""
+        if not isinstance(expected, Expectation) or expected.what != "freshly-faulted":
+            return False
+        return not any(expected.start <= record.address < expected.end for record in records)
+
+    def _lacks_entries(self, expected: Stated) -> bool:
+        """Whether entries are to be judged and there is none."""
+        if not isinstance(expected, Expectation) or expected.what not in OF_ENTRIES:
+            return False
+        pages = range(expected.start, expected.end, self.layout.page)
+        return not any(self.entry(va) for va in pages)
+
+    def check(self, when: str = "") -> None:
+        """Raises ``LookFailed`` with the errors that were found, or ``NotJudged`` with what could not be judged;
+        ``when`` is for the message."""
+        before = f"{when}: " if when else ""
+        if self.errors:
+            raise LookFailed(self, [f"{before}{error}" for error in self.errors])
+        lacks = [why for why in self.not_judged if self.again is None or not why.endswith(f": {AGAIN}")]
+        if lacks:
+            raise NotJudged(self, [f"{before}not judged: {why}" for why in lacks])
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, by all rules; a test that reads it has what came of its expectations."""
+        Open.settle(self._stated)
+        return self._findings
 
     @property
     def pid(self) -> int:

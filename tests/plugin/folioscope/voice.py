@@ -3,7 +3,7 @@
 
 A test that provokes a report names it, by a part of one of its lines::
 
-    @pytest.mark.provokes("BUG: Bad rss-counter state")
+    @pytest.mark.folioscope_provokes("BUG: Bad rss-counter state")
     def test_lost_page(process): ...
 
     with guest.provokes("WARNING: "):
@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
+
+from . import names
 
 # How long a report that was named may take: the kernel may find out later, from another CPU.
 PROVOKED_SECONDS = 5.0
@@ -90,7 +92,7 @@ class Heard:
 
 
 def _named(item: pytest.Item) -> tuple[str, ...]:
-    return tuple(text for mark in item.iter_markers("provokes") for text in mark.args)
+    return tuple(text for mark in names.marks(item, "provokes") for text in mark.args)
 
 
 def _ask(item: pytest.Item) -> bool:
