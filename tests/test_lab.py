@@ -55,6 +55,17 @@ def test_workers_end_by_themselves(bench: Bench) -> None:
     assert workers and [worker.exitcode for worker in workers] == [0] * len(workers)
 
 
+@pytest.mark.parametrize(("free", "available", "many"), [(1, 9000, 3), (9000, 2049, 1), (1, 1, 1), (9000, 99000, 4)])
+def test_as_many_guests_as_there_is_memory_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, available: int, many: int
+) -> None:
+    """By what a guest could have: the host's page cache makes room. On eight CPUs, four at most, one at least."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(f"MemTotal: 99000000 kB\nMemFree: {free << 10} kB\nMemAvailable:  {available << 10} kB\n")
+    assert side_by_side.guests(2048, meminfo) == many
+
+
 def test_two_guests_agree_and_the_larger_order_is_cheaper(bench: Bench) -> None:
     """Instructions per fault repeat from guest to guest; 16 pages for one fault are a fraction of 16 faults."""
     first, second, variable = (measure(bench, FAULTS, FAULTS.settings[setting]) for setting in (0, 0, 1))
