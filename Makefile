@@ -17,10 +17,13 @@ DEBUG ?=
 RECORD ?=
 ONLY ?=
 DEPTH ?=
+SETUP ?=
 
-export KERNEL BASE VMLINUX MACHINE GRANULE BUILDROOT DEBUG
+export KERNEL BASE VMLINUX MACHINE GRANULE BUILDROOT DEBUG RECORD SETUP
 
-SETUP := vmm/setup
+scripts := vmm/setup
+# With SETUP=check nothing is done after the look at the host.
+then := $(if $(filter check,$(SETUP)),true)
 # What is built for: a kernel image that the user names needs no build.
 is-file := $(if $(KERNEL),$(shell test -f '$(KERNEL)' && echo yes))
 build-granules = $(if $(is-file),,$(1))
@@ -36,7 +39,7 @@ options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run cross test test-long test-arm64 series lint audit docs bench lab fuzz boot build rootfs clean
+.PHONY: help run cross test test-long test-arm64 series lint audit docs bench lab fuzz boot build rootfs cache clean
 
 help: ## list the targets and variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,95 +54,99 @@ help: ## list the targets and variables
 	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md)'
 	@echo '  ONLY=       states and operations of make cross, by comma: swapped,move     DEPTH=2  two operations in a row'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  test-long, test-arm64, series: from the start'
+	@echo '  SETUP=      check: only say what would be installed; no: never install'
 	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 orders ...   QUICK=1  five runs of each, and shorter loads'
 
 # Each begins with a look at what the user said, before anything is installed.
 run: ## set up, build what is missing, boot, fault, read, judge
-	@$(SETUP)/inputs.sh run
-	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
-	@$(if $(RECORD),$(SETUP)/plugin.sh)
-	@out/folioscope run $(options) $(if $(RECORD),--record) --html out/report.html
+	@$(scripts)/inputs.sh run
+	@$(scripts)/packages.sh run
+	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
+	@$(if $(RECORD),$(then) $(scripts)/plugin.sh)
+	@$(then) out/folioscope run $(options) $(if $(RECORD),--record) --html out/report.html
 
 cross: ## every state of memory under every operation, judged
-	@$(SETUP)/inputs.sh run
-	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
-	@out/folioscope cross $(options) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)')
+	@$(scripts)/inputs.sh run
+	@$(scripts)/packages.sh run
+	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
+	@$(then) out/folioscope cross $(options) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)')
 
 boot: ## boot a guest and stay; prints how to look into it
-	@$(SETUP)/inputs.sh boot
-	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
-	@out/folioscope boot $(options)
+	@$(scripts)/inputs.sh boot
+	@$(scripts)/packages.sh run
+	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
+	@$(then) out/folioscope boot $(options)
 
 build: ## build everything for GRANULE, run nothing
-	@$(SETUP)/inputs.sh build
-	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
+	@$(scripts)/inputs.sh build
+	@$(scripts)/packages.sh run
+	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 
 test: ## set up and run every test: lint, Rust, pytest on real guests
-	@$(SETUP)/inputs.sh test
-	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh --carrier 4k 16k 64k
-	@$(SETUP)/plugin.sh --where-possible
-	@$(SETUP)/test.sh $(PYTEST)
+	@$(scripts)/inputs.sh test
+	@$(scripts)/packages.sh test
+	@$(then) $(scripts)/build.sh --carrier 4k 16k 64k
+	@$(then) $(scripts)/plugin.sh --where-possible
+	@$(then) $(scripts)/test.sh $(PYTEST)
 
 test-long: ## the tests that take too long for `make test`; goes on where it stopped
-	@$(SETUP)/inputs.sh test
-	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh --carrier --mutants --debug --net 4k 16k 64k
-	@$(SETUP)/plugin.sh --where-possible
-	@$(SETUP)/pytest.sh -m long --resume $(if $(AGAIN),--afresh) $(PYTEST)
-	@$(SETUP)/test_arm64.sh $(if $(AGAIN),--afresh)
+	@$(scripts)/inputs.sh test
+	@$(scripts)/packages.sh test
+	@$(then) $(scripts)/build.sh --carrier --mutants --debug --net 4k 16k 64k
+	@$(then) $(scripts)/plugin.sh --where-possible
+	@$(then) $(scripts)/pytest.sh -m long --resume $(if $(AGAIN),--afresh) $(PYTEST)
+	@$(then) $(scripts)/test_arm64.sh $(if $(AGAIN),--afresh)
 
 test-arm64: ## rehearse an arm64 host with KVM: make run and pytest as its user, in a carrier
-	@$(SETUP)/inputs.sh test
-	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh --carrier 4k 16k 64k
-	@$(SETUP)/test_arm64.sh $(if $(AGAIN),--afresh) $(PYTEST)
+	@$(scripts)/inputs.sh test
+	@$(scripts)/packages.sh test
+	@$(then) $(scripts)/build.sh --carrier 4k 16k 64k
+	@$(then) $(scripts)/test_arm64.sh $(if $(AGAIN),--afresh) $(PYTEST)
 
 series: ## build the series patch by patch, and play the tour on each kernel; goes on where it stopped
-	@$(SETUP)/inputs.sh series
-	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh
-	@kernel-patches/series.sh --granule $(GRANULE) --off $(if $(AGAIN),--again) out/folioscope
+	@$(scripts)/inputs.sh series
+	@$(scripts)/packages.sh run
+	@$(then) $(scripts)/build.sh
+	@$(then) kernel-patches/series.sh --granule $(GRANULE) --off $(if $(AGAIN),--again) out/folioscope
 
 lint: ## rustfmt, clippy, ruff, mypy, typos, reuse, shellcheck, checkpatch
-	@$(SETUP)/packages.sh test
-	@$(SETUP)/lint.sh
+	@$(scripts)/packages.sh lint
+	@$(then) $(scripts)/lint.sh
 
 audit: ## advisories on and licences of what is depended on (needs cargo-deny, pip-audit and a network)
-	@$(SETUP)/audit.sh --strict
+	@$(scripts)/audit.sh --strict
 
 docs: ## build the documents as a site, out/site, and check their links
-	@$(SETUP)/docs.sh
+	@$(scripts)/docs.sh
 
 bench: ## measure; prints a table and writes out/bench.json
-	@$(SETUP)/inputs.sh bench
-	@$(SETUP)/packages.sh run
-	@$(SETUP)/build.sh $(if $(KVMTOOL),--carrier) $(call build-granules,4k)
-	@$(SETUP)/bench.sh $(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)')
+	@$(scripts)/inputs.sh bench
+	@$(scripts)/packages.sh run
+	@$(then) $(scripts)/build.sh $(if $(KVMTOOL),--carrier) $(call build-granules,4k)
+	@$(then) $(scripts)/bench.sh $(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)')
 
 # The experiment of TCP has a kernel of its own, which is built for it alone.
 lab-net := $(if $(is-file),,$(if $(EXP),$(filter tcp,$(EXP)),tcp))
 
 lab: ## measure what the order policies do: EXP= names experiments, QUICK=1 takes fewer runs; goes on where it stopped
-	@$(SETUP)/inputs.sh lab
-	@$(SETUP)/packages.sh test
-	@$(SETUP)/build.sh $(if $(lab-net),--net) $(call build-granules,4k)
-	@$(SETUP)/plugin.sh
-	@$(SETUP)/lab.sh run $(EXP) $(if $(QUICK),--quick) $(if $(SMP),--smp '$(SMP)') \
+	@$(scripts)/inputs.sh lab
+	@$(scripts)/packages.sh test
+	@$(then) $(scripts)/build.sh $(if $(lab-net),--net) $(call build-granules,4k)
+	@$(then) $(scripts)/plugin.sh
+	@$(then) $(scripts)/lab.sh run $(EXP) $(if $(QUICK),--quick) $(if $(SMP),--smp '$(SMP)') \
 		$(if $(MEM),--memory '$(MEM)') $(if $(CPU),--cpu '$(CPU)') \
 		$(if $(is-file),--kernel '$(abspath $(KERNEL))') $(if $(VMLINUX),--vmlinux '$(abspath $(VMLINUX))')
 
 fuzz: ## run the fuzz targets, a minute each (needs cargo-fuzz and a nightly Rust)
-	@$(SETUP)/fuzz.sh
+	@$(scripts)/fuzz.sh
 
 rootfs: ## pack the initramfs; with BUILDROOT=/path, build it by Buildroot instead
-	@$(SETUP)/inputs.sh rootfs
-	@$(SETUP)/packages.sh run
-	@$(SETUP)/rootfs.sh
+	@$(scripts)/inputs.sh rootfs
+	@$(scripts)/packages.sh run
+	@$(then) $(scripts)/rootfs.sh
+
+cache: ## show the cache of builds by age and size; DAYS=30 or GIB=20 prunes it
+	@$(scripts)/cache.sh $(if $(DAYS),--days '$(DAYS)') $(if $(GIB),--gib '$(GIB)')
 
 clean: ## remove what is ours in out/ (the cache of builds stays)
-	@$(SETUP)/clean.sh
+	@$(scripts)/clean.sh

@@ -131,7 +131,7 @@ def test_what_cannot_run(guest: Guest, tmp_path: Path, monkeypatch: pytest.Monke
     """One sentence each, before anything starts."""
     with pytest.raises(ValueError, match="expected an arm64 program and /bin/true is one of another machine"):
         guest.run(["./true"], files=["/bin/true"])
-    with pytest.raises(RuntimeError, match=r"prog.c does not compile:\n.*no_such_call"):
+    with pytest.raises(RuntimeError, match=r"(?s)prog.c does not compile:\n.*no_such_call"):
         guest.run(["./prog"], files=[source(tmp_path, "return no_such_call;")])
     monkeypatch.setenv("FOLIOSCOPE_CC", "no-such-compiler")
     with pytest.raises(RuntimeError, match="expected the compiler no-such-compiler for prog.c and it is not there"):

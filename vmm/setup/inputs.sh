@@ -4,6 +4,7 @@
 # Usage: inputs.sh run|build|boot|test|series|bench|lab|rootfs   (reads GRANULE, MACHINE, KERNEL, BASE, VMLINUX, BUILDROOT, DEBUG)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/toolchain.sh"
 
 goal=$1
 
@@ -53,6 +54,14 @@ if [ "$goal" = lab ]; then
     auto | tcg) ;;
     *) die "the laboratory counts instructions under QEMU's emulation and MACHINE is $MACHINE; leave it out, or say MACHINE=tcg" ;;
     esac
+fi
+
+# The plugins for QEMU are built last. Debian 12 and 13 have a Rust that is too old for them.
+if [ "$goal" = lab ] || { [ "$goal" = run ] && [ -n "${RECORD:-}" ]; }; then
+    minor=$(rust_minor rustc)
+    [ "${minor:-0}" -ge $PLUGIN_RUST ] ||
+        die "make $goal${RECORD:+ RECORD=$RECORD} needs a plugin for QEMU, that needs Rust 1.$PLUGIN_RUST or later, and this machine's is 1.${minor:-0};" \
+            'install a newer one (rustup: https://rustup.rs) and try again'
 fi
 
 # bytes FILE OFFSET COUNT: prints bytes in hexadecimal.

@@ -144,7 +144,11 @@ step() {
 # anything.
 built() {
     built=$CACHE/$1/$2
-    [ ! -e "$built/complete" ] || return 0
+    if [ -e "$built/complete" ]; then
+        # The time of its last use, by which `make cache` goes. A cache may be another user's.
+        touch -c "$built/complete" 2>/dev/null || true
+        return 0
+    fi
     mkdir -p "$CACHE/$1"
     exec 9>"$CACHE/$1/lock"
     flock 9

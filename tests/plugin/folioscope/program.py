@@ -202,13 +202,18 @@ class Running:
 
     def processes(self) -> list[int]:
         """It, and the processes that it has made and that have not ended."""
-        found, todo = [], sorted(self.seen)
-        while todo:
-            found.append(pid := todo.pop())
-            said = self._guest.command("run", argv=["/bin/busybox", "pgrep", "-P", str(pid)], seconds=20)
-            children = [int(word) for word in Program.read(said["program"]).stdout.split()]
-            todo += [child for child in children if child not in found and child not in todo]
-        return found
+        said = self._guest.command("run", argv=[SHELL, "-c", "cat /proc/[0-9]*/stat 2>/dev/null"], seconds=20)
+        parent: dict[int, int] = {}
+        for line in Program.read(said["program"]).stdout.splitlines():
+            # A name may hold anything: what is behind the last parenthesis is a state, and the parent.
+            pid, rest = line.partition(" ")[0], line.rpartition(")")[2].split()
+            if pid.isdecimal() and len(rest) > 1 and rest[0] not in "ZX":
+                parent[int(pid)] = int(rest[1])
+        found = {pid for pid in self.seen if pid in parent}
+        while more := {pid for pid, by in parent.items() if by in found} - found:
+            found |= more
+        self.seen |= found
+        return sorted(found)
 
     def ended(self, status: int, marks: list[Mark]) -> ProgramRun:
         """What there was of it; its directory goes."""

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the set-up says of a host before it changes it: what is lacking, what would be done, and why it cannot be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from command import ROOT
+from fresh_host import Host
+from test_setup import host
+
+__all__ = ["host"]
+
+SETUP = ROOT / "vmm" / "setup"
+PACKAGES = SETUP / "packages.sh"
+# What changes a machine.
+CHANGES = ("apt-get", "sudo", "pip", "cargo")
+SYSTEMS = {
+    "debian-13": 'ID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\nPRETTY_NAME="Debian GNU/Linux 13 (trixie)"\n',
+    "ubuntu": 'ID=ubuntu\nID_LIKE=debian\nVERSION_ID="25.10"\nPRETTY_NAME="Ubuntu 25.10"\n',
+    "fedora": 'ID=fedora\nVERSION_ID=43\nPRETTY_NAME="Fedora Linux 43"\n',
+    "arch": 'ID=arch\nPRETTY_NAME="Arch Linux"\n',
+}
+
+
+def bare(host: Host, *there: str) -> Host:
+    """A host whose PATH has what the scripts themselves run, and no tool of a build; what would change it is noted."""
+    plain = host.place / "plain"
+    plain.mkdir()
+    base = [
+        "bash",
+        "sh",
+        "env",
+        "uname",
+        "id",
+        "df",
+        "awk",
+        "grep",
+        "sed",
+        "cat",
+        "mkdir",
+        "rm",
+        "dirname",
+        "sleep",
+        "sort",
+    ]
+    for name in (*base, *there):
+        (plain / name).symlink_to(str(shutil.which(name)))
+    for name in CHANGES:
+        host.program(name, "exit 1")
+    host.program("dpkg-query", "echo unknown ok not-installed")
+    host.program("dpkg", "exit 0")
+    host.environment["PATH"] = f"{host.bin}:{plain}"
+    return host
+
+
+def system(host: Host, name: str) -> dict[str, str]:
+    """The environment of a host that is this system."""
+    path = host.place / "os-release"
+    path.write_text(SYSTEMS[name])
+    return {"FOLIOSCOPE_OS_RELEASE": str(path)}
+
+
+def untouched(host: Host) -> bool:
+    """Whether nothing was started that changes a host."""
+    return not [line for line in host.said.read_text().splitlines() if line.split()[0] in CHANGES]
+
+
+def test_what_would_be_done_is_shown_and_not_done(host: Host) -> None:
+    """Packages, apt's sources, the foreign architecture and downloads, once."""
+    ended = bare(host).run(PACKAGES, "run", **system(host, "debian-13"), SETUP="check")
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stderr.splitlines()
+    assert "make run needs more on this machine (Debian GNU/Linux 13 (trixie)" in lines[0]
+    (packages,) = [line.split(": to install: ")[1].split() for line in lines if ": to install: " in line]
+    assert {"flex", "linux-source-6.12", "qemu-system-arm", "cargo", "rustc"} <= set(packages)
+    assert sum("to add to dpkg: the architecture arm64" in line for line in lines) == (os.uname().machine == "x86_64")
+    assert sum("to download: these packages" in line for line in lines) == 1
+    assert lines[-1].endswith("SETUP=check: nothing was changed")
+    assert untouched(host)
+
+
+def test_nothing_is_ever_installed_by_no(host: Host) -> None:
+    """The same list, and an end that says what root would do."""
+    ended = bare(host).run(PACKAGES, "run", **system(host, "debian-13"), SETUP="no")
+    assert ended.returncode == 2 and untouched(host)
+    assert "SETUP=no installs none; as root: apt-get install " in ended.stderr.splitlines()[-1]
+    other = host.run(PACKAGES, "run", SETUP="perhaps")
+    assert other.returncode == 2 and "found 'perhaps'" in other.stderr
+
+
+def test_a_check_goes_no_further(host: Host) -> None:
+    """`make run SETUP=check` neither builds nor boots."""
+    planned = host.run("make", "-n", "run", "SETUP=check", "RECORD=1").stdout.splitlines()
+    done = [line for line in planned if not line.startswith("true ")]
+    assert done == ["vmm/setup/inputs.sh run", "vmm/setup/packages.sh run"]
+    assert len(planned) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "install"),
+    [
+        ("ubuntu", "apt-get install make gcc libc6-dev "),
+        ("fedora", "dnf install make gcc glibc-devel "),
+        ("arch", "pacman -S make gcc "),
+    ],
+)
+def test_another_system_gets_the_list_in_its_own_names(host: Host, name: str, install: str) -> None:
+    """Nothing is installed there; what no package has is named too."""
+    ended = bare(host).run(PACKAGES, "test", **system(host, name))
+    assert ended.returncode == 2 and untouched(host)
+    assert "packages are installed on Debian 12 and 13 alone, and this is " in ended.stderr
+    (command,) = [line for line in ended.stderr.splitlines() if "as root: " in line]
+    assert f"as root: {install}" in command
+    own = {"ubuntu": "libelf-dev", "fedora": "elfutils-libelf-devel", "arch": "pahole"}[name]
+    assert own in command.split() or Path("/usr/include/libelf.h").exists()
+    for what in (
+        "Rust 1.85 or later",
+        "QEMU 10.0 or later for arm64",
+        "a static busybox for arm64",
+    ):
+        assert f"folioscope:   {what}" in ended.stderr, ended.stderr
+
+
+def test_another_system_that_has_all_goes_on(host: Host) -> None:
+    """What is there is looked for, not which package it is from."""
+    busybox = host.place / "cache" / "busybox-static-arm64" / "busybox"
+    busybox.parent.mkdir(parents=True)
+    busybox.touch(0o755)
+    tarball = host.place / "linux-source.tar.xz"
+    tarball.touch()
+    more = {**system(host, "arch"), "FOLIOSCOPE_KERNEL_TARBALL": str(tarball)}
+    assert host.run(PACKAGES, "run", **more).stderr == ""
+    ended = host.run(PACKAGES, "run", **more, SETUP="check")
+    assert (ended.returncode, ended.stderr) == (0, "folioscope: Arch Linux has all that make run needs\n")
+    busybox.unlink()
+    lacking = host.run(PACKAGES, "run", **more)
+    assert lacking.returncode == 2 and lacking.stderr.count("folioscope:   ") == 1
+
+
+def test_too_little_room_is_said_first(host: Host) -> None:
+    """Of the disk and of memory; a cache that has kernels needs little more."""
+    bare(host).program("df", "echo Filesystem; echo /dev/x 100 50 3145728 50% /")
+    told = system(host, "debian-13")
+    ended = host.run(PACKAGES, "run", **told)
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and untouched(host)
+    assert "a build needs 8 GiB in" in ended.stderr and "and 3 GiB are free there" in ended.stderr
+    kernel = host.place / "cache" / "kernels" / "4k-x" / "Image"
+    kernel.parent.mkdir(parents=True)
+    kernel.touch()
+    assert host.run(PACKAGES, "run", **told, SETUP="check").returncode == 0
+    little = host.place / "meminfo"
+    little.write_text("MemTotal:         996148 kB\n")
+    ended = host.run(PACKAGES, "run", **told, FOLIOSCOPE_MEMINFO=str(little))
+    assert ended.returncode == 2 and "need 2 GiB of memory and this machine has 1 GiB" in ended.stderr
+
+
+def test_a_password_that_nobody_could_give(host: Host) -> None:
+    """Without a terminal sudo is not asked to install, unless it asks for nothing."""
+    bare(host, "setsid").program("id", "echo 1000")
+    # Without a terminal of its own, whatever this test is started from.
+    ended = host.run("setsid", "--wait", PACKAGES, "run", **system(host, "debian-13"))
+    assert ended.returncode == 2
+    assert "sudo would ask for a password, and there is no terminal to answer on" in ended.stderr
+    asked = [line for line in host.said.read_text().splitlines() if line.startswith("sudo")]
+    assert asked == ["sudo -n true"]
+
+
+@pytest.mark.parametrize("words", [["lab"], ["run", "RECORD=1"]])
+def test_a_rust_that_is_too_old_for_the_plugins_is_said_first(host: Host, words: list[str]) -> None:
+    """Before anything is installed or built."""
+    host.program("rustc", "echo 'rustc 1.85.0 (4d91de4e4 2025-02-17)'")
+    for name in ("apt-get", "dpkg-query", "sudo", "cargo"):
+        host.program(name, "exit 1")
+    ended = host.run("make", *words)
+    sentences = [line for line in ended.stderr.splitlines() if not line.startswith("make: ")]
+    assert (ended.returncode, len(sentences)) == (2, 1), ended.stderr
+    assert f"make {' '.join(words)} needs a plugin for QEMU" in sentences[0]
+    assert "needs Rust 1.88 or later, and this machine's is 1.85" in sentences[0]
+    assert {line.split()[0] for line in host.said.read_text().splitlines()} == {"rustc"}
+
+
+def test_lint_needs_no_machine(host: Host) -> None:
+    """Neither QEMU nor a browser, nor what builds a kernel."""
+    planned = host.run("make", "-n", "lint").stdout.splitlines()
+    assert planned[0] == "vmm/setup/packages.sh lint"
+    ended = bare(host).run(PACKAGES, "lint", **system(host, "debian-13"), SETUP="check")
+    (packages,) = [
+        line.split(": to install: ")[1].split() for line in ended.stderr.splitlines() if ": to install: " in line
+    ]
+    assert {"shellcheck", "rustfmt", "rust-clippy", "git"} <= set(packages)
+    assert not {"qemu-system-arm", "chromium", "gdb-multiarch", "flex", "gcc-aarch64-linux-gnu"} & set(packages)
+
+
+def entry(host: Host, name: str, days: float) -> Path:
+    """An entry of the cache that was last used so many days ago, of 3 MiB."""
+    place = host.place / "cache" / name
+    place.mkdir(parents=True)
+    (place / "data").write_bytes(bytes(3 << 20))
+    (place / "complete").touch()
+    then = time.time() - days * 86400
+    for path in (place / "complete", place):
+        os.utime(path, (then, then))
+    return place
+
+
+def test_the_cache_is_shown_and_pruned(host: Host) -> None:
+    """By age, by size, the oldest first; what this checkout uses stays, and so does what is no entry."""
+    old, used, newer, newest = (
+        entry(host, name, days)
+        for name, days in (("agent/old", 40), ("command/used", 60), ("agent/newer", 10), ("initramfs/newest", 0))
+    )
+    other = host.place / "cache" / "notes" / "mine"
+    other.mkdir(parents=True)
+    (host.place / "out").mkdir(exist_ok=True)
+    (host.place / "out" / "folioscope").symlink_to(used / "data")
+    shown = host.run("make", "cache").stdout.splitlines()
+    assert [line.split()[4] for line in shown[:-1]] == ["command/used", "agent/old", "agent/newer", "initramfs/newest"]
+    assert [line.split()[0] for line in shown[:-1]] == ["60", "40", "10", "0"] and ": 12 MiB in builds" in shown[-1]
+    by_age = host.run("make", "cache", "DAYS=30").stdout
+    assert not old.exists() and used.exists() and newer.exists() and newest.exists() and other.exists()
+    assert "(in use by this checkout, stays)" in by_age and "3 MiB removed" in by_age
+    host.run("make", "cache", "GIB=0")
+    assert used.exists() and not newer.exists() and not newest.exists() and other.exists()
+    assert host.run("make", "cache", "DAYS=soon").returncode == 2
