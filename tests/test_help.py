@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +60,21 @@ def test_the_command_reference() -> None:
     assert document(COMMAND) == (ROOT / "docs" / "commands.md").read_text(), how
     found = "".join(sections(COMMAND, []))
     assert all(f"\n## folioscope {name}\n" in found for name in [*SUBCOMMANDS, "carrier exec"])
+
+
+def test_the_version_has_the_commit() -> None:
+    """The last one that changed the sources, where the build knew it."""
+    assert re.fullmatch(r"folioscope \d+\.\d+\.\d+( \([0-9a-f]{12}(-modified)?\))?\n", folioscope("--version").ok())
+    manifest = (ROOT / "Cargo.toml").read_text()
+    assert f'version = "{folioscope("--version").ok().split()[1]}"\n' in manifest
+
+
+def test_man_pages(tmp_path: Path) -> None:
+    """One for each command, with its options and its example, in a directory that is made."""
+    place = tmp_path / "man" / "man1"
+    folioscope("man", place).ok()
+    pages = {path.name for path in place.iterdir()}
+    assert pages >= {"folioscope.1", "folioscope-carrier-exec.1", *(f"folioscope-{name}.1" for name in SUBCOMMANDS)}
+    assert "folioscope-man.1" not in pages
+    check = (place / "folioscope-check.1").read_text()
+    assert ".TH " in check and "\\-\\-json" in check and "Example: folioscope check" in check.replace("\\-", "-")

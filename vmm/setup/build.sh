@@ -60,6 +60,11 @@ crates=("$ROOT"/vmm/*/Cargo.toml)
 crates=("${crates[@]%/Cargo.toml}")
 command_sources=("${sources[@]}" "${crates[@]#"$ROOT/"}")
 command_content=$(content "${command_sources[@]}")
+# Shown with the version: the last commit that changed these sources, so that another commit builds nothing. It is not in
+# the key, which has their content.
+FOLIOSCOPE_COMMIT=$(cd "$ROOT" && git log -1 --format=%H -- "${command_sources[@]}" 2>/dev/null | cut -c1-12) || FOLIOSCOPE_COMMIT=''
+[ -z "$FOLIOSCOPE_COMMIT" ] || [ -z "$(cd "$ROOT" && git status --porcelain -- "${command_sources[@]}" 2>/dev/null)" ] || FOLIOSCOPE_COMMIT+=-modified
+export FOLIOSCOPE_COMMIT
 arm64_command() { built arm64-command "$command_content-$guest_rust" build_arm64_command; }
 if [ "$(uname -m)" = aarch64 ]; then
     arm64_command

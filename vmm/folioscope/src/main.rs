@@ -4,5 +4,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    folioscope::commands::main()
+    // Set by vmm/setup/build.sh: the last commit that changed the sources of the command.
+    folioscope::commands::main(option_env!("FOLIOSCOPE_COMMIT"))
 }

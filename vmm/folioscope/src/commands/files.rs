@@ -55,7 +55,7 @@ fn use_of(id: &str, command: &str) -> Option<Use> {
         ("judge", _) => Use::Input("a trace that `folioscope record` wrote"),
         ("json" | "junit" | "ktap" | "html" | "trace" | "text", _) => Use::Stream,
         ("marks", _) | ("file", "save") => Use::Output,
-        ("out", _) => Use::Place,
+        ("out" | "man", _) => Use::Place,
         ("socket", "serve") | ("writable", _) => Use::Other,
         ("guest" | "socket", _) => Use::Socket,
         ("qemu" | "kvmtool", _) | ("program", "record") => Use::Program,

@@ -25,6 +25,7 @@ mod files;
 mod image;
 mod kernel;
 mod lab;
+mod man;
 mod maps;
 mod output;
 mod page;
@@ -130,6 +131,7 @@ enum Command {
     },
     Bench(bench::Bench),
     Lab(lab::Lab),
+    Man(man::Man),
     Session(session::Session),
     Carrier(carrier::CarrierCommand),
 }
@@ -168,10 +170,10 @@ enum SchemaOf {
     Diff,
 }
 
-/// Runs the command line.
+/// Runs the command line. `commit` is shown with the version.
 #[must_use]
-pub fn main() -> ExitCode {
-    let cli = match parse() {
+pub fn main(commit: Option<&str>) -> ExitCode {
+    let cli = match parse(commit) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
             let _ = error.print();
@@ -209,8 +211,13 @@ fn ended(outcome: Outcome) -> ExitCode {
 }
 
 /// Returns the command, and the command line that it is made of.
-fn parse() -> Result<(Command, ArgMatches), clap::Error> {
+fn parse(commit: Option<&str>) -> Result<(Command, ArgMatches), clap::Error> {
     let mut command = Cli::command();
+    if let Some(commit) = commit.filter(|commit| !commit.is_empty()) {
+        // Once in a process: clap holds a version for as long as that runs.
+        let version = format!("{} ({commit})", env!("CARGO_PKG_VERSION"));
+        command = command.version(&*Box::leak(version.into_boxed_str()));
+    }
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     Ok((cli.command, matches))
@@ -255,6 +262,7 @@ fn run(command: Command) -> Outcome {
         }
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
+        Command::Man(man) => man.run(),
         Command::Session(session) => session.run(),
         Command::Carrier(carrier) => carrier.run(),
     }
