@@ -25,6 +25,7 @@ What = Literal[
     "old",
     "dirty",
     "clean",
+    "unheld",
 ]
 
 

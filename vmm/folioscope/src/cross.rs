@@ -82,20 +82,20 @@ pub fn name_of(operations: &[&Operation]) -> String {
     names.join("+")
 }
 
-/// Prepares a guest for all batches: a ramfs.
+/// Prepares a guest for all batches: a ramfs, and a tmpfs with large folios.
 ///
 /// # Errors
 /// Where the guest is lost.
 pub fn prepare(guest: &mut crate::guest::Guest) -> Result<(), Error> {
-    match guest.command(play::mount_ramfs(), guest.deadline())? {
+    match guest.command(play::mount(), guest.deadline())? {
         Outcome::Program(end) if matches!(end.how, protocol::Ended::Exit { status: 0 }) => Ok(()),
-        other => Err(crate::guest::unexpected("mount of ramfs", &other)),
+        other => Err(crate::guest::unexpected("mount of ramfs and tmpfs", &other)),
     }
 }
 
-/// Returns the command that undoes [`prepare`].
-pub fn tidy() -> Command {
-    play::unmount_ramfs()
+/// Returns the commands that undo [`prepare`].
+pub fn tidy() -> [Command; 2] {
+    play::unmount()
 }
 
 /// Result of one batch.
@@ -171,12 +171,15 @@ fn batch(
     }
     let actor = batch.actor();
     let label = row.name();
+    batch.unheld()?;
     batch.stage().check(actor, &label)?;
     if let Some(other) = batch.other() {
         batch
             .stage()
             .check(other, &format!("{label}: the other process"))?;
     }
+    batch.verify()?;
+    batch.last_stores()?;
     batch.verify()?;
     let cells = std::mem::take(&mut batch.cells);
     for cell in &cells {

@@ -61,6 +61,7 @@ pub fn look_held(
     pokes: &[Poke],
 ) -> Result<Look, Error> {
     let others = guest.known();
+    let extent = extent.with(expectations);
     let mut since = Since::default();
     Look::settled(|| {
         let rested = guest.rested(&since)?;
@@ -87,7 +88,8 @@ pub fn look_held_again(
     let mut since = Since::default();
     Look::settled(|| {
         let rested = guest.rested(&since)?;
-        let (mut capture, now) = guest.capture_again(process, &others, Extent::default())?;
+        let (mut capture, now) =
+            guest.capture_again(process, &others, Extent::default().with(expectations))?;
         capture.work.rested = rested;
         since = Since::new(&capture.snapshot.cpus, &capture.work);
         let sum = match all.take() {

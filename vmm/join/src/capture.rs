@@ -9,11 +9,13 @@ use std::time::Duration;
 use snapshot::{Cpu, Memory, RangeSet, Recording, Region, Snapshot};
 use stage1::{Half, PhysMemory, Regime};
 use untrusted::Text;
-use verdict::NotKnown;
+use verdict::{Expectation, Expected, NotKnown};
 
+use crate::contents::read_clean;
 use crate::cpus::kernel_half;
 use crate::inside::Inside;
 use crate::orders::touch_orders;
+use crate::pages::folios;
 use crate::tables::walk_all;
 use crate::{Error, Facts, Gathered, Work};
 
@@ -65,6 +67,8 @@ pub struct Extent {
     pub kernel: bool,
     /// What the kernel says of the process's memory, read inside right before.
     pub getters: bool,
+    /// What shmem's folios that are not dirty hold.
+    pub contents: bool,
 }
 
 impl Extent {
@@ -72,12 +76,24 @@ impl Extent {
     pub const KERNEL: Self = Self {
         kernel: true,
         getters: false,
+        contents: false,
     };
     /// With what the kernel says of the process's memory.
     pub const GETTERS: Self = Self {
         kernel: false,
         getters: true,
+        contents: false,
     };
+
+    /// The same, with what these expectations ask for.
+    #[must_use]
+    pub fn with(self, expectations: &[Expectation]) -> Self {
+        let asked = expectations.iter().any(|it| it.what == Expected::Unheld);
+        Self {
+            contents: self.contents || asked,
+            ..self
+        }
+    }
 }
 
 /// Reads, through `memory`, everything that will be asked of the copy, and says which pages that was.
@@ -119,7 +135,7 @@ pub fn user_pages<M: PhysMemory + ?Sized>(memory: &M, cpu: &Cpu) -> RangeSet {
 
 /// Everything that will be asked of a copy with the process at its checkpoint, and with its companions; and what was
 /// read of the kernel's structures.
-pub fn pages_seen<M: PhysMemory + ?Sized>(
+pub fn pages_seen<M: PhysMemory + ?Sized + std::fmt::Debug>(
     memory: &M,
     cpus: &[Cpu],
     seen: &Seen<'_>,
@@ -135,6 +151,12 @@ pub fn pages_seen<M: PhysMemory + ?Sized>(
     let lower = |cpu: &Cpu| Regime::new(&cpu.system, Half::Lower).ok();
     let halves: Vec<Regime> = processes().filter_map(lower).collect();
     let gathered = inside.and_then(|inside| gather(inside, &recording, cpus, &halves));
+    if extent.contents {
+        let upper = kernel_half(cpus);
+        if let Ok(folios) = folios(&recording, upper.as_ref(), &gathered) {
+            read_clean(&recording, &folios, &halves);
+        }
+    }
     extend(&mut all, &recording.into_ranges());
     // What was gathered has walked the tables of all that it knows.
     let known = |cpu: &&Cpu| {

@@ -54,6 +54,7 @@ pub(crate) fn structures<'g, M: PhysMemory + ?Sized + std::fmt::Debug>(
         rss: space.rss,
         tables_bytes: space.tables_bytes,
         hugetlb: space.hugetlb,
+        vm_pages: space.vm_pages,
         kept: &gathered.as_ref()?.kept,
         swap: &gathered.as_ref()?.swap,
     })

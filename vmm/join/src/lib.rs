@@ -27,6 +27,7 @@ mod caches;
 mod capture;
 mod cgroups;
 mod claimed;
+mod contents;
 mod counting;
 mod cpus;
 mod error;

@@ -314,6 +314,15 @@ pub struct HugetlbUsage {
     pub may_share: bool,
 }
 
+/// Counters of an address space for its VMAs, in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VmPages {
+    /// `mm->total_vm`: of all.
+    pub total: i64,
+    /// `mm->locked_vm`: of those with `VM_LOCKED`.
+    pub locked: i64,
+}
+
 /// The numbering of one VMA's pages: which `index` belongs at which address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbering {

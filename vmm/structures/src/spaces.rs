@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use linux::folio::{HugetlbUsage, Numbering, Rss};
+use linux::folio::{HugetlbUsage, Numbering, Rss, VmPages};
 use serde::{Deserialize, Serialize};
 use stage1::{Level, PhysMemory};
 use untrusted::Text;
@@ -46,6 +46,9 @@ pub struct Space {
     /// What the kernel counts of hugetlb, where it was asked for and the kernel has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hugetlb: Option<HugetlbUsage>,
+    /// What it counts of its VMAs, where it was asked for and can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm_pages: Option<VmPages>,
     /// The numbering of its VMAs' pages, where it was asked for and can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbering: Option<Vec<Numbering>>,
@@ -65,6 +68,8 @@ pub struct Layout {
     counters: Option<Counters>,
     tables_bytes: Option<Member>,
     hugetlb: Option<Hugetlb>,
+    /// `total_vm` and `locked_vm`.
+    vm_pages: Option<(Member, Member)>,
     init_mm: u64,
 }
 
@@ -112,6 +117,11 @@ impl Layout {
             counters: Counters::new(kernel, view).ok(),
             tables_bytes: kernel.types.member("mm_struct", "pgtables_bytes").ok(),
             hugetlb: Hugetlb::new(kernel).ok(),
+            vm_pages: kernel
+                .types
+                .member("mm_struct", "total_vm")
+                .and_then(|total| Ok((total, kernel.types.member("mm_struct", "locked_vm")?)))
+                .ok(),
             init_mm: kernel.variable("init_mm")?,
         })
     }
@@ -190,6 +200,7 @@ impl Layout {
             rss: None,
             tables_bytes: None,
             hugetlb: None,
+            vm_pages: None,
             numbering: None,
             faults: None,
         })
@@ -246,6 +257,13 @@ impl Layout {
             rss: counters.and_then(|counters| counters.read(view, mm).ok()),
             tables_bytes: tables.map(|bytes| bytes as i64),
             hugetlb: hugetlb.and_then(|it| it.read(view, mm).ok()),
+            vm_pages: self.vm_pages.filter(|_| free).and_then(|(total, locked)| {
+                let pages = |member| view.number("an address space", mm, member).ok();
+                Some(VmPages {
+                    total: pages(total)? as i64,
+                    locked: pages(locked)? as i64,
+                })
+            }),
             numbering: free.then(|| self.vmas.numbering(view, mm).ok()).flatten(),
             faults: (process.mm == Some(mm)).then_some(process.faults),
         })

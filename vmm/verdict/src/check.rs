@@ -34,6 +34,7 @@ pub(crate) type RecordCheck = fn(&OrderRecord, (u64, u64)) -> Option<String>;
 pub(crate) type FreshCheck = fn(&FreshFolio<'_>) -> Told;
 pub(crate) type ProcessCheck = fn(&ProcessSeen<'_>, &mut Whole);
 pub(crate) type PageCheck = fn(&PageSeen<'_>, &mut u64) -> Option<String>;
+pub(crate) type UnheldCheck = fn(&UnheldSeen<'_>) -> Unheld;
 pub(crate) type UnmappedCheck = fn(&UnmappedSeen<'_>) -> UnmappedFound;
 pub(crate) type CountedCheck = fn(&CountedSeen<'_>, &mut Counts);
 pub(crate) type CachesCheck = fn(&[Cache], Option<&str>, &mut Counts);
@@ -64,6 +65,8 @@ pub(crate) enum Check {
     /// A page that a judged process maps, and the entries of all address spaces. Counts that are above their entries where
     /// others may have entries are added to the number.
     Page(PageCheck),
+    /// A folio in a range that a checkpoint calls unheld, by the first page of it that is mapped there.
+    Unheld(UnheldCheck),
     /// Folios that count mappings and that no table was seen to map.
     Unmapped(UnmappedCheck),
     /// What the kernel counts of all memory.
@@ -98,6 +101,7 @@ pub(crate) struct FreshFolio<'a> {
 /// What was seen of a process, and what its counters should say.
 pub(crate) struct ProcessSeen<'a> {
     pub structures: &'a Structures<'a>,
+    pub vmas: &'a [Vma],
     pub regime: &'a Regime,
     /// No rule is broken in its tables, and the page of each entry was read.
     pub is_sound: bool,
@@ -132,6 +136,30 @@ pub(crate) struct PageSeen<'a> {
     pub is_first: bool,
     /// Whether others may have entries that were not seen.
     pub incomplete: bool,
+}
+
+/// Result of a rule for such a folio.
+pub(crate) enum Unheld {
+    /// The rule holds, or asks nothing of it.
+    Right,
+    /// The sentence of an error.
+    Wrong(String),
+    /// The reason why it was not judged.
+    NotJudged(String),
+}
+
+/// A folio that nothing but entries, the page cache and the swap cache holds.
+pub(crate) struct UnheldSeen<'a> {
+    pub entries: &'a Entries,
+    pub folios: &'a dyn Folios,
+    pub page: Page,
+    pub va: u64,
+    /// Why others may have entries that were not seen, if so.
+    pub incomplete: Option<&'a str>,
+    /// The words of a page frame, where it was saved.
+    pub words: &'a dyn Fn(u64) -> Option<&'a [u64]>,
+    /// Whether a dirty entry of any address space maps one of these page frames.
+    pub has_dirty_entry: &'a dyn Fn(&Range<u64>) -> bool,
 }
 
 /// Folios that count mappings and that no table was seen to map.

@@ -76,11 +76,14 @@ pub enum Expected {
     Dirty,
     /// No raw entry is dirty.
     Clean,
+    /// Nothing holds a folio of the range but entries, the page cache and the swap cache: nothing is pinned, read or
+    /// written by the kernel at this instant, and the batches of the LRU lists are drained.
+    Unheld,
 }
 
 impl Expected {
     /// All.
-    pub const ALL: [Expected; 11] = [
+    pub const ALL: [Expected; 12] = [
         Expected::FreshlyFaulted,
         Expected::Written,
         Expected::NotWritten,
@@ -92,6 +95,7 @@ impl Expected {
         Expected::Old,
         Expected::Dirty,
         Expected::Clean,
+        Expected::Unheld,
     ];
 }
 

@@ -19,7 +19,8 @@ use crate::placement::{vma_at, Placement};
 use crate::rules::checks::{Checks, CHECKS};
 use crate::rules::eligible;
 use crate::{
-    EntryCounts, Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId, VmaVerdict,
+    EntryCounts, Expected, Finding, Hex, NotJudged, ProcessInput, ProcessVerdict, RuleId,
+    VmaVerdict,
 };
 
 mod rows;
@@ -276,6 +277,7 @@ impl<'a> Seen<'a> {
             root: Hex(self.input.regime.root.0),
             mappings: self.mappings,
             once: self.folios.once,
+            unheld: unheld(self.input),
             release: self.input.release,
         }
     }
@@ -331,4 +333,11 @@ impl Seen<'_> {
             self.not_judged_more += 1;
         }
     }
+}
+
+/// The ranges that a checkpoint calls [`Expected::Unheld`].
+fn unheld(input: &ProcessInput<'_>) -> Vec<Range<u64>> {
+    let ranges = input.expectations.iter();
+    let ranges = ranges.filter(|it| it.what == Expected::Unheld);
+    ranges.map(|it| it.start..it.end).collect()
 }

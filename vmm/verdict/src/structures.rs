@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 
 use linux::absent::SwapTypes;
-use linux::folio::{HugetlbUsage, NoPage, Numbering, Page, Rss};
+use linux::folio::{HugetlbUsage, NoPage, Numbering, Page, Rss, VmPages};
 use serde::{Deserialize, Serialize};
 
 /// The pages of a guest at one instant, by page frame number.
@@ -47,6 +47,8 @@ pub struct Structures<'a> {
     pub tables_bytes: Option<i64>,
     /// What it counts of hugetlb; `None` as with `rss`, and where the kernel has none.
     pub hugetlb: Option<HugetlbUsage>,
+    /// What it counts of its VMAs; `None` as with `rss`.
+    pub vm_pages: Option<VmPages>,
     /// Free pages that CPUs keep for themselves: ranges of page frame numbers, in order.
     pub kept: &'a [Range<u64>],
     /// What the kernel's swap types stand for.

@@ -106,6 +106,10 @@ pub struct ProcessVerdict {
     /// shmem, of files, and others.
     #[serde(skip)]
     pub(crate) once: [Vec<Range<u64>>; 4],
+    /// Ranges of which nothing but entries, the page cache and the swap cache holds a folio.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) unheld: Vec<Range<u64>>,
     /// Findings that are not listed, by cause.
     #[serde(skip)]
     #[schemars(skip)]

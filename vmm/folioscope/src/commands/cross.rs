@@ -137,8 +137,12 @@ impl Cross {
         }
         let mut report = report.unwrap_or_else(nothing);
         if !lost {
-            guest.command(cross::tidy(), guest.deadline())?;
-            steps_reported.extend(reported_steps(&self.report, &mut guest, "end", text)?);
+            // What was found is told all the same.
+            if let Err(error) = tidy(&mut guest) {
+                report.push_not_judged(format!("the end of the crossing: {error}"));
+            } else {
+                steps_reported.extend(reported_steps(&self.report, &mut guest, "end", text)?);
+            }
         }
         for step in steps_reported {
             report.push(step);
@@ -166,6 +170,14 @@ impl Cross {
         report.crossing = Some(table);
         self.report.finish(&mut report, &picture)
     }
+}
+
+/// Undoes what [`cross::prepare`] did.
+fn tidy(guest: &mut Guest) -> Result<(), Error> {
+    for command in cross::tidy() {
+        guest.command(command, guest.deadline())?;
+    }
+    Ok(())
 }
 
 /// Returns whether a step is shown as it ends. The table has the others.

@@ -155,6 +155,13 @@ impl Memory {
         self.can_read(view, at) && page.write && !page.write_protected
     }
 
+    /// Returns whether it is not known if a store to the page completes: of an anonymous page that `MADV_FREE` has given
+    /// up, and that may have been reclaimed since, no userfaultfd's protection is left (`try_to_unmap_one()`).
+    pub fn is_open(&self, view: usize, at: usize) -> bool {
+        let page = &self.views[view].pages[at];
+        page.write_protected && matches!(page.own, Some(Content::Freed { .. }))
+    }
+
     /// A write of every word of these pages.
     pub fn write(&mut self, view: usize, pages: Range<usize>, salt: u64) {
         for at in pages {
@@ -366,6 +373,10 @@ mod tests {
         );
         memory.write(0, 1..2, 3);
         assert_eq!(memory.content(0, 1), written(0x11000, 3));
+        // With them a userfaultfd's protection may go.
+        assert!(!memory.is_open(0, 2));
+        memory.each(0, 0..8, |page| page.write_protected = true);
+        assert!(memory.is_open(0, 2) && !memory.is_open(0, 1));
     }
 
     #[test]

@@ -94,6 +94,11 @@ pub const OPERATIONS: &[Operation] = &[
         &[Step::Advise(WHOLE, Advice::Dontneed)],
     ),
     operation(
+        "dontneed-read",
+        "MADV_DONTNEED of all, and a load of every page",
+        &[Step::Advise(WHOLE, Advice::Dontneed), Step::Read(WHOLE)],
+    ),
+    operation(
         "free",
         "MADV_FREE across a block's border",
         &[Step::Advise(Part::Odd, Advice::Free)],
@@ -120,6 +125,25 @@ pub const OPERATIONS: &[Operation] = &[
         "pageout-odd",
         "MADV_PAGEOUT across a block's border, and a load",
         &[Step::Advise(Part::Odd, Advice::Pageout), Step::Read(WHOLE)],
+    ),
+    operation(
+        "write-pageout",
+        "a store to one page, MADV_COLD, MADV_PAGEOUT, and a load",
+        &[
+            Step::Write(Part::Page),
+            Step::Advise(WHOLE, Advice::Cold),
+            Step::Advise(WHOLE, Advice::Pageout),
+            Step::Read(WHOLE),
+        ],
+    ),
+    operation(
+        "free-write-reclaim",
+        "MADV_FREE, a store to one page, MADV_PAGEOUT",
+        &[
+            Step::Advise(WHOLE, Advice::Free),
+            Step::Write(Part::Page),
+            Step::Advise(WHOLE, Advice::Pageout),
+        ],
     ),
     operation(
         "collapse",

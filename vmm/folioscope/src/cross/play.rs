@@ -28,7 +28,9 @@ const MOST_PMD: u64 = 32 << 20;
 /// Where the files of tmpfs and of ramfs are.
 const TMPFS: &str = "/tmp";
 /// See [`TMPFS`].
-pub const RAMFS: &str = "/tmp/cross-ramfs";
+const RAMFS: &str = "/tmp/cross-ramfs";
+/// A tmpfs whose files get folios of a PMD's size.
+const HUGE: &str = "/tmp/cross-huge";
 
 /// One area: a state, and what has become of it.
 #[derive(Debug)]
@@ -98,13 +100,17 @@ impl<'s, 'g> Batch<'s, 'g> {
         };
         for state in states {
             let cell = match state.map {
-                Map::Pmd if batch.stage.pmd() > MOST_PMD => Cell {
-                    left_out: Some("a PMD's range is too large for this guest"),
-                    ..Cell::new(
-                        state,
-                        Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
-                    )
-                },
+                Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugePrivate
+                    if batch.stage.pmd() > MOST_PMD =>
+                {
+                    Cell {
+                        left_out: Some("a PMD's range is too large for this guest"),
+                        ..Cell::new(
+                            state,
+                            Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
+                        )
+                    }
+                }
                 _ => batch.map(state)?,
             };
             batch.cells.push(cell);
@@ -205,12 +211,15 @@ impl<'s, 'g> Batch<'s, 'g> {
         };
         let (below, file) = match state.map {
             Map::Hinted | Map::HintedHalfIn | Map::Small | Map::Pmd => (Below::Nothing, 0),
-            Map::Shared | Map::Tmpfs | Map::Ramfs => (Below::Shared, pages),
+            Map::Shared | Map::Tmpfs | Map::TmpfsHuge | Map::Ramfs => (Below::Shared, pages),
             Map::TmpfsShort => (Below::Shared, block + 1),
-            Map::TmpfsPrivate | Map::RamfsPrivate => (Below::Private, pages),
+            Map::TmpfsPrivate | Map::TmpfsHugePrivate | Map::RamfsPrivate => {
+                (Below::Private, pages)
+            }
         };
         let directory = match state.map {
             Map::Tmpfs | Map::TmpfsPrivate | Map::TmpfsShort => Some(TMPFS),
+            Map::TmpfsHuge | Map::TmpfsHugePrivate => Some(HUGE),
             Map::Ramfs | Map::RamfsPrivate => Some(RAMFS),
             _ => None,
         };
@@ -525,10 +534,13 @@ impl<'s, 'g> Batch<'s, 'g> {
         let pages = self.pages(at, part);
         let memory = &self.cells[at].memory;
         let runs = Memory::runs(pages, |page| match salt {
-            Some(_) => memory.can_write(view, page),
-            None => memory.can_read(view, page),
+            Some(_) if memory.is_open(view, page) => None,
+            Some(_) => Some(memory.can_write(view, page)),
+            None => Some(memory.can_read(view, page)),
         });
-        for (run, allowed) in runs {
+        let runs = runs.into_iter();
+        let runs = runs.filter_map(|(run, allowed)| Some((run, allowed?)));
+        for (run, allowed) in runs.collect::<Vec<_>>() {
             let run = if allowed {
                 run
             } else {
@@ -611,6 +623,44 @@ impl<'s, 'g> Batch<'s, 'g> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Says that nothing holds what the areas map but entries and caches, and drains the batches of the LRU lists.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn unheld(&mut self) -> Result<(), Error> {
+        // `drop_caches_sysctl_handler()` calls `lru_add_drain_all()`. It drops clean pages without a mapping.
+        self.stage.set("/proc/sys/vm/drop_caches", "1")?;
+        for cell in &self.cells {
+            for (view, process) in self.processes.iter().enumerate() {
+                let view = cell.memory.views.get(view);
+                let (Some(view), Some(process)) = (view, process) else {
+                    continue;
+                };
+                let length = view.pages.len() as u64 * cell.memory.page;
+                self.stage.unheld(*process, view.start, length);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores to every page of every process, where the model lets it: a protection that was lost, or one that stayed, shows
+    /// here, and a page that two processes share and should not.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn last_stores(&mut self) -> Result<(), Error> {
+        for at in 0..self.cells.len() {
+            if self.cells[at].left_out.is_some() || self.cells[at].refused.is_some() {
+                continue;
+            }
+            for view in 0..self.cells[at].memory.views.len() {
+                self.access(at, view, Part::Whole, Some(self.salt + view as u64))?;
+            }
+        }
+        self.salt += SALTS;
         Ok(())
     }
 
@@ -729,9 +779,12 @@ impl<'s, 'g> Batch<'s, 'g> {
     }
 }
 
-/// Mounts a ramfs for the areas that are files of it.
-pub fn mount_ramfs() -> Command {
-    let words = format!("mkdir -p {RAMFS} && mount -t ramfs ramfs {RAMFS}");
+/// Mounts the file systems for the areas that are files of them; a kernel without THP has no `huge=`.
+pub fn mount() -> Command {
+    let words = format!(
+        "mkdir -p {RAMFS} {HUGE} && mount -t ramfs ramfs {RAMFS} && \
+         {{ mount -t tmpfs -o huge=always tmpfs {HUGE} || mount -t tmpfs tmpfs {HUGE}; }}"
+    );
     Command::Run {
         argv: ["sh", "-c", &words].map(str::to_owned).to_vec(),
         input: None,
@@ -739,9 +792,9 @@ pub fn mount_ramfs() -> Command {
     }
 }
 
-/// Unmounts it.
-pub fn unmount_ramfs() -> Command {
-    Command::Unmount {
-        directory: RAMFS.into(),
-    }
+/// Unmounts them.
+pub fn unmount() -> [Command; 2] {
+    [RAMFS, HUGE].map(|directory| Command::Unmount {
+        directory: directory.into(),
+    })
 }

@@ -24,6 +24,10 @@ pub enum Map {
     TmpfsPrivate,
     /// A file of tmpfs that ends a page into the second block, mapped shared.
     TmpfsShort,
+    /// A file of a tmpfs with `huge=always`, mapped shared.
+    TmpfsHuge,
+    /// A file of a tmpfs with `huge=always`, mapped private.
+    TmpfsHugePrivate,
     /// A file of ramfs, mapped shared.
     Ramfs,
     /// A file of ramfs, mapped private.
@@ -130,6 +134,12 @@ pub const STATES: &[State] = &[
         &[WRITE, PAGEOUT, Step::Read(Part::Page)],
     ),
     state(
+        "swapped-read-only",
+        "swapped out, then PROT_READ",
+        Map::Hinted,
+        &[WRITE, PAGEOUT, Step::Protect(WHOLE, Prot::Read)],
+    ),
+    state(
         "migrated",
         "moved to node 1",
         Map::Hinted,
@@ -195,6 +205,17 @@ pub const STATES: &[State] = &[
         ],
     ),
     state(
+        "swapped-uffd-wp",
+        "swapped out, then write-protected by userfaultfd",
+        Map::Hinted,
+        &[
+            WRITE,
+            PAGEOUT,
+            Step::Register,
+            Step::WriteProtect(WHOLE, true),
+        ],
+    ),
+    state(
         "poison",
         "a poison marker beside pages",
         Map::Hinted,
@@ -214,6 +235,12 @@ pub const STATES: &[State] = &[
         &[WRITE, Step::Protect(Part::Page, Prot::Read)],
     ),
     state(
+        "pmd-cut",
+        "a PMD's folio, one page given up",
+        Map::Pmd,
+        &[WRITE, Step::Advise(Part::Page, Advice::Dontneed)],
+    ),
+    state(
         "pmd-swapped",
         "a PMD's folio, swapped out",
         Map::Pmd,
@@ -225,6 +252,12 @@ pub const STATES: &[State] = &[
         "shared anonymous memory, touched in part",
         Map::Shared,
         &[Step::Write(Part::Odd)],
+    ),
+    state(
+        "shmem-read",
+        "shared anonymous memory, read and then written",
+        Map::Shared,
+        &[Step::Read(WHOLE), Step::Write(Part::Odd)],
     ),
     state(
         "shmem-swapped",
@@ -270,6 +303,30 @@ pub const STATES: &[State] = &[
         "tmpfs-copied",
         "a file of tmpfs, mapped private, written across a block's border",
         Map::TmpfsPrivate,
+        &[Step::WriteFile(WHOLE), Step::Write(Part::Odd)],
+    ),
+    state(
+        "tmpfs-copied-swapped",
+        "a file of tmpfs, mapped private, written in part and swapped out",
+        Map::TmpfsPrivate,
+        &[Step::WriteFile(WHOLE), Step::Write(Part::Odd), PAGEOUT],
+    ),
+    state(
+        "tmpfs-huge",
+        "a file of tmpfs with huge=always, mapped shared",
+        Map::TmpfsHuge,
+        &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
+    ),
+    state(
+        "tmpfs-huge-written",
+        "a file of tmpfs with huge=always, written by mmap",
+        Map::TmpfsHuge,
+        &[WRITE],
+    ),
+    state(
+        "tmpfs-huge-copied",
+        "a file of tmpfs with huge=always, mapped private, written across a block's border",
+        Map::TmpfsHugePrivate,
         &[Step::WriteFile(WHOLE), Step::Write(Part::Odd)],
     ),
     state(

@@ -86,6 +86,11 @@ impl Stage<'_> {
         self.expect(process, start, length, Expected::Writable);
     }
 
+    /// Nothing but entries and caches holds a folio of the range.
+    pub fn unheld(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Unheld);
+    }
+
     fn expect(&mut self, process: ProcessId, start: u64, length: u64, what: Expected) {
         self.expected.push((
             process,

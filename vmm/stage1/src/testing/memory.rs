@@ -56,6 +56,11 @@ impl SparseMemory {
         false
     }
 
+    /// Drops the region that begins at `base`.
+    pub fn forget(&mut self, base: u64) {
+        self.saved.retain(|(from, _)| *from != base);
+    }
+
     /// Appends `count` words of 0 to the first region.
     pub(super) fn grow(&mut self, count: usize) {
         if let Some((_, words)) = self.saved.first_mut() {

@@ -66,6 +66,7 @@ impl FoliosSeen {
         self.counted.swapped = swapped as i64;
         let seen = ProcessSeen {
             structures,
+            vmas: input.vmas,
             regime: input.regime,
             is_sound: !any_broken && self.unread == 0,
             entries: self.counted,

@@ -13,7 +13,7 @@ use super::rule::{Rule, RuleId};
 use crate::check::{
     AlikeCheck, CachesCheck, Check, ContiguousCheck, CountedCheck, EntryCheck, ExpectedCheck,
     FreshCheck, GroupCheck, KernelCheck, PageCheck, PlacementCheck, ProcessCheck, RecordCheck,
-    UnmappedCheck,
+    UnheldCheck, UnmappedCheck,
 };
 use crate::group::Group;
 use crate::mapped::Mapped;
@@ -35,6 +35,7 @@ pub(crate) struct Checks {
     pub fresh: Of<FreshCheck>,
     pub process: Of<ProcessCheck>,
     pub page: Of<PageCheck>,
+    pub unheld: Of<UnheldCheck>,
     pub unmapped: Of<UnmappedCheck>,
     pub counted: Of<CountedCheck>,
     pub caches: Of<CachesCheck>,
@@ -68,6 +69,7 @@ impl Checks {
                 Check::Fresh(check) => self.fresh.push((id, check)),
                 Check::Process(check) => self.process.push((id, check)),
                 Check::Page(check) => self.page.push((id, check)),
+                Check::Unheld(check) => self.unheld.push((id, check)),
                 Check::Unmapped(check) => self.unmapped.push((id, check)),
                 Check::Counted(check) => self.counted.push((id, check)),
                 Check::Caches(check) => self.caches.push((id, check)),

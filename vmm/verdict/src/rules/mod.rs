@@ -23,6 +23,7 @@ mod registry;
 pub(crate) mod rule;
 mod sequences;
 mod tell;
+mod unheld;
 mod unread;
 pub mod without;
 

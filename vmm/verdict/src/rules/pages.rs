@@ -12,6 +12,7 @@ use super::checks::CHECKS;
 use super::judged::Judged;
 use super::rule::{list, RuleId};
 use super::tell::tell;
+use super::unheld;
 use super::unread::note;
 use crate::all_mapped::AllMapped;
 use crate::check::{PageSeen, UnmappedSeen};
@@ -112,6 +113,15 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
             judged.skip(alike);
         }
     }
+    let all = unheld::All {
+        memory,
+        regime,
+        tables: everyone.tables,
+        entries: &entries,
+        incomplete: incomplete.as_deref(),
+    };
+    let (held, open_unheld) = unheld::judge(&all, folios, verdicts);
+    found.extend(held);
     tell(memory, regimes, verdicts, found);
     if let (Some(first), Err(why)) = (verdicts.first_mut(), &everyone.unmapped) {
         let rules = list(CHECKS.unmapped.iter().map(|(rule, _)| rule), " and ");
@@ -149,9 +159,14 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
         let reason = format!("{count} counts of pages are above their entries, and {rule} was not judged for them: {why}");
         first.not_judged.push(NotJudged { reason });
     }
+    for (rule, (count, why)) in &open_unheld {
+        let reason = format!("{rule} was not judged for {count} folios: {why}");
+        first.not_judged.push(NotJudged { reason });
+    }
     mapped.swapped = entries.swapped;
     mapped.unwalked = entries.problem;
-    mapped.uncounted = uncounted.values().sum::<u64>() + open;
+    let unheld: u64 = open_unheld.values().map(|(count, _)| count).sum();
+    mapped.uncounted = uncounted.values().sum::<u64>() + open + unheld;
     mapped
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use linux::absent::SwapTypes;
 use linux::counted::Known;
-use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss};
+use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss, VmPages};
 use linux::vma::parse_smaps;
 
 use super::guest::{written, Guest, PA, VA};
@@ -21,6 +21,7 @@ pub struct Kernel {
     pub numbering: Vec<Numbering>,
     pub rss: Option<Rss>,
     pub tables_bytes: Option<i64>,
+    pub vm_pages: Option<VmPages>,
     pub hugetlb: Option<HugetlbUsage>,
     pub kept: Vec<Range<u64>>,
     pub swap: SwapTypes,

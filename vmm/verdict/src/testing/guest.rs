@@ -152,6 +152,18 @@ impl Guest {
         self.tables.change(VA + at * self.page, 3, change);
     }
 
+    /// Writes these words at the start of a page frame, which holds zeroes otherwise.
+    pub fn page_words(&mut self, pfn: u64, words: &[u64]) {
+        let memory = self.tables.memory_mut();
+        let base = pfn * self.page;
+        if memory.word(base).is_none() {
+            memory.add(base, vec![0; (self.page / 8) as usize]);
+        }
+        for (at, word) in words.iter().enumerate() {
+            assert!(memory.poke(base + 8 * at as u64, *word));
+        }
+    }
+
     pub fn expect(&mut self, what: Expected, start: u64, end: u64) {
         self.expectations.push(Expectation { start, end, what });
     }
@@ -199,6 +211,7 @@ impl Guest {
             table_locked: kernel.table_locked,
             rss: kernel.rss,
             tables_bytes: kernel.tables_bytes,
+            vm_pages: kernel.vm_pages,
             hugetlb: kernel.hugetlb,
             kept: &kernel.kept,
             swap: &kernel.swap,

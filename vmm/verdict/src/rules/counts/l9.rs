@@ -22,13 +22,14 @@ pub(crate) static RULE: Rule = Rule {
               that may be mapped, by its reverse mapping, in an address space that no task has, or whose locks are held, is not \
               judged. A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables: \
               those of levels 1 to 3 without the first one, and one more for each block of anonymous memory (hugetlb's and DAX's \
-              have none). Its hugetlb_usage is the hugetlb pages that its entries map; not judged where the process was ever so large \
+              have none). Its total_vm is the pages of its VMAs, and its locked_vm those of VMAs with VM_LOCKED. Its hugetlb_usage is the hugetlb pages that its entries map; not judged where the process was ever so large \
               that it may have shared page tables. None of these where somebody holds its mmap_lock or the lock of one of its tables, \
               or an entry is of a page on its way; not its RSS where it is seen in exec(), which counts its arguments first.",
     tier: Tier::Linux,
     sources: &[
         "mm/rmap.c, __folio_add_rmap(), __folio_remove_rmap()",
         "include/linux/mm.h, mm_counter(), folio_mapcount()",
+        "mm/mmap.c, vm_stat_account(); mm/mlock.c, mlock_fixup()",
         "include/linux/mm.h, mm_inc_nr_ptes(); mm/pgtable-generic.c, pgtable_trans_huge_deposit()",
         "mm/hugetlb.c, hugetlb_count_add(), want_pmd_share(), huge_pmd_unshare()",
         "mm/page_alloc.c, free_page_is_bad()",
@@ -49,6 +50,7 @@ pub(crate) static RULE: Rule = Rule {
         "l9_counters_of_a_process",
         "l9_bytes_of_page_tables",
         "l9_hugetlb_pages_of_a_process",
+        "l9_pages_of_vmas",
         "l9_counts_and_entries",
         "l9_fewer_references_than_entries",
         "l9_a_count_without_an_entry_needs_all_processes",

@@ -2,6 +2,7 @@
 //! L9 on a process as a whole: its counters of pages and of page tables are what its entries and tables are.
 
 use linux::folio::Rss;
+use linux::vma::Vma;
 
 use crate::check::{ProcessSeen, Whole};
 use crate::page_tables::Tables;
@@ -50,6 +51,7 @@ pub(super) fn check(seen: &ProcessSeen<'_>, whole: &mut Whole) {
         None => {}
     }
     hugetlb_pages(seen, whole);
+    whole.broken.extend(vm_pages(seen));
     match structures.rss {
         Some(counted) => whole.broken.extend(rss(counted, seen.entries)),
         // Where its VMAs are known nobody was changing it.
@@ -61,6 +63,41 @@ pub(super) fn check(seen: &ProcessSeen<'_>, whole: &mut Whole) {
             "the process's RSS and bytes of page tables were not judged (L9): it was just being changed".into(),
         ),
     }
+}
+
+/// What the process counts of its VMAs against these: the sentence where they differ.
+fn vm_pages(seen: &ProcessSeen<'_>) -> Option<String> {
+    // Where its VMAs are known nobody was changing them.
+    seen.structures.numbering?;
+    let counted = seen.structures.vm_pages?;
+    let size = seen.regime.granule.bytes();
+    let pages = |vmas: &mut dyn Iterator<Item = &Vma>| -> i64 {
+        vmas.map(|vma| (vma.size() / size) as i64).sum()
+    };
+    let total = pages(&mut seen.vmas.iter());
+    // What is locked only smaps tells.
+    let is_told = seen.vmas.iter().all(|vma| vma.flags.is_some());
+    let is_locked = |vma: &&Vma| {
+        let flags = vma.flags.as_ref();
+        flags.is_some_and(|flags| flags.words().iter().any(|word| word == "lo"))
+    };
+    let locked = is_told.then(|| pages(&mut seen.vmas.iter().filter(is_locked)));
+    let mut wrong = Vec::new();
+    if counted.total != total {
+        wrong.push(format!("all (total_vm) {}, VMAs {total}", counted.total));
+    }
+    if let Some(locked) = locked.filter(|locked| counted.locked != *locked) {
+        wrong.push(format!(
+            "locked (locked_vm) {}, VMAs {locked}",
+            counted.locked
+        ));
+    }
+    (!wrong.is_empty()).then(|| {
+        format!(
+            "the process's counters of pages in VMAs are not its VMAs: {}: they must be equal",
+            wrong.join("; ")
+        )
+    })
 }
 
 /// Holds what the process counts of hugetlb to the pages of it that its entries map.
@@ -121,4 +158,46 @@ fn rss(kernel: Rss, entries: Rss) -> Option<String> {
             wrong.join("; ")
         )
     })
+}
+
+#[cfg(test)]
+mod vma_tests {
+    use crate::testing::folios::good;
+    use crate::testing::id;
+    use crate::tests::guest::*;
+    use linux::folio::VmPages;
+    use linux::vma::parse_smaps;
+
+    #[test]
+    fn l9_pages_of_vmas() {
+        let mut guest = good(Guest::new());
+        let (pages, end) = (4 * guest.members as i64, VA + 4 * guest.block);
+        for (flags, locked) in [("rd wr mr mw me ac", 0), ("rd wr mr mw me lo ac", pages)] {
+            let smaps = format!("{VA:x}-{end:x} rw-p 00000000 00:00 0 \nVmFlags: {flags} \n");
+            guest.vmas = parse_smaps(&smaps).unwrap();
+            let right = VmPages {
+                total: pages,
+                locked,
+            };
+            guest.kernel().vm_pages = Some(right);
+            guest.assert_legal();
+            let wrong = [
+                (pages + 1, locked),
+                (pages, locked + 16),
+                (pages - 1, locked),
+            ];
+            for (total, locked) in wrong {
+                guest.kernel().vm_pages = Some(VmPages { total, locked });
+                assert_eq!(guest.errors(), [id("L9")], "{total} {locked}");
+            }
+        }
+        // What is locked is not known without smaps.
+        let maps = format!("{VA:x}-{end:x} rw-p 00000000 00:00 0 ");
+        guest.vmas = linux::vma::parse_maps(&maps).unwrap();
+        guest.kernel().vm_pages = Some(VmPages {
+            total: pages,
+            locked: 7,
+        });
+        assert!(guest.errors().is_empty());
+    }
 }

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What nothing else holds, made wrong from outside: a reference too many (C4), a dirty state that is lost (C5)."""
+
+from __future__ import annotations
+
+import pytest
+from folioscope import Area, Guest, Layout, Process
+from folioscope.expect import Expectation
+
+from live_pages import FLAGS, MAPCOUNT, REFCOUNT_SHIFT, page_of, word
+from test_rules_live import broken, words_of
+
+pytestmark = pytest.mark.every_granule
+
+#: ``PG_uptodate`` and ``PG_dirty`` of 6.12 (include/linux/page-flags.h).
+UPTODATE, DIRTY = 1 << 3, 1 << 4
+
+
+def unheld(area: Area) -> Expectation:
+    """Nothing but entries and caches holds a folio of the area."""
+    return Expectation(area.address, area.address + area.length, "unheld")
+
+
+def drain(guest: Guest) -> None:
+    """Takes what was just faulted in from the batches of the LRU lists, which hold it (``lru_add_drain_all()``)."""
+    guest.write("/proc/sys/vm/drop_caches", "1")
+
+
+def test_a_leaked_reference_is_named(guest: Guest, folded: Area, paged: Area, layout: Layout) -> None:
+    """Of a large folio and of a single page; where nothing is known of who holds it, one more may be anybody's."""
+    drain(guest)
+    for area in (folded, paged):
+        with area.process.hold() as held:
+            page = page_of(guest, held.judge(expectations=[unheld(area)]), area.address, layout)
+            more = [(page.at + MAPCOUNT, word(guest, page.at + MAPCOUNT) + (1 << REFCOUNT_SHIFT))]
+            assert broken(held, more) == []
+            assert broken(held, more, expectations=[unheld(area)]) == [("C4", area.address)]
+
+
+def test_lost_dirty_state_is_named(guest: Guest, process: Process, layout: Layout) -> None:
+    """Written by mmap() and mapped by clean entries since, as after fork(); and one that nobody wrote."""
+    area = process.blocks(1, flags=["shared"])
+    area.write()
+    drain(guest)
+    with process.hold() as held:
+        view = held.judge(expectations=[unheld(area)])
+        page = page_of(guest, view, area.address, layout)
+        words, places = words_of(view, area.address, layout)
+        clean = [(at, entry & ~(1 << 55 | 1 << 51) | 1 << 7) for at, entry in zip(places, words, strict=True)]
+        flags = (page.at + FLAGS, word(guest, page.at + FLAGS) & ~DIRTY)
+        # Each by itself is legal.
+        assert broken(held, clean, expectations=[unheld(area)]) == []
+        assert broken(held, [flags], expectations=[unheld(area)]) == []
+        assert broken(held, [flags, *clean], expectations=[unheld(area)]) == [("C5", area.address)]
+        never = (page.at + FLAGS, word(guest, page.at + FLAGS) & ~UPTODATE)
+        assert broken(held, [never], expectations=[unheld(area)]) == [("C5", area.address)]
+    # Read alone it holds zeroes, and is clean.
+    read = process.blocks(1, flags=["shared"])
+    read.read()
+    drain(guest)
+    with process.hold() as held:
+        assert not [it for it in held.judge(expectations=[unheld(read)]).findings if it.severity == "error"]

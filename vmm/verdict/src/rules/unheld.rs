@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Folios of ranges that a checkpoint calls unheld: each once, whoever of the judged processes maps it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use linux::pte::Pte;
+use stage1::{
+    walk, Descend, Level, PhysMemory, PhysicalAddress, Regime, Table, Visitor, WalkProblem,
+};
+
+use super::checks::CHECKS;
+use super::rule::RuleId;
+use crate::check::{Unheld, UnheldSeen};
+use crate::entries::Entries;
+use crate::group::Group;
+use crate::structures::Folios;
+use crate::ProcessVerdict;
+
+/// A rule, the place of the verdict that it goes to, the virtual address, and the sentence.
+type Found = (RuleId, usize, u64, String);
+
+/// What all address spaces have.
+pub(super) struct All<'a, M: ?Sized> {
+    pub memory: &'a M,
+    pub regime: &'a Regime,
+    /// Physical addresses of their first tables.
+    pub tables: &'a [u64],
+    pub entries: &'a Entries,
+    /// Why others may have entries that were not seen, if so.
+    pub incomplete: Option<&'a str>,
+}
+
+/// Folios that a rule was not judged for, and the reason of the first.
+pub(super) type Open = BTreeMap<RuleId, (u64, String)>;
+
+/// Asks the rules of each folio.
+pub(super) fn judge<M: PhysMemory + ?Sized>(
+    all: &All<'_, M>,
+    folios: &dyn Folios,
+    verdicts: &[ProcessVerdict],
+) -> (Vec<Found>, Open) {
+    let (mut found, mut open) = (Vec::new(), Open::new());
+    let mut seen = BTreeSet::new();
+    let size = all.regime.granule.bytes();
+    let words = |pfn: u64| {
+        let at = PhysicalAddress(pfn.checked_mul(size)?);
+        all.memory.words(at, (size / 8) as usize)
+    };
+    let has_dirty_entry = |folio: &Range<u64>| has_dirty_entry(all, folio);
+    for (owner, verdict) in verdicts.iter().enumerate() {
+        for (pfn, va) in mapped(verdict, size) {
+            let Ok(page) = folios.page(pfn) else { continue };
+            if !seen.insert(page.head) {
+                continue;
+            }
+            let unheld = UnheldSeen {
+                entries: all.entries,
+                folios,
+                page,
+                va,
+                incomplete: all.incomplete,
+                words: &words,
+                has_dirty_entry: &has_dirty_entry,
+            };
+            for (rule, check) in &CHECKS.unheld {
+                match check(&unheld) {
+                    Unheld::Right => {}
+                    Unheld::Wrong(message) => found.push((*rule, owner, va, message)),
+                    Unheld::NotJudged(why) => open.entry(*rule).or_insert((0, why)).0 += 1,
+                }
+            }
+        }
+    }
+    (found, open)
+}
+
+/// The pages that a process maps in its unheld ranges: page frame number and virtual address.
+fn mapped(verdict: &ProcessVerdict, size: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    verdict.unheld.iter().flat_map(move |range| {
+        let mappings = verdict.mappings.iter().filter(|it| it.folio);
+        mappings.flat_map(move |mapping| {
+            let start = range.start.max(mapping.va);
+            let end = range.end.min(mapping.va + mapping.bytes);
+            let pages = (start..end.max(start)).step_by(size as usize);
+            pages.map(move |va| ((mapping.pa + (va - mapping.va)) / size, va))
+        })
+    })
+}
+
+/// Whether a dirty entry of any address space maps one of these page frames.
+fn has_dirty_entry<M: PhysMemory + ?Sized>(all: &All<'_, M>, folio: &Range<u64>) -> bool {
+    let mut look = Look {
+        regime: *all.regime,
+        folio,
+        found: false,
+    };
+    for &table in all.tables {
+        look.regime.root = PhysicalAddress(table);
+        let regime = look.regime;
+        walk(all.memory, &regime, regime.first, regime.last, &mut look);
+    }
+    look.found
+}
+
+struct Look<'f> {
+    regime: Regime,
+    folio: &'f Range<u64>,
+    found: bool,
+}
+
+impl<'m> Visitor<'m> for Look<'_> {
+    fn table(&mut self, table: &Table<'m>) -> Descend {
+        let regime = &{ self.regime };
+        let group = Group::new(
+            (regime, table.level),
+            table.va_of(0, regime).0,
+            (table.address.0, 0),
+            table.words,
+        );
+        let size = regime.granule.bytes();
+        let pages = group.step() / size;
+        self.found |= group.words.iter().any(|word| {
+            let pte = Pte(*word);
+            let is_leaf = table.level == Level::L3 || group.is_leaf(*word);
+            if !is_leaf || !group.is_present(pte) || !pte.dirty() {
+                return false;
+            }
+            let pfn = group.output(*word) / size;
+            pfn < self.folio.end && pfn + pages > self.folio.start
+        });
+        Descend::Into
+    }
+
+    fn problem(&mut self, _: &WalkProblem) {}
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! C4: a folio that nothing else holds has the references of its entries and caches, and no more.
+
+use linux::folio::Kind;
+
+use crate::check::{Check, Unheld, UnheldSeen};
+use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier};
+
+pub(crate) static RULE: Rule = Rule {
+    name: "C4",
+    title: "a folio has no reference too many",
+    asserts: "In ranges that the checkpoint calls `unheld`, a folio has as many references as entries of all address spaces map it, \
+              and one for each of its pages in the page cache and in the swap cache. One more is a leak: the folio is never freed. \
+              Fewer are L9's. Of files that are not shmem's one more may be their file system's. \
+              Not judged where not every address space could be walked, nor of hugetlb.",
+    tier: Tier::Linux,
+    sources: &[
+        "include/linux/mm.h, folio_expected_ref_count(); mm/migrate.c, folio_migrate_mapping()",
+        "mm/swap.c, lru_add_drain_all()",
+    ],
+    needs: &[Need::Expectations.all(), Need::Folios.all(), Need::Processes.all()],
+    releases: Releases::WIDELY,
+    known: &[],
+    identity: Identity::Sentence,
+    on_break: OnBreak::GoOn,
+    checks: &[Check::Unheld(check)],
+    synthetic: &["c4_a_reference_too_many", "c4_references_of_caches_and_of_others"],
+    live: &["test_a_leaked_reference_is_named"],
+};
+
+fn check(seen: &UnheldSeen<'_>) -> Unheld {
+    let page = seen.page;
+    let in_page_cache = page.kind == Kind::File;
+    if page.hugetlb || !(page.kind.anonymous() || in_page_cache) {
+        return Unheld::Right;
+    }
+    let folio = page.head..page.head + page.pages();
+    let entries = (seen.entries.pages.within(&folio) + seen.entries.block_maps(&folio)) as i64;
+    let pages = page.pages() as i64;
+    let cached = if in_page_cache || page.swapcache {
+        pages
+    } else {
+        0
+    };
+    // Of other files the file system may have data of its own (`PG_private`).
+    let private = i64::from(in_page_cache && !page.swapbacked);
+    let known = entries + cached + private;
+    if page.refcount <= known {
+        return Unheld::Right;
+    }
+    if let Some(why) = seen.incomplete {
+        return Unheld::NotJudged(why.into());
+    }
+    Unheld::Wrong(format!(
+        "the folio of order {} at page frame 0x{:x}, mapped at VA 0x{:016x}, has {} references, and {known} are accounted for: \
+         {entries} of entries in all address spaces, {cached} of the {} cache",
+        page.order,
+        page.head,
+        seen.va,
+        page.refcount,
+        if page.swapcache { "swap" } else { "page" },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::folios::{errors, good};
+    use crate::testing::id;
+    use crate::tests::guest::*;
+    use crate::Expected;
+    use linux::folio::Kind;
+
+    fn unheld() -> Guest {
+        let mut guest = good(Guest::new());
+        guest.expect(Expected::Unheld, VA, VA + 2 * guest.block);
+        guest
+    }
+
+    #[test]
+    fn c4_a_reference_too_many() {
+        let mut guest = unheld();
+        assert!(errors(&guest.counted(None)).is_empty());
+        let first = guest.first();
+        let members = guest.members;
+        // Of a large folio, and of a single page.
+        for head in [first, first + members + 3] {
+            let pages = if head == first { members } else { 1 };
+            for pfn in head..head + pages {
+                guest.kernel().change(pfn, |page| page.refcount += 1);
+            }
+            let verdict = guest.counted(None);
+            assert_eq!(errors(&verdict), [id("C4")], "{head:x}");
+            let open = guest.counted(Some("a child is in no list yet"));
+            assert!(errors(&open).is_empty());
+            assert!(open.not_judged.iter().any(|it| it.reason.contains("C4")));
+            for pfn in head..head + pages {
+                guest.kernel().change(pfn, |page| page.refcount -= 1);
+            }
+        }
+        // A range of which that is not said may be held by anyone.
+        let mut guest = good(Guest::new());
+        guest.kernel().change(first, |page| page.refcount += 1);
+        assert!(errors(&guest.counted(None)).is_empty());
+    }
+
+    #[test]
+    fn c4_references_of_caches_and_of_others() {
+        let mut guest = unheld();
+        let (first, members) = (guest.first(), guest.members);
+        // In the swap cache each page has one.
+        for pfn in first..first + members {
+            let change = |page: &mut linux::folio::Page| {
+                page.swapcache = true;
+                page.refcount += members as i64;
+            };
+            guest.kernel().change(pfn, change);
+        }
+        assert!(errors(&guest.counted(None)).is_empty());
+        // What has no mapping is not known.
+        let page = first + members;
+        let change = |page: &mut linux::folio::Page| {
+            (page.kind, page.mapping, page.refcount) = (Kind::Unowned, 0, 9);
+        };
+        guest.kernel().change(page, change);
+        assert!(!errors(&guest.counted(None)).contains(&id("C4")));
+    }
+}
