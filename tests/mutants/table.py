@@ -60,7 +60,31 @@ class Feature:
         return Feature(int(number), place, wrong, file, selected)
 
 
+@dataclass(frozen=True)
+class Crossed:
+    """A wrong edit that the crossing names."""
+
+    number: int
+    place: str
+    wrong: str
+    #: States and operations, as ``--only`` takes them.
+    only: str
+    rules: frozenset[str]
+    #: Why no rule names it.
+    why_not: str
+
+    @staticmethod
+    def read(line: str) -> Crossed:
+        """From a row of the third table."""
+        number, place, wrong, only, named = (cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|"))
+        why_not = named.removeprefix(NONE) if named.startswith(NONE) else ""
+        rules = frozenset() if why_not else frozenset(named.split(", "))
+        return Crossed(int(number), place, wrong, only, rules, why_not)
+
+
 RULES, TESTS = README.read_text().split("\n## What tests name\n")
+TESTS, CROSSING = TESTS.split("\n## What the crossing names\n")
 ROW = re.compile(r"\| \d+ \|")
 MUTANTS = [Mutant.read(line) for line in RULES.splitlines() if ROW.match(line)]
 FEATURES = [Feature.read(line) for line in TESTS.splitlines() if ROW.match(line)]
+CROSSED = [Crossed.read(line) for line in CROSSING.splitlines() if ROW.match(line)]

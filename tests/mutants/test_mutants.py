@@ -19,7 +19,7 @@ from folioscope.rig import Rig, Wanted
 from folioscope.voice import Heard
 from scene import Scene
 from scenes import SCENES, SWAP, play
-from table import FEATURES, MUTANTS, Mutant
+from table import CROSSED, FEATURES, MUTANTS, Mutant
 
 from command import ROOT
 
@@ -118,14 +118,15 @@ def test_none(rig: Rig, cpu: str) -> None:
 
 def test_table() -> None:
     """Each edit is in a patch and in the table, with a scene that there is; what no rule names has a reason."""
-    numbers = [mutant.number for mutant in MUTANTS] + [feature.number for feature in FEATURES]
+    numbers = [edit.number for edits in (MUTANTS, FEATURES, CROSSED) for edit in edits]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert len(MUTANTS) >= 30 and len(FEATURES) >= 10
+    assert len(MUTANTS) >= 30 and len(FEATURES) >= 10 and len(CROSSED) >= 50
     patches = "".join(path.read_text() for path in sorted(HERE.glob("*.patch")))
     assert all(f"mutant({number})" in patches for number in numbers)
     assert f"mutant({len(numbers) + 1})" not in patches
     scenes = {mutant.scene.strip("[]") for mutant in MUTANTS if mutant.scene.startswith("[")}
     assert scenes <= SCENES.keys()
     assert all(bool(mutant.rules) != bool(mutant.why_not) for mutant in MUTANTS)
+    assert all(bool(crossed.rules) != bool(crossed.why_not) for crossed in CROSSED)
     named = sum(bool(mutant.rules) for mutant in MUTANTS)
     assert f"{named} of the {len(MUTANTS)} are named" in (HERE / "README.md").read_text()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Wrong edits that the tour's stories do not meet: a state of memory under an operation, and the rules that name each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from table import CROSSED, Crossed
+
+from command import ROOT, folioscope
+
+KERNEL = ROOT / "out" / "kernel-mutants"
+#: Seconds for the cells of one edit on a busy host: some hang the guest, which is waited for.
+SECONDS = 240
+#: What the agent itself does, without which no guest goes on, is spared; swapoff() is its own.
+SPARED = " mutant.spared=init"
+
+
+def rules_of(only: str, number: int, place: Path) -> set[str]:
+    """The rules that speak when these cells are played on a kernel with an edit; 0 is none."""
+    spared = "" if "swapoff" in only else SPARED
+    kernel = ("--kernel", KERNEL / "Image", "--vmlinux", KERNEL / "vmlinux", f"--append=mutant.number={number}{spared}")
+    report = place / "report.json"
+    folioscope("cross", "--granule", "4k", *kernel, "--only", only, "--out", place, "--json", report, seconds=SECONDS)
+    found: dict[str, Any] = json.loads(report.read_text())
+    verdicts = (verdict for step in found["steps"] for verdict in step["processes"])
+    return {it["rule"] for verdict in verdicts for it in verdict["findings"] if it["severity"] == "error"}
+
+
+@pytest.mark.qemu
+@pytest.mark.long
+@pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.parametrize("crossed", CROSSED, ids=lambda crossed: f"{crossed.number}-{crossed.only}")
+def test_crossed(crossed: Crossed, tmp_path: Path) -> None:
+    """All rules of the table speak. What is lost with the damage (a count, a process) others may tell of as well."""
+    found = rules_of(crossed.only, crossed.number, tmp_path)
+    assert crossed.rules <= found, found
+    assert crossed.rules or not found, found
+
+
+@pytest.mark.qemu
+@pytest.mark.long
+@pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.parametrize("only", sorted({crossed.only for crossed in CROSSED}))
+def test_none(only: str, tmp_path: Path) -> None:
+    """The same kernel without an edit: not one rule may speak."""
+    assert rules_of(only, 0, tmp_path) == set()
