@@ -76,7 +76,9 @@ class Crossed:
     @staticmethod
     def read(line: str) -> Crossed:
         """From a row of the third table."""
-        number, place, wrong, only, named = (cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|"))
+        number, place, wrong, only, named = (
+            cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")
+        )
         why_not = named.removeprefix(NONE) if named.startswith(NONE) else ""
         rules = frozenset() if why_not else frozenset(named.split(", "))
         return Crossed(int(number), place, wrong, only, rules, why_not)

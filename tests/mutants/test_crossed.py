@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Wrong edits that the tour's stories do not meet: a state of memory under an operation, and the rules that name each."""
+"""Wrong edits that the tour does not meet: a state of memory under an operation, and the rules that name each."""
 
 from __future__ import annotations
 

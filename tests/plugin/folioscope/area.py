@@ -258,9 +258,9 @@ class Area:
         return self._state(state, first, pages)
 
     def unheld(self, first: int = 0, pages: int | None = None) -> Area:
-        """Nothing but entries, the page cache and the swap cache holds a folio of the range: each has their references and
-        no more (rule C4), and keeps what was written to it (rule C5). The batches of the LRU lists hold what was just
-        faulted in; writing 1 to ``/proc/sys/vm/drop_caches`` drains them."""
+        """Nothing but entries, the page cache and the swap cache holds a folio of the range: each has their references
+        and no more (rule C4), and keeps what was written to it (rule C5). The batches of the LRU lists hold what was
+        just faulted in; writing 1 to ``/proc/sys/vm/drop_caches`` drains them."""
         return self._state("unheld", first, pages)
 
     def order(self, order: int, first: int = 0, pages: int | None = None) -> Area:
