@@ -26,7 +26,7 @@ python=$("$ROOT/vmm/setup/python.sh")
 "$(dirname "$python")/typos" --config tests/typos.toml --format brief
 # Each file names its licence.
 "$(dirname "$python")/reuse" lint --quiet || "$(dirname "$python")/reuse" lint --lines
-mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' .ci/run)
+mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' '.ci/*')
 [ ${#scripts[@]} -gt 0 ] || die 'lint found no script to check; is this a git checkout?'
 shellcheck -x "${scripts[@]}"
 kernel-patches/check.sh
