@@ -186,6 +186,17 @@ def test_every_command_is_run_or_left_out_with_a_reason() -> None:
     assert (run | set(LEFT_OUT)) - set(README) == set(), "no document has them any more"
 
 
+def test_the_crossing_is_as_large_as_it_says() -> None:
+    """States and operations of the README's table are those of the command, and its cells are all pairs."""
+    states, operations = folioscope("cross", "--list").ok().removeprefix("states:\n").split("operations:\n")
+    size = [len(states.splitlines()), len(operations.splitlines())]
+    head, *rows = re.findall(r"^\| (?:\d+ states|judged|left out).*$", (ROOT / "README.md").read_text(), re.M)
+    assert list(map(int, re.findall(r"\d+", head))) == size
+    cells = [[int(cell.replace(",", "")) for cell in re.findall(r"\| ([\d,]+) (?=\|)", row)] for row in rows]
+    assert [sum(column) for column in zip(*cells, strict=True)] == [size[0] * size[1]] * 3
+    assert f"{size[0]} states (" in TEXT and f"{size[1]} operations to each" in TEXT
+
+
 def test_make_run(shell: Shell) -> None:
     """The first of the two commands."""
     assert "ok no error found (exit status 0)" in shell.run("make run")
