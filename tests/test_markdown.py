@@ -103,6 +103,20 @@ def lost_links(path: Path) -> Iterator[str]:
             yield f"{link}: no such heading"
 
 
+def test_each_document_is_on_the_maps() -> None:
+    """A document of docs/ is in README's map, in that of docs/README.md, and in the site's."""
+    maps = {name: (ROOT / name).read_text() for name in ("README.md", "docs/README.md", "docs/site/mkdocs.yml")}
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
+    assert len(pages) > 20
+    # README has the laboratory's results by way of the laboratory.
+    by_way = {"README.md": {"docs/README.md", "docs/laboratory-results.md"}, "docs/README.md": {"docs/README.md"}}
+    by_way["docs/site/mkdocs.yml"] = {"docs/README.md"}
+    for name, text in maps.items():
+        below = (ROOT / name).parent if name == "docs/README.md" else ROOT
+        lost = {str(page.relative_to(ROOT)) for page in pages if str(page.relative_to(below)) not in text}
+        assert lost <= by_way[name], f"{name} lacks {lost - by_way[name]}"
+
+
 def test_markdown_is_there() -> None:
     """The files that users read are among those that are looked at."""
     names = {str(path.relative_to(ROOT)) for path in FILES}
