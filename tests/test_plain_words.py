@@ -17,6 +17,7 @@ DONE = [
     "guest/carrier",
     "guest/protocol",
     "vmm/carrier",
+    "vmm/changes",
     "vmm/folioscope",
     "vmm/fuzz/fuzz_targets",
     "vmm/kvm",
@@ -26,6 +27,7 @@ DONE = [
     "vmm/recorder-plugin",
     "vmm/snapshot",
     "vmm/stage1",
+    "vmm/structures",
     "vmm/untrusted",
 ]
 COMMENT = re.compile(r"(?:^|\s)(//[/!]?)(?: (.*))?$")

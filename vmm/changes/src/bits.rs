@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the bits of an entry say that has changed.
+//! Meaning of the bits of an entry that have changed.
 
 use linux::pte::bits;
 

@@ -12,7 +12,7 @@ use crate::vmas;
 /// Processes that are named in a note.
 const NAMED: usize = 8;
 
-/// What happened between two instants: to all processes, or to the one with this pid.
+/// Returns the events between two instants: of all processes, or of the one with this pid.
 #[must_use]
 pub fn diff(before: &View<'_>, after: &View<'_>, pid: Option<u32>) -> Diff {
     let mut result = Diff {

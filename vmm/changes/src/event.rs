@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is said of two instants.
+//! Events between two instants.
 
 use linux::folio::Page;
 use schemars::{schema_for, JsonSchema};
@@ -12,7 +12,7 @@ use crate::view::Entry;
 /// The version of [`Diff`]. It goes up when a field changes its meaning or goes away; new fields and kinds do not count.
 pub const DIFF_VERSION: u32 = 1;
 
-/// What happened between two instants of a guest.
+/// Events between two instants of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "Diff")]
 pub struct Diff {
@@ -26,11 +26,11 @@ pub struct Diff {
     pub processes: Vec<ProcessDiff>,
     /// How many others were looked at on both sides.
     pub unchanged: u64,
-    /// What was left out or is not known, and why.
+    /// Parts that were left out or are not known, with the reason.
     pub notes: Vec<String>,
 }
 
-/// What happened to one process.
+/// Events of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ProcessDiff {
     /// Its id in the initial PID namespace.
@@ -39,11 +39,11 @@ pub struct ProcessDiff {
     pub name: Text,
     /// When it was started, in nanoseconds since boot; null where that is not known.
     pub started_ns: Option<u64>,
-    /// Whether it was there both times. Of a process that was not, no more is said.
+    /// Instants at which it was there. A process that was not there at both has no events.
     pub lives: Lives,
     /// By address.
     pub events: Vec<Event>,
-    /// What was left out or is not known, and why.
+    /// Parts that were left out or are not known, with the reason.
     pub notes: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub enum Lives {
 /// One thing that happened to neighbouring pages alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Event {
-    /// What.
+    /// The kind.
     pub kind: Kind,
     /// The first address.
     pub va: Hex,
@@ -70,7 +70,7 @@ pub struct Event {
     pub end: Hex,
     /// Pages that it happened to.
     pub pages: u64,
-    /// What more is known of it, for people; empty where that is nothing.
+    /// Further facts about it, in words; empty if there are none.
     pub detail: String,
     /// The first entry as it was; null where there was none, and for what happened to a VMA.
     pub before: Option<State>,
@@ -87,7 +87,7 @@ pub struct State {
     pub word: Hex,
     /// The page frame number; null where it maps none.
     pub pfn: Option<u64>,
-    /// Whether it is valid and has the Contiguous bit.
+    /// True if it is valid and has the Contiguous bit.
     pub contiguous: bool,
     /// The order of its folio, where that is known.
     pub order: Option<u8>,
@@ -105,7 +105,7 @@ impl State {
     }
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -116,7 +116,7 @@ pub enum Kind {
     Map,
     /// A VMA was here, and is not, or another one is. Its pages are gone with it.
     Unmap,
-    /// What the VMA allows (`rwx`) changed.
+    /// The permissions of the VMA (`rwx`) changed.
     Protection,
     /// Other flags of the VMA changed, as smaps names them.
     Flags,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What became of a page whose entry leads to another frame, or to another folio in the same frame.
+//! Explains a page whose entry leads to another frame, or to another folio in the same frame.
 //!
 //! What two instants, the kernel's record and its counters leave open is [replaced](Kind::Replace), with what it may have been.
 
@@ -21,7 +21,7 @@ pub(crate) struct Both<'e> {
     pub new: Option<Page>,
 }
 
-/// What the record's newest fault at this place tells.
+/// The newest fault at this place in the records.
 fn recorded(fault: Faulted, before: &Entry) -> (Kind, Why) {
     match fault.path {
         Path::Copy => (Kind::CopyOnWrite, Why::CopiedByRecord(fault.order)),
@@ -33,7 +33,7 @@ fn recorded(fault: Faulted, before: &Entry) -> (Kind, Why) {
     }
 }
 
-/// What happened to the page in the same frame, if anything.
+/// Returns the change of a page in the same frame, if there is one.
 pub(crate) fn same_frame(sides: &Sides<'_, '_>, both: Both<'_>) -> Option<(Kind, Why)> {
     if let Some(fault) = sides.faulted(both.after.va) {
         return Some(recorded(fault, both.before));
@@ -42,7 +42,7 @@ pub(crate) fn same_frame(sides: &Sides<'_, '_>, both: Both<'_>) -> Option<(Kind,
     if old.kind != new.kind && new.kind == Memory::Ksm {
         return Some((Kind::Merge, Why::Nothing));
     }
-    // An anonymous folio's mapping may become the process's own when nobody else has it any more.
+    // An anonymous folio's mapping may become the process's own when no other process has it any more.
     let one = old.kind == new.kind
         && old.index_of_page() == new.index_of_page()
         && old.hugetlb == new.hugetlb
@@ -61,7 +61,7 @@ pub(crate) fn same_frame(sides: &Sides<'_, '_>, both: Both<'_>) -> Option<(Kind,
     }
 }
 
-/// Whether a page that had been thrown away, and was written to again, would be in the record.
+/// Returns whether a page that had been thrown away, and was written to again, would be in the record.
 fn first_writes(sides: &Sides<'_, '_>, both: Both<'_>) -> bool {
     // A table of 8-byte entries is one page: what a block maps, and hugetlb, is in no record.
     let of_block = sides.after.page_size.ilog2() as u8 - 3;
@@ -70,7 +70,7 @@ fn first_writes(sides: &Sides<'_, '_>, both: Both<'_>) -> bool {
     small(both.new) && sides.records_first_writes(both.after.va)
 }
 
-/// What happened where the frame is another one.
+/// Returns the change where the frame is another one.
 pub(crate) fn other_frame(sides: &Sides<'_, '_>, both: Both<'_>) -> (Kind, Why) {
     let replaced = |doubt| (Kind::Replace, Why::NotProved(doubt));
     if let Some(fault) = sides.faulted(both.after.va) {

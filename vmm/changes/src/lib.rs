@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What happened to processes between two instants of a guest, as events: a fault, a fold, a copy on write, ...
+//! Compares processes at two instants of a guest, as events: a fault, a fold, a copy on write, ...
 //!
 //! Pure: [`diff`] compares two [`View`]s, each of which is what tables, VMAs and folios said at one instant. Two instants do
 //! not show what came in between: a page that was taken away and brought back may look as if it had stayed. What can be told

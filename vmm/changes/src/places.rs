@@ -49,7 +49,7 @@ fn entry_of(swap_type: u8, offset: u64) -> u64 {
     u64::from(swap_type) << 6 | offset << 12
 }
 
-/// What happened at each place of a process, and what went with its VMA: addresses, and pages there. `vmas` are those that it
+/// Finds the changes at each place of a process, and the pages that went with their VMA: addresses and counts. `vmas` are those that it
 /// has now, where they are known.
 pub(crate) fn places(
     sides: Sides<'_, '_>,
@@ -321,7 +321,7 @@ impl Compare<'_, '_> {
         }
     }
 
-    /// What goes with its VMA is said of the VMA.
+    /// Pages that went with their VMA are reported with the VMA.
     fn vma_is_gone(&mut self, before: Option<&Entry>) -> bool {
         let (Some(entry), Some(vmas)) = (before, self.vmas) else {
             return false;

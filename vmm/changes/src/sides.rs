@@ -87,13 +87,13 @@ impl<'d, 'v> Sides<'d, 'v> {
         near.max_by_key(|fault| fault.time_ns).copied()
     }
 
-    /// Whether the process has had no fault since, for certain: then it has brought no page in by itself, and none that it
+    /// Returns whether the process has certainly had no fault since: then it has brought no page in by itself, and none that it
     /// had thrown away is there again.
     pub fn without_faults(&self) -> bool {
         self.own_faults == Some(0)
     }
 
-    /// Whether the record would have a first write to this address since: it was on all the time and nothing of it is lost, and
+    /// Returns whether the record would have a first write to this address since: it was on all the time and nothing of it is lost, and
     /// the address is of anonymous memory, which userfaultfd does not fill. It has no copies of single pages, and none of
     /// hugetlb's faults.
     pub fn records_first_writes(&self, va: u64) -> bool {
@@ -101,7 +101,7 @@ impl<'d, 'v> Sides<'d, 'v> {
         self.whole && [0, 1].map(|side| self.vma(side, va).is_some_and(anonymous)) == [true; 2]
     }
 
-    /// Whether a VMA at either instant is armed with userfaultfd, or that is not known: what fills it is in no record and is no fault
+    /// Returns whether a VMA at either instant is armed with userfaultfd, or that is not known: what fills it is in no record and is no fault
     /// of the process.
     pub fn may_be_filled(&self, va: u64) -> bool {
         [0, 1]
@@ -109,7 +109,7 @@ impl<'d, 'v> Sides<'d, 'v> {
             .any(|side| self.vma(*side, va).is_none_or(armed))
     }
 
-    /// Whether the VMA at this address is of other memory than the one before: what was mapped by that went with it.
+    /// Returns whether the VMA at this address is of other memory than the one before: what was mapped by that went with it.
     pub fn vma_is_another(&self, va: u64) -> bool {
         match (self.vma(0, va), self.vma(1, va)) {
             (Some(was), Some(is)) => !crate::vmas::one(was, is),
@@ -136,7 +136,7 @@ impl<'d, 'v> Sides<'d, 'v> {
         Some(self.counted(PSWPIN)? + more(SWPIN_ZERO) + more(ZSWPIN))
     }
 
-    /// Whether any folio was split since, for certain.
+    /// Returns whether any folio was certainly split since.
     pub fn has_split(&self) -> bool {
         self.counted(FOLIO_SPLIT).is_some_and(|splits| splits > 0)
     }
@@ -159,7 +159,7 @@ fn newest(records: &OrderRecords) -> BTreeMap<u32, (u64, u64)> {
     newest
 }
 
-/// Whether the second reading has all that was recorded since the first, and recording was on in between: to switch it on empties
+/// Returns whether the second reading has all that was recorded since the first, and recording was on in between: to switch it on empties
 /// the rings, so whatever was there at first has to be there still, and at least one record that was.
 fn is_whole(was: &OrderRecords, is: &OrderRecords) -> bool {
     let newest = newest(was);
@@ -221,7 +221,7 @@ mod tests {
         ] {
             assert!(!is_whole(&before, &gone), "{why}");
         }
-        // Of a ring that was empty nobody knows whether it was emptied.
+        // A ring that was empty may have been emptied.
         assert!(!is_whole(&records(&[]), &records(&[(0, 1, 91)])));
         let mut open = more;
         open.being_written = 1;

@@ -28,11 +28,11 @@ pub struct View<'a> {
     pub names: SwapTypes,
     /// The pages, or why they are not known.
     pub folios: Result<&'a dyn Folios, String>,
-    /// What the address spaces map.
+    /// Pages that the address spaces map.
     pub mapped: Frames,
     /// The kernel's record of faults, or why there is none.
     pub records: Result<OrderRecords, String>,
-    /// What the kernel has counted since boot, or why that is not known.
+    /// The kernel's event counters since boot, or the reason that they are not known.
     pub events: Result<Events, String>,
 }
 
@@ -48,7 +48,7 @@ pub struct Who {
 }
 
 impl Who {
-    /// Whether both are one process: a pid is used again, with its start it is not.
+    /// Returns whether both are one process: a pid is used again, with its start it is not.
     #[must_use]
     pub fn is(&self, other: &Who) -> bool {
         let starts = self.started_ns.zip(other.started_ns);
@@ -59,13 +59,13 @@ impl Who {
 /// A process at one instant.
 #[derive(Debug)]
 pub struct Space {
-    /// Whose.
+    /// Its process.
     pub who: Who,
     /// The address of its `struct mm_struct`, where it is known: a program that was executed since has another.
     pub mm: Option<u64>,
     /// Faults that it has had, where they are known.
     pub faults: Option<u64>,
-    /// What is in its tables, by address ([`entries`]).
+    /// Entries of its tables, by address ([`entries`]).
     pub entries: Vec<Entry>,
     /// Tables that could not be walked.
     pub problems: u64,
@@ -86,7 +86,7 @@ pub struct Entry {
     pub word: u64,
     /// The page frame number of the first page that it maps; 0 where it maps none.
     pub frame: u64,
-    /// Whether it, or in a contiguous group any of it, is accessed: hardware may say so in any one of them.
+    /// Returns whether it, or in a contiguous group any of it, is accessed: hardware may set AF in any one of them.
     pub young: bool,
     /// The same of dirty.
     pub dirty: bool,
@@ -105,13 +105,13 @@ impl Entry {
         self.va.saturating_add(self.size)
     }
 
-    /// Whether it maps a page, or would for the CPU.
+    /// Returns whether it maps a page, or would for the CPU.
     #[must_use]
     pub fn present(&self) -> bool {
         self.pte().present()
     }
 
-    /// Whether its memory has a folio that says something.
+    /// Returns whether its memory has a folio that shows something.
     #[must_use]
     pub fn has_folio(&self) -> bool {
         self.present() && !self.pte().special() && !self.pte().devmap()
@@ -174,7 +174,7 @@ impl Frames {
         }
     }
 
-    /// Whether anybody maps this one; `None` where that is not known.
+    /// Returns whether any process maps this one; `None` if that is not known.
     #[must_use]
     pub fn holds(&self, pfn: u64) -> Option<bool> {
         debug_assert!(self.sorted);
@@ -187,7 +187,7 @@ impl Frames {
 }
 
 impl View<'_> {
-    /// Whether a process was there, looked at or not; `None` where that is not known.
+    /// Returns whether a process was there, looked at or not; `None` if that is not known.
     pub(crate) fn had(&self, who: &Who) -> Option<bool> {
         let mut spaces = self.spaces.iter();
         if let Some(space) = spaces.find(|space| space.who.pid == who.pid) {

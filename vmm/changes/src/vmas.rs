@@ -9,7 +9,7 @@ use crate::event::{Event, Kind};
 /// Flags that `rwx` tell of, and one that changes by itself.
 const NOT_TOLD: [&str; 5] = ["rd", "wr", "ex", "sh", "sd"];
 
-/// What happened to VMAs. `unmapped` are addresses at which pages went with theirs, and how many.
+/// Finds the changes of VMAs. `unmapped` are addresses at which pages went with theirs, and how many.
 pub(crate) fn compare(
     before: &[Vma],
     after: &[Vma],
@@ -84,7 +84,7 @@ fn at(vmas: &[Vma], va: u64) -> Option<&Vma> {
     vmas.get(next).filter(|vma| vma.contains(va))
 }
 
-/// Whether both are of the same memory.
+/// Returns whether both are of the same memory.
 pub(crate) fn one(was: &Vma, now: &Vma) -> bool {
     let file = |vma: &Vma| (vma.device, vma.inode, vma.permissions.shared);
     let from = |vma: &Vma| vma.offset.wrapping_sub(vma.start);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What more is known of an event. It is compared for every page, and put into words once per range.
+//! Further facts about an event. They are compared for every page, and put into words once per range.
 
 use linux::absent::SwapTypes;
 use linux::folio::{Kind as Memory, Page};
@@ -7,11 +7,11 @@ use linux::pte::Pte;
 
 use crate::view::Entry;
 
-/// What more is known.
+/// Further facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Why {
     Nothing,
-    /// What is, or was, mapped.
+    /// The memory that is, or was, mapped.
     As(As),
     /// The same, and how far away the page was: what is added to its address there.
     From(As, u64),
@@ -30,7 +30,7 @@ pub(crate) enum Why {
     FileWritten,
     StillElsewhere,
     Forked,
-    /// Of this order, and how many pages the kernel has migrated.
+    /// The folio's order, and how many pages the kernel has migrated.
     SameFolio(u8, u64),
     SameFileFolio(u64),
     FaultedAgain(u8),
@@ -49,7 +49,7 @@ pub(crate) enum Why {
     Bits(u64),
 }
 
-/// Why it is not told what became of a frame.
+/// The reason that the fate of a frame is not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Doubt {
     /// How many pages were migrated is not known.
@@ -66,11 +66,11 @@ pub(crate) enum Doubt {
     MigratedOrReadAgain,
     /// It was in swap, and nothing shows that it came from there.
     SwapOrGone,
-    /// Nobody maps the old frame, which was shared.
+    /// No process maps the old frame, which was shared.
     OwnerGone,
-    /// Who maps the old frame is not known.
+    /// It is not known which processes map the old frame.
     NotEverybody,
-    /// Somebody has the frame that was this one's own.
+    /// Another process has the frame that was this one's own.
     Elsewhere,
     /// It is of another mapping or index.
     Other,

@@ -13,7 +13,7 @@ use crate::types::Member;
 use crate::xarray::{XArray, KIND, VALUE};
 use crate::{Kernel, StructureError};
 
-/// What this kernel's page caches look like.
+/// Layout of this kernel's page caches.
 #[derive(Debug)]
 pub struct Layout {
     lock: SpinLock,
@@ -55,7 +55,7 @@ impl Layout {
         mapping.wrapping_add(self.count.offset)
     }
 
-    /// What is in the tree of the `struct address_space` at `mapping`; `None` where that has no folios (DAX). No more than `left`
+    /// Reads the tree of the `struct address_space` at `mapping`; `None` if that has no folios (DAX). No more than `left`
     /// entries are followed, from which those that were are taken off.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Layout {
     }
 }
 
-/// What was found so far.
+/// Folios found so far.
 struct Looked<'w, 'p, M: ?Sized> {
     pages: &'w Pages<'p, M>,
     mapping: u64,
@@ -147,7 +147,7 @@ struct Looked<'w, 'p, M: ?Sized> {
 }
 
 impl<M: PhysMemory + ?Sized> Looked<'_, '_, M> {
-    /// What stands for so many numbers from `number` on.
+    /// An entry that stands for so many numbers from `number` on.
     fn entry(&mut self, entry: u64, number: u64, numbers: u64) {
         if entry & VALUE != 0 {
             self.tree.values = self.tree.values.saturating_add(numbers);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the kernel uses of its CPUs: `arm64_features` and `system_cpucaps`, arch/arm64/kernel/cpufeature.c.
+//! CPU features that the kernel uses: `arm64_features` and `system_cpucaps`, arch/arm64/kernel/cpufeature.c.
 
 use serde::{Deserialize, Serialize};
 use stage1::PhysMemory;

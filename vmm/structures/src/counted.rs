@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a kernel counts of all its memory, and the lists that this must agree with: read at one instant.
+//! The kernel's counters of all its memory, and the lists that they must agree with, read at one instant.
 
 mod available;
 mod cpu_orders;
@@ -22,7 +22,7 @@ use crate::pages::Pages;
 use crate::per_cpu::word;
 use crate::{Kernel, StructureError};
 
-/// What this kernel's counters and lists look like; each part by itself, as a kernel may have one and not another.
+/// Layouts of this kernel's counters and lists; each part by itself, as a kernel may have one and not another.
 #[derive(Debug)]
 pub struct Layout {
     sizes: Result<sizes::Layout, StructureError>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a kernel with our patches counts of its decisions, CPU by CPU, added up: tables that say their own size.
+//! Counters of a kernel with our patches, CPU by CPU, added up: tables that have their own size.
 
 use linux::contpte;
 use linux::order::counts::{self, Decision};
@@ -9,12 +9,12 @@ use crate::kernel::View;
 use crate::per_cpu::{word, PerCpu};
 use crate::{Kernel, StructureError};
 
-/// What is counted in a table per CPU, and whether it is at this moment.
+/// A table of counters per CPU, and whether it counts at this moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts<T> {
-    /// Whether it is switched on.
+    /// True if it is switched on.
     pub on: bool,
-    /// What there is, since it last was.
+    /// The counters since it last was.
     pub counted: T,
 }
 
@@ -60,7 +60,7 @@ pub fn orders<M: PhysMemory + ?Sized>(
     })
 }
 
-/// What became of contiguous blocks (`contpte_counts`, arch/arm64/mm/contpte_events.c of the patches).
+/// Events of contiguous blocks (`contpte_counts`, arch/arm64/mm/contpte_events.c of the patches).
 ///
 /// # Errors
 /// As [`orders`].
@@ -138,7 +138,7 @@ impl Tables {
     }
 }
 
-/// Whether a static key is set: `key.enabled.counter` is what `struct static_key_false` begins with.
+/// Returns whether a static key is set: `key.enabled.counter` is what `struct static_key_false` begins with.
 fn is_on<M: PhysMemory + ?Sized>(
     kernel: &Kernel,
     view: View<'_, M>,

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Why a structure could not be read.
+//! Errors of reading a structure.
 
 /// A structure that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StructureError {
-    /// The kernel's types are not to be had.
+    /// The kernel's types cannot be read.
     #[error("the kernel's types were not found in its memory (CONFIG_DEBUG_INFO_BTF): {0}")]
     NoTypes(String),
     /// A symbol, type or member that this kernel does not have.
     #[error("this kernel has no {0}, so what needs it was not read")]
     Missing(String),
-    /// What a kernel without this option does not have.
+    /// A kernel without this option has no such structure.
     #[error("this kernel was built without {0}")]
     NotBuilt(&'static str),
     /// Memory that a pointer leads to and that is not there.
     #[error("{what} at 0x{va:016x} could not be read: {why}")]
     Unreadable {
-        /// What was to be read.
+        /// The structure.
         what: &'static str,
         /// Its virtual address.
         va: u64,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// Something that cannot be as it is: read in the middle of an update, or overwritten.
     #[error("{what} at 0x{va:016x} makes no sense: {why}")]
     Inconsistent {
-        /// What was read.
+        /// The structure.
         what: &'static str,
         /// Its virtual address.
         va: u64,
-        /// Why it cannot be so.
+        /// The reason that it cannot be so.
         why: String,
     },
 }
 
 impl StructureError {
-    /// Whether another instant may show what this one did not: it may just have been changed.
+    /// Returns whether another instant may show what this one did not: it may just have been changed.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {

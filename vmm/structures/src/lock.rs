@@ -18,16 +18,16 @@ const READER_BIAS: u64 = 1 << 31;
 /// `WRITER_BIAS`: all that is set while a writer holds the lock.
 const WRITER_BIAS: u64 = 1 << 30;
 
-/// Who holds the lock of an address space.
+/// Holder of the lock of an address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lock {
-    /// Nobody.
+    /// No task.
     Free,
-    /// Somebody who reads the VMAs, as khugepaged and KSM do; or munmap(), which takes the VMAs away as a writer and the
-    /// pages as a reader. Nobody forks.
+    /// A task that reads the VMAs, as khugepaged and KSM do; or munmap(), which takes the VMAs away as a writer and the
+    /// pages as a reader. No task forks.
     Read,
-    /// Somebody who changes the VMAs, or forks. What is not known counts as this.
+    /// A task that changes the VMAs, or forks. A holder that is not known counts as this.
     #[default]
     Written,
 }
@@ -56,13 +56,13 @@ impl Lock {
         }
     }
 
-    /// Whether the VMAs are perhaps not those of the tables.
+    /// Returns whether the VMAs are perhaps not those of the tables.
     #[must_use]
     pub fn is_held(self) -> bool {
         self != Lock::Free
     }
 
-    /// Whether a fork may be under way, whose child is in no list yet.
+    /// Returns whether a fork may be under way, whose child is in no list yet.
     #[must_use]
     pub fn may_fork(self) -> bool {
         self == Lock::Written
@@ -108,7 +108,7 @@ impl RwSemaphore {
     }
 }
 
-/// The word of a `spinlock_t` that is 0 while nobody holds the lock or waits for it.
+/// The word of a `spinlock_t` that is 0 while no task holds the lock or waits for it.
 ///
 /// With `CONFIG_PREEMPT_RT` it is `owner` of a `struct rt_mutex_base`: a task, and in bit 0 whether others wait; the bit alone
 /// where the first of them is about to take the lock (`kernel/locking/rtmutex.c`).
@@ -141,7 +141,7 @@ impl SpinLock {
         self.0
     }
 
-    /// Whether a task holds the lock at `va` or waits for it.
+    /// Returns whether a task holds the lock at `va` or waits for it.
     ///
     /// # Errors
     /// Where it cannot be read.
@@ -154,7 +154,7 @@ impl SpinLock {
     }
 }
 
-/// The word of a `struct mutex` that is 0 while nobody holds it: its `owner`, with `CONFIG_PREEMPT_RT` that of its
+/// The word of a `struct mutex` that is 0 while no task holds it: its `owner`, with `CONFIG_PREEMPT_RT` that of its
 /// `struct rt_mutex_base`.
 ///
 /// # Errors

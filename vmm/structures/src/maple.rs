@@ -20,7 +20,7 @@ const HEIGHT: usize = 31;
 /// More entries than any address space has VMAs (`sysctl_max_map_count` is 65,530, and may be raised).
 const MOST: usize = 4 << 20;
 
-/// What a maple tree of this kernel looks like.
+/// Layout of a maple tree of this kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     root: Member,
@@ -38,14 +38,14 @@ struct Node {
     slots: Member,
 }
 
-/// What is stored for a range.
+/// The value stored for a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The first number of the range.
     pub first: u64,
     /// The last one.
     pub last: u64,
-    /// What is stored: for an address space the address of a `struct vm_area_struct`.
+    /// The value: for an address space the address of a `struct vm_area_struct`.
     pub value: u64,
 }
 

@@ -27,7 +27,7 @@ pub struct Layout {
     subsystem_of: Member,
     id: Member,
     cgroup: Member,
-    /// Of a `struct obj_cgroup`, by which kernel memory is charged, and from 7.x on all.
+    /// Layout of a `struct obj_cgroup`, by which kernel memory is charged, and from 7.x on all.
     memcg: Member,
     node: Member,
     inode: Member,

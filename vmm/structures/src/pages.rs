@@ -20,7 +20,7 @@ use crate::{vmcoreinfo, Kernel, StructureError};
 pub(crate) use read::made_up;
 pub(crate) use read::{Free, Passed};
 
-/// What this kernel's pages look like, and where they are. It does not change while the kernel runs, and a snapshot
+/// Layout and place of this kernel's pages. It does not change while the kernel runs, and a snapshot
 /// keeps it: with it and the kernel's tables pages are read without the kernel's symbols and types.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
@@ -46,7 +46,7 @@ pub struct Layout {
     list: Option<Field>,
     #[serde(default)]
     private: Option<Field>,
-    /// Of a table's page, the word of the lock under which its entries change (`struct ptdesc`, `ptl`).
+    /// In a table's page: the word of the lock under which its entries change (`struct ptdesc`, `ptl`).
     #[serde(default)]
     table_lock: Option<Field>,
     /// Where that is a pointer, as with `CONFIG_PREEMPT_RT` and with lock debugging: it, and the word in the lock.
@@ -55,13 +55,13 @@ pub struct Layout {
     /// The slot of the folio's first page, while it is in the swap cache.
     #[serde(default)]
     swap: Option<Field>,
-    /// Of a folio's first page, what leads to its memory cgroup (`memcg_data`).
+    /// In a folio's first page: the word that leads to its memory cgroup (`memcg_data`).
     #[serde(default)]
     memcg: Option<Field>,
     /// Its node on a queue of folios that wait to be split.
     #[serde(default)]
     deferred: Option<Field>,
-    /// Whether `_mapcount` of a page of a large folio is known to count it: from 6.15 on it may not
+    /// True if `_mapcount` of a page of a large folio is known to count it: from 6.15 on it may not
     /// (`CONFIG_NO_PAGE_MAPCOUNT`).
     per_page: bool,
     bits: Bits,
@@ -91,7 +91,7 @@ struct Bits {
     swapbacked: u64,
     swapcache: u64,
     hwpoison: Option<u64>,
-    /// Of the folio's second page.
+    /// Fields of the folio's second page.
     #[serde(default)]
     partially_mapped: Option<u64>,
     #[serde(default)]
@@ -129,7 +129,7 @@ pub struct FolioFields {
 }
 
 impl Layout {
-    /// What tells of which folio a page is.
+    /// Fields that lead from a page to its folio.
     #[must_use]
     pub fn folio_fields(&self) -> FolioFields {
         FolioFields {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What each CPU has a copy of.
+//! Variables that each CPU has a copy of.
 
 use stage1::PhysMemory;
 

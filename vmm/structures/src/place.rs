@@ -34,7 +34,7 @@ impl Place {
         })
     }
 
-    /// Of which file its pages are is not read.
+    /// The file of its pages is not read.
     pub(crate) fn read<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,

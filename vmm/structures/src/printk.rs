@@ -29,7 +29,7 @@ const MOST_COUNT_BITS: u64 = MOST_BITS - 5;
 
 const WHAT: &str = "the kernel's log";
 
-/// What this kernel's log looks like.
+/// Layout of this kernel's log.
 #[derive(Debug)]
 pub struct Layout {
     /// The address of `prb`, which leads to the ring in use.
@@ -57,7 +57,7 @@ pub struct Layout {
 pub struct Log {
     /// The kernel's own records, oldest first.
     pub records: Vec<Record>,
-    /// How many records before the oldest have been overwritten, whoever wrote them.
+    /// Number of records before the oldest that have been overwritten, whatever wrote them.
     pub overwritten: u64,
 }
 

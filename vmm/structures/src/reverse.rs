@@ -10,7 +10,7 @@ use crate::place::Place;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
 
-/// What leads from a folio to VMAs.
+/// Layout that leads from a folio to VMAs.
 #[derive(Debug)]
 pub struct Layout {
     anonymous: Tree,
@@ -135,7 +135,7 @@ impl Layout {
 }
 
 impl Tree {
-    /// What hangs in the tree of the structure at `owner`.
+    /// Reads the tree of the structure at `owner`.
     fn holders<M: PhysMemory + ?Sized>(
         self,
         view: View<'_, M>,

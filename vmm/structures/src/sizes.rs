@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Whose pages a file's VMA maps, and how many there are.
+//! Pages that a file's VMA maps, and how many there are.
 
 use linux::folio::MappedFile;
 use stage1::PhysMemory;
@@ -12,11 +12,11 @@ use crate::StructureError;
 /// `S_IFMT` and `S_IFREG` (include/uapi/linux/stat.h).
 const FORMAT: u64 = 0o170_000;
 const REGULAR: u64 = 0o100_000;
-/// File systems that are in this memory alone, so that nobody else changes a size: `TMPFS_MAGIC`, `RAMFS_MAGIC` and
+/// File systems that are in this memory alone, so that no other machine changes a size: `TMPFS_MAGIC`, `RAMFS_MAGIC` and
 /// `HUGETLBFS_MAGIC` (include/uapi/linux/magic.h).
 const OF_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
-/// What leads from a file to its size.
+/// Layout that leads from a file to its size.
 #[derive(Debug)]
 pub(crate) struct Sizes {
     mapping: Member,
@@ -41,7 +41,7 @@ impl Sizes {
         })
     }
 
-    /// Of the `struct file` at `file`, where it is a regular one: a driver maps what it likes.
+    /// Reads the size of the `struct file` at `file`, if it is a regular one: a driver maps what it likes.
     pub(crate) fn of<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,

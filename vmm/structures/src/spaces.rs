@@ -29,7 +29,7 @@ pub struct Space {
     pub started_ns: Option<u64>,
     /// The physical address of its first table.
     pub table: u64,
-    /// Who held its `mmap_lock`: its VMAs and its counters may just be changed, and a fork's entries are counted before the
+    /// Holder of its `mmap_lock`: its VMAs and its counters may just be changed, and a fork's entries are counted before the
     /// child is in any list.
     #[serde(default)]
     pub lock: Lock,
@@ -37,16 +37,16 @@ pub struct Space {
     /// needs no `mmap_lock`. Where it was asked for.
     #[serde(default)]
     pub table_locked: bool,
-    /// What the kernel counts as mapped, where it was asked for and can be read.
+    /// The kernel's counters of what is mapped, if they were asked for and can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss: Option<Rss>,
     /// Bytes of page tables that the kernel counts (`pgtables_bytes`), where they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables_bytes: Option<i64>,
-    /// What the kernel counts of hugetlb, where it was asked for and the kernel has it.
+    /// The kernel's counters of hugetlb, if they were asked for and the kernel has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hugetlb: Option<HugetlbUsage>,
-    /// What it counts of its VMAs, where it was asked for and can be read.
+    /// The counters of its VMAs, if they were asked for and can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_pages: Option<VmPages>,
     /// The numbering of its VMAs' pages, where it was asked for and can be read.
@@ -57,7 +57,7 @@ pub struct Space {
     pub faults: Option<u64>,
 }
 
-/// What this kernel's address spaces look like.
+/// Layout of this kernel's address spaces.
 #[derive(Debug)]
 pub struct Layout {
     vmas: vmas::Layout,
@@ -73,7 +73,7 @@ pub struct Layout {
     init_mm: u64,
 }
 
-/// What an address space counts of hugetlb, and how many pages it has, now and at most.
+/// An address space's counters of hugetlb, and how many pages it has, now and at most.
 #[derive(Clone, Copy, Debug)]
 struct Hugetlb {
     usage: Member,
@@ -138,7 +138,7 @@ impl Layout {
     }
 
     /// All address spaces. Counters and numbering are read of those whose first table `asked` names, as far as they
-    /// can be: nobody may hold the address space's lock.
+    /// can be: no task may hold the address space's lock.
     ///
     /// # Errors
     /// Where the list of tasks cannot be followed.

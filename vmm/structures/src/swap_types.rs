@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a kernel's swap types stand for, and its swap areas by name.
+//! Meaning of a kernel's swap types, and its swap areas by name.
 
 use linux::absent::SwapTypes;
 use stage1::PhysMemory;

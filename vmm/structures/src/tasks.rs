@@ -42,7 +42,7 @@ pub struct Process {
     pub faults: u64,
 }
 
-/// What this kernel's tasks look like.
+/// Layout of this kernel's tasks.
 #[derive(Debug)]
 pub struct Layout {
     tasks: Member,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who is in the middle of what no lock tells of: of making an address space that no task has yet, of ending one that none
+//! Tasks in the middle of what no lock shows: of making an address space that no task has yet, of ending one that none
 //! has any more, of exec(), of making
 //! a file's pages into one. It is on its kernel stack, which is read frame by frame.
 
@@ -16,7 +16,7 @@ use crate::{Kernel, StructureError};
 const MOST_FRAMES: usize = 1 << 10;
 
 /// Functions that do so in what they call, and that every kernel has: `copy_process()` adds the child to the list at its end
-/// (kernel/fork.c), `exit_mmap()` is given what nobody has any more (mm/mmap.c).
+/// (kernel/fork.c), `exit_mmap()` gets what no task has any more (mm/mmap.c).
 const FUNCTIONS: [(&str, Doing); 2] = [("copy_process", Doing::Fork), ("exit_mmap", Doing::End)];
 /// Those that a compiler may have made part of others. The callers of the first two, as a function that was interrupted before
 /// its first instructions has left no frame; and `acct_arg_size()`'s, which counts the pages of arguments as the caller's own
@@ -34,7 +34,7 @@ const MORE: [(&str, Doing); 7] = [
 /// Behind a `kernel_clone()` that has done all that, in the parent of a `vfork()`.
 const WAITING: &str = "wait_for_vfork_done";
 
-/// What somebody is in the middle of.
+/// An operation that a task is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     /// fork(): the child's entries are counted before it is in any list.
@@ -47,7 +47,7 @@ pub enum Doing {
     Collapse,
 }
 
-/// What this kernel's tasks look like.
+/// Layout of this kernel's tasks.
 #[derive(Debug)]
 pub struct Layout {
     on_cpu: Member,
@@ -98,7 +98,7 @@ impl Layout {
         })
     }
 
-    /// Who is in the middle of what. `cpus`: each CPU's registers, if it is in the kernel.
+    /// Finds the tasks in the middle of one. `cpus`: each CPU's registers, if it is in the kernel.
     ///
     /// # Errors
     /// Where a task cannot be read.
@@ -135,7 +135,7 @@ impl Layout {
         Ok(found)
     }
 
-    /// What a stack says whose newest frame record is at `fp`: pairs of the next one and a return address (AAPCS64 6.4.6).
+    /// Returns the calls on a stack whose newest frame record is at `fp`: pairs of the next one and a return address (AAPCS64 6.4.6).
     fn doing<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,

@@ -22,11 +22,11 @@ pub struct VmArea {
     pub start: u64,
     /// The first address behind it; the guard page is within.
     pub end: u64,
-    /// What it is of. None for `vm_map_ram()`, which has no `struct vm_struct`.
+    /// Its use. `None` for `vm_map_ram()`, which has no `struct vm_struct`.
     pub of: Option<Owner>,
 }
 
-/// Whose an area is.
+/// The use of an area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// `VM_IOREMAP`, `VM_ALLOC` and the others of include/linux/vmalloc.h.
@@ -39,7 +39,7 @@ pub struct Owner {
     pub caller: u64,
 }
 
-/// What this kernel's areas look like.
+/// Layout of this kernel's areas.
 #[derive(Debug)]
 pub struct Layout {
     lock: SpinLock,

@@ -52,7 +52,7 @@ const DEEPEST: usize = 256;
 /// `NAME_MAX`.
 const LONGEST: u64 = 255;
 
-/// What this kernel's VMAs look like.
+/// Layout of this kernel's VMAs.
 #[derive(Debug)]
 pub struct Layout {
     tree: maple::Layout,
@@ -74,7 +74,7 @@ pub struct Layout {
     flags: Vec<(u64, &'static str)>,
 }
 
-/// What leads from a file to its name.
+/// Layout that leads from a file to its name.
 #[derive(Debug)]
 pub(crate) struct Files {
     inode: Member,
@@ -124,7 +124,7 @@ impl Layout {
         })
     }
 
-    /// Who holds the address space's lock: if anybody does, its VMAs are perhaps not those of its tables.
+    /// Returns the holder of the address space's lock: if a task holds it, its VMAs are perhaps not those of its tables.
     ///
     /// # Errors
     /// Where it cannot be read.

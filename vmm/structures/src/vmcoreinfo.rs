@@ -64,7 +64,7 @@ impl VmCoreInfo {
         (says("OSRELEASE") && says("PAGESIZE")).then_some(info)
     }
 
-    /// What stands behind `NAME=`: `OSRELEASE`, `PAGESIZE`, `CRASHTIME`, ...
+    /// Returns the value of `NAME=`: `OSRELEASE`, `PAGESIZE`, `CRASHTIME`, ...
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&str> {
         let mut lines = self.text.lines();

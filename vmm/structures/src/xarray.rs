@@ -7,10 +7,10 @@ use crate::kernel::View;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
 
-/// What this kernel's look like.
+/// Layout of this kernel's xarrays.
 #[derive(Debug)]
 pub(crate) struct XArray {
-    /// Whose it is, in errors.
+    /// Name of its owner, in errors.
     what: &'static str,
     shift: Member,
     slots: Member,
@@ -124,7 +124,7 @@ fn node_of(entry: u64) -> Option<u64> {
     is_node.then(|| entry - INTERNAL)
 }
 
-/// Whether it stands for what an entry before it in the same node does.
+/// Returns whether it stands for what an entry before it in the same node does.
 fn is_sibling(entry: u64, slots: usize) -> bool {
     entry & KIND == INTERNAL && entry < (slots as u64) << 2
 }

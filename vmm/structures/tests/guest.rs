@@ -73,7 +73,7 @@ fn file(machine: &mut Qemu, path: String) -> String {
     }
 }
 
-/// What is read of a guest at one instant.
+/// Facts read of a guest at one instant.
 struct Seen {
     /// All processes, and the VMAs of each that has any.
     all: Vec<(Process, Vec<Vma>)>,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Types that nobody vouches for: they are read or refused, in bounded time.
+//! Types from an unknown source: they are read or refused, in bounded time.
 
 mod hostile;
 
 use proptest::prelude::*;
 use structures::types::{Member, Types};
 
-/// What the fuzz target begins with.
+/// The seed of the fuzz target.
 const SMALL: &[u8] = include_bytes!("../../fuzz/seeds/btf/small");
 /// `struct loop`, with 16 anonymous members of its own type: 16^16 ways to a name.
 const OF_ITSELF: &[u8] = include_bytes!("../../fuzz/seeds/btf/of-itself");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What happens to entries.
+//! Events of entries.
 
 use linux::counted::{COW_KSM, PSWPIN, THP_COLLAPSE_ALLOC};
 use linux::folio::Kind as Memory;
@@ -213,7 +213,7 @@ fn a_copy_on_write_leaves_the_page_to_others() {
     let unseen = copy.clone().incomplete();
     assert_eq!(told(&before, &unseen), ["replace 0-1"]);
     assert!(detail(&before, &unseen).contains("not known"));
-    // Nobody has it any more: perhaps it was, perhaps not.
+    // No process has it any more: perhaps it was, perhaps not.
     assert_eq!(told(&before, &copy), ["replace 0-1"]);
     assert!(detail(&before, &copy).contains("nobody maps it now"));
     // It had been its own.

@@ -27,7 +27,7 @@ fn a_migration_keeps_all_but_the_frame() {
     let mut foreign = there.clone().fault(16, 4);
     foreign = foreign.of_another();
     assert_eq!(told(&here, &foreign), ["migrate 16-32"]);
-    // A fault that somebody else had for it, by its address space.
+    // A fault of another process for it, by its address space.
     foreign.records.as_mut().unwrap().records[1].mm = 1;
     assert_eq!(told(&here, &foreign), ["replace 16-32"]);
     // That it had no fault of its own is as good as a record, of single pages too.
@@ -71,13 +71,13 @@ fn what_is_not_known_to_be_a_migration_is_not_called_one() {
     let single = |frame: u64| Instant::new().page(3, frame, DIRTY).faults(frame);
     let moved = single(FRAME + 1).counted(PGMIGRATE_SUCCESS, 1);
     assert_eq!(told(&single(FRAME), &moved), ["replace 3-4"]);
-    // Somebody still has the old frames.
+    // Another process still has the old frames.
     let mut held = there.clone();
     for page in 0..16 {
         held = held.elsewhere(FRAME + page);
     }
     replaced(&here, &held);
-    // And perhaps somebody has.
+    // And perhaps another process has.
     assert!(replaced(&here, &there.clone().incomplete()).contains("not known"));
     // Another mapping, another order.
     let mut other = there.clone();
@@ -129,7 +129,7 @@ fn the_same_frame_may_be_another_folio() {
     let mut other = here.clone();
     (0..16).for_each(|page| other.tell(FRAME + page, |it| it.index += 1));
     assert_eq!(told(&here, &other), ["replace 16-32"]);
-    // A page that nobody shares any more gets the process's own anon_vma.
+    // A page that is not shared any more gets the process's own anon_vma.
     let mut reused = here.clone();
     (0..16).for_each(|page| reused.tell(FRAME + page, |it| it.mapping += 64));
     assert_eq!(told(&here, &reused), [""; 0]);

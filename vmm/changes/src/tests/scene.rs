@@ -21,7 +21,7 @@ pub const FRAME: u64 = 0x4_1000;
 pub const CLEAN: u64 =
     3 | bits::USER | bits::RDONLY | bits::AF | bits::NG | bits::WRITE | bits::PXN | bits::UXN;
 pub const DIRTY: u64 = CLEAN & !bits::RDONLY;
-/// What its writer has lost by a fork.
+/// Permission that its writer has lost by a fork.
 pub const SHARED: u64 = (CLEAN & !bits::WRITE) | bits::DIRTY;
 
 /// Folios by page frame number.
@@ -43,13 +43,13 @@ pub struct Instant {
     pub pages: Option<Pages>,
     pub vmas: String,
     pub records: Option<OrderRecords>,
-    /// What others map.
+    /// Pages that other processes map.
     pub others: Vec<Entry>,
-    /// Whether others may map more.
+    /// True if other processes may map more.
     pub incomplete: bool,
-    /// Whether all processes are known by name.
+    /// True if all processes are known by name.
     pub all: bool,
-    /// What the kernel has counted.
+    /// The kernel's counters.
     pub events: Option<Events>,
     /// Its faults, where they are known.
     pub faults: Option<u64>,
@@ -187,7 +187,7 @@ impl Instant {
         self
     }
 
-    /// Somebody else maps this one.
+    /// Another process maps this one.
     pub fn elsewhere(mut self, frame: u64) -> Self {
         self.others.push(entry(0, frame, SHARED));
         self
@@ -299,7 +299,7 @@ pub fn told(before: &Instant, after: &Instant) -> Vec<String> {
     events.map(line).collect()
 }
 
-/// What is said of the only event.
+/// Returns the words of the only event.
 pub fn detail(before: &Instant, after: &Instant) -> String {
     let diff = compared(before, after);
     let [process] = &diff.processes[..] else {

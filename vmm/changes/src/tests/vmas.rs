@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What happens to VMAs.
+//! Events of VMAs.
 
 use super::scene::*;
 
@@ -20,7 +20,7 @@ fn they_come_go_and_change() {
     assert_eq!(told(&one, &longer), ["map 16-32"]);
     assert_eq!(told(&longer, &one), ["unmap 16-32"]);
     assert_eq!(detail(&longer, &one), "rw-p, 0 of its pages were mapped");
-    // How the kernel cuts them is nobody's business.
+    // The kernel may cut them as it likes.
     let cut = of(&[(0, 7, "rw-p", "rd wr"), (7, 16, "rw-p", "rd wr")]);
     assert_eq!(told(&one, &cut), [""; 0]);
     let part = of(&[

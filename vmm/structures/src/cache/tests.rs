@@ -190,7 +190,7 @@ fn folios_that_must_not_be_there() {
             "{wrong:?}"
         );
     }
-    // Whoever holds its lock may just have frozen it.
+    // The holder of its lock may just have frozen it.
     let mut file = File::new();
     file.0.poke(single(2), COUNTS, 0);
     file.0.change(single(2), FLAGS, |word| word | 1);

@@ -42,7 +42,7 @@ const MOST: u64 = 1 << 17;
 const WHAT: &str = "the lists of folios that wait to be split";
 
 impl ListLru {
-    /// Of the one at `at`.
+    /// Reads the one at `at`.
     pub(super) fn new<M: PhysMemory + ?Sized>(
         kernel: &Kernel,
         view: View<'_, M>,

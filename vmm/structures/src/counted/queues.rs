@@ -89,7 +89,7 @@ impl Layout {
         })
     }
 
-    /// Whether anybody has the shrinker that splits folios: it takes them off their queue, which goes on counting them.
+    /// Returns whether any task has the shrinker that splits folios: it takes them off their queue, which goes on counting them.
     fn is_scanned<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,

@@ -30,7 +30,7 @@ pub(super) struct Layout {
     init_mm: u64,
     list: Member,
     next: Member,
-    /// What is not 0 while somebody hibernates, who takes slots that no entry leads to.
+    /// Word that is not 0 during hibernation, which takes slots that no entry leads to.
     hibernates: Vec<(u64, Member)>,
 }
 

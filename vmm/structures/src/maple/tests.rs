@@ -18,7 +18,7 @@ impl Ram {
     }
 }
 
-/// What the tree's owner stores: addresses of its own.
+/// Values that the tree's owner stores: addresses of its own.
 const A: u64 = 0xffff_0000_1000_0000;
 const B: u64 = 0xffff_0000_2000_0000;
 const C: u64 = 0xffff_0000_3000_0000;
@@ -101,7 +101,7 @@ fn what_is_no_tree_is_said_to_be_none() {
     );
 }
 
-/// What the fuzz target begins with.
+/// The seed of the fuzz target.
 const SEED: &[u8] = include_bytes!("../../../fuzz/seeds/maple/three-nodes");
 
 /// The tree of `nodes_are_followed_and_pass_on_their_bounds`, as the fuzz target takes it.

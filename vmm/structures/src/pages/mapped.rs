@@ -55,7 +55,7 @@ impl Frames {
         at.min(end) - start
     }
 
-    /// Whether any of these is in it.
+    /// Returns whether any of these is in it.
     #[must_use]
     pub fn any(&self, pfn: u64, count: u64) -> bool {
         let Range { start, end } = self.clip(pfn, count);

@@ -45,7 +45,7 @@ impl Layout {
     }
 }
 
-/// What the page is whose flags are named.
+/// The page whose flags are named.
 #[derive(Clone, Copy, Debug)]
 struct Bearer {
     second: bool,

@@ -53,11 +53,11 @@ pub struct Pages<'p, M: ?Sized> {
     folio: Cell<Option<Folio>>,
     at: Places,
     alike: Option<Alike>,
-    /// Whether each page of a large folio is known to count its own entries.
+    /// True if each page of a large folio is known to count its own entries.
     per_page: bool,
 }
 
-/// What is kept of a folio as a whole.
+/// Fields that a folio keeps as a whole.
 #[derive(Clone, Copy, Debug)]
 struct Folio {
     head: u64,
@@ -182,7 +182,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         })
     }
 
-    /// What the first page of a folio, `first`, and those behind it keep of it.
+    /// Reads the fields that the first page of a folio, `first`, and those behind it keep of it.
     fn folio(&self, head: u64, first: &[u64]) -> Result<Folio, NoPage> {
         let layout = self.layout;
         let flags = self.at.flags.of(first);
@@ -260,7 +260,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         end
     }
 
-    /// Whether a task holds the lock of the table in this page frame, or waits for it; `None` where that is not known.
+    /// Returns whether a task holds the lock of the table in this page frame, or waits for it; `None` if that is not known.
     #[must_use]
     pub fn table_is_locked(&self, pfn: u64) -> Option<bool> {
         let of = |field| {
@@ -284,7 +284,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         }
     }
 
-    /// What leads to the memory cgroup of the folio that begins at this page frame; `None` where the kernel has none such.
+    /// Returns the word that leads to the memory cgroup of the folio that begins at this page frame; `None` if the kernel has none.
     #[must_use]
     pub fn memcg_data(&self, head: u64) -> Option<u64> {
         Some(self.at.memcg?.of(self.structure(head).ok()?))

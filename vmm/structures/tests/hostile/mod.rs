@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is done with types that nobody vouches for: shared by the tests and the fuzz target `btf`.
+//! Uses of types from an unknown source: shared by the tests and the fuzz target `btf`.
 
 use structures::types::Types;
 

@@ -6,7 +6,7 @@ use linux::counted::Slots;
 /// 64 GiB of 4K pages: what is larger is not read, as the guest stands still meanwhile.
 pub(super) const MOST_SLOTS: u64 = 1 << 24;
 
-/// What is read, for errors.
+/// Name of what is read, for errors.
 pub(super) const WHAT: &str = "a swap area";
 
 /// The slots of one area that are counted, in runs, and where the first of them is.

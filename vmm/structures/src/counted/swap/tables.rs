@@ -115,7 +115,7 @@ impl Tables {
         Ok(Some((runs, first)))
     }
 
-    /// Whether somebody has the folio of a slot in the swap cache to himself: shmem's are counted before they are in a file's
+    /// Returns whether a task has the folio of a slot in the swap cache to itself: shmem's are counted before they are in a file's
     /// tree.
     fn is_locked<'p, M: PhysMemory + ?Sized>(
         &self,
@@ -127,7 +127,7 @@ impl Tables {
         pages.cached_at(pfn, passed).map_or(true, |it| it.is_locked)
     }
 
-    /// The slots that files in memory have, whoever maps them.
+    /// The slots that files in memory have, whatever process maps them.
     pub(super) fn of_shmem<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
@@ -180,7 +180,7 @@ mod tests {
         // What marks pages of zeroes (7.2) counts nothing.
         assert_eq!(free(1 << 60 | 1 << 59 | 1), Some(Some(1)));
         assert_eq!(free(1 << 59 | 2), None);
-        // It goes on elsewhere; no slot; somebody is at it.
+        // It goes on elsewhere; no slot; a task is changing it.
         assert_eq!(free(15 << 60 | 1), Some(None));
         assert_eq!(free(!7), Some(None));
         assert_eq!(counted(1 << 60 | 2, || true), Some(None));

@@ -10,9 +10,9 @@ pub(super) const WORDS: usize = 8;
 /// In which bits two pages have to be equal, for [`super::Pages::page`] to say the same of both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alike {
-    /// Of two folios of one page, of which the second has the next index.
+    /// Masks for two folios of one page, of which the second has the next index.
     pub(super) single: [u64; WORDS],
-    /// Of two pages of one large folio, of which the second is no first one.
+    /// Masks for two pages of one large folio, of which the second is no first one.
     pub(super) tail: [u64; WORDS],
     /// The word of the index.
     pub(super) index: usize,

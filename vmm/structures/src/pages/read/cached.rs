@@ -10,7 +10,7 @@ use super::{signed, Pages, LARGEST, MAPPING_FLAGS, ORDER};
 #[derive(Debug, Default)]
 pub(crate) struct Passed<'p>(Option<(u64, &'p [u64])>);
 
-/// What a folio says of itself.
+/// Fields of a folio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cached {
     /// The page frame number of its first page.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What all pages of memory are, counted: by their own `struct page`, whoever maps them.
+//! Counts all pages of memory by their own `struct page`, whatever process maps them.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ const LARGEST_FREE: u64 = 13;
 /// More page frames than are looked through: 256 GiB of 4K pages.
 const MOST: u64 = 1 << 26;
 
-/// What is added up; how large folios are counted is known at the end.
+/// Sums; how large folios are counted is known at the end.
 #[derive(Debug, Default)]
 struct Sums {
     census: Census,
@@ -137,7 +137,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         Ok(next.max(behind))
     }
 
-    /// Whether each `struct page` is in one page of the array, in words (`HAVE_ALIGNED_STRUCT_PAGE`).
+    /// Returns whether each `struct page` is in one page of the array, in words (`HAVE_ALIGNED_STRUCT_PAGE`).
     pub(super) fn in_pages(&self) -> bool {
         let (size, bytes) = (self.layout.size, self.view.upper.granule.bytes());
         size != 0 && size % 8 == 0 && bytes % size == 0 && self.layout.vmemmap % size == 0
@@ -215,7 +215,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         if first.kind == Kind::Anonymous && first.order > 0 {
             let held = signed(at.refcount.of(own)) > 0;
             let of_order = sums.census.folios.entry(first.order).or_default();
-            // Frozen ones are split or given back, and one that nobody maps yet may be a page's that moves.
+            // Frozen ones are split or given back, and one that no process maps yet may be a page's that moves.
             of_order.add(1, held && !coming);
         }
         let swapbacked = first.flags & bits.swapbacked != 0;

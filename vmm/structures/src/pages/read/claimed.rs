@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Folios that count mappings and that no entry maps: looked for among the pages of all memory, whoever had them last.
+//! Folios that count mappings and that no entry maps: looked for among the pages of all memory.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

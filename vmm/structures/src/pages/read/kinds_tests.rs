@@ -43,7 +43,7 @@ fn page(flags: u64, [mapping, index, private]: [u64; 3], mapcount: u32, referenc
     read(&guest, |pages| pages.page(FIRST).unwrap())
 }
 
-/// What a page with a type states: its references, and nothing that only a folio has.
+/// Returns the fields of a page with a type: its references, and nothing that only a folio has.
 fn has_nothing(page: Page, kind: Type, references: i64) {
     assert_eq!(page.kind_of_page, Some(kind));
     let stated = Stated::from(page);

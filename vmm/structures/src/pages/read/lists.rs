@@ -89,7 +89,7 @@ impl<M: PhysMemory + ?Sized> Free<'_, '_, M> {
 }
 
 impl<M: PhysMemory + ?Sized> Pages<'_, M> {
-    /// Whether a large anonymous folio is mapped in part, and whether it is on a list of those that wait to be split.
+    /// Returns whether a large anonymous folio is mapped in part, and whether it is on a list of those that wait to be split.
     pub(super) fn split(
         &self,
         head: u64,

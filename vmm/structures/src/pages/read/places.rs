@@ -42,7 +42,7 @@ impl Place {
         }
     }
 
-    /// Of the words of the right `struct page`, in the guest's order.
+    /// Reads from the words of the right `struct page`, in the guest's order.
     #[inline]
     pub(super) fn of(self, words: &[u64]) -> u64 {
         words

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is told of pages without reading each is what reading each says.
+//! Facts given for pages without reading each are those that reading each gives.
 
 use linux::folio::Page;
 use stage1::testing::{Attributes, Layout as Regime, SparseMemory, TableBuilder};
@@ -68,7 +68,7 @@ pub(crate) fn layout(per_page: bool) -> Layout {
     }
 }
 
-/// A page that nobody has.
+/// A free page.
 pub(crate) fn page() -> Page {
     let mut random = Random(1);
     let mut guest = Guest::new(0, &mut random);

@@ -21,7 +21,7 @@ const LOCKED: u64 = 1;
 const LRU: u64 = 1 << 5;
 const SWAPBACKED: u64 = 1 << 18;
 const SWAPCACHE: u64 = 1 << 10;
-/// What the file of a page is, in `mapping`.
+/// The file of a page, in `mapping`.
 const FILE: u64 = 0xffff_0000_7654_3000;
 /// `_mapcount` of what is not mapped, below a reference.
 const UNMAPPED: u64 = 1 << 32 | 0xffff_ffff;
@@ -54,7 +54,7 @@ fn good() -> Census {
     }
 }
 
-/// What is counted where one thing is changed.
+/// Returns the counts where one field is changed.
 fn with(change: impl FnOnce(&mut Guest)) -> Census {
     let mut guest = guest();
     change(&mut guest);
@@ -102,7 +102,7 @@ fn what_is_no_folio_of_processes_is_not_counted() {
 fn folios_that_come_and_go() {
     let folios = |least, most| BTreeMap::from([(ORDER, Amount { least, most })]);
     let open = folios(FOLIOS - 1, FOLIOS);
-    // Frozen; locked, which changes nothing while it is mapped; and locked while nobody maps it.
+    // Frozen; locked, which changes nothing while it is mapped; and locked while no process maps it.
     let frozen = with(|guest| guest.change(HEAD, COUNTS, |word| word & 0xffff_ffff));
     assert_eq!(frozen.folios, open);
     let locked = |guest: &mut Guest| guest.change(HEAD, FLAGS, |word| word | LOCKED);
