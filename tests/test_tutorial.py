@@ -12,7 +12,7 @@ from command import BOOT_SECONDS, ROOT
 from recorder import Found, plugin
 from test_readme import Shell, commands
 
-pytestmark = [pytest.mark.qemu, pytest.mark.network, pytest.mark.usefixtures("plugin"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.qemu, pytest.mark.network, pytest.mark.usefixtures("plugin"), pytest.mark.timeout(2700)]
 __all__ = ["plugin"]
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -34,7 +34,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
     scripts = {"$(vmm/": f"$({ROOT}/vmm/"}
     kernel = {"KERNEL=Image-7": f"KERNEL={tmp_path}/Image-7"}
     shell.run('ln -s "$(vmm/setup/stock.sh 4k 7)" Image-7', seconds=300, **scripts)
-    shell.run("make build KERNEL=Image-7", seconds=600, **kernel)
+    shell.run("make build KERNEL=Image-7", seconds=1800, **kernel)
     shell.run("vmm/setup/plugin.sh", seconds=300)
     assert "ok no error found (exit status 0)" in shell.run("make run KERNEL=Image-7", 4 * BOOT_SECONDS, **kernel)
 
