@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use join::{Capture, Extent, Facts, Work};
+use evidence::{Capture, Extent, Facts, Work};
 use machine::qemu::{Config, Counting, Qemu, Threads};
 use machine::{private, Machine};
 use snapshot::{write_core, Cpu, Notes, RangeSet, Snapshot, SparseFile};
@@ -240,8 +240,8 @@ pub fn capture_all(
 ) -> Result<Capture, Error> {
     let mut paused = link.machine.pause()?;
     let facts = Facts::new(symbols, &paused.cpus);
-    let pages = join::pages_of_all(&paused.memory, &paused.cpus, facts);
-    let memory = join::copy(&paused.memory, &pages);
+    let pages = evidence::pages_of_all(&paused.memory, &paused.cpus, facts);
+    let memory = evidence::copy(&paused.memory, &pages);
     let ran_ns = paused.ran_ns();
     let work = Work::of(&paused.memory, &paused.cpus, ran_ns);
     let cpus = paused.cpus.clone();
@@ -339,7 +339,7 @@ fn registers(cpus: &[Cpu], kernel: &Kernel) -> String {
 /// Returns the place of a CPU, by symbol if there is one.
 fn place(cpu: &Cpu, kernel: &Kernel) -> String {
     let symbols = kernel.symbols.as_ref();
-    let slide = symbols.and_then(|symbols| join::slide(symbols, std::slice::from_ref(cpu)));
+    let slide = symbols.and_then(|symbols| evidence::slide(symbols, std::slice::from_ref(cpu)));
     let pc = cpu.general.pc.wrapping_sub(slide.unwrap_or(0));
     let symbol = symbols.and_then(|symbols| symbols.name(pc));
     let symbol = symbol.map_or(String::new(), |(name, offset)| {

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use linux::console::{ConsoleReport, Scanner};
 use machine::{log, Console};
-use verdict::voice::{Scanner, Spoken};
 use verdict::{Basis, KernelVerdict, Step};
 
 use crate::Error;
@@ -61,7 +61,7 @@ impl ConsoleReports {
     }
 
     /// Returns the reports since the last call. It waits for the end of one that has just begun.
-    pub fn new_reports(&mut self, console: &Console) -> Vec<Spoken> {
+    pub fn new_reports(&mut self, console: &Console) -> Vec<ConsoleReport> {
         let end = Instant::now() + REST;
         loop {
             // All that was printed so far has been read then.
@@ -94,12 +94,12 @@ pub fn hides_warnings(levels: &str) -> Option<String> {
 
 /// Returns reports as a step of a run, if there are any.
 #[must_use]
-pub fn step(workload: &str, spoken: &[Spoken]) -> Option<Step> {
+pub fn step(workload: &str, spoken: &[ConsoleReport]) -> Option<Step> {
     if spoken.is_empty() {
         return None;
     }
     let mut kernel = KernelVerdict::default();
-    kernel.findings = spoken.iter().map(Spoken::finding).collect();
+    kernel.findings = spoken.iter().map(verdict::kernel_report).collect();
     Some(Step {
         workload: workload.into(),
         step: "console".into(),

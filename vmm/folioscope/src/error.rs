@@ -63,15 +63,21 @@ pub enum Error {
     },
 }
 
-impl From<join::Error> for Error {
-    fn from(error: join::Error) -> Self {
+impl From<analysis::Error> for Error {
+    fn from(error: analysis::Error) -> Self {
         match error {
-            join::Error::Input(what) => Self::Input(what),
-            join::Error::Symbols(error) => Self::Symbols(error),
-            join::Error::Machine(error) => Self::Machine(error),
-            join::Error::Maps(error) => Self::Maps(error),
-            join::Error::Regime(error) => Self::Regime(error),
+            analysis::Error::Input(what) => Self::Input(what),
+            analysis::Error::Symbols(error) => Self::Symbols(error),
+            analysis::Error::Machine(error) => Self::Machine(error),
+            analysis::Error::Maps(error) => Self::Maps(error),
+            analysis::Error::Regime(error) => Self::Regime(error),
         }
+    }
+}
+
+impl From<evidence::Error> for Error {
+    fn from(error: evidence::Error) -> Self {
+        analysis::Error::from(error).into()
     }
 }
 

@@ -15,7 +15,7 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use join::Capture;
+use evidence::Capture;
 use linux::release::Release;
 use machine::Machine;
 use protocol::{Command, Hello, Operation, Outcome, ProcessId, Spawned};
@@ -249,7 +249,7 @@ impl Guest {
     }
 
     /// Returns the kernel's reports on itself since the last call.
-    pub fn console_reports(&mut self) -> Vec<verdict::voice::Spoken> {
+    pub fn console_reports(&mut self) -> Vec<linux::console::ConsoleReport> {
         self.console_reports
             .new_reports(self.link.machine.console())
     }
@@ -471,7 +471,7 @@ impl Guest {
             processes,
             ..Notes::now(machine.kind(), machine.command_line())
         };
-        join::keep_recognised(&mut notes, "the guest's agent");
+        evidence::keep_recognised(&mut notes, "the guest's agent");
         notes
     }
 }

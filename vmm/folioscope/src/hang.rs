@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A guest of ours without progress: judges all that can be proved of it.
 //!
-//! For a guest that hangs or has ended, that is the result of [`join::Hung`]. A process whose operation is past its
+//! For a guest that hangs or has ended, that is the result of [`analysis::Hung`]. A process whose operation is past its
 //! deadline may be on a slow machine. But its access makes no progress if the kernel's count of its faults keeps
 //! growing, while its CPU has the same fault address at every stop.
 
@@ -11,7 +11,7 @@ use protocol::ProcessId;
 use snapshot::Cpu;
 use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, Regime, VirtualAddress};
 use verdict::rules::STUCK;
-use verdict::stops::Stops;
+use verdict::stops::FaultStops;
 use verdict::{Finding, Hex, Process, Step};
 
 use crate::guest::Guest;
@@ -27,7 +27,7 @@ const BETWEEN: Duration = Duration::from_millis(15);
 /// # Errors
 /// If the machine cannot be stopped or read.
 pub fn judge_rest(guest: &mut Guest) -> Result<Step, Error> {
-    let mut step = join::step(&guest.unattended().settle()?, None)?;
+    let mut step = analysis::step(&guest.unattended().settle()?, None)?;
     step.workload = "hang".into();
     step.step = "what is left".into();
     Ok(step)
@@ -52,7 +52,7 @@ pub fn without_end(guest: &mut Guest, process: ProcessId) -> Result<Option<Step>
     };
     let stat = format!("/proc/{pid}/stat");
     let before = faults_of(guest, &stat)?.unwrap_or(0);
-    let mut seen = Stops::default();
+    let mut seen = FaultStops::default();
     let mut table = None;
     let proved = guest.proved(process);
     for _ in 0..STOPS {

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use analysis::external_qemu::Foreign;
+use analysis::frames::frames;
+use analysis::kernel_map::kernel_map;
+use analysis::tasks::{see, see_again, Seen, Unseen};
+use analysis::Moment;
 use clap::{Args, ValueEnum};
-use join::foreign::Foreign;
-use join::frames::frames;
-use join::inside::{is_whole, Inside};
-use join::kernel_map::kernel_map;
-use join::seen::{see, see_again, Seen, Unseen};
-use join::Moment;
+use evidence::inside::{is_whole, Inside};
 use report::frames::Frames;
 use report::kernel_map::KernelMap;
 use serde_json::{json, Value};

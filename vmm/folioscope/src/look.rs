@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Looks at a process of a guest with our agent: holds, captures, judges and releases it.
 
-use join::{Extent, Look, ReadAgain, Since};
+use analysis::Look;
+use evidence::{Extent, ReadAgain, Since};
 use protocol::ProcessId;
 use verdict::Expectation;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Data of each checkpoint for the HTML page, besides the verdict; gathered only if a page was requested.
 
-use join::{kernel_half, with_folios, Facts, Look, Subject};
+use analysis::Look;
+use evidence::{kernel_half, with_folios, Facts, Subject};
 use linux::folio::Kind;
 use linux::release::Release;
 use report::html::Pages;

@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 pub use end::End;
 pub use found::{folio_of, step};
-pub use names::{Known, Names};
+pub use names::{KernelNames, Names};
 pub use seen::{Calls, Sequences, Tlbi};
 pub use text::tell;
 

@@ -4,8 +4,11 @@
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
-use join::Facts;
+use clap::{value_parser, Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use evidence::Facts;
+use report::format::Format;
+use report::formats::FORMATS;
+use report::html::Pages;
 use report::map::MapOptions;
 use report::text::TextOptions;
 use snapshot::Snapshot;
@@ -24,24 +27,48 @@ pub struct ReportOptions {
     /// Print the report as text for people, or as JSON (`folioscope schema` describes it)
     #[arg(long, value_enum, default_value = "text")]
     pub format: ReportFormat,
-    /// Also write the report as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Also write it as JUnit XML
-    #[arg(long, value_name = "FILE")]
-    pub junit: Option<PathBuf>,
-    /// Also write it in the kernel's TAP
-    #[arg(long, value_name = "FILE")]
-    pub ktap: Option<PathBuf>,
-    /// Also write it as one HTML page: the verdict, and a picture of each checkpoint to flip through
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// The files.
+    #[command(flatten)]
+    pub files: ReportFiles,
     /// List what is legal and worth knowing as well: blocks that could be folded and are not, with the reason
     #[arg(long)]
     pub information: bool,
     /// Draw every VMA, not only those that the workload made
     #[arg(long)]
     pub all_maps: bool,
+}
+
+/// Files that the report is also written to: an option for each of [`FORMATS`].
+#[derive(Clone, Debug, Default)]
+pub struct ReportFiles(pub Vec<(&'static Format, PathBuf)>);
+
+impl Args for ReportFiles {
+    fn augment_args(command: Command) -> Command {
+        let option = |format: &Format| {
+            let option = Arg::new(format.name).long(format.name);
+            let option = option.value_name("FILE").help(format.about);
+            option.value_parser(value_parser!(PathBuf))
+        };
+        command.args(FORMATS.iter().map(option))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ReportFiles {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let named = |format: &'static Format| Some((format, matches.get_one(format.name)?));
+        let named = FORMATS.iter().filter_map(named);
+        let all = named.map(|(format, path): (_, &PathBuf)| (format, path.clone()));
+        Ok(Self(all.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// Format of the report on standard output.
@@ -71,14 +98,14 @@ impl ReportOptions {
     /// Returns the requested files.
     #[must_use]
     pub fn outputs(&self) -> Vec<&Path> {
-        let all = [&self.json, &self.junit, &self.ktap, &self.html];
-        all.into_iter().flatten().map(PathBuf::as_path).collect()
+        let all = self.files.0.iter();
+        all.map(|(_, path)| path.as_path()).collect()
     }
 
     /// Returns a collector of the page's data, if a page was requested.
     #[must_use]
     pub fn picture(&self) -> Picture {
-        Picture::new(self.html.is_some())
+        Picture::new(self.files.0.iter().any(|(format, _)| format.has_pages))
     }
 
     /// Writes all requested outputs, each by itself, and last of all the verdict. Failed ones are named on standard
@@ -90,7 +117,7 @@ impl ReportOptions {
         self.write_files(report, picture)?;
         let mut out = stdout();
         match self.format {
-            ReportFormat::Json => write_json(&mut out, report)
+            ReportFormat::Json => report::json::write(&mut out, report)
                 .map_err(Error::io("write the report to standard output"))?,
             ReportFormat::Text => report::text::write_verdict(&mut out, report, &self.text())
                 .and_then(|()| out.flush())
@@ -99,46 +126,38 @@ impl ReportOptions {
         Ok(report.exit_status)
     }
 
-    /// Writes the requested files. A file that could not be written is noted in the report; JSON, which has the note
-    /// too, is therefore the last.
+    /// Writes the requested files. A file that could not be written is noted in the report; a format that lists these is
+    /// therefore written last.
     ///
     /// # Errors
     /// If standard output, which gets the place of the page, cannot be written.
     pub fn write_files(&self, report: &mut Report, picture: &Picture) -> Result<(), Error> {
-        write_file(&self.junit, report, |mut out, report| {
-            report::junit::write(&mut out, report)
-        });
-        write_file(&self.ktap, report, |mut out, report| {
-            report::ktap::write(&mut out, report)
-        });
-        if let (Some(path), Some(pages)) = (&self.html, picture.pages()) {
-            let written = write_file(&self.html, report, |out, report| {
-                report::html::write(out, report, pages)
-            });
-            if written && self.format == ReportFormat::Text {
-                let at = path.display();
-                writeln!(stdout(), "every checkpoint as a picture: {at}")
-                    .map_err(Error::io(STDOUT))?;
+        let none = Pages::default();
+        let pages = picture.pages().unwrap_or(&none);
+        for lists_failures in [false, true] {
+            let all = self.files.0.iter();
+            for (format, path) in all.filter(|(it, _)| it.lists_failures == lists_failures) {
+                let written = write_file(path, report, |out, report| {
+                    (format.write)(out, report, pages)
+                });
+                if written && format.has_pages && self.format == ReportFormat::Text {
+                    let at = path.display();
+                    writeln!(stdout(), "every checkpoint as a picture: {at}")
+                        .map_err(Error::io(STDOUT))?;
+                }
             }
         }
-        write_file(&self.json, report, |out, report| write_json(out, report));
         Ok(())
     }
-}
-
-fn write_json(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, report)?;
-    writeln!(out)
 }
 
 /// Writes one requested file of the report; a failure is printed, and noted in the report. Returns whether the file was
 /// written.
 fn write_file(
-    path: &Option<PathBuf>,
+    path: &Path,
     report: &mut Report,
     write: impl FnOnce(&mut dyn Write, &Report) -> io::Result<()>,
 ) -> bool {
-    let Some(path) = path else { return false };
     let written = replace(
         path,
         |error| error,

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use analysis::external_qemu::Foreign;
+use analysis::tasks::{see, why_not};
+use analysis::unattended::{self, Stops as _};
 use clap::Args;
-use join::foreign::Foreign;
-use join::inside::{is_whole, Inside};
-use join::seen::{see, why_not};
-use join::unattended::{self, Stops as _};
+use evidence::inside::{is_whole, Inside};
 use serde_json::{json, Value};
 use snapshot::{read_core, Core, CoreError, Snapshot};
 
@@ -39,7 +39,7 @@ pub struct SourceOptions {
 
 /// The use of a snapshot, which decides how much of a guest without an agent it must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum Wanted {
     /// A search for errors: as many looks as it takes to confirm them.
     Verdict,
     /// The kernel half, as it is at one instant.
@@ -83,7 +83,9 @@ pub fn open_core(path: &Path) -> Result<Snapshot, Error> {
     };
     match snapshot::open_core(path).map_err(|error| named(error.into()))? {
         Core::Ours(snapshot) => Ok(*snapshot),
-        Core::Other(core) => join::other_core::work_out(*core).map_err(|error| named(error.into())),
+        Core::Other(core) => {
+            evidence::other_core::work_out(*core).map_err(|error| named(error.into()))
+        }
     }
 }
 
@@ -100,7 +102,7 @@ impl SourceOptions {
     ///
     /// # Errors
     /// A core that is damaged, no guest, several, or one that cannot be captured.
-    pub fn open(&self, need: Need) -> Result<Source, Error> {
+    pub fn open(&self, need: Wanted) -> Result<Source, Error> {
         if let Some(core) = &self.core {
             if self.vmlinux.is_some() {
                 return Err(Error::Input(
@@ -108,8 +110,8 @@ impl SourceOptions {
                 ));
             }
             let mut snapshot = open_core(core)?;
-            if need != Need::Kernel {
-                join::complete(&mut snapshot);
+            if need != Wanted::Kernel {
+                evidence::complete(&mut snapshot);
                 self.is_there(&snapshot)?;
             }
             return Ok(Source {
@@ -164,15 +166,15 @@ impl SourceOptions {
         }
     }
 
-    fn foreign(&self, socket: &Path, need: Need) -> Result<Source, Error> {
+    fn foreign(&self, socket: &Path, need: Wanted) -> Result<Source, Error> {
         let mut guest = Foreign::new(socket, self.vmlinux.as_deref())?;
         let seen = match need {
-            Need::Verdict => unattended::settle(&mut guest, self.pid),
-            Need::Kernel => guest.instant().map(|instant| instant.snapshot),
-            Need::Process => guest.instant_of(self.pid).map(|instant| instant.snapshot),
+            Wanted::Verdict => unattended::settle(&mut guest, self.pid),
+            Wanted::Kernel => guest.instant().map(|instant| instant.snapshot),
+            Wanted::Process => guest.instant_of(self.pid).map(|instant| instant.snapshot),
         };
         let snapshot = match (seen, self.pid) {
-            (Err(error), Some(pid)) if need != Need::Kernel => {
+            (Err(error), Some(pid)) if need != Wanted::Kernel => {
                 return Err(match guest.why_not(pid) {
                     Some(why) => Error::Input(why),
                     None => error.into(),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The stage of a workload of the tour: it names processes and areas, and states what must be folded.
 
-use join::{Extent, Look};
+use analysis::Look;
+use evidence::Extent;
 use linux::release::Release;
 use protocol::{Command, MthpSize, Outcome, ProcessId, ProgramEnd};
 use serde::Serialize;

@@ -6,7 +6,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use join::inside::Whole;
+use evidence::inside::Whole;
 use snapshot::write_whole_core;
 
 use crate::replace::replace_private;

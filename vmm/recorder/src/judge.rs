@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use stage1::{may_be_cached, transition, BbmLevel, Cause, Descriptor, Half, Kind, Need};
+use stage1::{may_be_cached, transition, BbmLevel, Cause, Descriptor, Half, Kind, Maintenance};
 
 use crate::chains::Chains;
 use crate::finding::Scene;
@@ -310,7 +310,7 @@ impl Judge {
         }
         let change = transition(&old, &new, self.bbm);
         let mut told = false;
-        if !holders.is_empty() && change.need == Need::BreakBeforeMake {
+        if !holders.is_empty() && change.need == Maintenance::BreakBeforeMake {
             match change.cause {
                 Cause::ReadOnlyOutputAddress => self.not_judged.read_only += 1,
                 Cause::NextTable => self.not_judged.tables += 1,
@@ -345,7 +345,7 @@ impl Judge {
             self.unlinked(root, old.next_table().0, by);
         }
         // A change that was reported is not reported again for the pages of a table that come with it.
-        if !holders.is_empty() && change.need >= Need::Tlbi && !told {
+        if !holders.is_empty() && change.need >= Maintenance::Tlbi && !told {
             let stale = Stale {
                 old: old.word,
                 entry,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The *make* of break-before-make: checks what a TLB may still hold when a valid word is written.
 
-use stage1::{transition, BbmLevel, Cause, Descriptor, Kind, Level, Need};
+use stage1::{transition, BbmLevel, Cause, Descriptor, Kind, Level, Maintenance};
 
 use crate::finding::Scene;
 use crate::shadow::{Root, State};
@@ -97,7 +97,7 @@ impl Judge {
     ) -> Option<Result<Option<(Rule, Cause, String)>, ()>> {
         let old = Descriptor::new(stale.old, level, new.regime());
         let change = transition(&old, new, self.bbm);
-        if change.need < Need::BreakBeforeMake {
+        if change.need < Maintenance::BreakBeforeMake {
             return None;
         }
         self.tracker.spaces.get(&root)?;

@@ -22,7 +22,7 @@ pub use options::{DumpOptions, Format};
 pub use row::Row;
 use row::Sink;
 
-/// What was written.
+/// Counts of what was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DumpSummary {
     /// Rows.

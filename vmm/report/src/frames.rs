@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What `page` lists: a page and its folio, as the kernel keeps them, and who maps it, as all tables have it.
+//! The answer of `page`: a page and its folio, as the kernel keeps them, and the processes that map it, by all tables.
 
 use std::io::{self, Write};
 
@@ -22,9 +22,9 @@ pub struct Frames {
     pub page_size: u64,
     /// Those that were asked for.
     pub pages: Vec<Frame>,
-    /// Whether the tables of all processes were walked, so that a page which none is said to map is mapped by none.
+    /// True if the tables of all processes were walked, so that a page without a mapping here is mapped by none.
     pub walked: bool,
-    /// What was left out, and why.
+    /// Parts that were left out, with the reason.
     pub notes: Vec<String>,
 }
 
@@ -35,9 +35,9 @@ pub struct Frame {
     pub pfn: u64,
     /// The page and its folio; null where that is not known.
     pub page: Option<Page>,
-    /// Why not.
+    /// The reason.
     pub problem: Option<String>,
-    /// What the page is, in words; empty where it is not known.
+    /// The page in words; empty if it is not known.
     pub is: String,
     /// The free block of the buddy allocator that the page lies in; null for a page that is in none.
     pub free: Option<FreeBlock>,
@@ -201,7 +201,7 @@ impl Frames {
     }
 }
 
-/// What is counted of a page: of one with a type, and of a free one, there are only references.
+/// Returns the counts of a page: a page with a type, and a free one, has only references.
 fn counts(out: &mut impl Write, page: &Page) -> io::Result<()> {
     write!(out, "  counts   references {}", page.refcount)?;
     if page.kind_of_page.is_some() {
@@ -242,7 +242,7 @@ fn mapping(out: &mut impl Write, page: &Page) -> io::Result<()> {
     writeln!(out, "{}", if page.exclusive { ", exclusive" } else { "" })
 }
 
-/// What a page is, in words. `free` is the free block that it lies in, `of_type` the kernel's own name of its type.
+/// Returns a page in words. `free` is the free block that it lies in, `of_type` the kernel's own name of its type.
 #[must_use]
 pub fn what(page: &Page, free: Option<FreeBlock>, of_type: Option<&str>, reserved: bool) -> String {
     let said = match (free, page.kind_of_page, page.kind) {

@@ -3,7 +3,7 @@
 //!
 //! The verdict says what was found; a picture needs every entry besides. [`Pages`] gathers the raw words of each
 //! checkpoint while its copy of memory is there, packed and bounded; [`write()`] makes the page of them and of the report.
-//! The page asks nobody for anything: style, script and data are in it, and its own policy forbids it to load more.
+//! The page loads nothing: style, script and data are in it, and its own policy forbids it to load more.
 //!
 //! What is decoded is decoded here: the script only knows states by number, words by a base and a value. All text that
 //! the guest had a hand in is escaped in the HTML ([`document`]) and in the data ([`data`]), and set as text by the script.
@@ -12,6 +12,7 @@ mod attributes;
 mod data;
 mod document;
 mod folios;
+mod format;
 mod pack;
 mod timeline;
 mod words;
@@ -21,4 +22,5 @@ mod tests;
 
 pub use document::write;
 pub use folios::{Folio, Folios};
+pub use format::FORMAT;
 pub use words::Pages;

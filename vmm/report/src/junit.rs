@@ -5,8 +5,18 @@ use std::io::{self, Write};
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
+use crate::format::Format;
 use crate::text::counted_errors;
 use verdict::{Finding, Outcome, Report, Severity, Step};
+
+/// The format.
+pub const FORMAT: Format = Format {
+    name: "junit",
+    about: "Also write it as JUnit XML",
+    has_pages: false,
+    lists_failures: false,
+    write: |mut out, report, _| write(&mut out, report),
+};
 
 /// Writes it. An error is a failure, and what could not be judged an error in JUnit's sense:
 /// neither passes. A run that came to no checkpoint gets one case that says so.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What `kernel` lists: by what sizes the kernel's own half is mapped, part by part, and area by area of vmalloc's.
+//! The answer of `kernel`: by what sizes the kernel's own half is mapped, part by part, and area by area of vmalloc's.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -33,18 +33,18 @@ pub struct KernelMap {
     pub parts: Vec<Part>,
     /// The areas of vmalloc, modules and ioremap, by address; null where they are not known.
     pub areas: Option<Vec<Area>>,
-    /// What was left out, and why.
+    /// Parts that were left out, with the reason.
     pub notes: Vec<String>,
 }
 
 /// A part of the kernel's half.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Part {
-    /// What it is: `linear map`, `KASAN's shadow`, `kernel image`, `modules`, `vmalloc`, `vmemmap`, `others`.
+    /// Its name: `linear map`, `KASAN's shadow`, `kernel image`, `modules`, `vmalloc`, `vmemmap`, `others`.
     pub name: String,
     /// Its addresses, the end exclusive; null for what is left.
     pub range: Option<(Hex, Hex)>,
-    /// What is mapped there, without the parts that lie within it.
+    /// Sizes mapped there, without the parts that lie within it.
     pub mapped: Sizes,
 }
 
@@ -57,18 +57,18 @@ pub struct Area {
     pub end: Hex,
     /// Which function asked for it, with the distance from its start; null where that is not known.
     pub caller: Option<String>,
-    /// What it is for, in the words of `/proc/vmallocinfo`: `vmalloc`, `vmap`, `ioremap`, `user`, `dma-coherent`,
+    /// Its use, in the words of `/proc/vmallocinfo`: `vmalloc`, `vmap`, `ioremap`, `user`, `dma-coherent`,
     /// `vm_map_ram`.
     pub kinds: Vec<String>,
     /// Pages of the smallest size that it has of its own.
     pub pages: u64,
     /// The order of the blocks that it tried for; null where the kernel has one size.
     pub order: Option<u64>,
-    /// What is mapped there.
+    /// Sizes mapped there.
     pub mapped: Sizes,
 }
 
-/// What maps each of these ranges, which are in order and do not overlap; an entry is of the range in which it begins.
+/// Returns the sizes that map each of these ranges, which are in order and do not overlap; an entry is of the range in which it begins.
 pub fn sizes<M: PhysMemory + ?Sized>(
     memory: &M,
     regime: &Regime,
@@ -89,7 +89,7 @@ pub fn sizes<M: PhysMemory + ?Sized>(
     found.sizes.into_iter().map(Bytes::into_sizes).collect()
 }
 
-/// What maps each of these parts, and, last, what lies in none of them; and how far the walk came. An address is in the
+/// Returns the sizes that map each of these parts, and, last, what lies in none of them; and how far the walk came. An address is in the
 /// first part that has it.
 pub fn parts<M: PhysMemory + ?Sized>(
     memory: &M,
@@ -127,7 +127,7 @@ impl Bytes {
 
 struct Found<'r, P> {
     regime: &'r Regime,
-    /// Whose an address is.
+    /// Returns the part that an address belongs to.
     place: P,
     sizes: Vec<Bytes>,
     shown: Shown,
@@ -146,7 +146,7 @@ impl<'r, P: Fn(u64) -> Option<usize>> Found<'r, P> {
 }
 
 impl<'m, P: Fn(u64) -> Option<usize>> Visitor<'m> for Found<'_, P> {
-    /// What a table maps counts once: KASAN's shadow leads to few from everywhere.
+    /// A table counts once: KASAN's shadow leads to few from everywhere.
     fn table(&mut self, table: &Table<'m>) -> Descend {
         match self.shown.again(table) {
             true => Descend::Skip,

@@ -4,8 +4,18 @@
 
 use std::io::{self, Write};
 
+use crate::format::Format;
 use crate::junit::by_workload;
 use verdict::{Outcome, Report, Severity, Step};
+
+/// The format.
+pub const FORMAT: Format = Format {
+    name: "ktap",
+    about: "Also write it in the kernel's TAP",
+    has_pages: false,
+    lists_failures: false,
+    write: |mut out, report, _| write(&mut out, report),
+};
 
 /// Writes it. What could not be judged is `not ok` with a diagnostic and never a SKIP, which would
 /// read as fine; a run that came to no checkpoint has one test that failed.

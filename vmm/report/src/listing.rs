@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What `ps` and `maps` list: the kernel's own structures, read from its memory, with what the tables say of each VMA.
+//! The answers of `ps` and `maps`: the kernel's own structures, read from its memory, with the page tables' contents of each VMA.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -57,7 +57,7 @@ pub struct Maps {
     pub schema_version: u32,
     /// The kernel's release; null where it does not tell.
     pub kernel: Option<String>,
-    /// Who.
+    /// The task.
     pub task: Task,
     /// Bytes per page.
     pub page_size: u64,
@@ -67,14 +67,14 @@ pub struct Maps {
     pub vmas: Vec<VmaMap>,
     /// Places where the tables look wrong at this one instant, as they may in the middle of an update: `check` judges.
     pub suspicious: u64,
-    /// What was left out, and why.
+    /// Parts that were left out, with the reason.
     pub notes: Vec<String>,
 }
 
 /// One VMA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct VmaMap {
-    /// What its tables have: range, permissions, name, bytes mapped and contiguous, blocks and their reasons.
+    /// Contents of its tables: range, permissions, name, bytes mapped and contiguous, blocks and their reasons.
     #[serde(flatten)]
     pub map: VmaVerdict,
     /// Its offset in the file, in bytes; 0 for anonymous memory.
@@ -89,7 +89,7 @@ pub struct VmaMap {
     pub cache: Option<FileCache>,
 }
 
-/// The page cache of a file, whoever maps it.
+/// The page cache of a file, whatever process maps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FileCache {
     /// The address of its `struct address_space`.

@@ -163,7 +163,7 @@ fn draw_vma(
     }
 }
 
-/// What stands behind a row: how many blocks, and what is to be said of each.
+/// The end of a row: how many blocks, and remarks on each.
 fn remark(row: &BlockRow) -> String {
     let mut remarks = Vec::new();
     if row.blocks > 1 {

@@ -11,7 +11,7 @@ use crate::map::{self, MapOptions};
 use verdict::basis::{names, Because};
 use verdict::{Basis, Finding, Outcome, Report, RuleId, Severity, Step};
 
-/// What to print.
+/// Extent of the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TextOptions {
     /// How to draw maps; colours of the rest follow it.
@@ -226,7 +226,7 @@ pub fn write_verdict(
     writeln!(out, "{mark} {verdict}{not_written} (exit status {status})")
 }
 
-/// What the verdict stands on, in brief: what was judged, of which kernel, by which rules; and which were not asked.
+/// Writes the basis of the verdict in brief: what was judged, of which kernel, by which rules; and which were not asked.
 fn write_basis(out: &mut impl Write, basis: &Basis) -> io::Result<()> {
     writeln!(out)?;
     let spaces = match (basis.judged.len(), basis.known) {

@@ -4,7 +4,7 @@
 use stage1::Regime;
 
 use crate::copies::Copies;
-use crate::tree::{ReadAgain, TableTree};
+use crate::tree::{TableTree, TablesRead};
 use crate::{Memory, MemoryError, Range, RangeSet, Region};
 
 /// The last copy of some regimes' tables, from which the next one is made.
@@ -47,13 +47,13 @@ impl LastCopy {
         memory: &Memory,
         wanted: &Wanted<'_>,
         written: Option<&RangeSet>,
-    ) -> Result<(Memory, ReadAgain), MemoryError> {
+    ) -> Result<(Memory, TablesRead), MemoryError> {
         // After an error nothing is left of it.
         let mut last = std::mem::take(self);
         let regions = memory.regions().iter().map(Region::range).collect();
         let layout = (memory.ram().to_vec(), regions);
         let written = written.filter(|_| last.layout == layout);
-        let mut read_again = ReadAgain::default();
+        let mut read_again = TablesRead::default();
         let mut moved = last.trees.len() != wanted.regimes.len()
             || last.unit != wanted.unit
             || last.others != *wanted.others;

@@ -47,7 +47,7 @@ pub use read::{open_core, read_core, Core};
 pub use recording::Recording;
 pub use registers::{SystemRegister, SYSTEM_REGISTERS};
 pub use sparse::SparseFile;
-pub use tree::ReadAgain;
+pub use tree::TablesRead;
 pub use whole::write_whole_core;
 pub use write::write_core;
 

@@ -12,7 +12,7 @@ use crate::{Range, RangeSet};
 
 /// Number of tables that were read, and of all tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadAgain {
+pub struct TablesRead {
     /// Number of tables that are new or whose pages were written to.
     pub tables: u64,
     /// All tables, each once.
@@ -79,16 +79,16 @@ impl TableTree {
         &mut self,
         memory: &M,
         written: Option<&RangeSet>,
-    ) -> (ReadAgain, bool) {
+    ) -> (TablesRead, bool) {
         if self.regime.epd {
-            return (ReadAgain::default(), false);
+            return (TablesRead::default(), false);
         }
         match written {
             None => self.tables.clear(),
             Some(written) => {
                 if let Some(tables) = self.leads_as_before(memory, written) {
                     let of = self.ranges.len() as u64;
-                    return (ReadAgain { tables, of }, false);
+                    return (TablesRead { tables, of }, false);
                 }
             }
         }
@@ -99,7 +99,7 @@ impl TableTree {
             stage1::walk(memory, regime, regime.first, regime.last, &mut visited);
             self.ranges = visited.tables.into_iter().collect();
             let of = self.ranges.len() as u64;
-            ReadAgain { tables: of, of }
+            TablesRead { tables: of, of }
         });
         self.ranges.sort_unstable();
         if self
@@ -144,7 +144,7 @@ impl TableTree {
         &mut self,
         memory: &M,
         written: Option<&RangeSet>,
-    ) -> Result<ReadAgain, NoTree> {
+    ) -> Result<TablesRead, NoTree> {
         self.turn += 1;
         self.ranges.clear();
         let Self {
@@ -201,7 +201,7 @@ impl TableTree {
         if tables.len() != ranges.len() {
             tables.retain(|_, known| known.turn == *turn);
         }
-        Ok(ReadAgain {
+        Ok(TablesRead {
             tables: read,
             of: ranges.len() as u64,
         })

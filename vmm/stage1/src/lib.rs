@@ -38,7 +38,7 @@ pub use problem::{ProblemKind, WalkProblem};
 pub use regime::Regime;
 pub use registers::SystemRegisters;
 pub use rules::{check, check_plainly, check_within, ArchRule, CheckSummary, Checker, Violation};
-pub use transition::{may_be_cached, transition, BbmLevel, Cause, Need, Transition};
+pub use transition::{may_be_cached, transition, BbmLevel, Cause, Maintenance, Transition};
 pub use walk::{
     tables_below, walk, walk_within, Descend, Shown, Table, Visitor, WalkSummary, DEFAULT_BUDGET,
 };

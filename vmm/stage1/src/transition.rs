@@ -33,7 +33,7 @@ pub enum BbmLevel {
 
 /// The requirement of a change of a descriptor, least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Need {
+pub enum Maintenance {
     /// Nothing: no TLB can hold an entry that the new word contradicts.
     Nothing,
     /// A TLBI. Without it a PE may go on to use the old word. The kernel chooses the time.
@@ -42,7 +42,7 @@ pub enum Need {
     BreakBeforeMake,
 }
 
-/// The reason for a [`Need`], in the order of precedence: of several causes that apply the first is reported.
+/// The reason for a [`Maintenance`], in the order of precedence: of several causes that apply the first is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// No TLB could hold the old word: it was invalid, reserved, or a leaf with AF 0 where the PE does not set AF.
@@ -150,7 +150,7 @@ impl Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// The need.
-    pub need: Need,
+    pub need: Maintenance,
     /// The cause.
     pub cause: Cause,
 }
@@ -158,15 +158,15 @@ pub struct Transition {
 impl fmt::Display for Transition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let need = match self.need {
-            Need::Nothing => "nothing is needed",
-            Need::Tlbi => "a TLBI is needed",
-            Need::BreakBeforeMake => "break-before-make is needed",
+            Maintenance::Nothing => "nothing is needed",
+            Maintenance::Tlbi => "a TLBI is needed",
+            Maintenance::BreakBeforeMake => "break-before-make is needed",
         };
         write!(f, "{need}: {}", self.cause.phrase())
     }
 }
 
-const fn of(need: Need, cause: Cause) -> Transition {
+const fn of(need: Maintenance, cause: Cause) -> Transition {
     Transition { need, cause }
 }
 
@@ -175,17 +175,17 @@ const fn of(need: Need, cause: Cause) -> Transition {
 #[must_use]
 pub fn transition(old: &Descriptor<'_>, new: &Descriptor<'_>, bbm: BbmLevel) -> Transition {
     if old.word == new.word && old.level == new.level {
-        return of(Need::Nothing, Cause::Same);
+        return of(Maintenance::Nothing, Cause::Same);
     }
     if !may_be_cached(old) {
-        return of(Need::Nothing, Cause::NeverCached);
+        return of(Maintenance::Nothing, Cause::NeverCached);
     }
     match (old.kind(), new.kind()) {
-        (_, Kind::Invalid | Kind::Reserved) => of(Need::Tlbi, Cause::Broken),
+        (_, Kind::Invalid | Kind::Reserved) => of(Maintenance::Tlbi, Cause::Broken),
         (Kind::Table, Kind::Table) if old.level == new.level => tables(old, new),
         // A table above the leaf is part of the leaf's own walk.
-        (Kind::Table, _) if new.level > old.level => of(Need::Nothing, Cause::NeverCached),
-        (_, Kind::Table) if old.level > new.level => of(Need::Nothing, Cause::NeverCached),
+        (Kind::Table, _) if new.level > old.level => of(Maintenance::Nothing, Cause::NeverCached),
+        (_, Kind::Table) if old.level > new.level => of(Maintenance::Nothing, Cause::NeverCached),
         (from, to) if from != to || old.level != new.level => size(old, bbm),
         _ => leaves(old, new, bbm),
     }
@@ -207,9 +207,9 @@ pub fn may_be_cached(descriptor: &Descriptor<'_>) -> bool {
 fn size(old: &Descriptor<'_>, bbm: BbmLevel) -> Transition {
     let unused = old.nt() && bbm >= BbmLevel::One;
     let need = if unused || bbm >= BbmLevel::Two {
-        Need::Tlbi
+        Maintenance::Tlbi
     } else {
-        Need::BreakBeforeMake
+        Maintenance::BreakBeforeMake
     };
     of(need, Cause::Size)
 }
@@ -219,13 +219,13 @@ fn tables(old: &Descriptor<'_>, new: &Descriptor<'_>) -> Transition {
     let used = if old.regime().hpd { 0 } else { ATTRIBUTES } | NS_TABLE;
     let differ = (old.word ^ new.word) & used;
     if old.next_table() != new.next_table() {
-        of(Need::BreakBeforeMake, Cause::NextTable)
+        of(Maintenance::BreakBeforeMake, Cause::NextTable)
     } else if differ & new.word != 0 {
-        of(Need::Tlbi, Cause::Restricted)
+        of(Maintenance::Tlbi, Cause::Restricted)
     } else if differ != 0 {
-        of(Need::Tlbi, Cause::Relaxed)
+        of(Maintenance::Tlbi, Cause::Relaxed)
     } else {
-        of(Need::Nothing, Cause::Software)
+        of(Maintenance::Nothing, Cause::Software)
     }
 }
 
@@ -239,22 +239,22 @@ fn leaves(old: &Descriptor<'_>, new: &Descriptor<'_>, bbm: BbmLevel) -> Transiti
         } else {
             Cause::ReadOnlyOutputAddress
         };
-        return of(Need::BreakBeforeMake, cause);
+        return of(Maintenance::BreakBeforeMake, cause);
     }
     let memory = memory(old, new);
     if memory == Some(Cause::MemoryType) {
-        return of(Need::BreakBeforeMake, Cause::MemoryType);
+        return of(Maintenance::BreakBeforeMake, Cause::MemoryType);
     }
     if differ & CONTIGUOUS != 0 {
         let need = if bbm >= BbmLevel::One {
-            Need::Tlbi
+            Maintenance::Tlbi
         } else {
-            Need::BreakBeforeMake
+            Maintenance::BreakBeforeMake
         };
         return of(need, Cause::Contiguous);
     }
     if differ & NG & old.word != 0 {
-        return of(Need::BreakBeforeMake, Cause::Global);
+        return of(Maintenance::BreakBeforeMake, Cause::Global);
     }
     let (lost, given) = rights(regime, old.word, new.word);
     let attributes = if regime.indirection.is_some() {
@@ -276,9 +276,9 @@ fn leaves(old: &Descriptor<'_>, new: &Descriptor<'_>, bbm: BbmLevel) -> Transiti
         (old.af() && !new.af(), Cause::Aged),
     ];
     match late.into_iter().find(|(applies, _)| *applies) {
-        Some((_, cause)) => of(Need::Tlbi, cause),
-        None if old.af() != new.af() => of(Need::Nothing, Cause::AccessFlag),
-        None => of(Need::Nothing, Cause::Software),
+        Some((_, cause)) => of(Maintenance::Tlbi, cause),
+        None if old.af() != new.af() => of(Maintenance::Nothing, Cause::AccessFlag),
+        None => of(Maintenance::Nothing, Cause::Software),
     }
 }
 

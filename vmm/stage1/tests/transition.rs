@@ -6,7 +6,7 @@ mod common;
 use common::any_layout;
 use proptest::prelude::*;
 use stage1::testing::Layout;
-use stage1::{transition, BbmLevel, Cause, Descriptor, Granule, Half, Level, Need, Regime};
+use stage1::{transition, BbmLevel, Cause, Descriptor, Granule, Half, Level, Maintenance, Regime};
 
 const LEVELS: [BbmLevel; 3] = [BbmLevel::Zero, BbmLevel::One, BbmLevel::Two];
 /// Normal memory, AP 0b01, SH 0b11, AF, nG, PXN and UXN, as Linux uses for data.
@@ -20,11 +20,16 @@ fn k4() -> Regime {
     regime(Layout::new(Granule::K4, Half::Lower, 48))
 }
 
-fn need(regime: &Regime, old: u64, new: u64, bbm: BbmLevel) -> (Need, Cause) {
+fn need(regime: &Regime, old: u64, new: u64, bbm: BbmLevel) -> (Maintenance, Cause) {
     at(regime, (old, Level::L3), (new, Level::L3), bbm)
 }
 
-fn at(regime: &Regime, old: (u64, Level), new: (u64, Level), bbm: BbmLevel) -> (Need, Cause) {
+fn at(
+    regime: &Regime,
+    old: (u64, Level),
+    new: (u64, Level),
+    bbm: BbmLevel,
+) -> (Maintenance, Cause) {
     let old = Descriptor::new(old.0, old.1, regime);
     let new = Descriptor::new(new.0, new.1, regime);
     let found = transition(&old, &new, bbm);
@@ -35,7 +40,7 @@ fn at(regime: &Regime, old: (u64, Level), new: (u64, Level), bbm: BbmLevel) -> (
 /// One row for each change: the bits it flips, its need without FEAT_BBM, its cause.
 #[test]
 fn a_page_by_fields() {
-    use Need::{BreakBeforeMake, Nothing, Tlbi};
+    use Maintenance::{BreakBeforeMake, Nothing, Tlbi};
     let regime = k4();
     let page = DATA | 0x4000_0000;
     for (flip, expected, cause) in [
@@ -81,7 +86,7 @@ fn a_page_by_fields() {
 
 #[test]
 fn sizes_and_the_levels_of_feat_bbm() {
-    use Need::{BreakBeforeMake, Nothing, Tlbi};
+    use Maintenance::{BreakBeforeMake, Nothing, Tlbi};
     let regime = k4();
     let block = (DATA & !2 | 0x4000_0000, Level::L2);
     let quiet = (block.0 | 1 << 16, Level::L2);
@@ -133,7 +138,7 @@ fn what_is_old_is_in_no_tlb() {
     let (group, other) = (old | 1 << 52, other | 1 << 52);
     assert_eq!(need(&software, group, other, zero).1, Cause::OutputAddress);
     let set = need(&hardware, old, old | 1 << 10, zero);
-    assert_eq!(set, (Need::Nothing, Cause::AccessFlag));
+    assert_eq!(set, (Maintenance::Nothing, Cause::AccessFlag));
 }
 
 fn any_level() -> impl Strategy<Value = Level> {
@@ -159,16 +164,16 @@ proptest! {
             // the old is not.
             let back = at(&regime, (new, level), (old, level), bbm);
             let one_way = matches!(cause, Cause::Global) || back.1 == Cause::NeverCached;
-            if need == Need::BreakBeforeMake && !one_way && !matches!(cause, Cause::Size) {
-                prop_assert_eq!(back.0, Need::BreakBeforeMake);
+            if need == Maintenance::BreakBeforeMake && !one_way && !matches!(cause, Cause::Size) {
+                prop_assert_eq!(back.0, Maintenance::BreakBeforeMake);
             }
             // An invalid word needs nothing; a word that becomes invalid needs at most a TLBI.
             let valid = |word: u64| Descriptor::new(word, level, &regime).kind();
             if matches!(valid(old), stage1::Kind::Invalid | stage1::Kind::Reserved) {
-                prop_assert_eq!(need, Need::Nothing);
+                prop_assert_eq!(need, Maintenance::Nothing);
             }
             if matches!(valid(new), stage1::Kind::Invalid | stage1::Kind::Reserved) {
-                prop_assert!(need <= Need::Tlbi);
+                prop_assert!(need <= Maintenance::Tlbi);
             }
             // The same bits with other software bits are the same change.
             if old != new {
@@ -187,7 +192,7 @@ proptest! {
         let leaf = Descriptor::new(old, level, &regime).kind().is_leaf();
         prop_assume!(leaf);
         let (need, _) = at(&regime, (old, level), (old ^ flips & mask, level), BbmLevel::Zero);
-        prop_assert!(need <= Need::Tlbi);
+        prop_assert!(need <= Maintenance::Tlbi);
     }
 
     /// Every change of address of a leaf that may be written and cached needs one.
@@ -198,7 +203,7 @@ proptest! {
         let page = |at: u64| DATA & !(0b11 << 8) | at << layout.granule.shift();
         for bbm in LEVELS {
             let found = need(&regime, page(from), page(to), bbm);
-            prop_assert_eq!(found, (Need::BreakBeforeMake, Cause::OutputAddress));
+            prop_assert_eq!(found, (Maintenance::BreakBeforeMake, Cause::OutputAddress));
         }
     }
 }

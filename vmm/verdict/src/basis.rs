@@ -17,7 +17,7 @@ use untrusted::Text;
 use crate::input::not_linux;
 pub use crate::rules::names;
 use crate::rules::without::without;
-use crate::rules::{Extent, Need, Rule, RuleId, Tier, RULES};
+use crate::rules::{AffectedPart, Need, Rule, RuleId, Tier, RULES};
 use crate::{Hex, KernelVerdict, Lack, NotJudged, ProcessVerdict};
 
 /// The extent of a verdict.
@@ -125,7 +125,7 @@ pub enum Input {
 
 /// What is known beside the verdicts themselves.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct Context {
     /// What was asked for.
     pub scope: Scope,
     /// `uname -r`; `None` where it is not known.
@@ -152,7 +152,7 @@ impl Basis {
     /// Brings together what is known and what was judged.
     #[must_use]
     pub fn new(
-        known: Known,
+        known: Context,
         processes: &[ProcessVerdict],
         kernel: Option<&KernelVerdict>,
     ) -> Basis {
@@ -282,7 +282,7 @@ impl Basis {
         }
     }
 
-    fn spaces(&mut self, known: &Known, judged: &BTreeSet<AddressSpace>) {
+    fn spaces(&mut self, known: &Context, judged: &BTreeSet<AddressSpace>) {
         let Some(Ok(all)) = &known.spaces else { return };
         // Two processes may share one, as after vfork().
         let roots: BTreeSet<Hex> = all.iter().map(|space| space.root).collect();
@@ -306,11 +306,11 @@ impl Basis {
     fn why_not(
         &self,
         rule: &Rule,
-        known: &Known,
+        known: &Context,
         release: Option<Release>,
     ) -> Option<(Because, String)> {
         let needs = |need| rule.needs(need);
-        let hangs_on = |need| rule.extent(need) == Some(Extent::All);
+        let hangs_on = |need| rule.extent(need) == Some(AffectedPart::All);
         let not_asked = |why: &str| Some((Because::NotAsked, why.to_owned()));
         if needs(Need::Recording) {
             return match known.scope {
@@ -388,7 +388,12 @@ impl Basis {
     }
 
     /// What was asked for and could not be judged: what is known of the guest first, then rule by rule.
-    fn find_lacks(&self, known: &Known, missing: &[Lack], release: Option<Release>) -> Vec<String> {
+    fn find_lacks(
+        &self,
+        known: &Context,
+        missing: &[Lack],
+        release: Option<Release>,
+    ) -> Vec<String> {
         let mut lacks = known.lacks.clone();
         if let Some(why) = &known.no_kernel_half {
             lacks.push(why.clone());

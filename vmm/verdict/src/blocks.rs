@@ -10,8 +10,8 @@ use stage1::Level;
 
 use crate::group::{field_names, Group};
 use crate::orders::Newest;
-use crate::structures::Folios;
 use crate::{Hex, RuleId};
+use linux::structures::Folios;
 
 /// What became of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]

@@ -18,9 +18,9 @@ use crate::kernel_layout::KernelLayout;
 use crate::mapped::Mapped;
 use crate::page_tables::Tables;
 use crate::placement::Placement;
-use crate::structures::{Folios, Structures};
-use crate::unmapped::Unmapped;
 use crate::{Expected, ProcessInput};
+use linux::structures::{Folios, Structures};
+use linux::unmapped::Unmapped;
 
 /// Takes the addresses at which a rule is broken, and the sentence.
 pub(crate) type Report<'a> = dyn FnMut(Range<u64>, String) + 'a;

@@ -5,10 +5,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::group::Group;
-use crate::process::Process;
 use crate::rules::rule::RuleId;
 use crate::sequence::Sequence;
 use crate::Hex;
+use linux::process::Process;
 
 /// How much a finding weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]

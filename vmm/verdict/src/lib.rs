@@ -31,41 +31,39 @@ mod marks;
 mod orders;
 mod page_tables;
 mod placement;
-mod process;
 mod ranges;
 mod report;
 mod seen;
 pub mod sequence;
-mod structures;
 mod tally;
-mod unmapped;
 mod violations;
 
 pub mod rules;
 pub mod stops;
-pub mod voice;
 
 pub use all_mapped::AllMapped;
 pub use basis::{AddressSpace, Basis};
 pub use blocks::{accessible, Absent, BlockRow, BlockState, Reason};
 pub use finding::{Finding, Lack, NotJudged, Place, Severity};
 pub use hex::Hex;
-pub use input::{Expectation, Expected, ProcessInput};
+pub use input::ProcessInput;
 pub use judge::{judge, judge_plainly};
 pub use kernel::{judge_kernel, size_name, KernelVerdict};
 pub use kernel_layout::{KernelLayout, LinearBit, Region};
-pub use process::Process;
+pub use linux::expectation::{Expectation, Expected};
+pub use linux::process::Process;
+pub use linux::structures::{Folios, NotKnown, Structures};
+pub use linux::unmapped::{MayBe, Unmapped};
 pub use report::{schema, Kernel, Machine, Outcome, Report, Step, Totals, SCHEMA_VERSION};
 pub use rules::contents_differ;
 pub use rules::counted::judge_caches;
 pub use rules::counted::judge_counted;
+pub use rules::kernel_report;
 pub use rules::mapping::l8_sharing::judge_sharing;
 pub use rules::pages::{judge_counts, Everyone};
 pub use rules::procfs::l17::judge_getters;
 pub use rules::rule::RuleId;
-pub use structures::{Folios, NotKnown, Structures};
 pub use tally::{row_at, EntryCounts, ProcessVerdict, VmaVerdict};
-pub use unmapped::{MayBe, Unmapped};
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

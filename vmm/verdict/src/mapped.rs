@@ -8,7 +8,7 @@ use linux::pte::Pte;
 use linux::vma::{Backing, Vma};
 
 use crate::group::Group;
-use crate::structures::Folios;
+use linux::structures::Folios;
 
 /// One entry that maps memory, with its page.
 #[derive(Clone, Copy, Debug)]

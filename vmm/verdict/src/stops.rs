@@ -8,13 +8,13 @@ const COUNTED: u64 = 100;
 
 /// What several stops have shown of the CPU that runs one process.
 #[derive(Clone, Debug, Default)]
-pub struct Stops {
+pub struct FaultStops {
     addresses: Vec<u64>,
     /// Stops at which the CPU's last exception was no fault on a user address: the process has got on.
     others: usize,
 }
 
-impl Stops {
+impl FaultStops {
     /// Takes the CPU's ESR_EL1 and FAR_EL1, `None` where the machine does not give them. Gives the address of the last
     /// fault, if its last exception was one.
     pub fn add(&mut self, esr_el1: Option<u64>, far_el1: Option<u64>) -> Option<u64> {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     fn seen(stops: &[(u64, u64)], counted: u64) -> Option<u64> {
-        let mut seen = Stops::default();
+        let mut seen = FaultStops::default();
         for (class, far) in stops {
             seen.add(Some(class << 26 | 0x47), Some(*far));
         }
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(with((0x15, 0x1000)), None);
         assert_eq!(with((0x25, 0xffff_8000_0000_1000)), None);
         // The machine does not say.
-        let mut seen = Stops::default();
+        let mut seen = FaultStops::default();
         for _ in 0..SHOWN {
             seen.add(None, None);
         }

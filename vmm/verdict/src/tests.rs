@@ -4,6 +4,7 @@
 
 mod basis;
 mod caches;
+mod console;
 mod counted;
 mod findings;
 mod folios;
@@ -15,6 +16,5 @@ mod page_tables;
 mod reports;
 mod runs;
 mod states;
-mod voice;
 
 pub(crate) use crate::testing::guest;

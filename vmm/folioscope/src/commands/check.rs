@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope check`: the rules, over a live guest or a saved snapshot.
 
+use analysis::unattended::is_unattended;
 use clap::Args;
-use join::unattended::is_unattended;
 
 use super::output::stdout;
 use super::Outcome;
 use crate::report::{about, ReportFormat, ReportOptions};
-use crate::source::{Need, SourceOptions};
+use crate::source::{SourceOptions, Wanted};
 use crate::Error;
 
 /// Judge a process and the kernel half, live or from a saved snapshot
@@ -22,12 +22,12 @@ pub struct Check {
 
 impl Check {
     pub fn run(self) -> Outcome {
-        let source = self.source.open(Need::Verdict)?;
+        let source = self.source.open(Wanted::Verdict)?;
         let snapshot = &source.snapshot;
         let mut report = about(snapshot, source.kind);
         let mut picture = self.report.picture();
         picture.snapshot(report.steps.len(), snapshot);
-        let step = join::step(snapshot, self.source.pid)?;
+        let step = analysis::step(snapshot, self.source.pid)?;
         let several = step.processes.len() > 1;
         report.push(step);
         if self.report.format == ReportFormat::Text {

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use analysis::diff::{diff, Instant};
 use clap::Args;
-use join::changed::{diff, Instant};
 
 use super::{output, Outcome};
 use crate::inside::ListingFormat;

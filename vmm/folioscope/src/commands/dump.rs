@@ -3,15 +3,16 @@
 
 use std::io::{self, BufWriter, Write as _};
 
+use analysis::Places;
 use clap::{Args, ValueEnum};
-use join::elsewhere::no_linux;
-use join::{kernel_half, Gathered, Places, Subject};
+use evidence::elsewhere::no_linux;
+use evidence::{kernel_half, Gathered, Subject};
 use report::dump::{dump, DumpOptions, Format};
 
 use super::output::{complain, stdout};
 use super::Outcome;
 use crate::options::parse_address;
-use crate::source::{Need, SourceOptions};
+use crate::source::{SourceOptions, Wanted};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 /// Print the entries of a process (or of the kernel), live or from a saved snapshot
@@ -69,8 +70,8 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
 impl Dump {
     pub fn run(self) -> Outcome {
         let source = self.source.open(match self.kernel {
-            true => Need::Kernel,
-            false => Need::Process,
+            true => Wanted::Kernel,
+            false => Wanted::Process,
         })?;
         let snapshot = &source.snapshot;
         let (first, last) = self

@@ -7,9 +7,10 @@ mod traced;
 
 use std::path::PathBuf;
 
+use analysis::diff::{diff, Instant};
+use analysis::{AddressInfo, Places};
 use clap::Args;
-use join::changed::{diff, Instant};
-use join::{Place, Places, Subject};
+use evidence::Subject;
 use linux::vma::Vma;
 use report::frames::{Mapped, UNUSABLE};
 use serde_json::{json, Value};
@@ -20,7 +21,7 @@ use super::output::{self, say};
 use super::Outcome;
 use crate::holder::ask;
 use crate::options::parse_address;
-use crate::source::{open_core, Need, Source, SourceOptions};
+use crate::source::{open_core, Source, SourceOptions, Wanted};
 use crate::{Error, EXIT_OK};
 
 /// Other places of a page that are listed.
@@ -62,7 +63,7 @@ impl Explain {
         if user.is_empty() {
             return self.kernel(&kernel);
         }
-        let Source { snapshot, .. } = self.source.open(Need::Process)?;
+        let Source { snapshot, .. } = self.source.open(Wanted::Process)?;
         let subject = Subject::find(&snapshot, self.source.pid)?;
         let places = Places::new(&snapshot, &subject)?;
         let status = each(&user, |va| self.one(va, &snapshot, &subject, &places))?;
@@ -263,7 +264,7 @@ fn print_vma(vma: &Vma, va: u64) -> Result<(), Error> {
 }
 
 /// Prints the folio behind the entry, and the other processes that map this page.
-fn print_folio(place: &Place, pid: u32, va: u64) -> Result<(), Error> {
+fn print_folio(place: &AddressInfo, pid: u32, va: u64) -> Result<(), Error> {
     let frames = match &place.frame {
         None => return Ok(()),
         Some(Err(why)) => {

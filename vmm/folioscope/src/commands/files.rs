@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Command};
+use report::formats::FORMATS;
 
 use crate::paths::{is_stdout, kind, stdout};
 use crate::replace::open_fifo;
@@ -53,7 +54,8 @@ fn use_of(id: &str, command: &str) -> Option<Use> {
         ("plugin" | "counter", _) => Use::Input("a plugin that vmm/setup/plugin.sh builds"),
         ("functions", _) => Use::Input("a list of functions"),
         ("judge", _) => Use::Input("a trace that `folioscope record` wrote"),
-        ("json" | "junit" | "ktap" | "html" | "trace" | "text", _) => Use::Stream,
+        (name, _) if FORMATS.iter().any(|format| format.name == name) => Use::Stream,
+        ("trace" | "text", _) => Use::Stream,
         ("marks", _) | ("file", "save") => Use::Output,
         ("out" | "man", _) => Use::Place,
         ("socket", "serve") | ("writable", _) => Use::Other,

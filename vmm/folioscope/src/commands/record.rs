@@ -14,7 +14,7 @@ use crate::guest::Guest;
 use crate::options::{parse_address, GuestOptions};
 use crate::program::Program;
 use crate::recorded::{self, tell, End, Names, PLUGIN};
-use crate::report::{ReportFormat, ReportOptions};
+use crate::report::{ReportFiles, ReportFormat, ReportOptions};
 use crate::stage::{Played, Stage};
 use crate::tour::chosen;
 use crate::{control, Error, EXIT_ERRORS};
@@ -84,16 +84,25 @@ struct Reports {
 }
 
 impl Reports {
+    /// Returns the requested files.
+    fn files(&self) -> ReportFiles {
+        let all = [
+            (&report::json::FORMAT, &self.json),
+            (&report::junit::FORMAT, &self.junit),
+            (&report::html::FORMAT, &self.html),
+        ];
+        let all = all.into_iter();
+        let named = all.filter_map(|(format, path)| Some((format, path.clone()?)));
+        ReportFiles(named.collect())
+    }
+
     /// Prints the verdict, and writes the requested files.
     fn told(&self, mut report: Report, judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
         tell(&mut stdout(), judge, end, names).map_err(Error::io(STDOUT))?;
         report.push(recorded::step(judge, end, names));
         let options = ReportOptions {
             format: ReportFormat::Text,
-            json: self.json.clone(),
-            junit: self.junit.clone(),
-            ktap: None,
-            html: self.html.clone(),
+            files: self.files(),
             information: false,
             all_maps: false,
         };

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use join::Extent;
+use evidence::Extent;
 use linux::release::Release;
 use report::text::TextOptions;
-use verdict::basis::{Known, Scope};
+use verdict::basis::{Context, Scope};
 use verdict::{Basis, Expectation, ProcessVerdict, Report, Step};
 
 use super::output::{say, stdout};
@@ -251,17 +251,17 @@ impl Run {
             }
             std::thread::sleep(Duration::from_millis(20));
             instant = guest.unattended().settle()?;
-            seen = match join::step(&instant, None)?.kernel {
+            seen = match analysis::step(&instant, None)?.kernel {
                 Some(kernel) => Some(Ok(kernel)),
                 None => seen,
             };
         }
-        let known = Known {
+        let known = Context {
             scope: Scope::KernelHalf,
             release: Some(guest.hello().kernel_release.clone()),
             recognised_by: look.basis.kernel.recognised_by,
             no_kernel_half: seen.as_ref().and_then(|seen| seen.as_ref().err().cloned()),
-            ..Known::default()
+            ..Context::default()
         };
         let mut step = Step {
             workload: "kernel".into(),

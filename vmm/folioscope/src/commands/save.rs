@@ -6,8 +6,8 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use analysis::external_qemu::Foreign;
 use clap::Args;
-use join::foreign::Foreign;
 
 use super::output::say;
 use super::Outcome;
@@ -15,7 +15,7 @@ use crate::boot;
 use crate::control::Full;
 use crate::holder::is_ours;
 use crate::replace::replace_private;
-use crate::source::{only_socket, write_full, Need, SourceOptions};
+use crate::source::{only_socket, write_full, SourceOptions, Wanted};
 use crate::whole::{save, Progress};
 use crate::{Error, EXIT_OK};
 
@@ -60,7 +60,7 @@ impl Save {
             pid: self.pid,
             out: self.out,
         }
-        .open(Need::Verdict)?;
+        .open(Wanted::Verdict)?;
         boot::save(&source.snapshot, &self.file)?;
         let bytes: u64 = source
             .snapshot

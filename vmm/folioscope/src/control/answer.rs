@@ -3,8 +3,10 @@
 
 use std::path::PathBuf;
 
+use analysis::Look;
 use changes::Diff;
-use join::{Capture, Look, ReadAgain, Subject};
+use evidence::{Capture, ReadAgain, Subject};
+use linux::console::ConsoleReport;
 use linux::order::OrderRecord;
 use protocol::{Hello, Outcome};
 use report::frames::Frames;
@@ -12,7 +14,6 @@ use report::kernel_map::KernelMap;
 use report::listing::{Maps, Tasks};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use verdict::voice::Spoken;
 use verdict::{Basis, Finding, Hex, KernelVerdict, ProcessVerdict, Severity, Step};
 
 use super::failure::Failure;
@@ -83,8 +84,8 @@ pub struct Report {
     pub at_us: Option<u64>,
 }
 
-impl From<Spoken> for Report {
-    fn from(spoken: Spoken) -> Self {
+impl From<ConsoleReport> for Report {
+    fn from(spoken: ConsoleReport) -> Self {
         Self {
             headline: spoken.headline().raw().to_owned(),
             lines: spoken

@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::time::Duration;
 
-use join::{Extent, Look, ReadAgain};
+use analysis::Look;
+use evidence::{Extent, ReadAgain};
 use machine::Paused;
 use protocol::{Command, ProcessId};
 use stage1::{PhysMemory, PhysicalAddress};
@@ -114,7 +115,7 @@ fn look_at_any(guest: &mut Guest, at: &LookAt, pid: i32) -> Result<Done, Error> 
     }
     let pid = pid_of(Some(pid))?;
     let capture = guest.look_at_any(pid)?;
-    let mut step = join::step(&capture.snapshot, pid)?;
+    let mut step = analysis::step(&capture.snapshot, pid)?;
     let Some(mut verdict) = step.processes.pop() else {
         let reasons: Vec<String> = step.reasons().into_iter().map(|it| it.reason).collect();
         return Err(Error::Input(reasons.join("; ")));
@@ -236,7 +237,7 @@ fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> 
         }
     };
     let snapshot = &seen.capture.snapshot;
-    let upper = join::kernel_half(&snapshot.cpus).ok_or_else(|| {
+    let upper = evidence::kernel_half(&snapshot.cpus).ok_or_else(|| {
         Error::Input(
             "no CPU shows the kernel's own half: all are at EL0 with KPTI's trampoline".into(),
         )

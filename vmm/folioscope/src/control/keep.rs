@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use join::Capture;
+use evidence::Capture;
 use machine::private;
 use report::text::TextOptions;
 

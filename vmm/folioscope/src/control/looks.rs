@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The methods `diff`, `changes` and `folio`, which use earlier looks.
 
-use join::changed::{diff, Instant};
-use join::{Capture, Place, Subject};
+use analysis::diff::{diff, Instant};
+use analysis::AddressInfo;
+use evidence::{Capture, Subject};
 
 use super::answer::{Done, Empty};
 use super::request::{OfLooks, OfPlace, OfSpace};
@@ -30,7 +31,7 @@ pub(super) fn changes(guest: &Guest, of: &OfSpace) -> Result<Done, Error> {
 pub(super) fn folio(guest: &Guest, of: &OfPlace) -> Result<Done, Error> {
     let snapshot = &guest.kept_look(of.look)?.snapshot;
     let subject = Subject::find(snapshot, None)?;
-    match Place::folio(snapshot, &subject, of.va) {
+    match AddressInfo::folio(snapshot, &subject, of.va) {
         None => Ok(Done::Nothing(Empty {})),
         Some(found) => {
             let found = found.map_err(|why| {

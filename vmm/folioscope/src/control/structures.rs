@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use join::inside::Inside;
+use evidence::inside::Inside;
 use structures::pages::Pages;
 use structures::View;
 use verdict::Hex;

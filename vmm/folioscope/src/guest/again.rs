@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use join::{copy_again, Capture, Extent, ReadAgain};
+use evidence::{copy_again, Capture, Extent, ReadAgain};
 use machine::MachineError;
 use protocol::ProcessId;
 use snapshot::LastCopy;

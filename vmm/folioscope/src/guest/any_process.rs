@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use join::seen::why_not;
-use join::unattended::{settle, Stops};
-use join::{instant, Capture, Extent, Facts, Work};
+use analysis::cpus_at_a_stop;
+use analysis::tasks::why_not;
+use analysis::unattended::{settle, Stops};
+use evidence::{instant, Capture, Extent, Facts, Work};
 use snapshot::{Cpu, Recording, Snapshot};
 
 use super::whole::{known, own_symbols};
@@ -22,7 +23,7 @@ struct AnyProcess<'g> {
 
 impl Guest {
     /// Looks at the process with this pid, or at all of them, until every error is confirmed or gone. No process is
-    /// stopped for it. [`join::step`] judges the result, which contains what the looks found.
+    /// stopped for it. [`analysis::step`] judges the result, which contains what the looks found.
     ///
     /// # Errors
     /// If there is no such process, if its tables are unknown, or if the guest is lost.
@@ -70,7 +71,7 @@ impl Guest {
         let paused = self.link.machine.pause()?;
         if let Some(Ok(found)) = &self.inside {
             let notes = &mut capture.snapshot.notes;
-            join::keep_log(notes, &found.inside, &paused.memory);
+            evidence::keep_log(notes, &found.inside, &paused.memory);
         }
         paused.resume()?;
         Ok(())
@@ -84,7 +85,7 @@ impl Guest {
 }
 
 impl Stops for AnyProcess<'_> {
-    fn instant(&mut self) -> Result<Capture, join::Error> {
+    fn instant(&mut self) -> Result<Capture, analysis::Error> {
         let guest = &mut *self.guest;
         let mut notes = guest.notes(Vec::new());
         let contpte = guest.contpte();
@@ -105,7 +106,7 @@ impl Stops for AnyProcess<'_> {
         let recording = Recording::new(memory);
         let found = instant::read(&recording, cpus, facts, inside, &[]);
         let work = Work::of(memory, cpus, ran_ns);
-        let copied = join::copy(memory, &recording.into_ranges());
+        let copied = evidence::copy(memory, &recording.into_ranges());
         let cpus = cpus.clone();
         let stopped = paused.resume()?;
         facts.keep(&mut notes);
@@ -124,8 +125,8 @@ impl Stops for AnyProcess<'_> {
         })
     }
 
-    fn cpus(&mut self) -> Result<(Vec<Cpu>, Work), join::Error> {
-        Ok(Work::at_a_stop(self.guest.link.machine.as_mut())?)
+    fn cpus(&mut self) -> Result<(Vec<Cpu>, Work), analysis::Error> {
+        Ok(cpus_at_a_stop(self.guest.link.machine.as_mut())?)
     }
 
     fn runs(&self) -> bool {

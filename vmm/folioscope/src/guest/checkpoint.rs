@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use join::{kernel_half, Capture, Companion, Extent, Facts, Gathered, Seen, Since, Work};
+use analysis::cpus_at_a_stop;
+use evidence::{
+    kernel_half, Capture, CaptureRequest, Companion, Extent, Facts, Gathered, Since, Work,
+};
 use machine::{MachineError, Paused, Status};
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::{Checkpoint, Cpu, Memory, Notes, Process, Snapshot};
@@ -97,7 +100,7 @@ impl Guest {
     /// If the guest is lost.
     pub fn rested(&mut self, since: &Since) -> Result<Vec<bool>, Error> {
         let machine = self.link.machine.as_mut();
-        Ok(since.seen(std::thread::sleep, || Work::at_a_stop(machine))?)
+        Ok(since.seen(std::thread::sleep, || cpus_at_a_stop(machine))?)
     }
 
     /// Stops the guest while `process` waits at its checkpoint, copies the memory that will be needed of that instant,
@@ -139,8 +142,9 @@ impl Guest {
             for poke in pokes {
                 paused.write(poke.address, &poke.word.to_le_bytes())?;
             }
-            let (pages, gathered) = join::pages_seen(&paused.memory, &paused.cpus, seen, extent);
-            let copy = join::copy(&paused.memory, &pages);
+            let (pages, gathered) =
+                evidence::pages_seen(&paused.memory, &paused.cpus, seen, extent);
+            let copy = evidence::copy(&paused.memory, &pages);
             for (poke, word) in pokes.iter().zip(before).rev() {
                 paused.write(poke.address, &word.to_le_bytes())?;
             }
@@ -155,7 +159,7 @@ impl Guest {
         process: ProcessId,
         others: &[ProcessId],
         extent: Extent,
-        copy: impl FnOnce(&mut Paused<'_>, &Seen<'_>, &Notes) -> Result<Copied, Error>,
+        copy: impl FnOnce(&mut Paused<'_>, &CaptureRequest<'_>, &Notes) -> Result<Copied, Error>,
     ) -> Result<Capture, Error> {
         let Some(held) = self.held.get(&process).cloned() else {
             return Err(Error::Input(format!(
@@ -191,7 +195,7 @@ impl Guest {
                 contpte,
                 ..facts.with(known(&self.inside))
             };
-            let seen = Seen {
+            let seen = CaptureRequest {
                 root: &root,
                 companions: &companions,
                 facts,
@@ -247,7 +251,7 @@ impl Guest {
             Some(Err(error)) => return Err(error),
         };
         if let Some(held) = self.held.get_mut(&process) {
-            join::keep_getters(held, said.as_ref());
+            evidence::keep_getters(held, said.as_ref());
         }
         Ok(())
     }

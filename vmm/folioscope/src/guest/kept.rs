@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use join::Capture;
+use evidence::Capture;
 
 use super::Guest;
 use crate::Error;

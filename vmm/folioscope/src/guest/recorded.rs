@@ -9,12 +9,12 @@ use untrusted::Filter;
 
 use super::Guest;
 use crate::options::GuestOptions;
-use crate::recorded::{tell, Calls, End, Known, Live, Names, Sequences, LAST};
+use crate::recorded::{tell, Calls, End, KernelNames, Live, Names, Sequences, LAST};
 use crate::Error;
 
 impl Guest {
     /// Returns what is known of names at this instant.
-    pub fn names_known(&mut self) -> Known {
+    pub fn names_known(&mut self) -> KernelNames {
         let tasks = self.see(None).map(|(seen, _)| seen.tasks);
         let capture = match self.kernel().symbols {
             Some(_) => self.capture_all().ok(),
@@ -23,8 +23,8 @@ impl Guest {
         let symbols = self.kernel().symbols.as_ref();
         let slide = capture
             .zip(symbols)
-            .and_then(|(capture, symbols)| join::slide(symbols, &capture.snapshot.cpus));
-        Known::new(self.started(), tasks.unwrap_or_default(), slide)
+            .and_then(|(capture, symbols)| evidence::slide(symbols, &capture.snapshot.cpus));
+        KernelNames::new(self.started(), tasks.unwrap_or_default(), slide)
     }
 
     /// Boots as [`Guest::boot`] does, with the recorder's plugin; a copy of the trace goes to `kept`.
@@ -94,7 +94,7 @@ impl Guest {
     }
 
     /// Ends the guest, and returns the judge of its sequences, if it was booted with the recorder.
-    pub fn end_recorded(&mut self) -> Option<(Known, Judge, End)> {
+    pub fn end_recorded(&mut self) -> Option<(KernelNames, Judge, End)> {
         let live = self.live.take()?;
         let known = self.names_known();
         self.link.machine.quit(LAST);
@@ -125,7 +125,7 @@ impl Guest {
     ///
     /// # Errors
     /// As [`Guest::begin_sequences`].
-    pub fn counted(&mut self, known: &Known) -> Result<BTreeMap<String, Calls>, Error> {
+    pub fn counted(&mut self, known: &KernelNames) -> Result<BTreeMap<String, Calls>, Error> {
         let mut live = self.recorded()?;
         let counted = live.counted(&known.names(self.symbols()));
         self.live = Some(live);

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use join::Hung;
-use join::Known;
+use analysis::Hung;
+use evidence::KnownProcess;
 use protocol::{Command, Outcome, ProcessId};
 use snapshot::Cpu;
 use stage1::{Half, Regime};
@@ -75,7 +75,7 @@ impl Guest {
         let stuck = stuck.filter_map(|(id, cpu)| Some((id, cpu.as_ref()?)));
         let processes = self.roots.iter().chain(stuck).map(|(process, cpu)| {
             let regime = Regime::new(&cpu.system, Half::Lower).ok();
-            Known {
+            KnownProcess {
                 pid: checkpoint::pid_of(cpu),
                 name: self.names.get(process).cloned().unwrap_or_default().into(),
                 root: regime.map(|regime| regime.root.0),

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use join::frames::frames;
-use join::inside::{shows_kernel, Inside, NotInside, Whole};
-use join::kernel_map::kernel_map;
-use join::seen::{see, see_again, Seen};
-use join::{Extent, Facts};
+use analysis::frames::frames;
+use analysis::kernel_map::kernel_map;
+use analysis::tasks::{see, see_again, Seen};
+use evidence::inside::{shows_kernel, Inside, NotInside, Whole};
+use evidence::{Extent, Facts};
 use protocol::ProcessId;
 use report::kernel_map::KernelMap;
 use snapshot::{Cpu, Memory, RangeSet, Recording, Snapshot};
@@ -126,7 +126,7 @@ impl Guest {
             // The structures by which it is found are read from the copy again.
             let mut all = recording.into_ranges();
             pages.iter().for_each(|range| all.insert(range));
-            let copy = join::copy(&paused.memory, &all);
+            let copy = evidence::copy(&paused.memory, &all);
             // Without a CPU in the kernel nothing would be found in the copy.
             let shows = shows_kernel(&paused.cpus);
             let cpus = paused.cpus.clone();
@@ -213,7 +213,7 @@ impl Guest {
         let (mut write, mut written) = (Some(write), Ok(()));
         for left in (0..LOOKS).rev() {
             let describe = |memory: &Memory, cpus: &[Cpu]| match known {
-                Some(inside) if left > 0 && !join::is_quiet(inside, memory, cpus) => None,
+                Some(inside) if left > 0 && !evidence::is_quiet(inside, memory, cpus) => None,
                 Some(inside) => {
                     let read = inside.vmcoreinfo(memory);
                     Some(read.map_err(|error| why = Some(error.to_string())).ok())

@@ -11,7 +11,7 @@ use verdict::Process;
 
 /// Facts about a guest at an instant: its KASLR offset, and its processes.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct KernelNames {
     slide: u64,
     /// The processes' names by pid.
     processes: BTreeMap<u32, Text>,
@@ -19,7 +19,7 @@ pub struct Known {
     roots: BTreeMap<u64, (u32, Text)>,
 }
 
-impl Known {
+impl KernelNames {
     /// Creates it from the processes that were started with a name, the present tasks, and the KASLR offset.
     #[must_use]
     pub fn new(started: &BTreeMap<u32, Text>, tasks: Vec<Task>, slide: Option<u64>) -> Self {
@@ -52,7 +52,7 @@ impl Known {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Names<'s> {
     symbols: Option<&'s Symbols>,
-    known: Option<&'s Known>,
+    known: Option<&'s KernelNames>,
 }
 
 impl<'s> Names<'s> {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A look at a process in which an error is made.
 
-use join::{Extent, Look, Subject};
+use analysis::Look;
+use evidence::{Extent, Subject};
 use protocol::ProcessId;
 use stage1::{lookup, Lookup, PhysicalAddress, VirtualAddress};
 use verdict::Expectation;

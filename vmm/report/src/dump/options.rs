@@ -33,7 +33,7 @@ pub struct DumpOptions {
     pub tables: bool,
     /// Linux's rules and software bits apply: a kernel from 6.11 on.
     pub linux: bool,
-    /// What was judged of the process, VMA by VMA: what became of each block is read there. Empty where nothing was.
+    /// The verdict on each VMA of the process, with the state of each block. Empty if there is none.
     pub judged: Vec<VmaVerdict>,
     /// The names of entries that are not present.
     pub names: SwapTypes,

@@ -32,7 +32,7 @@ pub struct Row {
     pub software: String,
     /// Virtual address of its contiguous group, where it is in one.
     pub group: Option<Hex>,
-    /// What became of the block around it (level 3 of user memory only).
+    /// State of the block around it (level 3 of user memory only).
     pub block: Option<BlockState>,
     /// Name of the VMA that it lies in: the last column of `maps`, or `anonymous`.
     pub vma: Option<Text>,

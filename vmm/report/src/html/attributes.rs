@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What entries have in common: the word without its address or offset, and what that means.
+//! Common part of entries: the word without its address or offset, and its meaning.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use verdict::Hex;
 /// Distinct attributes that are kept: a process has some tens of them, noise as many as it has words.
 const KEPT: usize = 4096;
 
-/// What an entry is to the eye.
+/// Kind of an entry, as the page colours it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum State {
@@ -64,7 +64,7 @@ impl State {
             Kind::Valid => State::ReadOnly,
             Kind::ProtNone | Kind::PresentInvalid => State::NotAccessible,
             Kind::Swap(entry) if entry.kind() == SwapKind::Swapped => State::Swapped,
-            // A word of zeroes is nobody's to show.
+            // A word of zeroes is not shown.
             Kind::Swap(_) | Kind::None => State::Marked,
         }
     }
@@ -118,16 +118,16 @@ impl Field {
     }
 }
 
-/// What entries of one kind have in common.
+/// Common part of entries of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Attributes {
     /// The word without its number.
     pub base: Hex,
     /// Where the number is: an output address, or the offset of a swap entry.
     pub field: Field,
-    /// Whether it is an output address.
+    /// True if it is an output address.
     pub address: bool,
-    /// Whether memory is mapped, as far as Linux is concerned.
+    /// True if memory is mapped, as far as Linux is concerned.
     #[serde(skip)]
     pub mapping: bool,
     /// The number is kept in units of this many bytes.

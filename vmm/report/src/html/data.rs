@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the page's script is told: the report again, in numbers where there may be many.
+//! Data for the page's script: the report again, in numbers where there may be many.
 //!
 //! Addresses are page numbers from the half's first address, since a number in JSON is exact below 2^53 only. What would
 //! stand many times (a reason, a pattern of pages) is in a list and goes by its place in it.
@@ -46,7 +46,7 @@ struct StepData<'r> {
     workload: &'r str,
     step: &'r str,
     outcome: Outcome,
-    /// What the step was about, by what is known of it: ranges of pages.
+    /// Ranges of pages that the step was about, as far as that is known.
     about: Vec<(u64, u64)>,
     spaces: Vec<Space<'r>>,
     not_judged: Vec<&'r str>,
@@ -68,7 +68,7 @@ struct Space<'r> {
     words: Option<String>,
     folios: Option<String>,
     regions: Vec<Region<'r>>,
-    /// Of the kernel half: what is mapped in each region, in bytes by the size of the mapping.
+    /// For the kernel half: bytes mapped in each region, by the size of the mapping.
     mapped: Vec<(String, Vec<(&'r str, u64)>)>,
     entries: u64,
     left_out: u64,
@@ -144,7 +144,7 @@ const BLOCK_STATES: [(BlockState, char, &str); 9] = [
     (BlockState::Empty, '.', "empty"),
 ];
 
-/// Whether a finding is of entries: what the kernel says of itself, and a lost process, are not.
+/// Returns whether a finding is about entries: a kernel report and a lost process are not.
 pub(crate) fn is_of_entries(finding: &Finding) -> bool {
     finding.sequence.is_none() && finding.end > finding.va
 }

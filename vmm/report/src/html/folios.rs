@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The folios behind entries, where somebody knows them.
+//! The folios behind entries, if they are known.
 
 use std::collections::HashMap;
 
@@ -17,14 +17,14 @@ pub struct Folio {
     pub head: u64,
     /// It has 2 to the power of this pages.
     pub order: u8,
-    /// What else is known of it, for people.
+    /// Other facts about it, in words.
     pub text: String,
 }
 
 /// Gives the folio of a page frame, where there is one.
 pub type Folios<'f> = dyn Fn(u64) -> Option<Folio> + 'f;
 
-/// What folios have in common.
+/// Common part of folios.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(crate) struct FolioKind {
     order: u8,

@@ -309,7 +309,7 @@ fn folios_are_runs() {
     let mut process = Tables::new(Layout::new(Granule::K4, Half::Lower, 48));
     let page = 0x1000;
     let plain = Attributes::default();
-    // Two folios of order 2 side by side, the second from its page 1 on; a gap; two of order 0; one that nobody knows;
+    // Two folios of order 2 side by side, the second from its page 1 on; a gap; two of order 0; one that is not known;
     // a block of a folio of order 9.
     for (at, frame) in [
         (0, 16),

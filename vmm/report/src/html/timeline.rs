@@ -12,11 +12,11 @@ use verdict::Finding;
 /// Steps that are one row: stores of one instruction, one after the other, that do the same.
 struct Row<'s> {
     steps: &'s [Moment],
-    /// What the block holds behind them.
+    /// Contents of the block after them.
     block: String,
 }
 
-/// Writes it, closed until somebody opens it.
+/// Writes it, closed until the reader opens it.
 ///
 /// # Errors
 /// Where it cannot be written.
@@ -141,7 +141,7 @@ impl Row<'_> {
     }
 }
 
-/// What a store makes of what, by the characters of the map; what a TLBI is.
+/// Returns the effect of a store, by the characters of the map, or the kind of a TLBI.
 fn kind(moment: &Moment) -> String {
     match &moment.did {
         Did::Store { old, new, .. } => pattern([old.0, new.0]),

@@ -46,7 +46,7 @@ pub(crate) struct Words {
     pub first: u64,
     /// Bytes per page.
     pub granule: u64,
-    /// What is where, besides VMAs: a name, the first address, the first address behind it.
+    /// Regions besides VMAs: a name, the first address, the first address behind it.
     pub regions: Vec<(String, u64, u64)>,
 }
 

@@ -3,7 +3,7 @@
 //! them and any other writes.
 
 use proptest::prelude::*;
-use snapshot::{LastCopy, Memory, RangeSet, ReadAgain, Region, Wanted, PAGE};
+use snapshot::{LastCopy, Memory, RangeSet, Region, TablesRead, Wanted, PAGE};
 use stage1::testing::{Attributes, Layout, TableBuilder};
 use stage1::{walk, Granule, Half, PhysMemory as _, PhysicalAddress};
 
@@ -103,13 +103,13 @@ fn one_written_table_is_one_table_read() {
     let mut last = LastCopy::default();
     let (first, read_again) = last.copy_again(&world.memory, &wanted, None).unwrap();
     let of = 512 + 3;
-    assert_eq!(read_again, ReadAgain { tables: of, of });
+    assert_eq!(read_again, TablesRead { tables: of, of });
     let place = first.regions()[100].range().base.0;
     world.write(place, 0);
     let (second, read_again) = last
         .copy_again(&world.memory, &wanted, Some(&world.written))
         .unwrap();
-    assert_eq!(read_again, ReadAgain { tables: 1, of });
+    assert_eq!(read_again, TablesRead { tables: 1, of });
     let words = |memory: &Memory, region: usize| {
         let at = memory.regions()[region].range().base;
         memory.words(at, 512).unwrap().as_ptr()

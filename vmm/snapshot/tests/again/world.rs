@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use snapshot::{
-    LastCopy, Memory, MemoryError, Range, RangeSet, ReadAgain, Recording, Region, Wanted, PAGE,
+    LastCopy, Memory, MemoryError, Range, RangeSet, Recording, Region, TablesRead, Wanted, PAGE,
 };
 use stage1::testing::{Attributes, Layout, TableBuilder};
 use stage1::{
@@ -167,7 +167,7 @@ impl World {
     pub fn copy_again(
         &mut self,
         written: Option<&RangeSet>,
-    ) -> Result<(Memory, ReadAgain), MemoryError> {
+    ) -> Result<(Memory, TablesRead), MemoryError> {
         let regimes = self.regimes();
         let others = [range(self.other, 8)].into_iter().collect();
         let wanted = Wanted {

@@ -11,8 +11,8 @@ use super::without::{asking, without};
 use crate::all_mapped::AllMapped;
 use crate::check::{CountedSeen, Counts};
 use crate::finding::Finding;
-use crate::structures::Folios;
 use crate::{NotJudged, ProcessVerdict};
+use linux::structures::Folios;
 
 /// Holds the kernel's counters and lists to its pages; `mapped` is what is mapped. All must be of one instant. `unlisted` says
 /// why an address space with swap entries may not be among those that were walked. What is found is of no process, and goes to

@@ -37,9 +37,8 @@ pub(crate) use contiguous::eligible;
 pub(crate) use expect::check as check_expected;
 pub(crate) use mapping::NO_FOLIO;
 pub use registry::{names, FAMILIES, RULES};
-pub use rule::{Extent, Identity, Known, Need, OnBreak, Releases, Rule, RuleId, Tier};
-pub(crate) use workload::REPORTED;
-pub use workload::{contents_differ, STUCK};
+pub use rule::{AffectedPart, Identity, KnownFault, Need, OnBreak, Releases, Rule, RuleId, Tier};
+pub use workload::{contents_differ, kernel_report, STUCK};
 
 #[cfg(test)]
 mod tests;

@@ -17,9 +17,9 @@ use super::unread::note;
 use crate::all_mapped::AllMapped;
 use crate::check::{PageSeen, UnmappedSeen};
 use crate::entries::{Cover, Entries};
-use crate::structures::Folios;
-use crate::unmapped::Unmapped;
 use crate::{Finding, Hex, NotJudged, ProcessVerdict, Severity};
+use linux::structures::Folios;
+use linux::unmapped::Unmapped;
 
 /// All address spaces of the guest.
 #[derive(Clone, Debug)]

@@ -24,11 +24,11 @@ pub struct Rule {
     /// The Arm ARM's (DDI 0487) rule, or the kernel's file and function.
     pub sources: &'static [&'static str],
     /// What it cannot be judged without, beside the tables and the registers, and how much of it hangs on that.
-    pub needs: &'static [(Need, Extent)],
+    pub needs: &'static [(Need, AffectedPart)],
     /// The kernels that it holds for.
     pub releases: Releases,
     /// Faults of kernels that it finds, which upstream has mended.
-    pub known: &'static [Known],
+    pub known: &'static [KnownFault],
     /// What two looks must agree on for an error to be the same one.
     pub identity: Identity,
     /// What an error ends.
@@ -168,7 +168,7 @@ impl OnBreak {
 
 /// How much of a rule hangs on what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum AffectedPart {
     /// All: without it the rule is not judged.
     All,
     /// One half, what the rule says of this: without it the rule is not in force.
@@ -232,23 +232,23 @@ pub enum Need {
 
 impl Need {
     /// The rule is not judged without it.
-    pub(crate) const fn all(self) -> (Need, Extent) {
-        (self, Extent::All)
+    pub(crate) const fn all(self) -> (Need, AffectedPart) {
+        (self, AffectedPart::All)
     }
 
     /// The half of the rule on this is not judged without it.
-    pub(crate) const fn half(self, of: &'static str) -> (Need, Extent) {
-        (self, Extent::Half(of))
+    pub(crate) const fn half(self, of: &'static str) -> (Need, AffectedPart) {
+        (self, AffectedPart::Half(of))
     }
 
     /// What the rule says of this is not judged without it.
-    pub(crate) const fn part(self, of: &'static str) -> (Need, Extent) {
-        (self, Extent::Part(of))
+    pub(crate) const fn part(self, of: &'static str) -> (Need, AffectedPart) {
+        (self, AffectedPart::Part(of))
     }
 
     /// The rule asks less without it.
-    pub(crate) const fn less(self) -> (Need, Extent) {
-        (self, Extent::Less)
+    pub(crate) const fn less(self) -> (Need, AffectedPart) {
+        (self, AffectedPart::Less)
     }
 }
 
@@ -265,7 +265,7 @@ pub struct Releases {
 
 /// A fault of a kernel that upstream has mended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownFault {
     /// Words that the finding's sentence has.
     pub mark: &'static str,
     /// The commit's subject.
@@ -324,7 +324,7 @@ impl Releases {
     }
 }
 
-impl Known {
+impl KnownFault {
     /// Whether this kernel lacks the commit.
     fn lacks(&self, release: Release) -> bool {
         let series = self
@@ -343,7 +343,7 @@ impl Rule {
     }
 
     /// How much of the rule hangs on this; `None` where it does not need it.
-    pub(crate) fn extent(&self, need: Need) -> Option<Extent> {
+    pub(crate) fn extent(&self, need: Need) -> Option<AffectedPart> {
         let mut needs = self.needs.iter();
         needs.find(|(it, _)| *it == need).map(|(_, extent)| *extent)
     }

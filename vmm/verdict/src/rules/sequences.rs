@@ -6,7 +6,7 @@ use recorder::Rule as Checked;
 use super::rule::RuleId;
 use crate::check::Check;
 use crate::rules::rule::{
-    Extent, Identity, Need, OnBreak, Releases, Rule, Tier, V6_12_117, V6_18_15, V7_3_4,
+    AffectedPart, Identity, Need, OnBreak, Releases, Rule, Tier, V6_12_117, V6_18_15, V7_3_4,
 };
 
 pub(super) static RULES: &[&Rule] = &[&S1, &S2, &S3, &S4, &S5, &S6, &S7];
@@ -25,7 +25,7 @@ const fn rule(
         asserts,
         tier: Tier::Architecture,
         sources,
-        needs: &[(Need::Recording, Extent::All)],
+        needs: &[(Need::Recording, AffectedPart::All)],
         releases: Releases {
             since: None,
             until: None,

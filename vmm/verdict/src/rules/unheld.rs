@@ -14,7 +14,7 @@ use super::rule::RuleId;
 use crate::check::{Unheld, UnheldSeen};
 use crate::entries::Entries;
 use crate::group::Group;
-use crate::structures::Folios;
+use linux::structures::Folios;
 use crate::ProcessVerdict;
 
 /// A rule, the place of the verdict that it goes to, the virtual address, and the sentence.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::registry::{names, RULES};
-use super::rule::{Extent, Need, Rule, RuleId};
+use super::rule::{AffectedPart, Need, Rule, RuleId};
 use crate::check::Check;
 use crate::finding::Lack;
 
@@ -36,20 +36,22 @@ pub fn without(needs: &[Need]) -> Without {
 fn of(needs: &[Need], which: impl Fn(&Rule) -> bool) -> Without {
     let (mut whole, mut parts, mut rules) = (BTreeSet::new(), Vec::new(), Vec::new());
     for rule in RULES.iter().filter(|rule| which(rule)) {
-        let missing = |(need, _): &&(Need, Extent)| needs.contains(need);
+        let missing = |(need, _): &&(Need, AffectedPart)| needs.contains(need);
         let extents = rule.needs.iter().filter(missing).map(|(_, extent)| *extent);
-        let extents: Vec<Extent> = extents.collect();
-        if extents.contains(&Extent::All) {
+        let extents: Vec<AffectedPart> = extents.collect();
+        if extents.contains(&AffectedPart::All) {
             whole.insert(rule.id());
             rules.push(rule.id());
             continue;
         }
-        if extents.iter().any(|it| matches!(it, Extent::Half(_))) {
+        if extents.iter().any(|it| matches!(it, AffectedPart::Half(_))) {
             rules.push(rule.id());
         }
         parts.extend(extents.iter().filter_map(|extent| match extent {
-            Extent::Half(of) | Extent::Part(of) => Some(format!("what {} says of {of}", rule.name)),
-            Extent::All | Extent::Less => None,
+            AffectedPart::Half(of) | AffectedPart::Part(of) => {
+                Some(format!("what {} says of {of}", rule.name))
+            }
+            AffectedPart::All | AffectedPart::Less => None,
         }));
     }
     let many = whole.len() + parts.len() > 1;

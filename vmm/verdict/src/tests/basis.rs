@@ -6,7 +6,7 @@ use crate::testing::id;
 use std::collections::BTreeSet;
 
 use super::guest::*;
-use crate::basis::{names, Because, Input, Known, Scope};
+use crate::basis::{names, Because, Context, Input, Scope};
 use crate::rules::{Tier, RULES};
 use crate::{
     AddressSpace, Basis, Hex, Kernel, KernelVerdict, Lack, Machine, Outcome, ProcessVerdict,
@@ -33,14 +33,14 @@ fn judged(pid: u32) -> ProcessVerdict {
 }
 
 /// A guest of which all is known: two processes and the kernel half.
-fn whole() -> (Known, Vec<ProcessVerdict>, Option<KernelVerdict>) {
-    let known = Known {
+fn whole() -> (Context, Vec<ProcessVerdict>, Option<KernelVerdict>) {
+    let known = Context {
         scope: Scope::Guest,
         release: Some("6.12.117".into()),
         recognised_by: Some("the banner in its memory".into()),
         spaces: Some(Ok(vec![space(1), space(2)])),
         console: Input::Given,
-        ..Known::default()
+        ..Context::default()
     };
     (
         known,
@@ -49,7 +49,7 @@ fn whole() -> (Known, Vec<ProcessVerdict>, Option<KernelVerdict>) {
     )
 }
 
-type Change = fn(&mut Known, &mut Vec<ProcessVerdict>, &mut Option<KernelVerdict>);
+type Change = fn(&mut Context, &mut Vec<ProcessVerdict>, &mut Option<KernelVerdict>);
 
 /// The outcome of a guest that is whole but for this, its first reason, and its basis.
 fn without(change: Change) -> (Outcome, String, Basis) {
@@ -112,10 +112,10 @@ fn a_status_of_0_needs_all_that_was_asked_for() {
         (
             "nothing: the MMU is off",
             |known, processes, kernel| {
-                *known = Known {
+                *known = Context {
                     no_kernel_half: Some("the kernel half was not judged: the MMU is off".into()),
                     spaces: Some(Err("no CPU showed the kernel's tables".into())),
-                    ..Known::default()
+                    ..Context::default()
                 };
                 processes.clear();
                 *kernel = None;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use join::{Extent, Facts};
+use evidence::{Extent, Facts};
 use protocol::{Advice, Outcome, ProcessId};
 use serde_json::json;
 
@@ -110,8 +110,8 @@ fn walk_and_copy(guest: &mut Guest, process: ProcessId, facts: Facts) -> Result<
         if root.is_some() {
             let start = Instant::now();
             let (memory, cpus) = (&paused.memory, &paused.cpus);
-            let pages = join::pages(memory, cpus, root, facts, Extent::default());
-            let copied = join::copy(memory, &pages)?;
+            let pages = evidence::pages(memory, cpus, root, facts, Extent::default());
+            let copied = evidence::copy(memory, &pages)?;
             let took = start.elapsed();
             paused.resume()?;
             drop(copied);

@@ -4,7 +4,8 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
-use join::{judge_process, Capture, Extent, Facts, Subject};
+use analysis::judge_process;
+use evidence::{Capture, Extent, Facts, Subject};
 use protocol::ProcessId;
 use serde_json::json;
 use snapshot::Cpu;
@@ -136,8 +137,8 @@ fn parts(
             times[1].push(read.saturating_sub(paused.stopping()));
             let start = Instant::now();
             let (memory, cpus) = (&paused.memory, &paused.cpus);
-            let pages = join::pages(memory, cpus, root, facts, Extent::default());
-            let copied = join::copy(memory, &pages)?;
+            let pages = evidence::pages(memory, cpus, root, facts, Extent::default());
+            let copied = evidence::copy(memory, &pages)?;
             times[2].push(start.elapsed());
             let start = Instant::now();
             paused.resume()?;

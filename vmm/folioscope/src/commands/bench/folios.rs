@@ -5,7 +5,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use join::{Capture, Extent, Look};
+use analysis::Look;
+use evidence::{Capture, Extent};
 use protocol::{Command as Request, Operation, Outcome as Reply, ProcessId};
 use serde_json::json;
 

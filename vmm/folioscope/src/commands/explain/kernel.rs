@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Explains an address of the kernel half: its part and area, its entry, the page behind it, and the rules' findings.
 
-use join::KernelPlace;
+use analysis::KernelPlace;
 use report::frames::Frames;
 use report::kernel_map::{Area, KernelMap, Part};
 use stage1::{Lookup, Permissions, VirtualAddress};
@@ -10,7 +10,7 @@ use super::{each, print_entry, Explain};
 use crate::commands::output::{self, say};
 use crate::commands::Outcome;
 use crate::inside::{InsideOptions, ListingFormat};
-use crate::source::{Need, Source};
+use crate::source::{Source, Wanted};
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 impl Explain {
@@ -21,8 +21,8 @@ impl Explain {
                 "expected an address of a process with --since and found one of the kernel, of which no changes are kept; leave --since out".into(),
             ));
         }
-        let Source { mut snapshot, .. } = self.source.open(Need::Kernel)?;
-        join::complete(&mut snapshot);
+        let Source { mut snapshot, .. } = self.source.open(Wanted::Kernel)?;
+        evidence::complete(&mut snapshot);
         let inside = InsideOptions {
             core: self.source.core.clone(),
             guest: self.source.guest.clone(),

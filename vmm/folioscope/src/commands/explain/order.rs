@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Explains an address's order, by the kernel's record.
 
-use join::{may_be_of, Place, Subject};
+use analysis::{may_be_of, AddressInfo};
+use evidence::Subject;
 use linux::order::adaptive::State;
 use linux::order::{OrderRecord, OrderRecords, Policy, Reason};
 use snapshot::Snapshot;
@@ -23,7 +24,7 @@ impl Explain {
         va: u64,
         snapshot: &Snapshot,
         subject: &Subject<'_>,
-        place: &Place,
+        place: &AddressInfo,
     ) -> Outcome {
         let page = subject.regime.granule.bytes();
         let orders = match &subject.orders {
@@ -109,7 +110,7 @@ fn print_fault(record: &OrderRecord) -> Result<(), Error> {
 }
 
 /// Prints the state of policy `adaptive` after this fault, and its state of the VMA now.
-fn print_state(record: &OrderRecord, place: &Place) -> Result<(), Error> {
+fn print_state(record: &OrderRecord, place: &AddressInfo) -> Result<(), Error> {
     if let Some(then) = record.adapted {
         say!(
             "  adaptive {} pages in a row were there beside the fault; {}{}",
@@ -214,7 +215,7 @@ fn more(
 }
 
 /// Prints whether the record is about the present folio.
-fn print_which(place: &Place, record: &OrderRecord, va: u64, size: u64) -> Result<(), Error> {
+fn print_which(place: &AddressInfo, record: &OrderRecord, va: u64, size: u64) -> Result<(), Error> {
     match (&place.frame, place.page().and_then(|frame| frame.page)) {
         (None, _) if record.chosen.is_some() => {
             say!("  now      nothing: the record speaks of an earlier folio");

@@ -9,7 +9,7 @@ use protocol::{Advice, Command, Operation, Outcome, ProcessId, Protection};
 use crate::commands::output::say;
 use crate::guest::{unexpected, Guest};
 use crate::ops::{map, protect, unmap, write};
-use crate::recorded::{Calls, Known};
+use crate::recorded::{Calls, KernelNames};
 use crate::stage::{block_size, THP};
 use crate::Error;
 
@@ -91,7 +91,7 @@ fn tell(page: u64, rows: &[Row]) -> Result<(), Error> {
 /// One process with an area for one folio.
 struct Measured<'g> {
     guest: &'g mut Guest,
-    known: &'g Known,
+    known: &'g KernelNames,
     process: ProcessId,
     address: u64,
     bytes: u64,
@@ -99,7 +99,7 @@ struct Measured<'g> {
 }
 
 impl<'g> Measured<'g> {
-    fn new(guest: &'g mut Guest, known: &'g Known, bytes: u64) -> Result<Self, Error> {
+    fn new(guest: &'g mut Guest, known: &'g KernelNames, bytes: u64) -> Result<Self, Error> {
         let page = guest.hello().page_size;
         // The span of a table of pages: 8 bytes a descriptor.
         let table = page / 8 * page;

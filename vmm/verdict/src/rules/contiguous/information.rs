@@ -4,8 +4,8 @@
 use crate::blocks::{BlockRow, Reason};
 use crate::check::Check;
 use crate::finding::Finding;
-use crate::process::Process;
 use crate::rules::rule::{Identity, OnBreak, Releases, Rule, Tier};
+use linux::process::Process;
 
 pub(crate) static ELIGIBLE: Rule = Rule {
     name: "I-eligible",

@@ -6,7 +6,7 @@ use linux::release::Release;
 
 use crate::check::Check;
 use crate::group::Group;
-use crate::rules::rule::{Identity, Known, Need, OnBreak, Releases, Rule, Tier, V6_12_117};
+use crate::rules::rule::{Identity, KnownFault, Need, OnBreak, Releases, Rule, Tier, V6_12_117};
 
 /// What the finding says, and the mended fault's mark.
 const KEEP: &str = "are PROT_NONE (present, not valid) and keep bit 52";
@@ -20,7 +20,7 @@ pub(crate) static RULE: Rule = Rule {
     sources: &["arch/arm64/include/asm/pgtable.h, pte_valid_cont(), set_ptes()"],
     needs: &[Need::Vmas.all(), Need::VmFlags.less()],
     releases: Releases::WIDELY,
-    known: &[Known {
+    known: &[KnownFault {
         mark: KEEP,
         commit: "arm64: mm: restrict transparent contpte mappings to valid PTEs",
         mended: &[V6_12_117, Release::new(7, 3, 0)],

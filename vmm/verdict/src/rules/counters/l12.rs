@@ -7,8 +7,8 @@ use linux::counted::{Queues, Size};
 use linux::release::Release;
 
 use crate::check::{Check, CountedSeen, Counts};
-use crate::rules::rule::{Identity, Known, Need, OnBreak, Releases, Rule, Tier};
-use crate::structures::Folios;
+use crate::rules::rule::{Identity, KnownFault, Need, OnBreak, Releases, Rule, Tier};
+use linux::structures::Folios;
 
 pub(crate) static RULE: Rule = Rule {
     name: "L12",
@@ -26,7 +26,7 @@ pub(crate) static RULE: Rule = Rule {
     ],
     needs: &[Need::Vmas.less(), Need::Folios.all(), Need::Sizes.all(), Need::Queues.part("partially mapped folios"), Need::Census.less()],
     releases: Releases::WIDELY,
-    known: &[Known {
+    known: &[KnownFault {
         mark: "(nr_anon), and there are only",
         commit: "mm/migrate: exclude hugetlb folios from MTHP_STAT_NR_ANON accounting",
         // Of the stable series none had it that was tried: 6.12.117 and 6.18.15 lack it, 7.2.12 has it.

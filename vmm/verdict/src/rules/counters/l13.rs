@@ -8,7 +8,7 @@ use linux::vma::Vma;
 use crate::check::{Check, CountedSeen, Counts};
 use crate::mapped::Mapped;
 use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier};
-use crate::structures::Folios;
+use linux::structures::Folios;
 
 pub(crate) static RULE: Rule = Rule {
     name: "L13",

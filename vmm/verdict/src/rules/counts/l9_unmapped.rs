@@ -6,8 +6,8 @@ use std::ops::Range;
 use linux::folio::Page;
 
 use crate::check::{UnmappedFound, UnmappedSeen};
-use crate::structures::Folios;
-use crate::unmapped::MayBe;
+use linux::structures::Folios;
+use linux::unmapped::MayBe;
 
 /// Pages of one folio that are told of.
 const MOST: usize = 4;

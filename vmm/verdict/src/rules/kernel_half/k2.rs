@@ -7,7 +7,7 @@ use linux::release::Release;
 use crate::check::{Check, KernelSeen};
 use crate::group::Group;
 use crate::kernel_layout::Region;
-use crate::rules::rule::{Identity, Known, Need, OnBreak, Releases, Rule, Tier};
+use crate::rules::rule::{Identity, KnownFault, Need, OnBreak, Releases, Rule, Tier};
 
 pub(crate) static RULE: Rule = Rule {
     name: "K2",
@@ -17,7 +17,7 @@ pub(crate) static RULE: Rule = Rule {
     sources: &["arch/arm64/include/asm/pgtable-prot.h, _PAGE_KERNEL"],
     needs: &[Need::Layout.all()],
     releases: Releases::WIDELY,
-    known: &[Known {
+    known: &[KnownFault {
         mark: "lacks the software dirty bit",
         commit: "arm64: mm: Add PTE_DIRTY back to PAGE_KERNEL* to fix kexec/hibernation",
         mended: &[Release::new(6, 12, 85), Release::new(7, 0, 0)],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! F1: a fault lets the access get on. Its check is [`crate::stops::Stops`]'s.
+//! F1: a fault lets the access get on. Its check is [`crate::stops::FaultStops`]'s.
 
 use crate::check::Check;
 use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier, V6_12_117};
@@ -22,7 +22,7 @@ pub static RULE: Rule = Rule {
     known: &[],
     identity: Identity::Words,
     on_break: OnBreak::GoOn,
-    checks: &[Check::Elsewhere("the recorded stops of a guest, `stops::Stops`")],
+    checks: &[Check::Elsewhere("the recorded stops of a guest, `stops::FaultStops`")],
     synthetic: &["f1_one_address_at_every_stop"],
     live: &["test_broken_entry_spins"],
 };

@@ -13,4 +13,4 @@ pub(super) static RULES: &[&Rule] = &[&c3::RULE, &c4::RULE, &c5::RULE, &f1::RULE
 
 pub use c3::contents_differ;
 pub use f1::RULE as STUCK;
-pub(crate) use v1::RULE as REPORTED;
+pub use v1::kernel_report;

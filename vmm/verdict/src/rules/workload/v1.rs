@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! V1: the kernel reports no fault of its own. Its check is [`crate::voice::Scanner`]'s.
+//! V1: the kernel reports no fault of its own. Its check is [`linux::console::Scanner`]'s.
+
+use linux::console::ConsoleReport;
 
 use crate::check::Check;
 use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier, V6_12_117};
+use crate::Finding;
 
 /// The rule.
 pub static RULE: Rule = Rule {
@@ -36,7 +39,7 @@ pub static RULE: Rule = Rule {
     known: &[],
     identity: Identity::Words,
     on_break: OnBreak::GoOn,
-    checks: &[Check::Elsewhere("the scanner of consoles and logs, `voice::Scanner`")],
+    checks: &[Check::Elsewhere("the scanner of consoles and logs, `console::Scanner`")],
     synthetic: &[
         "a_warning_is_one_report_to_its_end",
         "pages_that_are_wrong",
@@ -48,3 +51,16 @@ pub static RULE: Rule = Rule {
         "test_run_ends_with_errors",
     ],
 };
+
+/// Returns the finding of a report: its headline, and below it all lines.
+#[must_use]
+pub fn kernel_report(report: &ConsoleReport) -> Finding {
+    let mut message = format!("the kernel reports: {}", report.headline());
+    if report.lines.len() > 1 {
+        for line in &report.lines {
+            message.push_str("\n       ");
+            message.push_str(&line.to_string());
+        }
+    }
+    Finding::new(&RULE, message)
+}
