@@ -14,8 +14,8 @@ use super::rule::RuleId;
 use crate::check::{Unheld, UnheldSeen};
 use crate::entries::Entries;
 use crate::group::Group;
-use linux::structures::Folios;
 use crate::ProcessVerdict;
+use linux::structures::Folios;
 
 /// A rule, the place of the verdict that it goes to, the virtual address, and the sentence.
 type Found = (RuleId, usize, u64, String);
