@@ -9,6 +9,8 @@ _REFUSAL = "test_advice.py::test_what_a_refusal_advises_is_done"
 
 # The test does what the message says, and does not see the message again.
 FOLLOWED: dict[str, str] = {
+    "name tests before this option": "test_plugin_names.py::test_each_test_runs_on_each_kernel",
+    "build it for arm64": "test_own_program.py::test_a_program_that_was_built_elsewhere",
     **dict.fromkeys(
         (
             "leave it out, or see --machine",
@@ -139,7 +141,12 @@ _SCRIPT = "what is advised builds a kernel, or runs the laboratory"
 _LABORATORY = "what is advised builds or runs what the laboratory needs"
 _NONE = "no QEMU at hand leads to it: one lacks a register, or is no QEMU; without Linux other words come first"
 _LARGE = "its limit needs more than a test can make"
+_PLUGIN = "every other test with the plugin looks after what it states"
+_SITE = "it asks for other words in a document, and there all are as they must be"
 NOT_FOLLOWED: dict[str, str] = {
+    "look() at the process after the statement": _PLUGIN,
+    "a site has none; link to a file in it": _SITE,
+    "make room, or set FOLIOSCOPE_CACHE": _LARGE,
     **dict.fromkeys(
         (
             "see whether this kernel boots",
@@ -165,6 +172,8 @@ NOT_FOLLOWED: dict[str, str] = {
             "install Debian's qemu-system-arm",
             "install Debian's cargo",
             "install gcc-aarch64-linux-gnu",
+            "install it (Debian: gcc-aarch64-linux-gnu)",
+            "run this from one, or as root",
             "install libstd-rust-web-dev:arm64",
             "apt-get",
             "by --busybox",

@@ -42,7 +42,8 @@ def test_commands_and_options_that_messages_name() -> None:
     for place, text in advice.rust():
         for word in re.findall(BEFORE + r"folioscope ([a-z]+)\b", text):
             named += 1
-            if word not in known:
+            # One that is for packagers is in no list of commands.
+            if word not in known and folioscope(word, "--help").status:
                 missing.append((place, f"folioscope {word}", text))
         for option in re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text):
             named += 1

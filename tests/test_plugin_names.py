@@ -49,7 +49,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("old", OLD)
+@pytest.mark.parametrize("old", OLD, ids=[f"option-{at}" for at in range(len(OLD))])
 def test_an_option_that_has_another_name_now(user: pytest.Pytester, old: str) -> None:
     """One sentence with that name, and nothing runs."""
     user.makepyfile("def test_it(): pass")

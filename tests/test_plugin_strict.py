@@ -23,6 +23,10 @@ FAILS = {
         "area.write(); area.must_fold().written()",
         r"no look has judged what this test stated: contiguous at 0x[0-9a-f]+-0x[0-9a-f]+",
     ),
+    "a_dictionary": (
+        'area.write(); process.look(expectations=[{"start": area.address, "end": area.address, "what": "written"}])',
+        r"TypeError: expected Expectation\(start, end, what\) and found \{",
+    ),
     "after_the_last_look": (
         'area.write(); process.look(); area.must_not_fold("it is new")',
         r"no look has judged what this test stated: not-contiguous .*\(it is new\)",

@@ -272,6 +272,10 @@ class Process:
         return Held(self)
 
     def _seen(self, method: str, check: bool, more: list[Expectation], **params: Any) -> View:
+        for each in more:
+            # A dictionary was taken once; one that is left out would be judged of nothing.
+            if not isinstance(each, Expectation):
+                raise TypeError(f"expected Expectation(start, end, what) and found {each!r}")
         stated, self._stated = self._stated, []
         expectations = [each.json() for each in [*stated, *more] if isinstance(each, Expectation)]
         raw = self.guest.call(method, process=self.id, expectations=expectations, **params)
