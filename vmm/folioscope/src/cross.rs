@@ -14,7 +14,9 @@ use crate::stage::{Seen, Stage};
 use crate::Error;
 
 mod admit;
+mod compare;
 mod model;
+mod mounts;
 mod operations;
 mod play;
 mod states;
@@ -87,7 +89,7 @@ pub fn name_of(operations: &[&Operation]) -> String {
 /// # Errors
 /// Where the guest is lost.
 pub fn prepare(guest: &mut crate::guest::Guest) -> Result<(), Error> {
-    match guest.command(play::mount(), guest.deadline())? {
+    match guest.command(mounts::mount(), guest.deadline())? {
         Outcome::Program(end) if matches!(end.how, protocol::Ended::Exit { status: 0 }) => Ok(()),
         other => Err(crate::guest::unexpected("mount of ramfs and tmpfs", &other)),
     }
@@ -95,7 +97,7 @@ pub fn prepare(guest: &mut crate::guest::Guest) -> Result<(), Error> {
 
 /// Returns the commands that undo [`prepare`].
 pub fn tidy() -> [Command; 2] {
-    play::unmount()
+    mounts::unmount()
 }
 
 /// Result of one batch.
@@ -180,11 +182,19 @@ fn batch(
     }
     batch.verify()?;
     batch.last_stores()?;
-    batch.verify()?;
+    // A process that is alone reads back what it has just stored.
+    if batch.other().is_some() {
+        batch.verify()?;
+    }
+    let other = batch.other();
     let cells = std::mem::take(&mut batch.cells);
     for cell in &cells {
-        for (range, message) in &cell.wrong {
-            stage.wrong(actor, range.start, range.end, message.clone())?;
+        for wrong in &cell.wrong {
+            let (range, message) = (&wrong.range, wrong.message.clone());
+            // One that has ended has no checkpoint.
+            let process = Some(wrong.process).filter(|it| Some(*it) == other);
+            let process = process.unwrap_or(actor);
+            stage.wrong(process, range.start, range.end, message)?;
         }
     }
     row.cells = cells.iter().map(outcome_of).collect();

@@ -137,7 +137,7 @@ impl Cross {
         }
         let mut report = report.unwrap_or_else(nothing);
         if !lost {
-            // What was found is told all the same.
+            // An error here loses no findings.
             if let Err(error) = tidy(&mut guest) {
                 report.push_not_judged(format!("the end of the crossing: {error}"));
             } else {

@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Plays the steps of many areas in one process, and compares what it holds with the model.
+//! Plays the steps of many areas in one process.
 
 use std::ops::Range;
 
 use protocol::{
-    Access, Advice, Backing, Command, Expect, Failure, MapFlag, MoveFlag, Operation, Order,
-    Outcome, Placement, ProcessId, Protection, UffdMode,
+    Advice, Backing, MapFlag, MoveFlag, Operation, Placement, ProcessId, Protection, UffdMode,
 };
 
 use super::admit::{left_out, Here};
-use super::model::{Below, Content, Memory};
+use super::model::{Below, Memory};
+use super::mounts;
 use super::states::{Map, State};
 use super::steps::{All, Move, Part, Prot, Step};
 use crate::ops::{advise, protect, unmap};
 use crate::stage::Stage;
 use crate::Error;
 
-/// Words of a page that are written and compared.
-const WORDS: u64 = 8;
-
 /// Salts that one operation may use: for each process's stores, and for a file's.
-const SALTS: u64 = 10;
+pub(super) const SALTS: u64 = 10;
 
 /// The largest range of a PMD that is crossed, in bytes: at 64K it is 512 MiB, more than a guest has for each state.
 const MOST_PMD: u64 = 32 << 20;
 
-/// Where the files of tmpfs and of ramfs are.
-const TMPFS: &str = "/tmp";
-/// See [`TMPFS`].
-const RAMFS: &str = "/tmp/cross-ramfs";
-/// A tmpfs whose files get folios of a PMD's size.
-const HUGE: &str = "/tmp/cross-huge";
+/// A difference between a process's memory and the model.
+#[derive(Debug)]
+pub struct Difference {
+    /// The process.
+    pub process: ProcessId,
+    /// The addresses.
+    pub range: Range<u64>,
+    /// The sentence.
+    pub message: String,
+}
 
 /// One area: a state, and what has become of it.
 #[derive(Debug)]
@@ -43,9 +44,9 @@ pub struct Cell {
     pub left_out: Option<&'static str>,
     /// A step that the kernel refused: the cell is not judged.
     pub refused: Option<String>,
-    /// Differences between memory and model: range and sentence.
-    pub wrong: Vec<(Range<u64>, String)>,
-    memory: Memory,
+    /// Differences between memory and model, and the process that has each.
+    pub wrong: Vec<Difference>,
+    pub(super) memory: Memory,
     path: Option<String>,
 }
 
@@ -68,12 +69,12 @@ impl Cell {
 /// All areas of one batch, and the processes that have them.
 #[derive(Debug)]
 pub struct Batch<'s, 'g> {
-    stage: &'s mut Stage<'g>,
-    processes: [Option<ProcessId>; 2],
-    actor: usize,
+    pub(super) stage: &'s mut Stage<'g>,
+    pub(super) processes: [Option<ProcessId>; 2],
+    pub(super) actor: usize,
     here: Here,
     /// The salt of the next stores of the acting process, so that an operation's differ from its state's.
-    salt: u64,
+    pub(super) salt: u64,
     /// The areas, in the order of their states.
     pub cells: Vec<Cell>,
 }
@@ -217,12 +218,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 (Below::Private, pages)
             }
         };
-        let directory = match state.map {
-            Map::Tmpfs | Map::TmpfsPrivate | Map::TmpfsShort => Some(TMPFS),
-            Map::TmpfsHuge | Map::TmpfsHugePrivate => Some(HUGE),
-            Map::Ramfs | Map::RamfsPrivate => Some(RAMFS),
-            _ => None,
-        };
+        let directory = mounts::directory(state.map);
         let path = directory.map(|directory| format!("{directory}/cross-{}", state.name));
         let process = self.actor();
         if let Some(path) = &path {
@@ -295,7 +291,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         }
     }
 
-    fn pages(&self, at: usize, part: Part) -> Range<usize> {
+    pub(super) fn pages(&self, at: usize, part: Part) -> Range<usize> {
         let all = self.cells[at].memory.views[0].pages.len();
         part.pages(self.here.block, all)
     }
@@ -309,7 +305,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         mapped.map(|(run, _)| run).collect()
     }
 
-    fn range(&self, at: usize, view: usize, pages: &Range<usize>) -> (u64, u64) {
+    pub(super) fn range(&self, at: usize, view: usize, pages: &Range<usize>) -> (u64, u64) {
         let memory = &self.cells[at].memory;
         let start = memory.address(view, pages.start);
         (start, pages.len() as u64 * memory.page)
@@ -519,282 +515,4 @@ impl<'s, 'g> Batch<'s, 'g> {
         self.cells[at].memory.moved(view, to);
         Ok(())
     }
-
-    /// Loads, or stores with a salt, page by page of the model: what it refuses must raise a signal.
-    fn access(
-        &mut self,
-        at: usize,
-        view: usize,
-        part: Part,
-        salt: Option<u64>,
-    ) -> Result<(), Error> {
-        let Some(process) = self.processes[view] else {
-            return Ok(());
-        };
-        let pages = self.pages(at, part);
-        let memory = &self.cells[at].memory;
-        let runs = Memory::runs(pages, |page| match salt {
-            Some(_) if memory.is_open(view, page) => None,
-            Some(_) => Some(memory.can_write(view, page)),
-            None => Some(memory.can_read(view, page)),
-        });
-        let runs = runs.into_iter();
-        let runs = runs.filter_map(|(run, allowed)| Some((run, allowed?)));
-        for (run, allowed) in runs.collect::<Vec<_>>() {
-            let run = if allowed {
-                run
-            } else {
-                run.start..run.start + 1
-            };
-            let (start, length) = self.range(at, view, &run);
-            let touch = self.touch(start, length, salt);
-            let outcome = self.stage.op(process, touch);
-            self.compare(at, start..start + length, allowed, outcome.map(drop))?;
-            if let (true, Some(salt)) = (allowed, salt) {
-                self.cells[at].memory.write(view, run, salt);
-            }
-        }
-        Ok(())
-    }
-
-    fn touch(&self, address: u64, length: u64, salt: Option<u64>) -> Operation {
-        Operation::Touch {
-            address,
-            length,
-            stride: Some(self.stage.page() / WORDS),
-            access: match salt {
-                Some(_) => Access::Write,
-                None => Access::Read,
-            },
-            order: Order::Forward,
-            salt: salt.unwrap_or(0),
-        }
-    }
-
-    /// Notes an access that ended otherwise than the model has it.
-    fn compare(
-        &mut self,
-        at: usize,
-        range: Range<u64>,
-        allowed: bool,
-        outcome: Result<(), Error>,
-    ) -> Result<(), Error> {
-        let message = match (allowed, outcome) {
-            (true, Ok(())) => return Ok(()),
-            (
-                false,
-                Err(Error::Guest {
-                    failure: Failure::Signal { .. },
-                    ..
-                }),
-            ) => return Ok(()),
-            (
-                true,
-                Err(Error::Guest {
-                    failure: Failure::Signal { name, address, .. },
-                    ..
-                }),
-            ) => format!("expected the access at VA 0x{address:016x} to complete and found {name}"),
-            (_, Err(error)) => return Err(error),
-            (false, Ok(())) => format!(
-                "expected the access at VA 0x{:016x} to raise a signal and it completed",
-                range.start
-            ),
-        };
-        self.cells[at].wrong.push((range, message));
-        Ok(())
-    }
-
-    /// A child that is forked for this alone writes where the model lets it.
-    fn child_writes(&mut self, at: usize, child: ProcessId, part: Part) -> Result<(), Error> {
-        let mut copy = self.cells[at].memory.clone();
-        copy.views.swap(0, self.actor);
-        copy.views.truncate(1);
-        let view = copy.fork();
-        let pages = self.pages(at, part);
-        for (run, allowed) in Memory::runs(pages, |page| copy.can_write(view, page)) {
-            if allowed {
-                let (start, length) = self.range(at, self.actor, &run);
-                let touch = self.touch(start, length, Some(self.salt + 3));
-                let outcome = self.stage.op(child, touch).map(drop);
-                self.compare(at, start..start + length, true, outcome)?;
-                if self.cells[at].memory.below == Below::Shared {
-                    self.cells[at].memory.write(self.actor, run, self.salt + 3);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Says that nothing holds what the areas map but entries and caches, and drains the batches of the LRU lists.
-    ///
-    /// # Errors
-    /// Where the guest is lost.
-    pub fn unheld(&mut self) -> Result<(), Error> {
-        // `drop_caches_sysctl_handler()` calls `lru_add_drain_all()`. It drops clean pages without a mapping.
-        self.stage.set("/proc/sys/vm/drop_caches", "1")?;
-        for cell in &self.cells {
-            for (view, process) in self.processes.iter().enumerate() {
-                let view = cell.memory.views.get(view);
-                let (Some(view), Some(process)) = (view, process) else {
-                    continue;
-                };
-                let length = view.pages.len() as u64 * cell.memory.page;
-                self.stage.unheld(*process, view.start, length);
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores to every page of every process, where the model lets it: a protection that was lost, or one that stayed, shows
-    /// here, and a page that two processes share and should not.
-    ///
-    /// # Errors
-    /// Where the guest is lost.
-    pub fn last_stores(&mut self) -> Result<(), Error> {
-        for at in 0..self.cells.len() {
-            if self.cells[at].left_out.is_some() || self.cells[at].refused.is_some() {
-                continue;
-            }
-            for view in 0..self.cells[at].memory.views.len() {
-                self.access(at, view, Part::Whole, Some(self.salt + view as u64))?;
-            }
-        }
-        self.salt += SALTS;
-        Ok(())
-    }
-
-    /// Compares every page of every process with the model.
-    ///
-    /// # Errors
-    /// Where the guest is lost.
-    pub fn verify(&mut self) -> Result<(), Error> {
-        for at in 0..self.cells.len() {
-            if self.cells[at].left_out.is_some() || self.cells[at].refused.is_some() {
-                continue;
-            }
-            for view in 0..self.cells[at].memory.views.len() {
-                if let Some(process) = self.processes[view] {
-                    self.verify_view(at, view, process)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn verify_view(&mut self, at: usize, view: usize, process: ProcessId) -> Result<(), Error> {
-        let memory = &self.cells[at].memory;
-        let all = 0..memory.views[view].pages.len();
-        let runs = Memory::runs(all, |page| {
-            if !memory.can_read(view, page) {
-                return None;
-            }
-            let address = memory.address(view, page);
-            memory.content(view, page).map(|content| match content {
-                Content::Zero => (Content::Zero, 0),
-                // What neighbours have in common is the distance.
-                Content::Written { origin, salt } => (
-                    Content::Written { origin: 0, salt },
-                    origin.wrapping_sub(address),
-                ),
-                Content::Freed { origin, salt } => (
-                    Content::Freed { origin: 0, salt },
-                    origin.wrapping_sub(address),
-                ),
-            })
-        });
-        for (run, expected) in runs {
-            let (start, length) = self.range(at, view, &run);
-            let Some((content, distance)) = expected else {
-                let touch = self.touch(start, self.stage.page(), None);
-                let outcome = self.stage.op(process, touch);
-                self.compare(at, start..start + length, false, outcome.map(drop))?;
-                continue;
-            };
-            match content {
-                Content::Zero => self.expect(at, process, start, length, Expect::Zero)?,
-                Content::Written { salt, .. } => {
-                    let origin = Some(start.wrapping_add(distance));
-                    self.expect(at, process, start, length, Expect::Pattern { salt, origin })?;
-                }
-                Content::Freed { salt, .. } => {
-                    let page = self.stage.page();
-                    for address in (start..start + length).step_by(page as usize) {
-                        let origin = Some(address.wrapping_add(distance));
-                        let written = Expect::Pattern { salt, origin };
-                        if self.mismatch(process, address, page, written)?.is_some() {
-                            self.expect(at, process, address, page, Expect::Zero)?;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn expect(
-        &mut self,
-        at: usize,
-        process: ProcessId,
-        start: u64,
-        length: u64,
-        expect: Expect,
-    ) -> Result<(), Error> {
-        if let Some(message) = self.mismatch(process, start, length, expect)? {
-            self.cells[at].wrong.push((start..start + length, message));
-        }
-        Ok(())
-    }
-
-    /// Describes the difference in a range, if there is one.
-    fn mismatch(
-        &mut self,
-        process: ProcessId,
-        address: u64,
-        length: u64,
-        expect: Expect,
-    ) -> Result<Option<String>, Error> {
-        let verify = Operation::Verify {
-            address,
-            length,
-            stride: Some(self.stage.page() / WORDS),
-            expect,
-        };
-        match self.stage.op(process, verify) {
-            Ok(Outcome::Verified(found)) => Ok(found.first.first().map(|first| {
-                format!(
-                    "{} of {} words differ from the model: expected {:#018x} at VA 0x{:016x} and found {:#018x}",
-                    found.wrong, found.words, first.expected, first.address, first.found
-                )
-            })),
-            Ok(other) => Err(crate::guest::unexpected("verify", &other)),
-            Err(Error::Guest {
-                failure: Failure::Signal { name, address, .. },
-                ..
-            }) => Ok(Some(format!(
-                "expected the access at VA 0x{address:016x} to complete and found {name}"
-            ))),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Mounts the file systems for the areas that are files of them; a kernel without THP has no `huge=`.
-pub fn mount() -> Command {
-    let words = format!(
-        "mkdir -p {RAMFS} {HUGE} && mount -t ramfs ramfs {RAMFS} && \
-         {{ mount -t tmpfs -o huge=always tmpfs {HUGE} || mount -t tmpfs tmpfs {HUGE}; }}"
-    );
-    Command::Run {
-        argv: ["sh", "-c", &words].map(str::to_owned).to_vec(),
-        input: None,
-        process: None,
-    }
-}
-
-/// Unmounts them.
-pub fn unmount() -> [Command; 2] {
-    [RAMFS, HUGE].map(|directory| Command::Unmount {
-        directory: directory.into(),
-    })
 }

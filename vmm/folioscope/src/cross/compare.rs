@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Compares what the processes of a batch hold, and what they may do, with the model.
+
+use std::ops::Range;
+
+use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
+
+use super::model::{Below, Content, Memory};
+use super::play::{Batch, Difference, SALTS};
+use super::steps::Part;
+use crate::Error;
+
+/// Words of a page that are written and compared.
+const WORDS: u64 = 8;
+
+impl Batch<'_, '_> {
+    /// Loads, or stores with a salt, page by page of the model: what it refuses must raise a signal.
+    pub(super) fn access(
+        &mut self,
+        at: usize,
+        view: usize,
+        part: Part,
+        salt: Option<u64>,
+    ) -> Result<(), Error> {
+        let Some(process) = self.processes[view] else {
+            return Ok(());
+        };
+        let pages = self.pages(at, part);
+        let memory = &self.cells[at].memory;
+        let runs = Memory::runs(pages, |page| match salt {
+            Some(_) if memory.is_open(view, page) => None,
+            Some(_) => Some(memory.can_write(view, page)),
+            None => Some(memory.can_read(view, page)),
+        });
+        let runs = runs.into_iter();
+        let runs = runs.filter_map(|(run, allowed)| Some((run, allowed?)));
+        for (run, allowed) in runs.collect::<Vec<_>>() {
+            let run = if allowed {
+                run
+            } else {
+                run.start..run.start + 1
+            };
+            let (start, length) = self.range(at, view, &run);
+            let touch = self.touch(start, length, salt);
+            let outcome = self.stage.op(process, touch);
+            let range = start..start + length;
+            self.compare(at, (process, range), allowed, outcome.map(drop))?;
+            if let (true, Some(salt)) = (allowed, salt) {
+                self.cells[at].memory.write(view, run, salt);
+            }
+        }
+        Ok(())
+    }
+
+    fn touch(&self, address: u64, length: u64, salt: Option<u64>) -> Operation {
+        Operation::Touch {
+            address,
+            length,
+            stride: Some(self.stage.page() / WORDS),
+            access: match salt {
+                Some(_) => Access::Write,
+                None => Access::Read,
+            },
+            order: Order::Forward,
+            salt: salt.unwrap_or(0),
+        }
+    }
+
+    /// Notes an access that ended otherwise than the model has it.
+    fn compare(
+        &mut self,
+        at: usize,
+        (process, range): (ProcessId, Range<u64>),
+        allowed: bool,
+        outcome: Result<(), Error>,
+    ) -> Result<(), Error> {
+        let message = match (allowed, outcome) {
+            (true, Ok(())) => return Ok(()),
+            (
+                false,
+                Err(Error::Guest {
+                    failure: Failure::Signal { .. },
+                    ..
+                }),
+            ) => return Ok(()),
+            (
+                true,
+                Err(Error::Guest {
+                    failure: Failure::Signal { name, address, .. },
+                    ..
+                }),
+            ) => format!("expected the access at VA 0x{address:016x} to complete and found {name}"),
+            (_, Err(error)) => return Err(error),
+            (false, Ok(())) => format!(
+                "expected the access at VA 0x{:016x} to raise a signal and it completed",
+                range.start
+            ),
+        };
+        self.cells[at].wrong.push(Difference {
+            process,
+            range,
+            message,
+        });
+        Ok(())
+    }
+
+    /// A child that is forked for this alone writes where the model lets it.
+    pub(super) fn child_writes(
+        &mut self,
+        at: usize,
+        child: ProcessId,
+        part: Part,
+    ) -> Result<(), Error> {
+        let mut copy = self.cells[at].memory.clone();
+        copy.views.swap(0, self.actor);
+        copy.views.truncate(1);
+        let view = copy.fork();
+        let pages = self.pages(at, part);
+        for (run, allowed) in Memory::runs(pages, |page| copy.can_write(view, page)) {
+            if allowed {
+                let (start, length) = self.range(at, self.actor, &run);
+                let touch = self.touch(start, length, Some(self.salt + 3));
+                let outcome = self.stage.op(child, touch).map(drop);
+                // It has no checkpoint of its own, and ends.
+                let parent = (self.actor(), start..start + length);
+                self.compare(at, parent, true, outcome)?;
+                if self.cells[at].memory.below == Below::Shared {
+                    self.cells[at].memory.write(self.actor, run, self.salt + 3);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Drains the batches of the LRU lists, and states that nothing else than entries and caches holds what the areas map.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn unheld(&mut self) -> Result<(), Error> {
+        // `drop_caches_sysctl_handler()` calls `lru_add_drain_all()`. It drops clean pages without a mapping.
+        self.stage.set("/proc/sys/vm/drop_caches", "1")?;
+        for cell in &self.cells {
+            for (view, process) in self.processes.iter().enumerate() {
+                let view = cell.memory.views.get(view);
+                let (Some(view), Some(process)) = (view, process) else {
+                    continue;
+                };
+                let length = view.pages.len() as u64 * cell.memory.page;
+                self.stage.unheld(*process, view.start, length);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores to every page of every process, where the model lets it: a protection that was lost, or one that stayed, shows
+    /// here, and a page that two processes share and should not.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn last_stores(&mut self) -> Result<(), Error> {
+        for at in 0..self.cells.len() {
+            if self.cells[at].left_out.is_some() || self.cells[at].refused.is_some() {
+                continue;
+            }
+            for view in 0..self.cells[at].memory.views.len() {
+                self.access(at, view, Part::Whole, Some(self.salt + view as u64))?;
+            }
+        }
+        self.salt += SALTS;
+        Ok(())
+    }
+
+    /// Compares every page of every process with the model.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn verify(&mut self) -> Result<(), Error> {
+        for at in 0..self.cells.len() {
+            if self.cells[at].left_out.is_some() || self.cells[at].refused.is_some() {
+                continue;
+            }
+            for view in 0..self.cells[at].memory.views.len() {
+                if let Some(process) = self.processes[view] {
+                    self.verify_view(at, view, process)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_view(&mut self, at: usize, view: usize, process: ProcessId) -> Result<(), Error> {
+        let memory = &self.cells[at].memory;
+        let all = 0..memory.views[view].pages.len();
+        let runs = Memory::runs(all, |page| {
+            if !memory.can_read(view, page) {
+                return None;
+            }
+            let address = memory.address(view, page);
+            memory.content(view, page).map(|content| match content {
+                Content::Zero => (Content::Zero, 0),
+                // What neighbours have in common is the distance.
+                Content::Written { origin, salt } => (
+                    Content::Written { origin: 0, salt },
+                    origin.wrapping_sub(address),
+                ),
+                Content::Freed { origin, salt } => (
+                    Content::Freed { origin: 0, salt },
+                    origin.wrapping_sub(address),
+                ),
+            })
+        });
+        for (run, expected) in runs {
+            let (start, length) = self.range(at, view, &run);
+            let Some((content, distance)) = expected else {
+                let touch = self.touch(start, self.stage.page(), None);
+                let outcome = self.stage.op(process, touch);
+                let range = start..start + length;
+                self.compare(at, (process, range), false, outcome.map(drop))?;
+                continue;
+            };
+            match content {
+                Content::Zero => self.expect(at, process, start, length, Expect::Zero)?,
+                Content::Written { salt, .. } => {
+                    let origin = Some(start.wrapping_add(distance));
+                    self.expect(at, process, start, length, Expect::Pattern { salt, origin })?;
+                }
+                Content::Freed { salt, .. } => {
+                    let page = self.stage.page();
+                    for address in (start..start + length).step_by(page as usize) {
+                        let origin = Some(address.wrapping_add(distance));
+                        let written = Expect::Pattern { salt, origin };
+                        if self.mismatch(process, address, page, written)?.is_some() {
+                            self.expect(at, process, address, page, Expect::Zero)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn expect(
+        &mut self,
+        at: usize,
+        process: ProcessId,
+        start: u64,
+        length: u64,
+        expect: Expect,
+    ) -> Result<(), Error> {
+        if let Some(message) = self.mismatch(process, start, length, expect)? {
+            self.cells[at].wrong.push(Difference {
+                process,
+                range: start..start + length,
+                message,
+            });
+        }
+        Ok(())
+    }
+
+    /// Describes the difference in a range, if there is one.
+    fn mismatch(
+        &mut self,
+        process: ProcessId,
+        address: u64,
+        length: u64,
+        expect: Expect,
+    ) -> Result<Option<String>, Error> {
+        let verify = Operation::Verify {
+            address,
+            length,
+            stride: Some(self.stage.page() / WORDS),
+            expect,
+        };
+        match self.stage.op(process, verify) {
+            Ok(Outcome::Verified(found)) => Ok(found.first.first().map(|first| {
+                format!(
+                    "{} of {} words differ from the model: expected {:#018x} at VA 0x{:016x} and found {:#018x}",
+                    found.wrong, found.words, first.expected, first.address, first.found
+                )
+            })),
+            Ok(other) => Err(crate::guest::unexpected("verify", &other)),
+            Err(Error::Guest {
+                failure: Failure::Signal { name, address, .. },
+                ..
+            }) => Ok(Some(format!(
+                "expected the access at VA 0x{address:016x} to complete and found {name}"
+            ))),
+            Err(error) => Err(error),
+        }
+    }
+}
