@@ -154,11 +154,11 @@ pub(crate) struct UnheldSeen<'a> {
     pub folios: &'a dyn Folios,
     pub page: Page,
     pub va: u64,
-    /// Why others may have entries that were not seen, if so.
+    /// Reason why other address spaces may have entries that were not seen; `None` if there is none.
     pub incomplete: Option<&'a str>,
     /// The words of a page frame, where it was saved.
     pub words: &'a dyn Fn(u64) -> Option<&'a [u64]>,
-    /// Whether a dirty entry of any address space maps one of these page frames.
+    /// Returns whether any address space maps one of these page frames by a dirty entry.
     pub has_dirty_entry: &'a dyn Fn(&Range<u64>) -> bool,
 }
 

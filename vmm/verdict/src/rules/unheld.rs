@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Folios of ranges that a checkpoint calls unheld: each once, whoever of the judged processes maps it.
+//! Folios of ranges that a checkpoint calls unheld, each once, also if several judged processes map it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use linux::folio::NoPage;
 use linux::pte::Pte;
 use stage1::{
     walk, Descend, Level, PhysMemory, PhysicalAddress, Regime, Table, Visitor, WalkProblem,
@@ -27,7 +28,7 @@ pub(super) struct All<'a, M: ?Sized> {
     /// Physical addresses of their first tables.
     pub tables: &'a [u64],
     pub entries: &'a Entries,
-    /// Why others may have entries that were not seen, if so.
+    /// Reason why other address spaces may have entries that were not seen; `None` if there is none.
     pub incomplete: Option<&'a str>,
 }
 
@@ -50,7 +51,17 @@ pub(super) fn judge<M: PhysMemory + ?Sized>(
     let has_dirty_entry = |folio: &Range<u64>| has_dirty_entry(all, folio);
     for (owner, verdict) in verdicts.iter().enumerate() {
         for (pfn, va) in mapped(verdict, size) {
-            let Ok(page) = folios.page(pfn) else { continue };
+            let page = match folios.page(pfn) {
+                Ok(page) => page,
+                // Told of at its entry.
+                Err(NoPage::Wild(_)) => continue,
+                Err(NoPage::Unreadable(why)) => {
+                    for (rule, _) in &CHECKS.unheld {
+                        open.entry(*rule).or_insert((0, why.clone())).0 += 1;
+                    }
+                    continue;
+                }
+            };
             if !seen.insert(page.head) {
                 continue;
             }
@@ -88,7 +99,7 @@ fn mapped(verdict: &ProcessVerdict, size: u64) -> impl Iterator<Item = (u64, u64
     })
 }
 
-/// Whether a dirty entry of any address space maps one of these page frames.
+/// Returns whether any address space maps one of these page frames by a dirty entry.
 fn has_dirty_entry<M: PhysMemory + ?Sized>(all: &All<'_, M>, folio: &Range<u64>) -> bool {
     let mut look = Look {
         regime: *all.regime,

@@ -65,9 +65,9 @@ pub(super) fn check(seen: &ProcessSeen<'_>, whole: &mut Whole) {
     }
 }
 
-/// What the process counts of its VMAs against these: the sentence where they differ.
+/// Holds the process's counters of VMA pages to its VMAs: the sentence where they differ.
 fn vm_pages(seen: &ProcessSeen<'_>) -> Option<String> {
-    // Where its VMAs are known nobody was changing them.
+    // The numbering is known only if no task was changing the VMAs.
     seen.structures.numbering?;
     let counted = seen.structures.vm_pages?;
     let size = seen.regime.granule.bytes();
@@ -75,7 +75,7 @@ fn vm_pages(seen: &ProcessSeen<'_>) -> Option<String> {
         vmas.map(|vma| (vma.size() / size) as i64).sum()
     };
     let total = pages(&mut seen.vmas.iter());
-    // What is locked only smaps tells.
+    // Only smaps has VM_LOCKED.
     let is_told = seen.vmas.iter().all(|vma| vma.flags.is_some());
     let is_locked = |vma: &&Vma| {
         let flags = vma.flags.as_ref();
@@ -191,7 +191,7 @@ mod vma_tests {
                 assert_eq!(guest.errors(), [id("L9")], "{total} {locked}");
             }
         }
-        // What is locked is not known without smaps.
+        // maps has no VM_LOCKED.
         let maps = format!("{VA:x}-{end:x} rw-p 00000000 00:00 0 ");
         guest.vmas = linux::vma::parse_maps(&maps).unwrap();
         guest.kernel().vm_pages = Some(VmPages {

@@ -24,7 +24,7 @@ pub(crate) static RULE: Rule = Rule {
     identity: Identity::Sentence,
     on_break: OnBreak::GoOn,
     checks: &[Check::Unheld(check)],
-    synthetic: &["c4_a_reference_too_many", "c4_references_of_caches_and_of_others"],
+    synthetic: &["c4_a_reference_too_many", "c4_references_of_caches_and_of_others", "c4_a_page_that_cannot_be_read"],
     live: &["test_a_leaked_reference_is_named"],
 };
 
@@ -97,10 +97,23 @@ mod tests {
                 guest.kernel().change(pfn, |page| page.refcount -= 1);
             }
         }
-        // A range of which that is not said may be held by anyone.
+        // In other ranges anything may hold a folio.
         let mut guest = good(Guest::new());
         guest.kernel().change(first, |page| page.refcount += 1);
         assert!(errors(&guest.counted(None)).is_empty());
+    }
+
+    #[test]
+    fn c4_a_page_that_cannot_be_read() {
+        let mut guest = unheld();
+        let page = guest.first() + guest.members + 3;
+        guest.kernel().pages.remove(&page);
+        let said = guest.counted(None).not_judged;
+        assert!(
+            said.iter()
+                .any(|it| it.reason.starts_with("C4 was not judged for 1 folios: ")),
+            "{said:?}"
+        );
     }
 
     #[test]

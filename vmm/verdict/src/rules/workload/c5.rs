@@ -137,12 +137,12 @@ mod tests {
             assert!(!has_c5(&guest), "{flag:x}");
             guest.kernel().change(pfn, |page| page.folio_flags &= !flag);
         }
-        // Of what was not saved nothing is known.
+        // A page that was not saved.
         guest.tables.memory_mut().forget(pfn * guest.page);
         let unsaved = guest.counted(None);
         assert!(unsaved.not_judged.iter().any(|it| it.reason.contains("C5")));
         guest.page_words(pfn, &[0, 0, 0x1234]);
-        // A dirty entry carries it, and zeroes nobody wrote.
+        // A dirty entry carries the state; zeroes were never written.
         guest.change(at, |word| word | DIRTY_ENTRY);
         assert!(!has_c5(&guest));
         guest.change(at, |word| word & !DIRTY_ENTRY);
