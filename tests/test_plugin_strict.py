@@ -59,6 +59,10 @@ FAILS = {
         "area.fresh(); process.look()",
         r"NotJudged: .*has no record of a fault there",
     ),
+    "nothing_is_mapped_that_could_be_held": (
+        "area.unheld(); process.look()",
+        r"NotJudged: .*unheld at 0x[0-9a-f]+-0x[0-9a-f]+ .*maps nothing there",
+    ),
     "nothing_is_mapped": (
         "area.written(); process.look()",
         r"NotJudged: .*written at 0x[0-9a-f]+-0x[0-9a-f]+ .*maps nothing there",

@@ -98,7 +98,7 @@ Stated = Expectation | OrderExpected
 
 #: Kinds that are judged by entries, so that they say nothing of a range without one.
 OF_ENTRIES: frozenset[What] = frozenset(
-    ("written", "not-written", "readable", "writable", "young", "old", "dirty", "clean")
+    ("written", "not-written", "readable", "writable", "young", "old", "dirty", "clean", "unheld")
 )
 
 
