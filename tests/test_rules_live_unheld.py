@@ -38,7 +38,7 @@ def test_a_leaked_reference_is_named(guest: Guest, folded: Area, paged: Area, la
 
 
 def test_lost_dirty_state_is_named(guest: Guest, process: Process, layout: Layout) -> None:
-    """Written by mmap() and mapped by clean entries since, as after fork(); and one that nobody wrote."""
+    """Written by mmap(), then mapped by clean entries, as after fork(); and one that was read alone."""
     area = process.blocks(1, flags=["shared"])
     area.write()
     drain(guest)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Judges what a saved core holds: a process that a CPU is proved to run, and the kernel half.
 //!
-//! `cargo run -p join --example judge -- saved.core`
+//! `cargo run -p analysis --example judge -- saved.core`
 
 use std::error::Error;
 use std::path::Path;

@@ -14,10 +14,13 @@ use stage1::{lookup, Entry, Lookup, VirtualAddress};
 use structures::tasks;
 use verdict::{row_at, BlockRow, Finding, ProcessVerdict, Severity, VmaVerdict};
 
+use evidence::{
+    inside::{is_whole, Inside},
+    Gathered, Subject,
+};
+
 use crate::frames::{frames, frames_kept};
 use crate::{judge_process, Error, Sight};
-use evidence::inside::{is_whole, Inside};
-use evidence::{Gathered, Subject};
 
 /// A process, judged, of which single addresses are asked.
 #[derive(Debug)]

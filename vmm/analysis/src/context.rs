@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Context of a verdict: what was asked for, and which kernel and address spaces the guest has.
 
-use evidence::guest_notes::{Kept, KeptSpace};
-use evidence::inside::is_whole;
-use evidence::{Evidence, Gathered, Subject};
+use evidence::{
+    guest_notes::{Kept, KeptSpace},
+    inside::is_whole,
+    Evidence, Gathered, Subject,
+};
 use snapshot::Snapshot;
 use verdict::basis::{Context, Input, Scope};
 use verdict::{AddressSpace, Hex, NotKnown};

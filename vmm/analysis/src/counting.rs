@@ -12,10 +12,7 @@ use verdict::{
     judge_caches, judge_counted, judge_counts, Everyone, NotKnown, ProcessVerdict, Structures,
 };
 
-use evidence::page_caches;
-use evidence::Gathered;
-use evidence::PageReader;
-use evidence::{older, unmapped};
+use evidence::{older, page_caches, unmapped, Gathered, PageReader};
 
 /// Returns whether another instant may show more of the kernel's structures than this one: they, or an address space of which
 /// the first table is one of `tables`, were just being changed.

@@ -13,11 +13,13 @@ use structures::{tasks, vmas};
 use untrusted::Text;
 use verdict::{Folios, NotKnown};
 
+use evidence::{
+    inside::{is_whole, Inside},
+    kernel_half, lower_half, parse_vmas, read_orders, Companion, Facts, Gathered, PageReader,
+    Subject, NO_LOWER_HALF,
+};
+
 use crate::Error;
-use evidence::inside::{is_whole, Inside};
-use evidence::PageReader;
-use evidence::{kernel_half, lower_half, NO_LOWER_HALF};
-use evidence::{parse_vmas, read_orders, Companion, Facts, Gathered, Subject};
 
 /// The reason that VMAs are not compared.
 pub(crate) const LOCKED: &str = "somebody held its mmap_lock, so they may just have been changed";

@@ -19,18 +19,22 @@ use structures::printk::Log;
 use structures::vmcoreinfo::VmCoreInfo;
 use structures::{Kernel, View};
 
+use evidence::{
+    elsewhere::{at_el1, no_linux},
+    guest_notes,
+    inside::{Inside, Whole},
+    instant, is_quiet, kernel_half, log,
+    release::{self, Both, NotRecognised, Recognised},
+    root_table::processes,
+    task_processes::complete,
+    Capture, Extent, Facts, Work,
+};
+
 use crate::frames::frames;
 use crate::kernel_map::kernel_map;
 use crate::tasks::{see, why_not, Seen, Unseen};
 use crate::unattended::Stops;
 use crate::Error;
-use evidence::elsewhere::{at_el1, no_linux};
-use evidence::inside::{Inside, Whole};
-use evidence::kernel_half;
-use evidence::release::{self, Both, NotRecognised, Recognised};
-use evidence::root_table::processes;
-use evidence::task_processes::complete;
-use evidence::{guest_notes, instant, is_quiet, log, Capture, Extent, Facts, Work};
 
 /// How often the guest is stopped to read its tasks.
 const LOOKS: u32 = 100;

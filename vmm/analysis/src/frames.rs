@@ -16,10 +16,9 @@ use structures::{memcg, tasks, View};
 use untrusted::Text;
 use verdict::Hex;
 
+use evidence::{cgroups, inside::Inside, kernel_half, lower_half, Gathered, NO_LOWER_HALF};
+
 use crate::tasks::Unseen;
-use evidence::inside::Inside;
-use evidence::{cgroups, Gathered};
-use evidence::{kernel_half, lower_half, NO_LOWER_HALF};
 
 /// The pages with these page frame numbers.
 ///

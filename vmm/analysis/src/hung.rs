@@ -5,12 +5,13 @@ use linux::symbols::Symbols;
 use machine::Machine;
 use snapshot::{Cpu, Notes, Recording, Snapshot};
 
+use evidence::{
+    inside::Inside, instant, root_table::KnownProcess, Capture, Companion, Extent, Facts, Work,
+};
+
 use crate::stop::cpus_at_a_stop;
 use crate::unattended::{settle, Stops};
 use crate::Error;
-use evidence::inside::Inside;
-use evidence::root_table::KnownProcess;
-use evidence::{instant, Capture, Companion, Extent, Facts, Work};
 
 /// The reason that the kernel's structures are not known.
 const NOT_FOUND: &str = "the kernel's structures were not found before the guest stopped answering";

@@ -9,15 +9,13 @@ use verdict::rules::without::without;
 use verdict::rules::Need;
 use verdict::{judge_sharing, Basis, KernelVerdict, NotJudged, ProcessVerdict};
 
+use evidence::{
+    came, elsewhere::no_linux, folios, kernel_half, Evidence, ProcessEvidence, Subject,
+};
+
 use crate::counting::{count, later};
 use crate::judge_kernel_half;
 use crate::process::{judge_procfs, judge_tables};
-use evidence::elsewhere::no_linux;
-use evidence::folios;
-use evidence::Evidence;
-use evidence::ProcessEvidence;
-use evidence::Subject;
-use evidence::{came, kernel_half};
 
 /// Returns the note on the rules that need more than tables and VMAs.
 fn need_more() -> String {
@@ -28,7 +26,7 @@ fn need_more() -> String {
 /// Verdicts on one instant. Errors in them are not confirmed yet.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// ProcessEvidence verdict per judged process. A process at a checkpoint comes first.
+    /// One verdict per judged process. A process at a checkpoint comes first.
     pub processes: Vec<ProcessVerdict>,
     /// The verdict on the kernel half, or why it was not judged; `None` if it was not asked for.
     pub kernel: Option<Result<KernelVerdict, String>>,

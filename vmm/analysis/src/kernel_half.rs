@@ -5,10 +5,9 @@ use linux::release::Release;
 use snapshot::Snapshot;
 use verdict::{judge_kernel, KernelLayout, KernelVerdict};
 
+use evidence::{elsewhere::no_linux, kernel_half, Facts};
+
 use crate::Error;
-use evidence::elsewhere::no_linux;
-use evidence::kernel_half;
-use evidence::Facts;
 
 /// Judges the kernel half of a snapshot.
 ///

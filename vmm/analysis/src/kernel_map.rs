@@ -12,8 +12,7 @@ use structures::vmap::{Layout, VmArea};
 use structures::vmcoreinfo::VmCoreInfo;
 use verdict::{Hex, KernelLayout};
 
-use evidence::inside::Inside;
-use evidence::Facts;
+use evidence::{inside::Inside, Facts};
 
 /// Names of vmalloc's flags in `/proc/vmallocinfo` (include/linux/vmalloc.h; mm/vmalloc.c, vmalloc_info_show()).
 const KINDS: [(u64, &str); 5] = [

@@ -5,11 +5,11 @@ use linux::order::OrderRecord;
 use snapshot::Snapshot;
 use verdict::{Basis, Expectation, ProcessVerdict};
 
+use evidence::{Capture, Evidence, ReadAgain};
+
 use crate::context::context;
 use crate::judge::{judge, Judged};
 use crate::Error;
-use evidence::Evidence;
-use evidence::{Capture, ReadAgain};
 
 /// One instant and the verdicts on it.
 #[derive(Debug)]

@@ -5,14 +5,14 @@ use snapshot::Snapshot;
 use verdict::basis::Context;
 use verdict::{NotJudged, ProcessVerdict, Step};
 
+use evidence::{guest_notes, other_core, Evidence};
+
 use crate::confirmation::{is_unattended, ONE_LOOK};
 use crate::context::context;
 use crate::judge::{judge, Judged};
 use crate::kernel_log::Reported;
 use crate::unattended::{counted, not_seen};
 use crate::{switches, Error, Sight};
-use evidence::Evidence;
-use evidence::{guest_notes, other_core};
 
 /// Judges a snapshot: its processes, or the one with this pid, and the kernel half.
 ///

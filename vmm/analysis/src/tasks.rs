@@ -14,13 +14,13 @@ use structures::vmas::Layout;
 use structures::{Lock, StructureError, View};
 use verdict::{judge, Hex, NotKnown, ProcessInput};
 
+use evidence::{
+    folios, inside::Inside, lower_half, read_orders, release, walk_all, Facts, Gathered,
+    NO_LOWER_HALF,
+};
+
 use crate::counting::structures;
 use crate::switches;
-use evidence::folios;
-use evidence::inside::Inside;
-use evidence::walk_all;
-use evidence::{lower_half, NO_LOWER_HALF};
-use evidence::{read_orders, release, Facts, Gathered};
 
 /// A kernel's tasks, and more of one process.
 #[derive(Debug)]

@@ -11,10 +11,14 @@ mod stops;
 use snapshot::Snapshot;
 use verdict::ProcessVerdict;
 
+use evidence::{
+    guest_notes, log,
+    root_table::{table_of, IN_USER_MODE},
+    Since,
+};
+
 use crate::confirm;
 use crate::{Error, Look, Sight};
-use evidence::root_table::{table_of, IN_USER_MODE};
-use evidence::{guest_notes, log, Since};
 
 pub use crate::confirmation::is_unattended;
 pub use stops::Stops;

@@ -3,11 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use analysis::external_qemu::Foreign;
-use analysis::frames::frames;
-use analysis::kernel_map::kernel_map;
-use analysis::tasks::{see, see_again, Seen, Unseen};
-use analysis::Moment;
+use analysis::{
+    external_qemu::Foreign,
+    frames::frames,
+    kernel_map::kernel_map,
+    tasks::{see, see_again, Seen, Unseen},
+    Moment,
+};
 use clap::{Args, ValueEnum};
 use evidence::inside::{is_whole, Inside};
 use report::frames::Frames;

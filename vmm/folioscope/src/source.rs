@@ -5,9 +5,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use analysis::external_qemu::Foreign;
-use analysis::tasks::{see, why_not};
-use analysis::unattended::{self, Stops as _};
+use analysis::{
+    external_qemu::Foreign,
+    tasks::{see, why_not},
+    unattended::{self, Stops as _},
+};
 use clap::Args;
 use evidence::inside::{is_whole, Inside};
 use serde_json::{json, Value};

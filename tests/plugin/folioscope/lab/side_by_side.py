@@ -37,8 +37,8 @@ def _one(bench: Bench, wanted: tuple[Experiment, Setting]) -> tuple[str, Result]
 
 
 def guests(memory_mib: int, meminfo: Path = Path("/proc/meminfo")) -> int:
-    """How many guests of so much memory run at once: one on each CPU, as far as memory goes. What only caches files
-    is in nobody's way."""
+    """How many guests of so much memory run at once: one on each CPU, as far as memory goes. Page cache
+    counts as available."""
     found = re.findall(r"^MemAvailable: *(\d+) kB$", meminfo.read_text(), re.MULTILINE)
     available = int(found[0]) >> 10
     return max(1, min(len(os.sched_getaffinity(0)), MOST, available // (memory_mib + BESIDE)))

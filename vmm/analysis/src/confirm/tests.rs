@@ -8,9 +8,9 @@ use snapshot::{Cpu, Memory, Snapshot};
 use verdict::{Basis, Process};
 
 use super::*;
+use evidence::{cpu_progress::RAN_NS, Capture, Extent, Work};
+
 use crate::Sight;
-use evidence::cpu_progress::RAN_NS;
-use evidence::{Capture, Extent, Work};
 
 /// The rule of this name.
 fn id(name: &str) -> verdict::RuleId {

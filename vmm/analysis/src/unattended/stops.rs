@@ -7,10 +7,9 @@ use linux::counted::NotRead;
 use snapshot::{Cpu, Snapshot};
 use structures::printk::Log;
 
+use evidence::{elsewhere::no_linux, root_table::table_of, Capture, Work};
+
 use crate::Error;
-use evidence::elsewhere::no_linux;
-use evidence::root_table::table_of;
-use evidence::{Capture, Work};
 
 /// How often the guest is stopped to find a process in user mode.
 const LOOKS: u32 = 100;

@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use analysis::external_qemu::Foreign;
-use analysis::unattended::Stops as _;
+use analysis::{external_qemu::Foreign, unattended::Stops as _};
 use clap::{Args, Subcommand};
-use evidence::elsewhere::{is_mmu_off, no_linux};
-use evidence::kernel_half;
-use evidence::table_of;
+use evidence::{
+    elsewhere::{is_mmu_off, no_linux},
+    kernel_half, table_of,
+};
 use serde_json::json;
 
 use super::output::say;

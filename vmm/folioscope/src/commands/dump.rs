@@ -5,8 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 
 use analysis::Places;
 use clap::{Args, ValueEnum};
-use evidence::elsewhere::no_linux;
-use evidence::{kernel_half, Gathered, Subject};
+use evidence::{elsewhere::no_linux, kernel_half, Gathered, Subject};
 use report::dump::{dump, DumpOptions, Format};
 
 use super::output::{complain, stdout};

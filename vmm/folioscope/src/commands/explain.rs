@@ -7,8 +7,10 @@ mod traced;
 
 use std::path::PathBuf;
 
-use analysis::diff::{diff, Instant};
-use analysis::{AddressInfo, Places};
+use analysis::{
+    diff::{diff, Instant},
+    AddressInfo, Places,
+};
 use clap::Args;
 use evidence::Subject;
 use linux::vma::Vma;

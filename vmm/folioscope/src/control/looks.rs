@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The methods `diff`, `changes` and `folio`, which use earlier looks.
 
-use analysis::diff::{diff, Instant};
-use analysis::AddressInfo;
+use analysis::{
+    diff::{diff, Instant},
+    AddressInfo,
+};
 use evidence::{Capture, Subject};
 
 use super::answer::{Done, Empty};

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
-use analysis::cpus_at_a_stop;
-use analysis::tasks::why_not;
-use analysis::unattended::{settle, Stops};
+use analysis::{
+    cpus_at_a_stop,
+    tasks::why_not,
+    unattended::{settle, Stops},
+};
 use evidence::{instant, Capture, Extent, Facts, Work};
 use snapshot::{Cpu, Recording, Snapshot};
 

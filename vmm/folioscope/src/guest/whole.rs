@@ -3,11 +3,15 @@
 
 use std::time::Duration;
 
-use analysis::frames::frames;
-use analysis::kernel_map::kernel_map;
-use analysis::tasks::{see, see_again, Seen};
-use evidence::inside::{shows_kernel, Inside, NotInside, Whole};
-use evidence::{Extent, Facts};
+use analysis::{
+    frames::frames,
+    kernel_map::kernel_map,
+    tasks::{see, see_again, Seen},
+};
+use evidence::{
+    inside::{shows_kernel, Inside, NotInside, Whole},
+    Extent, Facts,
+};
 use protocol::ProcessId;
 use report::kernel_map::KernelMap;
 use snapshot::{Cpu, Memory, RangeSet, Recording, Snapshot};
