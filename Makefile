@@ -64,6 +64,7 @@ run: ## set up, build what is missing, boot, fault, read, judge
 	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 	@$(if $(RECORD),$(then) $(scripts)/plugin.sh)
 	@$(then) out/folioscope run $(options) $(if $(RECORD),--record) --html out/report.html
+	@$(then) echo 'every state of memory under every operation: make cross'
 
 cross: ## every state of memory under every operation, judged
 	@$(scripts)/inputs.sh run

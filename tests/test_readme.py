@@ -199,7 +199,10 @@ def test_the_crossing_is_as_large_as_it_says() -> None:
 
 def test_make_run(shell: Shell) -> None:
     """The first of the two commands."""
-    assert "ok no error found (exit status 0)" in shell.run("make run")
+    said = shell.run("make run")
+    assert said.endswith(
+        "ok no error found (exit status 0)\nevery state of memory under every operation: make cross\n"
+    ), said
 
 
 @pytest.mark.long

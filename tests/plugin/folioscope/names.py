@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Names of options and marks. All begin with ``folioscope``, so that no other plugin has them.
 
-A former, shorter name is refused by one sentence with the present name. Folioscope's own tests may use the shorter names:
-their conftest asks for them.
+A former, shorter name is refused by one sentence with the present name. Folioscope's own tests may use the shorter
+names: their conftest asks for them.
 """
 
 from __future__ import annotations
