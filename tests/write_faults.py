@@ -103,7 +103,9 @@ def one_record(area: Area, path: str, policy: str, order: int, reasons: dict[int
     counted = guest.counts().since(counts).orders
     assert counted is not None
     decisions = {decision: times for decision, times in counted.items() if decision.path == path}
-    assert decisions == {Decision(policy, path, order, record.reasons[record.preferred]): 1}
+    assert decisions.pop(Decision(policy, path, order, record.reasons[record.preferred]), 0) == 1, decisions
+    # Counts are of all processes: on 7.x the agent's heap has a large folio from before it switches them off.
+    assert not decisions or (guest.hello.release >= (7,) and all(other.chosen == 0 for other in decisions)), decisions
     views.append(view)
 
 
