@@ -143,6 +143,7 @@ _NONE = "no QEMU at hand leads to it: one lacks a register, or is no QEMU; witho
 _LARGE = "its limit needs more than a test can make"
 _PLUGIN = "every other test with the plugin looks after what it states"
 _SITE = "it asks for other words in a document, and there all are as they must be"
+_CAMPAIGN = "what is advised is another store, machine or build; the refusals are those of test_campaign.py"
 NOT_FOLLOWED: dict[str, str] = {
     "look() at the process after the statement": _PLUGIN,
     "a site has none; link to a file in it": _SITE,
@@ -276,6 +277,22 @@ NOT_FOLLOWED: dict[str, str] = {
             "ask for fewer pages",
         ),
         _LARGE,
+    ),
+    **dict.fromkeys(
+        (
+            "see that it is installed",
+            "this campaign builds none; build it first",
+            "make room, or set TMPDIR",
+            "install Debian's qemu-system-arm",
+            "check `select` in the matrix",
+            "build the same commit on both",
+            "found {}; make build makes it",
+            "found other files; name another place",
+            "update it, or name another store",
+            "remove it, and the results that name it",
+            "make it usable, or name another store",
+        ),
+        _CAMPAIGN,
     ),
 }
 # What only looks like advice.

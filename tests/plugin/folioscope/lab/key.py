@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from .. import content
 from ..locate import command
 from .bench import Bench
 from .kinds import Setting
@@ -18,7 +18,6 @@ _BUILT = ("libcounter_plugin.so", "librecorder_plugin.so")
 _KERNELS = ("kernel-net",)
 _PARTS = ("Image", "vmlinux")
 _QEMU = "qemu-system-aarch64"
-_AT_ONCE = 1 << 20
 
 
 def inputs(bench: Bench, settings: Iterable[Setting] = ()) -> Iterator[Path]:
@@ -44,11 +43,5 @@ def inputs(bench: Bench, settings: Iterable[Setting] = ()) -> Iterator[Path]:
 def key_of(bench: Bench, settings: Iterable[Setting] = ()) -> str:
     """A hash of all inputs and of how they are used."""
     how = (VERSION, bench.granule, bench.memory_mib, bench.runs, bench.quick, bench.cpus, bench.more)
-    digest = hashlib.sha256(repr(how).encode())
-    for path in inputs(bench, settings):
-        digest.update(f"\n{path.name} ".encode())
-        if path.is_file():
-            with path.open("rb") as file:
-                while piece := file.read(_AT_ONCE):
-                    digest.update(piece)
-    return digest.hexdigest()[:20]
+    files = [(path.name, content.digest(path) if path.is_file() else None) for path in inputs(bench, settings)]
+    return content.of_values([how, files])

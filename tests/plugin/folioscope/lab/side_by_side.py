@@ -5,21 +5,15 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
-import os
-import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
+from ..host import guests
 from .bench import Bench, Result, measure
 from .kinds import Experiment, Setting
 
-#: More of them want more memory than a laptop has.
-MOST = 4
-#: MiB that a guest takes beside its own memory.
-BESIDE = 512
 _PR_SET_PDEATHSIG = 1
 
 
@@ -34,14 +28,6 @@ def _one(bench: Bench, wanted: tuple[Experiment, Setting]) -> tuple[str, Result]
     experiment, setting = wanted
     print(f"folioscope: {experiment.name}, {setting.name}", file=sys.stderr, flush=True)
     return experiment.name, measure(bench, experiment, setting)
-
-
-def guests(memory_mib: int, meminfo: Path = Path("/proc/meminfo")) -> int:
-    """How many guests of so much memory run at once: one on each CPU, as far as memory goes. Page cache
-    counts as available."""
-    found = re.findall(r"^MemAvailable: *(\d+) kB$", meminfo.read_text(), re.MULTILINE)
-    available = int(found[0]) >> 10
-    return max(1, min(len(os.sched_getaffinity(0)), MOST, available // (memory_mib + BESIDE)))
 
 
 def results(bench: Bench, wanted: Sequence[tuple[Experiment, Setting]]) -> Iterator[tuple[str, Result]]:

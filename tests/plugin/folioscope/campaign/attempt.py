@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One try at a cell: its files are made in a directory of its own, put into the store, and named."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+from pathlib import Path
+
+from .. import locate
+from .cell import Work
+from .errors import Lost, Refused
+from .kept import Ended, Keeper
+from .kinds import CONSOLE, KINDS
+from .parts import same
+from .result import Result
+from .store import Store
+
+
+def attempt(work: Work, store: Store, keeper: Keeper, scratch: Path) -> Result:
+    """Runs a cell and names its result. Raises ``Lost`` where there is none, ``Refused`` where none can be."""
+    test = work.content["test"]
+    kind = KINDS[test["kind"]]
+    same(kind.name, test, work.content["rig"], platform.node())
+    kernel = _fetched(work, store, scratch)
+    scratch.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f"{work.key}-", dir=scratch))
+    try:
+        directory = locate.command().directory if kind.has_kernel else place
+        ended = keeper.run(kind.words(work, place, kernel), directory, place / CONSOLE, work.limit)
+        _whole(ended, work)
+        said = (place / CONSOLE).read_text(errors="replace")
+        read = kind.read(place, ended.status, said)
+        files = {str(path.relative_to(place)): store.put(path) for path in sorted(_kept(place))}
+        result = Result(
+            work.key,
+            {**work.axes, "content": work.content},
+            read.outcome,
+            read.status,
+            round(ended.seconds, 3),
+            read.summary,
+            read.rules,
+            read.figures,
+            files,
+            platform.node(),
+        )
+        store.name(result)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return result
+
+
+def _whole(ended: Ended, work: Work) -> None:
+    """A program that did not end by itself has no result."""
+    if ended.how == "limit":
+        raise Lost(f"it took longer than its limit of {work.limit:g} s")
+    if ended.how == "stopped":
+        raise Lost("it was stopped")
+    if ended.status < 0:
+        raise Lost(f"it was killed by signal {-ended.status}")
+    if ended.status == 127:
+        raise Refused(f"the program of the cell {work.key} could not be started; see that it is installed")
+
+
+def _kept(place: Path) -> list[Path]:
+    """All files that say something."""
+    return [path for path in place.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_size]
+
+
+def _fetched(work: Work, store: Store, scratch: Path) -> dict[str, Path]:
+    """The files of the kernel: where they are on this machine, or from the store."""
+    found = {}
+    for name, (_, stored) in work.kernel.items():
+        path = work.image(name, scratch / "kernels")
+        assert path
+        if stored and not path.is_file():
+            store.fetch(stored, path)
+        found[name] = path
+    return found

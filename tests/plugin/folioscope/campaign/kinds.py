@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The kinds of tests that a cell can have: the program of each, what it is made of, and how its files are read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from .. import locate
+from .cell import Work
+from .errors import Lost, Refused
+
+QEMU = "qemu-system-aarch64"
+#: What ``folioscope boot`` and its like keep of a guest that was lost.
+_BUNDLE = "why.txt"
+REPORT, JUNIT, PAGE, CONSOLE = "report.json", "junit.xml", "report.html", "said.txt"
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a test's files come to."""
+
+    outcome: str
+    status: int
+    summary: str
+    rules: dict[str, int] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of test."""
+
+    name: str
+    about: str
+    #: Its settings: what JSON's schema says of each.
+    settings: Mapping[str, dict[str, Any]]
+    #: The programs and files that make its result, by name.
+    parts: Callable[[Mapping[str, Any]], Mapping[str, Path]]
+    #: Its command line; it runs in the directory of the command ``folioscope``, and writes into ``place``.
+    words: Callable[[Work, Path, Mapping[str, Path]], Sequence[str]]
+    read: Callable[[Path, int, str], Read]
+    has_kernel: bool = True
+
+
+def _rig(_: Mapping[str, Any]) -> dict[str, Path]:
+    """The command, the initramfs, and QEMU."""
+    try:
+        found = locate.command()
+    except locate.CommandNotFound as error:
+        raise Refused(str(error)) from error
+    qemu = shutil.which(QEMU)
+    if qemu is None:
+        raise Refused(f"expected {QEMU} on PATH and found none; install Debian's qemu-system-arm")
+    return {"folioscope": found.path, locate.BESIDE: found.directory / "out" / locate.BESIDE, QEMU: Path(qemu)}
+
+
+def _machine(work: Work) -> list[str]:
+    axes = work.axes
+    words = ["--machine", axes["machine"], "--cpu", axes["cpu"], "--memory", axes["memory"], "--smp", axes["smp"]]
+    words += [f"--append={axes['append']}"] if axes["append"] else []
+    return words + (["--policy", axes["policy"]] if axes["policy"] else [])
+
+
+def _kernel(kernel: Mapping[str, Path], option: str = "--") -> list[str]:
+    words = [f"{option}kernel", str(kernel["Image"])]
+    return words + ([f"{option}vmlinux", str(kernel["vmlinux"])] if "vmlinux" in kernel else [])
+
+
+def _played(command: str) -> Callable[[Work, Path, Mapping[str, Path]], list[str]]:
+    """The command line of ``folioscope run`` and its like."""
+
+    def words(work: Work, place: Path, kernel: Mapping[str, Path]) -> list[str]:
+        settings = work.content["test"]
+        more = [f"--{name}={settings[name]}" for name in ("only", "depth") if name in settings]
+        reports = [f"--json={place / REPORT}", f"--junit={place / JUNIT}", f"--html={place / PAGE}"]
+        more += reports if command == "run" else reports[:1]
+        found = str(locate.command().path)
+        return [found, command, *_kernel(kernel), *_machine(work), f"--out={place / 'guests'}", *more]
+
+    return words
+
+
+def _verdict(place: Path, status: int, said: str) -> Read:
+    """The verdict of ``folioscope``, by its report."""
+    for bundle in sorted(place.rglob(_BUNDLE)):
+        raise Lost(f"the guest was lost: {' '.join(bundle.read_text().split())}")
+    try:
+        report = json.loads((place / REPORT).read_text())
+        totals = report["totals"]
+        rules = {str(name): int(count) for name, count in totals["rules"].items()}
+        pages, contiguous = _pages(report)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        lines = [line for line in said.splitlines() if line.startswith("folioscope: ")]
+        why = lines[-1].removeprefix("folioscope: ") if lines else f"status {status} and no report"
+        raise Lost(why) from error
+    summary = next(iter(re.findall(r"^\d+ checkpoints?, .*", said, re.MULTILINE)), f"{totals['errors']} errors")
+    figures = {"steps": float(totals["steps"]), "errors": float(totals["errors"])}
+    if pages:
+        figures["coverage"] = contiguous / pages
+    outcome = {0: "pass", 1: "fail"}.get(status, "unjudged")
+    return Read(outcome, status, str(report.get("reason") or summary), rules, figures)
+
+
+def _pages(report: Mapping[str, Any]) -> tuple[int, int]:
+    """Pages that were mapped at the checkpoints, and those of them in contiguous blocks."""
+    entries = [process["entries"] for step in report["steps"] for process in step["processes"]]
+    return sum(one["pages"] for one in entries), sum(one["contiguous_pages"] for one in entries)
+
+
+def _selected(settings: Mapping[str, Any]) -> list[Path]:
+    """The files and directories of a pytest selection."""
+    found = [Path(word.partition("::")[0]).expanduser() for word in settings.get("select", ())]
+    for path in found:
+        if not path.exists():
+            raise Refused(f"expected tests at {path} and found none; check `select` in the matrix")
+    return found
+
+
+def _pytest_parts(settings: Mapping[str, Any]) -> dict[str, Path]:
+    beside = {path.parent / "conftest.py" for path in _selected(settings)}
+    tests = {path.name: path for path in (*_selected(settings), *(each for each in beside if each.is_file()))}
+    return {**_rig(settings), "package": Path(__file__).parent.parent, **tests}
+
+
+def _pytest_words(work: Work, place: Path, kernel: Mapping[str, Path]) -> list[str]:
+    axes, settings, option = work.axes, work.content["test"], "--folioscope-"
+    words = [sys.executable, "-m", "pytest", "-p", "folioscope.plugin", "-p", "no:cacheprovider", "-q"]
+    words += [str(Path(word).expanduser()) for word in settings["select"]]
+    words += [f"{option}{name}={axes[name]}" for name in ("cpu", "machine", "memory", "smp")]
+    words += [f"{option}policy={axes['policy']}"] if axes["policy"] else []
+    words += [f"{option}append={axes['append']}"] if axes["append"] else []
+    words += ["-k", settings["keyword"]] if "keyword" in settings else []
+    return [*words, f"--junit-xml={place / JUNIT}", *_kernel(kernel, option)]
+
+
+def _pytest_read(place: Path, status: int, said: str) -> Read:
+    """The verdict of pytest, by its JUnit. Status 5 is that no test was chosen."""
+    try:
+        root = ElementTree.parse(place / JUNIT).getroot()
+    except (OSError, ElementTree.ParseError) as error:
+        raise Lost(f"pytest ended with status {status} and no report") from error
+    suites = list(root.iter("testsuite"))
+    count = {
+        name: sum(int(each.get(name, 0)) for each in suites) for name in ("tests", "failures", "errors", "skipped")
+    }
+    summary = said.strip().splitlines()[-1].strip("= ") if said.strip() else ""
+    outcome = "pass" if status == 0 else "fail" if status == 1 and count["failures"] else "unjudged"
+    return Read(outcome, status, summary, figures={name: float(value) for name, value in count.items()})
+
+
+def _wait_words(work: Work, _: Path, __: Mapping[str, Path]) -> list[str]:
+    return ["sleep", str(work.content["test"].get("seconds", 0))]
+
+
+def _wait_read(_: Path, status: int, __: str) -> Read:
+    if status:
+        raise Lost(f"it ended with status {status}")
+    return Read("pass", 0, "waited")
+
+
+_WORD = {"type": "string"}
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("tour", "`folioscope run`", {"only": _WORD}, _rig, _played("run"), _verdict),
+        Kind(
+            "crossing",
+            "`folioscope cross`",
+            {"only": _WORD, "depth": {"type": "integer"}},
+            _rig,
+            _played("cross"),
+            _verdict,
+        ),
+        Kind(
+            "pytest",
+            "tests of your own",
+            {"select": {"type": "array", "items": _WORD}, "keyword": _WORD},
+            _pytest_parts,
+            _pytest_words,
+            _pytest_read,
+        ),
+        Kind(
+            "wait",
+            "nothing, for so many seconds: it tries an engine and a store",
+            {"seconds": {"type": "number"}, "number": {"type": "integer"}},
+            lambda _: {},
+            _wait_words,
+            _wait_read,
+            has_kernel=False,
+        ),
+    )
+}
