@@ -57,6 +57,7 @@ def test_what_a_test_has_left_on_is_off(guest: Guest) -> None:
     assert set(before.values()) == {"0\n"}
     for path in paths:
         guest.write(path, "1")
+    assert {path: guest.read(path) for path in paths} == dict.fromkeys(paths, "1\n")
     guest.reset()
     assert {path: guest.read(path) for path in paths} == before
     assert guest.read(f"{folder}/anon_order/record") == "1\n"
