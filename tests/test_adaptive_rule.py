@@ -214,6 +214,36 @@ def test_memory_by_stride() -> None:
     assert set(others("baseline").values()) == {1.0}
 
 
+def in_vain(policy: str, pages: list[int], walked: int, hinted: bool) -> float:
+    """Pages that are there by page that was touched, those of a walk before it aside (4K)."""
+    end = 4 * (walked + 64 * len(pages) + 64)
+    if policy == "adaptive":
+        adaptive = Adaptive(4, 0, end, hinted)
+        adaptive.explain(range(walked))
+        before = len(adaptive.populated)
+        adaptive.explain(walked + page for page in pages)
+        return (len(adaptive.populated) - before) / len(pages)
+    vma = Model(policy, 4, 0, end)
+    vma.write([*range(walked), *(walked + page for page in pages)])
+    return (len(vma.populated) - walked) / len(pages)
+
+
+def test_the_laboratorys_table_of_strides() -> None:
+    """It is made from the models; `baseline` has a page for each, and the policies that do not adapt have the same."""
+    starts = [(walked, hinted) for hinted in (False, True) for walked in (0, 64, 4096)]
+    rows = []
+    for name, pages in strides(64):
+        if name.split()[0] not in ("1", "2", "4", "8", "15", "16", "17", "32", "64", "random"):
+            continue
+        assert in_vain("baseline", pages, 0, False) == 1
+        (fixed,) = {in_vain(policy, pages, 0, False) for policy in ("simple", "variable", "retry")}
+        adapted = [in_vain("adaptive", pages, *start) for start in starts]
+        rows.append(f"| {' | '.join([name, *(f'{value:.2f}' for value in (fixed, *adapted))])} |")
+    assert len(rows) == 19
+    table = "\n".join(rows)
+    assert table in (PATCHES.parent / "docs" / "laboratory.md").read_text(), f"the table is now:\n{table}"
+
+
 @pytest.mark.parametrize("walked", [64, 256, 1024, 4096, 16384])
 def test_what_is_given_in_vain_ends(walked: int) -> None:
     """After a walk, touches 64K apart have large folios up to the next probe: at most 63, no more than were walked."""

@@ -14,13 +14,16 @@ from without import INDIFFERENT, SWITCHES
 
 #: What is about each switch. A test may take what others take of a guest; these are a minute each.
 TESTS = {
+    "adaptive": ["test_adaptive.py"],
     "align": ["test_map_align.py"],
+    "contpte": ["test_counts.py"],
     "copy": ["test_copied_folios.py", "test_write_faults_pressed.py"],
     "lru_batch": ["test_roadmap.py", "test_reused_folios.py"],
     "madvise_split": ["test_roadmap.py"],
     "page_cache": ["test_ramfs.py", "test_ramfs_faults.py", "test_ramfs_modes.py"],
     "percpu_pagelist_high_order": ["test_pcp.py"],
     "reuse": ["test_reused_folios.py", "test_copied_folios.py"],
+    "shmem_enabled": ["test_shmem_accepted.py", "test_paths.py"],
     "zap_batch": ["test_roadmap.py"],
     "zero_page": ["test_zero_page.py", "test_write_faults_pressed.py"],
 }

@@ -15,7 +15,7 @@ import pytest
 from folioscope import Guest
 
 THP = "/sys/kernel/mm/transparent_hugepage"
-#: Where each switch is, and what is in it at boot.
+#: The files of each switch, as a pattern, and what is in them at boot.
 SWITCHES = {
     "lru_batch": (f"{THP}/anon_order/lru_batch", "0"),
     "madvise_split": (f"{THP}/anon_order/madvise_split", "0"),
@@ -26,7 +26,12 @@ SWITCHES = {
     "align": (f"{THP}/anon_order/align", "0"),
     "page_cache": (f"{THP}/page_cache", "0"),
     "percpu_pagelist_high_order": ("/proc/sys/vm/percpu_pagelist_high_order", "0"),
+    "contpte": (f"{THP}/anon_order/contpte", "0"),
+    "adaptive": (f"{THP}/anon_order/policy", "variable"),
+    "shmem_enabled": (rf"{THP}/hugepages-\d+kB/shmem_enabled", "never"),
 }
+#: Of switches with several values, those that are dropped; of others, all but what is there at boot.
+DROPS = {"adaptive": {"adaptive"}, "shmem_enabled": {"always", "advise", "within_size"}}
 #: Tests that write to a switch and end alike without it, and why that is right: by switch, by id below tests/.
 INDIFFERENT = {
     "lru_batch": {
@@ -42,6 +47,12 @@ INDIFFERENT = {
         r"test_ramfs_faults\.py::test_times\[.*single\]": "it is switched off again by the test",
         r"test_ramfs\.py::test_write\[.*(a page's length within two|small)\]": "writes of no more than a page",
     },
+    "contpte": {
+        r"test_counts\.py::test_(more_is_counted_than_recorded|each_reason_has_its_count)\[.*": "they count orders",
+    },
+    "shmem_enabled": {
+        r"test_paths\.py::test_shmem_controls\[.*-nohugepage\]": "the VMA forbids every order in any case",
+    },
     "percpu_pagelist_high_order": {
         r"test_pcp\.py::test_allocated_on_one_freed_on_another\[.*default-.*": "the setting is 0 in the end",
         r"test_pcp\.py::test_allocated_on_one_freed_on_another\[.*all-two\]": "so few are kept by default too",
@@ -54,7 +65,9 @@ class Without:
     """A plugin of pytest: drops the writes, and turns the outcome of a test around in which one was dropped."""
 
     def __init__(self, switch: str) -> None:
-        self._path, self._default = SWITCHES[switch]
+        self._path, default = SWITCHES[switch]
+        drops = DROPS.get(switch)
+        self._dropped = lambda text: text in drops if drops else text != default
         self._indifferent = [re.compile(test) for test in INDIFFERENT.get(switch, {})]
         self._item: pytest.Item | None = None
         self._write = Guest.write
@@ -65,7 +78,8 @@ class Without:
         without, write = self, self._write
 
         def dropping(guest: Guest, path: str, text: str) -> None:
-            if path == without._path and text.strip() != without._default and without._item is not None:
+            of_it = re.fullmatch(without._path, path) and without._dropped(text.strip())
+            if of_it and without._item is not None:
                 without._item.stash[DROPPED] = without._item.stash.get(DROPPED, 0) + 1
                 return
             write(guest, path, text)
