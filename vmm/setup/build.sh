@@ -14,10 +14,9 @@
 . "$(dirname "$0")/toolchain.sh"
 
 in_root() { cd "$ROOT" && "$@"; }
-host_cargo() { CARGO_TARGET_DIR=$CACHE/cargo/host in_root cargo "$@"; }
 build_command() {
-    step command 'folioscope, the command' host_cargo build --release --locked -p folioscope
-    cp "$CACHE/cargo/host/release/folioscope" "$1/"
+    step command 'folioscope, the command' in_root host_command_cargo build --release --locked -p folioscope
+    cp "$CACHE/cargo/command/$(uname -m)-unknown-linux-gnu/release/folioscope" "$1/"
 }
 build_agent() {
     AARCH64_CC=$ARM64_CC RUSTC=$(guest_rustc) CARGO_TARGET_DIR=$CACHE/cargo/guest step agent 'the guest agent' "$ROOT/guest/build.sh" --locked
@@ -69,7 +68,7 @@ arm64_command() { built arm64-command "$command_content-$guest_rust" build_arm64
 if [ "$(uname -m)" = aarch64 ]; then
     arm64_command
 else
-    built command "$command_content-$(rust_key rustc)" build_command
+    built command "$command_content-$(rust_key rustc)$(static_suffix)" build_command
 fi
 command=$built
 built agent "$(content "${sources[@]}" guest/build.sh guest/agent)-$guest_rust" build_agent

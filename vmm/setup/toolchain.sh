@@ -54,6 +54,19 @@ guest_rust_ok() { guest_rustc >/dev/null; }
 # output for arm64, so it is named as on x86-64: a program is the same entry, wherever it was built.
 rust_key() { "$1" -vV | sed 's/^host: aarch64-.*/host: x86_64-unknown-linux-gnu/' | sha256sum | cut -c1-8; }
 
+# libc_is_static: whether the host's C library can be linked statically. Debian's always can, Fedora's by glibc-static.
+libc_is_static() { [ -e "$(cc -print-file-name=libc.a 2>/dev/null)" ]; }
+static_suffix() { ! libc_is_static || echo -static; }
+
+# host_command_cargo ARGUMENT...: runs cargo for the command itself: a static program where the host can link one, so
+# that it runs in another release or distribution too. The target is named, or macros would be static as well.
+host_command_cargo() {
+    local target flags=''
+    target=$(uname -m)-unknown-linux-gnu
+    ! libc_is_static || flags='-C target-feature=+crt-static'
+    CARGO_TARGET_DIR=$CACHE/cargo/command CARGO_BUILD_TARGET=$target RUSTFLAGS="${RUSTFLAGS:-} $flags" cargo "$@"
+}
+
 # arm64_cargo ARGUMENT...: runs cargo for arm64, with static programs that need no file of the system where they run.
 # Programs that it runs itself run in a carrier unless this host is arm64.
 arm64_cargo() {
