@@ -18,14 +18,23 @@ __all__ = ["user"]
 pytest_plugins = ["pytester"]
 
 KERNELS = [str(ROOT / "out" / f"kernel-{granule}" / "Image") for granule in ("4k", "16k")]
+#: Every option that had another name in 0.1.0.
 OLD = {
     "--granule=4k": "--folioscope-granule",
     "--cpu=max": "--folioscope-cpu",
     "--policy=retry": "--folioscope-policy",
     "--machine=tcg": "--folioscope-machine",
     "--guest-kernel=Image": "--folioscope-kernel",
+    "--guest-vmlinux=vmlinux": "--folioscope-vmlinux",
+    "--guest-initrd=cpio": "--folioscope-initrd",
+    "--guest-append=quiet": "--folioscope-append",
+    "--guest-memory=1G": "--folioscope-memory",
+    "--guest-smp=2": "--folioscope-smp",
     "--guest-tcg-thread=multi": "--folioscope-tcg-thread",
+    "--guest-deadline=10": "--folioscope-deadline",
 }
+#: Every mark that had, as a test bears it.
+OLD_MARKS = ["every_machine", 'only_machine("tcg")', "recorded", "parallel", 'provokes("anything")']
 
 # What a user's type checker has to accept, and what it has to refuse, by the words of its error.
 RIGHT = """
@@ -70,23 +79,24 @@ def test_an_option_that_nobody_has_is_refused_by_pytest(user: pytest.Pytester) -
 
 def test_a_mark_that_has_another_name_now(user: pytest.Pytester) -> None:
     """The test fails with one sentence; one of another plugin's, or without a guest, is left alone."""
-    user.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.recorded
-        def test_recorded(folioscope_layout): pass
-
-        @pytest.mark.parallel
-        def test_of_another(folioscope_layout): pass
-
-        @pytest.mark.provokes("anything")
-        def test_without(): pass
-        """
+    ours = "\n".join(
+        f"@pytest.mark.{mark}\ndef test_{number}(folioscope_granule): pass\n" for number, mark in enumerate(OLD_MARKS)
     )
-    result = run(user, "--folioscope-granule=4k", "-o", "markers=parallel: another plugin's", "-rA")
-    result.assert_outcomes(errors=1, passed=2)
-    assert "the mark `recorded` is now `folioscope_recorded`" in result.stdout.str()
+    others = """
+@pytest.mark.theirs
+def test_of_another(folioscope_granule): pass
+
+@pytest.mark.provokes("anything")
+def test_without(): pass
+"""
+    user.makepyfile(f"import pytest\n\n{ours}{others}")
+    result = run(user, "--folioscope-granule=4k", "-rA")
+    result.assert_outcomes(errors=len(OLD_MARKS), passed=2)
+    for mark in OLD_MARKS:
+        name = mark.partition("(")[0]
+        assert f"the mark `{name}` is now `folioscope_{name}`" in result.stdout.str()
+    user.makepyfile("import pytest\n\n@pytest.mark.parallel\ndef test_theirs(folioscope_granule): pass\n")
+    run(user, "--folioscope-granule=4k", "-o", "markers=parallel: another plugin's").assert_outcomes(passed=1)
 
 
 def test_the_marks_and_options_begin_with_the_name(user: pytest.Pytester) -> None:
