@@ -39,7 +39,7 @@ options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
 
 .DEFAULT_GOAL := help
-.PHONY: help run cross test test-long test-arm64 series lint audit docs bench lab fuzz boot build rootfs cache clean
+.PHONY: help run cross test test-long test-arm64 series lint audit docs dist container bench lab fuzz boot build rootfs cache clean
 
 help: ## list the targets and variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,15 @@ audit: ## advisories on and licences of what is depended on (needs cargo-deny, p
 docs: ## build the documents as a site, out/site, and check their links
 	@$(scripts)/docs.sh
 
+dist: ## pack source, wheel, static commands, kernels and initramfs, with checksums, into out/dist
+	@$(scripts)/inputs.sh dist
+	@$(scripts)/packages.sh dist
+	@$(then) $(scripts)/build.sh --carrier 4k 16k 64k
+	@$(then) $(scripts)/dist.sh
+
+container: dist ## make a container image of what make dist packs, by buildah, without root
+	@$(then) $(scripts)/container.sh
+
 bench: ## measure; prints a table and writes out/bench.json
 	@$(scripts)/inputs.sh bench
 	@$(scripts)/packages.sh run
@@ -131,7 +140,7 @@ lab-net := $(if $(is-file),,$(if $(EXP),$(filter tcp,$(EXP)),tcp))
 
 lab: ## measure what the order policies do: EXP= names experiments, QUICK=1 takes fewer runs; goes on where it stopped
 	@$(scripts)/inputs.sh lab
-	@$(scripts)/packages.sh test
+	@$(scripts)/packages.sh lab
 	@$(then) $(scripts)/build.sh $(if $(lab-net),--net) $(call build-granules,4k)
 	@$(then) $(scripts)/plugin.sh
 	@$(then) $(scripts)/lab.sh run $(EXP) $(if $(QUICK),--quick) $(if $(SMP),--smp '$(SMP)') \

@@ -10,6 +10,7 @@ _REFUSAL = "test_advice.py::test_what_a_refusal_advises_is_done"
 # The test does what the message says, and does not see the message again.
 FOLLOWED: dict[str, str] = {
     "name tests before this option": "test_plugin_names.py::test_each_test_runs_on_each_kernel",
+    "make dist packs": "test_dist.py::test_what_is_not_packed",
     "build it for arm64": "test_own_program.py::test_a_program_that_was_built_elsewhere",
     **dict.fromkeys(
         (
@@ -164,6 +165,8 @@ NOT_FOLLOWED: dict[str, str] = {
             "build both sides from the same source",
             "not measured: no {PLUGIN}",
             "make build",
+            "make dist makes them",
+            "make dist builds it",
             "build it with guest/build.sh",
         ),
         _BUILT,
@@ -172,6 +175,7 @@ NOT_FOLLOWED: dict[str, str] = {
         (
             "install Debian's qemu-system-arm",
             "install Debian's cargo",
+            "install a static C library",
             "install gcc-aarch64-linux-gnu",
             "install it (Debian: gcc-aarch64-linux-gnu)",
             "run this from one, or as root",

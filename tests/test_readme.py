@@ -182,6 +182,8 @@ def test_every_command_is_run_or_left_out_with_a_reason() -> None:
     run |= {command for command in README if command.startswith(QEMU)}
     # The tutorial's are run by test_tutorial.py, in their order.
     run |= set(commands((ROOT / "docs" / "tutorial.md").read_text()))
+    # Those of what is packed by test_dist.py, but for the container's.
+    run |= set(commands((ROOT / "docs" / "how-to" / "install.md").read_text()))
     assert set(README) - run - set(LEFT_OUT) == set()
     assert (run | set(LEFT_OUT)) - set(README) == set(), "no document has them any more"
 

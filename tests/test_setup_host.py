@@ -99,7 +99,7 @@ def test_a_check_goes_no_further(host: Host) -> None:
     planned = host.run("make", "-n", "run", "SETUP=check", "RECORD=1").stdout.splitlines()
     done = [line for line in planned if not line.startswith("true ")]
     assert done == ["vmm/setup/inputs.sh run", "vmm/setup/packages.sh run"]
-    assert len(planned) == 5
+    assert len(planned) == 6
 
 
 @pytest.mark.parametrize(
@@ -185,16 +185,45 @@ def test_a_rust_that_is_too_old_for_the_plugins_is_said_first(host: Host, words:
     assert {line.split()[0] for line in host.said.read_text().splitlines()} == {"rustc"}
 
 
-def test_lint_needs_no_machine(host: Host) -> None:
-    """Neither QEMU nor a browser, nor what builds a kernel."""
-    planned = host.run("make", "-n", "lint").stdout.splitlines()
-    assert planned[0] == "vmm/setup/packages.sh lint"
-    ended = bare(host).run(PACKAGES, "lint", **system(host, "debian-13"), SETUP="check")
+#: What each goal has to install on a bare Debian, and what it must not.
+PACKAGES_OF = {
+    "lint": (
+        {"shellcheck", "rustfmt", "rust-clippy", "git"},
+        {"qemu-system-arm", "chromium", "gdb-multiarch", "flex", "gcc-aarch64-linux-gnu"},
+    ),
+    "lab": (
+        {"qemu-system-arm", "git", "python3-venv", "gcc-aarch64-linux-gnu", "linux-source-6.12", "flex"},
+        {"chromium", "chromium-driver", "gdb-multiarch", "shellcheck", "rustfmt", "rust-clippy"},
+    ),
+    "dist": (
+        {"git", "python3-venv", "gcc-aarch64-linux-gnu", "linux-source-6.12", "cargo"},
+        {"qemu-system-arm", "chromium", "gdb-multiarch", "shellcheck", "rust-clippy"},
+    ),
+}
+
+
+@pytest.mark.parametrize("goal", PACKAGES_OF)
+def test_a_goal_installs_what_it_needs_alone(host: Host, goal: str) -> None:
+    """No browser for the laboratory, no machine to check the style."""
+    needed, foreign = PACKAGES_OF[goal]
+    # An arm64 host's compiler is gcc.
+    needed = needed - ({"gcc-aarch64-linux-gnu"} if os.uname().machine == "aarch64" else set())
+    planned = host.run("make", "-n", goal).stdout.splitlines()
+    assert f"vmm/setup/packages.sh {goal}" in planned[:2]
+    ended = bare(host).run(PACKAGES, goal, **system(host, "debian-13"), SETUP="check")
     (packages,) = [
         line.split(": to install: ")[1].split() for line in ended.stderr.splitlines() if ": to install: " in line
     ]
-    assert {"shellcheck", "rustfmt", "rust-clippy", "git"} <= set(packages)
-    assert not {"qemu-system-arm", "chromium", "gdb-multiarch", "flex", "gcc-aarch64-linux-gnu"} & set(packages)
+    assert needed <= set(packages) and not foreign & set(packages), packages
+
+
+def test_a_container_without_its_tools(host: Host) -> None:
+    """One sentence, which names the packages."""
+    ended = bare(host, "mktemp").run(SETUP / "container.sh")
+    assert ended.returncode == 2 and untouched(host)
+    assert ended.stderr == (
+        "folioscope: buildah is missing; as root: apt-get install --no-install-recommends buildah mmdebstrap uidmap\n"
+    )
 
 
 def entry(host: Host, name: str, days: float) -> Path:

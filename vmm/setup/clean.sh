@@ -12,7 +12,7 @@ for link in "$OUT"/*; do
     if [ -L "$link" ] && [[ $(readlink "$link") == "$CACHE"/* ]]; then rm -f "$link"; fi
 done
 rm -f "$OUT/bench.json"
-for directory in "$OUT"/{guests,carriers,tests,bundles}/*/ "$OUT/logs/" "$OUT/site/"; do
+for directory in "$OUT"/{guests,carriers,tests,bundles}/*/ "$OUT/logs/" "$OUT/site/" "$OUT/dist/"; do
     directory=${directory%/}
     if [ -L "$directory" ] || ! grep -qs '^folioscope ' "$directory/$MARK"; then continue; fi
     if in_use "$directory"; then

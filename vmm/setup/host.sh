@@ -3,7 +3,7 @@
 # What this host is and lacks, before anything is changed. Sourced after lib.sh and toolchain.sh.
 
 # GiB that are free where builds are kept, and of memory, without which a first build does not end well.
-declare -A SPACE=([run]=8 [test]=24 [lint]=6)
+declare -A SPACE=([run]=8 [test]=24 [lint]=6 [lab]=8 [dist]=8)
 BUILT_ALREADY=1
 MEMORY=2
 
@@ -50,7 +50,6 @@ command python3|Python 3.11|python3|python3|python
 host_rust_ok|Rust 1.85 or later|rustup|rustup|rustup
 guest_rust_ok|Rust's library for arm64: rustup target add aarch64-unknown-linux-gnu|||
 command aarch64-linux-gnu-gcc|a C compiler for arm64|gcc-aarch64-linux-gnu libc6-dev-arm64-cross|gcc-aarch64-linux-gnu|aarch64-linux-gnu-gcc aarch64-linux-gnu-glibc
-qemu_is_new_enough|QEMU 10.0 or later for arm64|qemu-system-arm|qemu-system-aarch64|qemu-system-aarch64
 busybox_is_there|a static busybox for arm64 as CACHE/busybox-static-arm64/busybox (Debian: busybox-static:arm64)|||
 NEEDS
     [ "$1" = lint ] || [ -f "${KERNEL:-}" ] || cat <<'NEEDS'
@@ -68,10 +67,18 @@ NEEDS
     [ "$1" = lint ] || [ -e "${KERNEL:-}" ] || cat <<'NEEDS'
 source_is_there|the pinned source, Debian's linux-source-6.12.tar.xz, by FOLIOSCOPE_KERNEL_TARBALL= (or a kernel of yours by KERNEL=)|||
 NEEDS
+    [[ $1 = lint || $1 = dist ]] || cat <<'NEEDS'
+qemu_is_new_enough|QEMU 10.0 or later for arm64|qemu-system-arm|qemu-system-aarch64|qemu-system-aarch64
+NEEDS
     [ "$1" = run ] || cat <<'NEEDS'
-command shellcheck|shellcheck|shellcheck|ShellCheck|shellcheck
 command git|git|git|git|git
 venv_is_there|Python's venv|python3-venv|python3|python
+NEEDS
+    [[ $1 != test && $1 != lint ]] || cat <<'NEEDS'
+command shellcheck|shellcheck|shellcheck|ShellCheck|shellcheck
+NEEDS
+    [ "$1" != dist ] || cat <<'NEEDS'
+libc_is_static|a static C library|libc6-dev|glibc-static|glibc
 NEEDS
     [ "$1" != test ] || cat <<'NEEDS'
 debugger_is_there|a gdb for arm64|gdb-multiarch|gdb|gdb

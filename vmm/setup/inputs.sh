@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
 # Validates a user's variables before anything is installed or built. An error is one sentence, and status 2.
-# Usage: inputs.sh run|build|boot|test|series|bench|lab|rootfs   (reads GRANULE, MACHINE, KERNEL, BASE, VMLINUX, BUILDROOT, DEBUG)
+# Usage: inputs.sh run|build|boot|test|series|bench|lab|dist|rootfs   (reads GRANULE, MACHINE, KERNEL, BASE, VMLINUX, BUILDROOT, DEBUG)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
@@ -96,6 +96,7 @@ if [ -n "${KERNEL:-}" ]; then
             "no image; see what an image does by make run KERNEL=$KERNEL, or by tests of your own: pytest --folioscope-kernel $KERNEL"
         say "testing on kernels built from $KERNEL; tests of what its patches bring fail where it does not have them"
         ;;
+    dist) die "make dist packs the pinned kernels, and KERNEL is $KERNEL; leave it out" ;;
     series) say 'make series builds the pinned source: KERNEL= is not used' ;;
     rootfs) say 'make rootfs needs no kernel: KERNEL= is not used' ;;
     esac
@@ -111,7 +112,10 @@ fi
 # Other programs use a variable of this name too, for other purposes.
 case ${DEBUG:-} in
 '' | 0) ;;
-1) [ ! -f "${KERNEL:-}" ] || die "DEBUG=1 is for kernels that are built, and $KERNEL is built already; give a source tree by KERNEL=, or none" ;;
+1)
+    [ "$goal" != dist ] || die 'make dist packs kernels without checks of their own, and DEBUG is 1; leave it out'
+    [ ! -f "${KERNEL:-}" ] || die "DEBUG=1 is for kernels that are built, and $KERNEL is built already; give a source tree by KERNEL=, or none"
+    ;;
 *) say "DEBUG=$DEBUG is not 1: kernels are built without their own checks" ;;
 esac
 if [ -n "${VMLINUX:-}" ]; then

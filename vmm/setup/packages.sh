@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
-# Looks at this host, says what `make run` (default), `make test` or `make lint` needs that it lacks, and installs that.
-# Every check comes before the first change. SETUP=check only looks, SETUP=no never installs.
-# Usage: packages.sh [run|test|lint]. If none is missing, nothing is done.
+# Looks at this host, says what make GOAL needs that it lacks, and installs that. Every check comes before the first
+# change. SETUP=check only looks, SETUP=no never installs.
+# Usage: packages.sh [run|test|lint|lab|dist]. If none is missing, nothing is done. The goal is run by default.
 #        packages.sh --list run|test: those of an arm64 host of this release that has none yet and needs no QEMU.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -16,6 +16,8 @@ if [ "${1:-}" = --list ]; then
     shift
 fi
 goal=${1:-run}
+# for_goal GOAL...: whether the goal is one of these.
+for_goal() { case " $* " in *" $goal "*) ;; *) return 1 ;; esac }
 # lacks COMMAND...: whether it fails, as every command does on the host of a list.
 lacks() { [ -n "$list" ] || ! "$@"; }
 
@@ -35,8 +37,8 @@ fi
 wanted=(make gcc libc6-dev ca-certificates)
 # The kernel: only if it is built here and not given as an image; a carrier has a pinned one of its own.
 carrier=''
-if [ "$goal" = test ] || [ "${MACHINE:-}" = kvm-in-tcg ]; then carrier=yes; fi
-if [ "$goal" = lint ]; then
+if for_goal test dist || [ "${MACHINE:-}" = kvm-in-tcg ]; then carrier=yes; fi
+if for_goal lint; then
     # checkpatch is of the pinned source.
     wanted+=(linux-source-6.12 xz-utils perl python3)
 elif [ -n "$carrier" ] || [ ! -f "${KERNEL:-}" ]; then
@@ -44,15 +46,15 @@ elif [ -n "$carrier" ] || [ ! -f "${KERNEL:-}" ]; then
     [ "$machine" = aarch64 ] || wanted+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
     if [ -n "$carrier" ] || [ ! -d "${KERNEL:-}" ]; then wanted+=(linux-source-6.12); fi
 fi
-if [ "$goal" != lint ]; then
+if ! for_goal lint; then
     [ "$machine" = aarch64 ] || wanted+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
     wanted+=(cpio)
 fi
 
 # Our own monitor runs the guest if it can; the tests use both.
 needs_qemu=yes
-if [ -n "$list" ] || [ "$goal" = lint ]; then needs_qemu=; fi
-if [ "$goal" = run ] && [ "$machine" = aarch64 ] && [ -w /dev/kvm ] && [[ ${MACHINE:-auto} != *tcg ]]; then needs_qemu=; fi
+if [ -n "$list" ] || for_goal lint dist; then needs_qemu=; fi
+if for_goal run && [ "$machine" = aarch64 ] && [ -w /dev/kvm ] && [[ ${MACHINE:-auto} != *tcg ]]; then needs_qemu=; fi
 backports=()
 if [ -n "$needs_qemu" ] && ! qemu_is_new_enough; then
     if [ "$codename" = bookworm ]; then
@@ -67,16 +69,19 @@ web=''
 [ "$codename" = bookworm ] && web=-web
 if lacks host_rust_ok; then wanted+=("cargo$web" "rustc$web"); fi
 if lacks guest_rust_ok; then wanted+=("rustc$web" "libstd-rust$web-dev:arm64"); fi
-if [ "$goal" != run ]; then
-    wanted+=(shellcheck python3 git)
+if ! for_goal run; then
+    # Tests, lint, a wheel and the laboratory's statistics are Python's.
+    wanted+=(python3 git)
+    if lacks venv_is_there; then wanted+=(python3-venv); fi
+fi
+if for_goal test lint; then
+    wanted+=(shellcheck)
     has_fmt() { cargo fmt --version >/dev/null 2>&1; }
     has_clippy() { cargo clippy --version >/dev/null 2>&1 && guest_clippy_ok; }
-    has_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
     if lacks has_fmt; then wanted+=("rustfmt$web"); fi
     if lacks has_clippy; then wanted+=("rust$web-clippy"); fi
-    if lacks has_venv; then wanted+=(python3-venv); fi
 fi
-if [ "$goal" = test ]; then
+if for_goal test; then
     wanted+=(gdb-multiarch binutils)
     # Tests open the report in a browser; under emulation, as in a rehearsal, that would take too long.
     [ -n "$list" ] || wanted+=(chromium chromium-driver)
@@ -107,7 +112,7 @@ say "to install: ${all[*]}"
 [ ${#backports[@]} -eq 0 ] || grep -rqs bookworm-backports /etc/apt/sources.list /etc/apt/sources.list.d ||
     say 'to add to apt: the suite bookworm-backports, as Debian 12 itself has QEMU 7.2 and the rig needs 10.0'
 fetched='crates of Rust by cargo'
-[ "$goal" = run ] || fetched+=', Python packages by pip'
+for_goal run || fetched+=', Python packages by pip'
 say "to download: these packages and the lists by apt; later $fetched, and busybox for arm64 by apt"
 case ${SETUP:-} in
 check)
