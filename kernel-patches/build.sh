@@ -7,7 +7,8 @@ set -euo pipefail
 
 usage() {
 	cat <<'USAGE'
-usage: build.sh --granule 4k|16k|64k [--base NAME | --source DIR | --with DIR] [--debug] [--net] [--out DIR]
+usage: build.sh --granule 4k|16k|64k [--base NAME | --source DIR | --with DIR] [--debug] [--net] [--config FILE]
+                [--out DIR | --key]
        build.sh --check-source DIR
 
 Builds the pinned kernel with the patches of series, or with --source a kernel
@@ -17,8 +18,10 @@ FOLIOSCOPE_KERNEL_TARBALL names: 7.x is there beside the pinned 6.12.
 With --with the patches of DIR/series go on top of the pinned kernel's.
 With --debug the kernel checks itself too: config/debug.config.
 With --net it has TCP and counts trace events by their fields: config/net.config.
+With --config the options of FILE, a fragment of a .config, are set too.
 The last line on stdout is the directory that holds Image, vmlinux, config and
 release. With --out they are copied to DIR too, and DIR is printed.
+With --key nothing is built: the only line is that directory, there or not.
 With --check-source it only says whether DIR can be built from.
 
   FOLIOSCOPE_CACHE           where kernels are kept (default ~/.cache/folioscope)
@@ -36,7 +39,7 @@ readonly script_version=1
 readonly default_objects=1400
 readonly need_mib=4096
 
-granule='' base='' debug='' net='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
+granule='' base='' debug='' net='' config='' only_key='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
 started=$SECONDS
 
 # say TEXT: one line of progress, which the next one overwrites on a terminal.
@@ -86,13 +89,14 @@ trap 'exit 143' TERM HUP
 
 while [ $# -gt 0 ]; do
 	case $1 in
-	--granule | --base | --source | --with | --out)
+	--granule | --base | --source | --with | --config | --out)
 		[ $# -ge 2 ] || die 2 "$1 wants a value (--help shows how)"
 		case $1 in
 		--base) base=$2 ;;
 		--granule) granule=$2 ;;
 		--source) source_dir=$2 ;;
 		--with) with=$2 ;;
+		--config) config=$2 ;;
 		--out) out_dir=$2 ;;
 		esac
 		shift 2
@@ -103,6 +107,10 @@ while [ $# -gt 0 ]; do
 		;;
 	--net)
 		net=yes
+		shift
+		;;
+	--key)
+		only_key=yes
 		shift
 		;;
 	--check-source)
@@ -231,6 +239,10 @@ fi
 fragments=("$here/config/base.config" "$here/config/$granule.config")
 [ -z "$debug" ] || fragments+=("$here/config/debug.config")
 [ -z "$net" ] || fragments+=("$here/config/net.config")
+if [ -n "$config" ]; then
+	[ -r "$config" ] || die 2 "expected a fragment of a .config at $config (--config) and found no file that can be read"
+	fragments+=("$config")
+fi
 newer=()
 [ -z "$source_dir$base" ] || newer=("$here/config/newer.config")
 
@@ -253,6 +265,11 @@ key=$(
 )
 key=${key:0:20}
 dest=$cache/kernels/$granule-$key
+if [ -n "$only_key" ]; then
+	[ -t 2 ] && printf '\r\033[K' >&2
+	printf '%s\n' "$dest"
+	exit 0
+fi
 
 # deliver: copy where asked, and print the directory.
 deliver() {
@@ -353,12 +370,18 @@ unset KCONFIG_CONFIG KCONFIG_ALLCONFIG KBUILD_OUTPUT MAKEFLAGS MFLAGS MAKELEVEL 
 
 say configuring
 cat "${fragments[@]}" >"$work/fragments"
+if [ -n "$config" ]; then
+	# What --config sets takes the place of what the rig does.
+	awk -F'[ =]' '{ name = /^# CONFIG_/ ? $2 : $1 } !/CONFIG_/ { next } { line[name] = $0 }
+		END { for (name in line) print line[name] }' "$work/fragments" | sort >"$work/fragments.own"
+	mv "$work/fragments.own" "$work/fragments"
+fi
 cat "$work/fragments" ${newer[@]+"${newer[@]}"} >"$work/wanted"
 KCONFIG_ALLCONFIG=$work/wanted make "${make_args[@]}" allnoconfig >>"$log" 2>&1 || fail "could not configure"
 
 # unset_options FILE: which of the options that FILE wants the configuration lacks.
 unset_options() {
-	grep -E '^CONFIG_' "$1" | grep -vxFf "$work/obj/.config" || true
+	grep -E '^CONFIG_[A-Z0-9_]*=[^n]' "$1" | grep -vxFf "$work/obj/.config" || true
 }
 lacking=$(unset_options "$work/fragments")
 if [ -n "$lacking" ]; then

@@ -144,7 +144,7 @@ _NONE = "no QEMU at hand leads to it: one lacks a register, or is no QEMU; witho
 _LARGE = "its limit needs more than a test can make"
 _PLUGIN = "every other test with the plugin looks after what it states"
 _SITE = "it asks for other words in a document, and there all are as they must be"
-_CAMPAIGN = "what is advised is another store, machine or build; the refusals are those of test_campaign.py"
+_CAMPAIGN = "what is advised is another store, machine or build; the refusals are those of the tests of campaigns"
 NOT_FOLLOWED: dict[str, str] = {
     "look() at the process after the statement": _PLUGIN,
     "a site has none; link to a file in it": _SITE,
@@ -295,6 +295,21 @@ NOT_FOLLOWED: dict[str, str] = {
             "update it, or name another store",
             "remove it, and the results that name it",
             "make it usable, or name another store",
+            "use local, or dask=ADDRESS",
+            "name a directory or a URL",
+            "check [[exclude]]",
+            "install it with: pip install distributed",
+            "name another --out",
+            "give images in [kernels]",
+            "update this program, or the file",
+            "see docs/how-to/campaigns.md",
+            "this is no TOML",
+            "leave config and debug out",
+            "leave vmlinux out",
+            "start it again, and then the campaign",
+            "install the same folioscope there",
+            "install the same commit on both",
+            "start one with: dask scheduler",
         ),
         _CAMPAIGN,
     ),

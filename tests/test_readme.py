@@ -35,6 +35,14 @@ LEFT_OUT = {
     "out/folioscope boot --machine kvm --console --kernel Image --initrd my.cpio --cpus 4 --memory 2G": (
         "it needs an arm64 host; test_kvm.py types at such a guest in a carrier"
     ),
+    **dict.fromkeys(
+        (
+            "out/folioscope matrix matrix.toml --dry-run",
+            "out/folioscope matrix matrix.toml",
+            "out/folioscope matrix matrix.toml --store sftp://HOST/campaigns --engine dask=tcp://HOST:8786",
+        ),
+        "its cells take hours; test_matrix.py and test_campaign_dask.py run smaller ones",
+    ),
 }
 
 # Run by test_a_qemu_of_ones_own.

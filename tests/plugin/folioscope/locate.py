@@ -75,6 +75,13 @@ def _links(path: Path) -> Iterator[Path]:
         path = path.parent / path.readlink()
 
 
+def cache() -> Path:
+    """The directory of builds, as ``vmm/setup/lib.sh`` finds it."""
+    named = os.environ.get("FOLIOSCOPE_CACHE")
+    user = os.environ.get("XDG_CACHE_HOME")
+    return Path(named) if named else (Path(user) if user else Path.home() / ".cache") / "folioscope"
+
+
 def output(root: Path) -> Path:
     """Where logs and bundles go: ``FOLIOSCOPE_OUT``, the ``out/`` of the checkout that this package lies in, else
     ``folioscope-out/`` in pytest's root directory."""

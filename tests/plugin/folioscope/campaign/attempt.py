@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from .. import locate
+from .. import content, locate
 from .cell import Work
 from .errors import Lost, Refused
 from .kept import Ended, Keeper
@@ -23,7 +23,7 @@ def attempt(work: Work, store: Store, keeper: Keeper, scratch: Path) -> Result:
     test = work.content["test"]
     kind = KINDS[test["kind"]]
     same(kind.name, test, work.content["rig"], platform.node())
-    kernel = _fetched(work, store, scratch)
+    kernel = _fetched(work, store)
     scratch.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f"{work.key}-", dir=scratch))
     try:
@@ -68,13 +68,14 @@ def _kept(place: Path) -> list[Path]:
     return [path for path in place.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_size]
 
 
-def _fetched(work: Work, store: Store, scratch: Path) -> dict[str, Path]:
-    """The files of the kernel: where they are on this machine, or from the store."""
-    found = {}
-    for name, (_, stored) in work.kernel.items():
-        path = work.image(name, scratch / "kernels")
-        assert path
-        if stored and not path.is_file():
-            store.fetch(stored, path)
-        found[name] = path
-    return found
+def _fetched(work: Work, store: Store) -> dict[str, Path]:
+    """The files of the kernel: where they are on this machine, or fetched from the store into the cache of kernels,
+    which ``make cache`` prunes."""
+    stored = {name: there for name, (_, there) in work.kernel.items() if there}
+    if not stored:
+        return {name: Path(path) for name, (path, _) in work.kernel.items()}
+    place = locate.cache() / "kernels" / f"stored-{content.of_values(stored)}"
+    for name, there in stored.items():
+        if not (place / name).is_file():
+            store.fetch(there, place / name)
+    return {name: place / name for name in stored}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -53,8 +53,14 @@ class Quiet:
         """Nothing."""
 
 
-#: Builds a kernel and returns its files, or why it does not build.
-Builder = Callable[[Kernel], Mapping[str, Path] | str]
+class Builder(Protocol):
+    """Builds kernels, one at a time."""
+
+    def __call__(self, kernel: Kernel) -> Mapping[str, Path] | str:
+        """A kernel's files, or why it does not build. Raises ``Refused`` if that could not be tried."""
+
+    def stop(self) -> None:
+        """Ends the build that runs."""
 
 
 @dataclass
@@ -154,6 +160,8 @@ class _Kernels:
     def stop(self) -> None:
         """Begins no other build, and waits for the one that there is."""
         self._stopped = True
+        if self._build:
+            self._build.stop()
         self._thread.join()
 
     def _prepare(self, kernels: list[Kernel]) -> None:

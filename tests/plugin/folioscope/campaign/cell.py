@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from .. import content
@@ -108,10 +107,3 @@ class Work:
     def of(cls, cell: Cell, kernel: Mapping[str, tuple[str, str | None]]) -> Work:
         """The work of a cell whose kernel is there."""
         return cls(cell.key, cell.axes(), cell.content(), cell.limit, dict(kernel))
-
-    def image(self, name: str, directory: Path) -> Path | None:
-        """Where a file of the kernel is: here, or fetched into this directory."""
-        if name not in self.kernel:
-            return None
-        path, stored = self.kernel[name]
-        return directory / stored / name if stored else Path(path)

@@ -134,7 +134,10 @@ def main() -> None:
     while line := requests.readline():
         if line.startswith(b"{"):
             answer = run(json.loads(line), 0)
-            os.write(1, json.dumps(answer).encode() + b"\n")
+            try:
+                os.write(1, json.dumps(answer).encode() + b"\n")
+            except BrokenPipeError:
+                return
 
 
 if __name__ == "__main__":

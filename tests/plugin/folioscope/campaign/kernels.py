@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The kernels of a matrix: their keys are asked from ``kernel-patches/build.sh``, which builds them too."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from .. import content, locate
+from .cell import Kernel
+from .errors import Refused
+from .matrix import Source
+
+_GRANULES = {4096: "4k", 16384: "16k", 65536: "64k"}
+_SECONDS = 60
+
+
+def _script() -> Path:
+    root = locate.checkout()
+    if root is None:
+        raise Refused("a kernel is built from a checkout of folioscope and this is none; give images in [kernels]")
+    return root / "kernel-patches" / "build.sh"
+
+
+def image(name: str, source: Source) -> tuple[Kernel, str | None]:
+    """A kernel that is given, and its granule, if its header says it."""
+    path = Path(source.image).expanduser().absolute()
+    try:
+        found = locate.command()
+    except locate.CommandNotFound as error:
+        raise Refused(str(error)) from error
+    words = [str(found.path), "image", str(path), "--format", "json"]
+    told = subprocess.run(words, check=False, capture_output=True, text=True, timeout=_SECONDS)
+    if told.returncode:
+        raise Refused(f"kernels.{name}: {told.stderr.strip().removeprefix('folioscope: ')}")
+    files = {"Image": str(path)}
+    symbols = Path(source.vmlinux).expanduser().absolute() if source.vmlinux else path.with_name("vmlinux")
+    if source.vmlinux or symbols.is_file():
+        files["vmlinux"] = str(symbols)
+    try:
+        key = content.of_values([content.digest(Path(each)) for each in files.values()])
+    except OSError as error:
+        raise Refused(f"kernels.{name}: expected a file at {error.filename} and found {error.strerror}") from error
+    return Kernel(name, key, files), _GRANULES.get(json.loads(told.stdout)["page_size"])
+
+
+def built(name: str, source: Source, granule: str) -> Kernel:
+    """A kernel that is built, or was: with its key, without building."""
+    words = ["--granule", granule]
+    for option, value in (("--source", source.tree), ("--base", source.base), ("--config", source.config)):
+        words += [option, str(Path(value).expanduser()) if option != "--base" else value] if value else []
+    words += ["--debug"] if source.debug else []
+    ran = subprocess.run([_script(), *words, "--key"], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        said = ran.stderr.strip().splitlines()
+        raise Refused(f"kernels.{name}: {re.sub(r'^kernel [0-9a-z?]+: ', '', said[-1]) if said else 'no key'}")
+    place = Path(ran.stdout.strip().splitlines()[-1])
+    return Kernel(name, place.name, _files(place), tuple(words))
+
+
+def _files(place: Path) -> dict[str, str]:
+    """Image and vmlinux of a build, if it is there."""
+    return {each: str(place / each) for each in ("Image", "vmlinux") if (place / each).is_file()}
+
+
+class Builder:
+    """Builds kernels, one at a time, and ends a build with the campaign."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._child: subprocess.Popen[str] | None = None
+
+    def __call__(self, kernel: Kernel) -> Mapping[str, Path] | str:
+        """Its files, or why it does not build."""
+        log = self._log / f"{kernel.key}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w") as errors:
+            # A group of its own: a Ctrl-C is for the campaign.
+            self._child = subprocess.Popen(
+                [_script(), *kernel.build],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        said, _ = self._child.communicate()
+        if self._child.returncode == 0:
+            return {name: Path(path) for name, path in _files(Path(said.strip().splitlines()[-1])).items()}
+        words = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("kernel ")]
+        why = words[-1] if words else f"status {self._child.returncode}"
+        if self._child.returncode == 2:
+            raise Refused(f"the kernel {kernel.name} could not be built: {why}")
+        return f"its kernel does not build: {why}"
+
+    def stop(self) -> None:
+        """Ends the build that runs."""
+        if self._child and self._child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGTERM)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Dask distributed as an engine: it schedules, and runs again what a lost worker had. Nothing but a cell's values and
+a line of its result goes through the scheduler; files go through the store."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import distributed
+
+from .. import content
+from .attempt import attempt
+from .cell import Work
+from .engine import AGAIN, Line
+from .errors import Lost, Refused
+from .kept import Keeper
+from .store import Store
+
+#: A worker has one of these for each guest that it may run: one, as it has one thread.
+RESOURCE = "guest"
+#: Seconds that a scheduler may take to answer.
+PATIENCE = 15
+#: Seconds between two looks at how many workers there are.
+LOOK_SECONDS = 1.0
+#: Dask's own has no types.
+_CLIENT: Any = distributed.Client
+#: The key of this package as it was loaded: a worker with another has other notions of a cell.
+PACKAGE = content.of_tree(Path(__file__).parent.parent, ["campaign", "content.py", "locate.py"])
+
+
+class Dask:
+    """The workers of a Dask scheduler, by its address or by the file that it has written."""
+
+    remote = True
+
+    def __init__(self, address: str, store: Store) -> None:
+        self._store = store
+        where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+        try:
+            self._client = _CLIENT(**where, timeout=PATIENCE, set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise Refused(
+                f"expected a Dask scheduler at {address} and found none; start one with: dask scheduler"
+            ) from error
+        self._address = address
+        self._held: dict[str, Any] = {}
+        self._threads, self._looked = 1, float("-inf")
+        self._ended: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+
+    def room(self) -> int:
+        """One for each worker that is there now. Dask blames a killed worker on all cells that it held, those that
+        waited too: none waits there."""
+        if time.monotonic() > self._looked + LOOK_SECONDS:
+            try:
+                self._threads = max(1, sum(self._client.nthreads().values()))
+            except (OSError, TimeoutError):
+                self._gone()
+            self._looked = time.monotonic()
+        return self._threads - len(self._held)
+
+    def submit(self, work: Work) -> None:
+        """Takes a cell. Dask runs it again where its worker or its guest is lost."""
+        future = self._client.submit(
+            cell, work.as_json(), self._store.url, PACKAGE,
+            key=f"cell-{work.key}-{id(self)}", resources={RESOURCE: 1}, retries=AGAIN, pure=False,
+        )  # fmt: skip
+        self._held[work.key] = future
+        future.add_done_callback(lambda done, key=work.key: self._ended.put((key, done)))
+
+    def results(self, seconds: float) -> Iterator[Line]:
+        """The cells that have ended."""
+        try:
+            found = self._ended.get(timeout=seconds)
+            while True:
+                key, future = found
+                yield self._line(key, future)
+                del self._held[key]
+                found = self._ended.get_nowait()
+        except queue.Empty:
+            if self._client.status != "running":
+                self._gone()
+
+    def cancel(self) -> None:
+        """Ends all that waits or runs."""
+        # The scheduler may be gone.
+        with contextlib.suppress(OSError, TimeoutError):
+            if self._client.status == "running" and self._held:
+                self._client.cancel(list(self._held.values()), force=True, reason="the campaign ends")
+                # A thread cannot be ended: its keeper is told.
+                self._client.run(stop)
+            self._client.close()
+
+    def _gone(self) -> None:
+        raise Refused(
+            f"the Dask scheduler at {self._address} is gone; start it again, and then the campaign, which goes on"
+        )
+
+    def _line(self, key: str, future: Any) -> Line:
+        if future.status == "finished":
+            found = future.result()
+            if "refused" in found:
+                raise Refused(found["refused"])
+            return Line(**found)
+        if future.status != "error":
+            self._gone()
+        error = future.exception()
+        if isinstance(error, Lost):
+            return Line(key, "lost", str(error), tries=AGAIN + 1)
+        if isinstance(error, distributed.KilledWorker):
+            return Line(key, "lost", "its workers were killed", tries=AGAIN + 1)
+        raise Refused(
+            f"a worker of {self._address} could not run the cell {key}: {type(error).__name__}: {error}; "
+            "install the same folioscope there"
+        )
+
+
+class _Worker:
+    """What a worker has: a keeper, and a directory for the cells' files."""
+
+    lock = threading.Lock()
+    keeper: Keeper | None = None
+    scratch: Path | None = None
+
+
+def cell(work: dict[str, Any], url: str, wanted: str) -> dict[str, Any]:
+    """Runs a cell on a worker. Dask runs it again after any exception but these, which come back as an answer."""
+    where = distributed.get_worker().address
+    if wanted != PACKAGE:
+        which = f"folioscope's campaigns {PACKAGE} and the campaign has {wanted}"
+        return {"refused": f"the worker {where} has {which}; install the same commit on both"}
+    with _Worker.lock:
+        if _Worker.keeper is None or _Worker.keeper.stopped:
+            _Worker.keeper = Keeper()
+            _Worker.scratch = _Worker.scratch or _scratch()
+        keeper, scratch = _Worker.keeper, _Worker.scratch
+    assert scratch
+    try:
+        result = attempt(Work(**work), Store(url), keeper, scratch)
+    except Refused as error:
+        return {"refused": str(error)}
+    return {
+        "key": result.key,
+        "outcome": result.outcome,
+        "summary": result.summary,
+        "seconds": result.seconds,
+    }
+
+
+def stop() -> None:
+    """Ends the cell that runs on this worker."""
+    if _Worker.keeper:
+        _Worker.keeper.stop()
+
+
+def _scratch() -> Path:
+    """The directory of this worker's cells, beside what Dask spills."""
+    place = Path(tempfile.mkdtemp(prefix="folioscope-cells-", dir=distributed.get_worker().local_directory))
+    atexit.register(stop)
+    return place

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`folioscope matrix`: the file and its errors, the table against what is expected, the page, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from folioscope.campaign import __main__, table
+from folioscope.campaign.cell import Cell, Kernel, Test
+from folioscope.campaign.commands import cells_of
+from folioscope.campaign.errors import Refused
+from folioscope.campaign.kernels import built
+from folioscope.campaign.matrix import SCHEMA, Expectation, Source, line_of, load
+from folioscope.campaign.result import Result
+from folioscope.campaign.store import Store
+
+import command
+from command import COMMAND, ROOT, SLOWER, wait_until
+from laboratory import Said
+
+MATRIX = """version = 1
+store = "store"
+
+[kernels.one]
+image = "one"   # a build of before
+[kernels.two]
+
+[tests.soon]
+kind = "wait"
+seconds = 0
+
+[axes]
+kernel = ["one", "two"]
+granule = ["4k", "64k"]
+test = ["soon"]
+"""
+
+
+PASS = ["pass", "pass"]
+
+
+@pytest.fixture
+def campaign(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Said]:
+    """The command in this process, in a directory of its own, with `matrix.toml` there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def run(text: str, *words: object) -> Said:
+        (tmp_path / "matrix.toml").write_text(text)
+        monkeypatch.setattr("sys.argv", ["campaign", "matrix", "matrix.toml", *map(str, words)])
+        capsys.readouterr()
+        status = __main__.main()
+        printed = capsys.readouterr()
+        return Said(status, printed.out, printed.err)
+
+    return run
+
+
+def said(campaign: Callable[..., Said], text: str, *words: object) -> str:
+    """The one sentence of a refusal."""
+    ended = campaign(text, *words)
+    assert (ended.status, ended.out) == (2, ""), ended
+    (line,) = ended.err.splitlines()
+    return line.removeprefix("folioscope: ")
+
+
+def test_all_combinations_are_cells(tmp_path: Path) -> None:
+    """But those that are excluded, and those that are included, once; values that no axis has are the defaults."""
+    more = (
+        MATRIX
+        + """
+[[exclude]]
+kernel = "one"
+granule = "64k"
+[[include]]
+kernel = "one"
+test = "tour"
+smp = 4
+[[include]]
+kernel = "one"
+test = "soon"
+"""
+    )
+    (tmp_path / "m.toml").write_text(more)
+    found = load(tmp_path / "m.toml")
+    shown = [(each["kernel"], each["granule"], each["test"], each["smp"], each["cpu"]) for each in found.cells]
+    assert shown == [
+        ("one", "4k", "soon", 2, "max"),
+        ("two", "4k", "soon", 2, "max"),
+        ("two", "64k", "soon", 2, "max"),
+        ("one", "4k", "tour", 4, "max"),
+    ]
+    jsonschema.validate(tomllib.loads(more), SCHEMA)
+
+
+BAD = [
+    ("granule = [", "granul = [", "14: there is no axis 'granul' in axes; did you mean 'granule'?"),
+    ('"64k"]', '"46k"]', "14: expected axes.granule.1 to be one of 4k, 16k, 64k and found '46k'"),
+    ('test = ["soon"]', 'test = ["son"]', "15: there is no test 'son'; did you mean 'soon'?"),
+    ('"one", "two"', '"one", "three"', "13: there is no kernel 'three'; there are one, two"),
+    ("seconds = 0", "second = 0", "10: there is no word 'second' in tests.soon; did you mean 'seconds'?"),
+    ("seconds = 0", 'only = "anon"', "10: a test of kind wait has no only; it may have seconds, number"),
+    ('kind = "wait"', 'kind = "pytest"', "10: a test of kind pytest has no seconds; it may have select, keyword"),
+    ("seconds = 0", 'seconds = "0"', "10: expected tests.soon.seconds to be a number and found '0'"),
+    ("version = 1", "version = 2", "1: expected version to be 1 and found 2; update this program, or the file"),
+    ("version = 1", "version = 1\nlimit = 0", "2: expected limit to be more than 0 and found 0"),
+    ("[kernels.two]", "[kernels.two]\nconfig = 1", "7: expected kernels.two.config to be a string and found 1"),
+    (
+        "[kernels.two]",
+        "[kernels.two]\ntree = 'a'\nbase = 'b'",
+        "6: expected one of image, tree and base in kernels.two",
+    ),
+    ("[kernels.two]", "[kernels.two]\nvmlinux = 'a'", "6: kernels.two is built with its vmlinux; leave vmlinux out"),
+    (
+        'image = "one"',
+        'image = "one"\ndebug = true',
+        "4: the image of kernels.one is as it is; leave",
+    ),
+    ("[axes]", "[axes", "12: this is no TOML: expected ']' at the end of a table declaration; check the line"),
+    ('test = ["soon"]', "", "12: expected 'test' in axes and found none"),
+    ('kernel = ["one", "two"]', "kernel = []", "13: expected axes.kernel to have something in it and found nothing"),
+    ("[axes]", '[axes]\nmemory = ["1T"]', "13: expected axes.memory.0 to be a size such as 1G or 512M and found '1T'"),
+    ("[axes]", "[axes]\nsmp = [true]", "13: expected axes.smp.0 to be a whole number and found True"),
+    (
+        'test = ["soon"]',
+        'test = ["soon"]\n[[exclude]]\nkernel = "one"\n[[exclude]]\nkernels = "one"',
+        "19: there is no axis 'kernels' in exclude.1; did you mean 'kernel'?",
+    ),
+    ('test = ["soon"]', 'test = ["soon"]\n[[expect]]\nrules = ["L4"]', "16: expected 'why' in expect.0 and found none"),
+]
+
+
+@pytest.mark.parametrize(("part", "instead", "wanted"), BAD, ids=[each[2].partition(" ")[2][:40] for each in BAD])
+def test_an_error_names_its_line(part: str, instead: str, wanted: str, campaign: Callable[..., Said]) -> None:
+    """One sentence, with file and line, and status 2; nothing is run and no store is made."""
+    assert part in MATRIX
+    sentence = said(campaign, MATRIX.replace(part, instead, 1))
+    assert sentence.startswith(f"matrix.toml:{wanted}"), sentence
+    assert not Path("store").exists()
+
+
+def test_lines_of_values() -> None:
+    """By tables, arrays of tables, dotted and quoted keys; what has no line of its own is where it is in."""
+    text = '[a."b c"]\nd.e = 1\n[[f]]\ng = 1\n[[f]]\ng = [\n 1,\n 2]\n'
+    for where, line in (
+        (("a", "b c", "d", "e"), 2),
+        (("f", 0, "g"), 4),
+        (("f", 1, "g", 1), 6),
+        (("f", 1), 5),
+        (("h",), 1),
+    ):
+        assert line_of(text, where) == line
+
+
+def test_bad_words_are_refused(campaign: Callable[..., Said], tmp_path: Path) -> None:
+    """One sentence each: no file, no store, no such engine, no cell, no image."""
+    plain = MATRIX.replace('kernel = ["one", "two"]', 'kernel = ["two"]')
+    assert said(campaign, plain.replace('store = "store"\n', "")).startswith("expected `store` in matrix.toml, or")
+    sentence = said(campaign, plain, "--engine", "slurm")
+    assert sentence == "there is no engine 'slurm'; use local, or dask=ADDRESS of a Dask scheduler"
+    every = plain + '[[exclude]]\nkernel = "two"\n'
+    assert said(campaign, every) == "matrix.toml has no cell: all are excluded; check [[exclude]]"
+    sentence = said(campaign, MATRIX.replace('"soon"]', '"tour"]'))
+    assert sentence.startswith("kernels.one: ") and f"{tmp_path}/one" in sentence
+    with pytest.raises(Refused, match=r"expected a matrix in /nonexistent.toml and found No such file or directory"):
+        load(Path("/nonexistent.toml"))
+
+
+def test_a_matrix_from_dry_run_to_page(campaign: Callable[..., Said], tmp_path: Path) -> None:
+    """A dry run lists cells and runs none; then each has a result; a dry run knows the times; twice is once."""
+    words = ("--out", tmp_path / "out")
+    planned = campaign(MATRIX, "--dry-run", *words)
+    unknown = re.findall(r"^[0-9a-f]{20}  (?:one|two) .* time unknown$", planned.out, re.M)
+    assert planned.status == 0 and len(unknown) == 4
+    assert "4 cells, 4 to run, 0 kernels to build; about 0 s, 4 of them of unknown time" in planned.out
+    assert not (tmp_path / "store").exists()
+    ran = campaign(MATRIX, *words)
+    assert ran.status == 0 and "4 cells: 4 pass" in ran.out
+    assert [line.split() for line in ran.out.splitlines()[:3]] == [["4k", "64k"], ["one", *PASS], ["two", *PASS]]
+    assert campaign(MATRIX, "--dry-run").out.count("has a result") == 4
+    again = campaign(MATRIX, *words)
+    # What waits has no kernel: the cells of both kernels are the same two.
+    assert "2 cells, 2 of them with a result" in again.err and again.out == ran.out
+    found = json.loads((tmp_path / "out" / "matrix.json").read_text())
+    jsonschema.validate(found, table.SCHEMA)
+    assert [cell["state"] for cell in found["cells"]] == ["pass"] * 4
+    root = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()
+    assert [(suite.get("name"), suite.get("tests")) for suite in root] == [("one", "2"), ("two", "2")]
+    assert "Nothing changed since the last page" in (tmp_path / "out" / "index.html").read_text()
+
+
+def rows(outcome: str, rules: dict[str, int], tmp_path: Path, **more: Any) -> list[table.Row]:
+    """One cell's row, with the expectation that Debian's kernel breaks L4."""
+    store = Store(str(tmp_path / "store")).open()
+    cell = Cell(Kernel("debian", "k"), Test("tour", "tour"))
+    if outcome:
+        store.name(Result(cell.key, cell.axes(), outcome, more.get("status", 1), 1.0, "a <summary>", rules))
+    expected = Expectation({"kernel": "debian"}, ("L4",), "known in 6.18")
+    return table.rows([cell], store, [expected, Expectation({"granule": "64k"}, ("K2",), "another")])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "rules", "state", "word", "status"),
+    [
+        ("fail", {"L4": 3, "I-eligible": 2}, "known", "known L4", 0),
+        ("fail", {"L4": 3, "K2": 1}, "fail", "fail K2", 1),
+        ("fail", {"K2": 1}, "fail", "fail K2 no L4", 1),
+        ("fail", {}, "fail", "fail no L4", 1),
+        ("pass", {"I-eligible": 2}, "gone", "gone no L4", 1),
+        ("unjudged", {"L4": 3}, "unjudged", "unjudged", 2),
+        ("", {}, "not run", "not run", 2),
+    ],
+)
+def test_a_cell_is_judged_by_what_is_expected(
+    outcome: str, rules: dict[str, int], state: str, word: str, status: int, tmp_path: Path
+) -> None:
+    """An error that is known is no failure; one that is not, or a known one that is gone, is."""
+    found = rows(outcome, rules, tmp_path)
+    assert (found[0].state, table.word(found[0]), table.status(found)) == (state, word, status)
+    case = ElementTree.fromstring(table.junit(found)).find(".//testcase")
+    assert case is not None
+    kinds = {"known": ["system-out"], "fail": ["failure"], "gone": ["failure"]}
+    assert [each.tag for each in case] == kinds.get(state, ["error"])
+    assert "known in 6.18" not in str(case) or state == "known"
+
+
+def test_what_changed_since_the_last_page(campaign: Callable[..., Said], tmp_path: Path) -> None:
+    """A cell whose state is another is marked and listed, by its place in the matrix: its key may be another."""
+    from folioscope.campaign.page import written  # noqa: PLC0415
+
+    before = table.as_json(rows("fail", {"L4": 1}, tmp_path))
+    now = rows("fail", {"L4": 1, "K2": 2}, tmp_path)
+    page = written(now, before, "m & n")
+    assert 'class="fail changed"' in page and "m &amp; n" in page and "a &lt;summary&gt;" in page
+    assert "known before, fail K2 now" in page
+    assert "changed" not in written(now, None, "m").partition("<body>")[2]
+
+
+def test_a_kernel_is_known_before_it_is_built(tmp_path: Path) -> None:
+    """Its key is build.sh's: the pinned kernel is there; a fragment of a configuration makes another kernel."""
+    pinned = built("pinned", Source(), "4k")
+    assert pinned.files["Image"] == str((ROOT / "out/kernel-4k/Image").resolve())
+    (tmp_path / "fragment").write_text("CONFIG_KSM=n\n")
+    other = built("other", Source(config=str(tmp_path / "fragment")), "4k")
+    assert re.fullmatch(r"4k-[0-9a-f]{20}", other.key) and other.key != pinned.key and not other.files
+    with pytest.raises(Refused, match="kernels.none: --source /nonexistent is no Linux tree"):
+        built("none", Source(tree="/nonexistent"), "4k")
+
+
+def test_an_image_has_its_own_granule(tmp_path: Path) -> None:
+    """Cells with another are left out, with the reason; its key is of its bytes and its vmlinux's."""
+    text = MATRIX.replace('image = "one"', f'image = "{ROOT}/out/kernel-64k/Image"').replace('"soon"]', '"tour"]')
+    (tmp_path / "m.toml").write_text(text.replace('"one", "two"', '"one"'))
+    cells, left_out = cells_of(load(tmp_path / "m.toml"))
+    assert [cell.granule for cell in cells] == ["64k"]
+    assert left_out == ["the image of one has pages of 64k, not 4k"]
+    assert cells[0].kernel.files.keys() == {"Image", "vmlinux"}
+
+
+def test_ctrl_c_leaves_a_store_that_goes_on(tmp_path: Path) -> None:
+    """Status 130, no process left; the next one runs the rest."""
+    text = MATRIX.replace("seconds = 0", "seconds = 0.6").replace('"one", "two"', '"two"')
+    (tmp_path / "matrix.toml").write_text(text.replace('"64k"]', '"16k", "64k"]') + 'policy = ["a", "b"]\n')
+    words = [sys.executable, "-m", "folioscope.campaign", "matrix", "matrix.toml", "--out", "out"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "plugin"), "FOLIOSCOPE": str(COMMAND)}
+    with subprocess.Popen(
+        words, cwd=tmp_path, env={**environment, command.MARK: str(tmp_path)}, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert wait_until(lambda: Store(str(tmp_path / "store")).named(), 30)
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=20 * SLOWER)
+    assert child.returncode == 130, err
+    assert err.splitlines()[-1] == "folioscope: interrupted; the same again goes on where this has come to"
+    assert wait_until(lambda: not command.marked(str(tmp_path)), 5)
+    had = len(Store(str(tmp_path / "store")).named())
+    assert 0 < had < 6
+    ran = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60 * SLOWER
+    )
+    assert ran.returncode == 0 and f"6 cells, {had} of them with a result" in ran.stderr
+    assert "6 cells: 6 pass" in ran.stdout

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
+# Runs a campaign: the cells of a matrix, on this machine or by a Dask scheduler. What it boots has to be built.
+# Usage: campaign.sh matrix FILE.toml [--store PLACE] [--engine local|dask=ADDRESS] [--jobs N] [--out DIR] [--dry-run]
+#        campaign.sh schema matrix|result|table
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+child "$ROOT/vmm/setup/python.sh" >"$LOGS/python.path"
+PYTHONPATH=$ROOT/tests/plugin${PYTHONPATH:+:$PYTHONPATH} exec "$(cat "$LOGS/python.path")" -m folioscope.campaign "$@"
