@@ -29,7 +29,7 @@ How they are used: [tests of your own](testing.md).
 ::: folioscope
 MD
 FOLIOSCOPE_DOCS=$tree FOLIOSCOPE_SITE=$OUT/site.$$ FOLIOSCOPE_PLUGIN=$ROOT/tests/plugin \
-    NO_MKDOCS_2_WARNING=1 step docs 'the documents, as a site' "$python" -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+    NO_MKDOCS_2_WARNING=1 step docs 'the documents, as a site' "$python" -m mkdocs build --strict -f docs/site/mkdocs.yml
 [ ! -e "$OUT/site" ] || [ -e "$OUT/site/$MARK" ] || die "$OUT/site is in the way of the site; move it elsewhere"
 rm -rf "$OUT/site"
 mv -T "$OUT/site.$$" "$OUT/site"
