@@ -117,6 +117,19 @@ def test_a_store_is_a_url_too(tmp_path: Path) -> None:
         Store("ftp://user:secret@127.0.0.1:1/x")
 
 
+@pytest.mark.parametrize("url", ["memory://{}", "dir::file://{}"], ids=["put at once", "put, then moved"])
+def test_other_file_systems(url: str, tmp_path: Path) -> None:
+    """One where a put is whole or absent by itself, as an object store's is, and one that is not local."""
+    place = url.format(tmp_path / "store")
+    store, cells = Store(place).open(), waiting(3, 0)
+    assert ran_here(cells, store).ran == 3
+    again = Store(place).open()
+    assert ran_here(cells, again).ran == 0 and set(table(cells, again).values()) == {"pass"}
+    (tmp_path / "file").write_text("contents")
+    again.fetch(store.put(tmp_path / "file"), tmp_path / "there")
+    assert (tmp_path / "there").read_text() == "contents"
+
+
 def test_two_writers_agree(tmp_path: Path) -> None:
     """Two campaigns of the same cells at once end with one table, whole."""
     both = [started(tmp_path, 8, 0.05) for _ in range(2)]

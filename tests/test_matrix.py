@@ -27,6 +27,7 @@ from folioscope.campaign.result import Result
 from folioscope.campaign.store import Store
 
 import command
+from browser import browser
 from command import COMMAND, ROOT, SLOWER, wait_until
 from laboratory import Said
 
@@ -248,6 +249,35 @@ def test_what_changed_since_the_last_page(campaign: Callable[..., Said], tmp_pat
     assert 'class="fail changed"' in page and "m &amp; n" in page and "a &lt;summary&gt;" in page
     assert "known before, fail K2 now" in page
     assert "changed" not in written(now, None, "m").partition("<body>")[2]
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(campaign: Callable[..., Said], tmp_path: Path) -> None:
+    """Cells lead to the files of their tests, a changed cell is marked, and nothing comes from elsewhere."""
+    words = ("--out", tmp_path / "out")
+    soon = MATRIX.replace('"64k"]', '"16k", "64k"]')
+    tests = '[tests.mine]\nkind = "pytest"\nselect = ["test_mine.py"]\n\n[axes]'
+    mine = soon.replace("[axes]", tests).replace('["soon"]', '["soon", "mine"]').replace('["one", "two"]', '["two"]')
+    mine = mine.replace("[kernels.two]", f'[kernels.two]\nimage = "{ROOT}/out/kernel-64k/Image"')
+    (tmp_path / "test_mine.py").write_text("def test_one() -> None:\n    assert True\n")
+    assert campaign(mine, *words).status == 0
+    (tmp_path / "test_mine.py").write_text("def test_one() -> None:\n    assert False\n")
+    assert campaign(mine, *words).status == 1
+    with browser() as window:
+        window.driver.get(f"file://{tmp_path}/out/index.html")
+        asked = window.asked()
+        assert asked and all(each.startswith("file://") for each in asked)
+        assert window.run("return [...document.querySelectorAll('thead th')].map((it) => it.textContent)") == [
+            "soon",
+            "mine",
+        ]
+        assert window.text("td.fail.changed") == "fail" and window.text("li").endswith("pass before, fail now")
+        colours = "return [...document.querySelectorAll('tbody td')].map((it) => getComputedStyle(it).backgroundColor)"
+        assert len(set(window.run(colours))) == 3
+        window.click("td.fail a")
+        assert window.driver.current_url.endswith("/junit.xml") and "cells/" in window.driver.current_url
+        assert "assert False" in window.driver.page_source
+        assert not window.said()
 
 
 def test_a_kernel_is_known_before_it_is_built(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import tempfile
@@ -22,13 +23,14 @@ def attempt(work: Work, store: Store, keeper: Keeper, scratch: Path) -> Result:
     """Runs a cell and names its result. Raises ``Lost`` where there is none, ``Refused`` where none can be."""
     test = work.content["test"]
     kind = KINDS[test["kind"]]
-    same(kind.name, test, work.content["rig"], platform.node())
+    same(kind.name, test, work.content["rig"], platform.node(), work.directory)
     kernel = _fetched(work, store)
     scratch.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f"{work.key}-", dir=scratch))
     try:
         directory = locate.command().directory if kind.has_kernel else place
-        ended = keeper.run(kind.words(work, place, kernel), directory, place / CONSOLE, work.limit)
+        words = kind.words(work, place, kernel)
+        ended = keeper.run(words, directory, place / CONSOLE, work.limit, _environment(place))
         _whole(ended, work)
         said = (place / CONSOLE).read_text(errors="replace")
         read = kind.read(place, ended.status, said)
@@ -49,6 +51,12 @@ def attempt(work: Work, store: Store, keeper: Keeper, scratch: Path) -> Result:
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return result
+
+
+def _environment(place: Path) -> dict[str, str]:
+    """Where the program finds this package, and where guests of pytest leave their logs."""
+    found = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, found)), "FOLIOSCOPE_OUT": str(place / "guests")}
 
 
 def _whole(ended: Ended, work: Work) -> None:

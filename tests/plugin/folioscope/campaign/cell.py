@@ -34,6 +34,8 @@ class Test:
     name: str
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    #: What its paths are relative to; not content, unlike the files.
+    directory: str = "."
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Work:
     limit: float | None
     #: By name, the path on the machine of the campaign and, if it is in the store, the object.
     kernel: dict[str, tuple[str, str | None]]
+    #: What paths of the test are relative to.
+    directory: str = "."
 
     def as_json(self) -> dict[str, Any]:
         """As values of JSON."""
@@ -106,4 +110,4 @@ class Work:
     @classmethod
     def of(cls, cell: Cell, kernel: Mapping[str, tuple[str, str | None]]) -> Work:
         """The work of a cell whose kernel is there."""
-        return cls(cell.key, cell.axes(), cell.content(), cell.limit, dict(kernel))
+        return cls(cell.key, cell.axes(), cell.content(), cell.limit, dict(kernel), cell.test.directory)

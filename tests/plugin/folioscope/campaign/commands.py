@@ -54,7 +54,7 @@ def cells_of(matrix: Matrix) -> tuple[list[Cell], list[str]]:
                 made[name, granule] = built(name, matrix.kernels[name], granule)
             kernel = made[name, granule]
         rest = {axis: value for axis, value in values.items() if axis not in ("kernel", "test")}
-        found.append(Cell(kernel, test, **rest, rig=keys(test.kind, test.settings), limit=matrix.limit))
+        found.append(Cell(kernel, test, **rest, rig=keys(test.kind, test.settings, test.directory), limit=matrix.limit))
     return found, list(dict.fromkeys(left_out))
 
 

@@ -43,14 +43,14 @@ class Kind:
     #: Its settings: what JSON's schema says of each.
     settings: Mapping[str, dict[str, Any]]
     #: The programs and files that make its result, by name.
-    parts: Callable[[Mapping[str, Any]], Mapping[str, Path]]
+    parts: Callable[[Mapping[str, Any], Path], Mapping[str, Path]]
     #: Its command line; it runs in the directory of the command ``folioscope``, and writes into ``place``.
     words: Callable[[Work, Path, Mapping[str, Path]], Sequence[str]]
     read: Callable[[Path, int, str], Read]
     has_kernel: bool = True
 
 
-def _rig(_: Mapping[str, Any]) -> dict[str, Path]:
+def _rig(*_: object) -> dict[str, Path]:
     """The command, the initramfs, and QEMU."""
     try:
         found = locate.command()
@@ -115,25 +115,27 @@ def _pages(report: Mapping[str, Any]) -> tuple[int, int]:
     return sum(one["pages"] for one in entries), sum(one["contiguous_pages"] for one in entries)
 
 
-def _selected(settings: Mapping[str, Any]) -> list[Path]:
-    """The files and directories of a pytest selection."""
-    found = [Path(word.partition("::")[0]).expanduser() for word in settings.get("select", ())]
-    for path in found:
+def _selected(settings: Mapping[str, Any], directory: Path) -> dict[str, Path]:
+    """The files and directories of a pytest selection, by the words that select tests in them."""
+    found = {word: directory / Path(word.partition("::")[0]).expanduser() for word in settings["select"]}
+    for path in found.values():
         if not path.exists():
             raise Refused(f"expected tests at {path} and found none; check `select` in the matrix")
     return found
 
 
-def _pytest_parts(settings: Mapping[str, Any]) -> dict[str, Path]:
-    beside = {path.parent / "conftest.py" for path in _selected(settings)}
-    tests = {path.name: path for path in (*_selected(settings), *(each for each in beside if each.is_file()))}
-    return {**_rig(settings), "package": Path(__file__).parent.parent, **tests}
+def _pytest_parts(settings: Mapping[str, Any], directory: Path) -> dict[str, Path]:
+    selected = _selected(settings, directory)
+    beside = {path.parent / "conftest.py" for path in selected.values()}
+    tests = {path.name: path for path in (*selected.values(), *(each for each in beside if each.is_file()))}
+    return {**_rig(), "package": Path(__file__).parent.parent, **tests}
 
 
 def _pytest_words(work: Work, place: Path, kernel: Mapping[str, Path]) -> list[str]:
     axes, settings, option = work.axes, work.content["test"], "--folioscope-"
     words = [sys.executable, "-m", "pytest", "-p", "folioscope.plugin", "-p", "no:cacheprovider", "-q"]
-    words += [str(Path(word).expanduser()) for word in settings["select"]]
+    for word, path in _selected(settings, Path(work.directory)).items():
+        words.append(f"{path}{word[len(word.partition('::')[0]) :]}")
     words += [f"{option}{name}={axes[name]}" for name in ("cpu", "machine", "memory", "smp")]
     words += [f"{option}policy={axes['policy']}"] if axes["policy"] else []
     words += [f"{option}append={axes['append']}"] if axes["append"] else []
@@ -191,7 +193,7 @@ KINDS: dict[str, Kind] = {
             "wait",
             "nothing, for so many seconds: it tries an engine and a store",
             {"seconds": {"type": "number"}, "number": {"type": "integer"}},
-            lambda _: {},
+            lambda *_: {},
             _wait_words,
             _wait_read,
             has_kernel=False,

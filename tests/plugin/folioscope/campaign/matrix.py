@@ -101,6 +101,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
 }
 _NAMES = {"object": "a table", "array": "an array", "string": "a string", "integer": "a whole number"}
+_PATHS = ("image", "vmlinux", "tree", "config")
 Path_ = tuple["str | int", ...]
 
 
@@ -216,7 +217,8 @@ def _like(word: Any, known: Any) -> str:
 
 
 def _made(path: Path, found: Mapping[str, Any]) -> Matrix:
-    kernels = {name: Source(**each) for name, each in found["kernels"].items()}
+    base = path.absolute().parent
+    kernels = {name: _source(each, base) for name, each in found["kernels"].items()}
     for name, kernel in kernels.items():
         if sum(map(bool, (kernel.image, kernel.tree, kernel.base))) > 1:
             raise _Bad(("kernels", name), f"expected one of image, tree and base in kernels.{name} and found several")
@@ -235,7 +237,7 @@ def _made(path: Path, found: Mapping[str, Any]) -> Matrix:
             raise _Bad(
                 ("tests", name), f"expected `select` in tests.{name}, which names files of tests, and found none"
             )
-        tests[name] = Test(name, each["kind"], settings)
+        tests[name] = Test(name, each["kind"], settings, str(base))
     named: dict[str, Mapping[str, Any]] = {"kernel": kernels, "test": tests}
     for where, axis, value in _named(found):
         if value not in named[axis]:
@@ -246,7 +248,16 @@ def _made(path: Path, found: Mapping[str, Any]) -> Matrix:
         Expectation({axis: each[axis] for axis in AXES if axis in each}, tuple(each["rules"]), each["why"])
         for each in found.get("expect", ())
     )
-    return Matrix(path, found.get("store", ""), limit, kernels, tests, list(_cells(found)), expected)
+    store = found.get("store", "")
+    if store and "://" not in store:
+        store = str(base / Path(store).expanduser())
+    return Matrix(path, store, limit, kernels, tests, list(_cells(found)), expected)
+
+
+def _source(words: Mapping[str, Any], base: Path) -> Source:
+    """A kernel whose paths are relative to the file."""
+    paths = {name: str(base / Path(words[name]).expanduser()) for name in _PATHS if words.get(name)}
+    return Source(**{**words, **paths})
 
 
 def _named(found: Mapping[str, Any]) -> Iterator[tuple[Path_, str, str]]:

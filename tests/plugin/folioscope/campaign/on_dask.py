@@ -11,8 +11,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import distributed
 
@@ -59,19 +60,18 @@ class Dask:
         """One for each worker that is there now. Dask blames a killed worker on all cells that it held, those that
         waited too: none waits there."""
         if time.monotonic() > self._looked + LOOK_SECONDS:
-            try:
+            with self._reached():
                 self._threads = max(1, sum(self._client.nthreads().values()))
-            except (OSError, TimeoutError):
-                self._gone()
             self._looked = time.monotonic()
         return self._threads - len(self._held)
 
     def submit(self, work: Work) -> None:
         """Takes a cell. Dask runs it again where its worker or its guest is lost."""
-        future = self._client.submit(
-            cell, work.as_json(), self._store.url, PACKAGE,
-            key=f"cell-{work.key}-{id(self)}", resources={RESOURCE: 1}, retries=AGAIN, pure=False,
-        )  # fmt: skip
+        with self._reached():
+            future = self._client.submit(
+                cell, work.as_json(), self._store.url, PACKAGE,
+                key=f"cell-{work.key}-{id(self)}", resources={RESOURCE: 1}, retries=AGAIN, pure=False,
+            )  # fmt: skip
         self._held[work.key] = future
         future.add_done_callback(lambda done, key=work.key: self._ended.put((key, done)))
 
@@ -81,7 +81,9 @@ class Dask:
             found = self._ended.get(timeout=seconds)
             while True:
                 key, future = found
-                yield self._line(key, future)
+                with self._reached():
+                    line = self._line(key, future)
+                yield line
                 del self._held[key]
                 found = self._ended.get_nowait()
         except queue.Empty:
@@ -97,6 +99,14 @@ class Dask:
                 # A thread cannot be ended: its keeper is told.
                 self._client.run(stop)
             self._client.close()
+
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
+        """A connection that breaks is a scheduler that is gone."""
+        try:
+            yield
+        except (OSError, TimeoutError, CancelledError):
+            self._gone()
 
     def _gone(self) -> None:
         raise Refused(
@@ -123,9 +133,10 @@ class Dask:
 
 
 class _Worker:
-    """What a worker has: a keeper, and a directory for the cells' files."""
+    """What a worker has: a keeper, a directory for the cells' files, and the stores that it has opened."""
 
     lock = threading.Lock()
+    stores: ClassVar[dict[str, Store]] = {}
     keeper: Keeper | None = None
     scratch: Path | None = None
 
@@ -138,12 +149,16 @@ def cell(work: dict[str, Any], url: str, wanted: str) -> dict[str, Any]:
         return {"refused": f"the worker {where} has {which}; install the same commit on both"}
     with _Worker.lock:
         if _Worker.keeper is None or _Worker.keeper.stopped:
+            if _Worker.keeper:
+                _Worker.keeper.close()
             _Worker.keeper = Keeper()
             _Worker.scratch = _Worker.scratch or _scratch()
         keeper, scratch = _Worker.keeper, _Worker.scratch
     assert scratch
     try:
-        result = attempt(Work(**work), Store(url), keeper, scratch)
+        store = _Worker.stores.get(url) or _Worker.stores.setdefault(url, Store(url))
+        # A worker that was killed behind the end of a cell took the answer with it, not the result.
+        result = store.result(work["key"]) or attempt(Work(**work), store, keeper, scratch)
     except Refused as error:
         return {"refused": str(error)}
     return {
