@@ -44,182 +44,36 @@ impl std::fmt::Debug for Workload {
 }
 
 /// The workloads in the order of the tour. Those about sequences come first: they need memory in large pieces.
-pub const WORKLOADS: [Workload; 29] = [
-    Workload {
-        name: "unfolded",
-        title: "mprotect of a whole block that is present and not folded",
-        run: sequences::unfolded,
-        sequences: true,
-    },
-    Workload {
-        name: "hugecow",
-        title: "a hugetlb page of a contiguous group, copied on write after fork",
-        run: sequences::hugetlb_copied,
-        sequences: true,
-    },
-    Workload {
-        name: "reuse",
-        title:
-            "memory that is given back and taken again, at its own address and by another process",
-        run: sequences::given_back,
-        sequences: true,
-    },
-    Workload {
-        name: "anon",
-        title: "anonymous faults: forward, backward, sparse, across a VMA's ends",
-        run: first::anon,
-        sequences: false,
-    },
-    Workload {
-        name: "neighbour",
-        title: "a fault beside a page that is already there",
-        run: first::neighbour,
-        sequences: false,
-    },
-    Workload {
-        name: "munmap",
-        title: "munmap of a part of a block",
-        run: first::munmap,
-        sequences: false,
-    },
-    Workload {
-        name: "mprotect",
-        title: "mprotect of a part and of a whole block",
-        run: first::mprotect,
-        sequences: false,
-    },
-    Workload {
-        name: "dontneed",
-        title: "MADV_DONTNEED of one page",
-        run: first::dontneed,
-        sequences: false,
-    },
-    Workload {
-        name: "fork",
-        title: "fork, then a write in the child",
-        run: first::fork,
-        sequences: false,
-    },
-    Workload {
-        name: "shmem",
-        title: "anonymous shared memory",
-        run: first::shmem,
-        sequences: false,
-    },
-    Workload {
-        name: "thp",
-        title: "a PMD-sized huge page, then its split",
-        run: huge::thp,
-        sequences: false,
-    },
-    Workload {
-        name: "allocfail",
-        title: "allocation fails at the preferred order",
-        run: first::allocfail,
-        sequences: false,
-    },
-    Workload {
-        name: "zeropage",
-        title: "a zero page, then writes beside it and to it",
-        run: first::zeropage,
-        sequences: false,
-    },
-    Workload {
-        name: "sizes",
-        title: "only sizes below a block's are enabled",
-        run: first::sizes,
-        sequences: false,
-    },
-    Workload {
-        name: "vma",
-        title: "VMAs that start and end inside a block, their split and merge",
-        run: vma::vma,
-        sequences: false,
-    },
-    Workload {
-        name: "mlock",
-        title: "mlock of an area, munlock of half a block",
-        run: vma::mlock,
-        sequences: false,
-    },
-    Workload {
-        name: "mremap",
-        title: "mremap by blocks, by a page, within and across tables",
-        run: moves::mremap,
-        sequences: false,
-    },
-    Workload {
-        name: "free",
-        title: "MADV_FREE and MADV_COLD of a whole block and of one page",
-        run: advice::free,
-        sequences: false,
-    },
-    Workload {
-        name: "populate",
-        title: "MADV_POPULATE_READ and MADV_POPULATE_WRITE",
-        run: advice::populate,
-        sequences: false,
-    },
-    Workload {
-        name: "swap",
-        title: "swapped out to zram, and in again",
-        run: swap::swap,
-        sequences: false,
-    },
-    Workload {
-        name: "migrate",
-        title: "moved to another NUMA node and back",
-        run: moves::migrate,
-        sequences: false,
-    },
-    Workload {
-        name: "compact",
-        title: "compaction of all memory",
-        run: moves::compact,
-        sequences: false,
-    },
-    Workload {
-        name: "collapse",
-        title: "khugepaged makes blocks of single pages",
-        run: collapse::collapse,
-        sequences: false,
-    },
-    Workload {
-        name: "ksm",
-        title: "equal pages merged, and one of them written to",
-        run: merge::ksm,
-        sequences: false,
-    },
-    Workload {
-        name: "hugetlb",
-        title: "hugetlb pages of each size that fits",
-        run: huge::hugetlb,
-        sequences: false,
-    },
-    Workload {
-        name: "uffd",
-        title: "userfaultfd: write protection, and pages that are missing",
-        run: uffd::uffd,
-        sequences: false,
-    },
-    Workload {
-        name: "hole",
-        title: "a hole punched into shared memory",
-        run: shared::hole,
-        sequences: false,
-    },
-    Workload {
-        name: "tmpfs",
-        title: "a file on tmpfs, mapped by two processes at different offsets",
-        run: shared::tmpfs,
-        sequences: false,
-    },
-    Workload {
-        name: "text",
-        title: "executable memory of a file that is read ahead",
-        run: text::text,
-        sequences: false,
-    },
+pub const WORKLOADS: &[Workload] = &[
+    sequences::UNFOLDED,
+    sequences::HUGECOW,
+    sequences::REUSE,
+    first::ANON,
+    first::NEIGHBOUR,
+    first::MUNMAP,
+    first::MPROTECT,
+    first::DONTNEED,
+    first::FORK,
+    first::SHMEM,
+    huge::THP,
+    first::ALLOCFAIL,
+    first::ZEROPAGE,
+    first::SIZES,
+    vma::VMA,
+    vma::MLOCK,
+    moves::MREMAP,
+    advice::FREE,
+    advice::POPULATE,
+    swap::SWAP,
+    moves::MIGRATE,
+    moves::COMPACT,
+    collapse::COLLAPSE,
+    merge::KSM,
+    huge::HUGETLB,
+    uffd::UFFD,
+    shared::HOLE,
+    shared::TMPFS,
+    text::TEXT,
 ];
 
 /// Returns the workloads of these names; if there are none all of the tour, with those about sequences if they are
@@ -231,9 +85,8 @@ pub fn chosen(only: &[String], recorded: bool) -> Result<Vec<Workload>, Error> {
     let named = |name: &str| WORKLOADS.iter().any(|workload| workload.name == name);
     if let Some(unknown) = only.iter().find(|name| !named(name)) {
         // Those of every tour first.
-        let (more, all): (Vec<Workload>, Vec<Workload>) = WORKLOADS
-            .into_iter()
-            .partition(|workload| workload.sequences);
+        let (more, all): (Vec<&Workload>, Vec<&Workload>) =
+            WORKLOADS.iter().partition(|workload| workload.sequences);
         let names: Vec<&str> = all
             .iter()
             .chain(&more)
@@ -248,7 +101,7 @@ pub fn chosen(only: &[String], recorded: bool) -> Result<Vec<Workload>, Error> {
         [] => recorded || !workload.sequences,
         _ => only.iter().any(|name| name == workload.name),
     };
-    Ok(WORKLOADS.into_iter().filter(chosen).collect())
+    Ok(WORKLOADS.iter().copied().filter(chosen).collect())
 }
 
 /// Creates a process and an area of `blocks` blocks in it with MADV_HUGEPAGE, not touched yet.

@@ -3,11 +3,18 @@
 
 use protocol::Advice;
 
-use super::{carried, fresh_and_written, hinted, hinted_in};
+use super::{carried, fresh_and_written, hinted, hinted_in, Workload};
 use crate::ops::{advise, write};
 use crate::stage::{Stage, StageResult};
 
-pub(super) fn free(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const FREE: Workload = Workload {
+    name: "free",
+    title: "MADV_FREE and MADV_COLD of a whole block and of one page",
+    run: free,
+    sequences: false,
+};
+
+fn free(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     let (process, area) = hinted(stage, 4)?;
     stage.op(process, write(area, 4 * block))?;
@@ -43,7 +50,14 @@ pub(super) fn free(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area + 4 * page, page)
 }
 
-pub(super) fn populate(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const POPULATE: Workload = Workload {
+    name: "populate",
+    title: "MADV_POPULATE_READ and MADV_POPULATE_WRITE",
+    run: populate,
+    sequences: false,
+};
+
+fn populate(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     let (process, read) = hinted(stage, 2)?;
     let written = hinted_in(stage, process, 2 * block, 0)?;

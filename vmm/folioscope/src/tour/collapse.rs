@@ -3,11 +3,18 @@
 
 use protocol::Advice;
 
-use super::carried;
+use super::{carried, Workload};
 use crate::ops::{advise, map, write};
 use crate::stage::{Stage, StageResult};
 
-pub(super) fn collapse(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const COLLAPSE: Workload = Workload {
+    name: "collapse",
+    title: "khugepaged makes blocks of single pages",
+    run: collapse,
+    sequences: false,
+};
+
+fn collapse(stage: &mut Stage<'_>) -> StageResult {
     let (block, page, pmd) = (stage.block(), stage.page(), stage.pmd());
     if !stage.collapses_blocks()? {
         return stage.leave_out("khugepaged makes no folios of a block's size on this kernel");

@@ -3,11 +3,18 @@
 
 use protocol::{Access, Advice, Order, ProcessId, Protection};
 
-use super::{carried, fresh_and_written, hinted, hinted_in};
+use super::{carried, fresh_and_written, hinted, hinted_in, Workload};
 use crate::ops::{advise, map, map_shared, protect, touch, write, write_salted};
 use crate::stage::{Stage, StageResult};
 
-pub(super) fn anon(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const ANON: Workload = Workload {
+    name: "anon",
+    title: "anonymous faults: forward, backward, sparse, across a VMA's ends",
+    run: anon,
+    sequences: false,
+};
+
+fn anon(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     let (process, forward) = hinted(stage, 4)?;
     stage.op(process, write(forward, 4 * block))?;
@@ -49,7 +56,14 @@ pub(super) fn anon(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, ends, 2 * block)
 }
 
-pub(super) fn neighbour(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const NEIGHBOUR: Workload = Workload {
+    name: "neighbour",
+    title: "a fault beside a page that is already there",
+    run: neighbour,
+    sequences: false,
+};
+
+fn neighbour(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     let process = stage.spawn()?;
     let area = stage.map(process, map(2 * block, 0))?;
@@ -78,7 +92,14 @@ pub(super) fn neighbour(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area, block + page)
 }
 
-pub(super) fn munmap(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const MUNMAP: Workload = Workload {
+    name: "munmap",
+    title: "munmap of a part of a block",
+    run: munmap,
+    sequences: false,
+};
+
+fn munmap(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     let (process, area) = hinted(stage, 2)?;
     stage.op(process, write(area, 2 * block))?;
@@ -103,7 +124,14 @@ pub(super) fn munmap(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area + block, block)
 }
 
-pub(super) fn mprotect(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const MPROTECT: Workload = Workload {
+    name: "mprotect",
+    title: "mprotect of a part and of a whole block",
+    run: mprotect,
+    sequences: false,
+};
+
+fn mprotect(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     let (process, area) = hinted(stage, 3)?;
     stage.op(process, write(area, 3 * block))?;
@@ -134,7 +162,14 @@ pub(super) fn mprotect(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area, 3 * block)
 }
 
-pub(super) fn dontneed(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const DONTNEED: Workload = Workload {
+    name: "dontneed",
+    title: "MADV_DONTNEED of one page",
+    run: dontneed,
+    sequences: false,
+};
+
+fn dontneed(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     let (process, area) = hinted(stage, 2)?;
     stage.op(process, write(area, 2 * block))?;
@@ -155,7 +190,14 @@ pub(super) fn dontneed(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area, 2 * block)
 }
 
-pub(super) fn fork(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const FORK: Workload = Workload {
+    name: "fork",
+    title: "fork, then a write in the child",
+    run: fork,
+    sequences: false,
+};
+
+fn fork(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     let (parent, area) = hinted(stage, 2)?;
     stage.op(parent, write(area, 2 * block))?;
@@ -193,7 +235,14 @@ fn fresh_shared(stage: &mut Stage<'_>, process: ProcessId, start: u64, length: u
     carried(stage, process, start, length);
 }
 
-pub(super) fn shmem(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const SHMEM: Workload = Workload {
+    name: "shmem",
+    title: "anonymous shared memory",
+    run: shmem,
+    sequences: false,
+};
+
+fn shmem(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     if !stage.shmem_blocks() {
         return stage.leave_out(
@@ -215,7 +264,14 @@ pub(super) fn shmem(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area, 2 * block)
 }
 
-pub(super) fn allocfail(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const ALLOCFAIL: Workload = Workload {
+    name: "allocfail",
+    title: "allocation fails at the preferred order",
+    run: allocfail,
+    sequences: false,
+};
+
+fn allocfail(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     if !stage.can_fail_allocations() {
         return stage.leave_out("the kernel has no CONFIG_FAIL_PAGE_ALLOC with debugfs, so allocations cannot be made to fail");
@@ -238,7 +294,14 @@ pub(super) fn allocfail(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area, 2 * block)
 }
 
-pub(super) fn zeropage(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const ZEROPAGE: Workload = Workload {
+    name: "zeropage",
+    title: "a zero page, then writes beside it and to it",
+    run: zeropage,
+    sequences: false,
+};
+
+fn zeropage(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     let (process, area) = hinted(stage, 2)?;
     let zero = area + block / 2 + 3 * page;
@@ -267,7 +330,14 @@ pub(super) fn zeropage(stage: &mut Stage<'_>) -> StageResult {
     Ok(())
 }
 
-pub(super) fn sizes(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const SIZES: Workload = Workload {
+    name: "sizes",
+    title: "only sizes below a block's are enabled",
+    run: sizes,
+    sequences: false,
+};
+
+fn sizes(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     if !stage.only_smaller_sizes()? {
         return stage

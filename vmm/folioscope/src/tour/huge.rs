@@ -3,11 +3,18 @@
 
 use protocol::Protection;
 
-use super::{carried, hinted_in};
+use super::{carried, hinted_in, Workload};
 use crate::ops::{map_hugetlb, protect, write};
 use crate::stage::{Stage, StageResult};
 
-pub(super) fn thp(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const THP: Workload = Workload {
+    name: "thp",
+    title: "a PMD-sized huge page, then its split",
+    run: thp,
+    sequences: false,
+};
+
+fn thp(stage: &mut Stage<'_>) -> StageResult {
     let (block, page, pmd) = (stage.block(), stage.page(), stage.pmd());
     if stage.page() == 65536 {
         return stage.leave_out(
@@ -45,7 +52,14 @@ pub(super) fn thp(stage: &mut Stage<'_>) -> StageResult {
 /// Largest hugetlb size that is tried: a guest has no larger page in one piece.
 const LARGEST: u64 = 64 << 20;
 
-pub(super) fn hugetlb(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const HUGETLB: Workload = Workload {
+    name: "hugetlb",
+    title: "hugetlb pages of each size that fits",
+    run: hugetlb,
+    sequences: false,
+};
+
+fn hugetlb(stage: &mut Stage<'_>) -> StageResult {
     let (block, pmd) = (stage.block(), stage.pmd());
     let sizes: Vec<u64> = stage
         .hugetlb_sizes()

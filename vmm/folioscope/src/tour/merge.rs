@@ -3,14 +3,21 @@
 
 use protocol::{Advice, Operation};
 
-use super::{carried, hinted};
+use super::{carried, hinted, Workload};
 use crate::ops::{advise, write};
 use crate::stage::{Stage, StageResult};
 
 /// First word of the equal pages: it is no pattern, and not zero.
 const EQUAL: u64 = 0x6b73_6d20_6b73_6d20;
 
-pub(super) fn ksm(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const KSM: Workload = Workload {
+    name: "ksm",
+    title: "equal pages merged, and one of them written to",
+    run: ksm,
+    sequences: false,
+};
+
+fn ksm(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     if !stage.exists(RUN)? {
         return stage.leave_out("the kernel has no KSM (CONFIG_KSM)");

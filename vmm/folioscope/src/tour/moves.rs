@@ -3,7 +3,7 @@
 
 use protocol::{Advice, ProcessId};
 
-use super::{carried, hinted};
+use super::{carried, hinted, Workload};
 use crate::error::Error;
 use crate::ops::{advise, map, remap, write};
 use crate::stage::{Stage, StageResult};
@@ -20,7 +20,14 @@ fn moved(
     Ok(to)
 }
 
-pub(super) fn mremap(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const MREMAP: Workload = Workload {
+    name: "mremap",
+    title: "mremap by blocks, by a page, within and across tables",
+    run: mremap,
+    sequences: false,
+};
+
+fn mremap(stage: &mut Stage<'_>) -> StageResult {
     let (block, page, pmd) = (stage.block(), stage.page(), stage.pmd());
     let length = 2 * block;
     let (process, area) = hinted(stage, 2)?;
@@ -79,7 +86,14 @@ pub(super) fn mremap(stage: &mut Stage<'_>) -> StageResult {
     stage.holds_from(process, at, length, table)
 }
 
-pub(super) fn migrate(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const MIGRATE: Workload = Workload {
+    name: "migrate",
+    title: "moved to another NUMA node and back",
+    run: migrate,
+    sequences: false,
+};
+
+fn migrate(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     if stage.nodes()? < 2 {
         return stage.leave_out(
@@ -112,9 +126,16 @@ pub(super) fn migrate(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, area, 2 * block)
 }
 
-pub(super) fn compact(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const COMPACT: Workload = Workload {
+    name: "compact",
+    title: "compaction of all memory",
+    run: compact,
+    sequences: false,
+};
+
+fn compact(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
-    if !stage.exists(COMPACT)? {
+    if !stage.exists(SWITCH)? {
         return stage.leave_out("the kernel has no CONFIG_COMPACTION");
     }
     let (process, area) = hinted(stage, 8)?;
@@ -125,7 +146,7 @@ pub(super) fn compact(stage: &mut Stage<'_>) -> StageResult {
             advise(area + index * block, block, Advice::Dontneed),
         )?;
     }
-    stage.set(COMPACT, "1")?;
+    stage.set(SWITCH, "1")?;
     for index in 0..8 {
         let at = area + index * block;
         // A folio for which there is no room in one piece is split, so nothing is expected to fold.
@@ -143,4 +164,4 @@ pub(super) fn compact(stage: &mut Stage<'_>) -> StageResult {
 }
 
 /// Written to, it compacts all zones, and is done when the write is.
-const COMPACT: &str = "/proc/sys/vm/compact_memory";
+const SWITCH: &str = "/proc/sys/vm/compact_memory";

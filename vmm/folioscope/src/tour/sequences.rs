@@ -3,12 +3,20 @@
 
 use protocol::{Advice, Protection};
 
+use super::Workload;
 use crate::ops::{advise, map, map_hugetlb, map_shared, protect, unmap, write};
 use crate::stage::{Stage, StageResult};
 
+pub(super) const UNFOLDED: Workload = Workload {
+    name: "unfolded",
+    title: "mprotect of a whole block that is present and not folded",
+    run: unfolded,
+    sequences: true,
+};
+
 /// Removes one page's write permission and gives it back, so that the block is unfolded; then does the same with the
 /// block. Nowhere else does the tour have a block of which every page is mapped and that is not folded.
-pub(super) fn unfolded(stage: &mut Stage<'_>) -> StageResult {
+fn unfolded(stage: &mut Stage<'_>) -> StageResult {
     const BOTH: &[Protection] = &[Protection::Read, Protection::Write];
     const READ: &[Protection] = &[Protection::Read];
     let (block, page) = (stage.block(), stage.page());
@@ -34,9 +42,16 @@ pub(super) fn unfolded(stage: &mut Stage<'_>) -> StageResult {
 /// Blocks of `reuse`: more page frames than a CPU's lists of free pages hold back.
 const BLOCKS: u64 = 16;
 
+pub(super) const REUSE: Workload = Workload {
+    name: "reuse",
+    title: "memory that is given back and taken again, at its own address and by another process",
+    run: given_back,
+    sequences: true,
+};
+
 /// Unmaps pages and their tables three times: the same VA gets others, another process gets the page frames, and a
 /// file's stay with the file.
-pub(super) fn given_back(stage: &mut Stage<'_>) -> StageResult {
+fn given_back(stage: &mut Stage<'_>) -> StageResult {
     let length = BLOCKS * stage.block();
     let (one, other) = (stage.spawn()?, stage.spawn()?);
     let area = stage.map(one, map(length, 0))?;
@@ -66,8 +81,15 @@ pub(super) fn given_back(stage: &mut Stage<'_>) -> StageResult {
 /// Largest hugetlb size that is tried: a guest has too few larger pages in one piece.
 const LARGEST: u64 = 64 << 20;
 
+pub(super) const HUGECOW: Workload = Workload {
+    name: "hugecow",
+    title: "a hugetlb page of a contiguous group, copied on write after fork",
+    run: hugetlb_copied,
+    sequences: true,
+};
+
 /// Copies hugetlb pages of a size above the PMD's, which a child gets in every kernel: see `hugetlb` of the tour.
-pub(super) fn hugetlb_copied(stage: &mut Stage<'_>) -> StageResult {
+fn hugetlb_copied(stage: &mut Stage<'_>) -> StageResult {
     let pmd = stage.pmd();
     let sizes = stage.hugetlb_sizes();
     let Some(size) = sizes

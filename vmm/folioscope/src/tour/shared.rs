@@ -4,11 +4,18 @@
 use linux::release::Release;
 use protocol::{Access, Advice, Backing, MapFlag, Operation, Order, Placement, Protection};
 
-use super::carried;
+use super::{carried, Workload};
 use crate::ops::{advise, map_shared, touch, write, write_salted};
 use crate::stage::{Stage, StageResult};
 
-pub(super) fn hole(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const HOLE: Workload = Workload {
+    name: "hole",
+    title: "a hole punched into shared memory",
+    run: hole,
+    sequences: false,
+};
+
+fn hole(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     if !stage.shmem_blocks() {
         return stage.leave_out(
@@ -56,7 +63,14 @@ pub(super) fn hole(stage: &mut Stage<'_>) -> StageResult {
 /// The file.
 const PATH: &str = "/tmp/folioscope-tour";
 
-pub(super) fn tmpfs(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const TMPFS: Workload = Workload {
+    name: "tmpfs",
+    title: "a file on tmpfs, mapped by two processes at different offsets",
+    run: tmpfs,
+    sequences: false,
+};
+
+fn tmpfs(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     // Folios of a PMD's size, if there may be any: only then has a file of tmpfs anything to fold.
     let large = page < 65536 && stage.pmd_pages() && stage.remount_tmp("huge=always")?;

@@ -3,11 +3,18 @@
 
 use protocol::{Access, Advice, Order};
 
-use super::hinted;
+use super::{hinted, Workload};
 use crate::ops::{advise, touch, write};
 use crate::stage::{Stage, StageResult};
 
-pub(super) fn swap(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const SWAP: Workload = Workload {
+    name: "swap",
+    title: "swapped out to zram, and in again",
+    run: swap,
+    sequences: false,
+};
+
+fn swap(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     if !stage.swap_on_zram()? {
         return stage.leave_out("the kernel has no swap or no zram (CONFIG_SWAP, CONFIG_ZRAM)");

@@ -4,6 +4,7 @@
 use linux::release::Release;
 use protocol::{Access, Backing, Operation, Order, Placement, Protection};
 
+use super::Workload;
 use crate::ops::touch;
 use crate::stage::{Stage, StageResult};
 
@@ -12,7 +13,14 @@ const EXECUTABLE: u64 = 64 << 10;
 /// Default read-ahead of a device (`VM_READAHEAD_PAGES`), in bytes.
 const AHEAD: u64 = 128 << 10;
 
-pub(super) fn text(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const TEXT: Workload = Workload {
+    name: "text",
+    title: "executable memory of a file that is read ahead",
+    run: text,
+    sequences: false,
+};
+
+fn text(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     let length = 8 * EXECUTABLE;
     if !stage.since(Release::new(6, 16, 0)) {

@@ -4,11 +4,18 @@
 
 use protocol::{Operation, UffdMode};
 
-use super::{carried, hinted, hinted_in};
+use super::{carried, hinted, hinted_in, Workload};
 use crate::ops::{touch, write};
 use crate::stage::{Stage, StageResult};
 
-pub(super) fn uffd(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const UFFD: Workload = Workload {
+    name: "uffd",
+    title: "userfaultfd: write protection, and pages that are missing",
+    run: uffd,
+    sequences: false,
+};
+
+fn uffd(stage: &mut Stage<'_>) -> StageResult {
     let (block, page) = (stage.block(), stage.page());
     let (process, area) = hinted(stage, 2)?;
     stage.op(process, write(area, 2 * block))?;

@@ -4,11 +4,18 @@
 use linux::release::Release;
 use protocol::{Advice, Operation, Protection};
 
-use super::{carried, fresh_and_written, hinted, hinted_in};
+use super::{carried, fresh_and_written, hinted, hinted_in, Workload};
 use crate::ops::{advise, map, protect, write};
 use crate::stage::{Stage, StageResult};
 
-pub(super) fn vma(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const VMA: Workload = Workload {
+    name: "vma",
+    title: "VMAs that start and end inside a block, their split and merge",
+    run: vma,
+    sequences: false,
+};
+
+fn vma(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     let half = block / 2;
     let process = stage.spawn()?;
@@ -62,7 +69,14 @@ pub(super) fn vma(stage: &mut Stage<'_>) -> StageResult {
     stage.holds(process, split, 2 * block)
 }
 
-pub(super) fn mlock(stage: &mut Stage<'_>) -> StageResult {
+pub(super) const MLOCK: Workload = Workload {
+    name: "mlock",
+    title: "mlock of an area, munlock of half a block",
+    run: mlock,
+    sequences: false,
+};
+
+fn mlock(stage: &mut Stage<'_>) -> StageResult {
     let block = stage.block();
     let (process, area) = hinted(stage, 2)?;
     // mlock faults in missing pages, for writing.
