@@ -46,7 +46,7 @@ def test_paths_are_there(recipe: str) -> None:
         ("vmm/report/src/formats.rs", "pub static FORMATS"),
         ("vmm/folioscope/src/options.rs", "pub enum MachineName"),
         ("vmm/machine/src/lib.rs", "pub trait Machine"),
-        ("vmm/folioscope/src/control/request.rs", "pub enum Call"),
+        ("vmm/folioscope/src/control/methods.rs", "methods! {"),
     ],
 )
 def test_what_recipes_speak_of_is_there(path: str, words: str) -> None:
@@ -59,7 +59,7 @@ def test_the_compiler_names_what_is_missing() -> None:
     for path, function in [
         ("guest/agent/src/workload/mod.rs", "fn operate("),
         ("vmm/folioscope/src/boot.rs", "pub fn machine("),
-        ("vmm/folioscope/src/control/execute.rs", "match call"),
+        ("vmm/folioscope/src/control/methods.rs", "fn of_command("),
     ]:
         text = (ROOT / path).read_text().split(function, 1)[1].split("\n}\n", 1)[0]
         assert not re.search(r"^        _ =>", text, re.MULTILINE), path

@@ -9,16 +9,16 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::time::Duration;
 
-use protocol::{Command, Operation, ProcessId};
+use protocol::ProcessId;
 use serde::Serialize;
 
-use super::answer::{errors, Answer, Done, Greeting, Ready, Report, RequestResult};
-use super::execute::execute;
+use super::answer::{errors, Answer, Greeting, Ready, Report, RequestResult};
 use super::failure::Failure;
 use super::keep::keep;
 use super::limits::LONGEST_ANSWER;
 use super::line::{self, Line};
-use super::request::{Call, LookAt, Request};
+use super::methods::{Call, Done, Hold, Sent};
+use super::request::Request;
 use crate::confined::explained;
 use crate::guest::Guest;
 use crate::Error;
@@ -128,9 +128,13 @@ impl<'g> Server<'g> {
         request: Request,
         given: Option<File>,
     ) -> Result<Done, Error> {
-        let concerns = self.check_holder(client, &request.call)?;
-        let deadline = Duration::from_millis(request.deadline_ms);
-        let done = execute(self.guest, request.call, deadline, given).map_err(|error| {
+        let held = request.call.held();
+        self.check_holder(client, held.map(|(process, _)| process))?;
+        let sent = Sent {
+            deadline: Duration::from_millis(request.deadline_ms),
+            file: given,
+        };
+        let done = request.call.execute(self.guest, sent).map_err(|error| {
             if error.lost() {
                 self.lost = true;
                 keep(self.guest, self.out, error)
@@ -138,39 +142,21 @@ impl<'g> Server<'g> {
                 explained(error)
             }
         })?;
-        match concerns {
-            Some(Hold::Begins(process)) => drop(self.holders.insert(process, client)),
-            Some(Hold::Ends(process)) => drop(self.holders.remove(&process)),
-            None => {}
+        match held {
+            Some((process, Hold::Begins)) => drop(self.holders.insert(process, client)),
+            Some((process, Hold::Ends)) => drop(self.holders.remove(&process)),
+            Some((_, Hold::Stays)) | None => {}
         }
         Ok(done)
     }
 
-    /// Returns the request's effect on holding a process. A client cannot release a process that another one looks at.
-    fn check_holder(&self, client: ClientId, call: &Call) -> Result<Option<Hold>, Error> {
-        let (process, hold) = match call {
-            Call::Hold(of) => (of.process, Some(Hold::Begins(of.process))),
-            Call::Release(of) => (of.process, Some(Hold::Ends(of.process))),
-            Call::Look(LookAt {
-                process: Some(process),
-                ..
-            }) => (*process, None),
-            Call::Command(passed) => match &passed.command {
-                Command::Kill { process } => (*process, Some(Hold::Ends(*process))),
-                Command::Release { process } => (*process, Some(Hold::Ends(*process))),
-                Command::Op { process, op } => {
-                    let ends = matches!(op, Operation::Exit { .. });
-                    (*process, ends.then_some(Hold::Ends(*process)))
-                }
-                _ => return Ok(None),
-            },
-            _ => return Ok(None),
-        };
-        match self.holders.get(&process) {
-            Some(holder) if *holder != client => Err(Error::Input(format!(
+    /// Refuses the use of a process that another client holds.
+    fn check_holder(&self, client: ClientId, process: Option<ProcessId>) -> Result<(), Error> {
+        match process.and_then(|process| Some((process, self.holders.get(&process)?))) {
+            Some((process, holder)) if *holder != client => Err(Error::Input(format!(
                 "another client of this guest holds {process}; it can be used when that one releases it or goes away"
             ))),
-            _ => Ok(hold),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -190,12 +176,6 @@ impl<'g> Server<'g> {
             }
         }
     }
-}
-
-/// The effect of a request on a process's wait.
-enum Hold {
-    Begins(ProcessId),
-    Ends(ProcessId),
 }
 
 /// Returns a line's text. No type here has keys that are not strings, so it cannot fail.

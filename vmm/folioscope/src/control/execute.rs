@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Executes one request.
+//! The methods that look at a process, play, and save.
 
 use std::fs::File;
 use std::time::Duration;
@@ -11,70 +11,17 @@ use protocol::{Command, ProcessId};
 use stage1::{PhysMemory, PhysicalAddress};
 use verdict::Hex;
 
-use super::answer::{
-    Done, Empty, Full, Kept, KernelHalf, LookAnswer, MachineAnswer, TourAnswer, WordsAnswer,
+use super::parameters::{
+    Judge, JudgeKernel, LookAt, RawPoke, Save, SaveFull, Snapshot, Structures, Tour, Words,
 };
-use super::keep::bundle;
-use super::looks::{changes, compare, folio};
-use super::request::{
-    Call, Judge, JudgeKernel, LookAt, RawPoke, Save, SaveFull, Snapshot, Structures, Tour, Words,
-};
-use super::structures::{counted, counts, kernel_map, maps, page, space, tasks};
-use super::translate::translate;
+use super::results::{Full, Kept, KernelHalf, LookAnswer, MachineAnswer, TourAnswer, WordsAnswer};
 use crate::boot;
 use crate::guest::{Guest, Poke};
 use crate::look::{look, look_again, look_held, look_held_again};
 use crate::rows;
-use crate::stage::{allow_allocations, fail_allocations, Stage};
+use crate::stage::Stage;
 use crate::tour::WORKLOADS;
 use crate::{whole, Error};
-
-/// Executes a client's request, with the file that it has sent along, if there is one.
-pub(super) fn execute(
-    guest: &mut Guest,
-    call: Call,
-    deadline: Duration,
-    given: Option<File>,
-) -> Result<Done, Error> {
-    const NOTHING: Done = Done::Nothing(Empty {});
-    match call {
-        Call::Command(passed) => guest.command(passed.command, deadline).map(Done::Agent),
-        Call::Look(at) => look_at(guest, &at),
-        Call::Judge(at) => judge(guest, &at),
-        Call::Diff(of) => compare(guest, &of),
-        Call::Changes(of) => changes(guest, &of),
-        Call::Folio(of) => folio(guest, &of),
-        Call::Tasks(_) => tasks(guest),
-        Call::Maps(of) => maps(guest, &of),
-        Call::KernelMap(_) => kernel_map(guest),
-        Call::Counts(_) => counts(guest).map(Done::Counts),
-        Call::RecordBegin(_) => guest.begin_sequences().map(|()| NOTHING),
-        Call::RecordEnd(_) => Ok(Done::Sequences(Box::new(guest.end_sequences()?))),
-        Call::Hold(of) => guest.hold(of.process).map(|()| NOTHING),
-        Call::Release(of) => guest.release(of.process).map(|()| NOTHING),
-        Call::FailAllocations(p) => fail_allocations(guest, p.process, p.order).map(|()| NOTHING),
-        Call::AllowAllocations(of) => allow_allocations(guest, of.process).map(|()| NOTHING),
-        Call::Tour(tour) => play(guest, tour).map(Done::Tour),
-        Call::Translate(p) => translate(guest, &p).map(Done::Pairs),
-        Call::Poke(p) => poke(guest, &p.pokes).map(|()| NOTHING),
-        Call::Words(p) => words(guest, &p).map(Done::Words),
-        Call::Page(p) => page(guest, &p).map(Done::Page),
-        Call::Counted(_) => counted(guest).map(Box::new).map(Done::Counted),
-        Call::Space(p) => space(guest, &p).map(Done::Space),
-        Call::KernelHalf(p) => kernel_half(guest, &p).map(Done::KernelHalf),
-        Call::Snapshot(p) => snapshot(guest, &p).map(Done::Kept),
-        Call::Save(p) => save(guest, p).map(Done::Kept),
-        Call::SaveFull(p) => save_full(guest, p, given).map(Done::Full),
-        Call::Structures(p) => structures(guest, p).map(Done::Kept),
-        Call::Bundle(p) => {
-            let path = bundle(guest, &p)?;
-            Ok(Done::Kept(Kept { path }))
-        }
-        Call::Machine(_) => Ok(Done::Machine(machine(guest))),
-        // The server of the connection ends it, and adds the kernel's reports to every answer.
-        Call::Quit(_) | Call::Voice(_) => Ok(NOTHING),
-    }
-}
 
 fn extent(getters: bool) -> Extent {
     Extent {
@@ -83,7 +30,7 @@ fn extent(getters: bool) -> Extent {
     }
 }
 
-fn look_at(guest: &mut Guest, at: &LookAt) -> Result<Done, Error> {
+pub(super) fn look_at(guest: &mut Guest, at: &LookAt) -> Result<LookAnswer, Error> {
     let process = match (at.process, at.pid) {
         (Some(process), None) => process,
         (None, Some(pid)) => match workloads(guest, Some(pid))?.found[..] {
@@ -107,7 +54,7 @@ fn look_at(guest: &mut Guest, at: &LookAt) -> Result<Done, Error> {
 }
 
 /// Looks at a process that is no workload.
-fn look_at_any(guest: &mut Guest, at: &LookAt, pid: i32) -> Result<Done, Error> {
+fn look_at_any(guest: &mut Guest, at: &LookAt, pid: i32) -> Result<LookAnswer, Error> {
     if at.getters || !at.expectations.is_empty() {
         return Err(Error::Input(format!(
             "process {pid} is none of the agent's workloads, so neither expectations nor getters can be judged of it; leave them out"
@@ -127,17 +74,17 @@ fn look_at_any(guest: &mut Guest, at: &LookAt, pid: i32) -> Result<Done, Error> 
     let judged = (verdict, step.basis.unwrap_or_default());
     let (answer, capture) = LookAnswer::of_any(judged, capture, again.as_ref());
     let number = Some(guest.keep_look(capture));
-    Ok(Done::Look(Box::new(LookAnswer { number, ..answer })))
+    Ok(LookAnswer { number, ..answer })
 }
 
 /// Returns the answer, with a number by which it may be compared.
-fn kept(guest: &mut Guest, seen: Look) -> Done {
+fn kept(guest: &mut Guest, seen: Look) -> LookAnswer {
     let (mut answer, capture) = LookAnswer::of(seen, &guest.driven());
     answer.number = Some(guest.keep_look(capture));
-    Done::Look(Box::new(answer))
+    answer
 }
 
-fn judge(guest: &mut Guest, at: &Judge) -> Result<Done, Error> {
+pub(super) fn judge(guest: &mut Guest, at: &Judge) -> Result<LookAnswer, Error> {
     let pokes: Vec<Poke> = at.pokes.iter().map(Poke::from).collect();
     let mut seen = if at.again && pokes.is_empty() {
         look_held_again(guest, at.process, &at.expectations)?
@@ -158,7 +105,7 @@ fn judge(guest: &mut Guest, at: &Judge) -> Result<Done, Error> {
     Ok(kept(guest, seen))
 }
 
-fn play(guest: &mut Guest, tour: Tour) -> Result<TourAnswer, Error> {
+pub(super) fn play(guest: &mut Guest, tour: Tour) -> Result<TourAnswer, Error> {
     let workload = WORKLOADS
         .iter()
         .find(|workload| workload.name == tour.name)
@@ -171,7 +118,7 @@ fn play(guest: &mut Guest, tour: Tour) -> Result<TourAnswer, Error> {
 }
 
 /// Writes words that stay: all of them, or none if one has no place.
-fn poke(guest: &mut Guest, pokes: &[RawPoke]) -> Result<(), Error> {
+pub(super) fn poke(guest: &mut Guest, pokes: &[RawPoke]) -> Result<(), Error> {
     guest.forget_copy();
     let mut paused = guest.machine().pause()?;
     let written = write_all(&mut paused, pokes);
@@ -195,7 +142,7 @@ fn write_all(paused: &mut Paused<'_>, pokes: &[RawPoke]) -> Result<(), Error> {
 /// The most words of one answer: some 5 MiB of text.
 const MOST_WORDS: usize = 1 << 18;
 
-fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
+pub(super) fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
     if p.count > MOST_WORDS {
         return Err(Error::Input(format!(
             "expected at most {MOST_WORDS} words in one request and found {}; ask for them in several",
@@ -222,7 +169,7 @@ fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> {
 const KERNEL_LOOKS: u32 = 16;
 const WHILE: Duration = Duration::from_millis(20);
 
-fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> {
+pub(super) fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> {
     let pokes: Vec<Poke> = p.pokes.iter().map(Poke::from).collect();
     let mut left = KERNEL_LOOKS;
     let (seen, verdict) = loop {
@@ -284,7 +231,7 @@ impl Workloads {
 
 /// Takes a process, by its pid or the only workload, into a file: both halves and the records. A workload is taken through a
 /// checkpoint; any other is known by its task.
-fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
+pub(super) fn snapshot(guest: &mut Guest, p: &Snapshot) -> Result<Kept, Error> {
     let workloads = workloads(guest, p.pid)?;
     let mut capture = match workloads.found[..] {
         [only] if guest.is_held(only) => look_held(guest, only, &[], Extent::KERNEL, &[])?.capture,
@@ -307,7 +254,11 @@ fn pid_of(pid: Option<i32>) -> Result<Option<u32>, Error> {
 }
 
 /// Saves all of the guest, with a workload at a checkpoint, by its pid or the only one, if there is one.
-fn save_full(guest: &mut Guest, p: SaveFull, given: Option<File>) -> Result<Full, Error> {
+pub(super) fn save_full(
+    guest: &mut Guest,
+    p: SaveFull,
+    given: Option<File>,
+) -> Result<Full, Error> {
     let file = match (p.in_place, given) {
         (true, None) => {
             return Err(Error::Input(
@@ -358,7 +309,7 @@ fn save_full(guest: &mut Guest, p: SaveFull, given: Option<File>) -> Result<Full
 /// The most pages of one request.
 const MOST_PAGES: usize = 1 << 20;
 
-fn structures(guest: &mut Guest, p: Structures) -> Result<Kept, Error> {
+pub(super) fn structures(guest: &mut Guest, p: Structures) -> Result<Kept, Error> {
     if p.pfns.len() > MOST_PAGES {
         return Err(Error::Input(format!(
             "expected at most {MOST_PAGES} page frames in one request and found {}; ask for them in several",
@@ -370,7 +321,7 @@ fn structures(guest: &mut Guest, p: Structures) -> Result<Kept, Error> {
     Ok(Kept { path: p.path })
 }
 
-fn save(guest: &mut Guest, p: Save) -> Result<Kept, Error> {
+pub(super) fn save(guest: &mut Guest, p: Save) -> Result<Kept, Error> {
     let capture = guest.capture(
         p.process,
         Extent {
@@ -383,7 +334,7 @@ fn save(guest: &mut Guest, p: Save) -> Result<Kept, Error> {
     Ok(Kept { path: p.path })
 }
 
-fn machine(guest: &mut Guest) -> MachineAnswer {
+pub(super) fn machine(guest: &mut Guest) -> MachineAnswer {
     let ready_after_s = guest.ready_after().as_secs_f64();
     let machine = guest.machine();
     MachineAnswer {

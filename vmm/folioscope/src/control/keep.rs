@@ -9,7 +9,7 @@ use evidence::Capture;
 use machine::private;
 use report::text::TextOptions;
 
-use super::request::Bundle;
+use super::parameters::Bundle;
 use crate::boot;
 use crate::guest::Guest;
 use crate::Error;

@@ -30,18 +30,23 @@ mod limits;
 mod line;
 mod listen;
 mod looks;
+mod methods;
+mod parameters;
 mod request;
+mod results;
 mod structures;
 mod translate;
 mod word;
 
-pub use answer::{Answer, Full, Greeting, Ready};
+pub use answer::{Answer, Greeting, Ready};
 pub use clients::{json, serve, Server};
 pub use failure::{Failure, Kind};
 pub use keep::{bundle, keep};
 pub use limits::{LONGEST_ANSWER, VERSION};
 pub use listen::listen;
-pub use request::{Call, Request};
+pub use methods::Call;
+pub use request::Request;
+pub use results::Full;
 pub use word::Word;
 
 /// The lines of a session, for its schema.

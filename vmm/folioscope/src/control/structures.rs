@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The methods `page`, `space`, `tasks`, `maps`, `kernel_map` and `counts`: the kernel's own structures at one instant,
+//! The methods `page`, `space`, `tasks`, `maps` and `counts`: the kernel's own structures at one instant,
 //! and their addresses.
 
 use std::collections::BTreeSet;
 
 use evidence::inside::Inside;
+use report::listing::{Maps, Tasks};
 use structures::pages::Pages;
 use structures::View;
 use verdict::Hex;
 
-use super::answer::Done;
 use super::kernel_answers::{
     ContpteCounted, CountedAnswer, CountsAnswer, FileAnswer, OrdersCounted, PageAnswer,
     SpaceAnswer, Unfolds,
 };
-use super::request::{OfPage, OfSpace};
+use super::parameters::{OfPage, OfSpace};
 use crate::guest::Guest;
 use crate::Error;
 
@@ -151,24 +151,18 @@ pub(super) fn counts(guest: &mut Guest) -> Result<CountsAnswer, Error> {
 }
 
 /// Returns all tasks.
-pub(super) fn tasks(guest: &mut Guest) -> Result<Done, Error> {
+pub(super) fn tasks(guest: &mut Guest) -> Result<Tasks, Error> {
     let (seen, _) = guest.see(None)?;
-    Ok(Done::Tasks(Box::new(seen.listing())))
+    Ok(seen.listing())
 }
 
 /// Returns the address space of any process.
-pub(super) fn maps(guest: &mut Guest, of: &OfSpace) -> Result<Done, Error> {
+pub(super) fn maps(guest: &mut Guest, of: &OfSpace) -> Result<Maps, Error> {
     let (seen, memory) = guest.see(Some(of.pid))?;
     let space = seen
         .space
         .ok_or_else(|| Error::Input(format!("no process {} has an address space", of.pid)))?;
-    Ok(Done::Maps(Box::new(space.maps(&memory))))
-}
-
-/// Returns the kernel's own half.
-pub(super) fn kernel_map(guest: &mut Guest) -> Result<Done, Error> {
-    let map = guest.kernel_map()?;
-    Ok(Done::KernelMap(Box::new(map)))
+    Ok(space.maps(&memory))
 }
 
 fn layouts(inside: &Inside) -> Result<&Layouts, Error> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use stage1::{Half, PhysMemory, Regime, VirtualAddress};
 
-use super::answer::{Pair, Pairs};
-use super::request::Translate;
+use super::parameters::Translate;
+use super::results::{Pair, Pairs};
 use crate::guest::{Guest, Poke};
 use crate::Error;
 

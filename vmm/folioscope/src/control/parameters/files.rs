@@ -7,7 +7,7 @@ use protocol::ProcessId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Parameters of [`super::Call::Snapshot`].
+/// Parameters of `snapshot`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Snapshot {
@@ -18,7 +18,7 @@ pub struct Snapshot {
     pub pid: Option<i32>,
 }
 
-/// Parameters of [`super::Call::Save`].
+/// Parameters of `save`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Save {
@@ -31,7 +31,7 @@ pub struct Save {
     pub kernel: bool,
 }
 
-/// Parameters of [`super::Call::SaveFull`].
+/// Parameters of `save_full`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SaveFull {
@@ -46,7 +46,7 @@ pub struct SaveFull {
     pub in_place: bool,
 }
 
-/// Parameters of [`super::Call::Structures`].
+/// Parameters of `structures`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Structures {
@@ -63,7 +63,7 @@ pub struct Structures {
     pub kernel: bool,
 }
 
-/// Parameters of [`super::Call::Bundle`].
+/// Parameters of `bundle`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bundle {
