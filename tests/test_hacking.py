@@ -44,7 +44,7 @@ def test_paths_are_there(recipe: str) -> None:
         ("guest/protocol/src/operation.rs", "pub enum Operation"),
         ("vmm/folioscope/src/tour.rs", "pub const WORKLOADS"),
         ("vmm/report/src/formats.rs", "pub static FORMATS"),
-        ("vmm/folioscope/src/options.rs", "pub enum MachineName"),
+        ("vmm/folioscope/src/machines.rs", "pub static BACKENDS"),
         ("vmm/machine/src/lib.rs", "pub trait Machine"),
         ("vmm/folioscope/src/control/methods.rs", "methods! {"),
     ],
@@ -58,7 +58,7 @@ def test_the_compiler_names_what_is_missing() -> None:
     """No arm of these matches takes what it does not know."""
     for path, function in [
         ("guest/agent/src/workload/mod.rs", "fn operate("),
-        ("vmm/folioscope/src/boot.rs", "pub fn machine("),
+        ("vmm/folioscope/src/machines.rs", "pub fn backend("),
         ("vmm/folioscope/src/control/methods.rs", "fn of_command("),
     ]:
         text = (ROOT / path).read_text().split(function, 1)[1].split("\n}\n", 1)[0]

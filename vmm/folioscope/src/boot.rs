@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Starts a machine from the options, and writes a bundle of a guest that is lost.
+//! Writes cores, and a bundle of a guest that is lost.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use evidence::{Capture, Extent, Facts, Work};
-use machine::qemu::{Config, Counting, Qemu, Threads};
 use machine::{private, Machine};
 use snapshot::{write_core, Cpu, Notes, RangeSet, Snapshot, SparseFile};
 
 use crate::kernel::Kernel;
 use crate::link::Link;
-use crate::options::{GuestOptions, MachineName, TcgThread};
 use crate::replace::replace_private;
 use crate::scratch;
 use crate::Error;
@@ -25,145 +23,6 @@ const LINES: usize = 20;
 /// If it cannot be made.
 pub fn scratch(out: &Path) -> Result<PathBuf, Error> {
     scratch::make(&out.join("guests"))
-}
-
-/// Starts the machine that the options name.
-///
-/// # Errors
-/// As the machine's.
-pub fn machine(
-    options: &GuestOptions,
-    kernel: &Kernel,
-    initrd: &Path,
-    scratch: &Path,
-) -> Result<Box<dyn Machine>, Error> {
-    let of_tcg = options.marks.is_some() || options.icount || options.tcg_thread.is_some();
-    if of_tcg && options.machine() != MachineName::Tcg {
-        return Err(Error::Input(format!(
-            "--marks, --icount and --tcg-thread are for guests under TCG and this one runs on {}; say --machine tcg, or leave them out",
-            options.machine_kind()
-        )));
-    }
-    match options.machine() {
-        MachineName::Kvm => kvm(options, kernel, initrd, scratch),
-        MachineName::Auto | MachineName::Tcg | MachineName::KvmInTcg => {
-            qemu(options, kernel, initrd, scratch)
-        }
-    }
-}
-
-fn qemu(
-    options: &GuestOptions,
-    kernel: &Kernel,
-    initrd: &Path,
-    scratch: &Path,
-) -> Result<Box<dyn Machine>, Error> {
-    if options.hugepages {
-        return Err(Error::Input(
-            "--hugepages is for guests on KVM, and this one runs under TCG; leave it out, or see --machine".into(),
-        ));
-    }
-    let mut config = Config::new(&kernel.image, scratch);
-    config.qemu.clone_from(&options.qemu);
-    config.initrd = Some(initrd.to_path_buf());
-    config.cpu.clone_from(&options.cpu);
-    config.memory_bytes = options.memory;
-    config.smp = options.smp;
-    config.recording.clone_from(&options.recording);
-    config.counting = counting(options)?;
-    config.icount = options.icount;
-    config.threads = threads(options)?;
-    // The early console shows a kernel that dies before it has a driver for the UART.
-    config.cmdline = command_line("console=ttyAMA0 earlycon=pl011,0x9000000", options);
-    Ok(Box::new(Qemu::start(&config)?))
-}
-
-/// Returns how TCG runs the guest's CPUs: in threads if a plugin records each ([`GuestOptions::only_tcg`]); `-icount`
-/// has one.
-///
-/// # Errors
-/// If the options contradict each other.
-pub fn threads(options: &GuestOptions) -> Result<Threads, Error> {
-    let marked = options.marks.is_some();
-    match (options.tcg_thread, options.icount) {
-        (Some(TcgThread::Multi), true) => Err(Error::Input(
-            "--icount has all CPUs run in one thread, and --tcg-thread multi does not; leave one of them out".into(),
-        )),
-        (Some(TcgThread::Single), false) if marked => Err(Error::Input(
-            "--marks needs a thread for each CPU or --icount, and --tcg-thread single has neither; leave one of them out".into(),
-        )),
-        (Some(TcgThread::Multi), false) => Ok(Threads::Multi),
-        (None, false) if marked => Ok(Threads::Multi),
-        (Some(TcgThread::Single) | None, _) => Ok(Threads::Single),
-    }
-}
-
-fn counting(options: &GuestOptions) -> Result<Option<Counting>, Error> {
-    let Some(marks) = &options.marks else {
-        return Ok(None);
-    };
-    if !options.counter.is_file() {
-        return Err(Error::Input(format!(
-            "expected the counter's plugin at {} and found no file there; build it with: vmm/setup/plugin.sh",
-            options.counter.display()
-        )));
-    }
-    if options.entries && options.smp != 1 {
-        return Err(Error::Input(format!(
-            "--entries is for guests with one CPU and this one has {}; say --smp 1, or leave it out",
-            options.smp
-        )));
-    }
-    if let Some(list) = options.functions.as_deref().filter(|list| !list.is_file()) {
-        return Err(Error::Input(format!(
-            "expected a list of functions at {} and found no file there; check --functions",
-            list.display()
-        )));
-    }
-    // If a plugin rejects its arguments, QEMU reports no more than that.
-    private::create(marks).map_err(Error::io(format!("write {}", marks.display())))?;
-    let whole =
-        |path: &Path| std::path::absolute(path).map_err(Error::io("find the working directory"));
-    Ok(Some(Counting {
-        plugin: whole(&options.counter)?,
-        marks: whole(marks)?,
-        entries: options.entries,
-        functions: options.functions.as_deref().map(whole).transpose()?,
-    }))
-}
-
-fn kvm(
-    options: &GuestOptions,
-    kernel: &Kernel,
-    initrd: &Path,
-    scratch: &Path,
-) -> Result<Box<dyn Machine>, Error> {
-    if cfg!(not(target_arch = "aarch64")) {
-        return Err(Error::Input(format!(
-            "--machine kvm needs an arm64 host with KVM and this one is {}; use --machine kvm-in-tcg, which emulates such a host, or tcg",
-            std::env::consts::ARCH
-        )));
-    }
-    let mut config = kvm::Config::new(&kernel.image, scratch);
-    config.initrd = Some(initrd.to_path_buf());
-    config.memory_bytes = options.memory;
-    config.smp = options.smp;
-    config.hugepages = options.hugepages;
-    config.cmdline = command_line("console=ttyS0 earlycon=uart8250,mmio,0x9000000", options);
-    Ok(kvm::start(&config)?)
-}
-
-/// Returns the kernel's command line. It has two NUMA nodes, so that pages can be moved from one to the other
-/// (CONFIG_NUMA_EMU; other kernels ignore it). It has no `DAMON_STAT` (since 6.17, on by default in Debian's kernels):
-/// that clears AF of random pages, and so destroys the state that a step has just left. A plain guest has neither.
-fn command_line(console: &str, options: &GuestOptions) -> String {
-    let watched = match options.plain {
-        true => "",
-        false => " numa=fake=2 damon_stat.enabled=N",
-    };
-    format!("{console}{watched} {}", options.append.trim())
-        .trim_end()
-        .to_owned()
 }
 
 /// Writes a bundle of a guest that never came up, and adds its place to the error.

@@ -29,6 +29,7 @@ use crate::boot;
 use crate::console_reports::ConsoleReports;
 use crate::kernel::Kernel;
 use crate::link::Link;
+use crate::machines;
 use crate::ops::advise;
 use crate::options::GuestOptions;
 use crate::recorded::Live;
@@ -107,7 +108,10 @@ impl Guest {
         // QEMU ends with the thread that starts it, so it is the symbols that another one reads.
         let (machine, symbols) = std::thread::scope(|scope| {
             let symbols = scope.spawn(|| kernel.read_symbols(options));
-            let machine = boot::machine(options, &kernel, &initrd, &scratch);
+            let machine = machines::start(
+                options.machine(),
+                &options.launch(&kernel.image, &initrd, &scratch),
+            );
             (
                 machine,
                 symbols.join().unwrap_or_else(|panic| resume_unwind(panic)),

@@ -15,6 +15,7 @@ pub mod inside;
 pub mod kernel;
 pub mod link;
 pub mod look;
+pub mod machines;
 pub mod ops;
 pub mod options;
 mod paths;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+use crate::machines::{carried, Backend, Launch, MachineChoice, TcgThread};
 use crate::program::Program;
 use crate::Error;
 
@@ -34,19 +35,6 @@ impl GranuleName {
     }
 }
 
-/// The machine that runs the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum MachineName {
-    /// The best that this host has: kvm on an arm64 host with a usable /dev/kvm, else tcg.
-    Auto,
-    /// QEMU's emulation.
-    Tcg,
-    /// Our own monitor on KVM.
-    Kvm,
-    /// The same on any host: KVM in an emulated arm64 machine with EL2, the carrier.
-    KvmInTcg,
-}
-
 /// Where the KVM of a carrier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CarrierMode {
@@ -54,24 +42,6 @@ pub enum CarrierMode {
     Vhe,
     /// A small part of it at EL2.
     Nvhe,
-}
-
-/// How QEMU's TCG runs the guest's CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TcgThread {
-    /// In turns, in one thread: faster if they wait for each other, or the host has other work.
-    Single,
-    /// At the same time, each in a thread: races show there sooner.
-    Multi,
-}
-
-/// Set where this host is a carrier: its KVM runs in an emulated machine.
-pub const CARRIED: &str = "FOLIOSCOPE_CARRIED";
-
-/// Returns whether this host is a carrier.
-#[must_use]
-pub fn carried() -> bool {
-    std::env::var_os(CARRIED).is_some()
 }
 
 /// The guest to boot.
@@ -91,7 +61,7 @@ pub struct GuestOptions {
     pub granule: GranuleName,
     /// The machine that runs the guest
     #[arg(long, value_enum, default_value = "auto")]
-    pub machine: MachineName,
+    pub machine: MachineChoice,
     /// How KVM runs in the carrier of --machine kvm-in-tcg
     #[arg(long, value_enum, default_value = "vhe")]
     pub carrier_mode: CarrierMode,
@@ -171,32 +141,50 @@ pub struct GuestOptions {
 }
 
 impl GuestOptions {
-    /// Returns what runs the guest, `auto` decided.
+    /// Returns the machine that runs the guest.
     #[must_use]
-    pub fn machine(&self) -> MachineName {
-        match self.machine {
-            MachineName::Auto if kvm::check_host().is_ok() => MachineName::Kvm,
-            MachineName::Auto => MachineName::Tcg,
-            chosen => chosen,
-        }
+    pub fn machine(&self) -> &'static Backend {
+        self.machine.backend()
     }
 
-    /// Returns what reports call the machine.
+    /// Returns the machine's name in reports.
     #[must_use]
     pub fn machine_kind(&self) -> &'static str {
-        match self.machine() {
-            MachineName::Kvm if carried() => "kvm-in-tcg",
-            MachineName::Kvm => "kvm",
-            MachineName::Auto | MachineName::Tcg | MachineName::KvmInTcg => "tcg",
-        }
+        (self.machine().kind)(carried())
     }
 
-    /// Returns what the guest's CPU is called: on KVM it is the host's.
+    /// Returns the name of the guest's CPU: on KVM it is the host's.
     #[must_use]
     pub fn cpu_name(&self) -> &str {
-        match self.machine() {
-            MachineName::Kvm => "host",
-            MachineName::Auto | MachineName::Tcg | MachineName::KvmInTcg => &self.cpu,
+        self.machine().cpu.unwrap_or(&self.cpu)
+    }
+
+    /// Returns the guest as a machine starts it, with its unpacked kernel.
+    #[must_use]
+    pub fn launch<'a>(
+        &'a self,
+        image: &'a Path,
+        initrd: &'a Path,
+        scratch: &'a Path,
+    ) -> Launch<'a> {
+        Launch {
+            image,
+            initrd,
+            scratch,
+            qemu: &self.qemu,
+            cpu: &self.cpu,
+            memory: self.memory,
+            smp: self.smp,
+            hugepages: self.hugepages,
+            append: &self.append,
+            plain: self.plain,
+            recording: self.recording.as_ref(),
+            marks: self.marks.as_deref(),
+            counter: &self.counter,
+            entries: self.entries,
+            functions: self.functions.as_deref(),
+            icount: self.icount,
+            tcg_thread: self.tcg_thread,
         }
     }
 
@@ -207,8 +195,9 @@ impl GuestOptions {
     /// If the options name another machine.
     pub fn only_tcg(&mut self) -> Result<(), Error> {
         match self.machine {
-            MachineName::Auto | MachineName::Tcg => self.machine = MachineName::Tcg,
-            _ => {
+            MachineChoice::Auto => self.machine = MachineChoice::TCG,
+            MachineChoice::Of(backend) if backend.is_tcg => {}
+            MachineChoice::Of(_) | MachineChoice::Carried => {
                 return Err(Error::Input(
                     "a guest on KVM cannot be recorded, as nothing sees its stores; leave --machine out or say --machine tcg".into(),
                 ))

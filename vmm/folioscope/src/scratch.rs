@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use machine::private;
 use rustix::fs::{flock, FlockOperation};
 
-use crate::options::carried;
+use crate::machines::carried;
 use crate::Error;
 
 /// The file that makes a directory ours.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Opens a snapshot: a saved core, a guest that `folioscope boot` holds, or one in an external QEMU.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,8 +56,8 @@ pub enum Wanted {
 pub struct Source {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// `tcg`, `kvm` or `snapshot`, for reports.
-    pub kind: &'static str,
+    /// The machine as its holder calls it (`tcg`, `kvm`), or `snapshot`, for reports.
+    pub kind: Cow<'static, str>,
 }
 
 /// Makes `socket` the guest that is looked at, where neither another nor a core is named.
@@ -118,7 +119,7 @@ impl SourceOptions {
             }
             return Ok(Source {
                 snapshot,
-                kind: "snapshot",
+                kind: "snapshot".into(),
             });
         }
         let socket = match &self.guest {
@@ -134,10 +135,7 @@ impl SourceOptions {
         let snapshot = taken.and_then(|()| Ok(read_core(&core)?));
         let _ = std::fs::remove_file(&core);
         let snapshot = snapshot?;
-        let kind = match snapshot.notes.machine.as_str() {
-            "kvm" => "kvm",
-            _ => "tcg",
-        };
+        let kind = snapshot.notes.machine.clone().into();
         Ok(Source { snapshot, kind })
     }
 
@@ -186,7 +184,7 @@ impl SourceOptions {
         };
         Ok(Source {
             snapshot,
-            kind: guest.found().accelerator,
+            kind: guest.found().accelerator.into(),
         })
     }
 }

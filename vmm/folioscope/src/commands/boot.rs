@@ -13,6 +13,7 @@ use crate::control::{self, Server};
 use crate::guest::{unexpected, Guest};
 use crate::kernel::Kernel;
 use crate::link::Link;
+use crate::machines;
 use crate::ops::{advise, map, write};
 use crate::options::GuestOptions;
 use crate::source::SOCKET;
@@ -60,7 +61,10 @@ impl Boot {
         let scratch = boot::scratch(&self.guest.out)?;
         let mut kernel = Kernel::prepare(&self.guest, &scratch)?;
         let initrd = self.guest.initrd_path()?;
-        let mut link = Link::new(boot::machine(&self.guest, &kernel, &initrd, &scratch)?);
+        let mut link = Link::new(machines::start(
+            self.guest.machine(),
+            &self.guest.launch(&kernel.image, &initrd, &scratch),
+        )?);
         // There is no agent to report when the guest is ready, and no server while the terminal is served.
         complain(
             &"with --console this guest cannot be looked into; leave it out, or start QEMU yourself and use `folioscope attach`",

@@ -10,7 +10,8 @@ use super::carrier::{connect, end_as, exec, CarrierOptions};
 use super::terminal::Raw;
 use super::{Cli, Command, Outcome};
 use crate::kernel::check_16k;
-use crate::options::{CarrierMode, GranuleName, GuestOptions, MachineName, CARRIED};
+use crate::machines::{MachineChoice, CARRIED};
+use crate::options::{CarrierMode, GranuleName, GuestOptions};
 use crate::scratch;
 use crate::Error;
 
@@ -29,7 +30,7 @@ const PROGRAM: &str = "out/folioscope-arm64";
 /// Runs this command line in a carrier, if its options ask for one.
 pub fn run(command: &Command) -> Option<Outcome> {
     let guest = command.guest()?;
-    (guest.machine == MachineName::KvmInTcg).then(|| carry(guest, command.types()))
+    matches!(guest.machine, MachineChoice::Carried).then(|| carry(guest, command.types()))
 }
 
 fn carry(guest: &GuestOptions, types: bool) -> Outcome {

@@ -24,7 +24,7 @@ impl Check {
     pub fn run(self) -> Outcome {
         let source = self.source.open(Wanted::Verdict)?;
         let snapshot = &source.snapshot;
-        let mut report = about(snapshot, source.kind);
+        let mut report = about(snapshot, &source.kind);
         let mut picture = self.report.picture();
         picture.snapshot(report.steps.len(), snapshot);
         let step = analysis::step(snapshot, self.source.pid)?;

@@ -8,7 +8,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 
 use crate::confined;
 use crate::control;
-use crate::options::{GuestOptions, MachineName};
+use crate::options::GuestOptions;
 use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 mod attach;
@@ -146,7 +146,7 @@ fn confine(command: &Command) -> Result<(), Error> {
         _ => Vec::new(),
     };
     match command.guest() {
-        Some(guest) if guest.machine() == MachineName::Kvm => confined::confine(guest, &outputs),
+        Some(guest) if guest.machine().is_in_process => confined::confine(guest, &outputs),
         _ => Ok(()),
     }
 }

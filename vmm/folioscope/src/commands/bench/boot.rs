@@ -10,8 +10,9 @@ use serde_json::{json, Value};
 
 use super::row::{Row, Target, Times};
 use super::{bare, ourselves, Helper, Progress};
-use crate::boot::{scratch, threads};
+use crate::boot::scratch;
 use crate::kernel::Kernel;
+use crate::machines::threads;
 use crate::options::GuestOptions;
 use crate::Error;
 
@@ -115,7 +116,10 @@ fn bare_qemu(
     let mut command = Command::new(&options.qemu);
     command
         .args(["-M", "virt,gic-version=3"])
-        .args(["-accel", threads(options)?.accelerator()])
+        .args([
+            "-accel",
+            threads(options.tcg_thread, options.icount, options.marks.is_some())?.accelerator(),
+        ])
         .args(["-cpu", &options.cpu, "-smp", &options.smp.to_string()])
         .args(["-m", &format!("{}k", options.memory / 1024)])
         .args(["-nodefaults", "-display", "none", "-serial", "stdio"])

@@ -15,7 +15,8 @@ use super::row::{Row, Target, Times};
 use super::{again, populate, Progress};
 use crate::boot::save;
 use crate::guest::Guest;
-use crate::options::{carried, GuestOptions};
+use crate::machines::carried;
+use crate::options::GuestOptions;
 use crate::Error;
 
 const MAPPED: u64 = 1 << 30;

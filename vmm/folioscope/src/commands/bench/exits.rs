@@ -12,6 +12,7 @@ use super::Progress;
 use crate::boot;
 use crate::guest::Guest;
 use crate::kernel::Kernel;
+use crate::machines;
 use crate::options::GuestOptions;
 use crate::Error;
 
@@ -101,7 +102,10 @@ fn bare(options: &GuestOptions) -> Result<f64, Error> {
         ..options.clone()
     };
     let kernel = Kernel::prepare(&options, &scratch)?;
-    let machine = boot::machine(&options, &kernel, &options.initrd_path()?, &scratch)?;
+    let machine = machines::start(
+        options.machine(),
+        &options.launch(&kernel.image, &options.initrd_path()?, &scratch),
+    )?;
     let count = || -> u64 {
         let reasons = machine.exits().unwrap_or_default();
         reasons.iter().map(|(_, count)| count).sum()

@@ -31,7 +31,7 @@ use serde_json::json;
 use super::Outcome;
 use crate::guest::unexpected;
 use crate::ops::{advise, map, write};
-use crate::options::{GuestOptions, MachineName};
+use crate::options::GuestOptions;
 use crate::replace::replace;
 use crate::{Error, EXIT_OK};
 use row::Row;
@@ -70,7 +70,7 @@ impl Bench {
         let started = Instant::now();
         let progress = Progress { started };
         let (mut rows, mut failed) = (Vec::new(), None);
-        let on_kvm = self.guest.machine() == MachineName::Kvm;
+        let on_kvm = self.guest.machine().is_in_process;
         for part in Part::value_variants() {
             if !self.only.is_empty() && !self.only.contains(part) {
                 continue;
@@ -183,11 +183,7 @@ fn ourselves(arguments: &[&str], options: &GuestOptions) -> Result<Command, Erro
     if let Some(initrd) = &options.initrd {
         command.arg("--initrd").arg(initrd);
     }
-    let machine = match options.machine() {
-        MachineName::Kvm => "kvm",
-        _ => "tcg",
-    };
-    command.args(["--machine", machine]);
+    command.args(["--machine", options.machine().name]);
     if options.hugepages {
         command.arg("--hugepages");
     }

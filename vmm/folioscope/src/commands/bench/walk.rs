@@ -15,7 +15,7 @@ use super::row::{Row, Target, Times};
 use super::{bare, Progress};
 use crate::boot::scratch;
 use crate::kernel::Kernel;
-use crate::options::{GuestOptions, MachineName};
+use crate::options::GuestOptions;
 use crate::Error;
 
 const ROUNDS: usize = 41;
@@ -30,7 +30,7 @@ pub fn measure(options: &GuestOptions, progress: &Progress) -> Result<Vec<Row>, 
         progress.say(&format!("walk and rules, {} tables", scenario.name()));
         rows.extend(rules(scenario)?);
     }
-    if options.machine() != MachineName::Kvm {
+    if !options.machine().is_in_process {
         progress.say("QMP xp on a live guest");
         rows.push(xp(options)?);
     }
