@@ -127,7 +127,7 @@ fn without_an_agent(
 fn why_none_is_contiguous(evidence: &Evidence<'_>, verdict: &ProcessVerdict) -> Option<String> {
     let mut processes = evidence.processes.iter();
     let one = processes.find(|one| one.process.pid == verdict.process.pid)?;
-    let sizes = evidence.gathered.as_ref().ok()?.anon_sizes;
+    let sizes = evidence.gathered.as_ref().ok()?.structure().ok();
     let vmas = one.vmas.as_deref().unwrap_or_default();
     switches::remark(sizes, one.contpte, vmas, verdict)
 }

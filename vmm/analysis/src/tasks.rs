@@ -227,7 +227,7 @@ impl Space {
         };
         let verdict = judge(memory, &input);
         let sizes = self.gathered.as_ref().ok();
-        let sizes = sizes.and_then(|gathered| gathered.anon_sizes);
+        let sizes = sizes.and_then(|gathered| gathered.structure().ok());
         let remark = switches::remark(sizes, self.contpte, &self.vmas, &verdict);
         let mut maps = Maps::new(
             self.release.clone(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's own structures at one instant: what a copy has to hold of them, and what a snapshot keeps to read them by.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use linux::absent::SwapTypes;
@@ -9,6 +10,7 @@ use linux::counted::{Counted, Known, Size};
 use linux::folio::Claimed;
 use linux::structures::NotKnown;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use snapshot::{Cpu, Notes, Snapshot};
 use stage1::{PhysMemory, PhysicalAddress, Regime};
 use structures::anon_sizes::AnonSizes;
@@ -17,8 +19,7 @@ use structures::pages::{self, Pages};
 use structures::spaces::Space;
 use structures::tasks::Process;
 use structures::unlisted::Doing;
-use structures::StructureError;
-use structures::View;
+use structures::{Structure, StructureError, StructureReader, View, STRUCTURES};
 
 use crate::cgroups::Cgroups;
 use crate::claimed_folios::Search;
@@ -62,9 +63,12 @@ pub struct Gathered {
     /// Meaning of the swap types, which names entries that are not present; an earlier version did not read it.
     #[serde(default)]
     pub swap: SwapTypes,
-    /// Sizes of anonymous folios that the kernel's switches allow, where it has such switches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub anon_sizes: Option<AnonSizes>,
+    /// The structures of [`STRUCTURES`], by name.
+    #[serde(default)]
+    structures: BTreeMap<String, Result<Value, NotKnown>>,
+    /// One of them, where an earlier version kept it.
+    #[serde(default, skip_serializing)]
+    anon_sizes: Option<Value>,
     /// Free pages that CPUs keep for themselves.
     #[serde(skip)]
     pub kept: Vec<Range<u64>>,
@@ -166,7 +170,8 @@ impl Gathered {
             collapses,
             memcg: memcg.cloned(),
             swap: inside.swap.read(view),
-            anon_sizes: AnonSizes::read(&inside.kernel, view).ok(),
+            structures: read_structures(inside, &memory),
+            anon_sizes: None,
             kept: Vec::new(),
         })
     }
@@ -180,6 +185,9 @@ impl Gathered {
         let kept = kept.ok_or("the snapshot does not hold the kernel's structures")?;
         let kept: Result<Result<Gathered, NotKnown>, _> = serde_json::from_value(kept.clone());
         let mut kept = kept.map_err(|error| NotKnown::from(error.to_string()))??;
+        if let Some(sizes) = kept.anon_sizes.take() {
+            kept.structures.insert(AnonSizes::NAME.into(), Ok(sizes));
+        }
         kept.kept = kept.counted.as_ref().map_or(Vec::new(), Counted::kept);
         Ok(kept)
     }
@@ -232,10 +240,33 @@ impl Gathered {
         self.layout.clone()
     }
 
+    /// Returns a structure of [`STRUCTURES`].
+    ///
+    /// # Errors
+    /// If it was not read.
+    pub fn structure<S: Structure>(&self) -> Result<S, NotKnown> {
+        let kept = self.structures.get(S::NAME);
+        let kept = kept.ok_or("the snapshot does not hold it: it is of an earlier version")?;
+        serde_json::from_value(kept.clone()?).map_err(|error| NotKnown::from(error.to_string()))
+    }
+
     /// The address space with this first table.
     pub fn space(&self, table: u64) -> Option<&Space> {
         self.spaces.iter().find(|space| space.table == table)
     }
+}
+
+/// Reads each of [`STRUCTURES`].
+fn read_structures(
+    inside: &Inside,
+    memory: &dyn PhysMemory,
+) -> BTreeMap<String, Result<Value, NotKnown>> {
+    let view = inside.view(memory);
+    let read = |it: &StructureReader| {
+        let value = (it.read)(&inside.kernel, view);
+        (it.name.to_owned(), value.map_err(|error| not_known(&error)))
+    };
+    STRUCTURES.iter().map(read).collect()
 }
 
 /// Returns whether no task changes, makes or ends an address space, as far as that is known: what is read then has

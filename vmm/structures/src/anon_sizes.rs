@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use stage1::PhysMemory;
 
 use crate::types::Types;
-use crate::{Kernel, StructureError, View};
+use crate::{Kernel, Structure, StructureError, View};
 
 /// The enumeration of the bits of `transparent_hugepage_flags` (include/linux/huge_mm.h).
 const FLAGS: &str = "transparent_hugepage_flag";
@@ -19,13 +19,15 @@ pub struct AnonSizes {
     pub madvise: u64,
 }
 
-impl AnonSizes {
+impl Structure for AnonSizes {
+    const NAME: &'static str = "anon_sizes";
+
     /// Reads `huge_anon_orders_always`, `_madvise` and `_inherit`, and the switch that the last inherits from.
     ///
     /// # Errors
     /// Where the kernel has none of them (before 6.8, or without `CONFIG_TRANSPARENT_HUGEPAGE`), does not show them, or
     /// has order policies, which decide instead.
-    pub fn read<M: PhysMemory + ?Sized>(
+    fn read<M: PhysMemory + ?Sized>(
         kernel: &Kernel,
         view: View<'_, M>,
     ) -> Result<AnonSizes, StructureError> {
@@ -51,7 +53,9 @@ impl AnonSizes {
             (any?, hinted?),
         ))
     }
+}
 
+impl AnonSizes {
     /// As `thp_vma_allowable_orders()` has it.
     fn of(always: u64, madvise: u64, inherit: u64, (any, hinted): (bool, bool)) -> AnonSizes {
         let of = |on: bool| if on { inherit } else { 0 };

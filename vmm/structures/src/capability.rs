@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use stage1::PhysMemory;
 
-use crate::{Kernel, StructureError, View};
+use crate::{Kernel, Object, StructureError, View};
 
 /// A bit of the kernel's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,23 +30,18 @@ pub fn bit<M: PhysMemory + ?Sized>(
     view: View<'_, M>,
     matches: &[&str],
 ) -> Result<Bit, StructureError> {
-    const WHAT: &str = "a capability of the kernel";
     const ENTRY: &str = "arm64_cpu_capabilities";
     let found = matches.iter().find_map(|name| kernel.symbols.address(name));
     let names = || StructureError::Missing(format!("function {}", matches.join(" or ")));
     let wanted = found.ok_or_else(names)?;
-    let (entries, bits) = (
-        kernel.variable("arm64_features")?,
-        kernel.variable("system_cpucaps")?,
-    );
-    let size = kernel.types.size(ENTRY)?;
-    let function = kernel.types.member(ENTRY, "matches")?;
-    let capability = kernel.types.member(ENTRY, "capability")?;
-    for entry in (0..MOST).map(|nth| entries + nth * size) {
-        match view.number(WHAT, entry, function)? {
+    let entries = Object::variable(kernel, view, ENTRY, "arm64_features")?;
+    let bits = kernel.variable("system_cpucaps")?;
+    for nth in 0..MOST {
+        let entry = entries.nth(nth)?;
+        match entry.number("matches")? {
             0 => break,
             address if address == wanted => {
-                let number = view.number(WHAT, entry, capability)?;
+                let number = entry.number("capability")?;
                 return Ok(Bit {
                     address: bits + number / 8,
                     mask: 1 << (number % 8),

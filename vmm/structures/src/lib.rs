@@ -5,10 +5,12 @@
 //! BTF, [`types`]); both lie in guest memory. From it come all tasks ([`tasks`]) and the VMAs of each address space
 //! ([`vmas`]), in the words of `/proc/PID/smaps`, all address spaces with their counters ([`spaces`]), each page with its
 //! folio ([`pages`]), what the kernel counts of all memory ([`counted`]) and of its decisions ([`counts`]), the areas of
-//! vmalloc ([`vmap`]), the VMAs that may map a folio ([`reverse`]), the page cache of a file ([`cache`]), who is in the middle of what no lock tells of ([`unlisted`]), what it says of itself for readers
-//! of its dumps ([`vmcoreinfo`]), and its log ([`printk`]). No offset of any structure is written here: what a kernel does not have is
-//! [`StructureError::Missing`], named, and never guessed.
+//! vmalloc ([`vmap`]), the VMAs that may map a folio ([`reverse`]), the page cache of a file ([`cache`]), the tasks that make or end an
+//! address space ([`unlisted`]), its own description for readers of its dumps ([`vmcoreinfo`]), and its log
+//! ([`printk`]). [`STRUCTURES`] are read at each instant and kept with a snapshot. No offset of any structure is written
+//! here: what a kernel does not have is [`StructureError::Missing`], named, and never guessed.
 
+mod all;
 pub mod anon_sizes;
 pub mod cache;
 pub mod capability;
@@ -20,6 +22,7 @@ mod kernel;
 mod lock;
 pub mod maple;
 pub mod memcg;
+mod object;
 pub mod pages;
 mod per_cpu;
 mod place;
@@ -27,6 +30,7 @@ pub mod printk;
 pub mod reverse;
 mod sizes;
 pub mod spaces;
+mod structure;
 pub mod swap_types;
 pub mod tasks;
 pub mod types;
@@ -36,6 +40,9 @@ pub mod vmas;
 pub mod vmcoreinfo;
 mod xarray;
 
+pub use all::STRUCTURES;
 pub use error::StructureError;
 pub use kernel::{Kernel, View};
 pub use lock::Lock;
+pub use object::Object;
+pub use structure::{Structure, StructureReader};
