@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""docs/hacking.md can be followed: its paths are there, and its rule compiles and finds what it is about."""
+"""docs/hacking.md can be followed: its paths are there, and each example applies, compiles and runs."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from folioscope import machines
 
-from command import ROOT
+from command import CACHE, ROOT
 
 TEXT = (ROOT / "docs" / "hacking.md").read_text()
 RECIPES = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
 # What a recipe makes.
-MADE = re.compile(r"FAMILY|NAME|l99|outcomes")
+MADE = re.compile(r"FAMILY|NAME")
 PATH = re.compile(r"`((?:vmm|guest|tests|docs)/[\w./-]+)`")
 
 
 def section(recipe: str) -> str:
-    """The text of a recipe."""
+    """The text of a recipe, with its example."""
     return TEXT.split(f"## {recipe}\n", 1)[1].split("\n## ", 1)[0]
 
 
@@ -46,6 +52,7 @@ def test_paths_are_there(recipe: str) -> None:
         ("vmm/report/src/formats.rs", "pub static FORMATS"),
         ("vmm/folioscope/src/machines.rs", "pub static BACKENDS"),
         ("vmm/machine/src/lib.rs", "pub trait Machine"),
+        ("vmm/structures/src/all.rs", "pub static STRUCTURES"),
         ("vmm/folioscope/src/control/methods.rs", "methods! {"),
     ],
 )
@@ -62,37 +69,155 @@ def test_the_compiler_names_what_is_missing() -> None:
         ("vmm/folioscope/src/control/methods.rs", "fn of_command("),
     ]:
         text = (ROOT / path).read_text().split(function, 1)[1].split("\n}\n", 1)[0]
-        assert not re.search(r"^        _ =>", text, re.MULTILINE), path
+        assert not re.search(r"^ +_ =>", text, re.MULTILINE), path
 
 
-# The crate whose tests run, which of them, and at least how many. Of a rule all tests of what rules say of themselves
-# run, but for the one that compares docs/rules.md.
-EXAMPLES = [
-    ("A rule", "verdict", ["l99", "rules::tests", "--skip", "the_text_in_the_documentation"], 6),
-    ("A report format", "report", ["outcomes", "reports"], 2),
-]
+@dataclass(frozen=True)
+class Example:
+    """What runs of a recipe's example, once the tree has it."""
+
+    # Parts of the names of Rust tests, and the least number of them that pass.
+    rust: list[str] = field(default_factory=list)
+    least: int = 1
+    # Arguments of pytest, with the command of that tree and a guest.
+    guest: list[str] = field(default_factory=list)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("recipe", "crate", "which", "least"), EXAMPLES, ids=[recipe for recipe, *_ in EXAMPLES])
-def test_the_example_of_a_recipe(tmp_path: Path, recipe: str, crate: str, which: list[str], least: int) -> None:
-    """By the recipe alone: the patch applies, compiles, and the example's tests run."""
-    (patch,) = re.findall(r"```diff\n(.*?)```", section(recipe), re.DOTALL)
-    tree = tmp_path / "tree"
+EXAMPLES = {
+    "A rule": Example(["l99", "rules::tests::"], 6),
+    "An operation of workloads": Example(["memory_is_written_back"]),
+    "A checkpoint of the tour": Example(
+        guest=["tests/test_tour.py", "-k", "test_pages and twice and not other"], least=2
+    ),
+    "A report format": Example(["outcomes", "reports"], 2),
+    "A machine": Example(guest=["tests/test_tcg_multi.py", "--machine", "tcg-multi"]),
+    "A kernel structure": Example(guest=["tests/test_first_task.py"]),
+    "A method of the session": Example(guest=["tests/test_granule.py"]),
+}
+# The crates whose tests these are.
+CRATES = ["verdict", "report", "folioscope-agent"]
+
+
+def patch(recipe: str) -> bytes:
+    """The example of a recipe."""
+    (found,) = re.findall(r"```diff\n(.*?)```", section(recipe), re.DOTALL)
+    return str(found).encode()
+
+
+def apply(tree: Path, recipe: str, *options: str) -> None:
+    """Applies the example of a recipe to a tree, which is no repository."""
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
+    command = ["git", "apply", "--whitespace=error", *options]
+    subprocess.run(command, cwd=tree, env=environment, input=patch(recipe), check=True)
+
+
+def copied(tree: Path) -> None:
+    """Copies what the crates and the tests need of this checkout."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
     for name in listed.decode().split("\0"):
         source = ROOT / name
-        # Of the vendored and the large no crate needs anything.
         if name and source.is_file() and (name.startswith(("vmm/", "guest/", "tests/", "docs/")) or "/" not in name):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            (tree / name).write_bytes(source.read_bytes())
-            (tree / name).chmod(source.stat().st_mode)
-    apply = ["git", "apply", "--unsafe-paths", "--directory", str(tree)]
-    subprocess.run(apply, cwd=tmp_path, input=patch.encode(), check=True)
-    cache = Path(os.environ.get("FOLIOSCOPE_CACHE") or Path.home() / ".cache" / "folioscope")
-    environment = {"CARGO_TARGET_DIR": str(cache / "cargo" / "recipes"), **os.environ}
-    command = ["cargo", "test", "--locked", "--quiet", "-p", crate, "--lib", "--", *which]
-    ended = subprocess.run(command, cwd=tree, env=environment, text=True, capture_output=True, check=False)
-    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
-    ran = re.search(r"(\d+) passed", ended.stdout)
-    assert ran and int(ran[1]) >= least, ended.stdout
+            shutil.copy2(source, tree / name)
+
+
+def synchronise(source: Path, tree: Path) -> None:
+    """Makes a tree the same as another. A file that does not change keeps its time, so that cargo compiles it once."""
+    wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    present = {path.relative_to(tree) for path in tree.rglob("*") if path.is_file() or path.is_symlink()}
+    for name in present - wanted:
+        (tree / name).unlink()
+    for name in wanted:
+        if name not in present or (tree / name).read_bytes() != (source / name).read_bytes():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / name, tree / name)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A copy of the checkout with all examples."""
+
+    path: Path
+    environment: dict[str, str]
+
+    def run(self, *command: str) -> str:
+        """Runs a command there, which has to succeed; its output."""
+        ended = subprocess.run(
+            command, cwd=self.path, env=self.environment, text=True, capture_output=True, check=False
+        )
+        assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
+        return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
+    """One copy for all recipes, which one test run at a time uses: each crate is compiled once, and again only if
+    the checkout has changed."""
+    place = Path(os.environ.get("CARGO_TARGET_DIR") or CACHE / "cargo") / "recipes"
+    (path := place / "tree").mkdir(parents=True, exist_ok=True)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        fresh = tmp_path_factory.mktemp("recipes") / "tree"
+        copied(fresh)
+        for recipe in RECIPES:
+            apply(fresh, recipe, "--check")
+        for recipe in RECIPES:
+            apply(fresh, recipe)
+        synchronise(fresh, path)
+        out = path / "out"
+        out.mkdir(exist_ok=True)
+        for built in (ROOT / "out").iterdir():
+            if built.name.startswith("kernel-") or built.name == "initramfs.cpio":
+                (out / built.name).symlink_to(built.resolve())
+        (out / "folioscope").symlink_to(place / "target" / "debug" / "folioscope")
+        tests = {
+            "FOLIOSCOPE": str(out / "folioscope"),
+            "FOLIOSCOPE_OUT": str(fresh.parent / "out"),
+            "PYTHONPATH": str(path / "tests" / "plugin"),
+        }
+        yield Tree(path, {**os.environ, "CARGO_TARGET_DIR": str(place / "target"), **tests})
+
+
+@pytest.fixture(scope="module")
+def passed(tree: Tree) -> list[str]:
+    """The Rust tests that pass, by name: one call of cargo, so that each crate is compiled once."""
+    crates = [word for crate in CRATES for word in ("-p", crate)]
+    names = [name for example in EXAMPLES.values() for name in example.rust]
+    # It compares docs/rules.md, which is made after the rule.
+    names += ["--skip", "the_text_in_the_documentation"]
+    ended = tree.run("cargo", "test", "--locked", *crates, "--lib", "--test", "stdio", "--", *names)
+    return re.findall(r"^test (\S+) \.\.\. ok$", ended, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def built(tree: Tree) -> Path:
+    """The command, by the profile of the tests, whose crates are there already."""
+    tree.run("cargo", "build", "--locked", "--quiet", "--profile", "test", "-p", "folioscope")
+    return tree.path / "out" / "folioscope"
+
+
+def test_each_recipe_has_an_example() -> None:
+    """And each example runs something."""
+    assert list(EXAMPLES) == RECIPES
+    assert all(bool(example.rust) != bool(example.guest) for example in EXAMPLES.values())
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("recipe", [recipe for recipe, example in EXAMPLES.items() if example.rust])
+def test_the_example_of_a_recipe(passed: list[str], recipe: str) -> None:
+    """By the recipe alone: its patch, which applies by itself, compiles beside the others, and its tests pass."""
+    example = EXAMPLES[recipe]
+    found = [name for name in passed if any(part in name for part in example.rust)]
+    assert len(found) >= example.least, passed
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("recipe", [recipe for recipe, example in EXAMPLES.items() if example.guest])
+def test_the_example_of_a_recipe_in_a_guest(tree: Tree, built: Path, recipe: str) -> None:
+    """The same, of what needs a guest."""
+    assert built.is_file()
+    example = EXAMPLES[recipe]
+    options = ["-q", "-n", "0", "-p", "no:cacheprovider", "--granule", "4k", "--machine", machines.native()]
+    ended = tree.run(sys.executable, "-m", "pytest", *options, *example.guest)
+    ran = re.search(r"(\d+) passed", ended)
+    assert ran and int(ran[1]) >= example.least and "skipped" not in ended, ended
