@@ -34,10 +34,13 @@ use crate::frames::frames;
 use crate::kernel_map::kernel_map;
 use crate::tasks::{see, why_not, Seen, Unseen};
 use crate::unattended::Stops;
-use crate::Error;
+use crate::{Error, Wait};
 
-/// How often the guest is stopped to read its tasks.
-const LOOKS: u32 = 100;
+/// Stops until the kernel's structures can be read.
+const LOOKS: Wait = Wait {
+    stops: 100,
+    between: Duration::from_millis(5),
+};
 
 /// The same where an instant without a process in user mode is of use too.
 const TRIES: u32 = 8;
@@ -161,7 +164,7 @@ impl Foreign {
     /// # Errors
     /// If QEMU fails, or the kernel's structures cannot be read.
     pub fn kernel_map(&mut self) -> Result<KernelMap, Error> {
-        let mut left = LOOKS;
+        let mut left = LOOKS.stops;
         let found = self.ask(|inside, view, cpus| {
             left -= 1;
             let (found, later) = kernel_map(inside, view.memory, cpus);
@@ -181,42 +184,37 @@ impl Foreign {
             &[Cpu],
         ) -> Result<(T, Option<&'static str>), Unseen>,
     ) -> Result<(T, Memory), Error> {
-        let mut why = String::new();
-        for _ in 0..LOOKS {
-            self.instant()?;
-            let inside = match &self.inside {
+        let seen = LOOKS.until(self, Self::runs, |guest| {
+            guest.instant()?;
+            let inside = match &guest.inside {
                 Some(Ok(inside)) => inside,
                 Some(Err(never)) => return Err(not_read(never)),
-                None if self.no_linux.is_some() => return Err(not_read(&self.unseen())),
+                None if guest.no_linux.is_some() => return Err(not_read(&guest.unseen())),
                 None => {
-                    "every CPU was in user mode, where VBAR_EL1 may be the trampoline's"
-                        .clone_into(&mut why);
-                    continue;
+                    return Ok(Err(
+                        "every CPU was in user mode, where VBAR_EL1 may be the trampoline's".into(),
+                    ))
                 }
             };
-            let look = self.attached.look().map_err(refused)?;
+            let look = guest.attached.look().map_err(refused)?;
             let upper = kernel_half(&look.cpus);
             let memory = look.memory();
             let upper = upper.as_ref();
             let seen = upper.map(|upper| ask(inside, View { memory, upper }, &look.cpus));
             let (_, memory, _) = look.end().map_err(refused)?;
             match seen {
-                Some(Ok((_, Some(later)))) if self.attached.ran() => later.clone_into(&mut why),
+                Some(Ok((_, Some(later)))) if guest.attached.ran() => Ok(Err(later.to_owned())),
                 Some(Ok((seen, _))) => {
                     let memory = memory.into_memory();
                     let memory = memory.map_err(|error| Error::Input(error.to_string()))?;
-                    return Ok((seen, memory));
+                    Ok(Ok((seen, memory)))
                 }
-                Some(Err(Unseen { why, later: false })) => return Err(Error::Input(why)),
-                Some(Err(unseen)) => why = unseen.why,
-                None => "no CPU showed the kernel's tables".clone_into(&mut why),
+                Some(Err(Unseen { why, later: false })) => Err(Error::Input(why)),
+                Some(Err(unseen)) => Ok(Err(unseen.why)),
+                None => Ok(Err("no CPU showed the kernel's tables".into())),
             }
-            if !self.attached.ran() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Err(not_read(&why))
+        })?;
+        seen.map_err(|why: String| not_read(&why))
     }
 
     /// Stops the guest, at an instant with the process with this pid, which no CPU need run where the kernel's tasks tell of
@@ -231,13 +229,12 @@ impl Foreign {
         pid: Option<u32>,
         write: impl FnOnce(&Whole<'_>) -> Result<(), E>,
     ) -> Result<(Option<String>, Duration), E> {
-        for _ in 0..LOOKS {
-            self.instant()?;
-            if self.inside.is_some() || !self.attached.ran() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let found = LOOKS.until(self, Self::runs, |guest| {
+            guest.instant()?;
+            Ok::<_, Error>(guest.inside.as_ref().map(drop).ok_or(()))
+        });
+        // Without the kernel's structures the file is of use too.
+        let _ = found?;
         let mut notes = self.notes(&[], Vec::new());
         let tasks = match pid {
             Some(_) if self.kernel().is_ok() => self.see(None).ok().map(|(seen, _)| seen.tasks),
@@ -250,7 +247,7 @@ impl Foreign {
         }
         // By its task it is there at any instant, whether a CPU runs it or not.
         let wanted = pid.filter(|_| tasks.is_none());
-        let mut left = wanted.map_or(TRIES, |_| LOOKS);
+        let mut left = wanted.map_or(TRIES, |_| LOOKS.stops);
         let (look, mut processes) = loop {
             let look = self.attached.look().map_err(refused)?;
             let processes = processes(&look.cpus, &[]);
@@ -265,7 +262,7 @@ impl Foreign {
             if seen && quiet || left == 0 {
                 if let (Some(pid), false) = (wanted, seen) {
                     look.end().map_err(refused)?;
-                    let why = format!("expected process {pid} to be in user mode on some CPU, and did not see it in {LOOKS} looks; leave out --pid");
+                    let why = format!("expected process {pid} to be in user mode on some CPU, and did not see it in {} looks; leave out --pid", LOOKS.stops);
                     return Err(Error::Input(why).into());
                 }
                 break (look, processes);

@@ -35,6 +35,7 @@ mod process;
 mod step;
 mod stop;
 mod switches;
+mod wait;
 mod watch;
 
 pub mod confirm;
@@ -56,4 +57,5 @@ pub use kernel_half::judge_kernel_half;
 pub use look::{judge_process, Look};
 pub use step::step;
 pub use stop::cpus_at_a_stop;
+pub use wait::Wait;
 pub use watch::Moment;

@@ -9,13 +9,19 @@ use structures::printk::Log;
 
 use evidence::{elsewhere::no_linux, root_table::table_of, Capture, Work};
 
-use crate::Error;
+use crate::{Error, Wait};
 
-/// How often the guest is stopped to find a process in user mode.
-const LOOKS: u32 = 100;
+/// Stops until a process is in user mode.
+const LOOKS: Wait = Wait {
+    stops: 100,
+    between: Duration::from_millis(10),
+};
 
-/// The same where an instant without it is of use too.
-const TRIES: u32 = 8;
+/// The same if an instant without one is of use too.
+const TRIES: Wait = Wait {
+    stops: 8,
+    between: Duration::from_millis(2),
+};
 
 /// A guest that can be stopped and read, again and again, whatever runs it.
 pub trait Stops {
@@ -48,22 +54,19 @@ pub trait Stops {
     /// # Errors
     /// As [`Stops::instant`].
     fn instant_at_work(&mut self, pid: Option<u32>) -> Result<Capture, Error> {
-        let mut instant = self.instant()?;
-        for _ in 1..TRIES {
+        let shown = TRIES.until(self, Self::runs, |guest| {
+            let instant = guest.instant()?;
             let at_rest = instant.work.idle.iter().all(|idle| *idle);
             let mut processes = instant.snapshot.notes.processes.iter();
-            // Those whose tasks tell of them are there at any instant.
+            // Those that are known by their tasks are there at any instant.
             let seen = processes.any(|process| match pid {
                 Some(pid) => process.pid == pid,
                 None => table_of(process).is_none(),
             });
-            if seen || at_rest || !self.runs() || no_linux(&instant.snapshot.cpus).is_some() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-            instant = self.instant()?;
-        }
-        Ok(instant)
+            let enough = seen || at_rest || no_linux(&instant.snapshot.cpus).is_some();
+            Ok(if enough { Ok(instant) } else { Err(instant) })
+        });
+        shown.map(|shown| shown.unwrap_or_else(|last| last))
     }
 
     /// An instant with a process in user mode: the one with this pid, or any.
@@ -72,9 +75,9 @@ pub trait Stops {
     /// Where none is seen.
     fn instant_of(&mut self, pid: Option<u32>) -> Result<Capture, Error> {
         let (mut seen, mut looks) = (Vec::new(), 0);
-        while looks < LOOKS {
+        let shown = LOOKS.until(self, Self::runs, |guest| {
             looks += 1;
-            let mut instant = self.instant()?;
+            let mut instant = guest.instant()?;
             let processes = &mut instant.snapshot.notes.processes;
             seen.extend(processes.iter().map(|process| process.pid));
             let all = processes.iter().any(|it| table_of(it).is_some());
@@ -85,18 +88,20 @@ pub trait Stops {
             }
             processes.retain(|process| pid.is_none_or(|pid| process.pid == pid));
             if !processes.is_empty() {
-                return Ok(instant);
+                return Ok(Ok(instant));
             }
-            if let Some(why) = no_linux(&instant.snapshot.cpus) {
-                return Err(Error::Input(match pid {
-                    Some(pid) => format!("there is no process {pid}: {why}"),
-                    None => format!("there are no tables of a process: {why}"),
-                }));
+            match (no_linux(&instant.snapshot.cpus), pid) {
+                (None, _) => Ok(Err(())),
+                (Some(why), Some(pid)) => {
+                    Err(Error::Input(format!("there is no process {pid}: {why}")))
+                }
+                (Some(why), None) => Err(Error::Input(format!(
+                    "there are no tables of a process: {why}"
+                ))),
             }
-            if !self.runs() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        })?;
+        if let Ok(instant) = shown {
+            return Ok(instant);
         }
         seen.sort_unstable();
         seen.dedup();

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::time::Duration;
 
-use analysis::Look;
+use analysis::{Look, Wait};
 use evidence::{Extent, ReadAgain};
 use machine::Paused;
 use protocol::{Command, ProcessId};
@@ -164,25 +164,27 @@ pub(super) fn words(guest: &mut Guest, p: &Words) -> Result<WordsAnswer, Error> 
     Ok(WordsAnswer { words })
 }
 
-/// The kernel's tables are judged entry by entry, by as many looks as that takes. This is the maximum number of looks
-/// while no CPU shows the kernel half, and below is the time between two looks.
-const KERNEL_LOOKS: u32 = 16;
-const WHILE: Duration = Duration::from_millis(20);
+/// Looks until a CPU shows the kernel half. The kernel's tables are judged entry by entry, by as many looks as that takes.
+const KERNEL_LOOKS: Wait = Wait {
+    stops: 16,
+    between: Duration::from_millis(20),
+};
 
 pub(super) fn kernel_half(guest: &mut Guest, p: &JudgeKernel) -> Result<KernelHalf, Error> {
     let pokes: Vec<Poke> = p.pokes.iter().map(Poke::from).collect();
-    let mut left = KERNEL_LOOKS;
-    let (seen, verdict) = loop {
-        left -= 1;
-        let mut seen = look_held(guest, p.process, &[], Extent::KERNEL, &pokes)?;
-        match seen.judged.kernel.take() {
-            Some(Ok(verdict)) => break (seen, verdict),
-            None => return Err(Error::Input("the kernel half was not captured".into())),
-            Some(Err(why)) if left == 0 => return Err(Error::Input(why)),
-            // Another CPU than that of the process which waits was on its way to EL0, or at it.
-            Some(Err(_)) => std::thread::sleep(WHILE),
-        }
-    };
+    let shown = KERNEL_LOOKS.until(
+        guest,
+        |_| true,
+        |guest| {
+            let mut seen = look_held(guest, p.process, &[], Extent::KERNEL, &pokes)?;
+            match seen.judged.kernel.take() {
+                // Without a verdict another CPU than that of the process which waits was on its way to EL0, or at it.
+                Some(verdict) => Ok(verdict.map(|verdict| (seen, verdict))),
+                None => Err(Error::Input("the kernel half was not captured".into())),
+            }
+        },
+    )?;
+    let (seen, verdict) = shown.map_err(Error::Input)?;
     let snapshot = &seen.capture.snapshot;
     let upper = evidence::kernel_half(&snapshot.cpus).ok_or_else(|| {
         Error::Input(

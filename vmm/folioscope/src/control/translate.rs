@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use analysis::Wait;
 use stage1::{Half, PhysMemory, Regime, VirtualAddress};
 
 use super::parameters::Translate;
@@ -10,8 +11,11 @@ use super::results::{Pair, Pairs};
 use crate::guest::{Guest, Poke};
 use crate::Error;
 
-/// Maximum number of stops until the machine is in a state that [`translate`] needs.
-const STOPS: u32 = 400;
+/// Stops until the machine is in a state that [`translate`] needs.
+const STOPS: Wait = Wait {
+    stops: 400,
+    between: Duration::from_millis(1),
+};
 
 /// Maximum number of addresses of one request: the machine translates each while the guest is stopped.
 const MOST_ADDRESSES: usize = 4096;
@@ -38,37 +42,42 @@ pub(super) fn translate(guest: &mut Guest, p: &Translate) -> Result<Pairs, Error
         guest.forget_copy();
     }
     let wants_upper = p.addresses.iter().any(|va| va >> 55 & 1 == 1);
-    for _ in 0..STOPS {
-        let mut paused = guest.machine().pause()?;
-        let lower = paused.cpus.iter().find(|cpu| checkpoint.holds(cpu));
-        let upper = paused.cpus.iter().find(|cpu| cpu.el() == 1);
-        let (Some(lower), true) = (lower, upper.is_some() || !wants_upper) else {
+    let shown = STOPS.until(
+        guest,
+        |_| true,
+        |guest| {
+            let mut paused = guest.machine().pause()?;
+            let lower = paused.cpus.iter().find(|cpu| checkpoint.holds(cpu));
+            let upper = paused.cpus.iter().find(|cpu| cpu.el() == 1);
+            let (Some(lower), true) = (lower, upper.is_some() || !wants_upper) else {
+                paused.resume()?;
+                return Ok(Err(()));
+            };
+            let (low, high) = (lower.index, upper.map(|cpu| cpu.index));
+            let halves = [
+                (low, Regime::new(&lower.system, Half::Lower)?),
+                match upper {
+                    Some(cpu) => (cpu.index, Regime::new(&cpu.system, Half::Upper)?),
+                    None => (low, Regime::new(&lower.system, Half::Upper)?),
+                },
+            ];
+            let before = swap(&mut paused, &pokes)?;
+            let pairs = both(&mut paused, &halves, &p.addresses);
+            swap(&mut paused, &before)?;
             paused.resume()?;
-            std::thread::sleep(Duration::from_millis(1));
-            continue;
-        };
-        let (low, high) = (lower.index, upper.map(|cpu| cpu.index));
-        let halves = [
-            (low, Regime::new(&lower.system, Half::Lower)?),
-            match upper {
-                Some(cpu) => (cpu.index, Regime::new(&cpu.system, Half::Upper)?),
-                None => (low, Regime::new(&lower.system, Half::Upper)?),
-            },
-        ];
-        let before = swap(&mut paused, &pokes)?;
-        let pairs = both(&mut paused, &halves, &p.addresses);
-        swap(&mut paused, &before)?;
-        paused.resume()?;
-        return Ok(Pairs {
-            lower_cpu: low,
-            upper_cpu: high,
-            pairs: pairs?,
-        });
-    }
-    Err(Error::Input(format!(
-        "in {STOPS} looks no CPU was in the wait loop of {} while another was at EL1",
-        p.process
-    )))
+            Ok::<_, Error>(Ok(Pairs {
+                lower_cpu: low,
+                upper_cpu: high,
+                pairs: pairs?,
+            }))
+        },
+    )?;
+    shown.map_err(|()| {
+        Error::Input(format!(
+            "in {} looks no CPU was in the wait loop of {} while another was at EL1",
+            STOPS.stops, p.process
+        ))
+    })
 }
 
 /// Compares our translation with the machine's, address by address; `halves` are the CPU to use and its regime, lower

@@ -7,6 +7,7 @@ use analysis::{
     frames::frames,
     kernel_map::kernel_map,
     tasks::{see, see_again, Seen},
+    Wait,
 };
 use evidence::{
     inside::{shows_kernel, Inside, NotInside, Whole},
@@ -21,11 +22,11 @@ use structures::View;
 use super::Guest;
 use crate::Error;
 
-/// Maximum number of stops to find a CPU that shows the kernel.
-const LOOKS: u32 = 100;
-
-/// Run time between two stops.
-const WHILE: Duration = Duration::from_millis(2);
+/// Stops until a CPU shows the kernel.
+const LOOKS: Wait = Wait {
+    stops: 100,
+    between: Duration::from_millis(2),
+};
 
 /// The structures found, and the pages in which they were found.
 #[derive(Debug)]
@@ -64,17 +65,19 @@ impl Guest {
     /// # Errors
     /// If the kernel has no such data, or no CPU shows the kernel.
     pub fn find_inside(&mut self) -> Result<&Found, Error> {
-        for _ in 0..LOOKS {
-            if self.inside.is_some() {
-                break;
-            }
-            let paused = self.link.machine.pause()?;
-            let found = Found::look(&paused.memory, &paused.cpus);
-            paused.resume()?;
-            if found.is_none() {
-                std::thread::sleep(WHILE);
-            }
-            self.inside = found;
+        if self.inside.is_none() {
+            let machine = &mut self.link.machine;
+            let found = LOOKS.until(
+                machine,
+                |_| true,
+                |machine| {
+                    let paused = machine.pause()?;
+                    let found = Found::look(&paused.memory, &paused.cpus);
+                    paused.resume()?;
+                    Ok::<_, Error>(found.ok_or(()))
+                },
+            );
+            self.inside = found?.ok();
         }
         let found = self.inside.as_ref();
         let found = found.map(|found| found.as_ref().map_err(Clone::clone));
@@ -111,45 +114,48 @@ impl Guest {
                 "the kernel's structures were not found".into(),
             ));
         };
-        let mut left = LOOKS;
-        loop {
-            left -= 1;
-            let paused = self.link.machine.pause()?;
-            let recording = Recording::new(&paused.memory);
-            let seen = see(inside, inside.view(&recording), &paused.cpus, pid);
-            let space = seen.as_ref().ok().and_then(|seen| seen.space.as_ref());
-            space.into_iter().for_each(|space| space.touch(&recording));
-            if !pfns.is_empty() {
-                // If that fails it does so again in the copy.
-                let _ = frames(inside, &recording, &paused.cpus, pfns);
-            }
-            let later = kernel
-                .then(|| kernel_map(inside, &recording, &paused.cpus).1)
-                .flatten()
-                .is_some();
-            // The structures by which it is found are read from the copy again.
-            let mut all = recording.into_ranges();
-            pages.iter().for_each(|range| all.insert(range));
-            let copy = evidence::copy(&paused.memory, &all);
-            // Without a CPU in the kernel nothing would be found in the copy.
-            let shows = shows_kernel(&paused.cpus);
-            let cpus = paused.cpus.clone();
-            paused.resume()?;
-            match seen {
-                Ok(seen) if left == 0 || shows && !later && !seen.is_locked() => {
-                    seen.keep(&mut notes);
-                    return Ok(Snapshot {
-                        cpus,
-                        memory: copy?,
-                        notes,
-                    });
+        let machine = &mut self.link.machine;
+        let shown = LOOKS.until(
+            machine,
+            |_| true,
+            |machine| {
+                let paused = machine.pause()?;
+                let recording = Recording::new(&paused.memory);
+                let seen = see(inside, inside.view(&recording), &paused.cpus, pid);
+                let space = seen.as_ref().ok().and_then(|seen| seen.space.as_ref());
+                space.into_iter().for_each(|space| space.touch(&recording));
+                if !pfns.is_empty() {
+                    // If that fails it does so again in the copy.
+                    let _ = frames(inside, &recording, &paused.cpus, pfns);
                 }
-                Err(unseen) if left == 0 || !unseen.later => {
-                    return Err(Error::Input(unseen.why));
-                }
-                _ => std::thread::sleep(WHILE),
-            }
-        }
+                let later = kernel
+                    .then(|| kernel_map(inside, &recording, &paused.cpus).1)
+                    .flatten()
+                    .is_some();
+                // The structures by which it is found are read from the copy again.
+                let mut all = recording.into_ranges();
+                pages.iter().for_each(|range| all.insert(range));
+                let copy = evidence::copy(&paused.memory, &all);
+                // Without a CPU in the kernel nothing would be found in the copy.
+                let shows = shows_kernel(&paused.cpus);
+                let cpus = paused.cpus.clone();
+                paused.resume()?;
+                let enough = match &seen {
+                    Ok(seen) => shows && !later && !seen.is_locked(),
+                    Err(unseen) => !unseen.later,
+                };
+                let shown = (seen, cpus, copy);
+                Ok::<_, Error>(if enough { Ok(shown) } else { Err(shown) })
+            },
+        )?;
+        let (seen, cpus, copy) = shown.unwrap_or_else(|last| last);
+        let seen = seen.map_err(|unseen| Error::Input(unseen.why))?;
+        seen.keep(&mut notes);
+        Ok(Snapshot {
+            cpus,
+            memory: copy?,
+            notes,
+        })
     }
 
     /// Returns what [`Guest::structures`] has read, with the memory that it was read from.
@@ -215,7 +221,7 @@ impl Guest {
         let known = inside.as_ref().and_then(|found| found.as_ref().ok());
         let known = known.map(|found| &found.inside);
         let (mut write, mut written) = (Some(write), Ok(()));
-        for left in (0..LOOKS).rev() {
+        for left in (0..LOOKS.stops).rev() {
             let describe = |memory: &Memory, cpus: &[Cpu]| match known {
                 Some(inside) if left > 0 && !evidence::is_quiet(inside, memory, cpus) => None,
                 Some(inside) => {
@@ -230,7 +236,7 @@ impl Guest {
             if write.is_none() || written.is_err() {
                 break;
             }
-            std::thread::sleep(WHILE);
+            std::thread::sleep(LOOKS.between);
         }
         self.inside = inside;
         written.map(|()| why)
