@@ -32,6 +32,7 @@ DONE = [
     "vmm/stage1",
     "vmm/structures",
     "vmm/untrusted",
+    "vmm/verdict",
 ]
 COMMENT = re.compile(r"(?:^|\s)(//[/!]?)(?: (.*))?$")
 #: Pronouns in place of the task, the user or the CPU that acts.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the judged processes map, counted as the kernel counts memory.
+//! Pages that the judged processes map, counted as the kernel counts memory.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use linux::folio::{Kind, Page};
 
 use crate::entries::{Entries, Swapped};
 
-/// What the judged processes map, each page once, without hugetlb's and without what another rule has told of.
+/// Pages that the judged processes map, each once, without hugetlb's and those of which another rule reports an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllMapped {
     /// Anonymous folios by their order; single pages that are mapped once are not among them.
@@ -20,21 +20,22 @@ pub struct AllMapped {
     pub shmem: i64,
     /// Pages of files, shmem's too.
     pub file: i64,
-    /// Other pages that the entries of any address space map: of processes that are not judged, of nobody, of hugetlb, and those
-    /// of which another rule has told.
+    /// Other pages that the entries of any address space map: of processes that are not judged, of no process, of
+    /// hugetlb, and those of which another rule has told.
     pub others: i64,
-    /// Why there may be more than all these, if so.
+    /// The reason if there may be more than all these.
     pub more: Option<String>,
     /// Entries of all address spaces that lead to swap, in order.
     pub swapped: Vec<Swapped>,
-    /// Why some of their tables could not be walked, if so.
+    /// The reason if some of their tables could not be walked.
     pub unwalked: Option<String>,
-    /// Counts above their entries that were not judged, as there may be entries of others ([`crate::Everyone::incomplete`]).
+    /// Counts above their entries that were not judged, as there may be entries of others
+    /// ([`crate::Everyone::incomplete`]).
     pub uncounted: u64,
 }
 
 impl AllMapped {
-    /// Of no process.
+    /// Returns the pages of no process.
     pub(crate) fn none() -> AllMapped {
         AllMapped {
             folios: BTreeMap::new(),

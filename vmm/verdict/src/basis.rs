@@ -4,7 +4,7 @@
 //! A status of 0 asserts something only if it is known what was looked at: which address spaces the guest has and which
 //! of them were judged, which rules were in force, and which kernel it is. Here, and nowhere else, is decided what of
 //! that may be missing ([`Basis::new`]): what was asked for and could not be judged is a *lack*, and makes a verdict
-//! *not judged*. What nobody asked for is listed with its reason, and is no lack.
+//! *not judged*. A rule that was not asked for is listed with its reason, and is no lack.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -57,19 +57,19 @@ pub struct KernelKnown {
     /// By what the release is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recognised_by: Option<String>,
-    /// Whether Linux's own rules were applied. They are from 6.11 on.
+    /// True if Linux's own rules were applied. They are from 6.11 on.
     pub linux_rules: bool,
 }
 
-/// Why a rule was not in force.
+/// The reason that a rule was not in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Because {
-    /// What it needs is known to whoever drives a workload or holds the guest, and was not asked for here.
+    /// Its input is known to the driver of a workload or the holder of the guest, and was not asked for here.
     NotAsked,
     /// The kernel has nothing that the rule is about, or is older or newer than what it is about.
     NotThere,
-    /// What it needs could not be read.
+    /// Its input could not be read.
     Absent,
 }
 
@@ -84,10 +84,10 @@ pub struct OutOfForce {
     pub reason: String,
 }
 
-/// What a verdict stands on.
+/// The basis of a verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Basis {
-    /// What was asked for.
+    /// The request.
     pub scope: Scope,
     /// The kernel.
     pub kernel: KernelKnown,
@@ -99,13 +99,13 @@ pub struct Basis {
     pub not_judged: Vec<AddressSpace>,
     /// The address spaces that were judged.
     pub judged: Vec<AddressSpace>,
-    /// Whether the kernel half was judged.
+    /// True if the kernel half was judged.
     pub kernel_half: bool,
     /// The rules that were in force.
     pub in_force: BTreeSet<RuleId>,
     /// The rules that were not, and why.
     pub not_in_force: Vec<OutOfForce>,
-    /// What was asked for and could not be judged, a sentence each: with any, the verdict is not judged.
+    /// Parts of the request that could not be judged, a sentence each: with any, the verdict is not judged.
     pub lacks: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ pub struct Basis {
 pub enum Input {
     /// It was there.
     Given,
-    /// Nobody asked for it.
+    /// It was not asked for.
     #[default]
     NotAsked,
     /// It was asked for and could not be read; why.
@@ -123,28 +123,28 @@ pub enum Input {
     NotBuilt(Cow<'static, str>),
 }
 
-/// What is known beside the verdicts themselves.
+/// Facts known beside the verdicts themselves.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// What was asked for.
+    /// The request.
     pub scope: Scope,
     /// `uname -r`; `None` where it is not known.
     pub release: Option<String>,
     /// By what it is known.
     pub recognised_by: Option<String>,
-    /// All address spaces of the guest; why they are not known. `None` where nobody asked.
+    /// All address spaces of the guest, or the reason that they are not known. `None` if they were not asked for.
     pub spaces: Option<Result<Vec<AddressSpace>, String>>,
-    /// Why the kernel half was not judged, where it was asked for and was not.
+    /// The reason that the kernel half was not judged, if it was asked for.
     pub no_kernel_half: Option<String>,
-    /// What the step did, by whoever drove the workload.
+    /// Expectations of the step, by the driver of the workload.
     pub expectations: Input,
     /// The order records of a patched kernel.
     pub records: Input,
-    /// What the kernel's own files say, by an agent.
+    /// Contents of the kernel's own files, read by an agent.
     pub getters: Input,
-    /// What the kernel reports of itself: its console, or its log in memory.
+    /// The kernel's reports of itself: its console, or its log in memory.
     pub console: Input,
-    /// What was found missing elsewhere, a sentence each.
+    /// Lacks found elsewhere, a sentence each.
     pub lacks: Vec<String>,
 }
 
@@ -194,7 +194,7 @@ impl Basis {
         basis
     }
 
-    /// What a scan of the kernel's reports stands on.
+    /// Returns the basis of a scan of the kernel's reports.
     #[must_use]
     pub fn of_console() -> Basis {
         Basis::only(Scope::Console, &[Need::Console])
@@ -219,7 +219,7 @@ impl Basis {
         basis
     }
 
-    /// What the judge of a recording stands on.
+    /// Returns the basis of the verdict on a recording.
     #[must_use]
     pub fn of_recording() -> Basis {
         Basis::only(Scope::Recording, &[Need::Recording])
@@ -272,7 +272,7 @@ impl Basis {
         self.not_in_force.sort_by_key(|it| it.rule);
     }
 
-    /// Whether something was judged at all.
+    /// Returns whether anything was judged.
     #[must_use]
     pub fn is_any(&self) -> bool {
         match self.scope {
@@ -302,7 +302,7 @@ impl Basis {
         });
     }
 
-    /// Why a rule was not in force, by what all verdicts have in common.
+    /// Returns the reason that a rule was not in force, by the facts that all verdicts share.
     fn why_not(
         &self,
         rule: &Rule,
@@ -387,7 +387,7 @@ impl Basis {
         None
     }
 
-    /// What was asked for and could not be judged: what is known of the guest first, then rule by rule.
+    /// Finds the parts of the request that could not be judged: those of the guest first, then rule by rule.
     fn find_lacks(
         &self,
         known: &Context,
@@ -451,7 +451,7 @@ impl Basis {
     }
 }
 
-/// What verdicts miss, each reason once.
+/// Returns the lacks of verdicts, each reason once.
 fn lacks_of(processes: &[ProcessVerdict], kernel: Option<&KernelVerdict>) -> Vec<Lack> {
     let of_processes = processes.iter().flat_map(|process| &process.lacks);
     let of_kernel = kernel.into_iter().flat_map(|kernel| &kernel.lacks);

@@ -13,7 +13,7 @@ use crate::orders::Newest;
 use crate::{Hex, RuleId};
 use linux::structures::Folios;
 
-/// What became of a block.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BlockState {
@@ -51,7 +51,7 @@ impl BlockState {
         BlockState::Empty,
     ];
 
-    /// What it is called, after a number of them.
+    /// Returns its name, as it stands behind a number.
     pub fn name(self) -> &'static str {
         match self {
             BlockState::Broken => "broken",
@@ -67,7 +67,7 @@ impl BlockState {
     }
 }
 
-/// Why a block is not folded.
+/// The reason that a block is not folded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "why")]
 pub enum Reason {
@@ -82,7 +82,7 @@ pub enum Reason {
     Special,
     /// PROT_NONE or a NUMA hint: present for Linux, not for the CPU.
     NotAccessible {
-        /// Whether the VMA allows access, so that it is a hint; absent where that is not known.
+        /// True if the VMA allows access, so that it is a hint; absent if that is not known.
         #[serde(skip_serializing_if = "Option::is_none")]
         accessible: Option<bool>,
     },
@@ -123,14 +123,14 @@ pub struct BlockRow {
     pub end: Hex,
     /// How many blocks.
     pub blocks: u64,
-    /// What became of each.
+    /// The state of each.
     pub state: BlockState,
-    /// Why it is not folded, where that is known and it is not.
+    /// The reason that it is not folded, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// One character per page of one block; see [`crate::map::LEGEND`].
     pub pages: String,
-    /// What is in the entries of each block that are not valid and not empty.
+    /// The kinds of those entries of each block that are not valid and not empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<Absent>,
     /// The rules that are broken here.
@@ -148,7 +148,7 @@ pub struct Absent {
 }
 
 impl BlockRow {
-    /// What became of it and why, for people.
+    /// Returns its state and the reason, for people.
     pub fn text(&self) -> String {
         let name = self.state.name();
         match self.why() {
@@ -168,7 +168,7 @@ impl BlockRow {
         all.join("; ")
     }
 
-    /// What is in entries that are not valid, for people.
+    /// Returns the kinds of entries that are not valid, for people.
     pub fn absent_text(&self) -> Option<String> {
         let each = self.absent.iter().map(|absent| match absent.pages {
             1 => format!("1 page: {}", absent.what),
@@ -179,13 +179,13 @@ impl BlockRow {
     }
 }
 
-/// Whether a VMA allows any access (`vma_is_accessible()`, include/linux/mm.h).
+/// Returns whether a VMA allows any access (`vma_is_accessible()`, include/linux/mm.h).
 pub fn accessible(vma: &Vma) -> bool {
     let allowed = vma.permissions;
     allowed.read || allowed.write || allowed.execute
 }
 
-/// What is in those of `words` that are neither valid nor empty, by name; each is of `pages` pages. Entries without access
+/// Counts those of `words` that are neither valid nor empty, by name; each is of `pages` pages. Entries without access
 /// are left out where `reason` is theirs.
 pub(crate) fn absent(
     words: &[u64],
@@ -258,7 +258,7 @@ pub(crate) fn page_character(pte: Pte, leaf: bool) -> char {
     }
 }
 
-/// What is known besides the entries.
+/// Facts known besides the entries.
 pub(crate) struct Context<'a> {
     /// The whole group lies in one VMA.
     pub inside: bool,
@@ -340,7 +340,7 @@ pub(crate) fn classify(
     (BlockState::Eligible, Some(Reason::FilledOtherwise))
 }
 
-/// Whether one folio covers a block whose entries are valid, consecutive and aligned; `None` where that is not known.
+/// Checks that one folio covers a block whose entries are valid, consecutive and aligned; `None` if that is not known.
 fn first_folio(group: &Group<'_>, folios: &dyn Folios) -> Option<Result<(), Reason>> {
     let pfn = group.output(group.words[0]) / group.step();
     let page = folios.page(pfn).ok()?;

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use crate::finding::Place;
 use crate::{Finding, RuleId};
 
-/// What findings of one cause have in common: the rule, and the sentence without addresses, words and counts.
+/// The cause that findings share: the rule, and the sentence without addresses, words and counts.
 pub(crate) type Cause = (RuleId, String);
 
 /// Places of one finding that are listed, the first apart.
 const LISTED: usize = 15;
 
-/// What stands before a number that is part of a name.
+/// Words before a number that is part of a name.
 const NAMES: [&str; 6] = ["bit", "bits", "level", "order", "EL", "TTBR"];
 
 /// The cause of what `message` says.

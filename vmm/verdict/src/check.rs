@@ -41,7 +41,8 @@ pub(crate) type CachesCheck = fn(&[Cache], Option<&str>, &mut Counts);
 pub(crate) type KernelCheck = fn(&Group<'_>, &KernelSeen<'_>) -> Option<String>;
 pub(crate) type ExpectedCheck = fn(&Group<'_>, Range<u64>, &mut Report<'_>);
 
-/// How one rule is judged. Each check gives sentences; the walk that calls it makes the findings, with the rule's value.
+/// How one rule is judged. Each check gives sentences; the walk that calls it makes the findings, with the rule's
+/// value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Check {
     /// A group of a user table; the second is whether its VMA is hugetlb's, where that is known.
@@ -62,14 +63,14 @@ pub(crate) enum Check {
     Fresh(FreshCheck),
     /// A process as a whole.
     Process(ProcessCheck),
-    /// A page that a judged process maps, and the entries of all address spaces. Counts that are above their entries where
-    /// others may have entries are added to the number.
+    /// A page that a judged process maps, and the entries of all address spaces. Counts that are above their entries
+    /// where others may have entries are added to the number.
     Page(PageCheck),
     /// A folio in a range that a checkpoint calls unheld, by the first page of it that is mapped there.
     Unheld(UnheldCheck),
     /// Folios that count mappings and that no table was seen to map.
     Unmapped(UnmappedCheck),
-    /// What the kernel counts of all memory.
+    /// The kernel's counters of all memory.
     Counted(CountedCheck),
     /// The page caches of files; the second says who may have counted pages before they are there.
     Caches(CachesCheck),
@@ -79,8 +80,8 @@ pub(crate) enum Check {
     Elsewhere(&'static str),
 }
 
-/// What a rule says of something that is looked up by address: where it is broken, each with an address of the group that is
-/// shown and the range; and what could not be judged.
+/// The result of a rule on something that is looked up by address: where it is broken, each with an address of the
+/// group that is shown and the range; and what could not be judged.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub broken: Vec<(u64, Range<u64>, String)>,
@@ -98,7 +99,7 @@ pub(crate) struct FreshFolio<'a> {
     pub block: u64,
 }
 
-/// What was seen of a process, and what its counters should say.
+/// The folios seen of a process, and the values that its counters should have.
 pub(crate) struct ProcessSeen<'a> {
     pub structures: &'a Structures<'a>,
     pub vmas: &'a [Vma],
@@ -116,14 +117,14 @@ pub(crate) struct ProcessSeen<'a> {
     pub not_one_by_one: u64,
 }
 
-/// What is said of a process as a whole.
+/// The results on a process as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Whole {
     /// The sentences where a rule is broken.
     pub broken: Vec<String>,
-    /// What could not be judged.
+    /// Parts that could not be judged.
     pub not_judged: Vec<String>,
-    /// What was left out.
+    /// Parts that were left out.
     pub notes: Vec<String>,
 }
 
@@ -132,9 +133,9 @@ pub(crate) struct PageSeen<'a> {
     pub entries: &'a Entries,
     pub page: Page,
     pub va: u64,
-    /// Whether it is the first that is seen of its folio.
+    /// True if it is the first that is seen of its folio.
     pub is_first: bool,
-    /// Whether others may have entries that were not seen.
+    /// True if others may have entries that were not seen.
     pub incomplete: bool,
 }
 
@@ -170,24 +171,24 @@ pub(crate) struct UnmappedSeen<'a> {
     pub page_size: u64,
     /// The physical addresses of the judged processes' first tables.
     pub roots: &'a [u64],
-    /// Whether a rule has told of an entry of this process there.
+    /// Returns whether a rule reports an error in an entry of this process there.
     pub is_broken: &'a dyn Fn(usize, &Range<u64>) -> bool,
 }
 
-/// What was found of these.
+/// The results on these.
 #[derive(Debug, Default)]
 pub(crate) struct UnmappedFound {
     /// Which process may map it, at which address (0 where that is not known), and the sentence.
     pub broken: Vec<(usize, u64, String)>,
-    /// Why others may be mapped all the same.
+    /// The reasons that others may be mapped all the same.
     pub open: Vec<String>,
 }
 
-/// What the kernel counts of all memory, and what there is.
+/// The kernel's counters of all memory, and what there is of it.
 pub(crate) struct CountedSeen<'a> {
     pub counted: &'a Counted,
     pub mapped: &'a AllMapped,
-    /// Why an address space with swap entries may not have been walked, if so.
+    /// The reason if an address space with swap entries may not have been walked.
     pub unlisted: Option<&'a str>,
     /// All pages, where counters can be held to them.
     pub census: Option<&'a Census>,
@@ -197,18 +198,18 @@ pub(crate) struct CountedSeen<'a> {
     pub moving: u64,
 }
 
-/// What is said of the kernel's counters.
+/// The results on the kernel's counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// The sentences where a rule is broken.
     pub wrong: Vec<String>,
-    /// What could not be judged.
+    /// Parts that could not be judged.
     pub not_judged: Vec<String>,
     /// How many of these are counts above what was seen.
     pub uncounted: u64,
-    /// What was not judged as its lock was held.
+    /// Parts not judged as their lock was held.
     pub locked: Vec<String>,
-    /// What was left out.
+    /// Parts that were left out.
     pub notes: Vec<String>,
 }
 

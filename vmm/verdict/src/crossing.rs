@@ -72,12 +72,12 @@ pub enum CrossingCell {
     },
     /// Played, and not judged.
     NotJudged {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The pair makes no sense.
     LeftOut {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

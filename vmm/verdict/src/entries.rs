@@ -233,7 +233,7 @@ impl Collect {
     }
 }
 
-/// Whether the kernel counts an entry at all.
+/// Returns whether the kernel counts an entry.
 fn counted(pte: Pte) -> bool {
     !pte.special() && !pte.devmap()
 }

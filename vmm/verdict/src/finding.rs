@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a rule says of one place in the tables.
+//! Findings: the result of a rule on one place in the tables.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub struct Finding {
     pub rule: RuleId,
     /// How much it weighs.
     pub severity: Severity,
-    /// Whose tables; absent for the kernel's.
+    /// The owner of the tables; absent for the kernel's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<Process>,
     /// First virtual address that is concerned.
@@ -44,7 +44,7 @@ pub struct Finding {
     pub words: Vec<Hex>,
     /// One sentence: what is, and what should have been.
     pub message: String,
-    /// What else is known: the commit that mends it, or that the rule was not tried on a kernel as new as this.
+    /// Remarks: the commit that mends it, or that the rule was not tried on a kernel as new as this.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// In how many places the same cause was found, with this one. In a [`crate::Report`] findings of one cause are
@@ -53,7 +53,7 @@ pub struct Finding {
     /// The next of these places, as far as they are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<Place>,
-    /// Of a finding on a sequence (S1 to S7): its stores, its TLB maintenance and who did them.
+    /// For a finding on a sequence (S1 to S7): its stores, its TLB maintenance and their callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<Box<Sequence>>,
 }
@@ -132,7 +132,7 @@ impl Place {
 }
 
 impl Finding {
-    /// Whose tables, for people.
+    /// Returns the owner of the tables, for people.
     #[must_use]
     pub fn who(&self) -> String {
         match &self.process {
@@ -167,7 +167,7 @@ impl Finding {
 /// there is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NotJudged {
-    /// What, and why, in one sentence.
+    /// The subject and the reason, in one sentence.
     pub reason: String,
 }
 
@@ -176,9 +176,9 @@ pub struct NotJudged {
 pub struct Lack {
     /// The rules that were not judged for it.
     pub rules: Vec<RuleId>,
-    /// What was not judged and why, in one sentence.
+    /// The part that was not judged and the reason, in one sentence.
     pub reason: String,
-    /// Whether the kernel was built without it: there is nothing to judge then.
+    /// True if the kernel was built without it: there is nothing to judge then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_built: bool,
 }

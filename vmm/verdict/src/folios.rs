@@ -18,24 +18,24 @@ use crate::rules::checks::{Checks, CHECKS};
 use crate::rules::NO_FOLIO;
 use crate::{Lack, ProcessInput, RuleId};
 
-/// What was seen of a process's folios.
+/// The folios seen of a process.
 #[derive(Debug)]
 pub(crate) struct FoliosSeen {
     checks: &'static Checks,
     /// Bytes that entries map, by their folios' order.
     pub orders: BTreeMap<u8, u64>,
-    /// What its counters should say, of what they count.
+    /// The values that its counters should have.
     counted: Rss,
     /// Pages that its entries map of hugetlb, which those do not count.
     hugetlb: i64,
-    /// What its count of page tables should say.
+    /// The value that its count of page tables should have.
     pub tables: Tables,
     /// A VMA with entries is not among those whose numbering is known.
     unnumbered: bool,
     /// Pages of large folios that the kernel may not count one by one.
     not_one_by_one: u64,
-    /// Page frames that are folios of one page, mapped once by their own count, and not in the swap cache: anonymous ones,
-    /// those of shmem, of files, and others.
+    /// Page frames that are folios of one page, mapped once by their own count, and not in the swap cache: anonymous
+    /// ones, those of shmem, of files, and others.
     pub once: [Vec<Range<u64>>; 4],
     /// Page frames of which CPUs keep none: those around the last that was asked for.
     not_kept: Range<u64>,

@@ -44,7 +44,8 @@ const NAMED_SOFTWARE: [(u64, &str); 3] = [
 ];
 
 impl<'a> Group<'a> {
-    /// The group of these words, of which `index` is the place of the first in the table at `table`, and `va` what it maps.
+    /// The group of these words, of which `index` is the place of the first in the table at `table`, and `va` what it
+    /// maps.
     pub fn new(
         (regime, level): (&'a Regime, Level),
         va: u64,
@@ -75,8 +76,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether it is pages that differ in nothing but output address, which goes up by a page each: without a branch on
-    /// any word.
+    /// Returns whether it is pages that differ in nothing but output address, which goes up by a page each: without a
+    /// branch on any word.
     fn is_one_run(&self) -> bool {
         let (Some(&first), step) = (self.words.first(), self.step()) else {
             return false;
@@ -108,7 +109,7 @@ impl<'a> Group<'a> {
         self.va_of(self.words.len())
     }
 
-    /// Whether `word` is a page or a block.
+    /// Returns whether `word` is a page or a block.
     pub fn is_leaf(&self, word: u64) -> bool {
         match self.level {
             Level::L3 => word & 3 == 3,
@@ -116,12 +117,12 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether `word` leads to another table.
+    /// Returns whether `word` leads to another table.
     pub fn is_table(&self, word: u64) -> bool {
         self.level != Level::L3 && word & 3 == 3
     }
 
-    /// Whether an entry is present for Linux, valid for the CPU or not.
+    /// Returns whether an entry is present for Linux, valid for the CPU or not.
     pub fn is_present(&self, pte: Pte) -> bool {
         self.is_leaf(pte.0) || pte.present_invalid()
     }
@@ -174,7 +175,7 @@ impl<'a> Group<'a> {
         all.map(|(at, &word)| (at, Pte(word)))
     }
 
-    /// Whether member `at` maps anything of `range`: a block may reach beyond the part of it that is looked at.
+    /// Returns whether member `at` maps anything of `range`: a block may reach beyond the part of it that is looked at.
     pub fn touches(&self, at: usize, range: &std::ops::Range<u64>) -> bool {
         let va = self.va_of(at);
         va < range.end && va.saturating_add(self.step()) > range.start
@@ -213,7 +214,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether the leaves' output addresses are as far apart as they are.
+    /// Returns whether the leaves' output addresses are as far apart as they are.
     pub fn consecutive(&self) -> bool {
         if self.is_run {
             return true;
@@ -225,7 +226,7 @@ impl<'a> Group<'a> {
         bases.all(|base| Some(base) == first)
     }
 
-    /// Whether the first leaf's output address fits a group that is aligned.
+    /// Returns whether the first leaf's output address fits a group that is aligned.
     pub fn aligned(&self) -> bool {
         let size = self.step() * self.words.len() as u64;
         self.leaves().next().is_none_or(|(at, pte)| {

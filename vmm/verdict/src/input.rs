@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the judge is told about one process.
+//! The judge's input about one process.
 
 use linux::expectation::Expectation;
 use linux::order::OrderRecords;
@@ -12,7 +12,7 @@ use stage1::Regime;
 /// One process at one instant. All of it must have been taken while the process stood still.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessInput<'a> {
-    /// Who.
+    /// The process.
     pub process: &'a Process,
     /// The lower half, with TTBR0_EL1 of this process. Where CPUs differ in TCR_EL1.HA or HD, `ha`
     /// and `hd` must be set if they are on *any* CPU that may run the process.
@@ -21,19 +21,19 @@ pub struct ProcessInput<'a> {
     pub vmas: &'a [Vma],
     /// The kernel's order records, where the kernel has them.
     pub orders: Option<&'a OrderRecords>,
-    /// What is known of the step that came before.
+    /// Facts known of the step before.
     pub expectations: &'a [Expectation],
     /// The kernel. Without it, or before 6.11, only the architecture's rules are applied:
     /// software bits lay elsewhere.
     pub release: Option<Release>,
-    /// Whether the kernel folds at all (`CONFIG_ARM64_CONTPTE`); `None` if that is not known.
+    /// True if the kernel folds at all (`CONFIG_ARM64_CONTPTE`); `None` if that is not known.
     pub contpte: Option<bool>,
-    /// What the kernel's own structures say, or why nothing is known of them.
+    /// The kernel's own structures, or the reason that nothing is known of them.
     pub structures: Result<Structures<'a>, &'a NotKnown>,
 }
 
 impl ProcessInput<'_> {
-    /// Whether Linux's rules apply; else why not.
+    /// Checks that Linux's rules apply; the error is the reason that they do not.
     pub(crate) fn linux_rules(&self) -> Result<(), String> {
         match self.release {
             Some(release) if release.has_this_layout() => Ok(()),
@@ -42,7 +42,7 @@ impl ProcessInput<'_> {
     }
 }
 
-/// Why Linux's own rules were not applied.
+/// Returns the reason that Linux's own rules were not applied.
 pub(crate) fn not_linux(release: Option<Release>) -> String {
     match release {
         Some(release) => format!(

@@ -32,14 +32,14 @@ pub struct KernelVerdict {
     pub findings: Vec<Finding>,
     /// Places that no finding of the list accounts for, by rule.
     pub dropped: BTreeMap<RuleId, u64>,
-    /// What could not be judged.
+    /// Parts that could not be judged.
     pub not_judged: Vec<NotJudged>,
-    /// What may be errors and did not show to stay from look to look: counted here, and none of the findings.
+    /// Number of possible errors that were not confirmed by several looks; they are not among the findings.
     pub unsettled: u64,
     /// Inputs of rules that are missing for good.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<Lack>,
-    /// What was left out on purpose, and why.
+    /// Parts left out on purpose, with the reason.
     pub notes: Vec<String>,
     /// Bytes that are mapped, by region and by Linux's name of the size (PTE, CONTPTE, PMD,
     /// CONTPMD, PUD, CONTPUD, P4D). What tables of KASAN's shadow map that several entries lead to counts once.

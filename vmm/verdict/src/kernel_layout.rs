@@ -15,8 +15,8 @@ use crate::Hex;
 pub struct KernelLayout {
     /// The linear map of all RAM.
     pub linear: Range<u64>,
-    /// The shadow of all of the half that KASAN writes to, where the kernel has it: behind the linear map. Its tables are shared
-    /// where nothing is shadowed, and no rule of Linux's asks for more than that they are tables.
+    /// The shadow of all of the half that KASAN writes to, where the kernel has it: behind the linear map. Its tables
+    /// are shared where nothing is shadowed, and no rule of Linux's asks for more than that they are tables.
     pub shadow: Option<Range<u64>>,
     /// The kernel image, `_text` to `_end` at their runtime addresses; `None` without a vmlinux
     /// that matches. What lies outside linear map and image is judged only if this is known,
@@ -24,13 +24,13 @@ pub struct KernelLayout {
     pub image: Option<Range<u64>>,
     /// The Contiguous bit of the linear map.
     pub linear_bit: LinearBit,
-    /// Whether vmalloc never uses the bit: so before 6.16.
+    /// True if vmalloc never uses the bit: so before 6.16.
     pub vmalloc_plain: bool,
     /// The kernel.
     pub release: Release,
 }
 
-/// What is known of the Contiguous bit in the linear map.
+/// The use of the Contiguous bit in the linear map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinearBit {
     /// No entry has it: the map must stay changeable page by page.
@@ -96,15 +96,15 @@ impl KernelLayout {
         self
     }
 
-    /// Whether runs of the image's alias in the linear map may have the bit though nothing else of it may: it stays as it
-    /// was mapped where the CPU that booted could split blocks and another one cannot
+    /// True if runs of the image's alias in the linear map may have the bit though nothing else of it may: it stays as
+    /// it was mapped where the CPU that booted could split blocks and another one cannot
     /// (`linear_map_maybe_split_to_ptes()`, arch/arm64/mm/mmu.c).
     pub(crate) fn alias_may_be_contiguous(&self) -> bool {
         self.release >= SPLITS
     }
 
-    /// The same for a kernel with KASAN, which has a byte for 2 to the power of `scale` bytes of the half (3, by tags 4): the
-    /// linear map ends where the shadow begins (`PAGE_END` and `KASAN_SHADOW_START`, asm/memory.h).
+    /// The same for a kernel with KASAN, which has a byte for 2 to the power of `scale` bytes of the half (3, by tags
+    /// 4): the linear map ends where the shadow begins (`PAGE_END` and `KASAN_SHADOW_START`, asm/memory.h).
     #[must_use]
     pub fn with_shadow(mut self, regime: &Regime, scale: Option<u8>) -> Self {
         if let Some(scale) = scale {

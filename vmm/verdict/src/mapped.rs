@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One entry with the page that it maps, how many behind it are like it, and what entries map by the order of their folios.
+//! One entry with the page that it maps, how many behind it are like it, and what entries map by the order of their
+//! folios.
 
 use std::collections::BTreeMap;
 
@@ -37,9 +38,9 @@ impl Mapped<'_> {
         self.pages > 1 && self.page.kind == Kind::Unowned && !self.page.hugetlb
     }
 
-    /// How many entries behind this one, before the `until`th, the rules say the same of, where they say nothing of this one:
-    /// their words are equal but for the next addresses, their pages are alike, and no CPU keeps any. What a rule holds
-    /// against each other goes up alike, address and page frame, number in the VMA and in the folio.
+    /// How many entries behind this one, before the `until`th, the rules say the same of, where they say nothing of
+    /// this one: their words are equal but for the next addresses, their pages are alike, and no CPU keeps any. What a
+    /// rule holds against each other goes up alike, address and page frame, number in the VMA and in the folio.
     pub fn alike(&self, until: usize, folios: &dyn Folios) -> usize {
         let run = self.group.run(self.at, until) as u64 - 1;
         let most = run.min(self.kept.saturating_sub(self.pfn + 1));
@@ -47,7 +48,7 @@ impl Mapped<'_> {
     }
 }
 
-/// Whether entries of this VMA may map page frames as a driver likes, or the kernel's own.
+/// Returns whether entries of this VMA may map page frames as a driver likes, or the kernel's own.
 pub(crate) fn of_frames(vma: &Vma) -> bool {
     vma.pfn_mapped() == Some(true) || vma.backing() == Backing::Special
 }

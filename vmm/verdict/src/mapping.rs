@@ -9,7 +9,7 @@ pub(crate) struct Mapping {
     pub bytes: u64,
     /// Writable, and in private memory.
     pub exclusive: bool,
-    /// Of a folio: page frames that a driver maps may be anybody's.
+    /// True for a folio: page frames that a driver maps may belong to any owner.
     pub folio: bool,
     pub vma: u32,
 }

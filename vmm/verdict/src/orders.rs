@@ -15,7 +15,7 @@ pub(crate) struct Newest<'a> {
 }
 
 impl<'a> Newest<'a> {
-    /// Of process `tgid`; `page` is the granule, in bytes.
+    /// Returns the newest records of process `tgid`; `page` is the granule, in bytes.
     pub fn new(orders: Option<&'a OrderRecords>, tgid: u32, page: u64) -> Newest<'a> {
         let all = orders.map_or(&[][..], |orders| &orders.records);
         let records: Vec<_> = all.iter().filter(|record| record.tgid == tgid).collect();
@@ -45,7 +45,8 @@ impl<'a> Newest<'a> {
         self.at.get(&address).map(|&index| self.records[index])
     }
 
-    /// Whether no record is lost that is newer than `record`: then the newest of a place is the last word on it.
+    /// Returns whether no record is lost that is newer than `record`: then the newest of a place is the last word on
+    /// it.
     pub fn is_followed(&self, record: &OrderRecord) -> bool {
         record.time_ns >= self.complete_since
     }

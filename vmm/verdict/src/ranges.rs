@@ -36,7 +36,7 @@ impl Ranges {
             .cloned()
     }
 
-    /// Whether all of `range` lies in one of them.
+    /// Returns whether all of `range` lies in one of them.
     pub fn contain(&self, range: &Range<u64>) -> bool {
         let behind = self.0.partition_point(|known| known.start <= range.start);
         behind > 0 && range.end <= self.0[behind - 1].end

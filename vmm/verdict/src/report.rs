@@ -22,16 +22,16 @@ pub struct Report {
     pub schema_version: u32,
     /// This program's version.
     pub version: String,
-    /// What was looked at.
+    /// The machine.
     pub machine: Machine,
-    /// What ran on it.
+    /// Its kernel.
     pub kernel: Kernel,
     /// Checkpoints in order.
     pub steps: Vec<Step>,
     /// The table of `folioscope cross`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossing: Option<crate::crossing::Crossing>,
-    /// What could not be judged at all: a guest that was lost, input that could not be read.
+    /// Parts that could not be judged at all: a guest that was lost, input that could not be read.
     pub not_judged: Vec<NotJudged>,
     /// Outputs that were asked for and could not be written, a sentence each. They change the exit status (2), not the
     /// outcome.
@@ -91,7 +91,7 @@ pub struct Kernel {
     /// Policy of anonymous folio orders, where the kernel has our patches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// What else our patches let be switched, by the names of its files below `/sys/kernel/mm/transparent_hugepage`: as it
+    /// Other switches of our patches, by the names of their files below `/sys/kernel/mm/transparent_hugepage`: as it
     /// was when the guest last said so.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub switches: BTreeMap<String, String>,
@@ -105,21 +105,21 @@ pub struct Kernel {
 pub struct Step {
     /// Name of the workload.
     pub workload: String,
-    /// What had just been done.
+    /// The step that was just done.
     pub step: String,
     /// Seconds from the workload's start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// What was known of the step.
+    /// Expectations of the step.
     pub expectations: Vec<Expectation>,
     /// The processes that were looked at.
     pub processes: Vec<ProcessVerdict>,
     /// The upper half, where it was looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelVerdict>,
-    /// What could not be judged in this step as a whole.
+    /// Parts that could not be judged in this step as a whole.
     pub not_judged: Vec<NotJudged>,
-    /// What the verdict on this step stands on. Without it the step is not judged.
+    /// The basis of the verdict on this step. Without it the step is not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
@@ -137,7 +137,7 @@ pub struct Totals {
     pub information: u64,
     /// Things that could not be judged.
     pub not_judged: u64,
-    /// What may be errors and did not show to stay from look to look; none of `errors`.
+    /// Number of possible errors that were not confirmed by several looks; none of `errors`.
     pub unsettled: u64,
     /// Places of findings, by rule.
     pub rules: BTreeMap<RuleId, u64>,
@@ -151,8 +151,8 @@ pub struct Totals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// At least one address space (or the kernel half, where that alone was asked for) was judged, every rule that was asked
-    /// for was in force, and no error was found: exit status 0.
+    /// At least one address space (or the kernel half, where that alone was asked for) was judged, every rule that was
+    /// asked for was in force, and no error was found: exit status 0.
     Ok,
     /// At least one error was found, whatever else could not be judged: exit status 1.
     Errors,
@@ -190,7 +190,7 @@ impl Step {
         processes.sum::<u64>() + self.kernel.as_ref().map_or(0, KernelVerdict::errors)
     }
 
-    /// What may be errors and did not show to stay from look to look.
+    /// Returns the number of possible errors that were not confirmed by several looks.
     pub fn unsettled(&self) -> u64 {
         let processes = self.processes.iter().map(|process| process.unsettled);
         processes.sum::<u64>() + self.kernel.as_ref().map_or(0, |kernel| kernel.unsettled)
@@ -206,8 +206,9 @@ impl Step {
         self.not_judged.iter().chain(processes).chain(kernel)
     }
 
-    /// Why this step was not judged, or not all of it, in the order in which that matters: the step as a whole, what its
-    /// basis lacks, its processes, the kernel half. Without any, everything that was asked for was judged.
+    /// Returns the reasons that this step was not judged, or not all of it, the most important first: the step as a
+    /// whole, what its basis lacks, its processes, the kernel half. Without any, everything that was asked for was
+    /// judged.
     pub fn reasons(&self) -> Vec<NotJudged> {
         let lacks = self.basis.iter().flat_map(Basis::reasons);
         let of_step = self.not_judged.iter().cloned().chain(lacks);
@@ -222,8 +223,8 @@ impl Step {
         reasons
     }
 
-    /// How this step ended by itself. A step that looked at nothing was not judged, nor was one that does not say what it
-    /// stands on.
+    /// How this step ended by itself. A step that looked at nothing was not judged, nor was one that does not say what
+    /// it stands on.
     pub fn outcome(&self) -> Outcome {
         if self.errors() > 0 {
             Outcome::Errors
@@ -254,7 +255,7 @@ impl Report {
         }
     }
 
-    /// What the bases of its steps lack, each reason once.
+    /// Returns the lacks of the bases of its steps, each reason once.
     #[must_use]
     pub fn lacks(&self) -> BTreeSet<&str> {
         let bases = self.steps.iter().filter_map(|step| step.basis.as_ref());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What has been seen of one process while its tables are walked: rows of blocks, counts, findings.
+//! The results on one process while its tables are walked: rows of blocks, counts, findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,7 +25,7 @@ use crate::{
 
 mod rows;
 
-/// What has been seen so far.
+/// The results so far.
 pub(crate) struct Seen<'a> {
     input: &'a ProcessInput<'a>,
     newest: &'a Newest<'a>,
@@ -34,7 +34,7 @@ pub(crate) struct Seen<'a> {
     members: usize,
     findings: Findings,
     broken: Vec<(RuleId, Range<u64>)>,
-    /// Of the table at hand: the first addresses of groups in which the architecture's rules have found something.
+    /// The first addresses of those groups of the present table in which the architecture's rules have found something.
     pub of_table: BTreeSet<u64>,
     not_judged: Vec<NotJudged>,
     not_judged_more: u64,
@@ -170,7 +170,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// What is said of all folios of the process, once all were seen; gives notes on what was left out.
+    /// Judges all folios of the process, once all were seen; returns notes on what was left out.
     pub fn folios(&mut self) -> Vec<String> {
         let entries = (self.entries.swapped, self.entries.moving);
         let any_broken = !self.broken.is_empty();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a finding on a sequence (S1 to S7) has beside what every finding has.
+//! The part of a finding on a sequence (S1 to S7) that other findings do not have.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct Sequence {
     /// The first VA of the block around it; what it holds is in the finding's `words`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<Hex>,
-    /// What the block held: what a TLB may hold of it, where it may.
+    /// The block's entries before: those that a TLB may hold, if it may.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<Hex>,
     /// The store that made it so.
@@ -43,7 +43,7 @@ pub struct Sequence {
     /// The TLBI that came nearest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlbi: Option<Instruction>,
-    /// What happened last to the block, in order.
+    /// The last events of the block, in order.
     pub life: Vec<Moment>,
 }
 
@@ -74,7 +74,7 @@ pub struct Instruction {
     pub place: String,
     /// Which event of the trace, from 1.
     pub event: u64,
-    /// Who called, the nearest first.
+    /// The callers, the nearest first.
     pub callers: Vec<String>,
 }
 
@@ -87,15 +87,15 @@ pub struct Moment {
     pub cpu: u16,
     /// Its address, by function where that is known.
     pub place: String,
-    /// What it was done for, the system call or the exception, where that is known by its handler.
+    /// The system call or the exception for which it was done, if that is known by its handler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
-    /// What was done.
+    /// The action.
     #[serde(flatten)]
     pub did: Did,
 }
 
-/// What was done in a step.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "did")]
 pub enum Did {
@@ -104,9 +104,9 @@ pub enum Did {
         /// The first VA that it maps, where it is one of the block.
         #[serde(skip_serializing_if = "Option::is_none")]
         va: Option<Hex>,
-        /// What it held.
+        /// The word before.
         old: Hex,
-        /// What it holds.
+        /// The word after.
         new: Hex,
     },
     /// TLB maintenance.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Whether a process faults for ever on one address (rule F1), by what several stops of the guest show.
+//! Detects a process that faults for ever on one address (rule F1), by several stops of the guest.
 
 /// Stops that have to show the process's CPU with the address of a fault.
 const SHOWN: usize = 8;
 /// Faults that have to be counted meanwhile.
 const COUNTED: u64 = 100;
 
-/// What several stops have shown of the CPU that runs one process.
+/// The faults of the CPU that runs one process, at several stops.
 #[derive(Clone, Debug, Default)]
 pub struct FaultStops {
     addresses: Vec<u64>,
@@ -31,8 +31,8 @@ impl FaultStops {
         self.addresses.len() + self.others
     }
 
-    /// The one address that they are all about, where the kernel has counted so many faults of the process meanwhile that
-    /// each of them is done and done again.
+    /// The one address that they are all about, where the kernel has counted so many faults of the process meanwhile
+    /// that each of them is done and done again.
     pub fn without_end(&self, counted: u64) -> Option<u64> {
         let first = *self.addresses.first()?;
         let same = self.addresses.iter().all(|address| *address == first);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What was seen in one process: counts, blocks, findings.
+//! The results on one process: counts, blocks, findings.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,11 +20,11 @@ use crate::{BlockRow, BlockState, Finding, Hex, Lack, NotJudged, Process, RuleId
 pub struct EntryCounts {
     /// Valid pages (level 3).
     pub pages: u64,
-    /// Of these, with the Contiguous bit.
+    /// Those of them with the Contiguous bit.
     pub contiguous_pages: u64,
     /// Valid blocks, by level.
     pub blocks: BTreeMap<i8, u64>,
-    /// Of these, with the Contiguous bit.
+    /// Those of them with the Contiguous bit.
     pub contiguous_blocks: BTreeMap<i8, u64>,
     /// Valid and special: the zero page, page frames without a folio.
     pub special: u64,
@@ -52,7 +52,7 @@ pub struct VmaVerdict {
     pub name: Text,
     /// Bytes that valid entries map.
     pub mapped: u64,
-    /// Of these, by entries with the Contiguous bit.
+    /// Those of them by entries with the Contiguous bit.
     pub contiguous: u64,
     /// Bytes of the largest naturally aligned range (a power of two, aligned in virtual and
     /// physical address alike) that is mapped without a gap.
@@ -70,7 +70,7 @@ pub struct VmaVerdict {
 /// One process, judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ProcessVerdict {
-    /// Who.
+    /// The process.
     pub process: Process,
     /// Bytes per page.
     pub page_size: u64,
@@ -81,14 +81,14 @@ pub struct ProcessVerdict {
     /// Places that no finding of the list accounts for, by rule: each cause's first hundred are listed, one by one
     /// until they are made one finding.
     pub dropped: BTreeMap<RuleId, u64>,
-    /// What could not be judged.
+    /// Parts that could not be judged.
     pub not_judged: Vec<NotJudged>,
-    /// What may be errors and did not show to stay from look to look: counted here, and none of the findings.
+    /// Number of possible errors that were not confirmed by several looks; they are not among the findings.
     pub unsettled: u64,
     /// Inputs of rules that are missing for good.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<Lack>,
-    /// What was left out on purpose, and why.
+    /// Parts left out on purpose, with the reason.
     pub notes: Vec<String>,
     /// Entries.
     pub entries: EntryCounts,
@@ -98,12 +98,12 @@ pub struct ProcessVerdict {
     pub vmas: Vec<VmaVerdict>,
     /// Physical address of the first table: tells address spaces apart.
     pub root: Hex,
-    /// What is mapped where, for [`crate::judge_sharing`].
+    /// The mapped ranges, for [`crate::judge_sharing`].
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) mappings: Vec<Mapping>,
-    /// Page frames that it maps and that are folios of one page, mapped once by their own count: anonymous ones, those of
-    /// shmem, of files, and others.
+    /// Page frames that it maps and that are folios of one page, mapped once by their own count: anonymous ones, those
+    /// of shmem, of files, and others.
     #[serde(skip)]
     pub(crate) once: [Vec<Range<u64>>; 4],
     /// Ranges of which nothing but entries, the page cache and the swap cache holds a folio.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What breaks the architecture's rules, and tables that were not walked, as findings.
+//! Violations of the architecture's rules, and tables that were not walked, as findings.
 
 use stage1::{Violation, WalkProblem};
 

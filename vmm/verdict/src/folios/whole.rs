@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is said of a process as a whole: its counters, and what was not judged of its folios.
+//! Results on a process as a whole: its counters, and the parts not judged of its folios.
 
 use super::FoliosSeen;
 use crate::check::{ProcessSeen, Whole};
@@ -8,7 +8,7 @@ use crate::rules::rule::{Need, RuleId};
 use crate::rules::without::{of_entries, without};
 use crate::{Lack, ProcessInput};
 
-/// What the kernel's structures give: without them nothing of it is known.
+/// Needs that the kernel's structures meet: without them nothing of it is known.
 const STRUCTURES: [Need; 7] = [
     Need::Folios,
     Need::Sizes,
@@ -20,8 +20,9 @@ const STRUCTURES: [Need; 7] = [
 ];
 
 impl FoliosSeen {
-    /// What is said of the process as a whole: whether its counters are right, what was not judged, and notes on what
-    /// was left out. `swapped` entries lead to swap, `moving` ones to pages that are on their way. Gives the broken rules too.
+    /// Returns the results on the process as a whole: whether its counters are right, the parts not judged, and notes
+    /// on what was left out. `swapped` entries lead to swap, `moving` ones to pages that are on their way. Gives the
+    /// broken rules too.
     pub fn finish(
         &mut self,
         input: &ProcessInput<'_>,

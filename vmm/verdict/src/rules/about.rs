@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is said of the rules themselves: a table, and remarks on findings.
+//! Texts on the rules themselves: a table, and remarks on findings.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -65,7 +65,7 @@ impl Rule {
         }
     }
 
-    /// Whether its check walks tables.
+    /// Returns whether its check walks tables.
     fn looks_at_tables(&self) -> bool {
         let others = [Need::Console, Need::Recording];
         !others.iter().any(|need| self.needs(*need))

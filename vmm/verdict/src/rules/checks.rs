@@ -129,8 +129,8 @@ impl Checks {
     }
 }
 
-/// Whether a group of a user table breaks one of Linux's rules by itself. `words` are its members, of which the first is at
-/// `index` of the table at `table` and maps `va`; `hugetlb` is what is known of the VMA.
+/// Returns whether a group of a user table breaks one of Linux's rules by itself. `words` are its members, of which the
+/// first is at `index` of the table at `table` and maps `va`; `hugetlb` is what is known of the VMA.
 pub fn breaks_by_itself(
     (regime, level): (&Regime, Level),
     va: u64,

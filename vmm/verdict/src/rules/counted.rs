@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the kernel counts of all memory, held to what there is.
+//! The kernel's counters of all memory, compared with what there is.
 
 use linux::cache::Cache;
 use linux::counted::{Census, Counted, Known};
@@ -14,9 +14,10 @@ use crate::finding::Finding;
 use crate::{NotJudged, ProcessVerdict};
 use linux::structures::Folios;
 
-/// Holds the kernel's counters and lists to its pages; `mapped` is what is mapped. All must be of one instant. `unlisted` says
-/// why an address space with swap entries may not be among those that were walked. What is found is of no process, and goes to
-/// the first verdict. Gives how many counters are above what is mapped and were not judged, as there may be more.
+/// Holds the kernel's counters and lists to its pages; `mapped` is what is mapped. All must be of one instant.
+/// `unlisted` says why an address space with swap entries may not be among those that were walked. What is found is of
+/// no process, and goes to the first verdict. Gives how many counters are above what is mapped and were not judged, as
+/// there may be more.
 pub fn judge_counted(
     counted: &Counted,
     (mapped, unlisted): (&AllMapped, Option<&str>),
@@ -58,8 +59,8 @@ pub fn judge_counted(
     counts.uncounted
 }
 
-/// Holds the page caches of files that are mapped to themselves; `collapses` says who may have counted pages before they are
-/// there. What is found is of no process, and goes to the first verdict.
+/// Holds the page caches of files that are mapped to themselves; `collapses` says who may have counted pages before
+/// they are there. What is found is of no process, and goes to the first verdict.
 pub fn judge_caches(
     caches: &Known<Vec<Cache>>,
     collapses: Option<&str>,
@@ -97,7 +98,7 @@ fn add(first: &mut ProcessVerdict, rule: RuleId, wrong: &mut Vec<String>) {
     }
 }
 
-/// What all pages are, where counters can be held to it: not where a page is not what it should be.
+/// Returns the census of all pages, if counters can be compared with it: not if a page is not what it should be.
 fn census<'c>(counted: &'c Counted, verdicts: &[ProcessVerdict]) -> Known<&'c Census> {
     let census = counted.census.as_ref().map_err(Clone::clone)?;
     of_pages(verdicts).map_or(Ok(census), Err)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Rules that hold only where whoever drove the workload knows what went before: which groups they look at.
+//! Rules that hold only if the driver of the workload knows what went before: the groups that they look at.
 
 use std::ops::Range;
 
@@ -84,7 +84,7 @@ fn each<M: PhysMemory + ?Sized>(
     }
 }
 
-/// Whether a write to one page may dirty the entries of all its folio: after 6.12 a fault maps a file's whole
+/// Returns whether a write to one page may dirty the entries of all its folio: after 6.12 a fault maps a file's whole
 /// folio, and marks it so.
 fn by_folio(input: &ProcessInput<'_>) -> bool {
     input.release >= Some(Release::new(6, 13, 0))

@@ -33,7 +33,8 @@ pub(crate) static RULE: Rule = Rule {
     live: &["test_l18_count_of_a_file", "test_l18_folios_of_a_file"],
 };
 
-/// Looks at the page caches of files that are mapped; `collapses` says who may have counted pages before they are there.
+/// Looks at the page caches of files that are mapped; `collapses` says who may have counted pages before they are
+/// there.
 fn check(caches: &[Cache], collapses: Option<&str>, counts: &mut Counts) {
     let mut unread: Vec<&NotRead> = Vec::new();
     let mut open = Vec::new();
@@ -73,7 +74,7 @@ fn check(caches: &[Cache], collapses: Option<&str>, counts: &mut Counts) {
     }
 }
 
-/// What is wrong in a tree.
+/// Returns the error in a tree, if there is one.
 fn wrong(tree: &Tree) -> Option<String> {
     match tree.wrong.as_slice() {
         [] if tree.counted == tree.found => None,

@@ -26,10 +26,10 @@ use linux::unmapped::Unmapped;
 pub struct Everyone<'a> {
     /// Physical addresses of their first tables.
     pub tables: &'a [u64],
-    /// Why these may not be all, if so.
+    /// The reason if these may not be all.
     pub incomplete: Option<&'a str>,
-    /// The same but for a fork() that may be under way, whose child maps what its parent does; and why entries and what counts
-    /// them may be apart just now.
+    /// The same but for a fork() that may be under way, whose child maps what its parent does; and why entries and what
+    /// counts them may be apart just now.
     pub busy: Option<&'a str>,
     /// Folios that count mappings, and that none of them was seen to map; or why they were not looked for.
     pub unmapped: Known<&'a [Unmapped]>,
@@ -38,8 +38,8 @@ pub struct Everyone<'a> {
 /// Holds the counts of every page that one of the judged processes maps to the entries of all address spaces. The
 /// findings go to the first process that maps it. Gives what they map.
 ///
-/// All must be of one instant. `regimes` are those of the verdicts, in the same order. A page that an entry maps in which
-/// another rule is broken is left alone.
+/// All must be of one instant. `regimes` are those of the verdicts, in the same order. A page that an entry maps in
+/// which another rule is broken is left alone.
 pub fn judge_counts<M: PhysMemory + ?Sized>(
     memory: &M,
     regimes: &[Regime],
@@ -173,8 +173,8 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
 /// Pages that make no sense, of which the first are told of: after so many nothing is counted any more.
 const MOST_WILD: u64 = 1 << 20;
 
-/// Folios that count mappings and that no table maps. Findings go to a process that may map the folio, or to the first. Gives
-/// how many were not judged.
+/// Folios that count mappings and that no table maps. Findings go to a process that may map the folio, or to the first.
+/// Gives how many were not judged.
 fn judge_unmapped(
     entries: &Entries,
     all: &[Unmapped],
@@ -218,7 +218,7 @@ fn judge_unmapped(
     open
 }
 
-/// Whether a rule has told of an entry there: with it the folio's has gone.
+/// Returns whether a rule reports an error in an entry there: with it the folio's has gone.
 fn is_broken(verdict: &ProcessVerdict, there: &Range<u64>) -> bool {
     let errors = verdict.findings.iter();
     let mut errors = errors.filter(|finding| finding.severity == Severity::Error);

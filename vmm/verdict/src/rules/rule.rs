@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A rule: its name and text, what it needs, the kernels that it holds for, how it is confirmed, what it ends, its checks.
+//! A rule: its name and text, what it needs, the kernels that it holds for, how it is confirmed, what it ends, its
+//! checks.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,23 +16,23 @@ use crate::check::Check;
 pub struct Rule {
     /// Its name: a letter of [`LETTERS`] and a number.
     pub name: &'static str,
-    /// What it asserts, in a few words.
+    /// Its assertion, in a few words.
     pub title: &'static str,
-    /// What it asserts in full, and what it leaves alone.
+    /// Its assertion in full, with its exceptions.
     pub asserts: &'static str,
-    /// Whose rule it is.
+    /// The authority of the rule.
     pub tier: Tier,
     /// The Arm ARM's (DDI 0487) rule, or the kernel's file and function.
     pub sources: &'static [&'static str],
-    /// What it cannot be judged without, beside the tables and the registers, and how much of it hangs on that.
+    /// Its inputs beside the tables and the registers, and how much of it hangs on each.
     pub needs: &'static [(Need, AffectedPart)],
     /// The kernels that it holds for.
     pub releases: Releases,
     /// Faults of kernels that it finds, which upstream has mended.
     pub known: &'static [KnownFault],
-    /// What two looks must agree on for an error to be the same one.
+    /// The parts of an error that two looks must agree on.
     pub identity: Identity,
-    /// What an error ends.
+    /// The checks that an error ends.
     pub on_break: OnBreak,
     /// How it is judged.
     pub(crate) checks: &'static [Check],
@@ -45,7 +46,8 @@ pub struct Rule {
 /// sequence, information, not judged.
 const LETTERS: &[u8] = b"AWLCKFVSIN";
 
-/// A rule, which compares, sorts and is written as its name. It is made from the rule's value, so that it always has one.
+/// A rule, which compares, sorts and is written as its name. It is made from the rule's value, so that it always has
+/// one.
 #[derive(Clone, Copy)]
 pub struct RuleId(&'static Rule);
 
@@ -56,13 +58,13 @@ impl RuleId {
         self.0
     }
 
-    /// What the rule asserts, in a few words.
+    /// Returns the rule's assertion, in a few words.
     #[must_use]
     pub fn title(self) -> &'static str {
         self.0.title
     }
 
-    /// Whether it is information, and no error.
+    /// Returns whether it is information, and no error.
     #[must_use]
     pub fn is_information(self) -> bool {
         self.0.tier == Tier::Information
@@ -130,7 +132,7 @@ impl Serialize for RuleId {
     }
 }
 
-/// What two looks must agree on for an error to be the same one.
+/// The parts of an error that two looks must agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// Place and descriptors.
@@ -141,26 +143,28 @@ pub enum Identity {
     Counts,
 }
 
-/// What an error ends.
+/// The checks that an error ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnBreak {
     /// Nothing: later rules are asked of the same thing.
     GoOn,
-    /// The thing at hand (an entry, a page, a folio): later rules are not asked of it. Table order is order of precedence.
+    /// The thing at hand (an entry, a page, a folio): later rules are not asked of it. Table order is order of
+    /// precedence.
     Ends,
-    /// The same, and what the kernel counts of all memory is not held to pages any more, as one is not what it should be.
+    /// The same, and what the kernel counts of all memory is not held to pages any more, as one is not what it should
+    /// be.
     VoidsCounts,
     /// Later rules are asked, and what the kernel counts of all memory is not held to pages any more.
     GoesOnAndVoidsCounts,
 }
 
 impl OnBreak {
-    /// Whether later rules are not asked of the same thing.
+    /// Returns whether later rules are not asked of the same thing.
     pub(crate) fn ends(self) -> bool {
         matches!(self, Self::Ends | Self::VoidsCounts)
     }
 
-    /// Whether what the kernel counts is not held to pages any more.
+    /// Returns whether the kernel's counters are no longer compared with pages.
     pub(crate) fn voids_counts(self) -> bool {
         matches!(self, Self::VoidsCounts | Self::GoesOnAndVoidsCounts)
     }
@@ -173,13 +177,13 @@ pub enum AffectedPart {
     All,
     /// One half, what the rule says of this: without it the rule is not in force.
     Half(&'static str),
-    /// What the rule says of this, and no more: without it the rule is in force.
+    /// The named part of the rule alone: the rest is in force without the input.
     Part(&'static str),
     /// It asks less without it.
     Less,
 }
 
-/// Whose rule it is.
+/// The authority of the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// The architecture's: an error on any kernel.
@@ -190,7 +194,7 @@ pub enum Tier {
     Information,
 }
 
-/// What a rule cannot be judged without, beside the tables and the registers.
+/// An input of a rule beside the tables and the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // each has its text
 pub enum Need {
@@ -198,7 +202,7 @@ pub enum Need {
     VmFlags,
     Records,
     Expectations,
-    /// What the process wrote, and reads.
+    /// The words that the process wrote, and reads.
     Contents,
     Processes,
     /// The kernel's own `struct page` of what is mapped.
@@ -219,7 +223,7 @@ pub enum Need {
     Census,
     /// The page caches of files.
     PageCaches,
-    /// What the kernel's own files say, read by the agent.
+    /// The contents of the kernel's own files, read by the agent.
     Getters,
     Layout,
     /// The guest's console, and no table.
@@ -241,7 +245,7 @@ impl Need {
         (self, AffectedPart::Half(of))
     }
 
-    /// What the rule says of this is not judged without it.
+    /// Returns the need of the named part of a rule.
     pub(crate) const fn part(self, of: &'static str) -> (Need, AffectedPart) {
         (self, AffectedPart::Part(of))
     }
@@ -325,7 +329,7 @@ impl Releases {
 }
 
 impl KnownFault {
-    /// Whether this kernel lacks the commit.
+    /// Returns whether this kernel lacks the commit.
     fn lacks(&self, release: Release) -> bool {
         let series = self
             .mended
@@ -348,17 +352,17 @@ impl Rule {
         needs.find(|(it, _)| *it == need).map(|(_, extent)| *extent)
     }
 
-    /// Whether it needs this, in whole or in part.
+    /// Returns whether it needs this, in whole or in part.
     pub(crate) fn needs(&self, need: Need) -> bool {
         self.extent(need).is_some()
     }
 
-    /// Whether its findings are about an address of a table.
+    /// Returns whether its findings are about an address of a table.
     #[must_use]
     pub fn is_about_tables(&self) -> bool {
         !self.needs(Need::Console)
     }
-    /// What is to be said of a finding by this rule on this kernel beside what was found: the commit that mends it, and
+    /// Returns the remarks on a finding by this rule on this kernel: the commit that mends it, and
     /// that the rule was not tried on a kernel as new as this.
     pub(crate) fn remark(&self, message: &str, release: Option<Release>) -> Vec<String> {
         let Some(release) = release else {

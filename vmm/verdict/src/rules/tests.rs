@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the rules say of themselves is so.
+//! Tests that the rules describe themselves rightly.
 
 use crate::testing::id;
 use std::collections::BTreeSet;

@@ -21,7 +21,7 @@ use linux::structures::Folios;
 /// A rule, the place of the verdict that it goes to, the virtual address, and the sentence.
 type Found = (RuleId, usize, u64, String);
 
-/// What all address spaces have.
+/// The entries of all address spaces.
 pub(super) struct All<'a, M: ?Sized> {
     pub memory: &'a M,
     pub regime: &'a Regime,

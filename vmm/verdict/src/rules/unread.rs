@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Why rules on what the kernel counts were not judged.
+//! The reasons that rules on the kernel's counters were not judged.
 
 use linux::counted::{Known, NotRead};
 
@@ -7,7 +7,8 @@ use super::rule::Need;
 use super::without::without;
 use crate::{Lack, NotJudged, ProcessVerdict, Severity};
 
-/// Why nothing can be held to pages, where a rule has told of one that is not what it should be.
+/// Returns the reason that no counter can be compared with pages, if a rule reports a page that is not what it should
+/// be.
 pub(super) fn of_pages(verdicts: &[ProcessVerdict]) -> Option<NotRead> {
     let mut findings = verdicts.iter().flat_map(|verdict| &verdict.findings);
     let told = findings
@@ -38,8 +39,8 @@ pub(super) fn why_not<T>(verdict: &mut ProcessVerdict, need: Need, known: &Known
     }
 }
 
-/// Says why rules ask less. `said`: what was not judged. What may be there at another instant was not judged, and of what the
-/// kernel was built without there is nothing to say.
+/// Says why rules ask less. `said`: what was not judged. What may be there at another instant was not judged, and of
+/// what the kernel was built without there is nothing to say.
 pub(super) fn note(verdict: &mut ProcessVerdict, said: &str, not_read: &NotRead) {
     let reason = format!("{said}: {}", not_read.why);
     match (not_read.later, not_read.not_built) {

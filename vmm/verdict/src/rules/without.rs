@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is not judged where an input is absent, by what the rules need.
+//! The parts that are not judged if an input is absent, by what the rules need.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::rule::{AffectedPart, Need, Rule, RuleId};
 use crate::check::Check;
 use crate::finding::Lack;
 
-/// What rules do not judge without an input.
+/// The parts of rules that are not judged without an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Without {
     /// The rules that are not in force without it.
@@ -27,7 +27,7 @@ impl Without {
     }
 }
 
-/// What is not judged without any of these.
+/// Returns the parts that are not judged without any of these.
 #[must_use]
 pub fn without(needs: &[Need]) -> Without {
     of(needs, |_| true)
@@ -71,7 +71,7 @@ fn of(needs: &[Need], which: impl Fn(&Rule) -> bool) -> Without {
     }
 }
 
-/// What is not judged of an entry whose page cannot be read.
+/// Returns the parts that are not judged of an entry whose page cannot be read.
 pub(crate) fn of_entries() -> Without {
     of(&[Need::Folios], |rule| {
         let mut checks = rule.checks.iter();

@@ -11,7 +11,7 @@ use crate::blocks::{self, BlockRow, BlockState, Context, Reason};
 use crate::group::Group;
 use crate::Hex;
 
-/// What swap types stand for where nothing is known of the kernel.
+/// The meaning of swap types if nothing is known of the kernel.
 static OPEN: SwapTypes = SwapTypes::OPEN;
 
 impl Seen<'_> {

@@ -27,9 +27,9 @@ pub struct Kernel {
     pub swap: SwapTypes,
     /// Folios that were found to count mappings, and not to be mapped.
     pub unmapped: Vec<Unmapped>,
-    /// Somebody holds the lock of a table.
+    /// True if a task holds the lock of a table.
     pub table_locked: bool,
-    /// Somebody holds the mmap_lock.
+    /// True if a task holds the mmap_lock.
     pub changing: bool,
     /// It does not tell which pages are alike.
     pub one_by_one: bool,

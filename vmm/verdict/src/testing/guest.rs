@@ -64,7 +64,7 @@ pub struct Guest {
     pub expectations: Vec<Expectation>,
     pub process: Process,
     pub release: Option<Release>,
-    /// What the kernel says of its pages; none where nothing is known.
+    /// The kernel's structures of its pages; `None` if nothing is known.
     pub kernel: Option<super::folios::Kernel>,
     /// Pages of a block.
     pub members: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a status of 0 asserts: each kind of lack makes a verdict not judged, with its reason first; what nobody asked for
-//! does not.
+//! Tests what a status of 0 asserts: each kind of lack makes a verdict not judged, with its reason first; what was not
+//! asked for does not.
 
 use crate::testing::id;
 use std::collections::BTreeSet;

@@ -84,7 +84,7 @@ fn l18_what_is_not_known() {
         (errors(&verdict), verdict.not_judged.len()),
         (vec![id("L18")], 0)
     );
-    // Just being changed, and never to be had.
+    // Just being changed, and never known.
     let verdict = judged(vec![not_read(false), not_read(true)], None);
     assert_eq!(errors(&verdict), []);
     assert!(verdict.not_judged[0]

@@ -123,7 +123,7 @@ fn judged_as(
     (verdict, open)
 }
 
-/// What all processes map, where there may be `more`.
+/// Returns the pages that all processes map, where there may be `more`.
 fn mapped(more: Option<&str>) -> AllMapped {
     AllMapped {
         folios: BTreeMap::from([(0, 16), (4, 1)]),
@@ -190,7 +190,7 @@ fn l12_partially_mapped_and_queued() {
         let verdict = judged(&counted, &kernel);
         assert_eq!(errors(&verdict), [id("L12")], "{wrong}");
     }
-    // Somebody may have taken the others off the queue; but there is no count below none.
+    // A task may have taken the others off the queue; but there is no count below none.
     counted.queues.as_mut().unwrap().is_scanned = true;
     for (count, errors_of) in [(0, 0), (2, 0), (-1, 1)] {
         size(&mut counted, 4).partial = count;
@@ -226,7 +226,7 @@ fn l13_queues() {
         |change: fn(&mut linux::folio::Page)| wrong(&|_, kernel| kernel.change(0x1000, change));
     assert_eq!(change(|page| page.kind = Kind::File), [id("L13")]);
     assert_eq!(change(|page| page.order = 1), [id("L13")]);
-    // While somebody splits folios the queue counts what he has taken off it.
+    // While a task splits folios the queue counts what the task has taken off it.
     let scanned = |length| {
         wrong(&|all, _| {
             all.is_scanned = true;
@@ -277,7 +277,7 @@ fn l14_free_lists() {
     ] {
         assert_eq!(errors(&wrong(change)), [id("L14")]);
     }
-    // What was just being changed, or is not to be had, is said.
+    // The reason is reported, for what is just being changed and for what is never known.
     let held = |later| NotRead {
         why: "somebody held the lock".into(),
         later,
@@ -294,10 +294,10 @@ fn l14_free_lists() {
     assert!(lacks[0].reason.starts_with("L14"), "{lacks:?}");
 }
 
-/// What is left alone: a thread may be preempted while it folds a CPU's part of a counter.
+/// The difference that is allowed: a thread may be preempted while it folds a CPU's part of a counter.
 const OPEN: i64 = 128;
 
-/// What else is mapped than what the judged process maps.
+/// Pages that are mapped beside those of the judged process.
 const OTHERS: i64 = 700;
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What holds for all rules: a good process has no finding, a bad one no more than can be read.
+//! Tests of all rules: a good process has no finding, a bad one no more than can be read.
 
 use super::guest::*;
 use crate::testing::id;

@@ -184,7 +184,7 @@ fn l9_counts_and_entries() {
         let mut guest = good(guest);
         assert_eq!(errors(&guest.counted(None)), []);
         let pfn = guest.first() + guest.members;
-        // An entry that nobody counted.
+        // An entry that is not counted.
         guest.kernel().change(pfn, |page| page.mapcount = Some(0));
         assert_eq!(errors(&guest.counted(None)), [id("L9")]);
         guest.kernel().change(pfn, |page| page.mapcount = Some(1));
@@ -211,7 +211,7 @@ fn l9_a_count_without_an_entry_needs_all_processes() {
     let verdict = guest.counted(Some("one was not read"));
     assert_eq!(errors(&verdict), []);
     assert!(verdict.not_judged[0].reason.contains("one was not read"));
-    // Somebody else has it, too.
+    // Another process has it, too.
     guest.change(guest.members, |word| word & !WRITE | RDONLY);
     guest.kernel().change(pfn, |page| {
         (page.refcount, page.exclusive) = (2, false);
@@ -237,7 +237,7 @@ fn l9_a_count_without_an_entry_needs_all_processes() {
     let kernel = guest.kernel.as_ref().unwrap();
     judge_counts(&memory, &[regime], everyone.clone(), kernel, &mut verdicts);
     assert_eq!(errors(&verdicts[0]), []);
-    // Nobody counted that.
+    // That was not counted.
     guest
         .kernel
         .as_mut()

@@ -15,7 +15,7 @@ use crate::{judge, judge_getters, ProcessVerdict, RuleId, Severity};
 const THERE: u64 = pagemap::PRESENT | pagemap::EXCLUSIVE;
 const MAPPED: u64 = kpf::MMAP | kpf::ANON;
 
-/// What a kernel says of the process of [`good`].
+/// Returns a kernel's values for the process of [`good`].
 fn right(guest: &Guest) -> Getters {
     let (page, members) = (guest.page, guest.members);
     let (frame, end) = (PA / page, VA + 4 * guest.block);
@@ -237,7 +237,7 @@ fn l17_what_is_left_alone() {
     assert_eq!(errors(&guest, &read).len(), 1);
     read.reader = Packed(vec![[frame]]);
     assert_eq!(errors(&guest, &read), []);
-    // Nobody knows how often a page of a large folio is mapped.
+    // The number of mappings of a page of a large folio is not known.
     let mut uncounted = good(Guest::new());
     uncounted
         .kernel
@@ -299,7 +299,7 @@ fn l17_whether_a_file_s_page_was_used() {
     flagged(&mut guest);
     let all = "not REFERENCED, not DIRTY, not LRU, not ACTIVE";
     told(&guest, &right(&guest), single, all);
-    // Whoever ends has marked what it used of a file meanwhile; nobody has written it.
+    // A process that ended has marked what it used of a file meanwhile; no process has written it.
     let mut guest = of_a_file(Guest::new(), true);
     let mut getters = right(&guest);
     for run in &mut getters.pages.0 {

@@ -89,7 +89,7 @@ fn l11_a_folio_that_the_record_does_not_name() {
     };
     let first = good(Guest::new()).first();
     fresh(first).assert_legal();
-    // It was migrated, or collapsed, and its frames are somebody else's or nobody's.
+    // It was migrated, or collapsed, and its frames have another owner or none.
     fresh(first + 16).assert_legal();
     fresh(1).assert_legal();
     // It is where it was, and another folio is mapped in its place.
@@ -141,7 +141,7 @@ fn l11_a_fresh_folio_of_another_order() {
             .change(pfn, |page| page.kind = linux::folio::Kind::File);
     }
     assert!(guest.errors().contains(&id("L11")));
-    // Without the kernel's pages nobody can say.
+    // Without the kernel's pages that is not known.
     let mut guest = fresh(1);
     guest.kernel = None;
     let errors = guest.errors();
@@ -174,7 +174,7 @@ fn l9_hugetlb_pages_of_a_process() {
         assert_eq!(guest.errors().len(), errors);
         assert!(guest.judge().notes.is_empty());
     }
-    // On its way it is counted still; of poison it is not, and nobody can tell them apart.
+    // On its way it is counted still; of poison it is not, and the entries do not differ.
     let mut guest = hugetlb("rd wr mr mw me de ht");
     guest.kernel().hugetlb = usage(0, false);
     for at in 0..16 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What must never be an error: the "never assert" list, and everything else that a stock kernel
+//! Tests of what must never be an error: the "never assert" list, and everything else that a stock kernel
 //! may leave in a user table.
 
 use super::guest::*;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a report of made-up steps comes to.
+//! Tests of the outcome of a report of made-up steps.
 
 use super::guest::*;
 use crate::{Kernel, Machine, NotJudged, Outcome, Report, Step};

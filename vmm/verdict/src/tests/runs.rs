@@ -37,7 +37,7 @@ fn errors(verdict: &ProcessVerdict) -> BTreeSet<RuleId> {
 
 type Change = fn(&mut Page);
 
-/// What may be wrong with one page, and the rule that names it wherever it is; `None` where it hangs on the page.
+/// Faults of one page, and the rule that names each wherever it is; `None` if it depends on the page.
 const PAGES: [(Change, Option<&str>); 21] = [
     (|page| page.kind_of_page = Some(Type::Buddy), Some("L9")),
     (|page| page.kind_of_page = Some(Type::Table), Some("L9")),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is no rule: blocks that could be contiguous, and what could not be judged.
+//! Information, which is no rule: blocks that could be contiguous, and parts that could not be judged.
 
 use crate::blocks::{BlockRow, Reason};
 use crate::check::Check;

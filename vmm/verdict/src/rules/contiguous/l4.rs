@@ -8,7 +8,7 @@ use crate::check::Check;
 use crate::group::Group;
 use crate::rules::rule::{Identity, KnownFault, Need, OnBreak, Releases, Rule, Tier, V6_12_117};
 
-/// What the finding says, and the mended fault's mark.
+/// The finding's words, and the mark of the mended fault.
 const KEEP: &str = "are PROT_NONE (present, not valid) and keep bit 52";
 
 pub(crate) static RULE: Rule = Rule {

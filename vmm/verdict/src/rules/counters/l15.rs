@@ -42,7 +42,7 @@ pub(crate) static RULE: Rule = Rule {
 /// From which release on a folio may be counted whole once one of its pages is mapped (`CONFIG_NO_PAGE_MAPCOUNT`).
 const BY_FOLIO: Release = Release::new(6, 15, 0);
 
-/// What one CPU keeps of a counter is a signed byte, and its fold takes it out before it adds it
+/// The part of a counter that one CPU keeps is a signed byte, and its fold takes it out before it adds it
 /// (`refresh_cpu_vm_stats()`, `cpu_vm_stats_fold()`). All that count what is mapped or free hold a spinlock meanwhile.
 const FOLDED: i64 = 128;
 
@@ -50,11 +50,11 @@ const FOLDED: i64 = 128;
 struct Counter {
     what: &'static str,
     counted: i64,
-    /// What the judged processes map of it.
+    /// The part that the judged processes map.
     mapped: i64,
-    /// Whether all of it is mapped.
+    /// True if all of it is mapped.
     exact: bool,
-    /// What there is of it, where that is known.
+    /// Its amount, if that is known.
     there: Option<Amount>,
 }
 

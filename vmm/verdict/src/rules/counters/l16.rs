@@ -33,7 +33,7 @@ pub(crate) static RULE: Rule = Rule {
     live: &["test_l16_swap_slots", "test_l16_tables_of_clusters"],
 };
 
-/// What is wrong of one area: how many slots, and the first.
+/// Wrong slots of one area: how many, and the first.
 #[derive(Default)]
 struct Wrong {
     slots: u64,
@@ -79,7 +79,7 @@ fn check(seen: &CountedSeen<'_>, counts: &mut Counts) {
     for area in &swap.areas {
         let of_area = swapped.iter().filter(|(number, ..)| *number == area.number);
         let (more, fewer) = compare(area, of_area);
-        // Entries that nobody counted are wrong whoever else there is.
+        // Entries that are not counted are wrong whatever else there is.
         wrong.extend(more.text(area.number));
         match incomplete {
             Some(_) => uncounted += fewer.slots,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the kernel counts of all memory.
+//! The kernel's counters of all memory.
 
 mod l12;
 mod l13;

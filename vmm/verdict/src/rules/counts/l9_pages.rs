@@ -17,7 +17,7 @@ pub(super) fn check(seen: &PageSeen<'_>, uncounted: &mut u64) -> Option<String> 
     } = *seen;
     let mut says = Vec::new();
     compare(entries, page, is_first, |what, counted, entries| {
-        // Entries that nobody counted are wrong whoever else there is.
+        // Entries that are not counted are wrong whatever else there is.
         if counted > entries && incomplete {
             *uncounted += 1;
         } else if counted != entries {

@@ -54,7 +54,7 @@ pub(super) fn check(seen: &ProcessSeen<'_>, whole: &mut Whole) {
     whole.broken.extend(vm_pages(seen));
     match structures.rss {
         Some(counted) => whole.broken.extend(rss(counted, seen.entries)),
-        // Where its VMAs are known nobody was changing it.
+        // If its VMAs are known no task was changing it.
         None if structures.numbering.is_some() => {
             let said = "the process's RSS was not judged (L9): its counters could not be read, or exec() was counting its arguments";
             whole.notes.push(said.into());

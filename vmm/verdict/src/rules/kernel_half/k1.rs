@@ -56,14 +56,14 @@ fn misplaced(group: &Group<'_>, &KernelSeen { layout, image }: &KernelSeen<'_>) 
     found.map(|(va, why)| format!("the entry for VA 0x{va:016x} has the Contiguous bit: {why}"))
 }
 
-/// Whether the run that a member's entry leads to has pages of the image.
+/// Returns whether the run that a member's entry leads to has pages of the image.
 fn touches(group: &Group<'_>, word: u64, image: &Range<u64>) -> bool {
     let bytes = group.step() * group.words.len() as u64;
     let start = group.output(word) & bytes.wrapping_neg();
     start < image.end && image.start < start + bytes
 }
 
-/// Why a contiguous entry must not be there; `None` where it may.
+/// Returns the reason that a contiguous entry must not be there; `None` if it may.
 fn forbidden(layout: &KernelLayout, region: Region, level: i8) -> Option<&'static str> {
     match region {
         Region::Linear if layout.linear_bit == LinearBit::None => {

@@ -56,7 +56,7 @@ pub(crate) static RULE: Rule = Rule {
     ],
 };
 
-/// What one group has that its VMAs do not allow, the first place and how many.
+/// Returns what its VMAs do not allow in one group, the first place and how many.
 fn placed(group: &Group<'_>, placement: &Placement, vmas: &[Vma]) -> Vec<String> {
     let outside = placement.outside.map(|(first, count)| {
         format!(

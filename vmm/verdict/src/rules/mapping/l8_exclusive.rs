@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The half of L8 that asks the folio: what a process may write in private memory is its own, and what is its own is nobody
-//! else's.
+//! The half of L8 that asks the folio: what a process may write in private memory is its own, and is no other
+//! process's.
 
 use linux::folio::{Kind, Numbering, Page};
 use linux::vma::Vma;
@@ -52,8 +52,8 @@ fn once(page: Page, entries: u64, blocks: u64) -> Option<String> {
 }
 
 /// On one page in the swap cache, and how many entries lead to its slot: those of another mapping would bring the same
-/// page back. Whoever brings an exclusive one back gives its own entry up first (`do_swap_page()`), and whoever takes
-/// an entry to swap takes exclusiveness away first (`try_to_unmap_one()`), each under the lock of the table.
+/// page back. A task that brings an exclusive one back gives its own entry up first (`do_swap_page()`), and a task that
+/// takes an entry to swap takes exclusiveness away first (`try_to_unmap_one()`), each under the lock of the table.
 fn slot(page: Page, entries: u64) -> Option<String> {
     (page.kind == Kind::Anonymous && page.exclusive && entries > 0).then(|| {
         format!("is exclusive to one mapping (PageAnonExclusive), and {entries} entries lead to its slot in swap: what is shared must not be exclusive")

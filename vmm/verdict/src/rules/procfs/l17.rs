@@ -63,8 +63,8 @@ pub(crate) static RULE: Rule = Rule {
     ],
 };
 
-/// Holds what the kernel says of a process to its tables and pages. What other rules say must be in `verdict` already: of a
-/// place one rule tells. `sizes` are the kernel's counters of large anonymous folios, where they are known.
+/// Holds what the kernel says of a process to its tables and pages. What other rules say must be in `verdict` already:
+/// of a place one rule tells. `sizes` are the kernel's counters of large anonymous folios, where they are known.
 pub fn judge_getters<M: PhysMemory + ?Sized>(
     memory: &M,
     input: &ProcessInput<'_>,
@@ -128,12 +128,12 @@ fn overlaps(ranges: &[Range<u64>], range: &Range<u64>) -> bool {
     ranges.any(|it| it.start < range.end && range.start < it.end)
 }
 
-/// Whether getters say of this VMA what is in its entries.
+/// Returns whether getters report of this VMA what is in its entries.
 fn judge_vma(vma: &Vma) -> bool {
     vma.flags.is_some() && !of_frames(vma)
 }
 
-/// What was said inside, page by page in the order of addresses.
+/// The getters' values, page by page in the order of addresses.
 struct Inside<'a> {
     runs: &'a [[u64; 5]],
     /// Pages of the first run that were passed.

@@ -11,10 +11,11 @@ use stage1::Level;
 /// The first release that may count large folios as a whole alone (`CONFIG_NO_PAGE_MAPCOUNT`).
 const BY_FOLIO: Release = Release::new(6, 15, 0);
 
-/// The first release that is known to have KPF_KSM for KSM's pages alone: 6.12 and 6.18 have it for all that are anonymous.
+/// The first release that is known to have KPF_KSM for KSM's pages alone: 6.12 and 6.18 have it for all that are
+/// anonymous.
 const KSM_TOLD_APART: Release = Release::new(7, 2, 0);
 
-/// What getters say of one page.
+/// The getters' values for one page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
     pub entry: u64,
@@ -36,7 +37,7 @@ pub(super) struct Place<'a> {
     pub page: Option<&'a Page>,
     /// Bits of kpageflags that are copied of its folio's flags: which, and those that are set.
     pub copied: Option<(u64, u64)>,
-    /// Whether the process that has asked maps it as well, and is counted with the others.
+    /// True if the process that has asked maps it as well, and is counted with the others.
     pub readers: bool,
     pub release: Option<Release>,
 }
@@ -59,8 +60,8 @@ impl Place<'_> {
             let by_page = self.release.is_some_and(|release| release < BY_FOLIO);
             return by_page.then_some(page.entire);
         }
-        // From 6.15 on each getter asks another page of a block, and some the folio; where pages count, it is what an entry
-        // of level 3 maps that they all ask.
+        // From 6.15 on each getter asks another page of a block, and some the folio; where pages count, it is what an
+        // entry of level 3 maps that they all ask.
         let by_page = self.level == Level::L3
             || page.order == 0
             || self.release.is_none_or(|release| release < BY_FOLIO);
@@ -69,7 +70,7 @@ impl Place<'_> {
     }
 }
 
-/// What bits of a word are asked for, and what they should be.
+/// The bits of a word that are compared, and their expected values.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bits {
     asked: u64,
@@ -149,7 +150,7 @@ const FLAGS: [(u64, &str); 26] = [
     (1 << 33, "MLOCKED"),
 ];
 
-/// What is said of a page and is not so, with both sides.
+/// Returns the values of a page that are wrong, with both sides.
 pub(super) fn said_of(place: &Place<'_>, said: Said) -> Option<String> {
     let mut wrong = Vec::new();
     let mut tell = |getter: &str, said: u64, expected: Bits, names: &[(u64, &str)]| {
@@ -180,7 +181,7 @@ pub(super) fn said_of(place: &Place<'_>, said: Said) -> Option<String> {
     (!wrong.is_empty()).then(|| wrong.join("; "))
 }
 
-/// What is said of how often the pages of one block are mapped, where the kernel may not count them one by one.
+/// The counts of how often the pages of one block are mapped, where the kernel may not count them one by one.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pages: u64,
@@ -215,7 +216,7 @@ impl Counts {
         Some(at)
     }
 
-    /// What is.
+    /// Returns the difference, if there is one.
     pub fn text(&self) -> Option<String> {
         let (_, said) = self.contradicted?;
         let not = if said.entry & pagemap::EXCLUSIVE == 0 {
@@ -295,7 +296,8 @@ fn of_flags(place: &Place<'_>) -> Bits {
         return bits;
     };
     if let Some((asked, set)) = place.copied {
-        // Whoever maps a file's pages marks them as used when it ends, also who has just read these flags.
+        // A process that maps a file's pages marks them as used when it ends, also the one that has just read these
+        // flags.
         let used = match page.kind.anonymous() {
             true => 0,
             false => kpf::REFERENCED | kpf::LRU | kpf::ACTIVE,

@@ -19,7 +19,7 @@ const SHARED: usize = 6;
 const HUGETLB: usize = 7;
 const SWAP: usize = 8;
 
-/// What smaps should say of a VMA, in bytes.
+/// The values that smaps should have for a VMA, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     of: [u64; TOTALS.len()],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the kernel's own files say.
+//! Rules on the kernel's own files.
 
 pub(crate) mod l17;
 mod l17_pages;

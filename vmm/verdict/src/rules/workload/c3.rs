@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! C3: memory holds what was written to it. Tables do not show that; the process itself reads its memory, and whoever
-//! drives it compares.
+//! C3: memory holds what was written to it. Tables do not show that; the process itself reads its memory, and the host
+//! compares.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What shows beside tables: contents, operations that do not end, and what the kernel reports.
+//! Rules on what tables do not show: contents, operations that do not end, and the kernel's reports.
 
 mod c3;
 mod c4;

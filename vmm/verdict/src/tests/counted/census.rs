@@ -11,7 +11,7 @@ fn amount(least: i64, most: i64) -> Amount {
     Amount { least, most }
 }
 
-/// What [`counted`] counts: an anonymous folio of order 4, and memory as in [`judged_as`].
+/// Returns the memory that [`counted`] counts: an anonymous folio of order 4, and memory as in [`judged_as`].
 fn whole() -> (Counted, Kernel) {
     let (mut counted, kernel) = queued();
     counted.memory.as_mut().unwrap().cache = Some((2000, 0));
@@ -119,7 +119,7 @@ fn l15_as_much_as_there_is() {
         ] {
             let mut counted = good.clone();
             change(counted.memory.as_mut().unwrap(), by);
-            // Whoever else may map something: it is counted all the same.
+            // Whatever other address spaces map is counted all the same.
             let (verdict, open) =
                 judged_as(&counted, &kernel, (&[], None), Some("a lock was held"));
             let expected = if is_wrong { vec![id("L15")] } else { vec![] };

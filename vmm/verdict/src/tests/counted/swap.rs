@@ -7,7 +7,7 @@ use linux::counted::{Slots, SwapArea};
 use super::*;
 use crate::entries::Swapped;
 
-/// Area 1: slots 8 to 15 are counted once, 20 three times, 21 as nobody knows.
+/// Area 1: slots 8 to 15 are counted once, 20 three times, 21 an unknown number of times.
 fn swap() -> Counted {
     let mut counted = queued().0;
     let run = |first, slots, count| Slots {
@@ -52,7 +52,8 @@ fn l16_slots_and_entries() {
         assert!(said[0].contains(part), "{said:?}");
     };
     assert_eq!(said(&|_| ()), [""; 0]);
-    // A slot that was kept; one that two have and one counts; entries to where nothing is counted, in front, between and behind.
+    // A slot that was kept; one that two have and one counts; entries to where nothing is counted, in front, between
+    // and behind.
     let kept = "slot 8 of swap area 1 is counted 1 times (swap_map), and 0 entries";
     of(&|all| all.retain(|(_, slot, _)| *slot != 8), kept);
     of(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the entries of all address spaces say of a page.
+//! Tests of a page by the entries of all address spaces.
 
 use super::*;
 use crate::testing::id;

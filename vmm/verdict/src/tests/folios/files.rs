@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Whose file a page is of, and where that ends.
+//! Tests of the file that a page is of, and where that ends.
 
 use crate::testing::id;
 use linux::folio::{Kind, MappedFile};
@@ -57,7 +57,7 @@ fn l7_a_page_of_another_file() {
         let pfn = guest.first() + at;
         guest.kernel().change(pfn, |page| page.mapping += 8);
         assert_eq!(broken(&guest), [VA + at * guest.page]);
-        // Of a driver's file nobody knows what it maps.
+        // The pages that a driver's file maps are not known.
         guest.kernel().numbering[0].of = None;
         guest.assert_legal();
     }
@@ -80,7 +80,7 @@ fn l7_a_page_behind_the_end() {
             let first: Vec<_> = first.iter().map(|at| VA + at * guest.page).collect();
             assert_eq!(broken(&guest), first, "{pages} pages");
         }
-        // Somebody holds the file's lock.
+        // A task holds the file's lock.
         of_pages(&mut guest, None);
         guest.assert_legal();
     }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::testing::id;
 
-/// What else there is: a folio that no entry maps, and that may be at this place.
+/// Adds a folio that no entry maps, and that may be at this place.
 fn beside(guest: &mut Guest, order: u8, places: bool) -> u64 {
     let (head, index) = (guest.first() + 8 * guest.members, VA / guest.page + 3);
     let (table, va) = (guest.regime().root.0, VA + 3 * guest.page);
