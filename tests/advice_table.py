@@ -307,6 +307,7 @@ NOT_FOLLOWED: dict[str, str] = {
             "leave config and debug out",
             "leave vmlinux out",
             "start it again, and then the campaign",
+            "after the campaign began; start it again",
             "install the same folioscope there",
             "install the same commit on both",
             "start one with: dask scheduler",

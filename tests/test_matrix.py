@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +22,7 @@ from folioscope.campaign import __main__, table
 from folioscope.campaign.cell import Cell, Kernel, Test
 from folioscope.campaign.commands import cells_of
 from folioscope.campaign.errors import Refused
-from folioscope.campaign.kernels import built
+from folioscope.campaign.kernels import Builder, built
 from folioscope.campaign.matrix import SCHEMA, Expectation, Source, line_of, load
 from folioscope.campaign.result import Result
 from folioscope.campaign.store import Store
@@ -289,6 +290,30 @@ def test_a_kernel_is_known_before_it_is_built(tmp_path: Path) -> None:
     assert re.fullmatch(r"4k-[0-9a-f]{20}", other.key) and other.key != pinned.key and not other.files
     with pytest.raises(Refused, match="kernels.none: --source /nonexistent is no Linux tree"):
         built("none", Source(tree="/nonexistent"), "4k")
+
+
+def test_a_kernel_that_does_not_build_is_a_row(campaign: Callable[..., Said], tmp_path: Path) -> None:
+    """Its cells are lost, with the reason; the others have their results."""
+    tree = tmp_path / "tree"
+    (tree / "arch" / "arm64").mkdir(parents=True)
+    (tree / "Makefile").write_text("allnoconfig:\n\tfalse\n")
+    (tree / "configure").write_text("not yet")
+    text = MATRIX.replace("[kernels.two]", '[kernels.two]\ntree = "tree"').replace('"soon"]', '"soon", "tour"]')
+    text = text.replace('["one", "two"]', '["two"]').replace('["4k", "64k"]', '["4k"]')
+    ran = campaign(text, "--out", tmp_path / "out")
+    assert ran.status == 2 and ran.out.splitlines()[-1] == "2 cells: 1 pass, 1 lost", ran
+    (line,) = re.findall(r"^lost: .*", ran.out, re.M)
+    assert line.startswith("lost: two 4k max auto 1G 2 tour: its kernel does not build: kernel 4k: could not configure")
+    assert "folioscope: building the kernel two" in ran.err
+
+
+def test_a_kernel_that_is_another_now_is_refused(tmp_path: Path) -> None:
+    """Cells would have the key of the kernel as it was."""
+    pinned = built("pinned", Source(), "4k")
+    builder = Builder(tmp_path)
+    assert builder(pinned).keys() == {"Image", "vmlinux"}
+    with pytest.raises(Refused, match="^the sources of the kernel pinned changed after the campaign began; start it"):
+        builder(replace(pinned, key="4k-other"))
 
 
 def test_an_image_has_its_own_granule(tmp_path: Path) -> None:

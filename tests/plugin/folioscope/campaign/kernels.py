@@ -75,6 +75,7 @@ class Builder:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._child: subprocess.Popen[str] | None = None
+        self._stopped = False
 
     def __call__(self, kernel: Kernel) -> Mapping[str, Path] | str:
         """Its files, or why it does not build."""
@@ -90,9 +91,16 @@ class Builder:
                 text=True,
                 start_new_session=True,
             )
+        if self._stopped:
+            self.stop()
         said, _ = self._child.communicate()
         if self._child.returncode == 0:
-            return {name: Path(path) for name, path in _files(Path(said.strip().splitlines()[-1])).items()}
+            place = Path(said.strip().splitlines()[-1])
+            if place.name != kernel.key:
+                raise Refused(
+                    f"the sources of the kernel {kernel.name} changed after the campaign began; start it again"
+                )
+            return {name: Path(path) for name, path in _files(place).items()}
         words = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("kernel ")]
         why = words[-1] if words else f"status {self._child.returncode}"
         if self._child.returncode == 2:
@@ -100,7 +108,8 @@ class Builder:
         return f"its kernel does not build: {why}"
 
     def stop(self) -> None:
-        """Ends the build that runs."""
+        """Ends the build that runs, and each that begins."""
+        self._stopped = True
         if self._child and self._child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGTERM)
