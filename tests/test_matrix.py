@@ -126,6 +126,7 @@ BAD = [
         "[kernels.two]\ntree = 'a'\nbase = 'b'",
         "6: expected one of image, tree and base in kernels.two",
     ),
+    ("[kernels.two]", "[kernels.two]\ncommit = 'a'", "6: expected the tree of the commit in kernels.two and found"),
     ("[kernels.two]", "[kernels.two]\nvmlinux = 'a'", "6: kernels.two is built with its vmlinux; leave vmlinux out"),
     (
         'image = "one"',
@@ -305,6 +306,44 @@ def test_a_kernel_that_does_not_build_is_a_row(campaign: Callable[..., Said], tm
     (line,) = re.findall(r"^lost: .*", ran.out, re.M)
     assert line.startswith("lost: two 4k max auto 1G 2 tour: its kernel does not build: kernel 4k: could not configure")
     assert "folioscope: building the kernel two" in ran.err
+
+
+def test_a_commit_of_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key is that of its content, whatever the tree has now and wherever it is; the tree stays as it is."""
+    monkeypatch.setenv("FOLIOSCOPE_CACHE", str(tmp_path / "cache"))
+    tree = tmp_path / "tree"
+
+    def git(*words: str) -> str:
+        author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        return subprocess.run(
+            ["git", "-C", tree, *author, *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    def state() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+
+    (tree / "arch" / "arm64").mkdir(parents=True)
+    (tree / "arch" / "arm64" / "Kconfig").write_text("")
+    git("init", "--quiet")
+    for version in ("one", "two"):
+        (tree / "Makefile").write_text(f"# {version}\n")
+        git("add", ".")
+        git("commit", "--quiet", "-m", version)
+    first, second = git("rev-parse", "HEAD~"), git("rev-parse", "HEAD")
+    (tree / "Makefile").write_text("# dirty\n")
+    before = state()
+    keys_of = [built("k", Source(tree=str(tree), commit=commit), "4k").key for commit in (first, "HEAD~", second)]
+    assert keys_of[0] == keys_of[1] != keys_of[2]
+    assert built("k", Source(tree=str(tree)), "4k").key not in keys_of
+    assert state() == before
+    clone = tmp_path / "cache" / "trees" / first[:20] / "tree"
+    assert (clone / "Makefile").read_text() == "# one\n"
+    subprocess.run(["git", "clone", "--quiet", tree, tmp_path / "other"], check=True)
+    monkeypatch.setenv("FOLIOSCOPE_CACHE", str(tmp_path / "cache-2"))
+    assert built("k", Source(tree=str(tmp_path / "other"), commit=first), "4k").key == keys_of[0]
+    for commit, words in (("v9", "no such commit"), ("--all", "no such commit")):
+        with pytest.raises(Refused, match=f"kernels.k: expected the commit {commit} in .* and found none: {words}"):
+            built("k", Source(tree=str(tree), commit=commit), "4k")
 
 
 def test_a_kernel_that_is_another_now_is_refused(tmp_path: Path) -> None:

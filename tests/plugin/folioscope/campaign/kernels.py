@@ -7,8 +7,10 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,10 +52,42 @@ def image(name: str, source: Source) -> tuple[Kernel, str | None]:
     return Kernel(name, key, files), _GRANULES.get(json.loads(told.stdout)["page_size"])
 
 
+def checked_out(name: str, source: Source) -> str:
+    """A commit of a tree, in a clone of its own in the cache, which shares the tree's objects: nothing is written
+    into the user's tree or its repository."""
+
+    def git(*words: str) -> str:
+        ran = subprocess.run(["git", *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if ran.returncode:
+            why = (ran.stderr.strip().splitlines() or ["no such commit"])[-1]
+            raise Refused(f"kernels.{name}: expected the commit {source.commit} in {source.tree} and found none: {why}")
+        return ran.stdout.strip()
+
+    wanted = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{source.commit}^{{commit}}"]
+    commit = git("-C", source.tree, *wanted)
+    place = locate.cache() / "trees" / commit[: content.LENGTH]
+    if not (place / "complete").exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=".part.", dir=place.parent))
+        try:
+            git("clone", "--quiet", "--shared", "--no-checkout", source.tree, str(part / "tree"))
+            git("-C", str(part / "tree"), "checkout", "--quiet", "--detach", commit)
+            (part / "complete").touch()
+            # Another campaign may have been first.
+            with contextlib.suppress(OSError):
+                part.rename(place)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    # The time of its last use, by which `make cache` goes.
+    (place / "complete").touch()
+    return str(place / "tree")
+
+
 def built(name: str, source: Source, granule: str) -> Kernel:
     """A kernel that is built, or was: with its key, without building."""
     words = ["--granule", granule]
-    for option, value in (("--source", source.tree), ("--base", source.base), ("--config", source.config)):
+    tree = checked_out(name, source) if source.commit else source.tree
+    for option, value in (("--source", tree), ("--base", source.base), ("--config", source.config)):
         words += [option, str(Path(value).expanduser()) if option != "--base" else value] if value else []
     words += ["--debug"] if source.debug else []
     ran = subprocess.run([_script(), *words, "--key"], capture_output=True, text=True, check=False)

@@ -66,7 +66,13 @@ SCHEMA: dict[str, Any] = {
             "minProperties": 1,
             "description": "by name; an image as it is, a tree that is built, or the pinned kernel",
             "additionalProperties": _table(
-                image=_WORD, vmlinux=_WORD, tree=_WORD, config=_WORD, base=_WORD, debug={"type": "boolean"}
+                image=_WORD,
+                vmlinux=_WORD,
+                tree=_WORD,
+                commit=_WORD,
+                config=_WORD,
+                base=_WORD,
+                debug={"type": "boolean"},
             ),
         },
         tests={
@@ -121,6 +127,8 @@ class Source:
     image: str = ""
     vmlinux: str = ""
     tree: str = ""
+    #: Of the tree; as it stands if there is none.
+    commit: str = ""
     config: str = ""
     base: str = ""
     debug: bool = False
@@ -224,6 +232,8 @@ def _made(path: Path, found: Mapping[str, Any]) -> Matrix:
             raise _Bad(("kernels", name), f"expected one of image, tree and base in kernels.{name} and found several")
         if kernel.image and (kernel.config or kernel.debug):
             raise _Bad(("kernels", name), f"the image of kernels.{name} is as it is; leave config and debug out")
+        if kernel.commit and not kernel.tree:
+            raise _Bad(("kernels", name), f"expected the tree of the commit in kernels.{name} and found none")
         if kernel.vmlinux and not kernel.image:
             raise _Bad(("kernels", name), f"kernels.{name} is built with its vmlinux; leave vmlinux out")
     tests = {name: Test(name, name) for name in ("tour", "crossing")}
