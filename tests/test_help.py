@@ -15,7 +15,7 @@ from command_reference import document, sections
 from test_reports import COLUMNS
 
 SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "rules", "completions", "bench"]
-SUBCOMMANDS += ["session", "image", "ps", "maps", "page", "kernel", "diff", "watch", "record", "lab"]
+SUBCOMMANDS += ["session", "image", "ps", "maps", "page", "kernel", "diff", "watch", "record", "lab", "matrix"]
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)

@@ -365,6 +365,19 @@ def test_an_image_has_its_own_granule(tmp_path: Path) -> None:
     assert cells[0].kernel.files.keys() == {"Image", "vmlinux"}
 
 
+def test_the_command_starts_it(tmp_path: Path) -> None:
+    """From a checkout; elsewhere one sentence says what to do."""
+    (tmp_path / "matrix.toml").write_text(MATRIX)
+    words = [COMMAND, "matrix", tmp_path / "matrix.toml", "--dry-run"]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300 * SLOWER)
+    assert ran.returncode == 0 and "4 cells, 4 to run, 0 kernels to build" in ran.stdout, ran.stderr
+    lost = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60 * SLOWER)
+    assert lost.returncode == 2 and not lost.stdout
+    assert lost.stderr.startswith(
+        "folioscope: expected campaigns at vmm/setup/campaign.sh and found none; go to the root"
+    )
+
+
 def test_ctrl_c_leaves_a_store_that_goes_on(tmp_path: Path) -> None:
     """Status 130, no process left; the next one runs the rest."""
     text = MATRIX.replace("seconds = 0", "seconds = 0.6").replace('"one", "two"', '"two"')

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope lab`: the laboratory, which is a program of its own beside the command.
 
-use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::Command;
-
 use clap::Args;
 
-use super::Outcome;
-use crate::Error;
-
-/// Its start script, relative to the root of a checkout, as `out/` is.
-const SCRIPT: &str = "vmm/setup/lab.sh";
+use super::{beside, Outcome};
 
 /// Run experiments on order policies, or compare what two of them have measured: compare A.json B.json [--threshold PERCENT]
 #[derive(Args, Debug)]
@@ -32,14 +24,6 @@ pub struct Lab {
 
 impl Lab {
     pub fn run(self) -> Outcome {
-        if !Path::new(SCRIPT).is_file() {
-            return Err(Error::Input(format!(
-                "expected the laboratory at {SCRIPT} and found none; go to the root of a checkout of folioscope, where make lab works too"
-            )));
-        }
-        let error = Command::new(SCRIPT).args(self.words).exec();
-        Err(Error::Input(format!(
-            "{SCRIPT} could not be started: {error}"
-        )))
+        beside::start("vmm/setup/lab.sh", "the laboratory", self.words)
     }
 }

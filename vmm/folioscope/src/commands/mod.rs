@@ -13,6 +13,7 @@ use crate::{Error, EXIT_NOT_JUDGED, EXIT_OK};
 
 mod attach;
 mod bench;
+mod beside;
 mod boot;
 mod carried;
 mod carrier;
@@ -27,6 +28,7 @@ mod kernel;
 mod lab;
 mod man;
 mod maps;
+mod matrix;
 mod output;
 mod page;
 mod ps;
@@ -131,6 +133,7 @@ enum Command {
     },
     Bench(bench::Bench),
     Lab(lab::Lab),
+    Matrix(matrix::Matrix),
     Man(man::Man),
     Session(session::Session),
     Carrier(carrier::CarrierCommand),
@@ -262,6 +265,7 @@ fn run(command: Command) -> Outcome {
         }
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
+        Command::Matrix(matrix) => matrix.run(),
         Command::Man(man) => man.run(),
         Command::Session(session) => session.run(),
         Command::Carrier(carrier) => carrier.run(),
