@@ -20,10 +20,13 @@ problem() {
 }
 
 if cargo deny --version >/dev/null 2>&1; then
-    cargo deny --log-level error --offline check --hide-inclusion-graph licenses bans sources >&2 || {
-        say 'lint: cargo-deny rejects a licence or a source of a crate, see above'
-        rc=1
-    }
+    for workspace in . vmm/recorder-plugin; do
+        cargo deny --manifest-path $workspace/Cargo.toml --log-level error --offline check --config "$ROOT/deny.toml" \
+            --hide-inclusion-graph licenses bans sources >&2 || {
+            say 'lint: cargo-deny rejects a licence or a source of a crate, see above'
+            rc=1
+        }
+    done
     status=0
     timeout $PATIENCE cargo deny check --hide-inclusion-graph advisories >"$LOGS/advisories.log" 2>&1 || status=$?
     if grep -qiE 'failed to (fetch|open)|dns error|could not (resolve|connect)|network' "$LOGS/advisories.log" || [ $status -eq 124 ]; then
