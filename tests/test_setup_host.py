@@ -149,7 +149,7 @@ def test_too_little_room_is_said_first(host: Host) -> None:
     told = system(host, "debian-13")
     ended = host.run(PACKAGES, "run", **told)
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and untouched(host)
-    assert "a build needs 8 GiB in" in ended.stderr and "and 3 GiB are free there" in ended.stderr
+    assert "a build needs 5 GiB in" in ended.stderr and "and 3 GiB are free there" in ended.stderr
     kernel = host.place / "cache" / "kernels" / "4k-x" / "Image"
     kernel.parent.mkdir(parents=True)
     kernel.touch()
