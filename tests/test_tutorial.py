@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from command import BOOT_SECONDS, ROOT
 from recorder import Found, plugin
+from test_install import examples
 from test_readme import Shell, commands
 
 pytestmark = [pytest.mark.qemu, pytest.mark.network, pytest.mark.usefixtures("plugin"), pytest.mark.timeout(2700)]
@@ -64,4 +66,17 @@ def test_the_tutorial(tmp_path: Path) -> None:
     # Debian's 6.12 has a finding at boot, which is another.
     said = shell.run(line, seconds=4 * BOOT_SECONDS, status=1)
     assert not shown & steps(Found.all(said)), said
+
+    (shell.place / "test_protect.py").write_text(examples(TUTORIAL)["test_protect.py"])
+    shell.environment |= {"PYTHONPATH": str(ROOT / "tests" / "plugin"), "FOLIOSCOPE_OUT": str(tmp_path / "kept")}
+    machine = {
+        "pytest ": f"{sys.executable} -m pytest -p folioscope.plugin -p no:cacheprovider --strict-markers ",
+        "--folioscope-cpu": "--folioscope-machine tcg --folioscope-cpu",
+    }
+    line = "pytest test_protect.py --folioscope-cpu cortex-a72 --folioscope-kernel Image-7"
+    said = shell.run(line, seconds=4 * BOOT_SECONDS, status=1, **machine)
+    assert re.search(r"^E +AssertionError: S2 the Contiguous bit differs", said, re.M), said
+    assert re.search(r"^E +broken +CPU \d+ at contpte_get_and_clear_full_ptes\+", said, re.M), said
+    line = "pytest test_protect.py --folioscope-cpu cortex-a72 --folioscope-kernel Image-6.12"
+    assert "1 passed" in shell.run(line, seconds=4 * BOOT_SECONDS, **machine)
     assert set(commands(TUTORIAL.read_text())) == shell.ran

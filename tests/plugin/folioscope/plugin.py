@@ -78,7 +78,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sorts tests by guest, and gives each that has one a deadline. pytest-xdist sends all of a guest to one worker."""
     dimensions.arrange(config, items)
-    for item in items:
+    # Without pytest-xdist the mark is unknown, and an error by `--strict-markers`.
+    for item in items if config.pluginmanager.hasplugin("xdist") else ():
         if (guest := dimensions.guest_of(item)) and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(guest))
     if not config.pluginmanager.hasplugin("timeout"):

@@ -91,6 +91,20 @@ class Sequence(Fields):
     #: What happened last to the block, in order.
     life: tuple[Moment, ...]
 
+    def __str__(self) -> str:
+        """As the command prints it: the rule, the words, and the two stores with their callers."""
+        lines = [
+            f"{self.rule} {self.sentence}",
+            f"VA 0x{self.va:016x} level {self.level}: 0x{self.old:016x} -> 0x{self.new:016x}; {self.count} time(s)",
+        ]
+        if self.process:
+            lines.append(f"process {self.process}")
+        for name, step in (("broken", self.broken), ("made", self.made)):
+            if step:
+                lines.append(f"{name:7} CPU {step.cpu} at {step.place}")
+                lines += [f"        {caller}" for caller in step.callers]
+        return "\n  ".join(lines)
+
     @classmethod
     def read(cls, raw: Raw) -> Sequence:
         """From JSON."""
