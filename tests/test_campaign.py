@@ -310,12 +310,15 @@ def test_a_guest_that_was_lost_is_no_verdict(tmp_path: Path) -> None:
 
 def refused(tmp_path: Path, prepare: str) -> str:
     """What a campaign says in a mount namespace where its store is on a file system of its own."""
+    namespaces = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*namespaces, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may make no user namespace")
     place = tmp_path / "store"
     place.mkdir()
     campaign = f"exec {sys.executable} {ROOT}/tests/campaigns.py {place} 40 0"
     script = f"set -e; mount -t tmpfs -o size=200k none {place}; {prepare}; {campaign}"
     ran = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", script],
+        [*namespaces, "bash", "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "plugin")},
         capture_output=True,
         text=True,
