@@ -215,6 +215,7 @@ def test_memory_is_counted_as_the_kernel_does(guest: Guest, process: Process, la
     """Ours against /proc/vmstat, which leaves out what CPUs have not added yet; and free pages against their lists."""
     area = process.blocks(8, flags=["shared"])
     area.write()
+    area.mlock()
     lines = guest.read("/proc/vmstat").splitlines()
     theirs = {name: int(count) for name, count in (line.split() for line in lines)}
     ours = counted(guest)["memory"]
@@ -226,6 +227,7 @@ def test_memory_is_counted_as_the_kernel_does(guest: Guest, process: Process, la
     assert abs(theirs["nr_shmem"] - ours["shmem"]) <= near
     assert abs(theirs["nr_file_pages"] - ours["cache"][0]) <= near
     assert ours["shmem"] >= 8 * layout.cont_pages
+    assert abs(theirs["nr_mlock"] - ours["mlocked"][0]) <= near and ours["mlocked"][0] >= 8 * layout.cont_pages
     for zone in zones(guest):
         listed = sum(part["listed"] << part["order"] for part in zone["areas"]["Ok"])
         assert zone["free"] == listed > 0
@@ -239,7 +241,7 @@ def test_l15_mapped(guest: Guest, paged: Area) -> None:
     with paged.process.hold() as held:
         memory = counted(guest)["memory"]
         places = [*zip((memory["anonymous"], memory["blocks"], memory["shmem"]), memory["at"], strict=True)]
-        for counted_now, at in (*places, memory["file"], memory["cache"]):
+        for counted_now, at in (*places, memory["file"], memory["cache"], memory["mlocked"]):
             for by in (-counted_now - FAR, -FAR, FAR, ALL):
                 wrong = word(guest, at) + by
                 assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)], (counted_now, by)
@@ -304,6 +306,32 @@ def test_l16_swap_slots(guest: Guest, swapped: Area, layout: Layout) -> None:
         for count in (3, 1, 0):
             wrong = now & ~(0xBF << shift) | count << shift
             assert broken(held, [(at - at % 8, wrong)]) == [("L16", 0)]
+
+
+def test_l16_slots_of_files(guest: Guest, process: Process, layout: Layout) -> None:
+    """A slot that a file in memory has is counted twice, and not at all."""
+    guest.swap_on(SWAP)
+    area = process.blocks(1, flags=["shared"])
+    try:
+        area.write()
+        area.swap_out()
+        with process.hold() as held:
+            assert errors(held.judge()) == []
+            swap = counted(guest)["swap"]
+            assert sum(slots for _, _, slots in swap["shmem"]) == layout.cont_pages
+            (swap_area,) = swap["areas"]
+            slot = next(run["first"] for run in swap_area["counted"] if run["count"] == 1)
+            assert any(first <= slot < first + slots for _, first, slots in swap["shmem"])
+            at = swap_area["at"] + slot - swap_area["counted"][0]["first"]
+            shift = at % 8 * 8
+            now = word(guest, at - at % 8)
+            assert now >> shift & 0xFF == 0xBF
+            for count in (2, 0):
+                wrong = now & ~(0xFF << shift) | count << shift
+                assert broken(held, [(at - at % 8, wrong)]) == [("L16", 0)]
+    finally:
+        area.munmap()
+        guest.swap_off(SWAP)
 
 
 def test_l8_exclusive_page_in_swap(guest: Guest, swapped: Area, layout: Layout) -> None:

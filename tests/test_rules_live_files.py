@@ -17,6 +17,7 @@ pytestmark = pytest.mark.every_granule
 MAPPING = 24
 PATH = "/tmp/cached"
 PAGES = 40
+SWAP = "/dev/ram0"
 THP = "/sys/kernel/mm/transparent_hugepage"
 
 
@@ -88,6 +89,36 @@ def test_l18_count_of_a_file(guest: Guest, cached: Area, layout: Layout) -> None
         assert word(guest, found.counted_at) == PAGES
         for wrong in (PAGES + 1, PAGES - 1, 0):
             assert broken(held, [(found.counted_at, wrong)]) == [("L18", 0)]
+
+
+def test_l18_what_shmem_counts(guest: Guest, swapped_file: Area, layout: Layout) -> None:
+    """A page in swap too many or too few; fewer in all than there are. More may be a hole's that were dropped."""
+    found = cache_of(guest, swapped_file, layout)
+    (alloced, alloced_at), (swapped, swapped_at) = found.shmem["alloced"], found.shmem["swapped"]
+    assert (found.counted, swapped, alloced) == (layout.cont_pages, layout.cont_pages, 2 * layout.cont_pages)
+    with swapped_file.process.hold() as held:
+        assert errors(held.judge()) == []
+        for at, wrong in (
+            (swapped_at, swapped + 1),
+            (swapped_at, swapped - 1),
+            (swapped_at, 0),
+            (alloced_at, alloced - 1),
+            (alloced_at, 0),
+        ):
+            assert broken(held, [(at, wrong)]) == [("L18", 0)], (at, wrong)
+        assert broken(held, [(alloced_at, alloced + 7)]) == []
+
+
+@pytest.fixture
+def swapped_file(guest: Guest, process: Process) -> Iterator[Area]:
+    """Two blocks of shared memory, of which the second is in swap."""
+    guest.swap_on(SWAP)
+    area = process.blocks(2, flags=["shared"])
+    area.write()
+    area.swap_out(area.pages // 2)
+    yield area
+    area.munmap()
+    guest.swap_off(SWAP)
 
 
 def test_l18_folios_of_a_file(guest: Guest, cached: Area, layout: Layout) -> None:

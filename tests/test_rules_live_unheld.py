@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What nothing else holds, made wrong from outside: a reference too many (C4), a dirty state that is lost (C5)."""
+"""What nothing else holds, made wrong from outside: a reference too many (C4), a lost dirty state (C5), a lock that
+stays (C6), a lost charge (C7)."""
 
 from __future__ import annotations
 
@@ -14,6 +15,10 @@ pytestmark = pytest.mark.every_granule
 
 #: ``PG_uptodate`` and ``PG_dirty`` of 6.12 (include/linux/page-flags.h).
 UPTODATE, DIRTY = 1 << 3, 1 << 4
+#: ``PG_mlocked``.
+MLOCKED = 1 << 19
+#: ``memcg_data`` of a struct page.
+MEMCG_DATA = 56
 
 
 def unheld(area: Area) -> Expectation:
@@ -60,3 +65,33 @@ def test_lost_dirty_state_is_named(guest: Guest, process: Process, layout: Layou
     drain(guest)
     with process.hold() as held:
         assert not [it for it in held.judge(expectations=[unheld(read)]).findings if it.severity == "error"]
+
+
+def test_a_lock_that_stays_is_named(guest: Guest, folded: Area, paged: Area, layout: Layout) -> None:
+    """A page and a large folio that no locked VMA maps have the mark of those that one does."""
+    locked = paged.process.map(4 * layout.page, hint="nohugepage")
+    locked.write()
+    locked.mlock()
+    drain(guest)
+    for area, marked in ((locked, True), (paged, False), (folded, False)):
+        with area.process.hold() as held:
+            page = page_of(guest, held.judge(expectations=[unheld(area)]), area.address, layout)
+            flags = word(guest, page.at + FLAGS)
+            assert bool(flags & MLOCKED) == marked == ("mlocked" in guest.page(page.pfn).folio_flags)
+            other = [(page.at + FLAGS, flags ^ MLOCKED)]
+            assert broken(held, other) == []
+            # What reclaim would find is none.
+            errors = [] if marked else [("C6", area.address)]
+            assert broken(held, other, expectations=[unheld(area)]) == errors
+
+
+def test_a_lost_charge_is_named(guest: Guest, folded: Area, paged: Area, layout: Layout) -> None:
+    """Of a large folio and of a single page; elsewhere nothing is asked."""
+    drain(guest)
+    for area in (folded, paged):
+        with area.process.hold() as held:
+            page = page_of(guest, held.judge(expectations=[unheld(area)]), area.address, layout)
+            at = guest.page(page.head).at + MEMCG_DATA
+            assert word(guest, at)
+            assert broken(held, [(at, 0)]) == []
+            assert broken(held, [(at, 0)], expectations=[unheld(area)]) == [("C7", area.address)]

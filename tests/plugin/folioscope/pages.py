@@ -94,12 +94,18 @@ class FileCache(Fields):
     found: int
     #: Places of pages that are in swap, or of which something is remembered.
     gone: int
+    #: What shmem counts of the file, and where: "alloced", "swapped". Empty for other files.
+    shmem: dict[str, tuple[int, int]]
 
     @classmethod
     def read(cls, raw: Raw) -> FileCache:
         """From the session's answer."""
         own = number(raw["mapping"]), raw["counted"], number(raw["counted_at"])
-        return cls(*own, raw["found"], raw["gone"])
+        counts = raw["shmem"] or {"at": []}
+        shmem = {
+            name: (counts[name], number(at)) for name, at in zip(("alloced", "swapped"), counts["at"], strict=False)
+        }
+        return cls(*own, raw["found"], raw["gone"], shmem)
 
 
 @dataclass(frozen=True, slots=True)

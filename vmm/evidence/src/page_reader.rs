@@ -88,6 +88,10 @@ impl<M: PhysMemory + ?Sized + std::fmt::Debug> Folios for PageReader<'_, M> {
             (known | 1 << copy, set | bit << copy)
         })
     }
+
+    fn charged(&self, page: &Page) -> Option<bool> {
+        self.pages.memcg_data(page.head).map(|data| data != 0)
+    }
 }
 
 #[cfg(test)]

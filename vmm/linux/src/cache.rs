@@ -27,8 +27,27 @@ pub struct Tree {
     pub found: u64,
     /// Number of places with a swap entry or a shadow entry in place of a page.
     pub values: u64,
+    /// Counts that shmem keeps of its file; `None` for other files.
+    #[serde(default)]
+    pub shmem: Option<Shmem>,
     /// The first folios that are in a wrong place, one sentence each.
     pub wrong: Vec<String>,
     /// Number of further ones.
     pub more: u64,
+}
+
+/// Counts that shmem keeps of a file (`struct shmem_inode_info`), in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shmem {
+    /// `alloced`: pages that the file has, in the page cache and in swap.
+    pub alloced: u64,
+    /// `swapped`: those in swap.
+    pub swapped: u64,
+    /// Pages for which the tree has a swap entry.
+    pub in_swap: u64,
+    /// True if a task may be between a change of the tree and that of the counts: it holds the inode's lock or
+    /// that of a folio, or a page is lost.
+    pub busy: bool,
+    /// The addresses of the two counts.
+    pub at: [u64; 2],
 }

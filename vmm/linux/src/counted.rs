@@ -82,8 +82,7 @@ pub struct Swap {
     pub areas: Vec<SwapArea>,
     /// The address spaces (`struct mm_struct`) that may have swap entries: `mmlist`, in which swapoff() finds them.
     pub spaces: Vec<u64>,
-    /// Slots of shmem whose counts look like those of entries: the number of the area, the first slot, and their
-    /// number. Empty if the kernel marks them.
+    /// Slots that entries in the trees of shmem's files lead to: the number of the area, the first slot, and their number.
     #[serde(default)]
     pub shmem: Vec<(u8, u64, u64)>,
 }
@@ -108,8 +107,8 @@ pub struct Slots {
     pub first: u64,
     /// Number of slots.
     pub slots: u64,
-    /// The kernel's count of entries that lead to each; `None` if it is unknown: shmem's, bad slots, and counts that
-    /// continue elsewhere.
+    /// The kernel's count of entries that lead to each; `None` if it is unknown: bad slots, counts that continue
+    /// elsewhere, and shmem's in the swap cache.
     pub count: Option<u8>,
 }
 
@@ -130,6 +129,10 @@ pub struct Memory {
     /// `NR_FILE_PAGES`: the page cache and the swap cache, and where it is; an earlier version did not ask.
     #[serde(default)]
     pub cache: Option<(i64, u64)>,
+    /// `NR_MLOCK` over all zones: pages of folios that are locked, and where it is, of the first zone; an earlier version did
+    /// not ask.
+    #[serde(default)]
+    pub mlocked: Option<(i64, u64)>,
     /// Number of CPUs that keep a part of the counts to themselves.
     pub cpus: u64,
 }
@@ -151,6 +154,12 @@ pub struct Census {
     pub shmem: Amount,
     /// Pages in any page cache, and in the swap cache.
     pub cache: Amount,
+    /// Pages of folios that are marked as locked (`PG_mlocked`).
+    #[serde(default)]
+    pub mlocked: i64,
+    /// Pages of the largest of these.
+    #[serde(default)]
+    pub largest_mlocked: i64,
     /// True if each page of a large folio counts its own entries. From 6.15 on it may not (`CONFIG_NO_PAGE_MAPCOUNT`),
     /// and only a walk of the pages shows it. An earlier version of the notes did not have this field.
     #[serde(default)]
@@ -332,6 +341,7 @@ impl Counted {
         for memory in self.memory.iter_mut() {
             places.extend(&mut memory.at);
             let more = memory.file.iter_mut().chain(&mut memory.cache);
+            let more = more.chain(&mut memory.mlocked);
             places.extend(more.map(|(_, at)| at));
         }
         let areas = self.swap.iter_mut().flat_map(|swap| &mut swap.areas);

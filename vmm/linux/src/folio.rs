@@ -108,6 +108,9 @@ pub struct Page {
     pub split: Option<Split>,
     /// Broken memory (`PG_hwpoison`).
     pub poisoned: bool,
+    /// True if the folio may not be reclaimed, as a VMA with `VM_LOCKED` maps it (`PG_mlocked`). `None` if the kernel has no
+    /// such flag.
+    pub mlocked: Option<bool>,
 }
 
 /// A folio's state on the deferred split queue.

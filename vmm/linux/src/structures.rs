@@ -30,6 +30,9 @@ pub trait Folios: fmt::Debug {
         let _ = page;
         (0, 0)
     }
+
+    /// Returns whether the page's folio is charged to a memory cgroup; `None` if the kernel has none.
+    fn charged(&self, page: &Page) -> Option<bool>;
 }
 
 /// The kernel's own structures of a process, at the instant of its tables.

@@ -54,6 +54,12 @@ impl VmFlags {
         }
     }
 
+    /// Returns whether the VMA is locked (`VM_LOCKED`).
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.words.iter().any(|word| word == "lo")
+    }
+
     /// Returns the words.
     #[must_use]
     pub fn words(&self) -> &[String] {

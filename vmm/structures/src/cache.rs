@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The page cache of a file as a whole: the tree of its folios (`struct xarray`, include/linux/xarray.h).
 
-use linux::cache::Tree;
+use linux::cache::{Shmem, Tree};
 use linux::counted::Known;
 use stage1::PhysMemory;
 
 use crate::counted::not_read;
 use crate::kernel::View;
-use crate::lock::SpinLock;
+use crate::lock::{Lock, RwSemaphore, SpinLock};
 use crate::pages::{Pages, Passed};
 use crate::types::Member;
 use crate::xarray::{XArray, KIND, VALUE};
@@ -23,7 +23,62 @@ pub struct Layout {
     host: Member,
     flags: Member,
     entries: XArray,
+    shmem: Option<ShmemLayout>,
 }
+
+/// Where shmem counts the pages of a file.
+#[derive(Debug)]
+struct ShmemLayout {
+    /// `address_space.a_ops`, and the address of `shmem_aops`, to which it leads.
+    operations: (Member, u64),
+    /// Offset of the inode in a `struct shmem_inode_info`, in bytes.
+    inode: u64,
+    alloced: Member,
+    swapped: Member,
+    lock: RwSemaphore,
+}
+
+impl ShmemLayout {
+    fn new(kernel: &Kernel) -> Result<ShmemLayout, StructureError> {
+        let info = |name| kernel.types.member("shmem_inode_info", name);
+        Ok(ShmemLayout {
+            operations: (
+                kernel.types.member("address_space", "a_ops")?,
+                kernel.variable("shmem_aops")?,
+            ),
+            inode: info("vfs_inode")?.offset,
+            alloced: info("alloced")?,
+            swapped: info("swapped")?,
+            lock: RwSemaphore::new(&kernel.types, "inode", "i_rwsem")?,
+        })
+    }
+
+    /// Reads the counts of the file of `inode`; `None` if it is not shmem's.
+    fn read<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        (mapping, inode): (u64, u64),
+    ) -> Result<Option<Shmem>, StructureError> {
+        let (operations, own) = self.operations;
+        if inode == 0 || view.number(WHAT, mapping, operations)? != own {
+            return Ok(None);
+        }
+        let info = inode.wrapping_sub(self.inode);
+        let number = |member| view.number("an inode of shmem", info, member);
+        Ok(Some(Shmem {
+            alloced: number(self.alloced)?,
+            swapped: number(self.swapped)?,
+            in_swap: 0,
+            busy: self.lock.read(view, inode)? != Lock::Free,
+            at: [self.alloced, self.swapped].map(|it| info.wrapping_add(it.offset)),
+        }))
+    }
+}
+
+/// Bits of a slot's number in a value of shmem's tree, above which there is its area's (`SWP_TYPE_SHIFT`).
+const SLOT_BITS: u32 = 63 - 5;
+/// Areas are numbered from 0 on, and other kinds of entries, as a broken page's, from the last number down.
+const AREAS: u64 = 16;
 
 /// `S_DAX` (include/linux/fs.h): its tree has no folios.
 const DAX: u64 = 1 << 13;
@@ -46,6 +101,7 @@ impl Layout {
             host: member("address_space", "host")?,
             flags: member("inode", "i_flags")?,
             entries: XArray::new(kernel, WHAT)?,
+            shmem: ShmemLayout::new(kernel).ok(),
         })
     }
 
@@ -71,7 +127,8 @@ impl Layout {
         tree.map_err(|error| not_read(&error))
     }
 
-    fn read<M: PhysMemory + ?Sized>(
+    /// As [`Layout::tree`], with the error itself.
+    pub(crate) fn read<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
         pages: &Pages<'_, M>,
@@ -84,11 +141,14 @@ impl Layout {
             return Ok(None);
         }
         self.unlocked(view, mapping)?;
+        let shmem = self.shmem.as_ref();
+        let shmem = shmem.map(|layout| layout.read(view, (mapping, inode)));
         let mut looked = Looked {
             pages,
             mapping,
             tree: Tree {
                 counted: number(self.count)?,
+                shmem: shmem.transpose()?.flatten(),
                 ..Tree::default()
             },
             passed: Passed::default(),
@@ -151,6 +211,12 @@ impl<M: PhysMemory + ?Sized> Looked<'_, '_, M> {
     fn entry(&mut self, entry: u64, number: u64, numbers: u64) {
         if entry & VALUE != 0 {
             self.tree.values = self.tree.values.saturating_add(numbers);
+            if let Some(shmem) = &mut self.tree.shmem {
+                match (entry >> 1) >> SLOT_BITS {
+                    ..AREAS => shmem.in_swap = shmem.in_swap.saturating_add(numbers),
+                    _ => shmem.busy = true,
+                }
+            }
         } else if entry & KIND == 0 && entry != 0 {
             match self.folio(entry, number, numbers) {
                 Ok(pages) => self.tree.found += pages,
@@ -166,6 +232,9 @@ impl<M: PhysMemory + ?Sized> Looked<'_, '_, M> {
         let folio = self.pages.cached(at, &mut self.passed).map_err(place)?;
         let wrong = |rest: String| place(format!("page frame 0x{:x}, {rest}", folio.pfn));
         let pages = 1u64 << folio.order;
+        if let Some(shmem) = &mut self.tree.shmem {
+            shmem.busy |= folio.is_locked;
+        }
         if folio.is_tail {
             Err(wrong("which is no first page of a folio".into()))
         } else if let Some(kind) = folio.kind_of_page {

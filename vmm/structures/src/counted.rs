@@ -114,6 +114,19 @@ pub(crate) fn not_read(error: &StructureError) -> NotRead {
     }
 }
 
+/// The numbers of the nodes and the addresses of their zones (`struct zone`), those without memory too.
+fn zone_addresses<M: PhysMemory + ?Sized>(
+    kernel: &Kernel,
+    view: View<'_, M>,
+) -> Result<Vec<(u64, u64)>, StructureError> {
+    let of_node = kernel.types.member("pglist_data", "node_zones")?;
+    let size = kernel.types.size("zone")?;
+    let zones = nodes(kernel, view)?.into_iter().flat_map(|(node, data)| {
+        (0..of_node.elements).map(move |at| (node, data.wrapping_add(of_node.offset + at * size)))
+    });
+    Ok(zones.collect())
+}
+
 /// The addresses of all nodes' `struct pglist_data`, with their numbers.
 fn nodes<M: PhysMemory + ?Sized>(
     kernel: &Kernel,

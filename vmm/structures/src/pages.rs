@@ -98,6 +98,8 @@ struct Bits {
     locked: Option<u64>,
     #[serde(default)]
     lru: Option<u64>,
+    #[serde(default)]
+    mlocked: Option<u64>,
 }
 
 /// `enum pagetype`: the top byte of `page_type`.
@@ -201,6 +203,7 @@ impl Layout {
                 partially_mapped: bit("PG_partially_mapped").ok(),
                 locked: bit("PG_locked").ok(),
                 lru: bit("PG_lru").ok(),
+                mlocked: bit("PG_mlocked").ok(),
             },
             types: PageTypes {
                 buddy: kind("PGTY_buddy")?,

@@ -12,7 +12,7 @@ use linux::vma::Vma;
 use stage1::{PhysMemory, Regime};
 
 use crate::all_mapped::AllMapped;
-use crate::entries::Entries;
+use crate::entries::{Cover, Entries};
 use crate::group::Group;
 use crate::kernel_layout::KernelLayout;
 use crate::mapped::Mapped;
@@ -149,6 +149,14 @@ pub(crate) enum Unheld {
     NotJudged(String),
 }
 
+/// How often the judged processes map each page frame.
+pub(crate) struct ByLock {
+    /// In VMAs with `VM_LOCKED`.
+    pub locked: Cover,
+    /// In others.
+    pub open: Cover,
+}
+
 /// A folio that nothing but entries, the page cache and the swap cache holds.
 pub(crate) struct UnheldSeen<'a> {
     pub entries: &'a Entries,
@@ -157,6 +165,10 @@ pub(crate) struct UnheldSeen<'a> {
     pub va: u64,
     /// Reason why other address spaces may have entries that were not seen; `None` if there is none.
     pub incomplete: Option<&'a str>,
+    /// Entries of the judged processes by whether their VMA is locked; `None` where a VMA does not say so.
+    pub by_lock: Option<&'a ByLock>,
+    /// True if any folio of the judged processes is charged to a memory cgroup: the kernel does that then.
+    pub charges: bool,
     /// The words of a page frame, where it was saved.
     pub words: &'a dyn Fn(u64) -> Option<&'a [u64]>,
     /// Returns whether any address space maps one of these page frames by a dirty entry.

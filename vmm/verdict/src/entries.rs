@@ -36,7 +36,7 @@ pub(crate) struct Cover {
 }
 
 impl Cover {
-    fn new(mut runs: Vec<Range<u64>>) -> Cover {
+    pub fn new(mut runs: Vec<Range<u64>>) -> Cover {
         // Many processes have the same runs, by fork or of a library: each is one with a count. By one number, which is
         // compared without a branch.
         runs.sort_unstable_by_key(|run| u128::from(run.start) << 64 | u128::from(run.end));

@@ -278,6 +278,7 @@ impl<'a> Seen<'a> {
             mappings: self.mappings,
             once: self.folios.once,
             unheld: unheld(self.input),
+            locked: locked(self.input.vmas),
             release: self.input.release,
         }
     }
@@ -340,4 +341,15 @@ fn unheld(input: &ProcessInput<'_>) -> Vec<Range<u64>> {
     let ranges = input.expectations.iter();
     let ranges = ranges.filter(|it| it.what == Expected::Unheld);
     ranges.map(|it| it.start..it.end).collect()
+}
+
+/// The ranges of VMAs with `VM_LOCKED`; `None` where the flags of any are not known (only smaps has them).
+fn locked(vmas: &[Vma]) -> Option<Vec<Range<u64>>> {
+    let mut locked = Vec::new();
+    for vma in vmas {
+        if vma.flags.as_ref()?.is_locked() {
+            locked.push(vma.start..vma.end);
+        }
+    }
+    Some(locked)
 }

@@ -110,6 +110,10 @@ pub struct ProcessVerdict {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) unheld: Vec<Range<u64>>,
+    /// Ranges of its VMAs with `VM_LOCKED`; `None` if its VMAs do not say so.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) locked: Option<Vec<Range<u64>>>,
     /// Findings that are not listed, by cause.
     #[serde(skip)]
     #[schemars(skip)]

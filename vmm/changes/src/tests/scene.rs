@@ -33,6 +33,10 @@ impl Folios for Pages {
         let page = self.0.get(&pfn).copied();
         page.ok_or_else(|| NoPage::Unreadable("it is not in this test".into()))
     }
+
+    fn charged(&self, _: &Page) -> Option<bool> {
+        None
+    }
 }
 
 /// One instant of one process.
@@ -154,6 +158,7 @@ impl Instant {
             slot: None,
             split: None,
             poisoned: false,
+            mlocked: Some(false),
         };
         if let Some(pages) = self.pages.as_mut().filter(|_| !Pte(word).special()) {
             pages.0.insert(frame, page);

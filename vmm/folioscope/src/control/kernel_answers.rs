@@ -65,6 +65,19 @@ pub struct FileAnswer {
     pub found: u64,
     /// Number of places with a swap entry or a shadow entry in place of a page.
     pub gone: u64,
+    /// Counts that shmem keeps; null for other files.
+    pub shmem: Option<ShmemAnswer>,
+}
+
+/// Counts that shmem keeps of a file, in pages.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ShmemAnswer {
+    /// `alloced`: pages that the file has, in the page cache and in swap.
+    pub alloced: u64,
+    /// `swapped`: those in swap.
+    pub swapped: u64,
+    /// The physical addresses of the two.
+    pub at: [Hex; 2],
 }
 
 /// The answer of `counted`.

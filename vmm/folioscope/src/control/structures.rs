@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use evidence::inside::Inside;
+use linux::cache::Shmem;
 use report::listing::{Maps, Tasks};
 use structures::pages::Pages;
 use structures::View;
@@ -12,7 +13,7 @@ use verdict::Hex;
 
 use super::kernel_answers::{
     ContpteCounted, CountedAnswer, CountsAnswer, FileAnswer, OrdersCounted, PageAnswer,
-    SpaceAnswer, Unfolds,
+    ShmemAnswer, SpaceAnswer, Unfolds,
 };
 use super::parameters::{OfPage, OfSpace};
 use crate::guest::Guest;
@@ -89,9 +90,19 @@ fn files(
             counted_at: physical(view, layout.count_at(mapping))?,
             found: tree.found,
             gone: tree.values,
+            shmem: tree.shmem.map(|it| shmem(view, it)).transpose()?,
         });
     }
     Ok(files)
+}
+
+fn shmem(view: View<'_, snapshot::Memory>, counts: Shmem) -> Result<ShmemAnswer, Error> {
+    let [alloced_at, swapped_at] = counts.at;
+    Ok(ShmemAnswer {
+        alloced: counts.alloced,
+        swapped: counts.swapped,
+        at: [physical(view, alloced_at)?, physical(view, swapped_at)?],
+    })
 }
 
 /// Folios that are looked at for one answer.

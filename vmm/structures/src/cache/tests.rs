@@ -14,6 +14,8 @@ use crate::xarray::INTERNAL;
 const FILE: u64 = VMEMMAP + (1 << 30);
 const INODE: u64 = FILE + 0x1000;
 const NODE: [u64; 3] = [FILE + 0x2000, FILE + 0x3000, FILE + 0x4000];
+/// `shmem_aops`.
+const SHMEM: u64 = 0xffff_8000_0123_0000;
 const PLACE: u64 = 0x9100_0000;
 /// The order of the large folios, and the first page of one.
 const ORDER: u8 = 3;
@@ -36,6 +38,13 @@ fn made_up_layout() -> Layout {
         host: member(0, 8, 1),
         flags: member(12, 4, 1),
         entries: XArray::of(WHAT, member(0, 1, 1), member(40, 512, 64)),
+        shmem: Some(ShmemLayout {
+            operations: (member(32, 8, 1), SHMEM),
+            inode: 64,
+            alloced: member(0, 8, 1),
+            swapped: member(8, 8, 1),
+            lock: RwSemaphore::Count(member(24, 8, 1)),
+        }),
     }
 }
 
@@ -139,6 +148,39 @@ fn folios_and_what_is_in_swap() {
     assert_eq!(file.tree(), Ok(Some(good)));
     file.poke(FILE, 16, 0);
     assert_eq!(file.tree().unwrap().unwrap().found, 0);
+}
+
+/// An inode of shmem in its `struct shmem_inode_info`, 64 bytes before it.
+#[test]
+fn what_shmem_counts() {
+    let counts = |file: &File| file.tree().unwrap().unwrap().shmem;
+    let mut file = File::new();
+    file.poke(FILE, 0, INODE + 64);
+    file.poke(INODE, 0, 18);
+    file.poke(INODE, 8, 1);
+    // Of another file system.
+    file.poke(FILE, 32, SHMEM + 8);
+    assert_eq!(counts(&file), None);
+    file.poke(FILE, 32, SHMEM);
+    let good = Shmem {
+        alloced: 18,
+        swapped: 1,
+        in_swap: 1,
+        busy: false,
+        at: [INODE, INODE + 8],
+    };
+    assert_eq!(counts(&file), Some(good));
+    // The inode's lock is held; a folio's is; and a page is lost, which is no area's slot.
+    let busy = Shmem { busy: true, ..good };
+    file.poke(INODE, 64 + 24, 1);
+    assert_eq!(counts(&file), Some(busy));
+    file.poke(INODE, 64 + 24, 0);
+    file.0.change(LARGE, FLAGS, |word| word | 1);
+    assert_eq!(counts(&file), Some(busy));
+    file.0.change(LARGE, FLAGS, |word| word & !1);
+    assert_eq!(counts(&file), Some(good));
+    file.slot(1, 4, (30 << SLOT_BITS) << 1 | VALUE);
+    assert_eq!(counts(&file), Some(Shmem { in_swap: 0, ..busy }));
 }
 
 #[test]

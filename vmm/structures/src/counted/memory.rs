@@ -4,7 +4,7 @@
 use linux::counted::Memory;
 use stage1::PhysMemory;
 
-use super::nodes;
+use super::{nodes, zone_addresses};
 use crate::kernel::View;
 use crate::per_cpu::{word, PerCpu};
 use crate::types::Member;
@@ -20,6 +20,8 @@ pub(super) struct Layout {
     shmem: u64,
     file: u64,
     cache: u64,
+    /// The zones, and `NR_MLOCK` of them.
+    mlocked: Option<(Vec<u64>, Counters, u64)>,
     cpus: PerCpu,
 }
 
@@ -103,6 +105,14 @@ impl Layout {
         view: View<'_, M>,
     ) -> Result<Layout, StructureError> {
         let item = |name| kernel.types.enumerator("node_stat_item", name);
+        let mlocked = || {
+            let zones = zone_addresses(kernel, view)?.into_iter();
+            Ok::<_, StructureError>((
+                zones.map(|(_, zone)| zone).collect(),
+                Counters::of_zones(kernel)?,
+                kernel.types.enumerator("zone_stat_item", "NR_MLOCK")?,
+            ))
+        };
         Ok(Layout {
             nodes: nodes(kernel, view)?,
             counters: Counters::of_nodes(kernel)?,
@@ -111,6 +121,7 @@ impl Layout {
             shmem: item("NR_SHMEM")?,
             file: item("NR_FILE_MAPPED")?,
             cache: item("NR_FILE_PAGES")?,
+            mlocked: mlocked().ok(),
             cpus: PerCpu::new(kernel, view)?,
         })
     }
@@ -143,7 +154,24 @@ impl Layout {
             at,
             file: Some((file, of_file)),
             cache: Some((cache, of_cache)),
+            mlocked: self.mlocked(view)?,
             cpus: self.cpus.offsets.len() as u64,
         })
+    }
+
+    /// Pages of all zones that are locked, and where the first zone counts them.
+    fn mlocked<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<Option<(i64, u64)>, StructureError> {
+        let Some((zones, counters, item)) = &self.mlocked else {
+            return Ok(None);
+        };
+        let mut sum = 0i64;
+        for zone in zones {
+            sum = sum.wrapping_add(counters.read(view, *zone, *item, &self.cpus)?);
+        }
+        let first = zones.first().map(|zone| counters.address(*zone, *item));
+        Ok(first.map(|at| (sum, at)))
     }
 }

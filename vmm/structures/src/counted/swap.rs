@@ -3,12 +3,14 @@
 //! clusters.
 
 mod area;
+mod files;
 mod tables;
 
 use linux::counted::{Slots, Swap, SwapArea};
 use stage1::PhysMemory;
 
 use self::area::{add, Area, MOST_SLOTS, WHAT};
+use self::files::Files;
 use self::tables::Tables;
 use crate::kernel::View;
 use crate::lock::{self, SpinLock};
@@ -26,6 +28,8 @@ pub(super) struct Layout {
     areas: u64,
     count: u64,
     counts: Counts,
+    /// Shmem's, which only its trees lead to; none where a kernel without shmem has a map.
+    files: Option<Files>,
     slots: Member,
     init_mm: u64,
     list: Member,
@@ -51,7 +55,9 @@ const MOST_RUNS: usize = 1 << 18;
 const MOST_SPACES: usize = 1 << 22;
 /// `SWAP_HAS_CACHE` (include/linux/swap.h): in the swap cache, or about to be given back. It counts nothing.
 const CACHED: u8 = 0x40;
-/// `COUNT_CONTINUED`: the count goes on elsewhere. `SWAP_MAP_SHMEM` has this bit as well: shmem's own, in no page table.
+/// `SWAP_MAP_SHMEM`: one entry of a file in memory.
+const SHMEM: u8 = 0xbf;
+/// `COUNT_CONTINUED`: the count goes on elsewhere.
 const CONTINUED: u8 = 0x80;
 /// `SWAP_MAP_BAD`: no slot.
 const BAD: u8 = 0x3f;
@@ -69,6 +75,10 @@ impl Layout {
                 Counts::Map(area("swap_map")?)
             }
         };
+        let files = match &counts {
+            Counts::Map(_) => Files::new(kernel).ok(),
+            Counts::Tables(_) => Some(Files::new(kernel)?),
+        };
         let hibernates = [
             ("swsusp_extents", kernel.types.member("rb_root", "rb_node")),
             ("system_transition_mutex", lock::mutex(&kernel.types)),
@@ -85,6 +95,7 @@ impl Layout {
             areas: kernel.variable("swap_info")?,
             count: kernel.variable("nr_swapfiles")?,
             counts,
+            files,
             slots: area("max")?,
             init_mm: kernel.variable("init_mm")?,
             list: kernel.types.member("mm_struct", "mmlist")?,
@@ -127,7 +138,7 @@ impl Layout {
                 return Err(StructureError::Missing(why));
             }
             let found = match &self.counts {
-                Counts::Map(map) => by_map(view, (at, *map), slots)?,
+                Counts::Map(map) => by_map(view, (at, *map), slots, self.files.is_some())?,
                 Counts::Tables(tables) => tables.area(view, pages, at, slots)?,
             };
             // One that is used no more has nothing.
@@ -144,11 +155,9 @@ impl Layout {
                 counted,
             });
         }
-        let shmem = match &self.counts {
-            // Its slots are marked.
-            Counts::Map(_) => Vec::new(),
-            Counts::Tables(_) if areas.is_empty() => Vec::new(),
-            Counts::Tables(tables) => tables.of_shmem(view)?,
+        let shmem = match &self.files {
+            Some(files) if !areas.is_empty() => files.slots(view, pages)?,
+            _ => Vec::new(),
         };
         Ok(Swap {
             areas,
@@ -171,27 +180,30 @@ impl Layout {
     }
 }
 
-/// Those of the area at `at` by its `map`; `None` where it has none.
+/// Those of the area at `at` by its `map`; `None` where it has none. `files` says whether what leads to shmem's is known.
 fn by_map<M: PhysMemory + ?Sized>(
     view: View<'_, M>,
     (at, map): (u64, Member),
     slots: u64,
+    files: bool,
 ) -> Result<Option<Area>, StructureError> {
     let map = view.number(WHAT, at, map)?;
     if map == 0 || slots == 0 {
         return Ok(None);
     }
-    let counted = runs(&view.bytes(WHAT, map, slots)?);
+    let counted = runs(&view.bytes(WHAT, map, slots)?, files);
     let first = counted.first().map_or(0, |run| run.first);
     Ok(Some((counted, map.wrapping_add(first))))
 }
 
 /// Slots that are counted at all, in runs.
-fn runs(counts: &[u8]) -> Vec<Slots> {
+fn runs(counts: &[u8], files: bool) -> Vec<Slots> {
     let mut runs: Vec<Slots> = Vec::new();
     for (slot, byte) in counts.iter().enumerate() {
         let count = match byte & !CACHED {
             0 => continue,
+            // Of one in the swap cache a task may have the folio to itself, and change tree and count in turn.
+            SHMEM => Some(1).filter(|_| files && byte & CACHED == 0),
             byte if byte & CONTINUED != 0 || byte == BAD => None,
             byte => Some(byte),
         };
@@ -229,9 +241,11 @@ mod tests {
             run(0, 1, None),
             run(1, 3, Some(1)),
             run(6, 1, Some(2)),
-            run(7, 3, None),
+            run(7, 1, Some(1)),
+            run(8, 2, None),
             run(10, 1, Some(0x3e)),
         ];
-        assert_eq!(runs(&counts), expected);
+        assert_eq!(runs(&counts, true), expected);
+        assert_eq!(runs(&counts, false)[3], run(7, 3, None));
     }
 }

@@ -8,7 +8,7 @@ use stage1::PhysMemory;
 
 use super::cpu_orders::CpuOrders;
 use super::memory::Counters;
-use super::{nodes, not_read};
+use super::{not_read, zone_addresses};
 use crate::kernel::View;
 use crate::lock::SpinLock;
 use crate::pages::{Free, Pages};
@@ -63,15 +63,9 @@ impl Layout {
         let types = &kernel.types;
         let zone = |name| types.member("zone", name);
         let pages = |name| types.member("per_cpu_pages", name);
-        let of_node = types.member("pglist_data", "node_zones")?;
-        let size = types.size("zone")?;
-        let zones = nodes(kernel, view)?.into_iter().flat_map(|(node, data)| {
-            (0..of_node.elements)
-                .map(move |at| (node, data.wrapping_add(of_node.offset + at * size)))
-        });
         Ok(Layout {
             lock: SpinLock::new(&kernel.types)?,
-            zones: zones.collect(),
+            zones: zone_addresses(kernel, view)?,
             lock_of: zone("lock")?,
             name: zone("name")?,
             start: zone("zone_start_pfn")?,

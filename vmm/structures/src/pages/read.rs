@@ -179,6 +179,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             }),
             split: folio.split,
             poisoned: layout.bits.hwpoison.is_some_and(|bit| of_whole & bit != 0),
+            mlocked: layout.bits.mlocked.map(|bit| folio.flags & bit != 0),
         })
     }
 

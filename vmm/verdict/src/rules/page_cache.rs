@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! L18: the page cache of a file holds the folios of that file, each at its place, and counts them.
 
-use linux::cache::{Cache, Tree};
+use linux::cache::{Cache, Shmem, Tree};
 use linux::counted::NotRead;
 
 use super::rule::{Identity, Need, OnBreak, Releases, Rule, Tier};
@@ -14,13 +14,15 @@ pub(crate) static RULE: Rule = Rule {
     title: "a file's page cache holds its folios and counts them",
     asserts: "Of each regular file that a judged process maps: whatever hangs in its tree (i_pages) and is no value is the first page of a \
               folio, neither free nor of the kernel's own, whose mapping is the file's, whose index is its number in the tree, which stands for as many \
-              numbers as it has pages, and which has a reference unless it is locked. nrpages is the sum of their pages. Not judged where \
+              numbers as it has pages, and which has a reference unless it is locked. nrpages is the sum of their pages. Of shmem's, \
+              swapped is the number of pages for which the tree has a swap entry, and alloced is no less than nrpages and swapped \
+              together; either may be otherwise while a task holds the inode's lock, or that of a folio in the tree. Not judged where \
               somebody holds the tree's lock, of files whose tree has no folios (DAX), where L2, L7, L8, L9 or L10 has told of pages, and beyond 262,144 \
               folios at one instant; nor is nrpages above that sum while somebody makes a file's pages into one (collapse_file()), who counts \
               them before they are there.",
     tier: Tier::Linux,
     sources: &[
-        "mm/filemap.c, __filemap_add_folio(), page_cache_delete(); mm/shmem.c, shmem_add_to_page_cache(), shmem_charge()",
+        "mm/filemap.c, __filemap_add_folio(), page_cache_delete(); mm/shmem.c, shmem_add_to_page_cache(), shmem_charge(), shmem_recalc_inode()",
         "mm/migrate.c, __folio_migrate_mapping(); mm/khugepaged.c, collapse_file(); lib/xarray.c, xas_store(), xas_split()",
     ],
     needs: &[Need::Vmas.less(), Need::Folios.all(), Need::PageCaches.all()],
@@ -29,8 +31,8 @@ pub(crate) static RULE: Rule = Rule {
     identity: Identity::Sentence,
     on_break: OnBreak::GoOn,
     checks: &[Check::Caches(check)],
-    synthetic: &["l18_folios_and_their_count", "l18_what_is_not_known"],
-    live: &["test_l18_count_of_a_file", "test_l18_folios_of_a_file"],
+    synthetic: &["l18_folios_and_their_count", "l18_what_is_not_known", "l18_what_shmem_counts"],
+    live: &["test_l18_count_of_a_file", "test_l18_folios_of_a_file", "test_l18_what_shmem_counts"],
 };
 
 /// Looks at the page caches of files that are mapped; `collapses` says who may have counted pages before they are
@@ -47,9 +49,11 @@ fn check(caches: &[Cache], collapses: Option<&str>, counts: &mut Counts) {
                 continue;
             }
         };
-        let Some(message) = wrong(tree) else { continue };
-        // With a folio that is wrong nothing can be said of the sum.
-        let may_be = tree.wrong.is_empty() && tree.counted > tree.found;
+        let Some(message) = wrong(tree).or_else(|| wrong_of_shmem(tree)) else {
+            continue;
+        };
+        // With a folio that is wrong nothing can be said of the sum. Who collapses counts for shmem too.
+        let may_be = tree.wrong.is_empty() && tree.counted >= tree.found;
         if let Some(why) = collapses.filter(|_| may_be) {
             open.push(why);
             continue;
@@ -72,6 +76,32 @@ fn check(caches: &[Cache], collapses: Option<&str>, counts: &mut Counts) {
     if let Some(why) = open.first() {
         say(open.len(), why, true);
     }
+}
+
+/// Returns the error in shmem's counts of a file whose tree is right, if there is one.
+fn wrong_of_shmem(tree: &Tree) -> Option<String> {
+    let Shmem {
+        alloced,
+        swapped,
+        in_swap,
+        busy,
+        ..
+    } = tree.shmem?;
+    if busy {
+        return None;
+    }
+    if swapped != in_swap {
+        return Some(format!(
+            "it counts {swapped} pages in swap (shmem_inode_info.swapped), and its tree has swap entries for {in_swap}: they must be equal"
+        ));
+    }
+    let least = tree.counted + swapped;
+    (alloced < least).then(|| {
+        format!(
+            "it counts {alloced} pages in all (shmem_inode_info.alloced), {} in the page cache (nrpages) and {swapped} in swap (swapped): all must be no fewer than both",
+            tree.counted
+        )
+    })
 }
 
 /// Returns the error in a tree, if there is one.

@@ -12,8 +12,8 @@ use stage1::{
 
 use super::checks::CHECKS;
 use super::rule::RuleId;
-use crate::check::{Unheld, UnheldSeen};
-use crate::entries::Entries;
+use crate::check::{ByLock, Unheld, UnheldSeen};
+use crate::entries::{Cover, Entries};
 use crate::group::Group;
 use crate::ProcessVerdict;
 use linux::structures::Folios;
@@ -49,6 +49,16 @@ pub(super) fn judge<M: PhysMemory + ?Sized>(
         all.memory.words(at, (size / 8) as usize)
     };
     let has_dirty_entry = |folio: &Range<u64>| has_dirty_entry(all, folio);
+    let asked = verdicts.iter().any(|verdict| !verdict.unheld.is_empty());
+    let by_lock = if asked { by_lock(verdicts, size) } else { None };
+    let charges = asked
+        && verdicts.iter().any(|verdict| {
+            let mut mappings = verdict.mappings.iter().filter(|it| it.folio);
+            mappings.any(|mapping| {
+                let page = folios.page(mapping.pa / size).ok();
+                page.and_then(|page| folios.charged(&page)) == Some(true)
+            })
+        });
     for (owner, verdict) in verdicts.iter().enumerate() {
         for (pfn, va) in mapped(verdict, size) {
             let page = match folios.page(pfn) {
@@ -71,6 +81,8 @@ pub(super) fn judge<M: PhysMemory + ?Sized>(
                 page,
                 va,
                 incomplete: all.incomplete,
+                by_lock: by_lock.as_ref(),
+                charges,
                 words: &words,
                 has_dirty_entry: &has_dirty_entry,
             };
@@ -96,6 +108,35 @@ fn mapped(verdict: &ProcessVerdict, size: u64) -> impl Iterator<Item = (u64, u64
             let pages = (start..end.max(start)).step_by(size as usize);
             pages.map(move |va| ((mapping.pa + (va - mapping.va)) / size, va))
         })
+    })
+}
+
+/// The page frames that the processes map, by whether the VMA there is locked; `None` where the VMAs do not say so.
+fn by_lock(verdicts: &[ProcessVerdict], size: u64) -> Option<ByLock> {
+    let (mut locked, mut open) = (Vec::new(), Vec::new());
+    for verdict in verdicts {
+        let ranges = verdict.locked.as_ref()?;
+        for mapping in verdict.mappings.iter().filter(|it| it.folio) {
+            let frames = |va: Range<u64>| {
+                let at = |va: u64| (mapping.pa + (va - mapping.va)) / size;
+                at(va.start)..at(va.end)
+            };
+            let (mut from, end) = (mapping.va, mapping.va + mapping.bytes);
+            for range in ranges {
+                let (start, stop) = (range.start.max(from), range.end.min(end));
+                if start < stop {
+                    open.push(frames(from..start));
+                    locked.push(frames(start..stop));
+                    from = stop;
+                }
+            }
+            open.push(frames(from..end));
+        }
+    }
+    open.retain(|frames| !frames.is_empty());
+    Some(ByLock {
+        locked: Cover::new(locked),
+        open: Cover::new(open),
     })
 }
 

@@ -2,7 +2,7 @@
 //! The folios of a made-up kernel.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use linux::absent::SwapTypes;
@@ -35,6 +35,9 @@ pub struct Kernel {
     pub one_by_one: bool,
     /// Which bits of a folio's flags `/proc/kpageflags` copies, to bits of the same number.
     pub copies: u64,
+    /// Folios are charged to a memory cgroup, but for these, by their first page.
+    pub charges: bool,
+    pub uncharged: BTreeSet<u64>,
     /// How many pages it has told to be alike.
     pub runs: Cell<u64>,
 }
@@ -58,6 +61,10 @@ impl Folios for Kernel {
 
     fn copied(&self, page: &Page) -> (u64, u64) {
         (self.copies, page.folio_flags & self.copies)
+    }
+
+    fn charged(&self, page: &Page) -> Option<bool> {
+        Some(self.charges && !self.uncharged.contains(&page.head))
     }
 }
 
@@ -87,6 +94,7 @@ impl Kernel {
                 slot: None,
                 split: None,
                 poisoned: false,
+                mlocked: Some(false),
             };
             self.pages.insert(pfn, page);
         }

@@ -2,7 +2,7 @@
 //! L18 on made-up page caches.
 
 use crate::testing::id;
-use linux::cache::{Cache, Tree};
+use linux::cache::{Cache, Shmem, Tree};
 use linux::counted::{Known, NotRead};
 
 use super::guest::Guest;
@@ -68,6 +68,57 @@ fn l18_folios_and_their_count() {
         said.ends_with("number 0x2 leads to nowhere; 6 more folios are not as they must be"),
         "{said}"
     );
+}
+
+#[test]
+fn l18_what_shmem_counts() {
+    let good = Shmem {
+        alloced: 310,
+        swapped: 10,
+        in_swap: 10,
+        busy: false,
+        at: [0; 2],
+    };
+    let file = |shmem| {
+        cache(Ok(Tree {
+            shmem: Some(shmem),
+            ..tree(300, 300)
+        }))
+    };
+    // More than both: pages of a hole that reclaim has dropped are not taken off yet.
+    for alloced in [310, 500] {
+        let right = Shmem { alloced, ..good };
+        assert_eq!(errors(&judged(vec![file(right)], None)), [], "{alloced}");
+    }
+    let each = [
+        (
+            Shmem {
+                swapped: 11,
+                ..good
+            },
+            "counts 11 pages in swap",
+        ),
+        (Shmem { swapped: 9, ..good }, "counts 9 pages in swap"),
+        (Shmem { in_swap: 9, ..good }, "has swap entries for 9"),
+        (
+            Shmem {
+                alloced: 309,
+                ..good
+            },
+            "counts 309 pages in all",
+        ),
+    ];
+    for (wrong, part) in each {
+        let verdict = judged(vec![file(wrong)], None);
+        assert_eq!(errors(&verdict), [id("L18")], "{part}");
+        assert!(verdict.findings[0].message.contains(part));
+        // A task may be between the two.
+        let busy = Shmem {
+            busy: true,
+            ..wrong
+        };
+        assert_eq!(errors(&judged(vec![file(busy)], None)), [], "{part}");
+    }
 }
 
 #[test]

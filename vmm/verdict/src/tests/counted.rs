@@ -78,6 +78,7 @@ fn counted() -> Counted {
             at: [0; 3],
             file: Some((400, 0)),
             cache: None,
+            mlocked: None,
             cpus: 1,
         }),
         swap: Ok(Swap::default()),

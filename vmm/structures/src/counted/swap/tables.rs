@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The tables of a swap area's clusters, a word for each slot, whose highest bits count (mm/swap_table.h, since 7.1); and
-//! the slots of shmem, which no mark tells from others there.
+//! The tables of a swap area's clusters, a word for each slot, whose highest bits count (mm/swap_table.h, since 7.1).
 
 use stage1::PhysMemory;
 
-use super::area::{add, Area, MOST_SLOTS, WHAT};
-use crate::cache;
+use super::area::{add, Area, WHAT};
 use crate::kernel::View;
 use crate::lock::SpinLock;
 use crate::pages::{Pages, Passed};
@@ -22,10 +20,6 @@ const BAD: u64 = u64::MAX << 3;
 const CACHED: u64 = 0b10;
 const MARK: u64 = 0b11;
 const PFN_SHIFT: u32 = 2;
-/// Bits of a slot's number in a `swp_entry_t` (`SWP_TYPE_SHIFT`).
-const SLOT_BITS: u32 = 63 - 5;
-/// More files in memory than anybody has.
-const MOST_FILES: usize = 1 << 20;
 
 /// Where they are.
 #[derive(Debug)]
@@ -37,12 +31,6 @@ pub(super) struct Tables {
     table: Member,
     /// Slots of a cluster.
     slots: u64,
-    caches: cache::Layout,
-    files: u64,
-    in_list: Member,
-    next: Member,
-    inode: Member,
-    mapping: Member,
 }
 
 impl Tables {
@@ -60,12 +48,6 @@ impl Tables {
             lock_of: member("swap_cluster_info", "lock")?,
             table: member("swap_cluster_info", "table")?,
             slots: member("swap_table", "entries")?.elements,
-            caches: cache::Layout::new(kernel)?,
-            files: kernel.variable("shmem_swaplist")?,
-            in_list: member("shmem_inode_info", "swaplist")?,
-            next: member("list_head", "next")?,
-            inode: member("shmem_inode_info", "vfs_inode")?,
-            mapping: member("inode", "i_mapping")?,
         }))
     }
 
@@ -125,30 +107,6 @@ impl Tables {
     ) -> bool {
         let pfn = word << 4 >> (PFN_SHIFT + 4);
         pages.cached_at(pfn, passed).map_or(true, |it| it.is_locked)
-    }
-
-    /// The slots that files in memory have, whatever process maps them.
-    pub(super) fn of_shmem<M: PhysMemory + ?Sized>(
-        &self,
-        view: View<'_, M>,
-    ) -> Result<Vec<(u8, u64, u64)>, StructureError> {
-        let what = "the list of files in memory with pages in swap";
-        let (mut slots, mut left) = (Vec::new(), MOST_SLOTS);
-        for node in view.list(what, (self.files, self.next), MOST_FILES)? {
-            let inode = node
-                .wrapping_sub(self.in_list.offset)
-                .wrapping_add(self.inode.offset);
-            let mapping = view.number("an inode", inode, self.mapping)?;
-            let values = self.caches.values(view, mapping, &mut left)?;
-            let slot = |value: u64| value & ((1 << SLOT_BITS) - 1);
-            slots.extend(
-                values
-                    .into_iter()
-                    .map(|(value, count)| ((value >> SLOT_BITS) as u8, slot(value), count)),
-            );
-        }
-        slots.sort_unstable();
-        Ok(slots)
     }
 }
 

@@ -25,7 +25,7 @@ impl Alike {
     pub fn new(layout: &Layout, at: &Places) -> Option<Alike> {
         let bits = layout.bits;
         let own = bits.anon_exclusive | bits.hwpoison.unwrap_or(0);
-        let folio = bits.head | bits.swapbacked | bits.swapcache;
+        let folio = bits.head | bits.swapbacked | bits.swapcache | bits.mlocked.unwrap_or(0);
         let all = u64::MAX;
         let single = [
             (at.flags, own | folio),

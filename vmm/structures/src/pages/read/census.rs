@@ -210,6 +210,10 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             sums.census.blocks += if anonymous && entire > 0 { pages } else { 0 };
             large > 0
         };
+        if bits.mlocked.is_some_and(|bit| first.flags & bit != 0) {
+            sums.census.mlocked += pages;
+            sums.census.largest_mlocked = sums.census.largest_mlocked.max(pages);
+        }
         let locked = bits.locked.is_some_and(|bit| first.flags & bit != 0);
         let coming = locked && !is_mapped;
         if first.kind == Kind::Anonymous && first.order > 0 {

@@ -13,7 +13,9 @@ pub(crate) static RULE: Rule = Rule {
     title: "the kernel's counters of memory agree with it",
     asserts: "In pages, over all nodes and CPUs: NR_ANON_MAPPED is the number of anonymous pages in all memory that are mapped by their own \
               counts, NR_ANON_THPS of those of folios that blocks map, NR_FILE_MAPPED of other pages that are mapped, NR_SHMEM of those in the page cache of \
-              shmem, NR_FILE_PAGES of those in any page cache and in the swap cache; hugetlb's are in none. From 6.15 on a folio is counted whole \
+              shmem, NR_FILE_PAGES of those in any page cache and in the swap cache; hugetlb's are in none. \
+              NR_MLOCK over all zones is the number of pages of folios with PG_mlocked, but for as many as the largest of these has: the flag \
+              and the count are not changed in one. From 6.15 on a folio is counted whole \
               once any of it is mapped where no page of a large one counts its own entries (CONFIG_NO_PAGE_MAPCOUNT). Folios that are locked and mapped \
               nowhere, and of files those on no LRU list, may be in a cache or not. \
               Where not all pages could be looked at, or L2, L7, L8, L9 or L10 has told of pages, \
@@ -26,7 +28,7 @@ pub(crate) static RULE: Rule = Rule {
     sources: &[
         "mm/rmap.c, __folio_mod_stat(), __folio_add_rmap(); mm/shmem.c, shmem_update_stats(); mm/page_alloc.c, account_freepages()",
         "mm/filemap.c, __filemap_add_folio(), filemap_unaccount_folio(); mm/swap_state.c, add_to_swap_cache()",
-        "mm/vmstat.c, __mod_node_page_state(), refresh_cpu_vm_stats()",
+        "mm/vmstat.c, __mod_node_page_state(), refresh_cpu_vm_stats(); mm/mlock.c, mlock_folio(), __munlock_folio()",
     ],
     needs: &[Need::Vmas.less(), Need::Folios.all(), Need::Memory.half("mapped memory"), Need::Zones.half("free pages"), Need::Census.less()],
     releases: Releases::WIDELY,
@@ -35,7 +37,7 @@ pub(crate) static RULE: Rule = Rule {
     on_break: OnBreak::GoOn,
     checks: &[Check::Counted(mapped),
         Check::Counted(free)],
-    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_free_pages"],
+    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_free_pages"],
     live: &["test_l15_mapped", "test_l15_free_pages"],
 };
 
@@ -87,6 +89,19 @@ fn counters(memory: &Memory, mapped: &AllMapped, census: Option<&Census>) -> Vec
         let there = census.map(|census| census.file.into());
         let what = "files that are mapped (NR_FILE_MAPPED)";
         of(counted, mapped.file, there, what)
+    }));
+    let mlocked = |census: &Census| Amount {
+        least: census.mlocked - census.largest_mlocked,
+        most: census.mlocked + census.largest_mlocked,
+    };
+    all.extend(memory.mlocked.map(|(counted, _)| Counter {
+        exact: false,
+        ..of(
+            counted,
+            0,
+            census.map(mlocked),
+            "memory that is locked (NR_MLOCK)",
+        )
     }));
     all.extend(memory.cache.map(|(counted, _)| Counter {
         exact: false,

@@ -77,10 +77,7 @@ fn vm_pages(seen: &ProcessSeen<'_>) -> Option<String> {
     let total = pages(&mut seen.vmas.iter());
     // Only smaps has VM_LOCKED.
     let is_told = seen.vmas.iter().all(|vma| vma.flags.is_some());
-    let is_locked = |vma: &&Vma| {
-        let flags = vma.flags.as_ref();
-        flags.is_some_and(|flags| flags.words().iter().any(|word| word == "lo"))
-    };
+    let is_locked = |vma: &&Vma| vma.flags.as_ref().is_some_and(|flags| flags.is_locked());
     let locked = is_told.then(|| pages(&mut seen.vmas.iter().filter(is_locked)));
     let mut wrong = Vec::new();
     if counted.total != total {

@@ -4,12 +4,22 @@
 mod c3;
 mod c4;
 mod c5;
+mod c6;
+mod c7;
 mod f1;
 mod v1;
 
 use super::rule::Rule;
 
-pub(super) static RULES: &[&Rule] = &[&c3::RULE, &c4::RULE, &c5::RULE, &f1::RULE, &v1::RULE];
+pub(super) static RULES: &[&Rule] = &[
+    &c3::RULE,
+    &c4::RULE,
+    &c5::RULE,
+    &c6::RULE,
+    &c7::RULE,
+    &f1::RULE,
+    &v1::RULE,
+];
 
 pub use c3::contents_differ;
 pub use f1::RULE as STUCK;

@@ -23,6 +23,8 @@ fn whole() -> (Counted, Kernel) {
         file: 400,
         shmem: amount(300, 300),
         cache: amount(2000, 2000),
+        mlocked: 600,
+        largest_mlocked: 64,
         counts_pages: true,
     });
     assert_eq!(errors(&judged(&counted, &kernel)), []);
@@ -156,4 +158,22 @@ fn what_all_pages_are_is_asked_where_pages_are_right() {
     assert!(verdicts[0].notes.iter().any(|said| said.ends_with(note)));
     // The same without.
     assert_eq!(errors(&judged(&counted, &kernel)), [id("L12"), id("L15")]);
+}
+
+#[test]
+fn l15_locked_pages() {
+    let (good, kernel) = whole();
+    let judged = |mlocked| {
+        let mut counted = good.clone();
+        counted.memory.as_mut().unwrap().mlocked = mlocked;
+        errors(&judged(&counted, &kernel))
+    };
+    // As many as the largest folio has may be on their way, and what a CPU may be folding.
+    for right in [600, 600 - 64 - OPEN, 600 + 64 + OPEN] {
+        assert_eq!(judged(Some((right, 0))), [], "{right}");
+    }
+    for wrong in [599 - 64 - OPEN, 601 + 64 + OPEN] {
+        assert_eq!(judged(Some((wrong, 0))), [id("L15")], "{wrong}");
+    }
+    assert_eq!(judged(None), []);
 }

@@ -55,6 +55,7 @@ pub(crate) fn layout(per_page: bool) -> Layout {
             partially_mapped: Some(1 << 9),
             locked: Some(1),
             lru: Some(1 << 5),
+            mlocked: Some(1 << 20),
         },
         types: PageTypes {
             buddy: 0xf0,
