@@ -51,13 +51,14 @@ pub(super) fn judge<M: PhysMemory + ?Sized>(
     let has_dirty_entry = |folio: &Range<u64>| has_dirty_entry(all, folio);
     let asked = verdicts.iter().any(|verdict| !verdict.unheld.is_empty());
     let by_lock = if asked { by_lock(verdicts, size) } else { None };
+    let is_charged = |pa: u64| {
+        let page = folios.page(pa / size).ok();
+        page.and_then(|page| folios.charged(&page)) == Some(true)
+    };
     let charges = asked
         && verdicts.iter().any(|verdict| {
             let mut mappings = verdict.mappings.iter().filter(|it| it.folio);
-            mappings.any(|mapping| {
-                let page = folios.page(mapping.pa / size).ok();
-                page.and_then(|page| folios.charged(&page)) == Some(true)
-            })
+            mappings.any(|it| is_charged(it.pa) || is_charged(it.pa + it.bytes - 1))
         });
     for (owner, verdict) in verdicts.iter().enumerate() {
         for (pfn, va) in mapped(verdict, size) {
