@@ -185,6 +185,14 @@ def test_a_rust_that_is_too_old_for_the_plugins_is_said_first(host: Host, words:
     assert {line.split()[0] for line in host.said.read_text().splitlines()} == {"rustc"}
 
 
+def test_no_rust_at_all_is_said_as_well(host: Host) -> None:
+    """On an empty machine, too, the laboratory's need comes before any other."""
+    ended = bare(host).run(SETUP / "inputs.sh", "lab", **system(host, "debian-13"))
+    assert ended.returncode == 2 and untouched(host)
+    assert "needs Rust 1.88 or later, and this machine's is missing; install a newer one" in ended.stderr
+    assert ended.stderr.count("\n") == 1, ended.stderr
+
+
 #: What each goal has to install on a bare Debian, and what it must not.
 PACKAGES_OF = {
     "lint": (

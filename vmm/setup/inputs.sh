@@ -58,9 +58,9 @@ fi
 
 # The plugins for QEMU are built last. Debian 12 and 13 have a Rust that is too old for them.
 if [ "$goal" = lab ] || { [ "$goal" = run ] && [ -n "${RECORD:-}" ]; }; then
-    minor=$(rust_minor rustc)
+    minor=$(rust_minor rustc || true)
     [ "${minor:-0}" -ge $PLUGIN_RUST ] ||
-        die "make $goal${RECORD:+ RECORD=$RECORD} needs a plugin for QEMU, that needs Rust 1.$PLUGIN_RUST or later, and this machine's is 1.${minor:-0};" \
+        die "make $goal${RECORD:+ RECORD=$RECORD} needs a plugin for QEMU, that needs Rust 1.$PLUGIN_RUST or later, and this machine's is ${minor:+1.}${minor:-missing};" \
             'install a newer one (rustup: https://rustup.rs) and try again'
 fi
 
