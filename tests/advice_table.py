@@ -115,7 +115,7 @@ FOLLOWED: dict[str, str] = {
     "play them by themselves with --only": "test_hang.py::test_a_run_in_which_all_workloads_hang",
     "give it more memory with --memory or MEM=": "test_tour.py::test_a_node_without_room_for_a_block",
     **dict.fromkeys(
-        ("take it at a checkpoint", "in {LOOKS} looks; leave out --pid"),
+        ("take it at a checkpoint", "in {} looks; leave out --pid"),
         _GUESTS + "test_a_process_that_is_not_seen",
     ),
     **dict.fromkeys(
