@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -63,7 +64,7 @@ class Campaign:
 def killed(cluster: Cluster, process: subprocess.Popen[bytes] | None = None) -> None:
     """Kills a worker while its cell runs; the cell ends with it."""
     assert wait_until(cluster.waiting, SECONDS), cluster.logs()
-    cell = cluster.waiting()[0]
+    cell = random.choice(cluster.waiting())
     os.kill(process.pid if process else cluster.owner(cell), signal.SIGKILL)
     assert wait_until(lambda: cell not in cluster.waiting(), 10)
 
@@ -100,7 +101,7 @@ def test_a_scheduler_that_is_killed_ends_the_campaign(cluster: Cluster, tmp_path
 
 
 def test_a_campaign_that_ends_ends_its_cells(cluster: Cluster, tmp_path: Path) -> None:
-    """They do not run on at the workers, which serve the next campaign."""
+    """They do not run on at the workers, which serve the next campaign; nor does a cell beyond its limit."""
     cluster.worker("--no-nanny")
     store = Store(str(tmp_path / "store")).open()
     engine = Dask(cluster.address, store)
@@ -119,7 +120,10 @@ def test_a_campaign_that_ends_ends_its_cells(cluster: Cluster, tmp_path: Path) -
     with pytest.raises(Ended):
         run(waiting(3, 600), store, engine, progress=Progress())
     assert wait_until(lambda: not cluster.waiting(), 10)
-    assert run(waiting(2, 0), store, Dask(cluster.address, store)).ran == 2
+    (late,) = waiting(1, 600, limit=0.2)
+    ran = run([late, *waiting(2, 0)], store, Dask(cluster.address, store))
+    assert (ran.ran, ran.lost) == (2, {late.key: "it took longer than its limit of 0.2 s"})
+    assert not cluster.waiting()
 
 
 def test_a_worker_with_another_version_is_refused(cluster: Cluster, tmp_path: Path) -> None:
@@ -173,7 +177,8 @@ def test_a_cell_that_kills_its_workers_is_lost(cluster: Cluster, tmp_path: Path)
 
 @pytest.mark.long
 def test_workers_are_killed_at_random_instants(cluster: Cluster, tmp_path: Path) -> None:
-    """Sixty cells and four workers, of which one or another is killed every two seconds."""
+    """Sixty cells and four workers, of which one or another is killed again and again; a worker needs some seconds
+    to start, and where one alone is left its cell would be killed each time."""
     for _ in range(4):
         cluster.worker()
     store = Store(str(tmp_path / "store")).open()
@@ -183,9 +188,10 @@ def test_workers_are_killed_at_random_instants(cluster: Cluster, tmp_path: Path)
     while len(store.named()) < 50:
         # A cell may end in between.
         with contextlib.suppress(OSError, IndexError):
-            killed(cluster)
-            kills += 1
-        wait_until(lambda: False, 2)
+            if len(cluster.waiting()) > 1:
+                killed(cluster)
+                kills += 1
+        wait_until(lambda: False, random.uniform(0.5, 3) / SLOWER)
     ran = campaign.end(4 * SECONDS)
-    assert kills > 4 and ran.lost == {}
+    assert kills > 2 and ran.lost == {}
     assert set(table(cells, store).values()) == {"pass"}
