@@ -169,9 +169,8 @@ def test_a_long_step_ends_with_us(host: Host, tree: Path, kind: str, how: str) -
 
 def test_a_build_that_is_killed_leaves_nothing_that_looks_whole(host: Host) -> None:
     """Not even where the very end was missing; the next one builds it, and clears away what was left."""
-    kind, release = "command", "$CARGO_TARGET_DIR/release"
-    if platform.machine() == "aarch64":
-        kind, release = "arm64-command", "$CARGO_TARGET_DIR/aarch64-unknown-linux-gnu/release"
+    kind = "arm64-command" if platform.machine() == "aarch64" else "command"
+    release = f"$CARGO_TARGET_DIR/{platform.machine()}-unknown-linux-gnu/release"
     host.program("cargo", f"mkdir -p {release}; echo half >{release}/folioscope; {LONG}")
     with host.terminal("make", "build") as (_, terminal):
         host.long_step(terminal)
