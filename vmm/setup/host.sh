@@ -3,9 +3,9 @@
 # What this host is and lacks, before anything is changed. Sourced after lib.sh and toolchain.sh.
 
 # GiB that are free where builds are kept, and of memory, without which a first build does not end well.
-# By du, for one checkout: of a run 0.6 stay (kernel, command, what cargo keeps of it); of the tests 8 (cargo 5.3, stock
-# kernels and programs 0.8, Python 0.7, kernels 0.4, command and agent 0.5); of lint 2.9. A kernel's build asks for 4 by
-# itself.
+# Reckoned from du of each part, for one checkout: of a run 0.6 stay (kernel, command, what cargo keeps of it); of the tests
+# 8 (cargo 5.3, stock kernels and programs 0.8, Python 0.7, kernels 0.4, command and agent 0.5); of lint 2.9. A kernel's
+# build asks for 4 by itself.
 declare -A SPACE=([run]=5 [test]=12 [lint]=4 [lab]=6 [dist]=6)
 BUILT_ALREADY=1
 MEMORY=2
