@@ -260,8 +260,7 @@ class Area:
     def unheld(self, first: int = 0, pages: int | None = None) -> Area:
         """Nothing but entries, the page cache and the swap cache holds a folio of the range: each has their references
         and no more (rule C4), keeps what was written to it (C5), is marked as locked only where a locked VMA maps it
-        (C6), and is charged to a memory cgroup (C7). The batches of the LRU lists hold what was just faulted in;
-        writing 1 to ``/proc/sys/vm/drop_caches`` drains them."""
+        (C6), and is charged to a memory cgroup (C7). What batches of the LRU lists hold is counted."""
         return self._state("unheld", first, pages)
 
     def order(self, order: int, first: int = 0, pages: int | None = None) -> Area:

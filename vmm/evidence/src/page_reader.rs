@@ -7,6 +7,7 @@ use linux::getters::COPIED;
 use linux::structures::{Folios, NotKnown};
 use snapshot::Snapshot;
 use stage1::{PhysMemory, Regime};
+use structures::lru_batches::LruBatches;
 use structures::pages::{Layout, Pages};
 use structures::View;
 
@@ -26,6 +27,7 @@ pub fn folios<'g, M: PhysMemory + ?Sized>(
     let view = View { memory, upper };
     let mut read = PageReader::new(&gathered.layout, view, taken_off(queues));
     read.pages = read.pages.counting(gathered.counts_pages());
+    read.batches = gathered.structure().ok();
     Ok(read)
 }
 
@@ -50,6 +52,8 @@ pub struct PageReader<'g, M: ?Sized> {
     pub pages: Pages<'g, M>,
     /// True if it is not known which folios wait to be split.
     taken_off: bool,
+    /// Folios in batches of the LRU lists, if they are known.
+    batches: Option<LruBatches>,
     /// Bits of `flags` that `/proc/kpageflags` copies: theirs there, and ours.
     copied: Vec<(u8, u32)>,
 }
@@ -65,6 +69,7 @@ impl<'g, M: PhysMemory + ?Sized> PageReader<'g, M> {
         PageReader {
             pages: Pages::new(layout, view),
             taken_off,
+            batches: None,
             copied: bits.collect(),
         }
     }
@@ -91,6 +96,11 @@ impl<M: PhysMemory + ?Sized + std::fmt::Debug> Folios for PageReader<'_, M> {
 
     fn charged(&self, page: &Page) -> Option<bool> {
         self.pages.memcg_data(page.head).map(|data| data != 0)
+    }
+
+    fn batched(&self, page: &Page) -> Option<u64> {
+        let batches = self.batches.as_ref()?;
+        Some(batches.of(self.pages.address(page.head)))
     }
 }
 

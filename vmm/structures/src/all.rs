@@ -2,10 +2,14 @@
 //! All structures that are read at each instant of a guest and kept with its snapshot: a line each.
 
 use crate::anon_sizes::AnonSizes;
+use crate::lru_batches::LruBatches;
 use crate::structure::StructureReader;
 
 /// All of them.
-pub static STRUCTURES: &[StructureReader] = &[StructureReader::of::<AnonSizes>()];
+pub static STRUCTURES: &[StructureReader] = &[
+    StructureReader::of::<AnonSizes>(),
+    StructureReader::of::<LruBatches>(),
+];
 
 #[cfg(test)]
 mod tests {

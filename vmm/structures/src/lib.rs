@@ -20,6 +20,7 @@ pub mod cpu_data;
 mod error;
 mod kernel;
 mod lock;
+pub mod lru_batches;
 pub mod maple;
 pub mod memcg;
 mod object;

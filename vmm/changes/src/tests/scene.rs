@@ -37,6 +37,10 @@ impl Folios for Pages {
     fn charged(&self, _: &Page) -> Option<bool> {
         None
     }
+
+    fn batched(&self, _: &Page) -> Option<u64> {
+        None
+    }
 }
 
 /// One instant of one process.

@@ -291,6 +291,12 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         Some(self.at.memcg?.of(self.structure(head).ok()?))
     }
 
+    /// Returns the address of the `struct page` of a page frame.
+    #[must_use]
+    pub fn address(&self, pfn: u64) -> u64 {
+        self.layout.address(pfn)
+    }
+
     fn order(&self, head: u64, flags: u64) -> Result<u8, NoPage> {
         if flags & self.layout.bits.head == 0 {
             return Ok(0);

@@ -38,6 +38,8 @@ pub struct Kernel {
     /// Folios are charged to a memory cgroup, but for these, by their first page.
     pub charges: bool,
     pub uncharged: BTreeSet<u64>,
+    /// References of batches of the LRU lists, by a folio's first page; `None` if they are not known.
+    pub batched: Option<BTreeMap<u64, u64>>,
     /// How many pages it has told to be alike.
     pub runs: Cell<u64>,
 }
@@ -65,6 +67,11 @@ impl Folios for Kernel {
 
     fn charged(&self, page: &Page) -> Option<bool> {
         Some(self.charges && !self.uncharged.contains(&page.head))
+    }
+
+    fn batched(&self, page: &Page) -> Option<u64> {
+        let batched = self.batched.as_ref()?;
+        Some(batched.get(&page.head).copied().unwrap_or(0))
     }
 }
 
@@ -113,7 +120,10 @@ pub fn good(mut guest: Guest) -> Guest {
     guest.vmas = parse_smaps(&smaps).unwrap();
     guest.fold(0, written());
     guest.spread(1, written());
-    let mut kernel = Kernel::default();
+    let mut kernel = Kernel {
+        batched: Some(BTreeMap::new()),
+        ..Kernel::default()
+    };
     let (first, number) = (PA / page, VA / page);
     kernel.folio(first, members.ilog2() as u8, number);
     for at in members..2 * members {

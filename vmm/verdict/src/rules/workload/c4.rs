@@ -10,13 +10,14 @@ pub(crate) static RULE: Rule = Rule {
     name: "C4",
     title: "a folio has no reference too many",
     asserts: "In ranges that the checkpoint calls `unheld`, a folio has as many references as entries of all address spaces map it, \
-              and one for each of its pages in the page cache and in the swap cache. One more is a leak: the folio is never freed. \
+              one for each of its pages in the page cache and in the swap cache, \
+              and one for each batch of the LRU lists that it is in. One more is a leak: the folio is never freed. \
               Fewer are L9's. Of files that are not shmem's one more may be their file system's. \
-              Not judged where not every address space could be walked, nor of hugetlb.",
+              Not judged where not every address space or no batch could be read, nor of hugetlb.",
     tier: Tier::Linux,
     sources: &[
         "include/linux/mm.h, folio_expected_ref_count(); mm/migrate.c, folio_migrate_mapping()",
-        "mm/swap.c, lru_add_drain_all()",
+        "mm/swap.c, struct cpu_fbatches; mm/mlock.c, mlock_fbatch; mm/truncate.c, mapping_try_invalidate()",
     ],
     needs: &[Need::Expectations.all(), Need::Folios.all(), Need::Processes.all()],
     releases: Releases::WIDELY,
@@ -24,7 +25,7 @@ pub(crate) static RULE: Rule = Rule {
     identity: Identity::Sentence,
     on_break: OnBreak::GoOn,
     checks: &[Check::Unheld(check)],
-    synthetic: &["c4_a_reference_too_many", "c4_references_of_caches_and_of_others", "c4_a_page_that_cannot_be_read"],
+    synthetic: &["c4_a_reference_too_many", "c4_references_of_caches_and_of_others", "c4_references_of_batches", "c4_a_page_that_cannot_be_read"],
     live: &["test_a_leaked_reference_is_named"],
 };
 
@@ -48,12 +49,19 @@ fn check(seen: &UnheldSeen<'_>) -> Unheld {
     if page.refcount <= known {
         return Unheld::Right;
     }
+    let Some(batched) = seen.folios.batched(&page) else {
+        return Unheld::NotJudged("the batches of the LRU lists could not be read".into());
+    };
+    let known = known + batched as i64;
+    if page.refcount <= known {
+        return Unheld::Right;
+    }
     if let Some(why) = seen.incomplete {
         return Unheld::NotJudged(why.into());
     }
     Unheld::Wrong(format!(
         "the folio of order {} at page frame 0x{:x}, mapped at VA 0x{:016x}, has {} references, and {known} are accounted for: \
-         {entries} of entries in all address spaces, {cached} of the {} cache",
+         {entries} of entries in all address spaces, {cached} of the {} cache, {batched} of batches of the LRU lists",
         page.order,
         page.head,
         seen.va,
@@ -101,6 +109,21 @@ mod tests {
         let mut guest = good(Guest::new());
         guest.kernel().change(first, |page| page.refcount += 1);
         assert!(errors(&guest.counted(None)).is_empty());
+    }
+
+    #[test]
+    fn c4_references_of_batches() {
+        let mut guest = unheld();
+        let page = guest.first() + guest.members + 3;
+        guest.kernel().change(page, |page| page.refcount += 2);
+        guest.kernel().batched = Some([(page, 2), (page + 1, 7)].into());
+        assert!(errors(&guest.counted(None)).is_empty());
+        guest.kernel().batched = Some([(page, 1)].into());
+        assert_eq!(errors(&guest.counted(None)), [id("C4")]);
+        guest.kernel().batched = None;
+        let verdict = guest.counted(None);
+        assert!(errors(&verdict).is_empty());
+        assert!(verdict.not_judged.iter().any(|it| it.reason.contains("C4")));
     }
 
     #[test]
