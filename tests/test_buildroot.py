@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A guest's initramfs that a Buildroot tree has built, without the network.
 
-`BUILDROOT` names the tree, and `BR2_DL_DIR` its downloads. Without them there is nothing to test: Buildroot is fetched
-by nobody here.
+`BUILDROOT` names the tree, and `BR2_DL_DIR` its downloads. Without them there is nothing to test: nothing here
+fetches Buildroot.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def test_an_object_is_what_its_name_says(tmp_path: Path) -> None:
 
 
 def test_a_store_is_a_url_too(tmp_path: Path) -> None:
-    """One that fsspec knows, with the same files as by its path; user and password are shown to nobody."""
+    """One that fsspec knows, with the same files as by its path; no message has the user and the password."""
     cells = waiting(2, 0)
     store = Store(f"file://{tmp_path}/store").open()
     assert ran_here(cells, store).ran == 2
@@ -211,7 +211,7 @@ def test_what_a_cell_starts_ends_with_it(how: str, tmp_path: Path) -> None:
 
 
 def test_a_mark_finds_what_a_killed_keeper_has_left() -> None:
-    """By the environment, whoever the parent is."""
+    """By the environment, which a process keeps when its parent changes."""
     mark = uuid.uuid4().hex
     child = subprocess.Popen(["sleep", "600"], env={**os.environ, "FOLIOSCOPE_CELL": mark})
     assert wait_until(lambda: marked(mark) == [child.pid], 5)

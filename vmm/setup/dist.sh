@@ -18,7 +18,7 @@ new=$(mktemp -d "$OUT/.dist.XXXXXX")
 TEMPORARY+=("$new")
 echo 'folioscope dist' >"$new/$MARK"
 
-# The same bytes of the same contents, whoever packs them.
+# The same contents give the same bytes, for any user and at any time.
 packed() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --mode='u=rwX,go=rX' "$@" | gzip -n; }
 
 # What is not committed is packed too, as it is built in; files that git ignores are not.

@@ -27,7 +27,7 @@ pub fn folios<'g, M: PhysMemory + ?Sized>(
     let view = View { memory, upper };
     let mut read = PageReader::new(&gathered.layout, view, taken_off(queues));
     read.pages = read.pages.counting(gathered.counts_pages());
-    read.batches = gathered.structure().ok();
+    read.batches = gathered.structure();
     Ok(read)
 }
 
@@ -52,8 +52,8 @@ pub struct PageReader<'g, M: ?Sized> {
     pub pages: Pages<'g, M>,
     /// True if it is not known which folios wait to be split.
     taken_off: bool,
-    /// Folios in batches of the LRU lists, if they are known.
-    batches: Option<LruBatches>,
+    /// Folios in batches of the LRU lists.
+    batches: Result<LruBatches, NotKnown>,
     /// Bits of `flags` that `/proc/kpageflags` copies: theirs there, and ours.
     copied: Vec<(u8, u32)>,
 }
@@ -69,7 +69,7 @@ impl<'g, M: PhysMemory + ?Sized> PageReader<'g, M> {
         PageReader {
             pages: Pages::new(layout, view),
             taken_off,
-            batches: None,
+            batches: Err(NotKnown::from("they were not asked for")),
             copied: bits.collect(),
         }
     }
@@ -98,9 +98,9 @@ impl<M: PhysMemory + ?Sized + std::fmt::Debug> Folios for PageReader<'_, M> {
         self.pages.memcg_data(page.head).map(|data| data != 0)
     }
 
-    fn batched(&self, page: &Page) -> Option<u64> {
-        let batches = self.batches.as_ref()?;
-        Some(batches.of(self.pages.address(page.head)))
+    fn batched(&self, page: &Page) -> Result<u64, NotKnown> {
+        let batches = self.batches.as_ref().map_err(Clone::clone)?;
+        Ok(batches.of(self.pages.address(page.head)))
     }
 }
 

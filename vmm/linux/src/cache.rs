@@ -36,6 +36,14 @@ pub struct Tree {
     pub more: u64,
 }
 
+impl Tree {
+    /// Returns whether a task may be between a change of the tree and that of shmem's counts.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.shmem.is_some_and(|counts| counts.busy)
+    }
+}
+
 /// Counts that shmem keeps of a file (`struct shmem_inode_info`), in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shmem {

@@ -34,8 +34,11 @@ pub trait Folios: fmt::Debug {
     /// Returns whether the page's folio is charged to a memory cgroup; `None` if the kernel has none.
     fn charged(&self, page: &Page) -> Option<bool>;
 
-    /// Returns the references that batches of the LRU lists have on the page's folio; `None` if they are not known.
-    fn batched(&self, page: &Page) -> Option<u64>;
+    /// Returns the references that batches of the LRU lists have on the page's folio.
+    ///
+    /// # Errors
+    /// If the batches could not be read.
+    fn batched(&self, page: &Page) -> Result<u64, NotKnown>;
 }
 
 /// The kernel's own structures of a process, at the instant of its tables.

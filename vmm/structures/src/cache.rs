@@ -23,7 +23,7 @@ pub struct Layout {
     host: Member,
     flags: Member,
     entries: XArray,
-    shmem: Option<ShmemLayout>,
+    shmem: Result<ShmemLayout, StructureError>,
 }
 
 /// Where shmem counts the pages of a file.
@@ -80,6 +80,9 @@ const SLOT_BITS: u32 = 63 - 5;
 /// Areas are numbered from 0 on, and other kinds of entries, as a broken page's, from the last number down.
 const AREAS: u64 = 16;
 
+/// Values of a tree, each with how many numbers it stands for.
+type Values = Vec<(u64, u64)>;
+
 /// `S_DAX` (include/linux/fs.h): its tree has no folios.
 const DAX: u64 = 1 << 13;
 /// Folios of one file that are told of.
@@ -101,8 +104,16 @@ impl Layout {
             host: member("address_space", "host")?,
             flags: member("inode", "i_flags")?,
             entries: XArray::new(kernel, WHAT)?,
-            shmem: ShmemLayout::new(kernel).ok(),
+            shmem: ShmemLayout::new(kernel),
         })
+    }
+
+    /// Says whether shmem's counts are known.
+    ///
+    /// # Errors
+    /// What the kernel lacks for them.
+    pub(crate) fn knows_shmem(&self) -> Result<(), StructureError> {
+        self.shmem.as_ref().map(drop).map_err(Clone::clone)
     }
 
     /// Where a file's pages are counted.
@@ -123,25 +134,26 @@ impl Layout {
         mapping: u64,
         left: &mut u64,
     ) -> Known<Option<Tree>> {
-        let tree = self.read(view, pages, mapping, left);
+        let read = self.read(view, pages, mapping, left);
+        let tree = read.map(|read| read.map(|(tree, _)| tree));
         tree.map_err(|error| not_read(&error))
     }
 
-    /// As [`Layout::tree`], with the error itself.
+    /// Returns the tree and the values in it, each with how many numbers it stands for, as [`Layout::tree`].
     pub(crate) fn read<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
         pages: &Pages<'_, M>,
         mapping: u64,
         left: &mut u64,
-    ) -> Result<Option<Tree>, StructureError> {
+    ) -> Result<Option<(Tree, Values)>, StructureError> {
         let number = |member| view.number(WHAT, mapping, member);
         let inode = number(self.host)?;
         if inode != 0 && view.number("an inode", inode, self.flags)? & DAX != 0 {
             return Ok(None);
         }
         self.unlocked(view, mapping)?;
-        let shmem = self.shmem.as_ref();
+        let shmem = self.shmem.as_ref().ok();
         let shmem = shmem.map(|layout| layout.read(view, (mapping, inode)));
         let mut looked = Looked {
             pages,
@@ -152,33 +164,13 @@ impl Layout {
                 ..Tree::default()
             },
             passed: Passed::default(),
+            values: Vec::new(),
         };
         let root = number(self.root)?;
         self.entries.each(view, root, left, |entry, at, numbers| {
             looked.entry(entry, at, numbers);
         })?;
-        Ok(Some(looked.tree))
-    }
-
-    /// The values in the tree of the `struct address_space` at `mapping`, each with how many numbers it stands for.
-    ///
-    /// # Errors
-    /// As [`Layout::tree`].
-    pub(crate) fn values<M: PhysMemory + ?Sized>(
-        &self,
-        view: View<'_, M>,
-        mapping: u64,
-        left: &mut u64,
-    ) -> Result<Vec<(u64, u64)>, StructureError> {
-        self.unlocked(view, mapping)?;
-        let mut values = Vec::new();
-        let root = view.number(WHAT, mapping, self.root)?;
-        self.entries.each(view, root, left, |entry, _, numbers| {
-            if entry & VALUE != 0 {
-                values.push((entry >> 1, numbers));
-            }
-        })?;
-        Ok(values)
+        Ok(Some((looked.tree, looked.values)))
     }
 
     fn unlocked<M: PhysMemory + ?Sized>(
@@ -204,6 +196,8 @@ struct Looked<'w, 'p, M: ?Sized> {
     mapping: u64,
     tree: Tree,
     passed: Passed<'p>,
+    /// Its values.
+    values: Values,
 }
 
 impl<M: PhysMemory + ?Sized> Looked<'_, '_, M> {
@@ -211,6 +205,7 @@ impl<M: PhysMemory + ?Sized> Looked<'_, '_, M> {
     fn entry(&mut self, entry: u64, number: u64, numbers: u64) {
         if entry & VALUE != 0 {
             self.tree.values = self.tree.values.saturating_add(numbers);
+            self.values.push((entry >> 1, numbers));
             if let Some(shmem) = &mut self.tree.shmem {
                 match (entry >> 1) >> SLOT_BITS {
                     ..AREAS => shmem.in_swap = shmem.in_swap.saturating_add(numbers),

@@ -96,7 +96,7 @@ class Dask:
         with contextlib.suppress(OSError, TimeoutError):
             if self._client.status == "running" and self._held:
                 self._client.cancel(list(self._held.values()), force=True, reason="the campaign ends")
-                # A thread cannot be ended: its keeper is told.
+                # A worker's thread cannot be ended; its keeper can.
                 self._client.run(stop)
             self._client.close()
 

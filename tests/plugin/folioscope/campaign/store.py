@@ -26,7 +26,7 @@ VERSION = 1
 _ABOUT = "store.json"
 #: Protocols by which a put is whole or absent by itself.
 _WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "az", "memory"}
-#: Their part of a URL that could be a password is shown to nobody.
+#: The user and password of a URL, in messages.
 _SHOWN = "//***@"
 
 

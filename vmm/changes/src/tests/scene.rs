@@ -7,6 +7,7 @@ use linux::counted::{Events, FOLIO_SPLIT, NAMES};
 use linux::folio::{Kind as Memory, NoPage, Page};
 use linux::order::{OrderRecord, OrderRecords, Path, Policy, Reason, ORDERS};
 use linux::pte::{bits, Pte};
+use linux::structures::NotKnown;
 use linux::vma::parse_smaps;
 use verdict::Folios;
 
@@ -38,8 +39,8 @@ impl Folios for Pages {
         None
     }
 
-    fn batched(&self, _: &Page) -> Option<u64> {
-        None
+    fn batched(&self, _: &Page) -> Result<u64, NotKnown> {
+        Ok(0)
     }
 }
 

@@ -161,7 +161,7 @@ pub struct CheckpointAnswer {
 
 impl TourAnswer {
     /// # Errors
-    /// Why the workload did not come to its end.
+    /// The error that ended the workload early.
     pub fn of(played: Played, driven: &Basis) -> Result<Self, Error> {
         if let Some(error) = played.failed {
             return Err(error);

@@ -38,7 +38,7 @@ fn made_up_layout() -> Layout {
         host: member(0, 8, 1),
         flags: member(12, 4, 1),
         entries: XArray::of(WHAT, member(0, 1, 1), member(40, 512, 64)),
-        shmem: Some(ShmemLayout {
+        shmem: Ok(ShmemLayout {
             operations: (member(32, 8, 1), SHMEM),
             inode: 64,
             alloced: member(0, 8, 1),

@@ -8,10 +8,11 @@ use std::ops::Range;
 use linux::absent::SwapTypes;
 use linux::counted::Known;
 use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss, VmPages};
+use linux::structures::NotKnown;
 use linux::vma::parse_smaps;
 
 use super::guest::{written, Guest, PA, VA};
-use crate::{judge_counts, Everyone, Folios, ProcessVerdict, RuleId, Severity, Unmapped};
+use crate::{judge_counts, Everyone, Expected, Folios, ProcessVerdict, RuleId, Severity, Unmapped};
 
 /// A kernel that knows the folios that a test gives it.
 #[derive(Debug, Default)]
@@ -69,9 +70,9 @@ impl Folios for Kernel {
         Some(self.charges && !self.uncharged.contains(&page.head))
     }
 
-    fn batched(&self, page: &Page) -> Option<u64> {
-        let batched = self.batched.as_ref()?;
-        Some(batched.get(&page.head).copied().unwrap_or(0))
+    fn batched(&self, page: &Page) -> Result<u64, NotKnown> {
+        let batched = self.batched.as_ref().ok_or("they were not read")?;
+        Ok(batched.get(&page.head).copied().unwrap_or(0))
     }
 }
 
@@ -148,6 +149,13 @@ pub fn good(mut guest: Guest) -> Guest {
     kernel.tables_bytes = Some(levels * page as i64);
     guest.kernel = Some(kernel);
     guest.assert_legal();
+    guest
+}
+
+/// The same, whose two blocks nothing but entries and caches holds.
+pub fn unheld() -> Guest {
+    let mut guest = good(Guest::new());
+    guest.expect(Expected::Unheld, VA, VA + 2 * guest.block);
     guest
 }
 

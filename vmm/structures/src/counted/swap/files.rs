@@ -31,8 +31,10 @@ pub(super) struct Files {
 impl Files {
     pub(super) fn new(kernel: &Kernel) -> Result<Files, StructureError> {
         let member = |structure, path| kernel.types.member(structure, path);
+        let caches = cache::Layout::new(kernel)?;
+        caches.knows_shmem()?;
         Ok(Files {
-            caches: cache::Layout::new(kernel)?,
+            caches,
             list: kernel.variable("shmem_swaplist")?,
             in_list: member("shmem_inode_info", "swaplist")?,
             next: member("list_head", "next")?,
@@ -58,17 +60,16 @@ impl Files {
                 .wrapping_sub(self.in_list.offset)
                 .wrapping_add(self.inode.offset);
             let mapping = view.number("an inode", inode, self.mapping)?;
-            let tree = self.caches.read(view, pages, mapping, &mut left)?;
-            let counts = tree.and_then(|tree| tree.shmem);
-            let busy = counts.is_none_or(|counts| counts.busy);
+            let read = self.caches.read(view, pages, mapping, &mut left)?;
+            let (tree, values) = read.unwrap_or_default();
+            let busy = tree.shmem.is_none_or(|counts| counts.busy);
             if busy || view.number("an inode", inode, self.users)? == 0 {
                 return Err(StructureError::Inconsistent {
                     what: WHAT,
                     va: inode,
-                    why: "somebody changed a file, or freed it".into(),
+                    why: "a task was changing or freeing a file".into(),
                 });
             }
-            let values = self.caches.values(view, mapping, &mut left)?;
             let slot = |value: u64| value & ((1 << SLOT_BITS) - 1);
             slots.extend(
                 values

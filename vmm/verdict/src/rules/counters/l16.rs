@@ -12,8 +12,8 @@ pub(crate) static RULE: Rule = Rule {
     title: "a slot in swap is counted as often as entries lead to it",
     asserts: "Each swap entry of any address space leads to a slot that there is, and a slot's count (swap_map) is the number of \
               entries that lead to it, those in the trees of shmem's files too, its being in the swap cache apart. Not judged: bad slots, those whose count goes on \
-              elsewhere (more than 62 entries, since 7.1 more than 14), those of shmem that are in the swap cache (since 7.1 those whose folio somebody has locked there); counts above the entries where not every address space that may have swap \
-              entries (mmlist, which swapoff() goes by) could be walked; and while somebody hibernates, or changes or frees a file of shmem. Not on 7.0, which counts \
+              elsewhere (more than 62 entries, since 7.1 more than 14), those of shmem that are in the swap cache (since 7.1 those whose folio is locked there); counts above the entries where not every address space that may have swap \
+              entries (mmlist, which swapoff() goes by) could be walked; and while the machine hibernates, or a task changes or frees a file of shmem. Not on 7.0, which counts \
               otherwise.",
     tier: Tier::Linux,
     sources: &["mm/swapfile.c, __swap_duplicate(), __swap_entry_free_locked(), try_to_unuse(); mm/memory.c, do_swap_page(), zap_pte_range(), copy_nonpresent_pte(); mm/rmap.c, try_to_unmap_one()"],

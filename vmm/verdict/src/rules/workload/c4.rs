@@ -49,8 +49,14 @@ fn check(seen: &UnheldSeen<'_>) -> Unheld {
     if page.refcount <= known {
         return Unheld::Right;
     }
-    let Some(batched) = seen.folios.batched(&page) else {
-        return Unheld::NotJudged("the batches of the LRU lists could not be read".into());
+    let batched = match seen.folios.batched(&page) {
+        Ok(batched) => batched,
+        Err(why) => {
+            return Unheld::NotJudged(format!(
+                "the batches of the LRU lists could not be read: {}",
+                why.why
+            ))
+        }
     };
     let known = known + batched as i64;
     if page.refcount <= known {
@@ -72,17 +78,10 @@ fn check(seen: &UnheldSeen<'_>) -> Unheld {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::folios::{errors, good};
+    use crate::testing::folios::{errors, good, unheld};
     use crate::testing::id;
     use crate::tests::guest::*;
-    use crate::Expected;
     use linux::folio::Kind;
-
-    fn unheld() -> Guest {
-        let mut guest = good(Guest::new());
-        guest.expect(Expected::Unheld, VA, VA + 2 * guest.block);
-        guest
-    }
 
     #[test]
     fn c4_a_reference_too_many() {

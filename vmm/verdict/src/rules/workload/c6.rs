@@ -53,15 +53,14 @@ fn check(seen: &UnheldSeen<'_>) -> Unheld {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::folios::{errors, good};
+    use crate::testing::folios::{errors, good, unheld};
     use crate::testing::id;
     use crate::tests::guest::*;
-    use crate::Expected;
     use linux::vma::parse_smaps;
 
     /// The first block is a folio, the second of single pages; `locked` says whether the VMA is.
-    fn unheld(locked: bool) -> Guest {
-        let mut guest = good(Guest::new());
+    fn in_vma(locked: bool) -> Guest {
+        let mut guest = unheld();
         let end = VA + 4 * guest.block;
         let flags = if locked {
             "rd wr mr mw me lo ac"
@@ -70,7 +69,6 @@ mod tests {
         };
         let smaps = format!("{VA:x}-{end:x} rw-p 00000000 00:00 0 \nVmFlags: {flags} \n");
         guest.vmas = parse_smaps(&smaps).unwrap();
-        guest.expect(Expected::Unheld, VA, VA + 2 * guest.block);
         guest
     }
 
@@ -90,7 +88,7 @@ mod tests {
 
     #[test]
     fn c6_marked_and_not_locked() {
-        let mut guest = unheld(false);
+        let mut guest = in_vma(false);
         let (first, members) = (guest.first(), guest.members);
         assert!(errors(&guest.counted(None)).is_empty());
         for head in [first, first + members + 3] {
@@ -109,7 +107,7 @@ mod tests {
 
     #[test]
     fn c6_locked_and_marked_or_not() {
-        let mut guest = unheld(true);
+        let mut guest = in_vma(true);
         let (first, members) = (guest.first(), guest.members);
         assert!(errors(&guest.counted(None)).is_empty());
         for head in std::iter::once(first).chain(first + members..first + 2 * members) {
@@ -120,7 +118,7 @@ mod tests {
 
     #[test]
     fn c6_what_is_not_known() {
-        let mut guest = unheld(false);
+        let mut guest = in_vma(false);
         let first = guest.first();
         for vma in &mut guest.vmas {
             vma.flags = None;
@@ -130,7 +128,7 @@ mod tests {
         assert!(errors(&said).is_empty());
         assert!(said.not_judged.iter().any(|it| it.reason.contains("C6")));
         // A kernel without the flag has none to judge.
-        let mut guest = unheld(false);
+        let mut guest = in_vma(false);
         guest.kernel().change(first, |page| page.mlocked = None);
         assert!(errors(&guest.counted(None)).is_empty());
     }

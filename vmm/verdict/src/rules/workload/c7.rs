@@ -10,7 +10,7 @@ pub(crate) static RULE: Rule = Rule {
     name: "C7",
     title: "a folio is charged to a memory cgroup",
     asserts: "In ranges that the checkpoint calls `unheld`, each anonymous folio and each of shmem has a memory cgroup (memcg_data): its \
-              own, also after it was migrated or split. Else it is in nobody's count, and no limit meets it. Not asked where no \
+              own, also after it was migrated or split. Without one no cgroup counts it, and no limit applies to it. Not asked where no \
               folio of the judged processes has one, as where memory cgroups are switched off, nor of hugetlb and other files.",
     tier: Tier::Linux,
     sources: &[
@@ -42,16 +42,9 @@ fn check(seen: &UnheldSeen<'_>) -> Unheld {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::folios::{errors, good};
+    use crate::testing::folios::{errors, good, unheld};
     use crate::testing::id;
     use crate::tests::guest::*;
-    use crate::Expected;
-
-    fn unheld() -> Guest {
-        let mut guest = good(Guest::new());
-        guest.expect(Expected::Unheld, VA, VA + 2 * guest.block);
-        guest
-    }
 
     #[test]
     fn c7_a_folio_without_a_cgroup() {
