@@ -1,7 +1,7 @@
 /* A guest without an operating system that does right and wrong sequences on purpose, for the recorder to judge.
  *
  * Each CASE says its name, what is found with one CPU and with two to four ("ok": nothing; "-": not run; else the rules, parted
- * by spaces), and what it does. Its tables map 2 MiB at a VA of its own, which the console tells with its name. tests/test_litmus.py
+ * by spaces), and what it does. Its tables map 2 MiB at a VA of its own, which the console tells with its name. tests/record/test_litmus.py
  * reads the cases from these files and holds the recorder's verdict to them. */
 
 #include "litmus.h"

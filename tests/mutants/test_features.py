@@ -10,7 +10,7 @@ import sys
 import pytest
 from table import FEATURES, Feature
 
-from command import ROOT
+from command import ROOT, module
 
 KERNEL = ROOT / "out" / "kernel-mutants"
 
@@ -21,7 +21,7 @@ def ran(feature: Feature, number: int) -> dict[str, int]:
     command = [sys.executable, "-m", "pytest", "-c", "tests/pytest.ini", "--rootdir", "tests", "-p", "no:cacheprovider"]
     words = ["-q", "--machine", "tcg", *kernel, f"--guest-append=mutant.number={number}", "-k", feature.selected]
     done = subprocess.run(
-        [*command, *words, f"tests/{feature.file}"], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, *words, module(feature.file)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     last = done.stdout.strip().rpartition("\n")[2]
     found = {how: int(count) for count, how in re.findall(r"(\d+) (passed|failed|error|skipped)", last)}

@@ -19,4 +19,4 @@ if ! python3 -c 'import ensurepip' 2>/dev/null; then
 fi
 child vmm/setup/python.sh >"$LOGS/python.path"
 echo
-PYTHONPATH=tests/plugin exec "$(cat "$LOGS/python.path")" tests/measure_others.py --json "$OUT/bench-others.json"
+PYTHONPATH=tests/plugin exec "$(cat "$LOGS/python.path")" tests/helpers/measure_others.py --json "$OUT/bench-others.json"

@@ -37,5 +37,16 @@ end_marked() {
 }
 exec {_}> >(end_marked &>/dev/null)
 
+# A module may be named without its folder: tests/test_x.py. Names are unique.
+words=()
+for word in "$@"; do
+    if [[ $word =~ ^(tests/)?(test_[a-z0-9_]+\.py)(::.*)?$ ]] && [ ! -e "${word%%::*}" ]; then
+        place=(tests/*/"${BASH_REMATCH[2]}")
+        if [ ! -e "${place[0]}" ]; then die "no folder of tests has ${BASH_REMATCH[2]}"; fi
+        word=${place[0]}${BASH_REMATCH[3]}
+    fi
+    words+=("$word")
+done
+
 # A later -n of the user's takes precedence.
-exec "$(cat "$LOGS/python.path")" -m pytest tests -n "$workers" "$@"
+exec "$(cat "$LOGS/python.path")" -m pytest tests -n "$workers" "${words[@]}"
