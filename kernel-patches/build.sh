@@ -9,6 +9,7 @@ usage() {
 	cat <<'USAGE'
 usage: build.sh --granule 4k|16k|64k [--base NAME | --source DIR | --with DIR] [--debug] [--net] [--config FILE]
                 [--out DIR | --key]
+       build.sh --granule 4k|16k|64k --incremental DIR --commit ID [--config FILE] [--out DIR | --key]
        build.sh --check-source DIR
 
 Builds the pinned kernel with the patches of series, or with --source a kernel
@@ -19,6 +20,9 @@ With --with the patches of DIR/series go on top of the pinned kernel's.
 With --debug the kernel checks itself too: config/debug.config.
 With --net it has TCP and counts trace events by their fields: config/net.config.
 With --config the options of FILE, a fragment of a .config, are set too.
+With --incremental the git tree DIR/src is checked out at commit ID and built in
+DIR/obj, where only what changed is compiled again. The kernel has a file
+warnings too: all that the compiler warns of, whatever was compiled this time.
 The last line on stdout is the directory that holds Image, vmlinux, config and
 release. With --out they are copied to DIR too, and DIR is printed.
 With --key nothing is built: the only line is that directory, there or not.
@@ -39,7 +43,8 @@ readonly script_version=1
 readonly default_objects=1400
 readonly need_mib=4096
 
-granule='' base='' debug='' net='' config='' only_key='' check='' source_dir='' with='' out_dir='' work='' job='' watcher='' log=''
+granule='' base='' debug='' net='' config='' only_key='' check='' source_dir='' with='' out_dir='' incremental='' commit=''
+work='' scratch='' mark='' job='' watcher='' log=''
 started=$SECONDS
 
 # say TEXT: one line of progress, which the next one overwrites on a terminal.
@@ -71,15 +76,19 @@ elapsed() {
 # shellcheck disable=SC2317 # called by the traps
 cleanup() {
 	local status=$?
-	trap - EXIT INT TERM HUP
+	# Once only: a second signal would end us before our children.
+	trap - EXIT
+	trap '' INT TERM HUP
 	local group
 	for group in $watcher $job; do
 		# The whole group: make alone would leave its compilers behind.
 		kill -- "-$group" 2>/dev/null || true
 		wait "$group" 2>/dev/null || true
 	done
-	if [ -n "$work" ]; then
-		rm -rf "$work"
+	# make takes away what it has begun.
+	[ -z "$mark" ] || rm -f "$mark"
+	if [ -n "$scratch" ]; then
+		rm -rf "$scratch"
 	fi
 	exit "$status"
 }
@@ -89,7 +98,7 @@ trap 'exit 143' TERM HUP
 
 while [ $# -gt 0 ]; do
 	case $1 in
-	--granule | --base | --source | --with | --config | --out)
+	--granule | --base | --source | --with | --config | --out | --incremental | --commit)
 		[ $# -ge 2 ] || die 2 "$1 wants a value (--help shows how)"
 		case $1 in
 		--base) base=$2 ;;
@@ -98,6 +107,8 @@ while [ $# -gt 0 ]; do
 		--with) with=$2 ;;
 		--config) config=$2 ;;
 		--out) out_dir=$2 ;;
+		--incremental) incremental=$2 ;;
+		--commit) commit=$2 ;;
 		esac
 		shift 2
 		;;
@@ -182,7 +193,13 @@ want_headers() {
 		die 2 "cannot build without the headers of libelf and zlib (Debian packages libelf-dev and zlib1g-dev)"
 }
 
-if [ -n "$source_dir" ]; then
+if [ -n "$incremental" ]; then
+	[ -z "$source_dir$base$with$debug$net" ] || die 2 "--incremental builds a commit as it is: leave --source, --base, --with, --debug and --net out"
+	[[ $commit =~ ^[0-9a-f]{40,}$ ]] || die 2 "--incremental wants --commit with a whole commit ID, not '$commit'"
+	[ -d "$incremental/src/.git" ] || die 2 "--incremental $incremental has no git tree src"
+	incremental=$(cd "$incremental" && pwd -P)
+	source_dir=$incremental/src
+elif [ -n "$source_dir" ]; then
 	[ -z "$base" ] || die 2 "--source $source_dir is built as it stands: --base $base is for patches"
 	check_source
 else
@@ -247,10 +264,13 @@ newer=()
 [ -z "$source_dir$base" ] || newer=("$here/config/newer.config")
 
 source_hash() {
-	if [ -n "$source_dir" ]; then tree_hash; else tarball_hash; fi
+	if [ -n "$commit" ]; then
+		# As of a clean tree at this commit.
+		hash_of <<<"$commit"
+	elif [ -n "$source_dir" ]; then tree_hash; else tarball_hash; fi
 }
 
-[ -n "$source_dir" ] && say "reading $source_dir"
+[ -n "$source_dir" ] && [ -z "$commit" ] && say "reading $source_dir"
 source_id=$(source_hash)
 key=$(
 	{
@@ -312,10 +332,12 @@ if ! mkdir -p "$(dirname "$log")" || ! : >"$log"; then
 	die 2 "the log $log cannot be written"
 fi
 
-work=$(mktemp -d "$cache/kernels/.$granule-$key.XXXXXX")
+scratch=$(mktemp -d "$cache/kernels/.$granule-$key.XXXXXX")
 # As compilers see it, where kernels/ is a link to somewhere else: ccache would know none of its objects again.
-work=$(cd "$work" && pwd -P)
-mkdir "$work/obj" "$work/out"
+scratch=$(cd "$scratch" && pwd -P)
+work=${incremental:-$scratch}
+out=$scratch/out
+mkdir "$out"
 estimate=$cache/objects-$granule
 
 # fail TEXT: the build broke; say where, and tell a full disk from a broken source.
@@ -330,7 +352,19 @@ fail() {
 
 # --- the source --------------------------------------------------------------
 
-if [ -n "$source_dir" ]; then
+if [ -n "$incremental" ]; then
+	tree=$source_dir
+	exec 8>"$work/lock"
+	flock 8
+	# A build that was killed may have left half an object.
+	[ ! -e "$work/building" ] || rm -rf "$work/obj" "$work/warnings" "$tree/.git/index.lock"
+	mark=$work/building
+	: >"$mark"
+	git -C "$tree" checkout --quiet --force --detach "$commit" 2>>"$log" || fail "could not check out $commit"
+	if [ ! -f "$tree/Makefile" ] || [ ! -d "$tree/arch/arm64" ]; then
+		fail "$commit is no Linux tree: it lacks Makefile or arch/arm64"
+	fi
+elif [ -n "$source_dir" ]; then
 	tree=$source_dir
 else
 	say "unpacking $(basename "$tarball")"
@@ -349,6 +383,7 @@ else
 	done
 fi
 
+mkdir -p "$work/obj"
 # Nothing of this machine or this minute in the result: the same key, the same
 # bytes, with ccache (which makes paths relative) and without.
 stamp=$(date -u -r "$tree/Makefile" '+%Y-%m-%d %H:%M:%S UTC')
@@ -369,21 +404,21 @@ unset KCONFIG_CONFIG KCONFIG_ALLCONFIG KBUILD_OUTPUT MAKEFLAGS MFLAGS MAKELEVEL 
 # --- the configuration -------------------------------------------------------
 
 say configuring
-cat "${fragments[@]}" >"$work/fragments"
+cat "${fragments[@]}" >"$scratch/fragments"
 if [ -n "$config" ]; then
 	# What --config sets takes the place of what the rig does.
 	awk -F'[ =]' '{ name = /^# CONFIG_/ ? $2 : $1 } !/CONFIG_/ { next } { line[name] = $0 }
-		END { for (name in line) print line[name] }' "$work/fragments" | sort >"$work/fragments.own"
-	mv "$work/fragments.own" "$work/fragments"
+		END { for (name in line) print line[name] }' "$scratch/fragments" | sort >"$scratch/fragments.own"
+	mv "$scratch/fragments.own" "$scratch/fragments"
 fi
-cat "$work/fragments" ${newer[@]+"${newer[@]}"} >"$work/wanted"
-KCONFIG_ALLCONFIG=$work/wanted make "${make_args[@]}" allnoconfig >>"$log" 2>&1 || fail "could not configure"
+cat "$scratch/fragments" ${newer[@]+"${newer[@]}"} >"$scratch/wanted"
+KCONFIG_ALLCONFIG=$scratch/wanted make "${make_args[@]}" allnoconfig >>"$log" 2>&1 || fail "could not configure"
 
 # unset_options FILE: which of the options that FILE wants the configuration lacks.
 unset_options() {
 	grep -E '^CONFIG_[A-Z0-9_]*=[^n]' "$1" | grep -vxFf "$work/obj/.config" || true
 }
-lacking=$(unset_options "$work/fragments")
+lacking=$(unset_options "$scratch/fragments")
 if [ -n "$lacking" ]; then
 	printf 'not set:\n%s\n' "$lacking" >>"$log"
 	names=$(tr '\n' ' ' <<<"$lacking" | sed 's/CONFIG_//g; s/=y / /g; s/ $//')
@@ -423,9 +458,9 @@ shown() {
 # Each in a group of its own: a child of a script would ignore Ctrl-C. What is shown is another process's: bash drops a
 # Ctrl-C that comes while it waits for a short program, but not in `wait`.
 set -m
-make "${make_args[@]}" -j"$(nproc)" Image >>"$log" 2>&1 </dev/null 9>&- &
+make "${make_args[@]}" -j"$(nproc)" Image >>"$log" 2>&1 </dev/null 8>&- 9>&- &
 job=$!
-shown "$job" </dev/null 9>&- &
+shown "$job" </dev/null 8>&- 9>&- &
 watcher=$!
 set +m
 status=0
@@ -439,19 +474,36 @@ watcher=''
 for f in arch/arm64/boot/Image vmlinux .config include/config/kernel.release; do
 	[ -s "$work/obj/$f" ] || fail "the build left no $f"
 done
+# What is not of a commit alone is left where it is.
+take='mv'
+[ -z "$incremental" ] || take='cp'
 if ! {
-	mv "$work/obj/arch/arm64/boot/Image" "$work/obj/vmlinux" "$work/out/" &&
-		mv "$work/obj/.config" "$work/out/config" &&
-		mv "$work/obj/include/config/kernel.release" "$work/out/release"
+	mv "$work/obj/arch/arm64/boot/Image" "$work/obj/vmlinux" "$out/" &&
+		"$take" "$work/obj/.config" "$out/config" &&
+		"$take" "$work/obj/include/config/kernel.release" "$out/release"
 } 2>>"$log"; then
 	fail "could not keep the result"
+fi
+if [ -n "$incremental" ]; then
+	# Warnings of files that were not compiled again are as they were; without lines, which patches move.
+	touch "$work/warnings"
+	awk -v tree="$tree/" '
+		FILENAME == ARGV[2] { file = $0; sub(/: warning: .*/, "", file); if (!(file in compiled)) print; next }
+		$1 == "CC" && NF == 2 { compiled[substr($2, 1, length($2) - 1) "c"] = 1 }
+		/^[^ ]+\.[chS]:[0-9]+(:[0-9]+)?: warning: / {
+			sub(/:[0-9]+(:[0-9]+)?: warning: /, ": warning: ")
+			if (index($0, tree) == 1) $0 = substr($0, length(tree) + 1)
+			sub(/^\.\.\/src\//, "")
+			print
+		}' "$log" "$work/warnings" | sort -u >"$out/warnings"
+	cp "$out/warnings" "$work/warnings"
 fi
 if [ -n "$source_dir" ] && [ "$(source_hash)" != "$source_id" ]; then
 	die 1 "$source_dir changed while it was being built: run it again"
 fi
-chmod -R a-w,a+rX "$work/out"
-chmod u+w "$work/out"
-count >"$estimate.$$" && mv "$estimate.$$" "$estimate"
-mv -T "$work/out" "$dest" || fail "could not keep the result"
+chmod -R a-w,a+rX "$out"
+chmod u+w "$out"
+if [ -z "$incremental" ]; then count >"$estimate.$$" && mv "$estimate.$$" "$estimate"; fi
+mv -T "$out" "$dest" || fail "could not keep the result"
 note "built $(cat "$dest/release") in $(elapsed)"
 deliver

@@ -43,6 +43,13 @@ LEFT_OUT = {
         ),
         "its cells take hours; test_matrix.py and test_campaign_dask.py run smaller ones",
     ),
+    **dict.fromkeys(
+        (
+            "vmm/setup/campaign.sh series v6.12..topic --tree ~/linux",
+            "vmm/setup/campaign.sh series series.mbox --tree ~/linux --base v6.12 --store ~/campaigns",
+        ),
+        "it builds a kernel for each patch; test_campaign_series.py has kernels that are prebuilt",
+    ),
 }
 
 # Run by test_a_qemu_of_ones_own.

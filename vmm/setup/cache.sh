@@ -25,7 +25,7 @@ entries() {
     for place in "$CACHE"/*/*/complete "$CACHE"/kernels/*/Image; do
         [ ! -e "$place" ] || dirname "$place"
     done
-    for place in "$CACHE"/cargo/*/ "$CACHE"/objects-*/; do
+    for place in "$CACHE"/cargo/*/ "$CACHE"/objects-*/ "$CACHE"/incremental/*/; do
         [ ! -d "$place" ] || echo "${place%/}"
     done
 }

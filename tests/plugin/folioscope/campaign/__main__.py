@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""``python -m folioscope.campaign``: runs a matrix of cells, here or on many machines."""
+"""``python -m folioscope.campaign``: runs cells, of a matrix or of a series of patches, here or on many machines."""
 
 from __future__ import annotations
 
@@ -11,18 +11,44 @@ from pathlib import Path
 from .commands import matrix
 from .errors import Refused
 from .matrix import SCHEMA as MATRIX
+from .patches import SCHEMA as SERIES
 from .result import SCHEMA as RESULT
+from .series import series
 from .table import SCHEMA as TABLE
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
-_SCHEMAS = {"matrix": MATRIX, "result": RESULT, "table": TABLE}
+_SCHEMAS = {"matrix": MATRIX, "result": RESULT, "series": SERIES, "table": TABLE}
 
 
 def _jobs(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"expected a number of cells and found {text!r}")
     return int(text)
+
+
+def _of_a_tree(parser: argparse.ArgumentParser) -> None:
+    """The options of what builds the commits of a tree."""
+    parser.add_argument("--tree", type=Path, required=True, help="git tree of the kernel; it is only read")
+    parser.add_argument("--granule", choices=("4k", "16k", "64k"), default="4k", help="[default: 4k]")
+    parser.add_argument("--config", metavar="FILE", help="options of a .config that are set too")
+    parser.add_argument("--cpu", default="max", help="model of the CPU [default: max]")
+    parser.add_argument("--machine", default="auto", help="[default: auto]")
+    parser.add_argument("--only", metavar="NAMES", help="workloads of the tour, as of folioscope run [all]")
+    parser.add_argument("--store", metavar="PLACE", help="a directory, or a URL that fsspec knows [in the cache]")
+    parser.add_argument("--out", type=Path, help="where the table, the page and logs go")
+
+
+def _series(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="RANGE|MBOX|MAILDIR", help="BASE..TIP, or a file or directory of messages")
+    parser.add_argument("--base", metavar="REV", help="what the patches go on top of [as they name it, else HEAD]")
+    parser.add_argument("--no-costs", action="store_true", help="do not count what a fault costs")
+    _of_a_tree(parser)
+    parser.add_argument("--engine", default="local", metavar="NAME", help="local, or dask=ADDRESS [default: local]")
+    parser.add_argument("--jobs", type=_jobs, metavar="N", help="cells at once on this machine [by CPUs and memory]")
+
+
+_COMMANDS = {"matrix": matrix, "series": series}
 
 
 def main() -> int:
@@ -36,6 +62,7 @@ def main() -> int:
     one.add_argument("--jobs", type=_jobs, metavar="N", help="cells at once on this machine [by CPUs and memory]")
     one.add_argument("--out", type=Path, help="where the page, JSON and JUnit go [out/matrix]")
     one.add_argument("--dry-run", action="store_true", help="print cells, kernels to build and the time expected")
+    _series(commands.add_parser("series", help="build and judge each patch of a range, an mbox or a Maildir"))
     schema = commands.add_parser("schema", help="print a JSON schema")
     schema.add_argument("name", choices=_SCHEMAS)
     arguments = parser.parse_args()
@@ -43,7 +70,7 @@ def main() -> int:
         print(json.dumps(_SCHEMAS[arguments.name], indent=1))
         return 0
     try:
-        return matrix(arguments)
+        return _COMMANDS[arguments.command](arguments)
     except Refused as error:
         print(f"folioscope: {error}", file=sys.stderr)
         return EXIT_INPUT

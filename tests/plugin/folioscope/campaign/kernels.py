@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import content, locate
@@ -21,6 +21,8 @@ from .matrix import Source
 
 _GRANULES = {4096: "4k", 16384: "16k", 65536: "64k"}
 _SECONDS = 60
+#: Why the cells of a kernel that does not build are lost begins with it.
+NOT_BUILT = "its kernel does not build"
 
 
 def _script() -> Path:
@@ -90,15 +92,20 @@ def built(name: str, source: Source, granule: str) -> Kernel:
     for option, value in (("--source", tree), ("--base", source.base), ("--config", source.config)):
         words += [option, str(Path(value).expanduser()) if option != "--base" else value] if value else []
     words += ["--debug"] if source.debug else []
+    place = asked(f"kernels.{name}", words)
+    return Kernel(name, place.name, files_of(place), tuple(words))
+
+
+def asked(name: str, words: Sequence[str]) -> Path:
+    """Where ``build.sh`` keeps a kernel, there or not."""
     ran = subprocess.run([_script(), *words, "--key"], capture_output=True, text=True, check=False)
     if ran.returncode:
         said = ran.stderr.strip().splitlines()
-        raise Refused(f"kernels.{name}: {re.sub(r'^kernel [0-9a-z?]+: ', '', said[-1]) if said else 'no key'}")
-    place = Path(ran.stdout.strip().splitlines()[-1])
-    return Kernel(name, place.name, _files(place), tuple(words))
+        raise Refused(f"{name}: {re.sub(r'^kernel [0-9a-z?]+: ', '', said[-1]) if said else 'no key'}")
+    return Path(ran.stdout.strip().splitlines()[-1])
 
 
-def _files(place: Path) -> dict[str, str]:
+def files_of(place: Path) -> dict[str, str]:
     """Image and vmlinux of a build, if it is there."""
     return {each: str(place / each) for each in ("Image", "vmlinux") if (place / each).is_file()}
 
@@ -118,7 +125,8 @@ class Builder:
         with log.open("w") as errors:
             # A group of its own: a Ctrl-C is for the campaign.
             self._child = subprocess.Popen(
-                [_script(), *kernel.build],
+                # The build ends with this program, also where that is killed.
+                ["setpriv", "--pdeathsig", "TERM", _script(), *kernel.build],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -134,12 +142,14 @@ class Builder:
                 raise Refused(
                     f"the sources of the kernel {kernel.name} changed after the campaign began; start it again"
                 )
-            return {name: Path(path) for name, path in _files(place).items()}
+            return {name: Path(path) for name, path in files_of(place).items()}
         words = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("kernel ")]
         why = words[-1] if words else f"status {self._child.returncode}"
         if self._child.returncode == 2:
             raise Refused(f"the kernel {kernel.name} could not be built: {why}")
-        return f"its kernel does not build: {why}"
+        # The compiler's first error says more than what ended.
+        compiler = [line.strip() for line in log.read_text(errors="replace").splitlines() if " error: " in line]
+        return f"{NOT_BUILT}: {'; '.join([*compiler[:1], why])}"
 
     def stop(self) -> None:
         """Ends the build that runs, and each that begins."""

@@ -158,6 +158,35 @@ def _pytest_read(place: Path, status: int, said: str) -> Read:
     return Read(outcome, status, summary, figures={name: float(value) for name, value in count.items()})
 
 
+def _costs_script() -> Path:
+    root = locate.checkout()
+    if root is None:
+        raise Refused("costs are counted by a script of a checkout of folioscope and this is none; leave costs out")
+    return root / "kernel-patches" / "tests" / "costs.sh"
+
+
+def _costs_parts(*_: object) -> dict[str, Path]:
+    script = _costs_script()
+    sources = {path.name: path for path in (script, script.with_name("guest.sh"), script.with_name("init.c"))}
+    return {**sources, **{path.name: path for path in script.parent.glob("*.h")}, QEMU: _rig()[QEMU]}
+
+
+def _costs_words(work: Work, _: Path, kernel: Mapping[str, Path]) -> list[str]:
+    return [str(_costs_script()), str(kernel["Image"]), work.axes["cpu"]]
+
+
+def _costs_read(_: Path, status: int, said: str) -> Read:
+    """Instructions of a page and faults by policy, of the second round: the first one sets up what later ones find."""
+    found: dict[str, float] = {}
+    for policy, instructions, faults in re.findall(
+        r"^# (\w+), record 0: (\d+) ns per page, (\d+) faults", said, re.MULTILINE
+    ):
+        found[f"{policy} instructions"], found[f"{policy} faults"] = float(instructions), float(faults)
+    if status or not found:
+        raise Lost((said.strip().splitlines() or [f"no costs were counted, status {status}"])[-1])
+    return Read("pass", 0, f"costs of {len(found) // 2} policies", figures=found)
+
+
 def _wait_words(work: Work, _: Path, __: Mapping[str, Path]) -> list[str]:
     return ["sleep", str(work.content["test"].get("seconds", 0))]
 
@@ -189,6 +218,7 @@ KINDS: dict[str, Kind] = {
             _pytest_words,
             _pytest_read,
         ),
+        Kind("costs", "what a fault costs, by QEMU's count", {}, _costs_parts, _costs_words, _costs_read),
         Kind(
             "wait",
             "nothing, for so many seconds: it tries an engine and a store",

@@ -14,6 +14,7 @@ import posixpath
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 
@@ -113,6 +114,18 @@ class Store:
             return str(json.loads(data)["why"]) if data else None
         except (ValueError, KeyError, TypeError):
             return None
+
+    def record(self, key: str, values: dict[str, Any]) -> None:
+        """Notes what a campaign about a series was."""
+        self._put(f"series/{key[:2]}/{key}.json", json.dumps(values, indent=1).encode())
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """The notes on series by key, those that can be read."""
+        found = {}
+        for key in sorted(self._keys("series")):
+            with contextlib.suppress(ValueError):
+                found[key] = json.loads(self._read(f"series/{key[:2]}/{key}.json") or b"")
+        return found
 
     def put(self, path: Path) -> str:
         """Puts a file, and returns its name: the SHA-256."""

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The table of a series: a row for the base and each patch; a finding is put down to the first that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .kernels import NOT_BUILT
+from .result import _COUNTS, Result, _object
+
+FORMAT = "folioscope-series"
+VERSION = 1
+POLICIES = ("sysfs", "variable")
+_WIDTH = 56
+_OPTIONAL = {"type": ["number", "null"]}
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "What a series came to, as folioscope notes it in a store",
+    **_object(
+        ("format", "version", "cover", "about", "rows", "first"),
+        format={"const": FORMAT},
+        version={"const": VERSION},
+        cover={"type": "string", "description": "subject and text of the cover letter"},
+        about={"type": "object", "description": "base, granule, CPU, time, and the words of the command"},
+        rows={
+            "type": "array",
+            "items": _object(
+                ("number", "subject", "commit", "kernel", "cell", "state", "summary", "rules", "seconds"),
+                number={"type": "integer", "description": "0 is the base"},
+                subject={"type": "string"},
+                commit={"type": "string"},
+                kernel={"type": "string", "description": "the kernel's key"},
+                cell={"type": "string", "description": "the key of the tour's cell"},
+                state={"enum": ["pass", "fail", "unjudged", "not built", "lost"]},
+                summary={"type": "string"},
+                rules={**_COUNTS, "description": "how many errors each rule has"},
+                coverage={**_OPTIONAL, "description": "the part of the pages that is in contiguous blocks"},
+                costs={"type": "object", "additionalProperties": {"type": "number"}},
+                warnings={
+                    "type": ["array", "null"],
+                    "description": "what the compiler warns of since this patch; null where it is not known",
+                    "items": {"type": "string"},
+                },
+                seconds={"type": "number"},
+            ),
+        },
+        first={
+            "type": "object",
+            "description": "each rule with an error, and the number of the first row that has it",
+            "additionalProperties": {"type": "integer"},
+        },
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A commit that is judged; the base has the number 0."""
+
+    number: int
+    subject: str
+    commit: str
+
+    @property
+    def name(self) -> str:
+        """As rows have it."""
+        return f"{self.number:04d} {self.subject}" if self.number else self.subject
+
+
+@dataclass(frozen=True)
+class Row:
+    """A patch and what came of it."""
+
+    patch: Patch
+    kernel: str
+    cell: str
+    tour: Result | None
+    costs: Result | None
+    #: Why there is no verdict.
+    why: str = ""
+    #: Warnings that the row before has not; none where they are not known.
+    warnings: list[str] | None = None
+
+    @property
+    def state(self) -> str:
+        """As a row of a matrix has it, or that the kernel does not build."""
+        if self.tour:
+            return self.tour.outcome
+        return "not built" if self.why.startswith(NOT_BUILT) else "lost"
+
+    def rules(self) -> dict[str, int]:
+        """Rules with errors, and how many."""
+        found = self.tour.rules if self.tour else {}
+        return {name: count for name, count in found.items() if not name.startswith("I-")}
+
+    def verdict(self) -> str:
+        """What the table says of the tour."""
+        if self.state == "not built":
+            return f"does not build: {self.why.removeprefix(NOT_BUILT).lstrip(': ')}"
+        if self.tour is None:
+            return f"lost: {self.why}"
+        said = self.tour.summary.partition(" entries: ")[2] or self.tour.summary
+        return f"{said} (status {self.tour.status})" if self.tour.status else said
+
+
+def first(rows: Sequence[Row]) -> dict[str, int]:
+    """Each rule with an error, and the number of the first patch that has it, also where it goes and comes again."""
+    found: dict[str, int] = {}
+    for row in rows:
+        for rule in row.rules():
+            found.setdefault(rule, row.patch.number)
+    return found
+
+
+def status(rows: Sequence[Row]) -> int:
+    """1 if a patch does not build or brings a finding; 2 if something has no verdict. The base's findings are not the
+    series'."""
+    if any(row.state == "not built" for row in rows[1:]) or any(first(rows).values()):
+        return 1
+    return 2 if any(row.state in ("unjudged", "lost", "not built") for row in rows) else 0
+
+
+def _columns(row: Row) -> str:
+    figures = row.costs.figures if row.costs else {}
+    shown = []
+    for policy in POLICIES:
+        values = [figures.get(f"{policy} {what}") for what in ("instructions", "faults")]
+        shown.append(" ".join(f"{'-' if value is None else int(value):>6}" for value in values))
+    return "  ".join(shown)
+
+
+def text(rows: Sequence[Row], granule: str) -> Iterator[str]:
+    """The table, as ``make series`` prints it for the rig's own patches, and what is new with each patch."""
+    first_line = f"{'first patches, ' + granule:{_WIDTH}} {'contig.':>7}  {'sysfs':>13}  {'variable':>13}"
+    yield f"{first_line}  {'new':>5} {'time':>5}  tour"
+    yield f"{'':{_WIDTH}} {'pages':>7}" + "  instr. faults" * 2 + f"  {'warn.':>5}"
+    for row in rows:
+        coverage = row.tour.figures.get("coverage") if row.tour else None
+        pages = "-" if coverage is None else f"{100 * coverage:.1f} %"
+        new = "-" if row.warnings is None else str(len(row.warnings))
+        seconds = sum(each.seconds for each in (row.tour, row.costs) if each)
+        shown = f"{row.patch.name[:_WIDTH]:{_WIDTH}} {pages:>7}  {_columns(row)}  {new:>5} {seconds:4.0f}s"
+        yield f"{shown}  {row.verdict()}"
+    yield "instr.: of a page, writing 16 MiB page by page once; faults: for all of them (QEMU -icount shift=0)"
+    by_number = {row.patch.number: row for row in rows}
+    for rule, number in first(rows).items():
+        count = by_number[number].rules()[rule]
+        whose = f"first with {by_number[number].patch.name}" if number else "in the base already"
+        yield f"{rule}: {count} error{'s' * (count != 1)}, {whose}"
+    for row in rows:
+        for warning in row.warnings or []:
+            yield f"new warning with {row.patch.name}: {warning}"
+
+
+def as_json(rows: Sequence[Row], cover: str, about: dict[str, Any]) -> dict[str, Any]:
+    """The same as values of JSON."""
+    shown = [
+        {
+            "number": row.patch.number,
+            "subject": row.patch.subject,
+            "commit": row.patch.commit,
+            "kernel": row.kernel,
+            "cell": row.cell,
+            "state": row.state,
+            "summary": row.verdict(),
+            "rules": row.rules(),
+            "coverage": row.tour.figures.get("coverage") if row.tour else None,
+            "costs": row.costs.figures if row.costs else {},
+            "warnings": row.warnings,
+            "seconds": row.tour.seconds if row.tour else 0.0,
+        }
+        for row in rows
+    ]
+    return {"format": FORMAT, "version": VERSION, "cover": cover, "about": about, "rows": shown, "first": first(rows)}

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""``folioscope series``: each patch of a range, an mbox or a Maildir is built on the one before, and judged."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import content, locate
+from . import mail
+from .campaign import run
+from .cell import Cell, Kernel, Test
+from .commands import engine_of, write
+from .errors import Refused
+from .kernels import Builder
+from .parts import keys
+from .patches import Patch, Row, as_json, status, text
+from .progress import Lines
+from .store import Store
+from .table import rows
+from .trees import GitFailed, Own, Tree, git
+
+#: Seconds that a cell may take, unless it is said.
+LIMIT = 1800.0
+
+
+@dataclass
+class Series:
+    """What is to be judged: the commit below, and the patches on top of it."""
+
+    base: str
+    patches: list[Patch]
+    cover: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def of_range(tree: Tree, range_: str, base: str | None) -> Series:
+    """The commits of a range, as they are."""
+    if ".." not in range_:
+        raise Refused(
+            f"expected a range BASE..TIP, an mbox or a Maildir and found {range_!r}, which is no file; "
+            f"for the commits above it write {range_}..HEAD"
+        )
+    commits = tree.commits(range_)
+    below = tree.commit(base) if base else tree.parent(commits[0])
+    return Series(below, [Patch(number, tree.subject(each), each) for number, each in enumerate(commits, 1)])
+
+
+def of_mail(tree: Tree, own: Own, place: Path, base: str | None) -> Series:
+    """The patches of a mailbox, applied in the repository of this program's own."""
+    found = mail.read(place)
+    notes = list(found.notes)
+    below = tree.commit(base or "HEAD")
+    if base is None and found.base and tree.has(found.base):
+        below = tree.commit(found.base)
+        notes.append(f"the base is {below[:12]}, which the series names")
+    elif base is None:
+        lacking = f", for {tree.path} has no {found.base[:12]}, which the series names" if found.base else ""
+        notes.append(f"the base is {below[:12]}, which is HEAD{lacking}; --base names another")
+    own.checkout(below)
+    patches = []
+    for each in found.patches:
+        _apply(own, each, below)
+        patches.append(Patch(each.number, each.subject, git(own.tree, "rev-parse", "HEAD")))
+    cover = f"{found.cover.subject}\n\n{found.cover.text}" if found.cover else ""
+    return Series(below, patches, cover, notes)
+
+
+def _apply(own: Own, patch: mail.Mail, base: str) -> None:
+    try:
+        # As git am names a commit by its committer's date too, that is the author's: the same commits each time.
+        git(own.tree, "am", "-3", "--quiet", "--committer-date-is-author-date", text=patch.raw)
+    except GitFailed as error:
+        where = _refused(own)
+        said = [line for line in str(error).splitlines() if line.startswith(("error:", "fatal:"))]
+        why = where or (said[0].partition(": ")[2] if said else "git am refuses it")
+        raise Refused(
+            f"patch {patch.number} of {patch.count} ({patch.subject}) does not apply on {base[:12]}: {why}; "
+            "name the commit that the series is for with --base"
+        ) from error
+
+
+def _refused(own: Own) -> str:
+    """File and hunk of a patch that ``git am`` could not apply."""
+    try:
+        diff = git(own.tree, "am", "--show-current-patch=diff")
+        git(own.tree, "reset", "--quiet", "--hard")
+        git(own.tree, "apply", "--check", text=f"{diff}\n".encode())
+    except GitFailed as error:
+        if found := re.search(r"^error: patch failed: (.*):(\d+)$", str(error), re.MULTILINE):
+            return f"{found[1]}, the hunk at line {found[2]}"
+        if found := re.search(r"^error: (.*)$", str(error), re.MULTILINE):
+            return found[1]
+    return ""
+
+
+def _cells(kernel: Kernel, arguments: argparse.Namespace) -> list[Cell]:
+    """What is asked of a kernel: the tour and, unless it is left out, what a fault costs."""
+    tour = Test("tour", "tour", {"only": arguments.only} if arguments.only else {})
+
+    def cell(test: Test) -> Cell:
+        return Cell(
+            kernel,
+            test,
+            granule=arguments.granule,
+            cpu=arguments.cpu,
+            machine=arguments.machine,
+            rig=keys(test.kind, test.settings, test.directory),
+            limit=LIMIT,
+        )
+
+    return [cell(tour)] + ([] if arguments.no_costs else [cell(Test("costs", "costs"))])
+
+
+def series(arguments: argparse.Namespace) -> int:
+    """Judges a series; the exit status is 1 if a patch does not build or brings a finding, 2 without a verdict."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began = time.time()
+    tree = Tree(arguments.tree)
+    store = Store(arguments.store or str(locate.cache() / "campaigns")).open()
+    place = Path(arguments.what).expanduser()
+    with tree.own(arguments.granule) as own:
+        if mail.is_mail(place):
+            wanted = of_mail(tree, own, place, arguments.base)
+        elif place.exists():
+            raise Refused(f"{place} is no Maildir: it has neither cur nor new; name an mbox, a Maildir or a range")
+        else:
+            wanted = of_range(tree, arguments.what, arguments.base)
+        for note in wanted.notes:
+            print(f"folioscope: {note}", file=sys.stderr)
+        all_ = [Patch(0, "base", wanted.base), *wanted.patches]
+        kernels = [own.kernel(patch.name, patch.commit, arguments.config or "") for patch in all_]
+        cells = [_cells(kernel, arguments) for kernel in kernels]
+        out: Path = arguments.out or locate.output(Path.cwd()) / "series"
+        flat = [each for those in cells for each in those]
+        run(flat, store, engine_of(arguments.engine, store, flat, arguments.jobs), Builder(out / "builds"), Lines())
+    found = _rows(all_, kernels, cells, store)
+    about = {
+        "base": wanted.base,
+        "granule": arguments.granule,
+        "cpu": arguments.cpu,
+        "only": arguments.only or "",
+        "time": began,
+        "seconds": time.time() - began,
+        "words": sys.argv[1:],
+    }
+    told = as_json(found, wanted.cover, about)
+    out.mkdir(parents=True, exist_ok=True)
+    store.record(content.of_values([patch.commit for patch in all_]), told)
+    write(rows(flat, store), store, out, "series")
+    shown = "\n".join(text(found, arguments.granule))
+    (out / "series.txt").write_text(f"{shown}\n")
+    print(shown)
+    print(f"folioscope: {out / 'index.html'}, series.txt, matrix.json and junit.xml beside it", file=sys.stderr)
+    return status(found)
+
+
+def _rows(
+    patches: Sequence[Patch], kernels: Sequence[Kernel], cells: Sequence[Sequence[Cell]], store: Store
+) -> list[Row]:
+    found: list[Row] = []
+    warned: set[str] | None = None
+    for patch, kernel, (tour, *others) in zip(patches, kernels, cells, strict=True):
+        judged = store.result(tour.key)
+        counted = next((store.result(costs.key) for costs in others), None)
+        why = "" if judged else store.why_lost(tour.key) or "it was not run"
+        file = locate.cache() / "kernels" / kernel.key / "warnings"
+        warnings = set(file.read_text(errors="replace").splitlines()) if file.is_file() else None
+        new = sorted(warnings - warned) if warnings is not None and warned is not None else None
+        warned = warnings if warnings is not None else warned
+        found.append(Row(patch, kernel.key, tour.key, judged, counted, why, new))
+    return found
