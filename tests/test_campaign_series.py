@@ -8,6 +8,7 @@ import json
 import mailbox
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 from folioscope.campaign import __main__, mail
 from folioscope.campaign.errors import Refused
 from folioscope.campaign.kernels import NOT_BUILT
-from folioscope.campaign.patches import SCHEMA, Patch, Row, first, status, text
+from folioscope.campaign.patches import SCHEMA, Patch, Row, as_json, first, status, text
 from folioscope.campaign.result import Result
 from folioscope.campaign.series import of_mail
 from folioscope.campaign.store import Store
@@ -284,3 +285,47 @@ def test_killed_it_leaves_the_tree_as_it_was(tree: SmallTree, tmp_path: Path) ->
         own.checkout(tree.base)
         assert (own.tree / "Makefile").read_text() == "# no kernel\n"
     assert tree.state() == before
+
+
+def test_a_reply_is_text_for_a_mail(tmp_path: Path, run: Callable[..., Said]) -> None:
+    """At most 70 columns; each patch, each finding with its words and the patch that it came with, and the command."""
+    store = Store(str(tmp_path / "store")).open()
+    message = "entry 0x00e800007aa91f43 has the Contiguous bit and its neighbour has not, " + "which is long " * 9
+    finding = {"rule": "A4", "message": message}
+    step = {"workload": "anon", "step": "forward", "processes": [{"findings": [finding]}]}
+    (tmp_path / "report.json").write_text(json.dumps({"steps": [step]}))
+    files = {"report.json": store.put(tmp_path / "report.json")}
+    store.name(replace(result({"A4": 2}, 1), key="c2" * 10, files=files))
+    costs = [result({}, 0, **{"sysfs instructions": value, "sysfs faults": 4096.0}) for value in (812.0, 900.0)]
+    subject = "mm: change the order of anonymous folios that a fault gets, and say why it was chosen in a long subject"
+    rows = [
+        Row(Patch(0, "base", "b" * 40), "k0", "c0" * 10, result({}, 0, coverage=0.5), costs[0], "", None),
+        Row(Patch(1, "mm: one", "1" * 40), "k1", "c1" * 10, None, None, f"{NOT_BUILT}: x.c:1:1: error: no", []),
+        Row(
+            Patch(2, subject, "2" * 40), "k2", "c2" * 10, result({"A4": 2}, 1, coverage=0.25), costs[1], "", ["w.c: w"]
+        ),
+    ]
+    about = {"base": "b" * 40, "granule": "4k", "cpu": "max", "only": "", "seconds": 1.0}
+    words = ["series", "a series.mbox", "--tree", "/home/a.developer/src/linux", "--base", "v6.12"]
+    for key, time, cover in (("aa", 1.0, "older"), ("bb", 2.0, "mm: two changes\n\nWhy.")):
+        told = as_json(rows, cover, {**about, "time": time, "words": words})
+        jsonschema.validate(told, SCHEMA)
+        store.record(key, told)
+    said = run("reply", tmp_path / "store")
+    lines = said.out.splitlines()
+    assert said.status == 0 and max(map(len, lines)) <= 70
+    assert lines[0] == "[mm: two changes]" and lines[2].startswith("2 patches on top of bbbbbbbbbbbb (4k pages)")
+    whole = " ".join(said.out.split())
+    assert f"2/2 {subject}" in whole and " ".join(message.split()) in whole
+    assert "A4, first with patch 2, 2 times (anon forward):" in lines
+    assert "25.0 % of pages contiguous (base 50.0 %); sysfs instructions 900 (base 812); new warning: w.c: w" in whole
+    assert "does not build: x.c:1:1: error: no" in whole and "sysfs faults 4096 (base" not in whole
+    command_ = said.out.partition("checkout of folioscope:\n\n")[2].replace("\\\n", "")
+    assert shlex.split(command_) == ["folioscope", *words]
+    assert run("reply", tmp_path / "store", "--series", "aa").out.startswith("[older]")
+    for bad, wanted in ((["--series", "cc"], "there is no series 'cc' in the store; there are aa, bb"),):
+        refused = run("reply", tmp_path / "store", *bad)
+        assert refused.status == 2 and wanted in refused.err
+    Store(str(tmp_path / "empty")).open()
+    refused = run("reply", tmp_path / "empty")
+    assert refused.status == 2 and "found none; run folioscope series first" in refused.err

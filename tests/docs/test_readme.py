@@ -47,8 +47,9 @@ LEFT_OUT = {
         (
             "vmm/setup/campaign.sh series v6.12..topic --tree ~/linux",
             "vmm/setup/campaign.sh series series.mbox --tree ~/linux --base v6.12 --store ~/campaigns",
+            "vmm/setup/campaign.sh reply ~/campaigns",
         ),
-        "it builds a kernel for each patch; test_campaign_series.py has kernels that are prebuilt",
+        "it builds a kernel for each patch, and answers it; test_campaign_series.py has kernels that are prebuilt",
     ),
 }
 

@@ -4,6 +4,7 @@
 # has to be built.
 # Usage: campaign.sh matrix FILE.toml [--store PLACE] [--engine local|dask=ADDRESS] [--jobs N] [--out DIR] [--dry-run]
 #        campaign.sh series RANGE|MBOX|MAILDIR --tree DIR [--base REV] ...   (--help says more)
+#        campaign.sh reply STORE [--series KEY]
 #        campaign.sh schema matrix|result|series|table
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"

@@ -12,6 +12,7 @@ from .commands import matrix
 from .errors import Refused
 from .matrix import SCHEMA as MATRIX
 from .patches import SCHEMA as SERIES
+from .reply import reply
 from .result import SCHEMA as RESULT
 from .series import series
 from .table import SCHEMA as TABLE
@@ -48,7 +49,7 @@ def _series(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=_jobs, metavar="N", help="cells at once on this machine [by CPUs and memory]")
 
 
-_COMMANDS = {"matrix": matrix, "series": series}
+_COMMANDS = {"matrix": matrix, "reply": reply, "series": series}
 
 
 def main() -> int:
@@ -63,6 +64,9 @@ def main() -> int:
     one.add_argument("--out", type=Path, help="where the page, JSON and JUnit go [out/matrix]")
     one.add_argument("--dry-run", action="store_true", help="print cells, kernels to build and the time expected")
     _series(commands.add_parser("series", help="build and judge each patch of a range, an mbox or a Maildir"))
+    answer = commands.add_parser("reply", help="print what a series came to as text for a mail")
+    answer.add_argument("store", metavar="STORE", help="a directory, or a URL that fsspec knows")
+    answer.add_argument("--series", metavar="KEY", help="the series [the newest]")
     schema = commands.add_parser("schema", help="print a JSON schema")
     schema.add_argument("name", choices=_SCHEMAS)
     arguments = parser.parse_args()
