@@ -29,11 +29,11 @@ BTF = bytes.fromhex("9feb010018000000")
 DIGITS = b"".join(b"%d\0" % digit for digit in range(10))
 OLD = "6.1." + "9" * (len(RELEASE) - 4)
 
-LINUX = {f"L{number}" for number in range(1, 19)} - {"L11", "L17"}
+LINUX = {f"L{number}" for number in range(1, 20)} - {"L11", "L17"}
 KERNEL_HALF = {"K1", "K2"}
 UNKNOWN = "which processes the guest has is not known, so not all were judged: "
 NO_TYPES = "the kernel's types were not found in its memory (CONFIG_DEBUG_INFO_BTF): "
-NO_FOLIOS = "L2, L7, L9, L10, L12 to L16, L18, C4 to C7 and what L8 says of folios were not judged: "
+NO_FOLIOS = "L2, L7, L9, L10, L12 to L16, L18, L19, C4 to C7 and what L8 says of folios were not judged: "
 NOT_APPLIED = "Linux's own rules were not applied: "
 
 

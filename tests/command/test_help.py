@@ -16,6 +16,7 @@ from test_reports import COLUMNS
 
 SUBCOMMANDS = ["run", "boot", "attach", "dump", "check", "explain", "save", "schema", "rules", "completions", "bench"]
 SUBCOMMANDS += ["session", "image", "ps", "maps", "page", "kernel", "diff", "watch", "record", "lab", "matrix"]
+SUBCOMMANDS += ["series", "reply"]
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)

@@ -45,9 +45,9 @@ LEFT_OUT = {
     ),
     **dict.fromkeys(
         (
-            "vmm/setup/campaign.sh series v6.12..topic --tree ~/linux",
-            "vmm/setup/campaign.sh series series.mbox --tree ~/linux --base v6.12 --store ~/campaigns",
-            "vmm/setup/campaign.sh reply ~/campaigns",
+            "out/folioscope series v6.12..topic --tree ~/linux",
+            "out/folioscope series series.mbox --tree ~/linux --base v6.12 --store ~/campaigns",
+            "out/folioscope reply ~/campaigns",
         ),
         "it builds a kernel for each patch, and answers it; test_campaign_series.py has kernels that are prebuilt",
     ),

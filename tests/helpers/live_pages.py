@@ -10,7 +10,7 @@ from __future__ import annotations
 from folioscope import Guest, Layout, Page, View
 
 #: Bytes from the start of a struct page of 6.12.
-FLAGS, COMPOUND_HEAD, INDEX, MAPCOUNT = 0, 8, 32, 48
+FLAGS, COMPOUND_HEAD, MAPPING, INDEX, MAPCOUNT = 0, 8, 24, 32, 48
 #: Where a page is that of a table (``struct ptdesc``).
 TABLE_LOCK = 40
 #: The other half of the word of MAPCOUNT.

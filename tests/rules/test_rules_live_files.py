@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 from folioscope import Area, FileCache, Guest, Layout, Process
 
-from live_pages import FLAGS, INDEX, MAPCOUNT, page_of, word
+from live_pages import FLAGS, INDEX, MAPCOUNT, MAPPING, page_of, word
 from test_rules_live import broken, errors
 
 pytestmark = pytest.mark.every_granule
 
-#: ``mapping`` of a struct page, behind ``lru``.
-MAPPING = 24
+#: ``i_mmap``'s root of a struct address_space, before ``nrpages``.
+I_MMAP = -16
 PATH = "/tmp/cached"
 PAGES = 40
 SWAP = "/dev/ram0"
@@ -89,6 +89,17 @@ def test_l18_count_of_a_file(guest: Guest, cached: Area, layout: Layout) -> None
         assert word(guest, found.counted_at) == PAGES
         for wrong in (PAGES + 1, PAGES - 1, 0):
             assert broken(held, [(found.counted_at, wrong)]) == [("L18", 0)]
+
+
+def test_l19_of_a_file(guest: Guest, cached: Area, layout: Layout) -> None:
+    """The tree of a file's VMAs is empty, and has another root."""
+    found = cache_of(guest, cached, layout)
+    at = found.counted_at + I_MMAP
+    with cached.process.hold() as held:
+        root = word(guest, at)
+        assert root & 7 == 0 and root >> 52 == 0xFFF
+        for wrong in (0, root + 8):
+            assert broken(held, [(at, wrong)]) == [("L19", cached.address)]
 
 
 def test_l18_what_shmem_counts(guest: Guest, swapped_file: Area, layout: Layout) -> None:

@@ -15,7 +15,7 @@ from folioscope import Area, Expectation, Guest, Layout, Process
 from folioscope.model import bytes_of
 
 from command import ROOT
-from live_pages import ANON_EXCLUSIVE, COMPOUND_HEAD, FLAGS, INDEX, MAPCOUNT, SPECIAL, WRITE, page_of, word
+from live_pages import ANON_EXCLUSIVE, COMPOUND_HEAD, FLAGS, INDEX, MAPCOUNT, MAPPING, SPECIAL, WRITE, page_of, word
 from test_rules_live import broken, errors, words_of
 
 pytestmark = pytest.mark.every_granule
@@ -125,6 +125,16 @@ def test_l7_page_of_another_place(guest: Guest, paged: Area, layout: Layout) -> 
         pokes = [(places[4], words[6]), (places[6], words[4])]
         # Both are of one group, which is told of once.
         assert broken(held, pokes) == [("L7", paged.address + 4 * layout.page)]
+
+
+def test_l19_anonymous(guest: Guest, folded: Area, paged: Area, layout: Layout) -> None:
+    """A folio leads to another anon_vma, in whose tree its VMA does not hang: one page, and a block."""
+    for area in (paged, folded):
+        with area.process.hold() as held:
+            page = page_of(guest, held.judge(), area.address, layout)
+            assert page.pfn == page.head
+            wrong = [(page.at + MAPPING, (page.mapping | 1) + 0x1000)]
+            assert broken(held, wrong) == [("L19", area.address)]
 
 
 @pytest.mark.parametrize("hint", ["hugepage", "nohugepage"])

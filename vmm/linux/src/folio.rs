@@ -327,7 +327,7 @@ pub struct VmPages {
 }
 
 /// The numbering of one VMA's pages: which `index` belongs at which address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbering {
     /// First address of the VMA.
     pub start: u64,
@@ -344,6 +344,10 @@ pub struct Numbering {
     /// other kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order_state: Option<u64>,
+    /// The addresses of each `struct anon_vma` and `struct address_space` in whose tree the reverse mapping finds the VMA;
+    /// `None` if they could not be read, or one of them was just being changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found_by: Option<Vec<u64>>,
 }
 
 /// A regular file that a VMA maps (include/linux/fs.h).

@@ -28,6 +28,7 @@ pub mod pages;
 mod per_cpu;
 mod place;
 pub mod printk;
+mod reach;
 pub mod reverse;
 mod sizes;
 pub mod spaces;

@@ -41,17 +41,30 @@ impl Place {
         vma: u64,
     ) -> Result<Numbering, StructureError> {
         let read = |member| view.number("a VMA", vma, member);
-        let file = read(self.pgoff)?;
+        let (file, anonymous) = self.first(view, vma)?;
         Ok(Numbering {
             start: read(self.start)?,
             end: read(self.end)?,
             file,
-            anonymous: match self.anonymous {
-                Some((low, high)) => read(high)? << 32 | read(low)?,
-                None => file,
-            },
+            anonymous,
             of: None,
             order_state: self.order_state.map(read).transpose()?,
+            found_by: None,
         })
+    }
+
+    /// The number of its first page: for folios of its file, and for anonymous ones.
+    pub(crate) fn first<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        vma: u64,
+    ) -> Result<(u64, u64), StructureError> {
+        let read = |member| view.number("a VMA", vma, member);
+        let file = read(self.pgoff)?;
+        let anonymous = match self.anonymous {
+            Some((low, high)) => read(high)? << 32 | read(low)?,
+            None => file,
+        };
+        Ok((file, anonymous))
     }
 }

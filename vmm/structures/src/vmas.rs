@@ -10,6 +10,7 @@ use crate::kernel::View;
 use crate::lock::{Lock, RwSemaphore};
 use crate::maple;
 use crate::place::Place;
+use crate::reach;
 use crate::sizes::Sizes;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
@@ -70,6 +71,7 @@ pub struct Layout {
     special_ops: Option<u64>,
     files: Files,
     sizes: Option<Sizes>,
+    reach: Option<reach::Layout>,
     /// Bits of `vm_flags`, and what smaps calls them.
     flags: Vec<(u64, &'static str)>,
 }
@@ -120,6 +122,7 @@ impl Layout {
             special_ops: kernel.symbols.address("special_mapping_vmops"),
             files: Files::new(kernel)?,
             sizes: Sizes::new(&kernel.types).ok(),
+            reach: reach::Layout::new(kernel).ok(),
             flags: flags(kernel, view)?,
         })
     }
@@ -171,7 +174,10 @@ impl Layout {
                 (0, _) | (_, None) => None,
                 (of, Some(sizes)) => sizes.of(view, of)?,
             };
-            Ok(Numbering { of, ..place })
+            let place = Numbering { of, ..place };
+            let found_by = |reach: &reach::Layout| reach.found_by(view, (entry.value, &place)).ok();
+            let found_by = self.reach.as_ref().and_then(found_by);
+            Ok(Numbering { found_by, ..place })
         };
         entries.into_iter().map(numbering).collect()
     }

@@ -32,6 +32,8 @@ pub(crate) struct FoliosSeen {
     pub tables: Tables,
     /// A VMA with entries is not among those whose numbering is known.
     unnumbered: bool,
+    /// True if the trees in which the reverse mapping finds a VMA with entries are not known.
+    unfound: bool,
     /// Pages of large folios that the kernel may not count one by one.
     not_one_by_one: u64,
     /// Page frames that are folios of one page, mapped once by their own count, and not in the swap cache: anonymous
@@ -55,6 +57,7 @@ impl Default for FoliosSeen {
             hugetlb: 0,
             tables: Tables::default(),
             unnumbered: false,
+            unfound: false,
             not_one_by_one: 0,
             once: Default::default(),
             not_kept: 0..0,
@@ -86,6 +89,7 @@ impl FoliosSeen {
             all.get(at).filter(|it| it.start <= vma.start)
         });
         self.unnumbered |= structures.numbering.is_some() && numbering.is_none();
+        self.unfound |= numbering.is_some_and(|it| it.found_by.is_none());
         let mut broken: Vec<RuleId> = Vec::new();
         let mut once = |rule, range: Range<u64>, message| {
             if !broken.contains(&rule) {

@@ -36,6 +36,7 @@ mod record;
 mod rules;
 mod run;
 mod save;
+mod series;
 mod session;
 mod terminal;
 mod watch;
@@ -134,6 +135,8 @@ enum Command {
     Bench(bench::Bench),
     Lab(lab::Lab),
     Matrix(matrix::Matrix),
+    Series(series::Series),
+    Reply(series::Reply),
     Man(man::Man),
     Session(session::Session),
     Carrier(carrier::CarrierCommand),
@@ -266,6 +269,8 @@ fn run(command: Command) -> Outcome {
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Matrix(matrix) => matrix.run(),
+        Command::Series(series) => series.run(),
+        Command::Reply(reply) => reply.run(),
         Command::Man(man) => man.run(),
         Command::Session(session) => session.run(),
         Command::Carrier(carrier) => carrier.run(),

@@ -55,6 +55,10 @@ impl FoliosSeen {
             let why = "the process's VMAs were just being changed";
             let without = without(&[Need::Numbering]).sentence();
             whole.not_judged.push(format!("{without}: {why}"));
+        } else if self.unfound {
+            let why = "the reverse mapping of its VMAs was just being changed, or cannot be read";
+            let without = without(&[Need::Reverse]).sentence();
+            whole.not_judged.push(format!("{without}: {why}"));
         }
         if input.vmas.iter().any(|vma| vma.flags.is_none()) {
             let without = without(&[Need::VmFlags]);

@@ -31,6 +31,7 @@ impl Need {
             Need::Processes => "all processes (the half on sharing)",
             Need::Folios => "the kernel's struct page (BTF)",
             Need::Numbering => "the numbering of the VMAs' pages",
+            Need::Reverse => "the reverse mapping of the VMAs (BTF)",
             Need::Sizes
             | Need::Queues
             | Need::Zones

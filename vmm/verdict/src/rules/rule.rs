@@ -209,6 +209,8 @@ pub enum Need {
     Folios,
     /// The numbering of the pages of a process's VMAs.
     Numbering,
+    /// The trees in which the reverse mapping finds its VMAs.
+    Reverse,
     /// The kernel's counters of large folios.
     Sizes,
     /// The queues of folios that wait to be split.

@@ -14,6 +14,9 @@ use linux::vma::parse_smaps;
 use super::guest::{written, Guest, PA, VA};
 use crate::{judge_counts, Everyone, Expected, Folios, ProcessVerdict, RuleId, Severity, Unmapped};
 
+/// The `struct anon_vma` of the folios that it makes, and by which the reverse mapping finds their VMA.
+pub const ANON_VMA: u64 = 0xffff_0000_0000_1000;
+
 /// A kernel that knows the folios that a test gives it.
 #[derive(Debug, Default)]
 pub struct Kernel {
@@ -94,7 +97,7 @@ impl Kernel {
                 kind_of_page: None,
                 hugetlb: false,
                 kind: Kind::Anonymous,
-                mapping: 0xffff_0000_0000_1000,
+                mapping: ANON_VMA,
                 index,
                 exclusive: true,
                 swapbacked: true,
@@ -138,6 +141,7 @@ pub fn good(mut guest: Guest) -> Guest {
         anonymous: number,
         of: None,
         order_state: None,
+        found_by: Some(vec![ANON_VMA]),
     }];
     let anonymous = 2 * members as i64;
     kernel.rss = Some(Rss {

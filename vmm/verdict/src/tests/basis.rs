@@ -240,7 +240,7 @@ fn rules_in_force_by_what_they_need() {
     let (_, _, basis) = without(|_, _, _| ());
     assert_eq!(
         names(&basis.in_force),
-        "A1 to A8, W1, L1 to L10, L12 to L16, L18, K1, K2, V1"
+        "A1 to A8, W1, L1 to L10, L12 to L16, L18, L19, K1, K2, V1"
     );
     let out: Vec<(RuleId, Because)> = basis
         .not_in_force
@@ -258,7 +258,7 @@ fn rules_in_force_by_what_they_need() {
     });
     assert_eq!(
         names(&driven.in_force),
-        "A1 to A8, W1, L1 to L18, C1 to C7, K1, K2, V1"
+        "A1 to A8, W1, L1 to L19, C1 to C7, K1, K2, V1"
     );
     let (_, _, old) = without(|known, _, _| known.release = Some("6.1.55".into()));
     assert_eq!(names(&old.in_force), "A1 to A8, W1, V1");

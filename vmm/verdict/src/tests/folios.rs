@@ -13,6 +13,7 @@ use crate::{judge_counts, Everyone, MayBe, Unmapped};
 
 mod entries;
 pub mod files;
+mod reverse;
 mod unmapped;
 
 #[test]

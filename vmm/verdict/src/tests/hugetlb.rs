@@ -6,7 +6,7 @@ use linux::folio::{HugetlbUsage, Numbering, Rss};
 use linux::vma::parse_smaps;
 
 use super::guest::*;
-use crate::testing::folios::{good, Kernel};
+use crate::testing::folios::{good, Kernel, ANON_VMA};
 use crate::Expected;
 
 fn usage(pages: i64, may_share: bool) -> Option<HugetlbUsage> {
@@ -37,6 +37,7 @@ fn hugetlb(flags: &str) -> Guest {
         anonymous: 0,
         of: None,
         order_state: None,
+        found_by: Some(vec![ANON_VMA]),
     }];
     kernel.rss = Some(Rss::default());
     kernel.tables_bytes = Some(3 * 4096);

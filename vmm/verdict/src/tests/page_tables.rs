@@ -6,7 +6,7 @@ use linux::folio::{Kind, Numbering, Rss};
 use linux::vma::parse_smaps;
 
 use super::guest::*;
-use crate::testing::folios::{errors, good};
+use crate::testing::folios::{errors, good, ANON_VMA};
 
 #[test]
 fn l9_bytes_of_page_tables() {
@@ -38,6 +38,7 @@ fn right_with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> Vec<i6
         anonymous: va >> 12,
         of: None,
         order_state: None,
+        found_by: Some(vec![ANON_VMA]),
     });
     guest.tables.map(va, pa, 2, written(), false);
     guest.tables.change(va, 2, word);

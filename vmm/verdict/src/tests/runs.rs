@@ -10,7 +10,7 @@ use stage1::testing::TableBuilder;
 use stage1::{Half, Regime};
 
 use super::guest::*;
-use crate::testing::folios::good;
+use crate::testing::folios::{good, ANON_VMA};
 use crate::testing::random::Random;
 use crate::{judge_counts, Everyone, ProcessVerdict, RuleId, Severity};
 
@@ -237,6 +237,7 @@ fn scene(random: &mut Random, guest: &mut Guest) {
             anonymous,
             of: None,
             order_state: None,
+            found_by: Some(vec![ANON_VMA]),
         });
         at = start;
         while at < end {

@@ -2,6 +2,7 @@
 //! Which page an entry maps, and who else may.
 
 mod l10;
+mod l19;
 mod l2;
 mod l7;
 mod l8;
@@ -12,4 +13,4 @@ use super::rule::Rule;
 
 pub(crate) use l2::RULE as NO_FOLIO;
 
-pub(super) static RULES: &[&Rule] = &[&l10::RULE, &l2::RULE, &l7::RULE, &l8::RULE];
+pub(super) static RULES: &[&Rule] = &[&l10::RULE, &l19::RULE, &l2::RULE, &l7::RULE, &l8::RULE];

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `folioscope series` and `reply`: campaigns about the commits of a kernel tree.
+
+use clap::Args;
+
+use super::{beside, Outcome};
+
+/// Becomes the program of campaigns, with one of its commands.
+fn start(command: &str, words: Vec<String>) -> Outcome {
+    let words = [command.to_owned()].into_iter().chain(words).collect();
+    beside::start("vmm/setup/campaign.sh", "campaigns", words)
+}
+
+/// Build and judge each patch of a series: RANGE|MBOX|MAILDIR --tree DIR
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example: folioscope series v6.12..topic --tree ~/linux\n\
+                  Exit status: 1 where a patch does not build or brings a finding, 2 where something has no verdict, \
+                  130 interrupted"
+)]
+pub struct Series {
+    /// RANGE|MBOX|MAILDIR --tree DIR [--base REV] [--store PLACE] and more; --help behind them says all
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORD"
+    )]
+    words: Vec<String>,
+}
+
+impl Series {
+    pub fn run(self) -> Outcome {
+        start("series", self.words)
+    }
+}
+
+/// Print what a series came to as text for a mail: STORE
+#[derive(Args, Debug)]
+#[command(after_help = "Example: folioscope reply ~/campaigns")]
+pub struct Reply {
+    /// STORE [--series KEY]; --help behind STORE says more
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORD"
+    )]
+    words: Vec<String>,
+}
+
+impl Reply {
+    pub fn run(self) -> Outcome {
+        start("reply", self.words)
+    }
+}
