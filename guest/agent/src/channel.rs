@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -142,8 +142,15 @@ impl Endpoint {
 
     /// Uses standard input and output.
     pub fn stdio() -> Self {
-        // SAFETY: nothing else in the program uses the two: its log is on standard error.
-        let (read, write) = unsafe { (OwnedFd::from_raw_fd(0), OwnedFd::from_raw_fd(1)) };
+        // Nothing else in the program uses the two: its log is on standard error.
+        let own = |fd: BorrowedFd<'_>| {
+            fd.try_clone_to_owned()
+                .expect("a descriptor can be duplicated")
+        };
+        let (read, write) = (
+            own(std::io::stdin().as_fd()),
+            own(std::io::stdout().as_fd()),
+        );
         sys::set_nonblocking(read.as_fd());
         sys::set_nonblocking(write.as_fd());
         Self {

@@ -159,7 +159,7 @@ impl Process {
                 Kind::Checkpoint(_) => ProcessState::Arriving,
                 Kind::Release => ProcessState::Leaving,
                 Kind::Exit => ProcessState::Ending,
-                _ => ProcessState::Busy,
+                Kind::Operation(_) | Kind::Pin(_) | Kind::Fork { .. } => ProcessState::Busy,
             },
             None if self.range.is_none() => ProcessState::Starting,
             None if self.waiting.is_some() => ProcessState::Waiting,
@@ -197,7 +197,9 @@ impl Process {
             ProcessState::Starting => format!("{} starts", self.id),
             ProcessState::Ending => format!("{} was told to end", self.id),
             ProcessState::Stuck => format!("{} missed its deadline", self.current_work()),
-            _ => self.current_work(),
+            ProcessState::Busy | ProcessState::Arriving | ProcessState::Leaving => {
+                self.current_work()
+            }
         };
         Err(Failure::Busy { doing })
     }
@@ -281,7 +283,7 @@ impl Processes {
         let there = |p: &&Process| match (&p.waiting, &p.work) {
             (Some(waiting), _) => waiting.cpu == cpu,
             (None, Some(work)) => matches!(work.kind, Kind::Checkpoint(w) if w.cpu == cpu),
-            _ => false,
+            (None, None) => false,
         };
         self.iter().filter(there).count()
     }

@@ -17,18 +17,20 @@ pub fn on(path: &str, format: bool) -> Result<Outcome, Failure> {
     if format {
         make(path)?;
     }
-    let c = sys::c_path(path)?;
-    // SAFETY: `c` is a string that ends in a zero byte.
-    let result = unsafe { libc::swapon(c.as_ptr(), 0) };
-    sys::check(i64::from(result), &format!("swapon {path}")).map(|_| Outcome::Done {})
+    swap(libc::SYS_swapon, path, "swapon")
 }
 
 /// Calls `swapoff(2)`.
 pub fn off(path: &str) -> Result<Outcome, Failure> {
+    swap(libc::SYS_swapoff, path, "swapoff")
+}
+
+/// Makes one of the two calls. Both take a path; swapon takes flags as well, of which none is set.
+fn swap(call: libc::c_long, path: &str, name: &str) -> Result<Outcome, Failure> {
     let c = sys::c_path(path)?;
     // SAFETY: `c` is a string that ends in a zero byte.
-    let result = unsafe { libc::swapoff(c.as_ptr()) };
-    sys::check(i64::from(result), &format!("swapoff {path}")).map(|_| Outcome::Done {})
+    let result = unsafe { libc::syscall(call, c.as_ptr(), 0) };
+    sys::check(result, &format!("{name} {path}")).map(|_| Outcome::Done {})
 }
 
 fn make(path: &str) -> Result<(), Failure> {

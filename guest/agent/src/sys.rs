@@ -186,8 +186,7 @@ pub fn ended(status: i32) -> Ended {
 
 /// Returns the page size in bytes.
 pub fn page_size() -> u64 {
-    // SAFETY: sysconf takes no memory.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+    rustix::param::page_size() as u64
 }
 
 /// Returns the milliseconds since the kernel started.

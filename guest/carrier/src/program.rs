@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use protocol::carrier::{credit, encode, Ended, Kind, Start, CHUNK, WINDOW};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::mounts::{outside, HOST, TOOLS};
 use crate::sys::{self, Moved};
@@ -219,16 +220,16 @@ impl Program {
         true
     }
 
-    /// Returns the descriptors to poll, with their events.
-    pub fn waits(&self, room: bool) -> impl Iterator<Item = (RawFd, i16)> + '_ {
+    /// Returns what to poll.
+    pub fn waits(&self, room: bool) -> impl Iterator<Item = PollFd<'_>> {
         let stdin = self.stdin.as_ref().filter(|_| !self.input.is_empty());
         let outputs = [&self.stdout, &self.stderr].into_iter();
         let outputs = outputs.filter(move |output| room && output.credit > 0);
         stdin
-            .map(|fd| (fd.as_raw_fd(), libc::POLLOUT))
+            .map(|fd| PollFd::new(fd, PollFlags::OUT))
             .into_iter()
             .chain(
-                outputs.filter_map(|output| Some((output.fd.as_ref()?.as_raw_fd(), libc::POLLIN))),
+                outputs.filter_map(|output| Some(PollFd::new(output.fd.as_ref()?, PollFlags::IN))),
             )
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 use protocol::carrier::{encode, read_credit, Decoder, Ended, Frame, Kind, Start, VERSION};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::program::{self, tell_end, Program};
 use crate::sys::{self, Moved};
@@ -13,8 +14,11 @@ use crate::{facts, log};
 /// Programs' output is left in their pipes while this many bytes wait for the port.
 const OUTBOX: usize = 1 << 20;
 
-/// Maximum time between two checks, in milliseconds.
-const LOOK: i32 = 1000;
+/// Maximum time between two checks.
+const LOOK: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// Serves until the host is gone.
 pub fn serve(port: File) -> Result<(), String> {
@@ -25,29 +29,24 @@ pub fn serve(port: File) -> Result<(), String> {
     let mut decoder = Decoder::new();
     let mut chunk = vec![0; 64 << 10];
     loop {
-        let mut waits: Vec<libc::pollfd> = Vec::new();
-        let mut wait = |fd, events| {
-            waits.push(libc::pollfd {
-                fd,
-                events,
-                revents: 0,
-            })
-        };
         let writing = if server.out.is_empty() {
-            0
+            PollFlags::empty()
         } else {
-            libc::POLLOUT
+            PollFlags::OUT
         };
-        wait(port.as_raw_fd(), libc::POLLIN | writing);
-        wait(signals.as_raw_fd(), libc::POLLIN);
+        let mut waits = vec![
+            PollFd::new(&port, PollFlags::IN | writing),
+            PollFd::new(&signals, PollFlags::IN),
+        ];
         let room = server.out.len() < OUTBOX;
-        for program in server.programs.values() {
-            program
-                .waits(room)
-                .for_each(|(fd, events)| wait(fd, events));
-        }
-        // SAFETY: the array has the length that is passed.
-        unsafe { libc::poll(waits.as_mut_ptr(), waits.len() as libc::nfds_t, LOOK) };
+        waits.extend(
+            server
+                .programs
+                .values()
+                .flat_map(|program| program.waits(room)),
+        );
+        // What is ready is tried, so the result does not matter.
+        let _ = poll(&mut waits, Some(&LOOK));
 
         match sys::read(port.as_fd(), &mut chunk) {
             Moved::Bytes(0) | Moved::Broken => return Err("the host has closed the port".into()),

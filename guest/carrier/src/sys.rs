@@ -2,13 +2,18 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::sys::signal::{SigSet, Signal as Named};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::fs::{fcntl_getfl, fcntl_setfl, OFlags};
 use rustix::io::Errno;
 pub use rustix::mount::MountFlags;
 use rustix::pipe::{pipe_with, PipeFlags};
-use rustix::process::{setrlimit, Resource, Rlimit};
+use rustix::process::{
+    kill_process, kill_process_group, setrlimit, waitpid, Pid, Resource, Rlimit, Signal,
+    WaitOptions,
+};
 use rustix::system::{reboot, RebootCommand};
 
 /// Calls `mount(2)`.
@@ -68,20 +73,11 @@ fn moved(count: Result<usize, Errno>) -> Moved {
 }
 
 /// Returns a descriptor that is readable while a child has ended. SIGCHLD is blocked from then on.
-pub fn child_signals() -> Result<OwnedFd, String> {
-    // SAFETY: an all-zero set is a set, and the calls get a valid one.
-    let fd = unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGCHLD);
-        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-        libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-    };
-    if fd < 0 {
-        return Err(format!("signalfd: {}", io::Error::last_os_error()));
-    }
-    // SAFETY: the descriptor is new, and no other code has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+pub fn child_signals() -> Result<impl AsFd, String> {
+    let set = SigSet::from(Named::SIGCHLD);
+    set.thread_block()
+        .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK))
+        .map_err(|error| format!("signalfd: {}", io::Error::from(error)))
 }
 
 /// Returns a child that has ended and is not reaped yet.
@@ -97,16 +93,19 @@ pub fn ended_child() -> Option<libc::pid_t> {
 
 /// Reaps a child that has ended, and gives its wait status.
 pub fn reap(pid: libc::pid_t) -> i32 {
-    let mut status = 0;
-    // SAFETY: there is room for a status.
-    unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) };
-    status
+    match waitpid(Pid::from_raw(pid), WaitOptions::NOHANG) {
+        Ok(Some((_, status))) => status.as_raw(),
+        Ok(None) | Err(_) => 0,
+    }
 }
 
 /// Sends a signal to a process, or to the group of minus this number. The target may have ended already.
 pub fn kill(pid: libc::pid_t, signal: i32) {
-    // SAFETY: plain system call.
-    unsafe { libc::kill(pid, signal) };
+    let target = Pid::from_raw(pid.abs()).zip(Signal::from_named_raw(signal));
+    let _ = target.map(|(target, signal)| match pid {
+        ..0 => kill_process_group(target, signal),
+        0.. => kill_process(target, signal),
+    });
 }
 
 /// Raises the limits of locked memory and open files to the maximum: the outside sets a program's own limits.

@@ -109,7 +109,14 @@ impl Failure {
     pub fn errno(&self) -> Option<&str> {
         match self {
             Self::Errno { name, .. } => Some(name),
-            _ => None,
+            Self::Signal { .. }
+            | Self::Deadline { .. }
+            | Self::ProcessLost { .. }
+            | Self::Busy { .. }
+            | Self::BadRequest { .. }
+            | Self::Checkpoint { .. }
+            | Self::TooLarge { .. }
+            | Self::Internal { .. } => None,
         }
     }
 }

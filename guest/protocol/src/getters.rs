@@ -97,9 +97,10 @@ impl PageRun {
     /// Returns the entry of its `n`th page.
     #[must_use]
     pub fn entry_of(&self, n: u64) -> u64 {
-        let frames = match self.entry & pagemap::PRESENT {
-            0 => n << pagemap::OFFSET_SHIFT,
-            _ => n,
+        let frames = if self.entry & pagemap::PRESENT == 0 {
+            n << pagemap::OFFSET_SHIFT
+        } else {
+            n
         };
         self.entry.wrapping_add(frames)
     }

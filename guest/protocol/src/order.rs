@@ -31,7 +31,7 @@ impl Order {
     pub fn len(&self, count: u64) -> u64 {
         match self {
             Self::List { steps } => steps.len() as u64,
-            _ => count,
+            Self::Forward | Self::Backward | Self::Random { .. } => count,
         }
     }
 

@@ -24,6 +24,7 @@ pub mod log;
 pub mod private;
 pub mod process;
 pub mod program;
+pub mod signals;
 pub mod stream;
 
 mod console;

@@ -22,7 +22,8 @@ use self::bytes::{damaged, Bytes, FLATTENED};
 use crate::elf_file::LE;
 use crate::fetched::{Fetched, Pages};
 use crate::other::{self, OtherCore};
-use crate::{CoreError, Mapping, Memory, Range, RangeSet, Region, PAGE};
+use crate::saved::Saved;
+use crate::{CoreError, Memory, Range, RangeSet, Region, PAGE};
 
 mod bitmap;
 mod bytes;
@@ -44,13 +45,11 @@ const MOST_ADDRESS: u64 = 1 << 52;
 const MOST_NOTES: u64 = 16 << 20;
 
 /// Reads the dump; returns `None` if the file is no such dump.
-pub(crate) fn read(mapping: &Arc<Mapping>) -> Result<Option<OtherCore>, CoreError> {
-    // SAFETY: `read_core` requires of the user that the file does not change.
-    let file = unsafe { mapping.slice(0, mapping.bytes()) };
+pub(crate) fn read(file: &Saved) -> Result<Option<OtherCore>, CoreError> {
     if !file.starts_with(SIGNATURE) && !file.starts_with(FLATTENED) {
         return Ok(None);
     }
-    let bytes = Bytes::new(mapping)?;
+    let bytes = Bytes::new(file)?;
     // A flattened file may contain an ELF core.
     if bytes.array(0).as_ref() != Some(SIGNATURE) {
         return Ok(None);

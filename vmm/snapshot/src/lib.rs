@@ -29,6 +29,7 @@ mod range;
 mod read;
 mod recording;
 mod registers;
+mod saved;
 mod sparse;
 mod tree;
 mod whole;

@@ -17,7 +17,8 @@ use crate::elf;
 use crate::elf_file::{cut_short, header_error, notes_header, raw_notes, ProgramHeader, LE};
 use crate::fetched::{Fetched, Pages};
 use crate::read::note::Note;
-use crate::{CoreError, Cpu, Mapping, Memory, Range, RangeSet, Region, PAGE};
+use crate::saved::Saved;
+use crate::{CoreError, Cpu, Memory, Range, RangeSet, Region, PAGE};
 
 /// A core of another program, before it is known how the CPUs translate.
 #[derive(Debug)]
@@ -33,12 +34,8 @@ pub struct OtherCore {
 /// Maximum length of VMCOREINFO. The kernel's is a page of its own.
 pub(crate) const LONGEST_INFO: usize = 64 << 10;
 
-/// Reads it from the bytes of the file, which `mapping` holds.
-pub(crate) fn read(
-    core: &[u8],
-    headers: &[ProgramHeader],
-    mapping: &Arc<Mapping>,
-) -> Result<OtherCore, CoreError> {
+/// Reads it from the bytes of the file.
+pub(crate) fn read(core: &Saved, headers: &[ProgramHeader]) -> Result<OtherCore, CoreError> {
     let (cpus, vmcoreinfo) = notes(core, headers)?;
     let mut loads = Vec::new();
     let mut ram = RangeSet::default();
@@ -50,7 +47,7 @@ pub(crate) fn read(
         ram.extend(load.ram);
         loads.push(load);
     }
-    let (regions, left_out) = regions(loads, mapping)?;
+    let (regions, left_out) = regions(loads, core)?;
     let memory = Memory::new(regions, ram.iter().collect())?;
     Ok(OtherCore {
         cpus,
@@ -94,7 +91,9 @@ pub(crate) fn notes_of(
 
 /// Returns the text of a VMCOREINFO.
 pub(crate) fn info(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&text[..text.len().min(LONGEST_INFO)]);
+    // A copy, which no task changes: it is checked once.
+    let text = text[..text.len().min(LONGEST_INFO)].to_vec();
+    let text = String::from_utf8_lossy(&text);
     text.trim_end_matches('\0').to_owned()
 }
 
@@ -145,7 +144,7 @@ impl Load {
 }
 
 /// Returns the memory by address, each page once; and whether the file leaves any out.
-fn regions(mut loads: Vec<Load>, mapping: &Arc<Mapping>) -> Result<(Vec<Region>, bool), CoreError> {
+fn regions(mut loads: Vec<Load>, file: &Saved) -> Result<(Vec<Region>, bool), CoreError> {
     let bytes_of = |range: Option<Range>| range.map_or(0, |range| range.bytes);
     let left_out = loads
         .iter()
@@ -163,11 +162,10 @@ fn regions(mut loads: Vec<Load>, mapping: &Arc<Mapping>) -> Result<(Vec<Region>,
         let range = Range::new(PhysicalAddress(start), bytes).expect("a part of a range");
         let offset = load.offset + (start - held.base.0);
         regions.push(match offset % 8 {
-            // SAFETY: `read_core` requires of the user that the file does not change.
-            0 => unsafe { Region::live(range, Arc::clone(mapping), offset as usize) },
+            0 => file.region(range, offset as usize),
             _ => {
                 let pages = InFile {
-                    mapping: Arc::clone(mapping),
+                    file: file.clone(),
                     range,
                     offset,
                 };
@@ -185,7 +183,7 @@ fn regions(mut loads: Vec<Load>, mapping: &Arc<Mapping>) -> Result<(Vec<Region>,
 /// Memory that begins at no word's boundary of the file: QEMU puts it right behind notes of any length.
 #[derive(Debug)]
 struct InFile {
-    mapping: Arc<Mapping>,
+    file: Saved,
     range: Range,
     offset: u64,
 }
@@ -193,14 +191,14 @@ struct InFile {
 impl Pages for InFile {
     fn read(&self, page: PhysicalAddress, to: &mut [u8]) -> bool {
         let offset = self.offset + (page.0 - self.range.base.0);
-        // SAFETY: as above, the file does not change; that it is so long was checked.
-        to.copy_from_slice(unsafe { self.mapping.slice(offset as usize, to.len()) });
+        // That it is so long was checked.
+        to.copy_from_slice(&self.file[offset as usize..][..to.len()]);
         true
     }
 
     fn data(&self, range: Range) -> Option<Range> {
         let offset = self.offset + (range.base.0 - self.range.base.0);
-        let (start, bytes) = self.mapping.data(offset, range.bytes)?;
+        let (start, bytes) = self.file.data(offset, range.bytes)?;
         // A page of memory spans two pages of the file.
         let skipped = (start - offset) & !(PAGE - 1);
         let end = (start - offset + bytes).next_multiple_of(PAGE);

@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
 
 use object::read::elf::ProgramHeader as _;
 use stage1::PhysicalAddress;
@@ -14,9 +13,8 @@ use crate::elf_file::{
     cut_short, header_error, notes_header, program_headers, raw_notes, ProgramHeader, LE,
 };
 use crate::other::{self, OtherCore};
-use crate::{
-    file_kind, kdump, CoreError, Cpu, Mapping, Memory, Notes, Range, Region, Snapshot, PAGE,
-};
+use crate::saved::Saved;
+use crate::{file_kind, kdump, CoreError, Cpu, Memory, Notes, Range, Snapshot, PAGE};
 use note::Note;
 
 pub(crate) mod note;
@@ -32,18 +30,16 @@ pub enum Core {
 
 /// Opens a core at `path` that Folioscope wrote.
 ///
-/// The saved memory is mapped, not read: it costs no memory until it is looked at. The file must
-/// not be changed while the snapshot lives.
+/// The saved memory is mapped, not read: it costs no memory until it is looked at. The file must not be changed while the
+/// snapshot lives. One that is changed all the same gives wrong memory, or ends the process (SIGBUS) if it becomes
+/// shorter; `saved.rs` says why it does no other harm, and what of that Rust cannot check.
 ///
 /// # Errors
 /// If the file is no such core; [`CoreError::Foreign`] if another program wrote it.
 pub fn read_core(path: &Path) -> Result<Snapshot, CoreError> {
-    let mapping = map(path)?;
-    // SAFETY: the mapping is private and read-only. The documentation requires of the user that no task changes or
-    // truncates the file while it is open. Every program that maps a file relies on this.
-    let core = unsafe { mapping.slice(0, mapping.bytes()) };
-    let headers = program_headers(core)?;
-    ours(core, headers, &mapping)
+    let core = map(path)?;
+    let headers = program_headers(&core)?;
+    ours(&core, headers)
 }
 
 /// Opens a core at `path`, of any writer, as [`read_core`] does.
@@ -51,21 +47,19 @@ pub fn read_core(path: &Path) -> Result<Snapshot, CoreError> {
 /// # Errors
 /// If the file is no core of an arm64 machine. The error names the file's format if it is known.
 pub fn open_core(path: &Path) -> Result<Core, CoreError> {
-    let mapping = map(path)?;
-    // SAFETY: as in `read_core`.
-    let core = unsafe { mapping.slice(0, mapping.bytes()) };
-    if let Some(dump) = kdump::read(&mapping)? {
+    let core = map(path)?;
+    if let Some(dump) = kdump::read(&core)? {
         return Ok(Core::Other(Box::new(dump)));
     }
-    let headers = program_headers(core)?;
-    if is_ours(core, headers)? {
-        return ours(core, headers, &mapping).map(|core| Core::Ours(Box::new(core)));
+    let headers = program_headers(&core)?;
+    if is_ours(&core, headers)? {
+        return ours(&core, headers).map(|core| Core::Ours(Box::new(core)));
     }
-    let other = other::read(core, headers, &mapping)?;
+    let other = other::read(&core, headers)?;
     Ok(Core::Other(Box::new(other)))
 }
 
-fn map(path: &Path) -> Result<Arc<Mapping>, CoreError> {
+fn map(path: &Path) -> Result<Saved, CoreError> {
     let open = |source| CoreError::Open {
         path: path.to_path_buf(),
         source,
@@ -84,14 +78,10 @@ fn map(path: &Path) -> Result<Arc<Mapping>, CoreError> {
         what: "map",
         source,
     };
-    Ok(Arc::new(Mapping::read_only(&file, bytes).map_err(io)?))
+    Saved::map(&file, bytes).map_err(io)
 }
 
-fn ours(
-    core: &[u8],
-    headers: &[ProgramHeader],
-    mapping: &Arc<Mapping>,
-) -> Result<Snapshot, CoreError> {
+fn ours(core: &Saved, headers: &[ProgramHeader]) -> Result<Snapshot, CoreError> {
     let notes = read_notes(core, headers)?;
     let mut regions = Vec::new();
     for (index, header) in headers.iter().enumerate() {
@@ -100,8 +90,7 @@ fn ours(
         }
         let (range, offset) = load(core, index, header)?;
         if range.bytes > 0 {
-            // SAFETY: as above, the file does not change.
-            regions.push(unsafe { Region::live(range, Arc::clone(mapping), offset) });
+            regions.push(core.region(range, offset));
         }
     }
     Ok(Snapshot {

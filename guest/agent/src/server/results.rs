@@ -242,7 +242,12 @@ impl Server {
             told = true;
             let result = match work.kind {
                 Kind::Exit => Ok(Outcome::Ended { how: how.clone() }),
-                _ => Err(Failure::ProcessLost { how: how.clone() }),
+                Kind::Start
+                | Kind::Operation(_)
+                | Kind::Pin(_)
+                | Kind::Fork { .. }
+                | Kind::Checkpoint(_)
+                | Kind::Release => Err(Failure::ProcessLost { how: how.clone() }),
             };
             self.reply(Some(work.pending.id), result);
         }
@@ -291,7 +296,11 @@ impl Server {
                             sys::kill(pid);
                         }
                     }
-                    _ => {}
+                    Kind::Operation(_)
+                    | Kind::Pin(_)
+                    | Kind::Fork { .. }
+                    | Kind::Exit
+                    | Kind::Release => {}
                 }
             }
             if let Some(Some(pending)) =
@@ -313,7 +322,7 @@ impl Server {
                 failures.push((*pending, pending.failure(what.as_str())));
                 false
             }
-            _ => true,
+            For::Request(..) | For::Checkpoint(_) => true,
         });
         for (pending, failure) in failures {
             self.reply(Some(pending.id), Err(failure));

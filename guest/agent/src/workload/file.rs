@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use protocol::{pattern, Failure, Operation, Outcome};
+use rustix::fs::{fallocate, FallocateFlags};
 
 use crate::sys;
 
@@ -99,11 +99,10 @@ fn read(path: &str, offset: u64, length: u64) -> Result<Outcome, Failure> {
 fn allocate(path: &str, offset: u64, length: u64, punch: bool) -> Result<Outcome, Failure> {
     let file = sys::open(path, libc::O_RDWR)?;
     let mode = if punch {
-        libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE
+        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE
     } else {
-        0
+        FallocateFlags::empty()
     };
-    // SAFETY: fallocate takes a descriptor and numbers.
-    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, length as i64) };
-    sys::check(i64::from(result), &format!("fallocate {path}")).map(|_| Outcome::Done {})
+    let done = fallocate(&file, mode, offset, length);
+    sys::done(done, format!("fallocate {path}")).map(|()| Outcome::Done {})
 }

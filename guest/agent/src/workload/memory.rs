@@ -1,12 +1,13 @@
 //! Operations that change mappings.
 
 use std::ffi::c_void;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use protocol::{
     Advice, Backing, Failure, LockFlag, MapFlag, MoveFlag, Operation, Outcome, Placement,
     Protection,
 };
+use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 
 use super::place;
 use crate::sys;
@@ -25,19 +26,16 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
             length,
             advice,
         } => {
-            // SAFETY: see `at`.
-            let result = unsafe { libc::madvise(at(*address), *length as usize, number(*advice)) };
-            done(result, "madvise")
+            let advice = number(*advice) as usize;
+            on_range(libc::SYS_madvise, *address, *length, advice, "madvise")
         }
         Operation::Mprotect {
             address,
             length,
             prot,
         } => {
-            let prot = protection(prot);
-            // SAFETY: see `at`.
-            let result = unsafe { libc::mprotect(at(*address), *length as usize, prot) };
-            done(result, "mprotect")
+            let prot = protection(prot) as usize;
+            on_range(libc::SYS_mprotect, *address, *length, prot, "mprotect")
         }
         Operation::Mremap {
             address,
@@ -54,25 +52,19 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
             mapped(address, *new_length, "mremap")
         }
         Operation::Munmap { address, length } => {
-            // SAFETY: see `at`.
-            let result = unsafe { libc::munmap(at(*address), *length as usize) };
-            done(result, "munmap")
+            on_range(libc::SYS_munmap, *address, *length, 0, "munmap")
         }
         Operation::Mlock {
             address,
             length,
             flags,
         } => {
-            let onfault = u32::from(flags.contains(&LockFlag::Onfault));
-            // SAFETY: see `at`; MLOCK_ONFAULT is 1.
-            let result =
-                unsafe { libc::syscall(libc::SYS_mlock2, at(*address), *length as usize, onfault) };
-            done(result as i32, "mlock2")
+            // MLOCK_ONFAULT is 1.
+            let onfault = usize::from(flags.contains(&LockFlag::Onfault));
+            on_range(libc::SYS_mlock2, *address, *length, onfault, "mlock2")
         }
         Operation::Munlock { address, length } => {
-            // SAFETY: see `at`.
-            let result = unsafe { libc::munlock(at(*address), *length as usize) };
-            done(result, "munlock")
+            on_range(libc::SYS_munlock, *address, *length, 0, "munlock")
         }
         _ => Err(Failure::bad("no operation on mappings")),
     }
@@ -84,8 +76,18 @@ fn at(address: u64) -> *mut c_void {
     std::ptr::without_provenance_mut(address as usize)
 }
 
-fn done(result: i32, call: &str) -> Result<Outcome, Failure> {
-    sys::check(i64::from(result), call).map(|_| Outcome::Done {})
+/// Makes one of the system calls that take an address, a length and at most one number. The C library's functions of
+/// their names do no more.
+fn on_range(
+    call: libc::c_long,
+    address: u64,
+    length: u64,
+    number: usize,
+    name: &str,
+) -> Result<Outcome, Failure> {
+    // SAFETY: see `at`.
+    let result = unsafe { libc::syscall(call, at(address), length as usize, number) };
+    sys::check(result, name).map(|_| Outcome::Done {})
 }
 
 fn mapped(address: *mut c_void, length: u64, call: &str) -> Result<Outcome, Failure> {
@@ -188,14 +190,9 @@ fn log2_bytes(kib: u64) -> Result<u32, Failure> {
 }
 
 fn memfd(flags: u32, size: u64) -> Result<OwnedFd, Failure> {
-    // SAFETY: the name is a string that ends in a zero byte.
-    let fd = unsafe { libc::memfd_create(c"folioscope".as_ptr(), flags) };
-    sys::check(i64::from(fd), "memfd_create")?;
-    // SAFETY: the descriptor is new, and no other code has it.
-    let file = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the descriptor is open.
-    let result = unsafe { libc::ftruncate(fd, size as i64) };
-    sys::check(i64::from(result), "ftruncate")?;
+    let flags = MemfdFlags::from_bits_retain(flags);
+    let file = sys::done(memfd_create(c"folioscope", flags), "memfd_create")?;
+    sys::done(ftruncate(&file, size), "ftruncate")?;
     Ok(file)
 }
 

@@ -15,11 +15,12 @@ mod uffd;
 use std::path::PathBuf;
 
 use protocol::{Answer, Failure, Operation, Outcome, ProcessId};
+use rustix::process::{set_parent_process_death_signal, Signal};
 
 use crate::doorbell::Doorbell;
 use crate::link::{Home, Task, WorkloadMessage};
 use crate::slots::{Slot, Slots};
-use crate::sys;
+use crate::sys::{self, exit};
 
 /// Size of the heap from the start, in bytes.
 const WARM_HEAP: usize = 128 << 10;
@@ -206,8 +207,8 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
 }
 
 fn die_with_the_agent() {
-    // SAFETY: this option takes a number alone.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) };
+    // It cannot fail with a signal that exists.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
 /// Names the process for `/proc`, `ps` and the kernel's messages.
@@ -218,14 +219,9 @@ fn set_name(name: &str) {
         name
     };
     if let Ok(name) = std::ffi::CString::new(name) {
-        // SAFETY: the name is a string that ends in a zero byte; the kernel cuts it.
-        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        // The kernel cuts it.
+        let _ = rustix::thread::set_name(&name);
     }
-}
-
-fn exit(status: i32) -> ! {
-    // SAFETY: _exit takes any status and does not return.
-    unsafe { libc::_exit(status) }
 }
 
 /// Keeps the heap in the program break, and its first pages resident.

@@ -1,6 +1,9 @@
 //! Chooses the place of a mapping.
 
+use std::ptr::null_mut;
+
 use protocol::{Failure, Placement};
+use rustix::mm::{mmap_anonymous, munmap, MapFlags, ProtFlags};
 
 use crate::sys;
 
@@ -84,15 +87,21 @@ fn too_long() -> Failure {
 /// meanwhile.
 fn find(room: &Room) -> Result<u64, Failure> {
     let span = room.span().ok_or_else(too_long)? as usize;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at an address that the kernel chooses, never accessed.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), span, libc::PROT_NONE, flags, -1, 0) };
-    if start == libc::MAP_FAILED {
-        return Err(sys::last_errno("mmap of the address space around it"));
-    }
-    // SAFETY: just the mapping that was made.
-    let result = unsafe { libc::munmap(start, span) };
-    sys::check(i64::from(result), "munmap")?;
+    let what = "mmap of the address space around it";
+    // SAFETY: a new mapping at an address that the kernel chooses, never accessed, of which no other code knows when it
+    // is unmapped.
+    let start = sys::done(
+        unsafe {
+            mmap_anonymous(
+                null_mut(),
+                span,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+            .and_then(|start| munmap(start, span).map(|()| start))
+        },
+        what,
+    )?;
     Ok(room.within(start as u64))
 }
 

@@ -65,13 +65,14 @@ static ADDRESS: AtomicU64 = AtomicU64::new(0);
 /// Installs the handlers.
 pub fn install() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // SAFETY: an all-zero sigaction is a valid one.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = handle as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: the handler has the signature that SA_SIGINFO requires, and only touches atomics and the context that
-        // it gets.
-        unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
+        // SAFETY: an all-zero sigaction is a valid one. The handler has the signature that SA_SIGINFO requires, and only
+        // touches atomics and the context that it gets.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handle as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use nix::sys::resource::{getrusage, UsageWho};
 use protocol::{pattern, Access, Expect, Failure, Mismatch, Operation, Outcome, Touched, Verified};
 
 use super::probe;
@@ -172,9 +173,9 @@ fn verify(steps: &Steps, expect: &Expect) -> Result<Verified, Failure> {
 
 /// Returns the minor and major faults of this process so far.
 fn faults() -> (u64, u64) {
-    // SAFETY: an all-zero rusage is a valid one.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
-    (usage.ru_minflt as u64, usage.ru_majflt as u64)
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process may ask for its own usage");
+    (
+        usage.minor_page_faults() as u64,
+        usage.major_page_faults() as u64,
+    )
 }

@@ -3,10 +3,11 @@
 //!
 //! The numbers are those of include/uapi/linux/userfaultfd.h, which the libc crate does not have.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
 use protocol::{pattern, Failure, Operation, Outcome, UffdMode};
+use rustix::mm::{userfaultfd, UserfaultfdFlags};
 
 use crate::sys;
 
@@ -121,11 +122,9 @@ fn ask(request: u32, argument: &mut [u64], call: &str) -> Result<Outcome, Failur
 }
 
 fn start() -> Result<OwnedFd, Failure> {
-    // SAFETY: userfaultfd takes flags alone.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
-    sys::check(fd, "userfaultfd")?;
-    // SAFETY: the descriptor is new, and no other code has it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+    // SAFETY: the descriptor is used for memory under test alone, to which no reference is ever made.
+    let fd = sys::done(unsafe { userfaultfd(flags) }, "userfaultfd")?;
     // struct uffdio_api: api, features, ioctls (out)
     request_of(&fd, IO_API, &mut [API, FEATURE_SIGBUS, 0], "UFFDIO_API")?;
     Ok(fd)

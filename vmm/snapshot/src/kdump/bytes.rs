@@ -6,9 +6,9 @@
 //! replace a part of an earlier one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use crate::{CoreError, Mapping};
+use crate::saved::Saved;
+use crate::CoreError;
 
 /// First bytes of a flattened file.
 pub(super) const FLATTENED: &[u8] = b"makedumpfile\0";
@@ -18,7 +18,7 @@ const RECORDS: usize = 4096;
 /// A dump's bytes, by their place in it.
 #[derive(Debug)]
 pub(super) struct Bytes {
-    mapping: Arc<Mapping>,
+    file: Saved,
     /// Records of a flattened file: offset of the bytes, their number, and their place in the file; none overlap.
     records: Option<BTreeMap<u64, (u64, u64)>>,
 }
@@ -26,32 +26,27 @@ pub(super) struct Bytes {
 impl Bytes {
     /// # Errors
     /// If a flattened file ends early, or its records make no sense.
-    pub(super) fn new(mapping: &Arc<Mapping>) -> Result<Self, CoreError> {
+    pub(super) fn new(file: &Saved) -> Result<Self, CoreError> {
         let mut bytes = Self {
-            mapping: Arc::clone(mapping),
+            file: file.clone(),
             records: None,
         };
-        if bytes.file().starts_with(FLATTENED) {
-            bytes.records = Some(records(bytes.file())?);
+        if bytes.file.starts_with(FLATTENED) {
+            bytes.records = Some(records(file)?);
         }
         Ok(bytes)
     }
 
-    fn file(&self) -> &[u8] {
-        // SAFETY: `read_core` requires of the user that the file does not change.
-        unsafe { self.mapping.slice(0, self.mapping.bytes()) }
-    }
-
     /// Returns the length of the file: no part of a dump is longer.
     pub(super) fn most(&self) -> u64 {
-        self.mapping.bytes() as u64
+        self.file.len() as u64
     }
 
     /// Fills `to` from byte `offset` on; `None` where a byte of it is not there.
     pub(super) fn read(&self, mut offset: u64, mut to: &mut [u8]) -> Option<()> {
         let Some(records) = &self.records else {
             let start = usize::try_from(offset).ok()?;
-            to.copy_from_slice(self.file().get(start..start.checked_add(to.len())?)?);
+            to.copy_from_slice(self.file.get(start..start.checked_add(to.len())?)?);
             return Some(());
         };
         while !to.is_empty() {
@@ -61,7 +56,7 @@ impl Bytes {
             let count = count.min(to.len() as u64) as usize;
             let (now, rest) = std::mem::take(&mut to).split_at_mut(count);
             let from = (at + skipped) as usize;
-            now.copy_from_slice(&self.file()[from..from + count]);
+            now.copy_from_slice(&self.file[from..from + count]);
             (offset, to) = (offset.checked_add(count as u64)?, rest);
         }
         Some(())

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
 use serde_json::{json, Value};
 
 use super::row::{Row, Target, Times};
@@ -141,8 +143,8 @@ fn bare_qemu(
         let hangs =
             ended.recv_timeout(bare::PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
         if hangs {
-            // SAFETY: plain system call; the child has not been waited for, so the number is its own.
-            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+            // The child has not been waited for, so the number is its own.
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
         }
     });
     let took = until_ready(&mut stdout).map(|()| start.elapsed());

@@ -20,11 +20,11 @@ mod ram;
 mod signals;
 mod stub;
 
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde_json::json;
 use snapshot::{Cpu, Range};
 use stage1::{Granule, Half, PhysMemory, PhysicalAddress, Regime};
@@ -343,21 +343,5 @@ fn unit(cpus: &[Cpu]) -> u64 {
 /// Returns the process at the other end (of a server: that which called `listen`); 0 where it is in another PID
 /// namespace.
 pub fn peer(socket: &UnixStream) -> i32 {
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option is of type ucred, and `peer` and `length` are one and its size.
-    unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &mut length,
-        );
-    }
-    peer.pid
+    getsockopt(socket, PeerCredentials).map_or(0, |peer| peer.pid())
 }
