@@ -21,7 +21,7 @@ import pytest
 from folioscope.campaign import __main__, mail
 from folioscope.campaign.errors import Refused
 from folioscope.campaign.kernels import NOT_BUILT
-from folioscope.campaign.patches import SCHEMA, Patch, Row, as_json, first, status, text
+from folioscope.campaign.patches import SCHEMA, Error, Patch, Row, as_json, errors, status, text
 from folioscope.campaign.result import Result
 from folioscope.campaign.series import of_mail
 from folioscope.campaign.store import Store
@@ -179,7 +179,7 @@ def result(rules: dict[str, int], status_: int, **figures: float) -> Result:
     return Result("k", {}, outcome, status_, 3.0, f"9 checkpoints, 80 entries: {len(rules)} errors", rules, figures)
 
 
-def test_a_finding_is_put_down_to_the_first_patch_that_has_it() -> None:
+def test_an_error_is_put_down_to_the_first_patch_that_has_it() -> None:
     """Information is none; what the base has is not the series'; a kernel that does not build is a row."""
     costs = result({}, 0, **{"sysfs instructions": 812.0, "sysfs faults": 4096.0})
     error = "mm/x.c:1:1: error: no"
@@ -190,15 +190,23 @@ def test_a_finding_is_put_down_to_the_first_patch_that_has_it() -> None:
         Row(Patch(3, "mm: three", "3"), "k3", "c3", result({"L4": 2, "C1": 1}, 1), None, "", []),
         Row(Patch(4, "mm: four", "4"), "k4", "c4", result({"C1": 3}, 1), costs, "", []),
     ]
-    assert first(rows) == {"L4": 0, "C1": 3}
+    assert errors(rows) == [Error("L4", 0, [""], False, []), Error("C1", 3, [""], False, [2])]
     shown = list(text(rows, "4k"))
-    assert "C1: 1 error, first with 0003 mm: three" in shown
+    assert "C1: 1 error, first with 0003 mm: three, or with what has no verdict before it: 0002 mm: two" in shown
     assert "L4: 2 errors, in the base already" in shown
     assert "new warning with 0002 mm: two: a.c: warning: w" in shown
     assert shown[3].split()[3:12] == ["25.0", "%", "812", "4096", "-", "-", "0", "6s", "1"]
     assert shown[4].endswith(f"does not build: {error}")
     assert len({line.index("tour") for line in shown[:1]} | {shown[3].index("1 errors (status 1)")}) == 1
     assert status(rows) == 1 and status(rows[:2]) == 0 and status([rows[0], rows[2]]) == 1
+    # The same rule elsewhere is another error: what the base has hides none of a patch.
+    two, three = frozenset({"fork child"}), frozenset({"fork child", "vma read-only"})
+    at = [replace(rows[0], steps={"L4": two}), replace(rows[1], steps={"L4": three})]
+    assert errors(at)[1:] == [Error("L4", 1, ["vma read-only"], True, [])] and status(at) == 1
+    assert "L4: 2 errors, at 1 more checkpoint first with 0001 mm: one" in list(text(at, "4k"))
+    # Without a verdict on the base it may be the base's.
+    unknown = [replace(rows[0], tour=None, why="the guest was lost"), rows[1]]
+    assert errors(unknown) == [Error("L4", 1, [""], False, [0])] and status(unknown) == 2
     lost = replace(rows[1], tour=None, why="the guest was lost")
     assert status([rows[0], lost]) == 2 and list(text([lost], "4k"))[2].endswith("lost: the guest was lost")
 
@@ -302,7 +310,14 @@ def test_a_reply_is_text_for_a_mail(tmp_path: Path, run: Callable[..., Said]) ->
         Row(Patch(0, "base", "b" * 40), "k0", "c0" * 10, result({}, 0, coverage=0.5), costs[0], "", None),
         Row(Patch(1, "mm: one", "1" * 40), "k1", "c1" * 10, None, None, f"{NOT_BUILT}: x.c:1:1: error: no", []),
         Row(
-            Patch(2, subject, "2" * 40), "k2", "c2" * 10, result({"A4": 2}, 1, coverage=0.25), costs[1], "", ["w.c: w"]
+            Patch(2, subject, "2" * 40),
+            "k2",
+            "c2" * 10,
+            result({"A4": 2}, 1, coverage=0.25),
+            costs[1],
+            "",
+            ["w.c: w"],
+            {"A4": frozenset({"anon forward"})},
         ),
     ]
     about = {"base": "b" * 40, "granule": "4k", "cpu": "max", "only": "", "seconds": 1.0}
@@ -317,7 +332,7 @@ def test_a_reply_is_text_for_a_mail(tmp_path: Path, run: Callable[..., Said]) ->
     assert lines[0] == "[mm: two changes]" and lines[2].startswith("2 patches on top of bbbbbbbbbbbb (4k pages)")
     whole = " ".join(said.out.split())
     assert f"2/2 {subject}" in whole and " ".join(message.split()) in whole
-    assert "A4, first with patch 2, 2 times (anon forward):" in lines
+    assert "A4, first with patch 2 or with patch 1, without a verdict, 2 times (anon forward):" in whole
     assert "25.0 % of pages contiguous (base 50.0 %); sysfs instructions 900 (base 812); new warning: w.c: w" in whole
     assert "does not build: x.c:1:1: error: no" in whole and "sysfs faults 4096 (base" not in whole
     command_ = said.out.partition("checkout of folioscope:\n\n")[2].replace("\\\n", "")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The table of a series: a row for the base and each patch; a finding is put down to the first that has it."""
+"""The table of a series: a row for the base and each patch; an error is put down to the first that has it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .kernels import NOT_BUILT
@@ -19,7 +19,7 @@ SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "What a series came to, as folioscope notes it in a store",
     **_object(
-        ("format", "version", "cover", "about", "rows", "first"),
+        ("format", "version", "cover", "about", "rows", "errors"),
         format={"const": FORMAT},
         version={"const": VERSION},
         cover={"type": "string", "description": "subject and text of the cover letter"},
@@ -46,10 +46,21 @@ SCHEMA: dict[str, Any] = {
                 seconds={"type": "number"},
             ),
         },
-        first={
-            "type": "object",
-            "description": "each rule with an error, and the number of the first row that has it",
-            "additionalProperties": {"type": "integer"},
+        errors={
+            "type": "array",
+            "description": "errors that no row before has",
+            "items": _object(
+                ("rule", "number", "steps", "more", "unsure"),
+                rule={"type": "string"},
+                number={"type": "integer", "description": "of the first row that has it"},
+                steps={"type": "array", "items": {"type": "string"}, "description": "checkpoints, new with this row"},
+                more={"type": "boolean", "description": "a row before has the rule at other checkpoints"},
+                unsure={
+                    "type": "array",
+                    "items": {"type": "integer"},
+                    "description": "rows right before that have no verdict: it may be theirs",
+                },
+            ),
         },
     ),
 }
@@ -82,6 +93,8 @@ class Row:
     why: str = ""
     #: Warnings that the row before has not; none where they are not known.
     warnings: list[str] | None = None
+    #: The checkpoints at which each rule has an error.
+    steps: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
@@ -105,21 +118,66 @@ class Row:
         return f"{said} (status {self.tour.status})" if self.tour.status else said
 
 
-def first(rows: Sequence[Row]) -> dict[str, int]:
-    """Each rule with an error, and the number of the first patch that has it, also where it goes and comes again."""
-    found: dict[str, int] = {}
+@dataclass(frozen=True)
+class Error:
+    """A rule that is broken at checkpoints where no row before breaks it."""
+
+    rule: str
+    #: Of the row.
+    number: int
+    steps: list[str]
+    #: Whether a row before breaks it elsewhere.
+    more: bool
+    #: The rows right before that have no verdict: it may be theirs.
+    unsure: list[int]
+
+
+def errors(rows: Sequence[Row]) -> list[Error]:
+    """The errors by the first row that has each, also where one goes and comes again."""
+    found: list[Error] = []
+    seen: dict[str, set[str]] = {}
+    unsure: list[int] = []
     for row in rows:
+        if row.tour is None:
+            unsure.append(row.patch.number)
+            continue
         for rule in row.rules():
-            found.setdefault(rule, row.patch.number)
+            # Without a report it is not known where.
+            steps = row.steps.get(rule) or frozenset({""})
+            if new := sorted(steps - seen.get(rule, set())):
+                found.append(Error(rule, row.patch.number, new, rule in seen, list(unsure)))
+            seen.setdefault(rule, set()).update(steps)
+        unsure = []
     return found
 
 
 def status(rows: Sequence[Row]) -> int:
-    """1 if a patch does not build or brings a finding; 2 if something has no verdict. The base's findings are not the
-    series'."""
-    if any(row.state == "not built" for row in rows[1:]) or any(first(rows).values()):
+    """1 if a patch does not build or brings an error; 2 if something has no verdict. An error of the base, or that may
+    be the base's, is not the series'."""
+    if any(row.state == "not built" for row in rows[1:]):
+        return 1
+    if any(each.number and 0 not in each.unsure for each in errors(rows)):
         return 1
     return 2 if any(row.state in ("unjudged", "lost", "not built") for row in rows) else 0
+
+
+def more(is_more: bool, steps: Sequence[str]) -> str:
+    """Where an error is, if a row before has the rule at other checkpoints."""
+    return f"at {len(steps)} more checkpoint{'s' * (len(steps) != 1)} " if is_more else ""
+
+
+def _sentence(error: Error, rows: Mapping[int, Row]) -> str:
+    row = rows[error.number]
+    count = row.rules()[error.rule]
+    said = f"{error.rule}: {count} error{'s' * (count != 1)}, "
+    if not error.number:
+        return f"{said}in the base already"
+    said += more(error.more, error.steps)
+    said += f"first with {row.patch.name}"
+    if error.unsure:
+        names = ", ".join(rows[each].patch.name for each in error.unsure)
+        said += f", or with what has no verdict before it: {names}"
+    return said
 
 
 def _columns(row: Row) -> str:
@@ -145,10 +203,8 @@ def text(rows: Sequence[Row], granule: str) -> Iterator[str]:
         yield f"{shown}  {row.verdict()}"
     yield "instr.: of a page, writing 16 MiB page by page once; faults: for all of them (QEMU -icount shift=0)"
     by_number = {row.patch.number: row for row in rows}
-    for rule, number in first(rows).items():
-        count = by_number[number].rules()[rule]
-        whose = f"first with {by_number[number].patch.name}" if number else "in the base already"
-        yield f"{rule}: {count} error{'s' * (count != 1)}, {whose}"
+    for error in errors(rows):
+        yield _sentence(error, by_number)
     for row in rows:
         for warning in row.warnings or []:
             yield f"new warning with {row.patch.name}: {warning}"
@@ -173,4 +229,5 @@ def as_json(rows: Sequence[Row], cover: str, about: dict[str, Any]) -> dict[str,
         }
         for row in rows
     ]
-    return {"format": FORMAT, "version": VERSION, "cover": cover, "about": about, "rows": shown, "first": first(rows)}
+    found = [asdict(error) for error in errors(rows)]
+    return {"format": FORMAT, "version": VERSION, "cover": cover, "about": about, "rows": shown, "errors": found}

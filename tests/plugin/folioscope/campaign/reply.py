@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from .errors import Refused
+from .patches import more
 from .store import Store
-from .told import report, sentences
+from .told import finding, report
 
 COLUMNS = 70
 _INDENT = "    "
@@ -53,17 +54,25 @@ def text(record: dict[str, Any], store: Store) -> Iterator[str]:
         name = f"{row['number']}/{len(patches)} {row['subject']}" if row["number"] else "base"
         yield from _paragraph(name)
         yield from _paragraph("; ".join(_changes(row, base)), _INDENT)
-    for rule, number in record["first"].items():
+    for error in record["errors"]:
         yield ""
-        whose = f"first with patch {number}" if number else "in the base already"
-        row = next(row for row in rows if row["number"] == number)
-        told = sentences(report(store.result(row["cell"]), store)).get(rule)
-        yield from _paragraph(f"{rule}, {whose}, {row['rules'][rule]} times" + (f" ({told['step']}):" if told else ":"))
+        row = next(row for row in rows if row["number"] == error["number"])
+        told = finding(report(store.result(row["cell"]), store), error["rule"], error["steps"])
+        where = f" ({told['step']}):" if told else ":"
+        yield from _paragraph(f"{error['rule']}, {_whose(error)}, {row['rules'][error['rule']]} times{where}")
         yield from _paragraph(told["message"] if told else "its report is not in the store", _INDENT)
     yield ""
     yield "To repeat it, in a checkout of folioscope:"
     yield ""
     yield from _command(about["words"])
+
+
+def _whose(error: dict[str, Any]) -> str:
+    if not error["number"]:
+        return "in the base already"
+    said = f"{more(error['more'], error['steps'])}first with patch {error['number']}"
+    named = [f"patch {each}" if each else "the base" for each in error["unsure"]]
+    return f"{said} or with {', '.join(named)}, without a verdict" if named else said
 
 
 def _changes(row: dict[str, Any], base: dict[str, Any]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from .patches import Patch, Row, as_json, status, text
 from .progress import Lines
 from .store import Store
 from .table import rows
+from .told import report, steps
 from .trees import GitFailed, Own, Tree, git
 
 #: Seconds that a cell may take, unless it is said.
@@ -119,7 +120,7 @@ def _cells(kernel: Kernel, arguments: argparse.Namespace) -> list[Cell]:
 
 
 def series(arguments: argparse.Namespace) -> int:
-    """Judges a series; the exit status is 1 if a patch does not build or brings a finding, 2 without a verdict."""
+    """Judges a series; the exit status is 1 if a patch does not build or brings an error, 2 without a verdict."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.time()
     tree = Tree(arguments.tree)
@@ -174,5 +175,6 @@ def _rows(
         warnings = set(file.read_text(errors="replace").splitlines()) if file.is_file() else None
         new = sorted(warnings - warned) if warnings is not None and warned is not None else None
         warned = warnings if warnings is not None else warned
-        found.append(Row(patch, kernel.key, tour.key, judged, counted, why, new))
+        where = steps(report(judged, store)) if judged else {}
+        found.append(Row(patch, kernel.key, tour.key, judged, counted, why, new, where))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,14 @@ def findings(about: dict[str, Any]) -> Iterator[dict[str, Any]]:
                     yield {**each, "step": f"{step['workload']} {step['step']}"}
 
 
-def sentences(about: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The first finding of each rule."""
-    found: dict[str, dict[str, Any]] = {}
+def steps(about: dict[str, Any]) -> dict[str, frozenset[str]]:
+    """The checkpoints at which each rule has an error."""
+    found: dict[str, set[str]] = {}
     for each in findings(about):
-        found.setdefault(str(each["rule"]), each)
-    return found
+        found.setdefault(str(each["rule"]), set()).add(each["step"])
+    return {rule: frozenset(names) for rule, names in found.items()}
+
+
+def finding(about: dict[str, Any], rule: str, names: Collection[str]) -> dict[str, Any] | None:
+    """The first finding of a rule at one of these checkpoints."""
+    return next((each for each in findings(about) if each["rule"] == rule and each["step"] in names), None)
