@@ -7,6 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use untrusted::Text;
 
+use crate::counted::Known;
+
 /// Kind of a folio's memory, by the low bits of its `mapping` (`FOLIO_MAPPING_ANON`, include/linux/page-flags.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -345,9 +347,9 @@ pub struct Numbering {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order_state: Option<u64>,
     /// The addresses of each `struct anon_vma` and `struct address_space` in whose tree the reverse mapping finds the VMA;
-    /// `None` if they could not be read, or one of them was just being changed.
+    /// `None` in snapshots of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub found_by: Option<Vec<u64>>,
+    pub found_by: Option<Known<Vec<u64>>>,
 }
 
 /// A regular file that a VMA maps (include/linux/fs.h).

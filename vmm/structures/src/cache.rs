@@ -111,7 +111,7 @@ impl Layout {
     /// Says whether shmem's counts are known.
     ///
     /// # Errors
-    /// What the kernel lacks for them.
+    /// The first of their members that this kernel lacks.
     pub(crate) fn knows_shmem(&self) -> Result<(), StructureError> {
         self.shmem.as_ref().map(drop).map_err(Clone::clone)
     }

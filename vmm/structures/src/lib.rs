@@ -28,7 +28,6 @@ pub mod pages;
 mod per_cpu;
 mod place;
 pub mod printk;
-mod reach;
 pub mod reverse;
 mod sizes;
 pub mod spaces;

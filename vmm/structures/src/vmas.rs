@@ -6,11 +6,12 @@ use linux::vma::{Permissions, VmFlags, Vma};
 use stage1::PhysMemory;
 use untrusted::Text;
 
+use crate::counted::not_read;
 use crate::kernel::View;
 use crate::lock::{Lock, RwSemaphore};
 use crate::maple;
 use crate::place::Place;
-use crate::reach;
+use crate::reverse;
 use crate::sizes::Sizes;
 use crate::types::Member;
 use crate::{Kernel, StructureError};
@@ -71,7 +72,7 @@ pub struct Layout {
     special_ops: Option<u64>,
     files: Files,
     sizes: Option<Sizes>,
-    reach: Option<reach::Layout>,
+    reverse: Result<reverse::Layout, StructureError>,
     /// Bits of `vm_flags`, and what smaps calls them.
     flags: Vec<(u64, &'static str)>,
 }
@@ -122,7 +123,7 @@ impl Layout {
             special_ops: kernel.symbols.address("special_mapping_vmops"),
             files: Files::new(kernel)?,
             sizes: Sizes::new(&kernel.types).ok(),
-            reach: reach::Layout::new(kernel).ok(),
+            reverse: reverse::Layout::new(kernel),
             flags: flags(kernel, view)?,
         })
     }
@@ -175,9 +176,14 @@ impl Layout {
                 (of, Some(sizes)) => sizes.of(view, of)?,
             };
             let place = Numbering { of, ..place };
-            let found_by = |reach: &reach::Layout| reach.found_by(view, (entry.value, &place)).ok();
-            let found_by = self.reach.as_ref().and_then(found_by);
-            Ok(Numbering { found_by, ..place })
+            let reverse = self.reverse.as_ref().map_err(Clone::clone);
+            let found_by =
+                reverse.and_then(|reverse| reverse.found_by(view, (entry.value, &place)));
+            let found_by = found_by.map_err(|error| not_read(&error));
+            Ok(Numbering {
+                found_by: Some(found_by),
+                ..place
+            })
         };
         entries.into_iter().map(numbering).collect()
     }

@@ -6,6 +6,7 @@ mod whole;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use linux::counted::NotRead;
 use linux::folio::{Kind, NoPage, Rss};
 use linux::pte::Pte;
 use linux::vma::Vma;
@@ -32,8 +33,8 @@ pub(crate) struct FoliosSeen {
     pub tables: Tables,
     /// A VMA with entries is not among those whose numbering is known.
     unnumbered: bool,
-    /// True if the trees in which the reverse mapping finds a VMA with entries are not known.
-    unfound: bool,
+    /// Reason why the trees in which the reverse mapping finds a VMA with entries are not known, of the first such VMA.
+    unfound: Option<NotRead>,
     /// Pages of large folios that the kernel may not count one by one.
     not_one_by_one: u64,
     /// Page frames that are folios of one page, mapped once by their own count, and not in the swap cache: anonymous
@@ -57,7 +58,7 @@ impl Default for FoliosSeen {
             hugetlb: 0,
             tables: Tables::default(),
             unnumbered: false,
-            unfound: false,
+            unfound: None,
             not_one_by_one: 0,
             once: Default::default(),
             not_kept: 0..0,
@@ -89,7 +90,17 @@ impl FoliosSeen {
             all.get(at).filter(|it| it.start <= vma.start)
         });
         self.unnumbered |= structures.numbering.is_some() && numbering.is_none();
-        self.unfound |= numbering.is_some_and(|it| it.found_by.is_none());
+        if let (Some(numbering), None) = (numbering, &self.unfound) {
+            self.unfound = match &numbering.found_by {
+                Some(found_by) => found_by.as_ref().err().cloned(),
+                None => Some(NotRead {
+                    why: "the snapshot is of a version that did not read the reverse mapping"
+                        .into(),
+                    later: false,
+                    not_built: false,
+                }),
+            };
+        }
         let mut broken: Vec<RuleId> = Vec::new();
         let mut once = |rule, range: Range<u64>, message| {
             if !broken.contains(&rule) {

@@ -15,6 +15,7 @@ mod attach;
 mod bench;
 mod beside;
 mod boot;
+mod campaigns;
 mod carried;
 mod carrier;
 mod check;
@@ -28,7 +29,6 @@ mod kernel;
 mod lab;
 mod man;
 mod maps;
-mod matrix;
 mod output;
 mod page;
 mod ps;
@@ -36,7 +36,6 @@ mod record;
 mod rules;
 mod run;
 mod save;
-mod series;
 mod session;
 mod terminal;
 mod watch;
@@ -134,9 +133,9 @@ enum Command {
     },
     Bench(bench::Bench),
     Lab(lab::Lab),
-    Matrix(matrix::Matrix),
-    Series(series::Series),
-    Reply(series::Reply),
+    Matrix(campaigns::Matrix),
+    Series(campaigns::Series),
+    Reply(campaigns::Reply),
     Man(man::Man),
     Session(session::Session),
     Carrier(carrier::CarrierCommand),

@@ -53,12 +53,15 @@ impl FoliosSeen {
         }
         if structures.numbering.is_none() || self.unnumbered {
             let why = "the process's VMAs were just being changed";
-            let without = without(&[Need::Numbering]).sentence();
+            let without = without(&[Need::Numbering, Need::Reverse]).sentence();
             whole.not_judged.push(format!("{without}: {why}"));
-        } else if self.unfound {
-            let why = "the reverse mapping of its VMAs was just being changed, or cannot be read";
-            let without = without(&[Need::Reverse]).sentence();
-            whole.not_judged.push(format!("{without}: {why}"));
+        } else if let Some(not_read) = self.unfound.take() {
+            let without = without(&[Need::Reverse]);
+            let said = format!("{}: {}", without.sentence(), not_read.why);
+            match not_read.later {
+                true => whole.not_judged.push(said),
+                false => self.lacks.push(Lack::new(without.rules, said)),
+            }
         }
         if input.vmas.iter().any(|vma| vma.flags.is_none()) {
             let without = without(&[Need::VmFlags]);

@@ -141,7 +141,7 @@ pub fn good(mut guest: Guest) -> Guest {
         anonymous: number,
         of: None,
         order_state: None,
-        found_by: Some(vec![ANON_VMA]),
+        found_by: Some(Ok(vec![ANON_VMA])),
     }];
     let anonymous = 2 * members as i64;
     kernel.rss = Some(Rss {

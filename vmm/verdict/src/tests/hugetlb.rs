@@ -37,7 +37,7 @@ fn hugetlb(flags: &str) -> Guest {
         anonymous: 0,
         of: None,
         order_state: None,
-        found_by: Some(vec![ANON_VMA]),
+        found_by: Some(Ok(vec![ANON_VMA])),
     }];
     kernel.rss = Some(Rss::default());
     kernel.tables_bytes = Some(3 * 4096);

@@ -38,7 +38,7 @@ fn right_with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> Vec<i6
         anonymous: va >> 12,
         of: None,
         order_state: None,
-        found_by: Some(vec![ANON_VMA]),
+        found_by: Some(Ok(vec![ANON_VMA])),
     });
     guest.tables.map(va, pa, 2, written(), false);
     guest.tables.change(va, 2, word);

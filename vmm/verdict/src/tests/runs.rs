@@ -237,7 +237,7 @@ fn scene(random: &mut Random, guest: &mut Guest) {
             anonymous,
             of: None,
             order_state: None,
-            found_by: Some(vec![ANON_VMA]),
+            found_by: Some(Ok(vec![ANON_VMA])),
         });
         at = start;
         while at < end {

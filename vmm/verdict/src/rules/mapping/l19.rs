@@ -37,7 +37,7 @@ fn check(mapped: &Mapped<'_>, vma: &Vma, numbering: Option<&Numbering>) -> Optio
         return None;
     }
     let (page, numbering) = (mapped.page, numbering?);
-    let found_by = numbering.found_by.as_ref()?;
+    let found_by = numbering.found_by.as_ref()?.as_ref().ok()?;
     let tree = match page.kind {
         Kind::Anonymous => "anon_vma",
         Kind::File if numbering.of?.mapping == page.mapping => "address_space",

@@ -87,7 +87,10 @@ fn what_was_being_changed_is_not_judged() {
     let verdict = guest.judge();
     assert_eq!(errors(&verdict), []);
     let reasons: Vec<_> = verdict.not_judged.iter().map(|it| &it.reason).collect();
-    assert!(reasons[0].starts_with("L7 was not judged"), "{reasons:?}");
+    assert!(
+        reasons[0].starts_with("L7, L19 were not judged: "),
+        "{reasons:?}"
+    );
     assert!(reasons[1].contains("RSS"), "{reasons:?}");
     // The same at rest is an error.
     guest.kernel().changing = false;

@@ -26,7 +26,7 @@ pub fn of_a_file(guest: Guest, shmem: bool) -> Guest {
         });
     }
     kernel.numbering[0].file = 0;
-    kernel.numbering[0].found_by = Some(vec![MAPPING]);
+    kernel.numbering[0].found_by = Some(Ok(vec![MAPPING]));
     let rss = kernel.rss.as_mut().unwrap();
     let count = std::mem::take(&mut rss.anonymous);
     *if shmem { &mut rss.shmem } else { &mut rss.file } = count;
