@@ -241,8 +241,11 @@ def test_an_mbox_of_three_patches(tree: SmallTree, mbox: Path, run: Callable[...
     jsonschema.validate(record, SCHEMA)
     assert [row["state"] for row in record["rows"]] == ["pass", "pass", "not built", "pass"]
     assert record["cover"].startswith("mm: three changes\n")
+    assert record["about"]["words"][:2] == ["series", str(mbox)]
     again = run("series", "main..sent", *words)
     assert "4 cells, 3 of them with a result" in again.err
+    (record,) = store.records().values()
+    assert record["about"]["words"][:2] == ["series", f"{ids[1][:12]}^..{ids[3][:12]}"]
     assert re.sub(" {2,}", " ", again.out) == re.sub(" {2,}", " ", said.out)
     assert Path("out/series.txt").read_text() == again.out
     assert json.loads(Path("out/matrix.json").read_text())["totals"] == {"pass": 3, "lost": 1}
@@ -336,7 +339,7 @@ def test_a_reply_is_text_for_a_mail(tmp_path: Path, run: Callable[..., Said]) ->
     assert "25.0 % of pages contiguous (base 50.0 %); sysfs instructions 900 (base 812); new warning: w.c: w" in whole
     assert "does not build: x.c:1:1: error: no" in whole and "sysfs faults 4096 (base" not in whole
     command_ = said.out.partition("checkout of folioscope:\n\n")[2].replace("\\\n", "")
-    assert shlex.split(command_) == ["folioscope", *words]
+    assert shlex.split(command_) == ["out/folioscope", *words]
     assert run("reply", tmp_path / "store", "--series", "aa").out.startswith("[older]")
     for bad, wanted in ((["--series", "cc"], "there is no series 'cc' in the store; there are aa, bb"),):
         refused = run("reply", tmp_path / "store", *bad)

@@ -26,7 +26,7 @@ def _paragraph(text: str, indent: str = "") -> list[str]:
 
 def _command(words: list[str]) -> list[str]:
     """A command, in lines that a shell joins again."""
-    lines, line = [], f"{_INDENT}folioscope"
+    lines, line = [], f"{_INDENT}out/folioscope"
     for word in map(shlex.quote, words):
         if len(line) + 1 + len(word) > COLUMNS - 2:
             lines.append(f"{line} \\")

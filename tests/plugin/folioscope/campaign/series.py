@@ -119,6 +119,12 @@ def _cells(kernel: Kernel, arguments: argparse.Namespace) -> list[Cell]:
     return [cell(tour)] + ([] if arguments.no_costs else [cell(Test("costs", "costs"))])
 
 
+def _words(arguments: argparse.Namespace, wanted: Series, is_mail: bool) -> list[str]:
+    """The words of the command, with a range by its commits: HEAD is soon another."""
+    by_commits = f"{wanted.patches[0].commit[:12]}^..{wanted.patches[-1].commit[:12]}"
+    return [by_commits if word == arguments.what and not is_mail else word for word in sys.argv[1:]]
+
+
 def series(arguments: argparse.Namespace) -> int:
     """Judges a series; the exit status is 1 if a patch does not build or brings an error, 2 without a verdict."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -149,7 +155,7 @@ def series(arguments: argparse.Namespace) -> int:
         "only": arguments.only or "",
         "time": began,
         "seconds": time.time() - began,
-        "words": sys.argv[1:],
+        "words": _words(arguments, wanted, mail.is_mail(place)),
     }
     told = as_json(found, wanted.cover, about)
     out.mkdir(parents=True, exist_ok=True)
