@@ -58,6 +58,16 @@ def store_exclusive(opcode: int) -> bool:
     return opcode & 0xFFE0FC00 == 0xC8007C00
 
 
+def sets_contiguous(opcode: int) -> bool:
+    """ORR of bit 52, the Contiguous bit, alone."""
+    return opcode & 0xFFFFFC00 == 0xB24C0000
+
+
+def never_contiguous(opcode: int) -> int:
+    """MOV: the bit is not set."""
+    return 0xAA0003E0 | (opcode >> 5 & 31) << 16 | opcode & 31
+
+
 def nothing(_: int) -> int:
     """NOP."""
     return NOP

@@ -8,8 +8,10 @@ import json
 import sys
 from pathlib import Path
 
+from .bisect import bisect
 from .commands import matrix
 from .errors import Refused
+from .found import SCHEMA as BISECT
 from .matrix import SCHEMA as MATRIX
 from .patches import SCHEMA as SERIES
 from .reply import reply
@@ -19,12 +21,12 @@ from .table import SCHEMA as TABLE
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
-_SCHEMAS = {"matrix": MATRIX, "result": RESULT, "series": SERIES, "table": TABLE}
+_SCHEMAS = {"bisect": BISECT, "matrix": MATRIX, "result": RESULT, "series": SERIES, "table": TABLE}
 
 
 def _jobs(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"expected a number of cells and found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of 1 or more and found {text!r}")
     return int(text)
 
 
@@ -38,6 +40,8 @@ def _of_a_tree(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="NAMES", help="workloads of the tour, as of folioscope run [all]")
     parser.add_argument("--store", metavar="PLACE", help="a directory, or a URL that fsspec knows [in the cache]")
     parser.add_argument("--out", type=Path, help="where the table, the page and logs go")
+    parser.add_argument("--engine", default="local", metavar="NAME", help="local, or dask=ADDRESS [default: local]")
+    parser.add_argument("--jobs", type=_jobs, metavar="N", help="cells at once on this machine [by CPUs and memory]")
 
 
 def _series(parser: argparse.ArgumentParser) -> None:
@@ -45,11 +49,20 @@ def _series(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", metavar="REV", help="what the patches go on top of [as they name it, else HEAD]")
     parser.add_argument("--no-costs", action="store_true", help="do not count what a fault costs")
     _of_a_tree(parser)
-    parser.add_argument("--engine", default="local", metavar="NAME", help="local, or dask=ADDRESS [default: local]")
-    parser.add_argument("--jobs", type=_jobs, metavar="N", help="cells at once on this machine [by CPUs and memory]")
 
 
-_COMMANDS = {"matrix": matrix, "reply": reply, "series": series}
+def _bisect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("good", metavar="GOOD", help="the older commit")
+    parser.add_argument("bad", metavar="BAD", help="the newer commit, of which the condition has another answer")
+    said = "a condition on the verdict, such as 'rule(\"C1\") or coverage < 0.9', or a pytest file, which fails"
+    parser.add_argument("--when", required=True, metavar="EXPR|FILE.py", help=said)
+    parser.add_argument("--repeat", type=_jobs, default=1, metavar="N", help="ask each commit N times [default: 1]")
+    take = "what was not judged, where that could change the answer: skip the commit, or take it as absent"
+    parser.add_argument("--unjudged", choices=("skip", "take"), default="skip", help=f"{take} [default: skip]")
+    _of_a_tree(parser)
+
+
+_COMMANDS = {"bisect": bisect, "matrix": matrix, "reply": reply, "series": series}
 
 
 def main() -> int:
@@ -64,6 +77,7 @@ def main() -> int:
     one.add_argument("--out", type=Path, help="where the page, JSON and JUnit go [out/matrix]")
     one.add_argument("--dry-run", action="store_true", help="print cells, kernels to build and the time expected")
     _series(commands.add_parser("series", help="build and judge each patch of a range, an mbox or a Maildir"))
+    _bisect(commands.add_parser("bisect", help="find the commit with which a condition on the verdict begins to hold"))
     answer = commands.add_parser("reply", help="print what a series came to as text for a mail")
     answer.add_argument("store", metavar="STORE", help="a directory, or a URL that fsspec knows")
     answer.add_argument("--series", metavar="KEY", help="the series [the newest]")

@@ -55,6 +55,8 @@ class Cell:
     rig: Mapping[str, str] = field(default_factory=dict)
     #: Seconds that it may take; how long it is waited for is not content.
     limit: float | None = None
+    #: Which time it is judged, from 0; the others are cells of their own.
+    repeat: int = 0
 
     def axes(self) -> dict[str, str]:
         """The values by which a cell is shown and chosen."""
@@ -78,6 +80,7 @@ class Cell:
             "test": {"kind": self.test.kind, **self.test.settings},
             "rig": dict(self.rig),
             **{name: value for name, value in self.axes().items() if name not in ("kernel", "test")},
+            **({"repeat": self.repeat} if self.repeat else {}),
         }
 
     @property

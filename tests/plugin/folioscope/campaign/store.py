@@ -115,16 +115,16 @@ class Store:
         except (ValueError, KeyError, TypeError):
             return None
 
-    def record(self, key: str, values: dict[str, Any]) -> None:
-        """Notes what a campaign about a series was."""
-        self._put(f"series/{key[:2]}/{key}.json", json.dumps(values, indent=1).encode())
+    def record(self, key: str, values: dict[str, Any], kind: str = "series") -> None:
+        """Notes what a campaign about a series, or a bisect, came to."""
+        self._put(f"{kind}/{key[:2]}/{key}.json", json.dumps(values, indent=1).encode())
 
-    def records(self) -> dict[str, dict[str, Any]]:
-        """The notes on series by key, those that can be read."""
+    def records(self, kind: str = "series") -> dict[str, dict[str, Any]]:
+        """The notes of a kind by key, those that can be read."""
         found = {}
-        for key in sorted(self._keys("series")):
+        for key in sorted(self._keys(kind)):
             with contextlib.suppress(ValueError):
-                found[key] = json.loads(self._read(f"series/{key[:2]}/{key}.json") or b"")
+                found[key] = json.loads(self._read(f"{kind}/{key[:2]}/{key}.json") or b"")
         return found
 
     def put(self, path: Path) -> str:

@@ -26,19 +26,22 @@ class GitFailed(Exception):
     """git ended with an error; its words."""
 
 
-def git(place: Path, *words: str, text: bytes | None = None) -> str:
-    """Runs git in a directory. Raises ``GitFailed``."""
-    environment = {name: value for name, value in os.environ.items() if name not in _INHERITED}
+def environment() -> dict[str, str]:
+    """The environment of git: nothing of it leads to another repository."""
+    kept = {name: value for name, value in os.environ.items() if name not in _INHERITED}
     # Without the first, a mere look refreshes the index.
-    environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **_COMMITTER}
+    return {**kept, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **_COMMITTER}
+
+
+def words(place: Path) -> list[str]:
+    """The words by which git is called in a directory."""
     settings = ["-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "commit.gpgSign=false"]
-    ran = subprocess.run(
-        ["git", "-C", str(place), *settings, *words],
-        input=text or b"",
-        capture_output=True,
-        check=False,
-        env=environment,
-    )
+    return ["git", "-C", str(place), *settings]
+
+
+def git(place: Path, *more: str, text: bytes | None = None) -> str:
+    """Runs git in a directory. Raises ``GitFailed``."""
+    ran = subprocess.run([*words(place), *more], input=text or b"", capture_output=True, check=False, env=environment())
     said = (ran.stdout + ran.stderr if ran.returncode else ran.stdout).decode(errors="replace")
     if ran.returncode:
         raise GitFailed(said.strip())
@@ -83,8 +86,7 @@ class Tree:
     def commits(self, range_: str) -> list[str]:
         """The commits of a range, the first one first."""
         try:
-            words = ["--reverse", "--topo-order", "--end-of-options", range_]
-            found = git(self.path, "rev-list", *words).split()
+            found = git(self.path, "rev-list", "--reverse", "--topo-order", "--end-of-options", range_).split()
             merges = git(self.path, "rev-list", "--merges", "--end-of-options", range_).split()
         except GitFailed as error:
             raise Refused(
@@ -99,6 +101,17 @@ class Tree:
     def parent(self, commit: str) -> str:
         """The commit below."""
         return self.commit(f"{commit}^")
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether a commit is another one, or below it."""
+        return self.merge_base(older, newer) == older
+
+    def merge_base(self, one: str, other: str) -> str:
+        """The best commit below both; empty where there is none."""
+        try:
+            return git(self.path, "merge-base", one, other)
+        except GitFailed:
+            return ""
 
     def subject(self, commit: str) -> str:
         """The first line of a commit's message."""
@@ -138,17 +151,24 @@ class Own:
             shutil.copy(shallow, within / "shallow")
         # What a killed one has left; the lock is ours.
         (within / "index.lock").unlink(missing_ok=True)
-        for words in (("am", "--quit"), ("bisect", "reset", "HEAD")):
+        for each in (("am", "--quit"), ("bisect", "reset", "HEAD")):
             with contextlib.suppress(GitFailed):
-                git(self.tree, *words)
+                git(self.tree, *each)
 
     def checkout(self, commit: str) -> None:
         """Has the files of a commit."""
         git(self.tree, "checkout", "--quiet", "--force", "--detach", commit)
 
+    def head(self, commit: str) -> None:
+        """Is at a commit where it was at none yet, without its files: git bisect wants that."""
+        try:
+            git(self.tree, "rev-parse", "--verify", "--quiet", "HEAD")
+        except GitFailed:
+            git(self.tree, "update-ref", "--no-deref", "HEAD", commit)
+
     def kernel(self, name: str, commit: str, config: str = "") -> Kernel:
         """The kernel of a commit, with its key, without building."""
-        words = ["--granule", self.granule, "--incremental", str(self.place), "--commit", commit]
-        words += ["--config", str(Path(config).expanduser().absolute())] if config else []
-        place = asked(name, words)
-        return Kernel(name, place.name, files_of(place), tuple(words))
+        build = ["--granule", self.granule, "--incremental", str(self.place), "--commit", commit]
+        build += ["--config", str(Path(config).expanduser().absolute())] if config else []
+        place = asked(name, build)
+        return Kernel(name, place.name, files_of(place), tuple(build))

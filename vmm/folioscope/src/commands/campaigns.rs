@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `folioscope matrix`, `series` and `reply`: campaigns of many cells, which are a program of their own beside the command.
+//! `folioscope matrix`, `series`, `bisect` and `reply`: campaigns of many cells, a program of their own beside the command.
 
 use clap::Args;
 
@@ -9,6 +9,11 @@ use super::{beside, Outcome};
 fn start(command: &str, words: Vec<String>) -> Outcome {
     let words = [command.to_owned()].into_iter().chain(words).collect();
     beside::start("vmm/setup/campaign.sh", "campaigns", words)
+}
+
+/// Prints the schema of one of their files.
+pub fn schema(of: &str) -> Outcome {
+    start("schema", vec![of.to_owned()])
 }
 
 /// Run the cells of a matrix (kernels, machines, policies, tests), here or on many machines: FILE.toml [--dry-run]
@@ -53,6 +58,30 @@ pub struct Series {
 impl Series {
     pub fn run(self) -> Outcome {
         start("series", self.words)
+    }
+}
+
+/// Find the commit with which a condition on the verdict begins to hold: GOOD BAD --tree DIR --when EXPR
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example: folioscope bisect v6.12 topic --tree ~/linux --when 'rule(\"L6\") or coverage < 0.9'\n\
+                  Exit status: 2 where commits that gave no answer are left beside the one that is looked for, \
+                  or for bad input, 130 interrupted"
+)]
+pub struct Bisect {
+    /// GOOD BAD --tree DIR --when EXPR|FILE.py [--repeat N] [--store PLACE] and more; --help behind them says all
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORD"
+    )]
+    words: Vec<String>,
+}
+
+impl Bisect {
+    pub fn run(self) -> Outcome {
+        start("bisect", self.words)
     }
 }
 

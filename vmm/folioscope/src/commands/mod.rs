@@ -135,6 +135,7 @@ enum Command {
     Lab(lab::Lab),
     Matrix(campaigns::Matrix),
     Series(campaigns::Series),
+    Bisect(campaigns::Bisect),
     Reply(campaigns::Reply),
     Man(man::Man),
     Session(session::Session),
@@ -173,6 +174,16 @@ enum SchemaOf {
     Kernel,
     /// Output of `diff --format json`.
     Diff,
+    /// The file of `matrix`, as JSON; this and the others below are of a checkout.
+    Matrix,
+    /// The table of `matrix`, `series` and `bisect`: matrix.json.
+    Table,
+    /// The result of a cell in a store.
+    Result,
+    /// The note on a series in a store.
+    Series,
+    /// Output of `bisect`: bisect.json.
+    Bisect,
 }
 
 /// Runs the command line. `commit` is shown with the version.
@@ -257,6 +268,11 @@ fn run(command: Command) -> Outcome {
                 SchemaOf::Page => report::frames::frames_schema(),
                 SchemaOf::Kernel => report::kernel_map::kernel_map_schema(),
                 SchemaOf::Diff => changes::schema(),
+                SchemaOf::Matrix => return campaigns::schema("matrix"),
+                SchemaOf::Table => return campaigns::schema("table"),
+                SchemaOf::Result => return campaigns::schema("result"),
+                SchemaOf::Series => return campaigns::schema("series"),
+                SchemaOf::Bisect => return campaigns::schema("bisect"),
             };
             output::line(format_args!("{schema:#}")).map(|()| EXIT_OK)
         }
@@ -269,6 +285,7 @@ fn run(command: Command) -> Outcome {
         Command::Lab(lab) => lab.run(),
         Command::Matrix(matrix) => matrix.run(),
         Command::Series(series) => series.run(),
+        Command::Bisect(bisect) => bisect.run(),
         Command::Reply(reply) => reply.run(),
         Command::Man(man) => man.run(),
         Command::Session(session) => session.run(),
