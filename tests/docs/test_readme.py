@@ -48,8 +48,10 @@ LEFT_OUT = {
             "out/folioscope series v6.12..topic --tree ~/linux",
             "out/folioscope series series.mbox --tree ~/linux --base v6.12 --store ~/campaigns",
             "out/folioscope reply ~/campaigns",
+            "out/folioscope bisect v6.12 topic --tree ~/linux --when 'rule(\"L6\") or coverage < 0.9'",
+            "out/folioscope bisect v6.12 topic --tree ~/linux --when test_mine.py --repeat 3",
         ),
-        "it builds a kernel for each patch, and answers it; test_campaign_series.py has kernels that are prebuilt",
+        "it builds a kernel for each patch; test_campaign_series.py and test_campaign_bisect.py have prebuilt ones",
     ),
 }
 

@@ -59,13 +59,13 @@ def store_exclusive(opcode: int) -> bool:
 
 
 def sets_contiguous(opcode: int) -> bool:
-    """ORR of bit 52, the Contiguous bit, alone."""
-    return opcode & 0xFFFFFC00 == 0xB24C0000
+    """MOVK of bit 52, the Contiguous bit."""
+    return opcode & 0xFFFFFFE0 == 0xF2E00200
 
 
 def never_contiguous(opcode: int) -> int:
-    """MOV: the bit is not set."""
-    return 0xAA0003E0 | (opcode >> 5 & 31) << 16 | opcode & 31
+    """MOVK of 0."""
+    return opcode & ~(0xFFFF << 5)
 
 
 def nothing(_: int) -> int:

@@ -144,7 +144,8 @@ def text(told: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"first with one of {len(first)} commits, for some gave no answer:"
         yield from (f"  {each['commit'][:12]} {each['subject']}" for each in first)
-    yield f"{told['steps']} steps of git bisect, {told['builds']} builds, {span(about['seconds'])}"
+    steps, builds = (f"{told[name]} {name[:-1]}{'s' * (told[name] != 1)}" for name in ("steps", "builds"))
+    yield f"{steps} of git bisect, {builds}, {span(about['seconds'])}"
     yield ""
     titles = (told["before"]["commit"][:12], first[0]["commit"][:12])
     yield f"{'the verdicts':28} {titles[0]:>24} {titles[1]:>24}"

@@ -55,7 +55,18 @@ def _contiguous(process: Mapping[str, Any]) -> int:
 
 def _blocks(process: Mapping[str, Any]) -> list[Any]:
     """Without addresses, which chance may choose."""
-    return [(_title(vma), [(row["pages"], row["blocks"]) for row in vma["rows"]]) for vma in process["vmas"]]
+    return [(_title(vma), [(row["pages"], row["blocks"]) for row in _rows(vma)]) for vma in process["vmas"]]
+
+
+def _rows(vma: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of blocks; those that look the same and differ in their reasons as one."""
+    found: list[dict[str, Any]] = []
+    for row in vma["rows"]:
+        if found and (found[-1]["pages"], found[-1]["state"]) == (row["pages"], row["state"]):
+            found[-1] = {**found[-1], "blocks": found[-1]["blocks"] + row["blocks"]}
+        else:
+            found.append(row)
+    return found
 
 
 def _title(vma: Mapping[str, Any]) -> str:
@@ -64,7 +75,7 @@ def _title(vma: Mapping[str, Any]) -> str:
 
 def _lines(vma: Mapping[str, Any]) -> Iterator[str]:
     """A line for each row of blocks, as the command's map has it."""
-    for row in vma["rows"]:
+    for row in _rows(vma):
         first, last = _MARKS.get(row["state"], (" ", " "))
         chunks = [row["pages"][at : at + _PAGES] for at in range(0, len(row["pages"]), _PAGES)] or [""]
         for at, chunk in enumerate(chunks):
