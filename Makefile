@@ -108,7 +108,8 @@ series: ## build the series patch by patch, and play the tour on each kernel; go
 	@$(scripts)/inputs.sh series
 	@$(scripts)/packages.sh run
 	@$(then) $(scripts)/build.sh
-	@$(then) kernel-patches/series.sh --granule $(GRANULE) --off $(if $(AGAIN),--again) out/folioscope
+	@$(then) kernel-patches/tree.sh >out/logs/tree.path
+	@$(then) out/folioscope series base..series --tree "$$(cat out/logs/tree.path)" --granule $(GRANULE) --off $(if $(AGAIN),--again)
 
 lint: ## rustfmt, clippy, ruff, mypy, typos, reuse, shellcheck, checkpatch
 	@$(scripts)/packages.sh lint

@@ -252,6 +252,43 @@ def test_an_mbox_of_three_patches(tree: SmallTree, mbox: Path, run: Callable[...
 
 
 @pytest.mark.qemu
+def test_without_an_option_that_the_series_adds(tree: SmallTree, tmp_path: Path, run: Callable[..., Said]) -> None:
+    """A row more for each; what is built is listed; and what has a verdict can be judged again."""
+    tree.git("checkout", "--quiet", "topic")
+    added = 'config ADDED\n\tbool "One"\n\nmenuconfig ADDED_MENU\n\tbool "Two"\n\nconfig HIDDEN\n\tbool\n'
+    tip = tree.commit("mm: add options", {"mm/Kconfig": added, "mm/memory.c": "config NONE\n"})
+    tree.git("checkout", "--quiet", "main")
+    words = ["series", "main..topic", "--tree", tree.place, "--off"]
+    image = ROOT / "out/kernel-4k/Image"
+    tree.prebuilt(tree.base, image)
+    listed = run(*words, "--list")
+    place = f"{tree.cache}/kernels/{tree.key(tree.base)}/Image"
+    assert listed.status == 0 and listed.out.splitlines() == [
+        f"0\tbase\t{place}",
+        "1\t0001 mm: change a line\t-",
+        "2\t0002 mm: add options\t-",
+        "3\tall, without ADDED\t-",
+        "4\tall, without ADDED_MENU\t-",
+    ]
+    tree.prebuilt(tree.git("rev-parse", "topic^"), image)
+    tree.prebuilt(tip, image, "a.c: warning: of the last patch\n")
+    for option, warned in (("ADDED", "a.c: warning: of the last patch\n"), ("ADDED_MENU", "b.c: warning: alone\n")):
+        fragment = tmp_path / option
+        fragment.write_text(f"\n# CONFIG_{option} is not set\n")
+        tree.prebuilt(tip, image, warned, fragment)
+    words += ["--store", "store", "--only", "anon", "--machine", "tcg", "--jobs", "1", "--out", "out", "--no-costs"]
+    said = run(*words)
+    assert said.status == 0, said
+    assert re.search(r"^all, without ADDED +\d+\.\d %  .* 0 +\d+s .* 0 errors, ", said.out, re.MULTILINE), said.out
+    assert "new warning with all, without ADDED_MENU: b.c: warning: alone" in said.out
+    (record,) = Store("store").records().values()
+    jsonschema.validate(record, SCHEMA)
+    assert [row.get("without") for row in record["rows"]] == [None, None, None, "ADDED", "ADDED_MENU"]
+    assert "5 cells, 5 of them with a result" in run(*words).err
+    assert "5 cells, 0 of them with a result" in run(*words, "--again").err
+
+
+@pytest.mark.qemu
 @pytest.mark.long
 def test_what_a_fault_costs(tree: SmallTree, run: Callable[..., Said]) -> None:
     """The pinned kernel has both policies; with the variable one faults are few, for their folios are large."""

@@ -258,7 +258,7 @@ NOT_FOLLOWED: dict[str, str] = {
             "in the checkout {} and found {}; see --help",
             "make series builds it",
             "take a file of --marks",
-            "kernel-patches/series.sh --list makes it",
+            "folioscope series --list makes it",
         ),
         _LABORATORY,
     ),

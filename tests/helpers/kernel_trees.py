@@ -56,18 +56,19 @@ class SmallTree:
         """All files, with those of git."""
         return {str(path): path.read_bytes() for path in self.place.rglob("*") if path.is_file()}
 
-    def key(self, commit: str) -> str:
+    def key(self, commit: str, config: Path | None = None) -> str:
         """The key of a commit's kernel: as that of a clean tree."""
         self.git("checkout", "--quiet", "--detach", commit)
         words = [ROOT / "kernel-patches/build.sh", "--granule", "4k", "--source", self.place, "--key"]
+        words += ["--config", config] if config else []
         environment = {**os.environ, "FOLIOSCOPE_CACHE": str(self.cache)}
         ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
         self.git("checkout", "--quiet", "main")
         return Path(ran.stdout.strip()).name
 
-    def prebuilt(self, commit: str, image: Path, warnings: str = "") -> None:
+    def prebuilt(self, commit: str, image: Path, warnings: str = "", config: Path | None = None) -> None:
         """Puts an image where the commit's kernel is kept."""
-        place = self.cache / "kernels" / self.key(commit)
+        place = self.cache / "kernels" / self.key(commit, config)
         place.mkdir(parents=True)
         (place / "Image").symlink_to(image.resolve())
         (place / "warnings").write_text(warnings)

@@ -80,11 +80,11 @@ def test_what_a_fault_costs_by_order(bench: Bench) -> None:
 
 
 def test_a_kernel_of_the_series_is_measured(bench: Bench, tmp_path: Path) -> None:
-    """As an Image without a vmlinux, which is all that is kept of it; one that is not built is left out."""
+    """As an Image without a vmlinux; one that is not built is left out."""
     image = tmp_path / "image"
     image.symlink_to(OUT / "kernel-4k" / "Image")
     listed = tmp_path / "list"
-    listed.write_text(f"30\tsome.patch\t{NOT_BUILT}\n31\tother.patch\t{image}\n")
+    listed.write_text(f"30\t0030 some\t{NOT_BUILT}\n31\t0031 other\t{image}\n")
     experiment = replace(series(listed), mib=4)
     left_out, _, _, measured = experiment.settings
     assert "this kernel is not built (make series builds it)" in measure(bench, experiment, left_out)["missing"]

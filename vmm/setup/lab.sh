@@ -20,7 +20,8 @@ if [ "${1:-}" = run ]; then
     # The series patch by patch, as far as its kernels are built.
     case " ${*:2} " in
     *' series '*)
-        child "$ROOT/kernel-patches/series.sh" --list >"$LOGS/series.list"
+        child "$ROOT/kernel-patches/tree.sh" >"$LOGS/tree.path"
+        child "$ROOT/vmm/setup/campaign.sh" series base..series --tree "$(cat "$LOGS/tree.path")" --list >"$LOGS/series.list"
         words+=(--series "$LOGS/series.list")
         ;;
     esac

@@ -48,6 +48,11 @@ def _series(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="RANGE|MBOX|MAILDIR", help="BASE..TIP, or a file or directory of messages")
     parser.add_argument("--base", metavar="REV", help="what the patches go on top of [as they name it, else HEAD]")
     parser.add_argument("--no-costs", action="store_true", help="do not count what a fault costs")
+    parser.add_argument(
+        "--off", action="store_true", help="judge the last patch once more without each option that the series adds"
+    )
+    parser.add_argument("--again", action="store_true", help="judge what has a verdict once more")
+    parser.add_argument("--list", action="store_true", help="only print number, subject and Image, or -, of each patch")
     _of_a_tree(parser)
 
 

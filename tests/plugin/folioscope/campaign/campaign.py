@@ -80,10 +80,13 @@ def run(
     engine: Engine,
     build: Builder | None = None,
     progress: Progress | None = None,
+    *,
+    again: bool = False,
 ) -> Ran:
-    """Runs all cells that have no result. Raises ``Refused``; what has a result then keeps it."""
+    """Runs all cells that have no result, or all if they are wanted again. Raises ``Refused``; what has a result then
+    keeps it."""
     said = progress or Quiet()
-    named = store.named()
+    named = set() if again else store.named()
     wanted: dict[str, Cell] = {cell.key: cell for cell in cells}
     waiting = deque(cell for key, cell in wanted.items() if key not in named)
     done = Ran(kept=len(wanted) - len(waiting))

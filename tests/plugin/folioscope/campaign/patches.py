@@ -31,6 +31,7 @@ SCHEMA: dict[str, Any] = {
                 number={"type": "integer", "description": "0 is the base"},
                 subject={"type": "string"},
                 commit={"type": "string"},
+                without={"type": "string", "description": "the option of the configuration that this row is without"},
                 kernel={"type": "string", "description": "the kernel's key"},
                 cell={"type": "string", "description": "the key of the tour's cell"},
                 state={"enum": ["pass", "fail", "unjudged", "not built", "lost"]},
@@ -73,10 +74,14 @@ class Patch:
     number: int
     subject: str
     commit: str
+    #: The option of the configuration that it is built without; numbers go on behind the last patch.
+    without: str = ""
 
     @property
     def name(self) -> str:
         """As rows have it."""
+        if self.without:
+            return f"all, without {self.without}"
         return f"{self.number:04d} {self.subject}" if self.number else self.subject
 
 
@@ -190,7 +195,7 @@ def _columns(row: Row) -> str:
 
 
 def text(rows: Sequence[Row], granule: str) -> Iterator[str]:
-    """The table, as ``make series`` prints it for the rig's own patches, and what is new with each patch."""
+    """The table, and what is new with each patch."""
     first_line = f"{'first patches, ' + granule:{_WIDTH}} {'contig.':>7}  {'sysfs':>13}  {'variable':>13}"
     yield f"{first_line}  {'new':>5} {'time':>5}  tour"
     yield f"{'':{_WIDTH}} {'pages':>7}" + "  instr. faults" * 2 + f"  {'warn.':>5}"
@@ -217,6 +222,7 @@ def as_json(rows: Sequence[Row], cover: str, about: dict[str, Any]) -> dict[str,
             "number": row.patch.number,
             "subject": row.patch.subject,
             "commit": row.patch.commit,
+            **({"without": row.patch.without} if row.patch.without else {}),
             "kernel": row.kernel,
             "cell": row.cell,
             "state": row.state,

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,6 +125,22 @@ def _words(arguments: argparse.Namespace, wanted: Series, is_mail: bool) -> list
     return [by_commits if word == arguments.what and not is_mail else word for word in sys.argv[1:]]
 
 
+def _without(own: Own, wanted: Series, config: str | None) -> Iterator[tuple[Patch, str]]:
+    """The last patch once more without each option that the series adds, with the fragment of its configuration."""
+    tip = wanted.patches[-1]
+    more = Path(config).expanduser().read_text() if config else ""
+    for count, option in enumerate(own.options(wanted.base, tip.commit), 1):
+        fragment = own.place / f"without-{option}.config"
+        fragment.write_text(f"{more}\n# CONFIG_{option} is not set\n")
+        yield Patch(tip.number + count, tip.subject, tip.commit, option), str(fragment)
+
+
+def _listed(patches: Sequence[Patch], kernels: Sequence[Kernel]) -> None:
+    """Prints a line for each: its number, its subject, and its Image, or - where that is not built."""
+    for patch, kernel in zip(patches, kernels, strict=True):
+        print(f"{patch.number}\t{patch.name}\t{kernel.files.get('Image', '-')}")
+
+
 def series(arguments: argparse.Namespace) -> int:
     """Judges a series; the exit status is 1 if a patch does not build or brings an error, 2 without a verdict."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -143,10 +159,18 @@ def series(arguments: argparse.Namespace) -> int:
             print(f"folioscope: {note}", file=sys.stderr)
         all_ = [Patch(0, "base", wanted.base), *wanted.patches]
         kernels = [own.kernel(patch.name, patch.commit, arguments.config or "") for patch in all_]
+        if arguments.off:
+            for patch, fragment in _without(own, wanted, arguments.config):
+                all_.append(patch)
+                kernels.append(own.kernel(patch.name, patch.commit, fragment))
+        if arguments.list:
+            _listed(all_, kernels)
+            return 0
         cells = [_cells(kernel, arguments) for kernel in kernels]
         out: Path = arguments.out or locate.output(Path.cwd()) / "series"
         flat = [each for those in cells for each in those]
-        run(flat, store, engine_of(arguments.engine, store, flat, arguments.jobs), Builder(out / "builds"), Lines())
+        engine = engine_of(arguments.engine, store, flat, arguments.jobs)
+        run(flat, store, engine, Builder(out / "builds"), Lines(), again=arguments.again)
     found = _rows(all_, kernels, cells, store)
     about = {
         "base": wanted.base,
@@ -180,7 +204,9 @@ def _rows(
         file = locate.cache() / "kernels" / kernel.key / "warnings"
         warnings = set(file.read_text(errors="replace").splitlines()) if file.is_file() else None
         new = sorted(warnings - warned) if warnings is not None and warned is not None else None
-        warned = warnings if warnings is not None else warned
+        # Those without an option are all compared with the last patch.
+        if warnings is not None and not patch.without:
+            warned = warnings
         where = steps(report(judged, store)) if judged else {}
         found.append(Row(patch, kernel.key, tour.key, judged, counted, why, new, where))
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -165,6 +166,12 @@ class Own:
             git(self.tree, "rev-parse", "--verify", "--quiet", "HEAD")
         except GitFailed:
             git(self.tree, "update-ref", "--no-deref", "HEAD", commit)
+
+    def options(self, base: str, tip: str) -> list[str]:
+        """The options that the commits between two add and that can be switched off: those with a question."""
+        diff = git(self.tree, "diff", "--no-ext-diff", "--unified=0", base, tip, "--", ":(glob)**/Kconfig*")
+        entries = re.split(r"^\+(?:menu)?config (?=\w+$)", diff, flags=re.MULTILINE)[1:]
+        return [each.split()[0] for each in entries if re.search(r'^\+\s+(bool|tristate) "', each, re.MULTILINE)]
 
     def kernel(self, name: str, commit: str, config: str = "") -> Kernel:
         """The kernel of a commit, with its key, without building."""

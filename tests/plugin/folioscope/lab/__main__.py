@@ -84,7 +84,7 @@ def chosen(arguments: argparse.Namespace, memory: int) -> dict[str, Experiment]:
         if name == SERIES.name and arguments.kernel:
             refuse(f"the experiment {name} is of the series' own kernels; leave --kernel out (KERNEL= of make lab)")
         if not known[name].settings:
-            refuse(f"the experiment {name} is of kernels that --series lists; kernel-patches/series.sh --list does")
+            refuse(f"the experiment {name} is of kernels that --series lists; folioscope series --list does")
         # The load's memory, the kernel's own, and the initramfs; or what the experiment says.
         least = known[name].mib * 2 + 128
         if least > memory and not known[name].memory:
@@ -227,7 +227,7 @@ def main() -> int:
     runs.add_argument("--kernel", help="another kernel")
     runs.add_argument("--vmlinux", help="its vmlinux")
     runs.add_argument("--cpu", help="QEMU's CPU model [default: max]")
-    runs.add_argument("--series", type=Path, metavar="LIST", help="what kernel-patches/series.sh --list has printed")
+    runs.add_argument("--series", type=Path, metavar="LIST", help="what folioscope series --list has printed")
     two = commands.add_parser("compare", help="what moved from one lab's results to another's")
     two.add_argument("one", type=Path)
     two.add_argument("other", type=Path)

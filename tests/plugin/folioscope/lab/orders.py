@@ -11,7 +11,7 @@ from .kinds import THP, Experiment, Setting, policies
 #: Of anonymous folios: a single page, and each size that 4K pages have up to a PMD. There is no order 1.
 _ORDERS = (0, 2, 3, 4, 5, 6, 7, 8, 9)
 _PAGE_KIB = 4
-#: What series.sh prints for a kernel that is not built.
+#: What `folioscope series --list` prints for a kernel that is not built.
 NOT_BUILT = "-"
 
 
@@ -57,21 +57,21 @@ ORDERS = (
 
 
 class BadList(ValueError):
-    """The list of the series' kernels is not what series.sh prints."""
+    """The list of the series' kernels is not what `folioscope series --list` prints."""
 
 
 def series(listed: Path) -> Experiment:
-    """The experiment on the kernels in a list of ``series.sh --list``: a number, a name and an Image in each line."""
+    """The experiment on the kernels that ``folioscope series --list`` prints: number, name and Image in each line."""
     settings: list[Setting] = []
     for at, line in enumerate(listed.read_text().splitlines(), 1):
         words = line.split("\t")
         if len(words) != 3 or not words[0].isdigit():
             raise BadList(
                 f"expected a number, a name and an Image in line {at} of {listed} and found {line[:80]!r}; "
-                "kernel-patches/series.sh --list makes it"
+                "folioscope series --list makes it"
             )
         number, name, image = words
         for order, size in ((0, "single pages"), (4, "64K")):
-            setting = _only(order, f"{int(number):02} {name.removesuffix('.patch')}, {size}")
+            setting = _only(order, f"{int(number):02} {name.partition(' ')[2] or name}, {size}")
             settings.append(replace(setting, image=image))
     return replace(SERIES, settings=tuple(settings))
