@@ -300,6 +300,7 @@ NOT_FOLLOWED: dict[str, str] = {
             "check [[exclude]]",
             "install it with: pip install distributed",
             "name another --out",
+            "expected to write {} and found {}; name another file",
             "give images in [kernels]",
             "update this program, or the file",
             "see docs/how-to/campaigns.md",

@@ -44,6 +44,11 @@ def _of_a_tree(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=_jobs, metavar="N", help="cells at once on this machine [by CPUs and memory]")
 
 
+def _outputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kcidb", type=Path, metavar="FILE", help="also write a submission to KCIDB")
+    parser.add_argument("--ktap", type=Path, metavar="FILE", help="also write the table in the kernel's TAP")
+
+
 def _series(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="RANGE|MBOX|MAILDIR", help="BASE..TIP, or a file or directory of messages")
     parser.add_argument("--base", metavar="REV", help="what the patches go on top of [as they name it, else HEAD]")
@@ -54,6 +59,7 @@ def _series(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="judge what has a verdict once more")
     parser.add_argument("--list", action="store_true", help="only print number, subject and Image, or -, of each patch")
     _of_a_tree(parser)
+    _outputs(parser)
 
 
 def _bisect(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +87,7 @@ def main() -> int:
     one.add_argument("--jobs", type=_jobs, metavar="N", help="cells at once on this machine [by CPUs and memory]")
     one.add_argument("--out", type=Path, help="where the page, JSON and JUnit go [out/matrix]")
     one.add_argument("--dry-run", action="store_true", help="print cells, kernels to build and the time expected")
+    _outputs(one)
     _series(commands.add_parser("series", help="build and judge each patch of a range, an mbox or a Maildir"))
     _bisect(commands.add_parser("bisect", help="find the commit with which a condition on the verdict begins to hold"))
     answer = commands.add_parser("reply", help="print what a series came to as text for a mail")

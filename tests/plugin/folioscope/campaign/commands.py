@@ -20,11 +20,13 @@ from .errors import Refused
 from .kernels import Builder, built, image
 from .kinds import KINDS
 from .matrix import Matrix, load
+from .outputs import Source, put_all
 from .page import written
 from .parts import keys
 from .progress import Lines, span
 from .store import Store
 from .table import Row, as_json, junit, rows, status, text
+from .trees import Tree
 
 _UNITS = {"K": 1 / 1024, "M": 1, "G": 1024}
 #: Results of the store that tell how long cells take.
@@ -148,6 +150,16 @@ def _before(path: Path) -> dict[str, Any] | None:
         return None
 
 
+def _sources(matrix: Matrix) -> dict[str, Source]:
+    """What the kernels of a matrix were built from: a commit where the file names one."""
+    found = {}
+    for name, kernel in matrix.kernels.items():
+        commit = Tree.resolved(Path(kernel.tree), kernel.commit) if kernel.commit else ""
+        what = kernel.tree or kernel.image or f"the pinned kernel {kernel.base}".strip()
+        found[name] = Source(commit, "", f"{name}: {what} {kernel.commit}".strip())
+    return found
+
+
 def matrix(arguments: argparse.Namespace) -> int:
     """Runs a matrix; the exit status is that of its table."""
     wanted = load(arguments.file)
@@ -172,6 +184,7 @@ def matrix(arguments: argparse.Namespace) -> int:
     found = rows(cells, store, wanted.expectations)
     out.mkdir(parents=True, exist_ok=True)
     write(found, store, out, arguments.file.stem)
+    put_all(arguments.kcidb, arguments.ktap, cells, found, store, _sources(wanted))
     print("\n".join(text(found)))
     print(f"folioscope: {out / 'index.html'}, matrix.json and junit.xml beside it", file=sys.stderr)
     return status(found)

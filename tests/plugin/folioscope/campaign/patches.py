@@ -76,6 +76,8 @@ class Patch:
     commit: str
     #: The option of the configuration that it is built without; numbers go on behind the last patch.
     without: str = ""
+    #: Of a series that was mail: SHA-256 of the SHA-256s of the patches up to this one.
+    patchset: str = ""
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 import signal
 import sys
@@ -19,6 +20,7 @@ from .cell import Cell, Kernel, Test
 from .commands import engine_of, write
 from .errors import Refused
 from .kernels import Builder
+from .outputs import Source, put_all
 from .parts import keys
 from .patches import Patch, Row, as_json, status, text
 from .progress import Lines
@@ -65,10 +67,13 @@ def of_mail(tree: Tree, own: Own, place: Path, base: str | None) -> Series:
         lacking = f", for {tree.path} has no {found.base[:12]}, which the series names" if found.base else ""
         notes.append(f"the base is {below[:12]}, which is HEAD{lacking}; --base names another")
     own.checkout(below)
-    patches = []
+    patches: list[Patch] = []
+    hashes = ""
     for each in found.patches:
         _apply(own, each, below)
-        patches.append(Patch(each.number, each.subject, git(own.tree, "rev-parse", "HEAD")))
+        hashes += f"{hashlib.sha256(each.raw).hexdigest()}\n"
+        patchset = hashlib.sha256(hashes.encode()).hexdigest()
+        patches.append(Patch(each.number, each.subject, git(own.tree, "rev-parse", "HEAD"), patchset=patchset))
     cover = f"{found.cover.subject}\n\n{found.cover.text}" if found.cover else ""
     return Series(below, patches, cover, notes)
 
@@ -184,7 +189,14 @@ def series(arguments: argparse.Namespace) -> int:
     told = as_json(found, wanted.cover, about)
     out.mkdir(parents=True, exist_ok=True)
     store.record(content.of_values([patch.commit for patch in all_]), told)
-    write(rows(flat, store), store, out, "series")
+    table = rows(flat, store)
+    write(table, store, out, "series")
+    sources = {
+        # What mail was applied to is what others can have.
+        each.name: Source(wanted.base if each.patchset else each.commit, each.patchset, each.name)
+        for each in all_
+    }
+    put_all(arguments.kcidb, arguments.ktap, flat, table, store, sources)
     shown = "\n".join(text(found, arguments.granule))
     (out / "series.txt").write_text(f"{shown}\n")
     print(shown)

@@ -71,10 +71,17 @@ class Tree:
 
     def commit(self, revision: str) -> str:
         """The whole ID of a commit."""
+        if found := self.resolved(self.path, revision):
+            return found
+        raise Refused(f"{self.path} has no commit {revision!r}; check the name, or fetch it")
+
+    @staticmethod
+    def resolved(path: Path, revision: str) -> str:
+        """The whole ID of a commit of a tree, as far as it has one."""
         try:
-            return git(self.path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-        except GitFailed as error:
-            raise Refused(f"{self.path} has no commit {revision!r}; check the name, or fetch it") from error
+            return git(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        except GitFailed:
+            return ""
 
     def has(self, commit: str) -> bool:
         """Whether it has a commit."""
