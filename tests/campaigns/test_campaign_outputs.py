@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The table of a campaign for other programs: KCIDB's own library takes the submission, and the plan of KTAP is kept."""
+"""The table of a campaign for other programs: the library of KCIDB takes the submission, and KTAP keeps its plan."""
 
 from __future__ import annotations
 
