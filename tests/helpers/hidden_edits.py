@@ -22,7 +22,6 @@ from kernel_trees import AUTHOR, COMMITTER, DATES
 COMMITS = 64
 #: GOOD, BAD, and as many steps as 64 commits need.
 MOST_BUILDS = 8
-TARBALL = Path(os.environ.get("FOLIOSCOPE_KERNEL_TARBALL") or "/usr/src/linux-source-6.12.tar.xz")
 #: What is changed without harm.
 FILES = [f"mm/{name}.c" for name in (
     "filemap", "huge_memory", "madvise", "memory", "migrate", "mlock", "mmap", "mprotect", "mremap", "rmap", "shmem",
@@ -106,36 +105,24 @@ EDITS = {
 
 
 class Tree:
-    """The pinned source with the rig's patches as a git tree."""
+    """A clone of the pinned source with the rig's patches."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        if not (place / ".git" / "complete").exists():
-            self._make()
-        self.base = self.git("rev-parse", "main")
+        if not (place / ".git").exists():
+            script = ROOT / "kernel-patches" / "tree.sh"
+            made = subprocess.run([script], capture_output=True, text=True, check=True).stdout.strip()
+            words = ["git", "clone", "--quiet", "--shared", "--no-checkout", made, str(place)]
+            subprocess.run(words, check=True, capture_output=True)
+            self.git("checkout", "--quiet", "--detach", "series")
+        self.base = self.git("rev-parse", "series")
 
     def git(self, *words: str) -> str:
         """git in the tree."""
         environment = {**os.environ, **AUTHOR, **COMMITTER, **DATES, "GIT_CONFIG_GLOBAL": os.devnull}
-        settings = ["-c", "core.looseCompression=1", "-c", "gc.auto=0", "-c", "advice.detachedHead=false"]
-        ran = subprocess.run(
-            ["git", "-C", self.place, *settings, *words], env=environment, capture_output=True, text=True, check=True
-        )
+        git = ["git", "-C", self.place, "-c", "gc.auto=0", *words]
+        ran = subprocess.run(git, env=environment, capture_output=True, text=True, check=True)
         return ran.stdout.strip()
-
-    def _make(self) -> None:
-        self.place.mkdir(parents=True)
-        subprocess.run(["tar", "-C", self.place, "--strip-components=1", "-xf", TARBALL], check=True)
-        patches = ROOT / "kernel-patches"
-        for name in (patches / "series").read_text().splitlines():
-            if name and not name.startswith("#"):
-                with (patches / name).open() as patch:
-                    words = ["patch", "-d", str(self.place), "-p1", "--fuzz=0", "--forward", "--batch", "--quiet"]
-                    subprocess.run([*words, "--no-backup-if-mismatch"], stdin=patch, check=True)
-        self.git("init", "--quiet", "--initial-branch=main")
-        self.git("add", "--all", "--force")
-        self.git("commit", "--quiet", "-m", "the pinned kernel")
-        (self.place / ".git" / "complete").touch()
 
     def hide(self, edit: Edit, chance: random.Random) -> tuple[str, str]:
         """A branch of harmless commits, one of which has the edit too; returns that one and the last."""
