@@ -106,6 +106,11 @@ def found(store: Store) -> dict[str, Any]:
     return record
 
 
+def found_rules(record: dict[str, Any]) -> set[str]:
+    """The rules of which only the commit that was found has a finding."""
+    return {each["rule"] for each in record["findings"] if each["is_after"]}
+
+
 def verdict(**of: Any) -> dict[str, Any]:
     """A verdict that conditions are tried on."""
     return {**sample(RULES), **of}
@@ -221,6 +226,10 @@ def test_bad_words_are_refused(branch: Branch, run: Callable[..., Said]) -> None
         (["v9", "main", "--when", "status == 1"], "has no commit 'v9'; check the name, or fetch it"),
         (["main~8", "main", "--when", "covrage < 1"], "--when, column 1: there is no name 'covrage'; did you mean 'co"),
         (["main~8", "main", "--when", "none.py"], "expected tests at "),
+        (
+            ["main~8", "main", "--when", "a.py::test_b", "--only", "anon"],
+            "and a.py::test_b is a pytest file; leave --o",
+        ),
     ):
         said = run(*words)
         assert (said.status, said.out) == (2, ""), said
@@ -380,6 +389,11 @@ def test_a_bisect_of_eight_commits(branch: Branch, run: Callable[..., Said], tmp
     assert record["map"]["process"] and any("[====" in line for line in record["map"]["lines"])
     again = run(*words, "--when", "coverage < 0.01 and order[4] > 0")
     assert again.status == 0 and f"first with {branch.commits[WRONG]}" in again.out
+    assert found_rules(record) == {"C1"} and "C1 in " + branch.commits[WRONG][:12] in said.out
+    (second,) = (
+        each for each in branch.store.records("bisect").values() if each["about"]["when"] != record["about"]["when"]
+    )
+    assert second["ran"] == 0 < record["ran"]
     # But for the commit that does not build.
     assert again.err.count("1 cells, 0 of them with a result") == 1
     (tmp_path / "test_mine.py").write_text(

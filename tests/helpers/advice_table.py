@@ -327,6 +327,7 @@ NOT_FOLLOWED: dict[str, str] = {
             "git bisect ended without an answer",
             "characters; use at most",
             "compare it, as in x > 0",
+            "is a pytest file; leave --only out",
             "choose a range of patches only",
             "check the name, or fetch it",
             "found {}; set FOLIOSCOPE_CACHE",

@@ -14,6 +14,7 @@ from .campaign import run
 from .cell import Cell, Kernel, Test
 from .commands import engine_of
 from .condition import Condition
+from .errors import Refused
 from .kernels import Builder
 from .parts import keys
 from .progress import Lines
@@ -44,6 +45,8 @@ class Question:
 def question(when: str, only: str | None, is_whole: bool) -> Question:
     """A condition on the verdict of the tour, or a pytest file, which has to fail. Raises ``Refused``."""
     if when.partition("::")[0].endswith(".py"):
+        if only:
+            raise Refused(f"--only chooses workloads of the tour, and {when} is a pytest file; leave --only out")
         settings = {"select": [when]}
         keys("pytest", settings)
         test = Test("pytest", "pytest", settings, str(Path.cwd()))
@@ -72,8 +75,9 @@ class Answer:
     #: The verdict that the answer is by.
     result: Result | None = None
     seconds: float = 0.0
-    #: Kernels that were built for it.
+    #: Kernels that were built for it, and cells that were run.
     builds: int = 0
+    ran: int = 0
 
     @property
     def holds(self) -> bool | None:
@@ -129,7 +133,7 @@ class Asker:
         kernel = self.own.kernel(f"{commit[:12]} {subject}", commit, told.config or "")
         cells = [self.cell(kernel, repeat) for repeat in range(told.repeat)]
         builder = _Counting(self.log)
-        run(cells, self.store, engine_of(told.engine, self.store, cells, told.jobs), builder, Lines())
+        done = run(cells, self.store, engine_of(told.engine, self.store, cells, told.jobs), builder, Lines())
         said: list[bool | None] = []
         results: list[Result | None] = []
         why = ""
@@ -145,7 +149,7 @@ class Asker:
             results.append(result)
         holds = True if True in said else None if None in said else False
         chosen = results[said.index(holds)]
-        return Answer(commit, subject, said, why, cells, chosen, time.monotonic() - began, builder.count)
+        return Answer(commit, subject, said, why, cells, chosen, time.monotonic() - began, builder.count, done.ran)
 
     def cell(self, kernel: Kernel, repeat: int) -> Cell:
         """What is asked of a kernel, for the first time or again."""

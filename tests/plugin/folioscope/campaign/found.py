@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from . import side
 from .asked import Answer, Asker
 from .progress import span
 from .result import _object
-from .told import report
+from .told import finding, report, steps
 from .values import shown, values
 
 if TYPE_CHECKING:
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 FORMAT = "folioscope-bisect"
 VERSION = 1
+_COLUMNS = 100
+_INDENTED: dict[str, Any] = {
+    "initial_indent": "  ",
+    "subsequent_indent": "    ",
+    "break_long_words": False,
+    "break_on_hyphens": False,
+}
 _STRING = {"type": "string"}
 _COMMIT = _object(("commit", "subject"), commit=_STRING, subject=_STRING)
 _LINES = {"type": "array", "items": _STRING}
@@ -25,7 +33,21 @@ SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "What folioscope bisect came to",
     **_object(
-        ("format", "version", "about", "first", "before", "asked", "steps", "builds", "ran", "verdicts", "map", "log"),
+        (
+            "format",
+            "version",
+            "about",
+            "first",
+            "before",
+            "asked",
+            "steps",
+            "builds",
+            "ran",
+            "verdicts",
+            "findings",
+            "map",
+            "log",
+        ),
         format={"const": FORMAT},
         version={"const": VERSION},
         about={"type": "object", "description": "the condition, granule, CPU, time, and the words of the command"},
@@ -58,11 +80,22 @@ SCHEMA: dict[str, Any] = {
         },
         steps={"type": "integer", "description": "commits that git bisect asked for"},
         builds={"type": "integer", "description": "kernels that were built, those of GOOD and BAD among them"},
-        ran={"type": "integer", "description": "commits that were asked and not in the store before"},
+        ran={"type": "integer", "description": "cells that were run; what the store had was not run again"},
         verdicts={
             "type": "array",
             "description": "what differs between the verdicts",
             "items": _object(("what", "before", "after"), what=_STRING, before=_STRING, after=_STRING),
+        },
+        findings={
+            "type": "array",
+            "description": "the first finding of each rule that only one of the verdicts has",
+            "items": _object(
+                ("rule", "is_after", "step", "message"),
+                rule=_STRING,
+                is_after={"type": "boolean", "description": "it is of the commit that was found"},
+                step=_STRING,
+                message=_STRING,
+            ),
         },
         map={
             "type": ["object", "null"],
@@ -115,11 +148,21 @@ def as_json(
         "asked": [_asked(each) for each in (search.good, search.bad, *search.steps)],
         "steps": len(search.steps),
         "builds": sum(each.builds for each in asker.answers.values()),
-        "ran": len(asker.answers),
+        "ran": sum(each.ran for each in asker.answers.values()),
         "verdicts": differ,
+        "findings": list(_findings(*reports)),
         "map": {"step": place[0], "process": place[1], "lines": side.lines(*reports, place)} if place else None,
         "log": search.log,
     }
+
+
+def _findings(before: dict[str, Any], after: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    rules = [steps(each) for each in (before, after)]
+    for is_after, about in enumerate((before, after)):
+        for rule, names in rules[is_after].items():
+            found = finding(about, rule, names)
+            if rule not in rules[not is_after] and found:
+                yield {"rule": rule, "is_after": bool(is_after), "step": found["step"], "message": found["message"]}
 
 
 def text(told: dict[str, Any]) -> Iterator[str]:
@@ -144,8 +187,9 @@ def text(told: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"first with one of {len(first)} commits, for some gave no answer:"
         yield from (f"  {each['commit'][:12]} {each['subject']}" for each in first)
-    steps, builds = (f"{told[name]} {name[:-1]}{'s' * (told[name] != 1)}" for name in ("steps", "builds"))
-    yield f"{steps} of git bisect, {builds}, {span(about['seconds'])}"
+    done, builds = (f"{told[name]} {name[:-1]}{'s' * (told[name] != 1)}" for name in ("steps", "builds"))
+    ran = f"{told['ran']} cell{'s' * (told['ran'] != 1)} run"
+    yield f"{done} of git bisect, {builds}, {ran}, {span(about['seconds'])}"
     yield ""
     titles = (told["before"]["commit"][:12], first[0]["commit"][:12])
     yield f"{'the verdicts':28} {titles[0]:>24} {titles[1]:>24}"
@@ -153,6 +197,9 @@ def text(told: dict[str, Any]) -> Iterator[str]:
         yield f"  {each['what']:26} {each['before']:>24} {each['after']:>24}"
     if not told["verdicts"]:
         yield "  do not differ in their figures"
+    for each in told["findings"]:
+        commit = titles[each["is_after"]]
+        yield from wrap(f"{each['rule']} in {commit}, {each['step']}: {each['message']}", _COLUMNS, **_INDENTED)
     yield ""
     if not told["map"]:
         yield "the maps do not differ, or are in no report"
