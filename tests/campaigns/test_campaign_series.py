@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import mailbox
 import os
@@ -17,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
+import kcidb_io
 import pytest
 from folioscope.campaign import __main__, mail
 from folioscope.campaign.errors import Refused
@@ -226,8 +228,15 @@ def test_an_mbox_of_three_patches(tree: SmallTree, mbox: Path, run: Callable[...
     before = tree.state()
     words = ["--tree", tree.place, "--store", "store", "--only", "anon", "--machine", "tcg", "--jobs", "1"]
     words += ["--out", "out", "--no-costs"]
-    said = run("series", mbox, *words)
+    said = run("series", mbox, *words, "--kcidb", "kcidb.json")
     assert said.status == 1, said
+    sent = json.loads(Path("kcidb.json").read_text())
+    kcidb_io.schema.LATEST.validate(sent)
+    assert [each["status"] for each in sent["builds"]] == ["PASS", "PASS", "FAIL", "PASS"]
+    assert {each["git_commit_hash"] for each in sent["checkouts"]} == {tree.base}
+    patches = "".join(f"{hashlib.sha256(each.raw).hexdigest()}\n" for each in mail.read(mbox).patches[:2])
+    assert sent["checkouts"][2]["patchset_hash"] == hashlib.sha256(patches.encode()).hexdigest()
+    assert sent["checkouts"][0]["patchset_hash"] == ""
     table = said.out.splitlines()
     assert [line.split()[0] for line in table[2:6]] == ["base", "0001", "0002", "0003"]
     assert all(line.endswith("0 errors, 0 remarks, 0 not judged") for line in (table[2], table[3], table[5]))
