@@ -132,6 +132,8 @@ class Builder:
                 stderr=errors,
                 text=True,
                 start_new_session=True,
+                # Another campaign of this checkout may build at the same time.
+                env={**os.environ, "FOLIOSCOPE_LOG_DIR": str((self._log / kernel.key).absolute())},
             )
         if self._stopped:
             self.stop()
