@@ -252,6 +252,8 @@ def test_ends_that_do_not_differ_are_refused(branch: Branch, run: Callable[..., 
     # No checkpoint has judged C1: that it has no error says nothing.
     said = run("main~8", "main", "--when", 'rule("C1")', "--only", "anon")
     assert said.status == 2 and "gives no answer: its verdict does not tell, for a part that matters was" in said.err
+    said = run("main~8", "main", "--when", 'rule("C1")', "--only", "anon", "--unjudged", "take")
+    assert said.status == 2 and "does not hold for GOOD and for BAD alike" in said.err
     said = run("main~8", "main", "--when", 'rule("L4", "anon b")', "--only", "anon")
     assert said.status == 2 and "for it has no checkpoint 'anon b'; did you mean 'anon a'?" in said.err
     said = run("main~4", "main", "--when", when, "--only", "anon")
@@ -319,6 +321,22 @@ def test_commits_that_give_no_answer_are_said(branch: Branch, run: Callable[...,
     assert {each["commit"] for each in record["first"]} == set(branch.commits[4:6])
     assert "first with one of 2 commits, for some gave no answer:" in said.out
     assert "      its kernel does not build: mm/memory.c:7:1: error: expected a kernel; " in said.out
+
+
+def test_a_verdict_that_is_not_whole(branch: Branch, run: Callable[..., Said]) -> None:
+    """What it found holds; what it did not find makes no answer, unless the verdict is taken as it is."""
+    basis = {"in_force": ["L4"]}
+    step = {"workload": "anon", "step": "a", "processes": [], "basis": basis}
+    for number in (0, 1, 2, 3, 5, 6, 7, 8):
+        is_bad = number >= WRONG
+        report = {"steps": [step], "totals": {"not_judged": int(number in (5, 8))}}
+        branch.judged(number, 'rule("L4")', report=report, status=int(is_bad), rules={"L4": 1} if is_bad else {})
+    words = ["main~8", "main", "--when", 'rule("L4")', "--only", "anon"]
+    said = run(*words)
+    assert said.status == 2 and "first with one of 3 commits, for some gave no answer:" in said.out
+    assert "its verdict does not tell, for a part that matters was not judged (9 checkpoints)" in said.out
+    said = run(*words, "--unjudged", "take")
+    assert said.status == 0 and f"first with {branch.commits[WRONG]}" in said.out
 
 
 def test_a_flaky_answer_is_asked_again(branch: Branch, run: Callable[..., Said]) -> None:

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .. import locate
@@ -58,7 +57,7 @@ def values(result: Result, about: Mapping[str, Any], is_whole: bool, names: tupl
         "errors": AtLeast(errors) if is_least else errors,
         "coverage": coverage if known and coverage is not None else UNKNOWN,
         "pages": pages if known and processes else UNKNOWN,
-        "rules": Counts(result.rules, names, "rule", is_least, unknown=_unasked(about)),
+        "rules": Counts(result.rules, names, "rule", is_least, unknown=_known if is_whole else _unasked(about)),
         # A kernel whose folios are not known has none in its report.
         "order": Counts(folios, what="order", unknown=lambda _: is_least or not folios),
         # Orders are recorded by a kernel that does so.
@@ -92,7 +91,11 @@ def _sum(found: Iterator[tuple[int, int]]) -> dict[int, int]:
     return dict(count)
 
 
-def _unasked(about: Mapping[str, Any]) -> Any:
+def _known(_: object) -> bool:
+    return False
+
+
+def _unasked(about: Mapping[str, Any]) -> Callable[[object], bool]:
     """Whether a rule was in force at no checkpoint, though the kernel has what it is about: that it has no error says
     nothing then."""
     asked, known = set(), set()
@@ -100,7 +103,7 @@ def _unasked(about: Mapping[str, Any]) -> Any:
         basis = step.get("basis") or {}
         asked |= set(basis.get("in_force", ()))
         known |= {each["rule"] for each in basis.get("not_in_force", ()) if each["because"] == "not-there"}
-    return lambda name: not re.match("I-", name) and name not in asked | known
+    return lambda name: not str(name).startswith("I-") and name not in asked | known
 
 
 def shown(result: Result, of: Mapping[str, Any]) -> dict[str, str]:
