@@ -357,7 +357,8 @@ def test_a_flaky_answer_is_asked_again(branch: Branch, run: Callable[..., Said])
     assert "does not hold" not in said.err and len({cell for each in asked.values() for cell in each["cells"]}) > 8
 
 
-def test_killed_it_leaves_the_tree_as_it_was(branch: Branch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_ended_it_leaves_the_tree_as_it_was(how: signal.Signals, branch: Branch, tmp_path: Path) -> None:
     """While git bisect waits for a build: git and the build end too, and the next one goes on."""
     slow = {"Makefile": "allnoconfig:\n\tcp $(KCONFIG_ALLCONFIG) $(O)/.config\nImage:\n\tsleep 600\n"}
     commits = [branch.commits[8], branch.tree.commit("slow", slow), branch.tree.commit("last", {"Makefile": "#\n"})]
@@ -375,7 +376,8 @@ def test_killed_it_leaves_the_tree_as_it_was(branch: Branch, tmp_path: Path) -> 
 
     with subprocess.Popen(words, env=environment, cwd=tmp_path, stderr=subprocess.PIPE) as child:
         assert wait_until(lambda: {"sleep", "git"} <= names(), 60 * SLOWER), names()
-        child.kill()
+        child.send_signal(how)
+        assert child.wait(20 * SLOWER) == (-how if how == signal.SIGKILL else 130)
     assert wait_until(lambda: not command.marked(str(tmp_path)), 20), names()
     assert branch.tree.state() == before
     with Tree(branch.place).own("4k") as own:
