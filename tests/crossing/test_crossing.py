@@ -17,7 +17,7 @@ pytestmark = pytest.mark.only_machine("tcg")
 
 ACTING = ("alone", "parent", "child")
 #: Seconds that the whole of it may take on a busy host.
-SECONDS = 1500
+SECONDS = 2400
 
 
 @functools.cache

@@ -267,3 +267,29 @@ fn garbage_is_answered_and_survived() {
     let failure = agent.op_error(99, json!({"munmap": {"address": 0, "length": 0}}));
     assert!(failure.get("bad_request").is_some(), "{failure}");
 }
+
+#[test]
+fn a_debugger_writes_where_the_process_may_not() {
+    let mut agent = Agent::start("force");
+    let p = agent.spawn();
+    let a = agent.map(p, json!({"length": 2 * PAGE}));
+    let child = agent.op(p, json!({"fork": {}}))["spawned"]["process"].clone();
+    let child = child.as_u64().unwrap();
+    agent.op(
+        child,
+        json!({"mprotect": {"address": a, "length": 2 * PAGE, "prot": ["read"]}}),
+    );
+    agent.op(
+        child,
+        json!({"force_write": {"address": a + 8, "length": 2 * PAGE - 8, "salt": 3}}),
+    );
+    let words = agent.op(child, json!({"peek": {"address": a + PAGE, "words": 2}}));
+    assert_eq!(
+        words["words"]["words"],
+        json!([0, pattern(a + PAGE + 8, 3)])
+    );
+    let words = agent.op(p, json!({"peek": {"address": a + PAGE, "words": 2}}));
+    assert_eq!(words["words"]["words"], json!([0, 0]));
+    let hole = json!({"force_write": {"address": 8 * PAGE, "length": PAGE}});
+    assert_eq!(agent.op_error(p, hole)["errno"]["name"], "EIO");
+}

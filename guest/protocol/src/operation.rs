@@ -76,6 +76,20 @@ pub enum Operation {
         /// The words.
         words: Vec<u64>,
     },
+    /// Writes the same words as a touch, by `/proc/self/mem`, as a debugger does: `get_user_pages()` with `FOLL_FORCE`,
+    /// which copies a private page that may not be written to.
+    ForceWrite {
+        /// The first word's address, a multiple of 8.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// The distance of two words; a page when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stride: Option<u64>,
+        /// Goes into the pattern.
+        #[serde(default)]
+        salt: u64,
+    },
     /// `madvise(2)`.
     Madvise {
         /// The start.
@@ -221,6 +235,15 @@ pub enum Operation {
         /// The length.
         length: u64,
     },
+    /// `UFFDIO_MOVE` (6.8): the pages of a range take the place of missing ones.
+    UffdMove {
+        /// The start of the missing ones.
+        address: u64,
+        /// The start of those that are moved.
+        source: u64,
+        /// The length.
+        length: u64,
+    },
     /// Makes a file, or empties the one that is there, and gives it a size without writing to it.
     FileCreate {
         /// Its path. tmpfs is on `/tmp` and `/dev/shm`.
@@ -288,6 +311,7 @@ impl Operation {
             Self::Verify { .. } => "verify",
             Self::Peek { .. } => "peek",
             Self::Poke { .. } => "poke",
+            Self::ForceWrite { .. } => "force_write",
             Self::Madvise { .. } => "madvise",
             Self::Mprotect { .. } => "mprotect",
             Self::Mremap { .. } => "mremap",
@@ -305,6 +329,7 @@ impl Operation {
             Self::UffdZeropage { .. } => "uffd_zeropage",
             Self::UffdWriteprotect { .. } => "uffd_writeprotect",
             Self::UffdPoison { .. } => "uffd_poison",
+            Self::UffdMove { .. } => "uffd_move",
             Self::FileCreate { .. } => "file_create",
             Self::FileTruncate { .. } => "file_truncate",
             Self::FileWrite { .. } => "file_write",

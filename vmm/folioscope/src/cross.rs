@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use protocol::{Command, Outcome};
+use protocol::Command;
 use verdict::crossing::{Acting, CrossingCell, CrossingRow};
 use verdict::Severity;
 
@@ -14,7 +14,9 @@ use crate::stage::{Seen, Stage};
 use crate::Error;
 
 mod admit;
+mod calls;
 mod compare;
+mod ledger;
 mod model;
 mod mounts;
 mod operations;
@@ -22,11 +24,17 @@ mod play;
 mod states;
 mod steps;
 
+pub use ledger::{Ledger, WORDS};
 pub use operations::{Operation, OPERATIONS};
 pub use states::{State, STATES};
 
 use admit::Here;
 use play::Batch;
+
+/// The largest hugetlb page that is crossed, in bytes.
+const MOST_HUGETLB: u64 = 2 << 20;
+/// hugetlb pages for three areas of two each, what `fork()` and migration copy of them, and what lies on either node.
+const HUGETLB_PAGES: u64 = 20;
 
 /// States and operations to play.
 #[derive(Clone, Debug, Default)]
@@ -88,11 +96,16 @@ pub fn name_of(operations: &[&Operation]) -> String {
 ///
 /// # Errors
 /// Where the guest is lost.
-pub fn prepare(guest: &mut crate::guest::Guest) -> Result<(), Error> {
-    match guest.command(mounts::mount(), guest.deadline())? {
-        Outcome::Program(end) if matches!(end.how, protocol::Ended::Exit { status: 0 }) => Ok(()),
-        other => Err(crate::guest::unexpected("mount of ramfs and tmpfs", &other)),
+pub fn prepare(guest: &mut crate::guest::Guest) -> Result<Ledger, Error> {
+    mounts::mount(guest)?;
+    // One that has fewer leaves these states out. The size is that of what a PMD maps.
+    let page = guest.hello().page_size;
+    let size = page * page / 8;
+    let pool = format!("{}/nr_hugepages", ledger::pool(size));
+    if size <= MOST_HUGETLB && guest.read_file(&pool)?.is_some() {
+        guest.write_file(&pool, &HUGETLB_PAGES.to_string(), None)?;
     }
+    Ledger::open(guest, size)
 }
 
 /// Returns the commands that undo [`prepare`].
@@ -162,6 +175,13 @@ fn batch(
         guards: stage.since(linux::release::Release::new(6, 13, 0)),
         nodes: stage.nodes()? > 1,
         swap,
+        moves: stage.since(linux::release::Release::new(6, 8, 0)),
+        cgroup: stage.exists(&format!("{}/memory.reclaim", ledger::CGROUP))?,
+        ksm: stage.exists("/sys/kernel/mm/ksm/run")?,
+        splits: stage.exists("/sys/kernel/debug/split_huge_pages")?,
+        hugetlb: stage.pmd() <= MOST_HUGETLB
+            && stage.has_huge_pages_of(stage.pmd(), HUGETLB_PAGES)?,
+        unit: 1,
         uffd: stage.exists("/proc/sys/vm/unprivileged_userfaultfd")?,
     };
     let mut batch = Batch::build(stage, states, here)?;

@@ -61,6 +61,8 @@ pub struct Stage<'g> {
     block: u64,
     pmd: u64,
     processes: Vec<(ProcessId, Vec<Area>)>,
+    /// The kernel's number of each process that there was.
+    pids: Vec<(ProcessId, i32)>,
     expected: Vec<(ProcessId, Expectation)>,
     seen: Vec<Seen>,
     /// Each checkpoint's process, and its index in `seen`.
@@ -112,6 +114,7 @@ impl<'g> Stage<'g> {
             pmd: page * (page / 8),
             policy: policy.to_owned(),
             processes: vec![],
+            pids: vec![],
             expected: vec![],
             seen: vec![],
             last: vec![],

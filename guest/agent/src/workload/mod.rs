@@ -176,6 +176,7 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         Operation::Touch { .. }
         | Operation::Verify { .. }
         | Operation::Peek { .. }
+        | Operation::ForceWrite { .. }
         | Operation::Poke { .. } => touch::operate(op),
         Operation::FileCreate { .. }
         | Operation::FileTruncate { .. }
@@ -188,6 +189,7 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::UffdUnregister { .. }
         | Operation::UffdCopy { .. }
         | Operation::UffdZeropage { .. }
+        | Operation::UffdMove { .. }
         | Operation::UffdWriteprotect { .. }
         | Operation::UffdPoison { .. } => uffd::operate(op),
         Operation::Pin { cpu } => sys::set_affinity(&[*cpu]).map(|()| Outcome::Done {}),

@@ -1,5 +1,7 @@
 //! Operations that access memory word by word.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 
 use nix::sys::resource::{getrusage, UsageWho};
@@ -58,6 +60,12 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
             }
             Ok(Outcome::Done {})
         }
+        Operation::ForceWrite {
+            address,
+            length,
+            stride,
+            salt,
+        } => force(&Steps::new(*address, *length, *stride)?, *salt),
         _ => Err(Failure::bad("no access to memory")),
     }
 }
@@ -169,6 +177,18 @@ fn verify(steps: &Steps, expect: &Expect) -> Result<Verified, Failure> {
         wrong,
         first,
     })
+}
+
+fn force(steps: &Steps, salt: u64) -> Result<Outcome, Failure> {
+    let memory = OpenOptions::new().write(true).open("/proc/self/mem");
+    let memory = memory.map_err(|error| sys::io_failure(&error, "open /proc/self/mem"))?;
+    for i in 0..steps.count {
+        let address = steps.address(i);
+        memory
+            .write_all_at(&pattern(address, salt).to_ne_bytes(), address)
+            .map_err(|error| sys::io_failure(&error, "write /proc/self/mem"))?;
+    }
+    Ok(Outcome::Done {})
 }
 
 /// Returns the minor and major faults of this process so far.

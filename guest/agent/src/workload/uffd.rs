@@ -27,6 +27,7 @@ const IO_REGISTER: u32 = iowr(0x00, 32);
 const IO_UNREGISTER: u32 = 2 << 30 | 16 << 16 | 0xaa << 8 | 0x01;
 const IO_COPY: u32 = iowr(0x03, 40);
 const IO_ZEROPAGE: u32 = iowr(0x04, 32);
+const IO_MOVE: u32 = iowr(0x05, 40);
 const IO_WRITEPROTECT: u32 = iowr(0x06, 24);
 const IO_POISON: u32 = iowr(0x08, 32);
 
@@ -68,6 +69,18 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
                 IO_ZEROPAGE,
                 &mut [*address, *length, 0, 0],
                 "UFFDIO_ZEROPAGE",
+            )
+        }
+        Operation::UffdMove {
+            address,
+            source,
+            length,
+        } => {
+            // struct uffdio_move: dst, src, len, mode, move (out)
+            ask(
+                IO_MOVE,
+                &mut [*address, *source, *length, 0, 0],
+                "UFFDIO_MOVE",
             )
         }
         Operation::UffdWriteprotect {

@@ -40,11 +40,12 @@ pub struct Cross {
 }
 
 impl Cross {
-    pub fn run(self) -> Outcome {
+    pub fn run(mut self) -> Outcome {
         let chosen = cross::chosen(&self.only, self.depth.into())?;
         if self.list {
             return list();
         }
+        self.guest.append = format!("{} {}", cross::WORDS, self.guest.append);
         let started = Instant::now();
         progress("booting the guest");
         let mut guest = Guest::boot(&self.guest)?;
@@ -76,7 +77,7 @@ impl Cross {
             rows: Vec::new(),
         };
         let mut lost = false;
-        cross::prepare(&mut guest)?;
+        let mut ledger = cross::prepare(&mut guest)?;
         'all: for operations in &chosen.operations {
             for acting in [Acting::Alone, Acting::Parent, Acting::Child] {
                 let name = format!("{}{}", cross::name_of(operations), acting.suffix());
@@ -94,7 +95,15 @@ impl Cross {
                         break 'all;
                     }
                 };
-                let played = cross::play(stage, &chosen.states, operations, acting);
+                let mut played = cross::play(stage, &chosen.states, operations, acting);
+                let mut left = None;
+                if !played.failed.as_ref().is_some_and(Error::lost) {
+                    match ledger.left(&mut guest, &name) {
+                        Ok(found) => left = found,
+                        Err(error) => played.failed = Some(error),
+                    }
+                }
+                played.row.elsewhere += left.as_ref().map_or(0, Step::errors) as usize;
                 table.rows.push(played.row);
                 let driven = guest.driven();
                 for mut seen in played.seen {
@@ -111,14 +120,17 @@ impl Cross {
                         ..Step::default()
                     };
                     if text && is_worth_words(&step) {
-                        let plain = TextOptions {
-                            maps: false,
-                            ..self.report.text()
-                        };
-                        report::text::write_step(&mut stdout(), &step, &plain)
+                        report::text::write_step(&mut stdout(), &step, &self.plain())
                             .map_err(Error::io("write to standard output"))?;
                     }
                     report.push(step);
+                }
+                if let Some(step) = left {
+                    if text {
+                        report::text::write_step(&mut stdout(), &step, &self.plain())
+                            .map_err(Error::io("write to standard output"))?;
+                    }
+                    steps_reported.push(step);
                 }
                 steps_reported.extend(reported_steps(&self.report, &mut guest, &name, text)?);
                 if let Some(error) = played.failed {
@@ -169,6 +181,16 @@ impl Cross {
         }
         report.crossing = Some(table);
         self.report.finish(&mut report, &picture)
+    }
+}
+
+impl Cross {
+    /// As steps are shown that have no areas, or many.
+    fn plain(&self) -> TextOptions {
+        TextOptions {
+            maps: false,
+            ..self.report.text()
+        }
     }
 }
 

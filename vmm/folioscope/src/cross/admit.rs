@@ -26,25 +26,110 @@ pub struct Here {
     pub uffd: bool,
     /// A swap area.
     pub swap: bool,
+    /// `UFFDIO_MOVE` (6.8).
+    pub moves: bool,
+    /// A memory cgroup of the processes.
+    pub cgroup: bool,
+    /// KSM.
+    pub ksm: bool,
+    /// `split_huge_pages` of debugfs.
+    pub splits: bool,
+    /// hugetlb pages of a PMD's size for all areas of them.
+    pub hugetlb: bool,
+    /// Pages of the area that are mapped together: those of a hugetlb page.
+    pub unit: usize,
 }
 
 /// Returns the reason to leave a step out, if there is one.
 pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str> {
     let pages = &memory.views[here.view].pages;
     let all = pages.len();
-    let mapped = |part: Part| part.pages(here.block, all).filter(|at| pages[*at].mapped);
+    let units = |part: Part| part.units(here.block, all, here.unit);
+    let mapped = |part: Part| units(part).filter(|at| pages[*at].mapped);
     let locked = |part| mapped(part).any(|at| pages[at].locked);
     let unreadable = |part| mapped(part).any(|at| !memory.can_read(here.view, at));
     let unwritable = |part| mapped(part).any(|at| !memory.can_write(here.view, at));
-    let hole = |part: Part| part.pages(here.block, all).any(|at| !pages[at].mapped);
+    let hole = |part: Part| units(part).any(|at| !pages[at].mapped);
     let registered = || pages.iter().any(|page| page.registered);
     let anonymous = memory.below == Below::Nothing;
     let file = !matches!(
         here.map,
-        Map::Hinted | Map::HintedHalfIn | Map::Small | Map::Pmd | Map::Shared
+        Map::Hinted
+            | Map::HintedHalfIn
+            | Map::Small
+            | Map::Pmd
+            | Map::Shared
+            | Map::Hugetlb
+            | Map::HugetlbShared
+    );
+    let hugetlb = matches!(here.map, Map::Hugetlb | Map::HugetlbShared);
+    let pmd = matches!(
+        here.map,
+        Map::Pmd | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan
     );
     let ramfs = matches!(here.map, Map::Ramfs | Map::RamfsPrivate);
     match step {
+        Step::All(All::Reclaim) if !here.cgroup || !here.swap => Some(
+            "the guest has no memory cgroup or no swap (CONFIG_MEMCG, CONFIG_SWAP, CONFIG_ZRAM)",
+        ),
+        Step::Advise(_, Advice::Free | Advice::Cold | Advice::Pageout) if hugetlb => {
+            Some("hugetlb pages are not reclaimed")
+        }
+        Step::Lock(_) | Step::Unlock(_) if hugetlb => Some("hugetlb pages are not reclaimed"),
+        Step::Advise(_, Advice::GuardInstall | Advice::GuardRemove) if hugetlb => {
+            Some("hugetlb has no guard markers")
+        }
+        Step::Move(Move::OffByAPage | Move::KeepOld) if hugetlb => {
+            Some("hugetlb pages are moved to where one begins")
+        }
+        Step::Register
+        | Step::WriteProtect(..)
+        | Step::Poison(..)
+        | Step::UffdFill(_)
+        | Step::UffdMove
+            if hugetlb =>
+        {
+            Some("userfaultfd is not crossed with hugetlb")
+        }
+        Step::Split if hugetlb => Some("hugetlb pages are not split"),
+        Step::Split if !here.splits => Some("the kernel has no split_huge_pages (CONFIG_DEBUG_FS)"),
+        Step::Advise(_, Advice::Willneed) if anonymous && !here.swap => {
+            Some("the guest has no swap (CONFIG_SWAP, CONFIG_ZRAM)")
+        }
+        Step::Advise(_, Advice::Mergeable | Advice::Unmergeable) | Step::All(All::Merge)
+            if !here.ksm =>
+        {
+            Some("the kernel has no KSM (CONFIG_KSM)")
+        }
+        Step::Advise(_, Advice::Mergeable | Advice::Unmergeable)
+            if !anonymous && memory.below == Below::Shared =>
+        {
+            Some("KSM merges private memory alone")
+        }
+        Step::UffdFill(_) | Step::UffdMove if !here.uffd => {
+            Some("the kernel has no userfaultfd with write protection")
+        }
+        Step::UffdMove if !here.moves => Some("the kernel has no UFFDIO_MOVE"),
+        Step::UffdMove if !anonymous => Some("UFFDIO_MOVE is for private anonymous memory"),
+        Step::UffdFill(_) if memory.below == Below::Private => {
+            Some("a file is below, and UFFDIO_COPY is for empty memory")
+        }
+        Step::UffdFill(_) if ramfs => Some("userfaultfd does not take ramfs"),
+        Step::UffdFill(_) | Step::UffdMove if registered() => {
+            Some("a userfaultfd has the area already")
+        }
+        Step::UffdFill(_) | Step::UffdMove if hole(Part::Odd) => Some("the range has a hole"),
+        Step::UffdFill(_) | Step::UffdMove if locked(Part::Odd) => Some("the pages are locked"),
+        Step::UffdFill(_) | Step::UffdMove
+            if mapped(Part::Odd).any(|at| {
+                let page = &pages[at];
+                page.guard || !page.write || memory.content(here.view, at).is_none()
+            }) =>
+        {
+            Some("some pages cannot be written")
+        }
+        Step::UffdMove if unwritable(Part::Beside) => Some("some pages cannot be written"),
+        Step::ForceWord(_) if hugetlb => Some("FOLL_FORCE is not for hugetlb"),
         Step::Advise(_, Advice::Pageout) | Step::All(All::SwapOff) if !here.swap => {
             Some("the guest has no swap (CONFIG_SWAP, CONFIG_ZRAM)")
         }
@@ -79,9 +164,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Advise(part, Advice::GuardInstall | Advice::GuardRemove) if locked(part) => {
             Some("the pages are locked")
         }
-        Step::Advise(_, Advice::Collapse) if here.map != Map::Pmd => {
-            Some("the area is smaller than a PMD's range")
-        }
+        Step::Advise(_, Advice::Collapse) if !pmd => Some("the area is smaller than a PMD's range"),
         Step::Move(Move::KeepOld) if !anonymous => {
             Some("MREMAP_DONTUNMAP of a file leaves both mapped")
         }
@@ -103,10 +186,19 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::OtherWrites(_) | Step::All(All::OtherExits) if !here.other => {
             Some("there is no other process")
         }
-        Step::WriteFile(_) | Step::Punch(_) | Step::TruncateAndExtend if !file => {
+        Step::WriteFile(_)
+        | Step::Punch(_)
+        | Step::PunchBytes
+        | Step::Allocate(_)
+        | Step::TruncateAndExtend
+        | Step::TruncateBytes
+            if !file =>
+        {
             Some("it is no file")
         }
-        Step::Punch(_) if ramfs => Some("ramfs punches no holes"),
+        Step::Punch(_) | Step::PunchBytes | Step::Allocate(_) if ramfs => {
+            Some("ramfs punches no holes")
+        }
         _ => None,
     }
 }

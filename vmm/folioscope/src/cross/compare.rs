@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
 
-use super::model::{Below, Content, Memory};
+use super::model::{Below, Content, Memory, Store, ONE, WORDS};
 use super::play::{Batch, Difference, SALTS};
 use super::steps::Part;
 use crate::Error;
 
-/// Words of a page that are written and compared.
-const WORDS: u64 = 8;
+/// The salt of pages that are to be equal.
+const EQUAL: u64 = 0x6b73;
 
 impl Batch<'_, '_> {
     /// Loads, or stores with a salt, page by page of the model: what it refuses must raise a signal.
@@ -20,14 +20,14 @@ impl Batch<'_, '_> {
         at: usize,
         view: usize,
         part: Part,
-        salt: Option<u64>,
+        store: Option<(Store, u64)>,
     ) -> Result<(), Error> {
         let Some(process) = self.processes[view] else {
             return Ok(());
         };
         let pages = self.pages(at, part);
         let memory = &self.cells[at].memory;
-        let runs = Memory::runs(pages, |page| match salt {
+        let runs = Memory::runs(pages, |page| match store {
             Some(_) if memory.is_open(view, page) => None,
             Some(_) => Some(memory.can_write(view, page)),
             None => Some(memory.can_read(view, page)),
@@ -41,28 +41,72 @@ impl Batch<'_, '_> {
                 run.start..run.start + 1
             };
             let (start, length) = self.range(at, view, &run);
-            let touch = self.touch(start, length, salt);
+            let touch = self.touch(start, length, store);
             let outcome = self.stage.op(process, touch);
             let range = start..start + length;
             self.compare(at, (process, range), allowed, outcome.map(drop))?;
-            if let (true, Some(salt)) = (allowed, salt) {
-                self.cells[at].memory.write(view, run, salt);
+            if let (true, Some((store, salt))) = (allowed, store) {
+                let memory = &mut self.cells[at].memory;
+                memory.write(view, run, store.words(), salt);
             }
         }
         Ok(())
     }
 
-    fn touch(&self, address: u64, length: u64, salt: Option<u64>) -> Operation {
+    /// Writes one word of each page as a debugger does.
+    pub(super) fn force(&mut self, at: usize, part: Part) -> Result<(), Error> {
+        let (view, process, page) = (self.actor, self.actor(), self.stage.page());
+        let memory = &self.cells[at].memory;
+        let runs = Memory::runs(self.pages(at, part), |at| memory.can_force(view, at));
+        for (run, _) in runs.into_iter().filter(|(_, allowed)| *allowed) {
+            let (start, length) = self.range(at, view, &run);
+            let first = ONE as u64 * self.cells[at].memory.distance();
+            let force = Operation::ForceWrite {
+                address: start + first,
+                length: length - first,
+                stride: Some(page),
+                salt: self.salt,
+            };
+            self.stage.op(process, force)?;
+            let memory = &mut self.cells[at].memory;
+            memory.write(view, run, Store::One.words(), self.salt);
+        }
+        Ok(())
+    }
+
+    /// Leaves the same words in each page of a part. The pattern is that of the address with the salt's halves exchanged
+    /// in it (`protocol::pattern()`), so that a salt that has the page's address makes up for it.
+    pub(super) fn write_equal(&mut self, at: usize, part: Part) -> Result<(), Error> {
+        let (view, process, page) = (self.actor, self.actor(), self.stage.page());
+        let pages = self.pages(at, part);
+        for at_page in pages.clone() {
+            let address = self.cells[at].memory.address(view, at_page);
+            let salt = EQUAL ^ address.rotate_left(32);
+            let touch = self.touch(address, page, Some((Store::All, salt)));
+            let outcome = self.stage.op(process, touch);
+            let range = address..address + page;
+            self.compare(at, (process, range), true, outcome.map(drop))?;
+        }
+        self.cells[at].memory.write_equal(view, pages, EQUAL);
+        Ok(())
+    }
+
+    fn touch(&self, address: u64, length: u64, store: Option<(Store, u64)>) -> Operation {
+        let distance = self.stage.page() / WORDS as u64;
+        let (first, stride) = match store {
+            Some((Store::One, _)) => (ONE as u64 * distance, self.stage.page()),
+            _ => (0, distance),
+        };
         Operation::Touch {
-            address,
-            length,
-            stride: Some(self.stage.page() / WORDS),
-            access: match salt {
+            address: address + first,
+            length: length - first,
+            stride: Some(stride),
+            access: match store {
                 Some(_) => Access::Write,
                 None => Access::Read,
             },
             order: Order::Forward,
-            salt: salt.unwrap_or(0),
+            salt: store.map_or(0, |(_, salt)| salt),
         }
     }
 
@@ -119,13 +163,14 @@ impl Batch<'_, '_> {
         for (run, allowed) in Memory::runs(pages, |page| copy.can_write(view, page)) {
             if allowed {
                 let (start, length) = self.range(at, self.actor, &run);
-                let touch = self.touch(start, length, Some(self.salt + 3));
+                let touch = self.touch(start, length, Some((Store::All, self.salt + 3)));
                 let outcome = self.stage.op(child, touch).map(drop);
                 // It has no checkpoint of its own, and ends.
                 let parent = (self.actor(), start..start + length);
                 self.compare(at, parent, true, outcome)?;
                 if self.cells[at].memory.below == Below::Shared {
-                    self.cells[at].memory.write(self.actor, run, self.salt + 3);
+                    let memory = &mut self.cells[at].memory;
+                    memory.write(self.actor, run, 0..WORDS, self.salt + 3);
                 }
             }
         }
@@ -163,7 +208,8 @@ impl Batch<'_, '_> {
                 continue;
             }
             for view in 0..self.cells[at].memory.views.len() {
-                self.access(at, view, Part::Whole, Some(self.salt + view as u64))?;
+                let store = (Store::All, self.salt + view as u64);
+                self.access(at, view, Part::Whole, Some(store))?;
             }
         }
         self.salt += SALTS;
@@ -190,48 +236,52 @@ impl Batch<'_, '_> {
 
     fn verify_view(&mut self, at: usize, view: usize, process: ProcessId) -> Result<(), Error> {
         let memory = &self.cells[at].memory;
-        let all = 0..memory.views[view].pages.len();
-        let runs = Memory::runs(all, |page| {
-            if !memory.can_read(view, page) {
-                return None;
-            }
-            let address = memory.address(view, page);
-            memory.content(view, page).map(|content| match content {
-                Content::Zero => (Content::Zero, 0),
-                // What neighbours have in common is the distance.
-                Content::Written { origin, salt } => (
-                    Content::Written { origin: 0, salt },
-                    origin.wrapping_sub(address),
-                ),
+        let (base, step) = (memory.views[view].start, memory.distance());
+        let all = memory.views[view].pages.len();
+        let addressed = |word: usize| base + word as u64 * step;
+        // By words: what neighbours that were written at once have in common is salt and distance.
+        let found: Vec<Option<Content>> = (0..all)
+            .flat_map(|page| match memory.can_read(view, page) {
+                true => memory
+                    .content(view, page)
+                    .map_or([None; WORDS], |words| words.map(Some)),
+                false => [None; WORDS],
+            })
+            .collect();
+        let runs = Memory::runs(0..all * WORDS, |word| {
+            let away = |origin: u64| origin.wrapping_sub(addressed(word));
+            found[word].map(|content| match content {
+                Content::Zero => (Content::Zero, 0, 0),
+                Content::Written { origin, salt } => {
+                    (Content::Written { origin: 0, salt }, away(origin), 0)
+                }
+                // One page may be gone and its neighbour not.
                 Content::Freed { origin, salt } => (
                     Content::Freed { origin: 0, salt },
-                    origin.wrapping_sub(address),
+                    away(origin),
+                    word / WORDS,
                 ),
             })
         });
         for (run, expected) in runs {
-            let (start, length) = self.range(at, view, &run);
-            let Some((content, distance)) = expected else {
+            let (start, length) = (addressed(run.start), run.len() as u64 * step);
+            let Some((content, distance, _)) = expected else {
                 let touch = self.touch(start, self.stage.page(), None);
                 let outcome = self.stage.op(process, touch);
                 let range = start..start + length;
                 self.compare(at, (process, range), false, outcome.map(drop))?;
                 continue;
             };
+            let origin = Some(start.wrapping_add(distance));
             match content {
                 Content::Zero => self.expect(at, process, start, length, Expect::Zero)?,
                 Content::Written { salt, .. } => {
-                    let origin = Some(start.wrapping_add(distance));
                     self.expect(at, process, start, length, Expect::Pattern { salt, origin })?;
                 }
                 Content::Freed { salt, .. } => {
-                    let page = self.stage.page();
-                    for address in (start..start + length).step_by(page as usize) {
-                        let origin = Some(address.wrapping_add(distance));
-                        let written = Expect::Pattern { salt, origin };
-                        if self.mismatch(process, address, page, written)?.is_some() {
-                            self.expect(at, process, address, page, Expect::Zero)?;
-                        }
+                    let written = Expect::Pattern { salt, origin };
+                    if self.mismatch(process, start, length, written)?.is_some() {
+                        self.expect(at, process, start, length, Expect::Zero)?;
                     }
                 }
             }
@@ -268,7 +318,7 @@ impl Batch<'_, '_> {
         let verify = Operation::Verify {
             address,
             length,
-            stride: Some(self.stage.page() / WORDS),
+            stride: Some(self.stage.page() / WORDS as u64),
             expect,
         };
         match self.stage.op(process, verify) {

@@ -7,19 +7,26 @@
 
 use std::ops::Range;
 
-/// Words of a page.
+/// Words of a page that are written and compared: they are equally far from each other.
+pub const WORDS: usize = 8;
+
+/// The compared words of a page.
+pub type Words = [Content; WORDS];
+
+/// Content of one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Zeroes.
+    /// Zero.
     Zero,
-    /// The pattern of a write. `origin` is the address, or the offset in the file, of the page's first byte at the write.
+    /// The pattern of a write. `origin` is the word's address, or its offset in the file, at the write.
     Written {
         /// See above.
         origin: u64,
         /// The salt of that write.
         salt: u64,
     },
-    /// That pattern, or zeroes: `MADV_FREE` leaves the choice to the kernel until the page is written to.
+    /// That pattern, or zero: `MADV_FREE` leaves the choice to the kernel until the page is written to. It is the same for
+    /// all words of a page that were not written since.
     Freed {
         /// As of [`Content::Written`].
         origin: u64,
@@ -28,11 +35,50 @@ pub enum Content {
     },
 }
 
+impl Content {
+    /// Returns the same after `MADV_FREE`.
+    fn freed(self) -> Self {
+        match self {
+            Self::Written { origin, salt } => Self::Freed { origin, salt },
+            other => other,
+        }
+    }
+
+    /// Returns whether it may be gone.
+    fn is_freed(self) -> bool {
+        matches!(self, Self::Freed { .. })
+    }
+}
+
+const ZERO: Words = [Content::Zero; WORDS];
+
+/// The word of a page that is written where it is one alone: neither the first nor the last.
+pub const ONE: usize = 3;
+
+/// Words of each page that an access stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// All that are compared.
+    All,
+    /// One of them.
+    One,
+}
+
+impl Store {
+    /// Their places in the page.
+    pub fn words(self) -> Range<usize> {
+        match self {
+            Self::All => 0..WORDS,
+            Self::One => ONE..ONE + 1,
+        }
+    }
+}
+
 /// One page of a process's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The process's own copy, where it has one.
-    pub own: Option<Content>,
+    pub own: Option<Words>,
     /// Covered by a VMA.
     pub mapped: bool,
     /// `PROT_READ`.
@@ -49,6 +95,10 @@ pub struct Page {
     pub write_protected: bool,
     /// Registered with a userfaultfd.
     pub registered: bool,
+    /// `MADV_DONTFORK`.
+    pub not_forked: bool,
+    /// `MADV_WIPEONFORK`.
+    pub wiped_on_fork: bool,
     /// Locked in the parent when it forked: a lock is not inherited, and the VMAs that it has split stay two.
     pub was_locked: bool,
 }
@@ -64,6 +114,8 @@ impl Page {
         poison: false,
         write_protected: false,
         registered: false,
+        not_forked: false,
+        wiped_on_fork: false,
         was_locked: false,
     };
     const HOLE: Self = Self {
@@ -74,15 +126,17 @@ impl Page {
     };
 
     /// Flags that split a VMA: pages that differ in these lie in different VMAs.
-    pub fn vma(&self) -> (bool, bool, bool, bool, bool, bool) {
-        (
+    pub fn vma(&self) -> [bool; 8] {
+        [
             self.mapped,
             self.read,
             self.write,
             self.locked,
             self.registered,
+            self.not_forked,
+            self.wiped_on_fork,
             self.was_locked,
-        )
+        ]
     }
 }
 
@@ -112,7 +166,7 @@ pub struct Memory {
     /// Memory below.
     pub below: Below,
     /// The file's pages, from the mapping's first; pages beyond its end are not there.
-    pub file: Vec<Content>,
+    pub file: Vec<Words>,
     /// The acting process's view, and the other one's, where a fork made one.
     pub views: Vec<View>,
     /// Bytes per page.
@@ -124,7 +178,7 @@ impl Memory {
     pub fn new(below: Below, start: u64, pages: usize, file: usize, page: u64) -> Self {
         Self {
             below,
-            file: vec![Content::Zero; file],
+            file: vec![ZERO; file],
             views: vec![View {
                 start,
                 pages: vec![Page::NEW; pages],
@@ -133,11 +187,11 @@ impl Memory {
         }
     }
 
-    /// Returns the content of a view's page; `None` beyond the file's end.
-    pub fn content(&self, view: usize, at: usize) -> Option<Content> {
+    /// Returns the words of a view's page; `None` beyond the file's end.
+    pub fn content(&self, view: usize, at: usize) -> Option<Words> {
         let page = &self.views[view].pages[at];
         match (self.below, page.own) {
-            (Below::Nothing, own) => Some(own.unwrap_or(Content::Zero)),
+            (Below::Nothing, own) => Some(own.unwrap_or(ZERO)),
             (Below::Private, Some(own)) => Some(own),
             _ => self.file.get(at).copied(),
         }
@@ -155,26 +209,87 @@ impl Memory {
         self.can_read(view, at) && page.write && !page.write_protected
     }
 
+    /// Returns whether a write by `/proc/self/mem` completes: protection does not keep a private page from it
+    /// (`check_vma_flags()`), and shared ones it does.
+    pub fn can_force(&self, view: usize, at: usize) -> bool {
+        let page = &self.views[view].pages[at];
+        let shared = self.below == Below::Shared;
+        page.mapped
+            && !page.guard
+            && !page.poison
+            && !page.write_protected
+            && self.content(view, at).is_some()
+            && (page.write || !shared)
+    }
+
     /// Returns whether it is not known if a store to the page completes: of an anonymous page that `MADV_FREE` has given
     /// up, and that may have been reclaimed since, no userfaultfd's protection is left (`try_to_unmap_one()`).
     pub fn is_open(&self, view: usize, at: usize) -> bool {
         let page = &self.views[view].pages[at];
-        page.write_protected && matches!(page.own, Some(Content::Freed { .. }))
+        let freed = |own: &Words| own.iter().any(|word| word.is_freed());
+        page.write_protected && page.own.as_ref().is_some_and(freed)
     }
 
-    /// A write of every word of these pages.
-    pub fn write(&mut self, view: usize, pages: Range<usize>, salt: u64) {
+    /// A write of these words of each of the pages. A private page is copied first, with its other words.
+    pub fn write(&mut self, view: usize, pages: Range<usize>, words: Range<usize>, salt: u64) {
+        let distance = self.distance();
         for at in pages {
             let origin = self.address(view, at);
-            self.put(view, at, Content::Written { origin, salt });
+            self.change(view, at, words.clone(), |word| Content::Written {
+                origin: origin + word as u64 * distance,
+                salt,
+            });
         }
     }
 
-    fn put(&mut self, view: usize, at: usize, content: Content) {
-        match self.below {
-            Below::Shared => self.file[at] = content,
-            _ => self.views[view].pages[at].own = Some(content),
+    /// A write of the same words to each of these pages: those of the pattern for a page at address 0.
+    pub fn write_equal(&mut self, view: usize, pages: Range<usize>, salt: u64) {
+        let distance = self.distance();
+        for at in pages {
+            self.change(view, at, 0..WORDS, |word| Content::Written {
+                origin: word as u64 * distance,
+                salt,
+            });
         }
+    }
+
+    /// `UFFDIO_COPY` of the agent: the first word has the pattern, the others are zero.
+    pub fn fill(&mut self, view: usize, pages: Range<usize>, salt: u64) {
+        for at in pages {
+            let origin = self.address(view, at);
+            self.change(view, at, 0..WORDS, |word| match word {
+                0 => Content::Written { origin, salt },
+                _ => Content::Zero,
+            });
+        }
+    }
+
+    /// `UFFDIO_MOVE`: what a page had is another's, and it has nothing.
+    pub fn exchange(&mut self, view: usize, from: usize, to: usize) {
+        let pages = &mut self.views[view].pages;
+        pages[to].own = pages[from].own.take();
+    }
+
+    fn change(
+        &mut self,
+        view: usize,
+        at: usize,
+        words: Range<usize>,
+        content: impl Fn(usize) -> Content,
+    ) {
+        let before = self.content(view, at).unwrap_or(ZERO);
+        let place = match self.below {
+            Below::Shared => &mut self.file[at],
+            _ => self.views[view].pages[at].own.insert(before),
+        };
+        for word in words {
+            place[word] = content(word);
+        }
+    }
+
+    /// Bytes from one compared word to the next.
+    pub fn distance(&self) -> u64 {
+        self.page / WORDS as u64
     }
 
     /// The address of a page.
@@ -204,9 +319,7 @@ impl Memory {
     pub fn free(&mut self, view: usize, pages: Range<usize>) {
         self.each(view, pages, |page| {
             page.poison = false;
-            if let Some(Content::Written { origin, salt }) = page.own {
-                page.own = Some(Content::Freed { origin, salt });
-            }
+            page.own = page.own.map(|own| own.map(Content::freed));
         });
     }
 
@@ -228,12 +341,19 @@ impl Memory {
         }
     }
 
-    /// `fork()`: the child's view is added, and the number of it returned. Locks and a userfaultfd without
+    /// `fork()`: the child's view is added, and the number of it returned. Pages of `MADV_DONTFORK` are not there, those of
+    /// `MADV_WIPEONFORK` are empty. Locks and a userfaultfd without
     /// `UFFD_FEATURE_EVENT_FORK` are not inherited (`dup_mmap()`, `dup_userfaultfd()`); guards and poison are.
     pub fn fork(&mut self) -> usize {
         let mut child = self.views[0].clone();
         for page in &mut child.pages {
             (page.was_locked, page.locked) = (page.locked || page.was_locked, false);
+            if page.wiped_on_fork {
+                (page.own, page.guard, page.poison) = (None, false, false);
+            }
+            if page.not_forked {
+                *page = Page::HOLE;
+            }
         }
         self.views.push(child);
         let child = self.views.len() - 1;
@@ -252,15 +372,22 @@ impl Memory {
         });
     }
 
-    /// `fallocate(FALLOC_FL_PUNCH_HOLE)` and `MADV_REMOVE`: private copies stay (`unmap_mapping_range()`, `even_cows` 0).
-    pub fn punch(&mut self, pages: Range<usize>) {
-        let end = pages.end.min(self.file.len());
-        self.file[pages.start.min(end)..end].fill(Content::Zero);
+    /// `fallocate(FALLOC_FL_PUNCH_HOLE)` and `MADV_REMOVE`, of words of the file: private copies stay
+    /// (`unmap_mapping_range()`, `even_cows` 0).
+    pub fn punch(&mut self, words: Range<usize>) {
+        for word in words {
+            if let Some(page) = self.file.get_mut(word / WORDS) {
+                page[word % WORDS] = Content::Zero;
+            }
+        }
     }
 
-    /// `truncate()`: private copies beyond the end go as well (`truncate_pagecache()`, `even_cows` 1).
-    pub fn truncate(&mut self, pages: usize) {
-        self.file.resize(pages, Content::Zero);
+    /// `truncate()` behind this word: private copies of pages beyond the end go as well (`truncate_pagecache()`,
+    /// `even_cows` 1).
+    pub fn truncate(&mut self, words: usize) {
+        let pages = words.div_ceil(WORDS);
+        self.file.resize(pages, ZERO);
+        self.punch(words..pages * WORDS);
         for view in 0..self.views.len() {
             let all = self.views[view].pages.len();
             self.each(view, pages.min(all)..all, |page| page.own = None);
@@ -269,9 +396,13 @@ impl Memory {
 
     /// `pwrite()` of whole pages of the file, by offset.
     pub fn write_file(&mut self, pages: Range<usize>, salt: u64) {
+        let distance = self.distance();
         for at in pages {
             let origin = at as u64 * self.page;
-            self.file[at] = Content::Written { origin, salt };
+            self.file[at] = std::array::from_fn(|word| Content::Written {
+                origin: origin + word as u64 * distance,
+                salt,
+            });
         }
     }
 
@@ -298,13 +429,17 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    fn written(origin: u64, salt: u64) -> Option<Content> {
-        Some(Content::Written { origin, salt })
+    fn written(origin: u64, salt: u64) -> Option<Words> {
+        let words = (0..8).map(|word| origin + word * PAGE / 8);
+        let words: Vec<_> = words
+            .map(|origin| Content::Written { origin, salt })
+            .collect();
+        words.try_into().ok()
     }
 
     fn anonymous() -> Memory {
         let mut memory = Memory::new(Below::Nothing, 0x10000, 8, 0, PAGE);
-        memory.write(0, 0..8, 0);
+        memory.write(0, 0..8, 0..WORDS, 0);
         memory
     }
 
@@ -312,13 +447,13 @@ mod tests {
     fn a_fork_parts_private_pages_and_not_shared_ones() {
         let mut memory = anonymous();
         assert_eq!(memory.fork(), 1);
-        memory.write(1, 2..3, 7);
+        memory.write(1, 2..3, 0..WORDS, 7);
         assert_eq!(memory.content(0, 2), written(0x12000, 0));
         assert_eq!(memory.content(1, 2), written(0x12000, 7));
 
         let mut memory = Memory::new(Below::Shared, 0x10000, 4, 4, PAGE);
         memory.fork();
-        memory.write(1, 2..3, 7);
+        memory.write(1, 2..3, 0..WORDS, 7);
         assert_eq!(memory.content(0, 2), written(0x12000, 7));
     }
 
@@ -327,7 +462,7 @@ mod tests {
         let mut memory = anonymous();
         memory.moved(0, 0x90000);
         assert_eq!(memory.content(0, 3), written(0x13000, 0));
-        memory.write(0, 3..4, 1);
+        memory.write(0, 3..4, 0..WORDS, 1);
         assert_eq!(memory.content(0, 3), written(0x93000, 1));
     }
 
@@ -335,11 +470,11 @@ mod tests {
     fn dropped_pages_show_what_lies_below() {
         let mut memory = anonymous();
         memory.drop_pages(0, 1..2);
-        assert_eq!(memory.content(0, 1), Some(Content::Zero));
+        assert_eq!(memory.content(0, 1), Some(ZERO));
 
         let mut memory = Memory::new(Below::Private, 0x10000, 4, 3, PAGE);
         memory.write_file(0..3, 5);
-        memory.write(0, 1..2, 6);
+        memory.write(0, 1..2, 0..WORDS, 6);
         assert_eq!(memory.content(0, 1), written(0x11000, 6));
         memory.drop_pages(0, 0..4);
         assert_eq!(memory.content(0, 1), written(0x1000, 5));
@@ -350,28 +485,23 @@ mod tests {
     fn a_hole_leaves_private_copies_and_the_end_of_a_file_does_not() {
         let mut memory = Memory::new(Below::Private, 0x10000, 4, 4, PAGE);
         memory.write_file(0..4, 5);
-        memory.write(0, 1..3, 6);
-        memory.punch(0..2);
-        assert_eq!(memory.content(0, 0), Some(Content::Zero));
+        memory.write(0, 1..3, 0..WORDS, 6);
+        memory.punch(0..2 * WORDS);
+        assert_eq!(memory.content(0, 0), Some(ZERO));
         assert_eq!(memory.content(0, 1), written(0x11000, 6));
-        memory.truncate(2);
+        memory.truncate(2 * WORDS);
         assert!(memory.can_read(0, 1) && !memory.can_read(0, 2));
-        memory.truncate(4);
-        assert_eq!(memory.content(0, 2), Some(Content::Zero));
+        memory.truncate(4 * WORDS);
+        assert_eq!(memory.content(0, 2), Some(ZERO));
     }
 
     #[test]
     fn freed_pages_may_be_zero_until_they_are_written() {
         let mut memory = anonymous();
         memory.free(0, 0..8);
-        assert_eq!(
-            memory.content(0, 1),
-            Some(Content::Freed {
-                origin: 0x11000,
-                salt: 0
-            })
-        );
-        memory.write(0, 1..2, 3);
+        let freed = written(0x11000, 0).map(|words| words.map(Content::freed));
+        assert_eq!(memory.content(0, 1), freed);
+        memory.write(0, 1..2, 0..WORDS, 3);
         assert_eq!(memory.content(0, 1), written(0x11000, 3));
         // With them a userfaultfd's protection may go.
         assert!(!memory.is_open(0, 2));
@@ -396,6 +526,54 @@ mod tests {
         assert!(
             memory.can_write(child, 3) && !memory.can_read(child, 1) && !memory.can_read(child, 2)
         );
+    }
+
+    #[test]
+    fn a_word_that_is_written_leaves_the_others_of_its_page() {
+        let mut memory = anonymous();
+        let child = memory.fork();
+        memory.write(child, 2..3, 3..4, 9);
+        let mut expected = written(0x12000, 0).unwrap();
+        assert_eq!(memory.content(0, 2), Some(expected));
+        let origin = 0x12000 + 3 * PAGE / 8;
+        expected[3] = Content::Written { origin, salt: 9 };
+        assert_eq!(memory.content(child, 2), Some(expected));
+    }
+
+    #[test]
+    fn holes_and_ends_may_lie_inside_a_page() {
+        let mut memory = Memory::new(Below::Private, 0x10000, 4, 4, PAGE);
+        memory.write_file(0..4, 5);
+        memory.write(0, 2..4, 0..WORDS, 6);
+        memory.punch(3..WORDS + 5);
+        let zeroes = |page: &Words| page.map(|word| word == Content::Zero);
+        assert_eq!(
+            memory
+                .file
+                .iter()
+                .map(zeroes)
+                .map(|it| it.iter().filter(|it| **it).count())
+                .collect::<Vec<_>>(),
+            [5, 5, 0, 0]
+        );
+        memory.truncate(2 * WORDS + 3);
+        assert_eq!(memory.content(0, 2), written(0x12000, 6));
+        assert_eq!(
+            zeroes(&memory.file[2]),
+            [false, false, false, true, true, true, true, true]
+        );
+        assert!(memory.content(0, 3).is_none());
+    }
+
+    #[test]
+    fn a_child_lacks_what_advice_keeps_from_it() {
+        let mut memory = anonymous();
+        memory.each(0, 1..2, |page| page.not_forked = true);
+        memory.each(0, 2..3, |page| page.wiped_on_fork = true);
+        let child = memory.fork();
+        assert!(!memory.can_read(child, 1) && memory.can_read(0, 1));
+        assert_eq!(memory.content(child, 2), Some(ZERO));
+        assert_eq!(memory.content(0, 2), written(0x12000, 0));
     }
 
     #[test]

@@ -21,6 +21,7 @@ const fn operation(name: &'static str, title: &'static str, steps: &'static [Ste
 }
 
 const WHOLE: Part = Part::Whole;
+const MERGEABLE: Step = Step::Advise(WHOLE, Advice::Mergeable);
 
 /// All of them. The first leaves the state as it is.
 pub const OPERATIONS: &[Operation] = &[
@@ -30,6 +31,16 @@ pub const OPERATIONS: &[Operation] = &[
         "write-page",
         "a store to one page",
         &[Step::Write(Part::Page)],
+    ),
+    operation(
+        "write-word",
+        "a store of one word of every page",
+        &[Step::WriteWord(WHOLE)],
+    ),
+    operation(
+        "force-word",
+        "a write of one word of every page by /proc/self/mem",
+        &[Step::ForceWord(WHOLE)],
     ),
     operation("write", "a store to every page", &[Step::Write(WHOLE)]),
     operation(
@@ -99,6 +110,16 @@ pub const OPERATIONS: &[Operation] = &[
         &[Step::Advise(WHOLE, Advice::Dontneed), Step::Read(WHOLE)],
     ),
     operation(
+        "dontneed-locked",
+        "MADV_DONTNEED_LOCKED across a block's border",
+        &[Step::Advise(Part::Odd, Advice::DontneedLocked)],
+    ),
+    operation(
+        "willneed",
+        "MADV_WILLNEED, and a load of every page",
+        &[Step::Advise(WHOLE, Advice::Willneed), Step::Read(WHOLE)],
+    ),
+    operation(
         "free",
         "MADV_FREE across a block's border",
         &[Step::Advise(Part::Odd, Advice::Free)],
@@ -146,9 +167,30 @@ pub const OPERATIONS: &[Operation] = &[
         ],
     ),
     operation(
+        "reclaim",
+        "memory.reclaim of the cgroup",
+        &[Step::All(All::Reclaim)],
+    ),
+    operation(
+        "reclaim-read",
+        "memory.reclaim of the cgroup, and a load of every page",
+        &[Step::All(All::Reclaim), Step::Read(WHOLE)],
+    ),
+    operation(
         "collapse",
         "MADV_COLLAPSE",
         &[Step::Advise(WHOLE, Advice::Collapse)],
+    ),
+    operation("split", "split_huge_pages of debugfs", &[Step::Split]),
+    operation(
+        "merge",
+        "MADV_MERGEABLE, and two passes of KSM",
+        &[MERGEABLE, Step::All(All::Merge)],
+    ),
+    operation(
+        "unmerge",
+        "MADV_UNMERGEABLE",
+        &[Step::Advise(WHOLE, Advice::Unmergeable)],
     ),
     operation(
         "populate-read",
@@ -188,6 +230,7 @@ pub const OPERATIONS: &[Operation] = &[
         "munmap across a block's border",
         &[Step::Unmap(Part::Odd)],
     ),
+    operation("shrink", "mremap to half the length", &[Step::Shrink]),
     operation("fork", "a child that exits at once", &[Step::ForkAndExit]),
     operation(
         "fork-write",
@@ -231,6 +274,16 @@ pub const OPERATIONS: &[Operation] = &[
         ],
     ),
     operation(
+        "uffd-copy",
+        "UFFDIO_COPY across a block's border, where pages were given up",
+        &[Step::UffdFill(Part::Odd)],
+    ),
+    operation(
+        "uffd-move",
+        "UFFDIO_MOVE of one page",
+        &[Step::Write(Part::Beside), Step::UffdMove],
+    ),
+    operation(
         "write-file",
         "pwrite across a block's border",
         &[Step::WriteFile(Part::Odd)],
@@ -244,5 +297,15 @@ pub const OPERATIONS: &[Operation] = &[
         "truncate",
         "ftruncate inside a block, and back",
         &[Step::TruncateAndExtend],
+    ),
+    operation(
+        "punch-bytes",
+        "a hole that begins and ends inside a page",
+        &[Step::PunchBytes],
+    ),
+    operation(
+        "truncate-bytes",
+        "ftruncate inside a page, and back",
+        &[Step::TruncateBytes],
     ),
 ];

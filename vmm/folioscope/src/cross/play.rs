@@ -3,18 +3,20 @@
 
 use std::ops::Range;
 
-use protocol::{
-    Advice, Backing, MapFlag, MoveFlag, Operation, Placement, ProcessId, Protection, UffdMode,
-};
+use protocol::{Advice, Backing, MapFlag, Operation, Placement, ProcessId, Protection, UffdMode};
 
 use super::admit::{left_out, Here};
-use super::model::{Below, Memory};
+use super::ledger::CGROUP;
+use super::model::{Below, Memory, Store, WORDS};
 use super::mounts;
 use super::states::{Map, State};
-use super::steps::{All, Move, Part, Prot, Step};
+use super::steps::{All, Part, Prot, Step};
 use crate::ops::{advise, protect, unmap};
 use crate::stage::Stage;
 use crate::Error;
+
+/// Bytes of a word.
+pub(super) const WORD: u64 = 8;
 
 /// Salts that one operation may use: for each process's stores, and for a file's.
 pub(super) const SALTS: u64 = 10;
@@ -47,7 +49,9 @@ pub struct Cell {
     /// Differences between memory and model, and the process that has each.
     pub wrong: Vec<Difference>,
     pub(super) memory: Memory,
-    path: Option<String>,
+    pub(super) path: Option<String>,
+    /// Pages that are mapped together, and cannot be parted: those of a hugetlb page.
+    unit: usize,
 }
 
 impl Cell {
@@ -62,6 +66,7 @@ impl Cell {
             wrong: Vec::new(),
             memory,
             path: None,
+            unit: 1,
         }
     }
 }
@@ -90,6 +95,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         mut here: Here,
     ) -> Result<Self, Error> {
         let process = stage.spawn_as("cross")?;
+        stage.join(process, CGROUP)?;
         (here.view, here.other) = (0, false);
         let mut batch = Self {
             stage,
@@ -101,7 +107,12 @@ impl<'s, 'g> Batch<'s, 'g> {
         };
         for state in states {
             let cell = match state.map {
-                Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugePrivate
+                Map::Pmd
+                | Map::TmpfsHuge
+                | Map::TmpfsHugePrivate
+                | Map::TmpfsPmd
+                | Map::TmpfsPmdPrivate
+                | Map::TmpfsSpan
                     if batch.stage.pmd() > MOST_PMD =>
                 {
                     Cell {
@@ -112,12 +123,26 @@ impl<'s, 'g> Batch<'s, 'g> {
                         )
                     }
                 }
+                Map::Hugetlb | Map::HugetlbShared if !batch.here.hugetlb => Cell {
+                    left_out: Some("the guest has no hugetlb pages of a PMD's size for it"),
+                    ..Cell::new(
+                        state,
+                        Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
+                    )
+                },
                 _ => batch.map(state)?,
             };
             batch.cells.push(cell);
             let last = batch.cells.len() - 1;
             for step in state.build {
                 batch.step_of(last, *step)?;
+            }
+        }
+        if states.iter().any(|state| state.is_merged()) && batch.here.ksm {
+            let merged = batch.stage.merge_all()?;
+            let cells = batch.cells.iter_mut();
+            for cell in cells.filter(|cell| merged == 0 && cell.state.is_merged()) {
+                cell.refused = Some("KSM has merged nothing".into());
             }
         }
         batch.salt += SALTS;
@@ -190,6 +215,8 @@ impl<'s, 'g> Batch<'s, 'g> {
             All::Compact => self.stage.set("/proc/sys/vm/compact_memory", "1"),
             All::DropCaches => self.stage.set("/proc/sys/vm/drop_caches", "3"),
             All::SwapOff => self.stage.swap_off_and_on(),
+            All::Reclaim => self.stage.reclaim(CGROUP),
+            All::Merge => self.stage.merge_all().map(drop),
             All::OtherExits => {
                 let other = 1 - self.actor;
                 if let Some(process) = self.processes[other].take() {
@@ -203,20 +230,33 @@ impl<'s, 'g> Batch<'s, 'g> {
     fn map(&mut self, state: &'static State) -> Result<Cell, Error> {
         let (page, block) = (self.stage.page(), self.here.block as u64);
         let pages = match state.map {
-            Map::Pmd => self.stage.pmd() / page,
+            Map::Pmd | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan => {
+                self.stage.pmd() / page
+            }
+            Map::Hugetlb | Map::HugetlbShared => 2 * self.stage.pmd() / page,
             _ => 2 * block,
         };
+        let hugetlb = matches!(state.map, Map::Hugetlb | Map::HugetlbShared);
         let offset = match state.map {
             Map::HintedHalfIn => block / 2 * page,
             _ => 0,
         };
         let (below, file) = match state.map {
-            Map::Hinted | Map::HintedHalfIn | Map::Small | Map::Pmd => (Below::Nothing, 0),
-            Map::Shared | Map::Tmpfs | Map::TmpfsHuge | Map::Ramfs => (Below::Shared, pages),
-            Map::TmpfsShort => (Below::Shared, block + 1),
-            Map::TmpfsPrivate | Map::TmpfsHugePrivate | Map::RamfsPrivate => {
-                (Below::Private, pages)
+            Map::Hinted | Map::HintedHalfIn | Map::Small | Map::Pmd | Map::Hugetlb => {
+                (Below::Nothing, 0)
             }
+            Map::Shared
+            | Map::Tmpfs
+            | Map::TmpfsHuge
+            | Map::TmpfsPmd
+            | Map::TmpfsSpan
+            | Map::Ramfs
+            | Map::HugetlbShared => (Below::Shared, pages),
+            Map::TmpfsShort => (Below::Shared, block + 1),
+            Map::TmpfsPrivate
+            | Map::TmpfsHugePrivate
+            | Map::TmpfsPmdPrivate
+            | Map::RamfsPrivate => (Below::Private, pages),
         };
         let directory = mounts::directory(state.map);
         let path = directory.map(|directory| format!("{directory}/cross-{}", state.name));
@@ -241,6 +281,9 @@ impl<'s, 'g> Batch<'s, 'g> {
                     path: path.clone(),
                     offset: 0,
                 },
+                None if hugetlb => Backing::Hugetlb {
+                    size_kib: self.stage.pmd() / 1024,
+                },
                 None => Backing::Anonymous,
             },
             prot: vec![Protection::Read, Protection::Write],
@@ -263,6 +306,10 @@ impl<'s, 'g> Batch<'s, 'g> {
         let memory = Memory::new(below, start, pages as usize, file as usize, page);
         Ok(Cell {
             path,
+            unit: match hugetlb {
+                true => (self.stage.pmd() / page) as usize,
+                false => 1,
+            },
             ..Cell::new(state, memory)
         })
     }
@@ -272,6 +319,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         let here = Here {
             map: self.cells[at].state.map,
             view: self.actor,
+            unit: self.cells[at].unit,
             ..self.here
         };
         let cell = &mut self.cells[at];
@@ -291,17 +339,24 @@ impl<'s, 'g> Batch<'s, 'g> {
         }
     }
 
+    /// Pages of a part, for accesses.
     pub(super) fn pages(&self, at: usize, part: Part) -> Range<usize> {
         let all = self.cells[at].memory.views[0].pages.len();
         part.pages(self.here.block, all)
     }
 
+    /// Pages of a part, for what changes mappings.
+    pub(super) fn units(&self, at: usize, part: Part) -> Range<usize> {
+        let all = self.cells[at].memory.views[0].pages.len();
+        part.units(self.here.block, all, self.cells[at].unit)
+    }
+
     /// Mapped pages of a part, by VMA: a call on a range with a hole, or of several VMAs, may stop half way.
-    fn by_vma(&self, at: usize, part: Part) -> Vec<Range<usize>> {
-        let pages = self.pages(at, part);
+    pub(super) fn by_vma(&self, at: usize, part: Part) -> Vec<Range<usize>> {
+        let pages = self.units(at, part);
         let view = &self.cells[at].memory.views[self.actor].pages;
         let runs = Memory::runs(pages, |page| view[page].vma());
-        let mapped = runs.into_iter().filter(|(_, (mapped, ..))| *mapped);
+        let mapped = runs.into_iter().filter(|(_, [mapped, ..])| *mapped);
         mapped.map(|(run, _)| run).collect()
     }
 
@@ -312,7 +367,7 @@ impl<'s, 'g> Batch<'s, 'g> {
     }
 
     /// Calls of one kind on each VMA of a part.
-    fn on_vmas(
+    pub(super) fn on_vmas(
         &mut self,
         at: usize,
         part: Part,
@@ -328,9 +383,14 @@ impl<'s, 'g> Batch<'s, 'g> {
     fn play(&mut self, at: usize, step: Step) -> Result<(), Error> {
         let view = self.actor;
         match step {
-            Step::Write(part) => self.access(at, view, part, Some(self.salt)),
+            Step::Write(part) => self.access(at, view, part, Some((Store::All, self.salt))),
+            Step::WriteWord(part) => self.access(at, view, part, Some((Store::One, self.salt))),
+            Step::ForceWord(part) => self.force(at, part),
+            Step::WriteEqual(part) => self.write_equal(at, part),
             Step::Read(part) => self.access(at, view, part, None),
-            Step::OtherWrites(part) => self.access(at, 1 - view, part, Some(self.salt + 1)),
+            Step::OtherWrites(part) => {
+                self.access(at, 1 - view, part, Some((Store::All, self.salt + 1)))
+            }
             Step::Advise(part, advice) => self.advise(at, part, advice),
             Step::Protect(part, prot) => {
                 let bits: &[Protection] = match prot {
@@ -339,7 +399,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                     Prot::Write => &[Protection::Read, Protection::Write],
                 };
                 self.on_vmas(at, part, |start, length| protect(start, length, bits))?;
-                let pages = self.pages(at, part);
+                let pages = self.units(at, part);
                 let (read, write) = (prot != Prot::None, prot == Prot::Write);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| (page.read, page.write) = (read, write));
@@ -347,7 +407,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             }
             Step::Move(how) => self.relocate(at, how),
             Step::Unmap(part) => {
-                let pages = self.pages(at, part);
+                let pages = self.units(at, part);
                 let (start, length) = self.range(at, view, &pages);
                 self.stage.op(self.actor(), unmap(start, length))?;
                 self.cells[at].memory.unmap(view, pages);
@@ -363,7 +423,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                     },
                     false => Operation::Munlock { address, length },
                 })?;
-                let pages = self.pages(at, part);
+                let pages = self.units(at, part);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| page.locked = lock);
                 Ok(())
@@ -381,7 +441,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                     length,
                     modes: vec![UffdMode::WriteProtect],
                 })?;
-                let pages = self.pages(at, Part::Whole);
+                let pages = self.units(at, Part::Whole);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| page.registered = true);
                 Ok(())
@@ -392,7 +452,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                     length,
                     on,
                 })?;
-                let pages = self.pages(at, part);
+                let pages = self.units(at, part);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| page.write_protected = on);
                 Ok(())
@@ -402,11 +462,13 @@ impl<'s, 'g> Batch<'s, 'g> {
                     address,
                     length,
                 })?;
-                let pages = self.pages(at, part);
+                let pages = self.units(at, part);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| page.poison = true);
                 Ok(())
             }
+            Step::UffdFill(part) => self.uffd_fill(at, part),
+            Step::UffdMove => self.uffd_move(at),
             Step::ForkAndExit | Step::ForkAndWrite(_) => {
                 let child = self.stage.fork(self.actor())?;
                 let mut outcome = Ok(());
@@ -417,7 +479,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 outcome
             }
             Step::WriteFile(part) => {
-                let pages = self.pages(at, part);
+                let pages = self.units(at, part);
                 let pages = pages.start..pages.end.min(self.cells[at].memory.file.len());
                 let page = self.cells[at].memory.page;
                 let write = Operation::FileWrite {
@@ -432,87 +494,31 @@ impl<'s, 'g> Batch<'s, 'g> {
                 Ok(())
             }
             Step::Punch(part) => {
-                let pages = self.pages(at, part);
-                let page = self.cells[at].memory.page;
-                let punch = Operation::FileAllocate {
-                    path: self.path(at),
-                    offset: pages.start as u64 * page,
-                    length: pages.len() as u64 * page,
-                    punch: true,
-                };
-                self.stage.op(self.actor(), punch)?;
-                self.cells[at].memory.punch(pages);
-                Ok(())
+                let pages = self.units(at, part);
+                self.allocate(at, pages.start * WORDS..pages.end * WORDS, 0, true)
             }
-            Step::TruncateAndExtend => {
-                let (page, file) = (self.cells[at].memory.page, self.cells[at].memory.file.len());
-                for pages in [5, file] {
-                    let path = self.path(at);
-                    let length = pages as u64 * page;
-                    let truncate = Operation::FileTruncate { path, length };
-                    self.stage.op(self.actor(), truncate)?;
-                    self.cells[at].memory.truncate(pages);
+            Step::PunchBytes => {
+                let words = 3 * WORDS + 3..(self.here.block + 3) * WORDS + 5;
+                // It begins behind the word before.
+                let distance = self.cells[at].memory.distance();
+                self.allocate(at, words, distance - WORD, true)
+            }
+            Step::Allocate(part) => {
+                let pages = self.units(at, part);
+                self.allocate(at, pages.start * WORDS..pages.end * WORDS, 0, false)
+            }
+            Step::TruncateAndExtend => self.truncate(at, 5 * WORDS),
+            Step::TruncateBytes => self.truncate(at, 5 * WORDS + 3),
+            Step::Shrink => self.shrink(at),
+            Step::Split => {
+                let process = self.actor();
+                for run in self.by_vma(at, Part::Whole) {
+                    let (start, length) = self.range(at, view, &run);
+                    self.stage.split(process, start, length)?;
                 }
                 Ok(())
             }
             Step::All(_) => unreachable!("a step of all areas is played once"),
         }
-    }
-
-    fn path(&self, at: usize) -> String {
-        let path = self.cells[at].path.clone();
-        path.expect("steps of files are left out where there is none")
-    }
-
-    fn advise(&mut self, at: usize, part: Part, advice: Advice) -> Result<(), Error> {
-        let view = self.actor;
-        let outcome = self.on_vmas(at, part, |start, length| advise(start, length, advice));
-        match outcome {
-            // It makes no promise.
-            Err(Error::Guest { .. }) if advice == Advice::Collapse => {}
-            outcome => outcome?,
-        }
-        let pages = self.pages(at, part);
-        let memory = &mut self.cells[at].memory;
-        match advice {
-            Advice::Dontneed => memory.drop_pages(view, pages),
-            Advice::Free => memory.free(view, pages),
-            Advice::Remove => memory.punch(pages),
-            Advice::GuardInstall => memory.guard(view, pages, true),
-            Advice::GuardRemove => memory.guard(view, pages, false),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Moves each VMA of the area, by what lies between them.
-    fn relocate(&mut self, at: usize, how: Move) -> Result<(), Error> {
-        let (view, process) = (self.actor, self.actor());
-        let memory = &self.cells[at].memory;
-        let (start, page) = (memory.views[view].start, memory.page);
-        let length = memory.views[view].pages.len() as u64 * page;
-        let within = start % self.stage.pmd();
-        let room = self
-            .stage
-            .free_place(process, length + within + page, None)?;
-        let to = room + within + if how == Move::OffByAPage { page } else { 0 };
-        for run in self.by_vma(at, Part::Whole) {
-            let (from, bytes) = self.range(at, view, &run);
-            let mut flags = vec![MoveFlag::Maymove, MoveFlag::Fixed];
-            if how == Move::KeepOld {
-                flags.push(MoveFlag::Dontunmap);
-            }
-            let remap = Operation::Mremap {
-                address: from,
-                length: bytes,
-                new_length: bytes,
-                flags,
-                new_address: Some(to + (from - start)),
-            };
-            self.stage.op(process, remap)?;
-        }
-        self.cells[at].ranges.push(to..to + length);
-        self.cells[at].memory.moved(view, to);
-        Ok(())
     }
 }

@@ -28,10 +28,20 @@ pub enum Map {
     TmpfsHuge,
     /// A file of a tmpfs with `huge=always`, mapped private.
     TmpfsHugePrivate,
+    /// A file of a PMD's range on a tmpfs with `huge=always`, mapped shared.
+    TmpfsPmd,
+    /// The same, mapped private.
+    TmpfsPmdPrivate,
+    /// A file of a PMD's range on a tmpfs without huge pages, mapped shared.
+    TmpfsSpan,
     /// A file of ramfs, mapped shared.
     Ramfs,
     /// A file of ramfs, mapped private.
     RamfsPrivate,
+    /// Two private hugetlb pages of a PMD's size.
+    Hugetlb,
+    /// Two shared ones.
+    HugetlbShared,
 }
 
 /// One state.
@@ -47,6 +57,14 @@ pub struct State {
     pub build: &'static [Step],
 }
 
+impl State {
+    /// Returns whether KSM is to merge it.
+    pub fn is_merged(&self) -> bool {
+        let merged = |step: &Step| matches!(step, Step::Advise(_, Advice::Mergeable));
+        self.build.iter().any(merged)
+    }
+}
+
 const fn state(name: &'static str, title: &'static str, map: Map, build: &'static [Step]) -> State {
     State {
         name,
@@ -58,6 +76,8 @@ const fn state(name: &'static str, title: &'static str, map: Map, build: &'stati
 
 const WHOLE: Part = Part::Whole;
 const WRITE: Step = Step::Write(WHOLE);
+const POPULATE: Step = Step::Advise(WHOLE, Advice::PopulateWrite);
+const MERGEABLE: Step = Step::Advise(WHOLE, Advice::Mergeable);
 const PAGEOUT: Step = Step::Advise(WHOLE, Advice::Pageout);
 
 /// All of them.
@@ -65,6 +85,43 @@ pub const STATES: &[State] = &[
     state("none", "never touched", Map::Hinted, &[]),
     state("zero", "zero pages", Map::Small, &[Step::Read(WHOLE)]),
     state("small", "single pages", Map::Small, &[WRITE]),
+    state(
+        "wiped",
+        "written, then MADV_DONTNEED: tables without entries",
+        Map::Hinted,
+        &[WRITE, Step::Advise(WHOLE, Advice::Dontneed)],
+    ),
+    state(
+        "not-forked",
+        "MADV_DONTFORK across a block's border",
+        Map::Hinted,
+        &[WRITE, Step::Advise(Part::Odd, Advice::Dontfork)],
+    ),
+    state(
+        "wiped-on-fork",
+        "MADV_WIPEONFORK across a block's border",
+        Map::Hinted,
+        &[WRITE, Step::Advise(Part::Odd, Advice::Wipeonfork)],
+    ),
+    state(
+        "ksm",
+        "equal pages, merged by KSM",
+        Map::Hinted,
+        &[Step::WriteEqual(WHOLE), MERGEABLE],
+    ),
+    state(
+        "ksm-part",
+        "equal pages across a block's border, merged by KSM",
+        Map::Hinted,
+        &[WRITE, Step::WriteEqual(Part::Odd), MERGEABLE],
+    ),
+    state(
+        "ksm-zero",
+        "empty pages, merged by KSM with the zero page",
+        // The split of a large folio that is empty would map the zero page by itself (`remap_page()`).
+        Map::Small,
+        &[POPULATE, MERGEABLE],
+    ),
     state(
         "sparse",
         "single pages beside holes",
@@ -114,6 +171,12 @@ pub const STATES: &[State] = &[
         "single pages, swapped out",
         Map::Small,
         &[WRITE, PAGEOUT],
+    ),
+    state(
+        "swapped-zero",
+        "empty pages, swapped out",
+        Map::Hinted,
+        &[POPULATE, PAGEOUT],
     ),
     state(
         "swapped-part",
@@ -229,6 +292,12 @@ pub const STATES: &[State] = &[
     ),
     state("pmd", "mapped by a PMD", Map::Pmd, &[WRITE]),
     state(
+        "pmd-zero",
+        "the huge zero page",
+        Map::Pmd,
+        &[Step::Read(WHOLE)],
+    ),
+    state(
         "pmd-split",
         "a PMD's folio mapped by pages",
         Map::Pmd,
@@ -330,6 +399,34 @@ pub const STATES: &[State] = &[
         &[Step::WriteFile(WHOLE), Step::Write(Part::Odd)],
     ),
     state(
+        "tmpfs-allocated",
+        "a file of tmpfs after fallocate(), written across a block's border",
+        Map::Tmpfs,
+        &[Step::Allocate(WHOLE), Step::Write(Part::Odd)],
+    ),
+    state(
+        "tmpfs-pmd",
+        "a file of tmpfs, mapped by a PMD",
+        Map::TmpfsPmd,
+        &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
+    ),
+    state(
+        "tmpfs-pmd-copied",
+        "a file of tmpfs with a PMD's folio, mapped private, written in part",
+        Map::TmpfsPmdPrivate,
+        &[
+            Step::WriteFile(WHOLE),
+            Step::Read(WHOLE),
+            Step::Write(Part::Odd),
+        ],
+    ),
+    state(
+        "tmpfs-span",
+        "a file of tmpfs, a PMD's range of small folios",
+        Map::TmpfsSpan,
+        &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
+    ),
+    state(
         "ramfs",
         "a file of ramfs, mapped shared",
         Map::Ramfs,
@@ -346,5 +443,18 @@ pub const STATES: &[State] = &[
         "a file of ramfs, mapped private, written across a block's border",
         Map::RamfsPrivate,
         &[Step::WriteFile(WHOLE), Step::Write(Part::Odd)],
+    ),
+    state("hugetlb", "private hugetlb pages", Map::Hugetlb, &[WRITE]),
+    state(
+        "hugetlb-part",
+        "private hugetlb pages, one touched and one reserved",
+        Map::Hugetlb,
+        &[Step::Write(Part::Odd)],
+    ),
+    state(
+        "hugetlb-shared",
+        "shared hugetlb pages, one touched and one reserved",
+        Map::HugetlbShared,
+        &[Step::Write(Part::Odd)],
     ),
 ];

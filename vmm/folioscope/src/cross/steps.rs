@@ -12,6 +12,8 @@ pub enum Part {
     Whole,
     /// One page inside the first block.
     Page,
+    /// Another page inside the first block.
+    Beside,
     /// From inside the first block to inside the second.
     Odd,
     /// The first block.
@@ -24,9 +26,16 @@ impl Part {
         match self {
             Self::Whole => 0..all,
             Self::Page => 5..6,
+            Self::Beside => 9..10,
             Self::Odd => 3..block + 3,
             Self::Block => 0..block,
         }
+    }
+
+    /// The same, of memory that is mapped by `unit` pages at least: all of each unit.
+    pub fn units(self, block: usize, all: usize, unit: usize) -> Range<usize> {
+        let pages = self.pages(block, all);
+        pages.start / unit * unit..(pages.end.div_ceil(unit) * unit).min(all)
     }
 }
 
@@ -55,8 +64,14 @@ pub enum Move {
 /// One step, of a state or of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A store to every page.
+    /// A store to every page, of all words that are compared.
     Write(Part),
+    /// A store of one word to every page: the others must stay.
+    WriteWord(Part),
+    /// The same by `/proc/self/mem`, which may write to what the process may not.
+    ForceWord(Part),
+    /// Stores that leave the same words in every page.
+    WriteEqual(Part),
     /// A load of every page.
     Read(Part),
     /// `madvise()`, where the advice leaves contents alone or gives them up.
@@ -65,6 +80,10 @@ pub enum Step {
     Protect(Part, Prot),
     /// `mremap()` of the area.
     Move(Move),
+    /// Splits every folio of the area (`split_huge_pages` of debugfs).
+    Split,
+    /// `mremap()` of the area to half of its length.
+    Shrink,
     /// `munmap()`.
     Unmap(Part),
     /// `mlock()`.
@@ -79,6 +98,10 @@ pub enum Step {
     WriteProtect(Part, bool),
     /// `UFFDIO_POISON`.
     Poison(Part),
+    /// Empties a part, and has `UFFDIO_COPY` fill it.
+    UffdFill(Part),
+    /// Empties one page, and has `UFFDIO_MOVE` bring another one there.
+    UffdMove,
     /// A child that exits at once.
     ForkAndExit,
     /// A child that writes and exits.
@@ -89,8 +112,14 @@ pub enum Step {
     WriteFile(Part),
     /// `fallocate(FALLOC_FL_PUNCH_HOLE)`.
     Punch(Part),
+    /// The same, from inside a page to inside another.
+    PunchBytes,
+    /// `fallocate()`: pages that are not filled yet.
+    Allocate(Part),
     /// `ftruncate()` to an odd page, and back to the old size.
     TruncateAndExtend,
+    /// `ftruncate()` to inside a page, and back to the old size.
+    TruncateBytes,
     /// Once for all areas.
     All(All),
 }
@@ -104,6 +133,10 @@ pub enum All {
     DropCaches,
     /// `swapoff()` and `swapon()`.
     SwapOff,
+    /// `memory.reclaim` of the processes' cgroup, which takes what processes share too.
+    Reclaim,
+    /// KSM merges what is mergeable.
+    Merge,
     /// The other process exits.
     OtherExits,
 }

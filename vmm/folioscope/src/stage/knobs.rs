@@ -241,6 +241,19 @@ impl Stage<'_> {
         Ok(found.is_some_and(|found| found >= count))
     }
 
+    /// Returns whether the kernel keeps so many hugetlb pages of a size.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn has_huge_pages_of(&mut self, size: u64, count: u64) -> Result<bool, Error> {
+        let path = format!(
+            "/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
+            size / 1024
+        );
+        let found = self.knob(&path)?.and_then(|text| text.parse::<u64>().ok());
+        Ok(found.is_some_and(|found| found >= count))
+    }
+
     /// Returns how often a fault tried a folio of a block's or a PMD's size and failed.
     pub(super) fn count_fallbacks(&mut self) -> Result<u64, Error> {
         let mut count = 0;

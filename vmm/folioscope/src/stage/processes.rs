@@ -21,7 +21,9 @@ impl Stage<'_> {
     /// # Errors
     /// As every request to the guest.
     pub fn spawn_as(&mut self, name: &str) -> Result<ProcessId, Error> {
-        let process = self.guest.spawn(name)?.process;
+        let spawned = self.guest.spawn(name)?;
+        let process = spawned.process;
+        self.pids.push((process, spawned.pid));
         self.processes.push((process, vec![]));
         Ok(process)
     }
@@ -39,11 +41,54 @@ impl Stage<'_> {
         )? {
             Outcome::Spawned(spawned) => {
                 let areas = self.areas(parent).to_vec();
+                self.pids.push((spawned.process, spawned.pid));
                 self.processes.push((spawned.process, areas));
                 Ok(spawned.process)
             }
             other => Err(unexpected("fork", &other)),
         }
+    }
+
+    fn pid(&self, process: ProcessId) -> i32 {
+        let known = self.pids.iter().find(|(id, _)| *id == process);
+        known.map_or(0, |(_, pid)| *pid)
+    }
+
+    /// Puts a process into a cgroup, where there is that cgroup.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn join(&mut self, process: ProcessId, cgroup: &str) -> StageResult {
+        let path = format!("{cgroup}/cgroup.procs");
+        match self.exists(&path)? {
+            true => self.set(&path, &self.pid(process).to_string()),
+            false => Ok(()),
+        }
+    }
+
+    /// Has the kernel reclaim what it can of a memory cgroup.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn reclaim(&mut self, cgroup: &str) -> StageResult {
+        match self.set(&format!("{cgroup}/memory.reclaim"), "1G") {
+            // Less than that was there.
+            Err(Error::Guest { failure, .. }) if failure.errno() == Some("EAGAIN") => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Has the kernel split the folios of a range (`split_huge_pages` of debugfs).
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn split(&mut self, process: ProcessId, start: u64, length: u64) -> StageResult {
+        let pid = self.pid(process);
+        let end = start + length;
+        self.set(
+            "/sys/kernel/debug/split_huge_pages",
+            &format!("{pid},{start:#x},{end:#x}"),
+        )
     }
 
     /// Ends a process, with what it still has.

@@ -48,6 +48,46 @@ impl Stage<'_> {
         }
     }
 
+    /// Lets KSM pass over all that is mergeable, until equal pages are merged, and empty ones with the zero page. Returns
+    /// how many entries share a page by then.
+    ///
+    /// # Errors
+    /// As every request to the guest, and if KSM does not get on.
+    pub fn merge_all(&mut self) -> Result<u64, Error> {
+        for (knob, text) in [
+            ("use_zero_pages", "1"),
+            ("sleep_millisecs", "0"),
+            ("pages_to_scan", "4096"),
+        ] {
+            self.set_for_now(&format!("{KSM}/{knob}"), text)?;
+        }
+        let passes = |stage: &mut Self| -> Result<u64, Error> {
+            let text = stage.knob(&format!("{KSM}/full_scans"))?;
+            Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+        };
+        // One that has begun, one that takes checksums (cmp_and_merge_page()), one that merges.
+        let before = passes(self)?;
+        self.set(&format!("{KSM}/run"), "1")?;
+        let started = Instant::now();
+        while passes(self)? < before + 3 {
+            if started.elapsed() > PATIENCE {
+                return Err(Error::Input(format!(
+                    "KSM was to pass three times over what is mergeable within {} s, and did not; is ksmd running in this guest?",
+                    PATIENCE.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Not while the tables are looked at.
+        self.set(&format!("{KSM}/run"), "0")?;
+        let mut merged = 0;
+        for knob in ["pages_sharing", "ksm_zero_pages"] {
+            let text = self.knob(&format!("{KSM}/{knob}"))?;
+            merged += text.and_then(|text| text.parse().ok()).unwrap_or(0);
+        }
+        Ok(merged)
+    }
+
     /// Makes khugepaged leave areas alone that are not full, until the end.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 use linux::folio::Kind;
 
 use crate::check::{Check, Unheld, UnheldSeen};
+use crate::finding::Finding;
 use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier};
 
 pub(crate) static RULE: Rule = Rule {
@@ -13,21 +14,35 @@ pub(crate) static RULE: Rule = Rule {
               one for each of its pages in the page cache and in the swap cache, \
               and one for each batch of the LRU lists that it is in. One more is a leak: the folio is never freed. \
               Fewer are L9's. Of files that are not shmem's one more may be their file system's. \
-              Not judged where not every address space or no batch could be read, nor of hugetlb.",
+              Not judged where not every address space or no batch could be read, nor of hugetlb: \
+              of its pages, when the processes of a batch of the crossing have ended, all of the pool are free again, and none is reserved or surplus.",
     tier: Tier::Linux,
     sources: &[
         "include/linux/mm.h, folio_expected_ref_count(); mm/migrate.c, folio_migrate_mapping()",
         "mm/swap.c, struct cpu_fbatches; mm/mlock.c, mlock_fbatch; mm/truncate.c, mapping_try_invalidate()",
+        "mm/hugetlb.c, free_huge_folio(), hugetlb_unreserve_pages(), hugetlb_vm_op_close()",
     ],
     needs: &[Need::Expectations.all(), Need::Folios.all(), Need::Processes.all()],
     releases: Releases::WIDELY,
     known: &[],
     identity: Identity::Sentence,
     on_break: OnBreak::GoOn,
-    checks: &[Check::Unheld(check)],
-    synthetic: &["c4_a_reference_too_many", "c4_references_of_caches_and_of_others", "c4_references_of_batches", "c4_a_page_that_cannot_be_read"],
+    checks: &[Check::Unheld(check), Check::Elsewhere("the crossing (hugetlb's pool)")],
+    synthetic: &["c4_a_reference_too_many", "c4_references_of_caches_and_of_others", "c4_references_of_batches", "c4_a_page_that_cannot_be_read", "c4_a_pool_that_is_not_whole"],
     live: &["test_a_leaked_reference_is_named"],
 };
+
+/// That of all pages of hugetlb's pool not all are free, or some are reserved, and all processes that used it are gone.
+#[must_use]
+pub fn pages_left(all: u64, free: u64, reserved: u64, surplus: u64) -> Finding {
+    Finding::new(
+        &RULE,
+        format!(
+            "expected all {all} pages of hugetlb's pool to be free, none reserved and none surplus, as all processes that used it \
+             have ended, and found {free} free, {reserved} reserved and {surplus} surplus"
+        ),
+    )
+}
 
 fn check(seen: &UnheldSeen<'_>) -> Unheld {
     let page = seen.page;
@@ -82,6 +97,15 @@ mod tests {
     use crate::testing::id;
     use crate::tests::guest::*;
     use linux::folio::Kind;
+
+    #[test]
+    fn c4_a_pool_that_is_not_whole() {
+        let finding = super::pages_left(20, 19, 1, 0);
+        assert_eq!(finding.rule, id("C4"));
+        assert!(finding
+            .message
+            .contains("19 free, 1 reserved and 0 surplus"));
+    }
 
     #[test]
     fn c4_a_reference_too_many() {

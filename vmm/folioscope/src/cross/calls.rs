@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Calls of one step that need more than a line: of files, of `madvise()`, `mremap()` and userfaultfd.
+
+use std::ops::Range;
+
+use protocol::{Advice, MoveFlag, Operation, UffdMode};
+
+use super::model::{Below, WORDS};
+use super::play::{Batch, WORD};
+use super::steps::{Move, Part};
+use crate::ops::advise;
+use crate::Error;
+
+impl Batch<'_, '_> {
+    /// Gives up the pages of a part, in a file too.
+    pub(super) fn empty(&mut self, at: usize, part: Part) -> Result<(), Error> {
+        match self.cells[at].memory.below {
+            Below::Shared => self.advise(at, part, Advice::Remove),
+            _ => self.advise(at, part, Advice::Dontneed),
+        }
+    }
+
+    /// An operation on missing pages, for which they are registered with a userfaultfd.
+    pub(super) fn missing(
+        &mut self,
+        address: u64,
+        length: u64,
+        op: impl Fn(u64) -> Operation,
+    ) -> Result<(), Error> {
+        let register = Operation::UffdRegister {
+            address,
+            length,
+            modes: vec![UffdMode::Missing],
+        };
+        self.stage.op(self.actor(), register)?;
+        let outcome = self.stage.op(self.actor(), op(address)).map(drop);
+        let unregister = Operation::UffdUnregister { address, length };
+        self.stage.op(self.actor(), unregister)?;
+        outcome
+    }
+
+    /// `fallocate()` of words of the file, which begins so many bytes before the first.
+    pub(super) fn allocate(
+        &mut self,
+        at: usize,
+        words: Range<usize>,
+        before: u64,
+        punch: bool,
+    ) -> Result<(), Error> {
+        let distance = self.cells[at].memory.distance();
+        let offset = words.start as u64 * distance - before;
+        let allocate = Operation::FileAllocate {
+            path: self.path(at),
+            offset,
+            length: words.end as u64 * distance - offset,
+            punch,
+        };
+        self.stage.op(self.actor(), allocate)?;
+        if punch {
+            self.cells[at].memory.punch(words);
+        }
+        Ok(())
+    }
+
+    /// `ftruncate()` right behind the last of so many words, and back.
+    pub(super) fn truncate(&mut self, at: usize, words: usize) -> Result<(), Error> {
+        let memory = &self.cells[at].memory;
+        let (distance, file) = (memory.distance(), memory.file.len() * WORDS);
+        for words in [words, file] {
+            let end = words as u64 * distance;
+            let length = match words % WORDS {
+                0 => end,
+                _ => end - distance + WORD,
+            };
+            let path = self.path(at);
+            let truncate = Operation::FileTruncate { path, length };
+            self.stage.op(self.actor(), truncate)?;
+            self.cells[at].memory.truncate(words);
+        }
+        Ok(())
+    }
+
+    pub(super) fn path(&self, at: usize) -> String {
+        let path = self.cells[at].path.clone();
+        path.expect("steps of files are left out where there is none")
+    }
+
+    pub(super) fn advise(&mut self, at: usize, part: Part, advice: Advice) -> Result<(), Error> {
+        let view = self.actor;
+        let outcome = self.on_vmas(at, part, |start, length| advise(start, length, advice));
+        match outcome {
+            // It makes no promise.
+            Err(Error::Guest { .. }) if advice == Advice::Collapse => {}
+            outcome => outcome?,
+        }
+        let pages = self.units(at, part);
+        let memory = &mut self.cells[at].memory;
+        match advice {
+            Advice::Dontneed => memory.drop_pages(view, pages),
+            Advice::Free => memory.free(view, pages),
+            Advice::Remove => memory.punch(pages.start * WORDS..pages.end * WORDS),
+            Advice::DontneedLocked => memory.drop_pages(view, pages),
+            Advice::Dontfork => memory.each(view, pages, |page| page.not_forked = true),
+            Advice::Wipeonfork => memory.each(view, pages, |page| page.wiped_on_fork = true),
+            Advice::GuardInstall => memory.guard(view, pages, true),
+            Advice::GuardRemove => memory.guard(view, pages, false),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Moves each VMA of the area, by what lies between them.
+    pub(super) fn relocate(&mut self, at: usize, how: Move) -> Result<(), Error> {
+        let (view, process) = (self.actor, self.actor());
+        let memory = &self.cells[at].memory;
+        let (start, page) = (memory.views[view].start, memory.page);
+        let length = memory.views[view].pages.len() as u64 * page;
+        let within = start % self.stage.pmd();
+        let room = self
+            .stage
+            .free_place(process, length + within + page, None)?;
+        let to = room + within + if how == Move::OffByAPage { page } else { 0 };
+        for run in self.by_vma(at, Part::Whole) {
+            let (from, bytes) = self.range(at, view, &run);
+            let mut flags = vec![MoveFlag::Maymove, MoveFlag::Fixed];
+            if how == Move::KeepOld {
+                flags.push(MoveFlag::Dontunmap);
+            }
+            let remap = Operation::Mremap {
+                address: from,
+                length: bytes,
+                new_length: bytes,
+                flags,
+                new_address: Some(to + (from - start)),
+            };
+            self.stage.op(process, remap)?;
+        }
+        self.cells[at].ranges.push(to..to + length);
+        self.cells[at].memory.moved(view, to);
+        Ok(())
+    }
+
+    /// Empties a part, and has `UFFDIO_COPY` fill it.
+    pub(super) fn uffd_fill(&mut self, at: usize, part: Part) -> Result<(), Error> {
+        let (view, salt) = (self.actor, self.salt);
+        self.empty(at, part)?;
+        for run in self.by_vma(at, part) {
+            let (address, length) = self.range(at, view, &run);
+            self.missing(address, length, |address| Operation::UffdCopy {
+                address,
+                length,
+                salt,
+                write_protect: false,
+            })?;
+            self.cells[at].memory.fill(view, run, salt);
+        }
+        Ok(())
+    }
+
+    /// Empties one page, and has `UFFDIO_MOVE` bring the one beside it there.
+    pub(super) fn uffd_move(&mut self, at: usize) -> Result<(), Error> {
+        let view = self.actor;
+        self.empty(at, Part::Page)?;
+        let (to, from) = (self.pages(at, Part::Page), self.pages(at, Part::Beside));
+        let (address, length) = self.range(at, view, &to);
+        let (source, _) = self.range(at, view, &from);
+        let moved = self.missing(address, length, |address| Operation::UffdMove {
+            address,
+            source,
+            length,
+        });
+        match moved {
+            // A page that is held for a moment stays where it is (`move_pages_pte()`).
+            Err(Error::Guest { failure, .. })
+                if matches!(failure.errno(), Some("EBUSY" | "EAGAIN")) => {}
+            moved => {
+                moved?;
+                let memory = &mut self.cells[at].memory;
+                memory.exchange(view, from.start, to.start);
+            }
+        }
+        Ok(())
+    }
+
+    /// `mremap()` to half of the length.
+    pub(super) fn shrink(&mut self, at: usize) -> Result<(), Error> {
+        let view = self.actor;
+        let all = self.cells[at].memory.views[view].pages.len();
+        let (address, length) = self.range(at, view, &(0..all));
+        let (_, new_length) = self.range(at, view, &(0..all / 2));
+        let remap = Operation::Mremap {
+            address,
+            length,
+            new_length,
+            flags: vec![],
+            new_address: None,
+        };
+        self.stage.op(self.actor(), remap)?;
+        self.cells[at].memory.unmap(view, all / 2..all);
+        Ok(())
+    }
+}
