@@ -16,7 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from folioscope.campaign import __main__
+from folioscope.campaign import __main__, side
 from folioscope.campaign.asked import Asker, question
 from folioscope.campaign.condition import UNKNOWN, AtLeast, Condition, Counts, sample
 from folioscope.campaign.errors import Refused
@@ -309,6 +309,27 @@ def vma(is_folded: bool) -> dict[str, Any]:
         "permissions": "rw-p", "name": "[heap]", "mapped": 65536, "contiguous": 65536 * is_folded,
         "orders": {"4": 1}, "rows": [row],
     }  # fmt: skip
+
+
+def test_maps_that_differ_in_a_mark_alone() -> None:
+    """A block that is broken has the same pages, and another frame; the checkpoint is that of the error."""
+    finding = {"rule": "L6", "severity": "error", "message": "m"}
+    good, bad = vma(True), vma(True)
+    bad["rows"][0]["state"] = "broken"
+    pages, named = {"pages": 16}, {"name": "tour"}
+    before, after = (
+        {"steps": [{"workload": "anon", "step": name, "processes": [
+            {"process": named, "entries": pages, "findings": found if name == "b" else [], "vmas": [of]}
+        ]} for name, of in (("a", good), ("b", one))]}
+        for one, found in ((good, []), (bad, [finding]))
+    )  # fmt: skip
+    at = side.place(before, after)
+    assert at == ("anon b", "tour")
+    assert (
+        side.lines(before, after, at)[2]
+        == " fffff7800000 [================]                 | fffff7800000 !================!"
+    )
+    assert side.place(before, before) is None
 
 
 def test_commits_that_give_no_answer_are_said(branch: Branch, run: Callable[..., Said]) -> None:

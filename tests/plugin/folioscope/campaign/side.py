@@ -55,7 +55,9 @@ def _contiguous(process: Mapping[str, Any]) -> int:
 
 def _blocks(process: Mapping[str, Any]) -> list[Any]:
     """Without addresses, which chance may choose."""
-    return [(_title(vma), [(row["pages"], row["blocks"]) for row in _rows(vma)]) for vma in process["vmas"]]
+    return [
+        (_title(vma), [(row["pages"], row["state"], row["blocks"]) for row in _rows(vma)]) for vma in process["vmas"]
+    ]
 
 
 def _rows(vma: Mapping[str, Any]) -> list[dict[str, Any]]:
