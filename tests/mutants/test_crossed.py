@@ -15,13 +15,14 @@ from command import ROOT, folioscope
 KERNEL = ROOT / "out" / "kernel-mutants"
 #: Seconds for the cells of one edit on a busy host: some hang the guest, which is waited for.
 SECONDS = 240
-#: What the agent itself does, without which no guest goes on, is spared; swapoff() is its own.
+#: What the agent itself does, without which no guest goes on, is spared; of these operations it does the work itself.
 SPARED = " mutant.spared=init"
+AGENTS = {"swapoff", "reclaim", "reclaim-read", "split"}
 
 
 def rules_of(only: str, number: int, place: Path) -> set[str]:
     """The rules that speak when these cells are played on a kernel with an edit; 0 is none."""
-    spared = "" if "swapoff" in only else SPARED
+    spared = "" if AGENTS & set(only.split(",")) else SPARED
     kernel = ("--kernel", KERNEL / "Image", "--vmlinux", KERNEL / "vmlinux", f"--append=mutant.number={number}{spared}")
     report = place / "report.json"
     folioscope("cross", "--granule", "4k", *kernel, "--only", only, "--out", place, "--json", report, seconds=SECONDS)
