@@ -24,6 +24,18 @@ pub(super) const SALTS: u64 = 10;
 /// The largest range of a PMD that is crossed, in bytes: at 64K it is 512 MiB, more than a guest has for each state.
 const MOST_PMD: u64 = 32 << 20;
 
+/// The same of files, which are there beside what processes have copied of them: at 16K it is 32 MiB each.
+const MOST_FILE: u64 = 2 << 20;
+
+/// The largest range of a PMD with which areas of this kind are crossed, in bytes.
+fn most(map: Map) -> u64 {
+    match map {
+        Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan => MOST_FILE,
+        Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugePrivate => MOST_PMD,
+        _ => u64::MAX,
+    }
+}
+
 /// A difference between a process's memory and the model.
 #[derive(Debug)]
 pub struct Difference {
@@ -107,22 +119,13 @@ impl<'s, 'g> Batch<'s, 'g> {
         };
         for state in states {
             let cell = match state.map {
-                Map::Pmd
-                | Map::TmpfsHuge
-                | Map::TmpfsHugePrivate
-                | Map::TmpfsPmd
-                | Map::TmpfsPmdPrivate
-                | Map::TmpfsSpan
-                    if batch.stage.pmd() > MOST_PMD =>
-                {
-                    Cell {
-                        left_out: Some("a PMD's range is too large for this guest"),
-                        ..Cell::new(
-                            state,
-                            Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
-                        )
-                    }
-                }
+                map if batch.stage.pmd() > most(map) => Cell {
+                    left_out: Some("a PMD's range is too large for this guest"),
+                    ..Cell::new(
+                        state,
+                        Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
+                    )
+                },
                 Map::Hugetlb | Map::HugetlbShared if !batch.here.hugetlb => Cell {
                     left_out: Some("the guest has no hugetlb pages of a PMD's size for it"),
                     ..Cell::new(
