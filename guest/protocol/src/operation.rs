@@ -181,6 +181,24 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<i32>,
     },
+    /// Pins a range for a long time, as a device's driver does (`gup_test` of debugfs, `FOLL_LONGTERM | FOLL_WRITE`). The
+    /// kernel has one such range at a time; it is let go when this process and its children have ended.
+    GupPin {
+        /// The start, a multiple of the page size.
+        address: u64,
+        /// The length.
+        length: u64,
+    },
+    /// Compares what the pinned pages hold with what the process finds at addresses of its own:
+    /// [`Outcome::Verified`](crate::Outcome::Verified).
+    GupVerify {
+        /// The first address.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// Where it begins in the pinned range, in bytes.
+        offset: u64,
+    },
     /// Registers a range with the process's userfaultfd, which the first use opens. An access that it would have to
     /// resolve ends in SIGBUS (`UFFD_FEATURE_SIGBUS`), so that one thread is enough. A child does not inherit it.
     UffdRegister {
@@ -323,6 +341,8 @@ impl Operation {
             Self::Pin { .. } => "pin",
             Self::ThpDisable { .. } => "thp_disable",
             Self::MovePages { .. } => "move_pages",
+            Self::GupPin { .. } => "gup_pin",
+            Self::GupVerify { .. } => "gup_verify",
             Self::UffdRegister { .. } => "uffd_register",
             Self::UffdUnregister { .. } => "uffd_unregister",
             Self::UffdCopy { .. } => "uffd_copy",

@@ -178,6 +178,7 @@ fn batch(
         moves: stage.since(linux::release::Release::new(6, 8, 0)),
         cgroup: stage.exists(&format!("{}/memory.reclaim", ledger::CGROUP))?,
         ksm: stage.exists("/sys/kernel/mm/ksm/run")?,
+        pins: stage.exists("/sys/kernel/debug/gup_test")?,
         splits: stage.exists("/sys/kernel/debug/split_huge_pages")?,
         hugetlb: stage.pmd() <= MOST_HUGETLB
             && stage.has_huge_pages_of(stage.pmd(), HUGETLB_PAGES)?,
@@ -202,6 +203,7 @@ fn batch(
     }
     batch.verify()?;
     batch.last_stores()?;
+    batch.verify_pins()?;
     // A process that is alone reads back what it has just stored.
     if batch.other().is_some() {
         batch.verify()?;

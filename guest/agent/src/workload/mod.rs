@@ -4,6 +4,7 @@
 //! shrinks, its first pages exist before the first operation, and later it maps only memory that a request names.
 
 mod file;
+mod gup;
 mod memory;
 mod numa;
 mod place;
@@ -185,6 +186,7 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::FileAllocate { .. }
         | Operation::FileUnlink { .. } => file::operate(op),
         Operation::MovePages { .. } => numa::operate(op),
+        Operation::GupPin { .. } | Operation::GupVerify { .. } => gup::operate(op),
         Operation::UffdRegister { .. }
         | Operation::UffdUnregister { .. }
         | Operation::UffdCopy { .. }

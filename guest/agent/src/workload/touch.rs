@@ -71,14 +71,14 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
 }
 
 /// The words of a range, one per stride.
-struct Steps {
+pub(super) struct Steps {
     start: u64,
     stride: u64,
     count: u64,
 }
 
 impl Steps {
-    fn new(start: u64, length: u64, stride: Option<u64>) -> Result<Self, Failure> {
+    pub(super) fn new(start: u64, length: u64, stride: Option<u64>) -> Result<Self, Failure> {
         let stride = stride.unwrap_or_else(sys::page_size);
         if start % 8 != 0 || stride % 8 != 0 || stride == 0 {
             return Err(Failure::bad(
@@ -149,17 +149,25 @@ fn measured(
 }
 
 fn verify(steps: &Steps, expect: &Expect) -> Result<Verified, Failure> {
+    compared(steps, |step| match expect {
+        Expect::Zero => 0,
+        Expect::Pattern { salt, origin } => {
+            let origin = origin.unwrap_or(steps.start);
+            pattern(
+                origin.wrapping_add(steps.address(step) - steps.start),
+                *salt,
+            )
+        }
+    })
+}
+
+/// Compares each word with the one that is expected at its step.
+pub(super) fn compared(steps: &Steps, expected: impl Fn(u64) -> u64) -> Result<Verified, Failure> {
     let mut wrong = 0;
     let mut first = Vec::new();
     for i in 0..steps.count {
         let address = steps.address(i);
-        let expected = match expect {
-            Expect::Zero => 0,
-            Expect::Pattern { salt, origin } => {
-                let origin = origin.unwrap_or(steps.start);
-                pattern(origin.wrapping_add(address - steps.start), *salt)
-            }
-        };
+        let expected = expected(i);
         let found = probe::load(address, i)?;
         if found != expected {
             wrong += 1;

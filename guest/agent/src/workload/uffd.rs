@@ -143,7 +143,8 @@ fn start() -> Result<OwnedFd, Failure> {
     Ok(fd)
 }
 
-fn request_of(
+/// Sends one request of `ioctl(2)`, whose argument is an array of words.
+pub(super) fn request_of(
     fd: &OwnedFd,
     request: u32,
     argument: &mut [u64],

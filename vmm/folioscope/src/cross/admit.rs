@@ -32,6 +32,8 @@ pub struct Here {
     pub cgroup: bool,
     /// KSM.
     pub ksm: bool,
+    /// `gup_test` of debugfs.
+    pub pins: bool,
     /// `split_huge_pages` of debugfs.
     pub splits: bool,
     /// hugetlb pages of a PMD's size for all areas of them.
@@ -175,6 +177,8 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Lock(part) if mapped(part).any(|at| pages[at].write_protected) => {
             Some("a userfaultfd would stop mlock()")
         }
+        Step::Pin(_) if !here.pins => Some("the kernel has no gup_test (CONFIG_GUP_TEST)"),
+        Step::UffdMove if pages.iter().any(|page| page.pinned) => Some("the pages are pinned"),
         Step::Node(..) if !here.nodes => Some("the guest has one NUMA node"),
         Step::Register | Step::WriteProtect(..) | Step::Poison(..) if !here.uffd => {
             Some("the kernel has no userfaultfd with write protection")

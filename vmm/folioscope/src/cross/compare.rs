@@ -186,6 +186,10 @@ impl Batch<'_, '_> {
         self.stage.set("/proc/sys/vm/drop_caches", "1")?;
         for cell in &self.cells {
             for (view, process) in self.processes.iter().enumerate() {
+                // A pin holds what its process maps.
+                if view == 0 && cell.pinned.is_some() {
+                    continue;
+                }
                 let view = cell.memory.views.get(view);
                 let (Some(view), Some(process)) = (view, process) else {
                     continue;
@@ -284,6 +288,56 @@ impl Batch<'_, '_> {
                         self.expect(at, process, start, length, Expect::Zero)?;
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the pages that are pinned with those that their process, the first one, maps: they are the same.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn verify_pins(&mut self) -> Result<(), Error> {
+        for at in 0..self.cells.len() {
+            let cell = &self.cells[at];
+            if let (None, None, Some(first), Some(process)) =
+                (cell.left_out, &cell.refused, cell.pinned, self.processes[0])
+            {
+                self.verify_pins_of(at, process, first)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_pins_of(&mut self, at: usize, process: ProcessId, first: usize) -> Result<(), Error> {
+        let memory = &self.cells[at].memory;
+        let all = memory.views[0].pages.len();
+        let pinned = |page: usize| memory.views[0].pages[page].pinned && memory.can_read(0, page);
+        let runs = Memory::runs(0..all, pinned).into_iter();
+        for (run, _) in runs.filter(|(_, pinned)| *pinned).collect::<Vec<_>>() {
+            let (address, length) = self.range(at, 0, &run);
+            let verify = Operation::GupVerify {
+                address,
+                length,
+                offset: (run.start - first) as u64 * self.stage.page(),
+            };
+            let message = match self.stage.op(process, verify)? {
+                Outcome::Verified(found) => found.first.first().map(|wrong| {
+                    format!(
+                        "expected the page at VA 0x{:016x} to be the one that is pinned, which holds {:#018x} there, and found {:#018x}; \
+                         {} of {} words differ",
+                        wrong.address, wrong.expected, wrong.found, found.wrong, found.words
+                    )
+                }),
+                other => return Err(crate::guest::unexpected("gup_verify", &other)),
+            };
+            if let Some(message) = message {
+                let range = address..address + length;
+                self.cells[at].wrong.push(Difference {
+                    process,
+                    range,
+                    message,
+                });
             }
         }
         Ok(())

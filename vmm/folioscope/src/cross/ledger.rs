@@ -13,8 +13,9 @@ use crate::Error;
 pub(super) const CGROUP: &str = "/sys/fs/cgroup/folioscope-cross";
 /// Word of the kernel's command line that keeps the kernel's own memory out of cgroups: it goes when it will.
 pub const WORDS: &str = "cgroup.memory=nokmem";
-/// Maximum time until a batch is gone: an address space goes with the last who looks at it (`mmput()`).
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum time until a batch is gone: an address space goes with the last who looks at it (`mmput()`), and the guest's CPUs
+/// may get little of a busy host's.
+const PATIENCE: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(10);
 
 /// The pool of hugetlb pages of a size, in bytes.

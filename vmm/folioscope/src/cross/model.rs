@@ -95,6 +95,8 @@ pub struct Page {
     pub write_protected: bool,
     /// Registered with a userfaultfd.
     pub registered: bool,
+    /// Pinned for a device, which reads and writes the page that the process has here.
+    pub pinned: bool,
     /// `MADV_DONTFORK`.
     pub not_forked: bool,
     /// `MADV_WIPEONFORK`.
@@ -114,6 +116,7 @@ impl Page {
         poison: false,
         write_protected: false,
         registered: false,
+        pinned: false,
         not_forked: false,
         wiped_on_fork: false,
         was_locked: false,
@@ -312,6 +315,7 @@ impl Memory {
             page.own = None;
             page.poison = false;
             page.write_protected = false;
+            page.pinned = false;
         });
     }
 
@@ -341,13 +345,15 @@ impl Memory {
         }
     }
 
-    /// `fork()`: the child's view is added, and the number of it returned. Pages of `MADV_DONTFORK` are not there, those of
+    /// `fork()`: the child's view is added, and the number of it returned. A pinned page stays the parent's
+    /// (`folio_needs_cow_for_dma()`). Pages of `MADV_DONTFORK` are not there, those of
     /// `MADV_WIPEONFORK` are empty. Locks and a userfaultfd without
     /// `UFFD_FEATURE_EVENT_FORK` are not inherited (`dup_mmap()`, `dup_userfaultfd()`); guards and poison are.
     pub fn fork(&mut self) -> usize {
         let mut child = self.views[0].clone();
         for page in &mut child.pages {
             (page.was_locked, page.locked) = (page.locked || page.was_locked, false);
+            page.pinned = false;
             if page.wiped_on_fork {
                 (page.own, page.guard, page.poison) = (None, false, false);
             }
@@ -366,7 +372,7 @@ impl Memory {
         self.each(view, pages, |page| {
             if on {
                 page.own = None;
-                (page.poison, page.write_protected) = (false, false);
+                (page.poison, page.write_protected, page.pinned) = (false, false, false);
             }
             page.guard = on;
         });
@@ -574,6 +580,26 @@ mod tests {
         assert!(!memory.can_read(child, 1) && memory.can_read(0, 1));
         assert_eq!(memory.content(child, 2), Some(ZERO));
         assert_eq!(memory.content(0, 2), written(0x12000, 0));
+    }
+
+    #[test]
+    fn a_device_has_what_its_process_maps_until_that_lets_it_go() {
+        let mut memory = anonymous();
+        memory.each(0, 1..4, |page| page.pinned = true);
+        let child = memory.fork();
+        memory.drop_pages(0, 2..3);
+        memory.guard(0, 3..4, true);
+        memory.write(0, 1..2, 0..WORDS, 4);
+        memory.moved(0, 0x90000);
+        let pinned = |view: usize| {
+            memory.views[view]
+                .pages
+                .iter()
+                .filter(|it| it.pinned)
+                .count()
+        };
+        assert_eq!((pinned(0), pinned(child)), (1, 0));
+        assert!(memory.views[0].pages[1].pinned);
     }
 
     #[test]

@@ -62,6 +62,8 @@ pub struct Cell {
     pub wrong: Vec<Difference>,
     pub(super) memory: Memory,
     pub(super) path: Option<String>,
+    /// The first of the pages that its process has pinned.
+    pub(super) pinned: Option<usize>,
     /// Pages that are mapped together, and cannot be parted: those of a hugetlb page.
     unit: usize,
 }
@@ -78,6 +80,7 @@ impl Cell {
             wrong: Vec::new(),
             memory,
             path: None,
+            pinned: None,
             unit: 1,
         }
     }
@@ -437,6 +440,16 @@ impl<'s, 'g> Batch<'s, 'g> {
                     length,
                     node: Some(node),
                 })
+            }
+            Step::Pin(part) => {
+                let pages = self.pages(at, part);
+                let (address, length) = self.range(at, view, &pages);
+                let pin = Operation::GupPin { address, length };
+                self.stage.op(self.actor(), pin)?;
+                let cell = &mut self.cells[at];
+                cell.pinned = Some(pages.start);
+                cell.memory.each(view, pages, |page| page.pinned = true);
+                Ok(())
             }
             Step::Register => {
                 self.on_vmas(at, Part::Whole, |address, length| Operation::UffdRegister {

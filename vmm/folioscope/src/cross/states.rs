@@ -209,6 +209,12 @@ pub const STATES: &[State] = &[
         &[WRITE, Step::Node(WHOLE, 1)],
     ),
     state(
+        "pinned",
+        "pinned for a device across a block's border",
+        Map::Hinted,
+        &[WRITE, Step::Pin(Part::Odd)],
+    ),
+    state(
         "locked",
         "mlocked",
         Map::Hinted,

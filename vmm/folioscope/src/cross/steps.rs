@@ -92,6 +92,8 @@ pub enum Step {
     Unlock(Part),
     /// `move_pages()` to a node.
     Node(Part, i32),
+    /// Pins the pages for a device, until the process has ended. One area of a batch can have it.
+    Pin(Part),
     /// Registers the area with a userfaultfd for write protection.
     Register,
     /// `UFFDIO_WRITEPROTECT`.

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Pages that are pinned as a device's driver pins them, and what such a device would read (mm/gup_test.c).
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+
+use protocol::{Failure, Operation, Outcome};
+
+use super::touch::{compared, Steps};
+use super::uffd::request_of;
+use crate::sys;
+
+/// `_IOW('g', 7, struct pin_longterm_test)`: addr, size, flags.
+const PIN_LONGTERM_TEST_START: u32 = 1 << 30 | 24 << 16 | 0x67 << 8 | 7;
+/// `_IOW('g', 9, __u64)`: the buffer for all pages.
+const PIN_LONGTERM_TEST_READ: u32 = 1 << 30 | 8 << 16 | 0x67 << 8 | 9;
+/// `PIN_LONGTERM_TEST_FLAG_USE_WRITE`
+const FOR_WRITING: u64 = 1;
+
+/// The file by which pages are pinned, and their length in bytes. The kernel has one set of them at a time, until the last
+/// process that has the file closes it.
+static PINNED: Mutex<Option<(OwnedFd, u64)>> = Mutex::new(None);
+
+pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
+    let mut pinned = PINNED
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    match (op, &*pinned) {
+        (Operation::GupPin { address, length }, _) => {
+            let file = File::open("/sys/kernel/debug/gup_test")
+                .map_err(|error| sys::io_failure(&error, "open /sys/kernel/debug/gup_test"))?;
+            let fd = OwnedFd::from(file);
+            let done = request_of(
+                &fd,
+                PIN_LONGTERM_TEST_START,
+                &mut [*address, *length, FOR_WRITING],
+                "PIN_LONGTERM_TEST_START",
+            )?;
+            *pinned = Some((fd, *length));
+            Ok(done)
+        }
+        (
+            Operation::GupVerify {
+                address,
+                length,
+                offset,
+            },
+            Some((fd, all)),
+        ) => {
+            if offset.checked_add(*length).is_none_or(|end| end > *all) || offset % 8 != 0 {
+                return Err(Failure::bad(format!("the pinned pages have {all} bytes")));
+            }
+            let mut held = vec![0u64; *all as usize / 8];
+            let buffer = held.as_mut_ptr().expose_provenance() as u64;
+            request_of(
+                fd,
+                PIN_LONGTERM_TEST_READ,
+                &mut [buffer],
+                "PIN_LONGTERM_TEST_READ",
+            )?;
+            let steps = Steps::new(*address, *length, Some(8))?;
+            let first = *offset as usize / 8;
+            compared(&steps, |step| held[first + step as usize]).map(Outcome::Verified)
+        }
+        _ => Err(Failure::bad("no page is pinned")),
+    }
+}
