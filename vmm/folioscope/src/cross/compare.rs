@@ -6,12 +6,40 @@ use std::ops::Range;
 use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
 
 use super::model::{Below, Content, Memory, Store, ONE, WORDS};
-use super::play::{Batch, Difference, SALTS};
+use super::play::{Batch, Difference, SALTS, WORD};
 use super::steps::Part;
 use crate::Error;
 
 /// The salt of pages that are to be equal.
 const EQUAL: u64 = 0x6b73;
+
+/// Words that are compared at once.
+#[derive(Clone, Copy, Debug)]
+struct Words {
+    /// The address of the first one.
+    start: u64,
+    count: u64,
+    /// Bytes from one to the next.
+    stride: u64,
+}
+
+impl Words {
+    /// Bytes from the first to the end of the last one's stride.
+    fn length(self) -> u64 {
+        self.count * self.stride
+    }
+}
+
+/// The words of a run of pages that are alike, in as few ranges of words as can be compared at once: all of them where all
+/// go on in one way; else, of several pages, each word by itself, and of one page its runs.
+fn in_a_page(words: &[(Content, u64); WORDS], pages: usize) -> Vec<Range<usize>> {
+    let runs = Memory::runs(0..WORDS, |word| words[word]);
+    match (runs.len(), pages) {
+        (1, _) => std::iter::once(0..WORDS).collect(),
+        (_, 1) => runs.into_iter().map(|(run, _)| run).collect(),
+        _ => (0..WORDS).map(|word| word..word + 1).collect(),
+    }
+}
 
 impl Batch<'_, '_> {
     /// Loads, or stores with a salt, page by page of the model: what it refuses must raise a signal.
@@ -240,57 +268,63 @@ impl Batch<'_, '_> {
 
     fn verify_view(&mut self, at: usize, view: usize, process: ProcessId) -> Result<(), Error> {
         let memory = &self.cells[at].memory;
-        let (base, step) = (memory.views[view].start, memory.distance());
+        let (page, distance) = (self.stage.page(), memory.distance());
         let all = memory.views[view].pages.len();
-        let addressed = |word: usize| base + word as u64 * step;
-        // By words: what neighbours that were written at once have in common is salt and distance.
-        let found: Vec<Option<Content>> = (0..all)
-            .flat_map(|page| match memory.can_read(view, page) {
-                true => memory
-                    .content(view, page)
-                    .map_or([None; WORDS], |words| words.map(Some)),
-                false => [None; WORDS],
-            })
-            .collect();
-        let runs = Memory::runs(0..all * WORDS, |word| {
-            let away = |origin: u64| origin.wrapping_sub(addressed(word));
-            found[word].map(|content| match content {
-                Content::Zero => (Content::Zero, 0, 0),
-                Content::Written { origin, salt } => {
-                    (Content::Written { origin: 0, salt }, away(origin), 0)
-                }
-                // One page may be gone and its neighbour not.
-                Content::Freed { origin, salt } => (
-                    Content::Freed { origin: 0, salt },
-                    away(origin),
-                    word / WORDS,
-                ),
-            })
-        });
-        for (run, expected) in runs {
-            let (start, length) = (addressed(run.start), run.len() as u64 * step);
-            let Some((content, distance, _)) = expected else {
-                let touch = self.touch(start, self.stage.page(), None);
+        for (pages, likeness) in Memory::runs(0..all, |at| memory.likeness(view, at)) {
+            let memory = &self.cells[at].memory;
+            let start = memory.address(view, pages.start);
+            let length = pages.len() as u64 * page;
+            let Some((words, _)) = likeness else {
+                let touch = self.touch(start, page, None);
                 let outcome = self.stage.op(process, touch);
-                let range = start..start + length;
-                self.compare(at, (process, range), false, outcome.map(drop))?;
+                self.compare(
+                    at,
+                    (process, start..start + length),
+                    false,
+                    outcome.map(drop),
+                )?;
                 continue;
             };
-            let origin = Some(start.wrapping_add(distance));
-            match content {
-                Content::Zero => self.expect(at, process, start, length, Expect::Zero)?,
-                Content::Written { salt, .. } => {
-                    self.expect(at, process, start, length, Expect::Pattern { salt, origin })?;
-                }
-                Content::Freed { salt, .. } => {
-                    let written = Expect::Pattern { salt, origin };
-                    if self.mismatch(process, start, length, written)?.is_some() {
-                        self.expect(at, process, start, length, Expect::Zero)?;
-                    }
-                }
+            for run in in_a_page(&words, pages.len()) {
+                let first = start + run.start as u64 * distance;
+                // All words of all pages, or some words of each page.
+                let (count, stride) = match run.len() {
+                    WORDS => (pages.len() * WORDS, distance),
+                    1 => (pages.len(), page),
+                    some => (some, distance),
+                };
+                let range = Words {
+                    start: first,
+                    count: count as u64,
+                    stride,
+                };
+                self.verify_words(at, process, range, words[run.start])?;
             }
         }
         Ok(())
+    }
+
+    fn verify_words(
+        &mut self,
+        at: usize,
+        process: ProcessId,
+        words: Words,
+        (content, away): (Content, u64),
+    ) -> Result<(), Error> {
+        let origin = Some(words.start.wrapping_add(away));
+        match content {
+            Content::Zero => self.expect(at, process, words, Expect::Zero),
+            Content::Written { salt, .. } => {
+                self.expect(at, process, words, Expect::Pattern { salt, origin })
+            }
+            Content::Freed { salt, .. } => {
+                let written = Expect::Pattern { salt, origin };
+                match self.mismatch(process, words, written)? {
+                    Some(_) => self.expect(at, process, words, Expect::Zero),
+                    None => Ok(()),
+                }
+            }
+        }
     }
 
     /// Compares the pages that are pinned with those that their process, the first one, maps: they are the same.
@@ -347,32 +381,30 @@ impl Batch<'_, '_> {
         &mut self,
         at: usize,
         process: ProcessId,
-        start: u64,
-        length: u64,
+        words: Words,
         expect: Expect,
     ) -> Result<(), Error> {
-        if let Some(message) = self.mismatch(process, start, length, expect)? {
+        if let Some(message) = self.mismatch(process, words, expect)? {
             self.cells[at].wrong.push(Difference {
                 process,
-                range: start..start + length,
+                range: words.start..words.start + words.length() - words.stride + WORD,
                 message,
             });
         }
         Ok(())
     }
 
-    /// Describes the difference in a range, if there is one.
+    /// Describes the difference of some words, if there is one.
     fn mismatch(
         &mut self,
         process: ProcessId,
-        address: u64,
-        length: u64,
+        words: Words,
         expect: Expect,
     ) -> Result<Option<String>, Error> {
         let verify = Operation::Verify {
-            address,
-            length,
-            stride: Some(self.stage.page() / WORDS as u64),
+            address: words.start,
+            length: words.length(),
+            stride: Some(words.stride),
             expect,
         };
         match self.stage.op(process, verify) {
@@ -391,5 +423,26 @@ impl Batch<'_, '_> {
             ))),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_are_alike_are_compared_by_words() {
+        let written = |salt| (Content::Written { origin: 0, salt }, 0);
+        let mut words = [written(1); WORDS];
+        assert_eq!(
+            (in_a_page(&words, 5).len(), in_a_page(&words, 5)[0].end),
+            (1, WORDS)
+        );
+        words[ONE] = written(2);
+        assert_eq!(in_a_page(&words, 1), [0..3, 3..4, 4..8]);
+        assert_eq!(in_a_page(&words, 5).len(), WORDS);
+        // Words of one pattern that do not go on from each other.
+        words[ONE] = (words[0].0, 8);
+        assert_eq!(in_a_page(&words, 1), [0..3, 3..4, 4..8]);
     }
 }

@@ -290,6 +290,29 @@ impl Memory {
         }
     }
 
+    /// What neighbours that can be compared at once have in common, if the page can be read: for each word its content
+    /// without an origin, and how far the origin is away from the word's address; and of a page that `MADV_FREE` has given
+    /// up which one it is, as it may be gone and its neighbour not.
+    #[must_use]
+    pub fn likeness(&self, view: usize, at: usize) -> Option<([(Content, u64); WORDS], usize)> {
+        let words = self.content(view, at).filter(|_| self.can_read(view, at))?;
+        let start = self.address(view, at);
+        let of = |word: usize| {
+            let away = |origin: u64| origin.wrapping_sub(start + word as u64 * self.distance());
+            match words[word] {
+                Content::Zero => (Content::Zero, 0),
+                Content::Written { origin, salt } => {
+                    (Content::Written { origin: 0, salt }, away(origin))
+                }
+                Content::Freed { origin, salt } => {
+                    (Content::Freed { origin: 0, salt }, away(origin))
+                }
+            }
+        };
+        let freed = words.iter().any(|word| word.is_freed());
+        Some((std::array::from_fn(of), if freed { at } else { 0 }))
+    }
+
     /// Bytes from one compared word to the next.
     pub fn distance(&self) -> u64 {
         self.page / WORDS as u64
@@ -600,6 +623,28 @@ mod tests {
         };
         assert_eq!((pinned(0), pinned(child)), (1, 0));
         assert!(memory.views[0].pages[1].pinned);
+    }
+
+    #[test]
+    fn neighbours_are_alike_where_one_rule_has_their_words() {
+        let mut memory = anonymous();
+        let runs = |memory: &Memory| {
+            let runs = Memory::runs(0..8, |at| memory.likeness(0, at));
+            runs.into_iter().map(|(run, _)| run).collect::<Vec<_>>()
+        };
+        assert_eq!((runs(&memory).len(), runs(&memory)[0].end), (1, 8));
+        // One word of each page, and no access to one page.
+        memory.write(0, 2..5, 3..4, 9);
+        assert_eq!(runs(&memory), [0..2, 2..5, 5..8]);
+        memory.unmap(0, 3..4);
+        assert_eq!(runs(&memory), [0..2, 2..3, 3..4, 4..5, 5..8]);
+        assert!(memory.likeness(0, 3).is_none());
+        // A page that was given up may be gone alone.
+        memory.free(0, 5..8);
+        assert_eq!(runs(&memory)[4..], [5..6, 6..7, 7..8]);
+        // Equal pages go on from no page.
+        memory.write_equal(0, 0..2, 1);
+        assert_eq!(runs(&memory)[..2], [0..1, 1..2]);
     }
 
     #[test]
