@@ -290,7 +290,7 @@ impl Memory {
         }
     }
 
-    /// What neighbours that can be compared at once have in common, if the page can be read: for each word its content
+    /// Returns how a page is like a neighbour that can be compared with it at once, if it can be read: by word its content
     /// without an origin, and how far the origin is away from the word's address; and of a page that `MADV_FREE` has given
     /// up which one it is, as it may be gone and its neighbour not.
     #[must_use]
