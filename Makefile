@@ -106,7 +106,7 @@ test-arm64: ## rehearse an arm64 host with KVM: make run and pytest as its user,
 
 series: ## build the series patch by patch, and play the tour on each kernel; goes on where it stopped
 	@$(scripts)/inputs.sh series
-	@$(scripts)/packages.sh run
+	@$(scripts)/packages.sh series
 	@$(then) $(scripts)/build.sh
 	@$(then) kernel-patches/tree.sh >out/logs/tree.path
 	@$(then) out/folioscope series base..series --tree "$$(cat out/logs/tree.path)" --granule $(GRANULE) --off $(if $(AGAIN),--again)

@@ -32,11 +32,11 @@ export GIT_COMMITTER_NAME=folioscope GIT_COMMITTER_EMAIL=folioscope@localhost
 unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES
 quietly() {
 	git -C "$tree" -c core.hooksPath=/dev/null -c commit.gpgSign=false -c gc.auto=0 -c am.threeWay=false "$@" >"$place/log" 2>&1 9>&- ||
-		die 1 "git $1 failed in $tree: $(grep -m 3 -E '^(error|fatal|Patch failed)' "$place/log" || tail -3 "$place/log")"
+		die 1 "git $1 failed in $tree: $({ grep -m 3 -E '^(error|fatal|Patch failed)' "$place/log" || tail -3 "$place/log"; } | paste -sd ';')"
 }
 
 if [ ! -e "$place/complete" ]; then
-	say "making a git tree of $(basename "$tarball"), two minutes"
+	say "making a git tree of $(basename "$tarball"), which takes some minutes"
 	rm -rf "$place"
 	mkdir -p "$tree"
 	tar -C "$tree" --strip-components=1 -xf "$tarball" 9>&- || die 1 "could not unpack $tarball"

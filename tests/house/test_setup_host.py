@@ -144,7 +144,7 @@ def test_another_system_that_has_all_goes_on(host: Host) -> None:
 
 
 def test_too_little_room_is_said_first(host: Host) -> None:
-    """Of the disk and of memory; a cache that has kernels needs little more."""
+    """Of the disk and of memory; a cache that has kernels needs little more, but for a kernel of each patch."""
     bare(host).program("df", "echo Filesystem; echo /dev/x 100 50 3145728 50% /")
     told = system(host, "debian-13")
     ended = host.run(PACKAGES, "run", **told)
@@ -154,6 +154,7 @@ def test_too_little_room_is_said_first(host: Host) -> None:
     kernel.parent.mkdir(parents=True)
     kernel.touch()
     assert host.run(PACKAGES, "run", **told, SETUP="check").returncode == 0
+    assert "a build needs 14 GiB in" in host.run(PACKAGES, "series", **told, SETUP="check").stderr
     little = host.place / "meminfo"
     little.write_text("MemTotal:         996148 kB\n")
     ended = host.run(PACKAGES, "run", **told, FOLIOSCOPE_MEMINFO=str(little))
@@ -201,6 +202,10 @@ PACKAGES_OF = {
     ),
     "lab": (
         {"qemu-system-arm", "git", "python3-venv", "gcc-aarch64-linux-gnu", "linux-source-6.12", "flex"},
+        {"chromium", "chromium-driver", "gdb-multiarch", "shellcheck", "rustfmt", "rust-clippy"},
+    ),
+    "series": (
+        {"qemu-system-arm", "git", "python3-venv", "gcc-aarch64-linux-gnu", "linux-source-6.12", "patch"},
         {"chromium", "chromium-driver", "gdb-multiarch", "shellcheck", "rustfmt", "rust-clippy"},
     ),
     "dist": (

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # Looks at this host, says what make GOAL needs that it lacks, and installs that. Every check comes before the first
 # change. SETUP=check only looks, SETUP=no never installs.
-# Usage: packages.sh [run|test|lint|lab|dist]. If none is missing, nothing is done. The goal is run by default.
+# Usage: packages.sh [run|test|lint|lab|dist|series]. If none is missing, nothing is done. The goal is run by default.
 #        packages.sh --list run|test: those of an arm64 host of this release that has none yet and needs no QEMU.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
