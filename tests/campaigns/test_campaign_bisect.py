@@ -29,7 +29,7 @@ import command
 from command import COMMAND, ROOT, SLOWER, wait_until
 from kernel_edits import edit, never_contiguous, sets_contiguous
 from kernel_trees import BROKEN, SmallTree
-from laboratory import Said
+from laboratory import Said, in_process
 
 RULES = ("A1", "C1", "C2", "L4", "I-eligible")
 #: Of the branch, which has as many commits; the one from which on it is wrong.
@@ -85,17 +85,9 @@ def run(
     branch: Branch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., Said]:
     """The command in this process, on the branch."""
-
-    def ran(*words: object) -> Said:
-        more = ["--tree", branch.place, "--store", "store", "--out", "out", "--machine", "tcg"]
-        monkeypatch.setattr("sys.argv", ["campaign", "bisect", *map(str, words), *map(str, more)])
-        capsys.readouterr()
-        ended = __main__.main()
-        printed = capsys.readouterr()
-        return Said(ended, printed.out, printed.err)
-
+    more = ["--tree", branch.place, "--store", "store", "--out", "out", "--machine", "tcg"]
     monkeypatch.chdir(tmp_path)
-    return ran
+    return lambda *words: in_process(__main__.main, capsys, monkeypatch, "campaign", "bisect", *words, *more)
 
 
 def found(store: Store) -> dict[str, Any]:

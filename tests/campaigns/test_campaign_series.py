@@ -32,7 +32,7 @@ from folioscope.campaign.trees import Tree
 import command
 from command import COMMAND, ROOT, SLOWER, wait_until
 from kernel_trees import BROKEN, SmallTree
-from laboratory import Said
+from laboratory import Said, in_process
 
 
 @pytest.fixture
@@ -67,16 +67,8 @@ def messages(mbox: Path) -> list[bytes]:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Said]:
     """The command in this process."""
-
-    def ran(*words: object) -> Said:
-        monkeypatch.setattr("sys.argv", ["campaign", *map(str, words)])
-        capsys.readouterr()
-        ended = __main__.main()
-        printed = capsys.readouterr()
-        return Said(ended, printed.out, printed.err)
-
     monkeypatch.chdir(tmp_path)
-    return ran
+    return lambda *words: in_process(__main__.main, capsys, monkeypatch, "campaign", *words)
 
 
 def test_an_mbox_is_read(mbox: Path, tmp_path: Path) -> None:
@@ -262,10 +254,13 @@ def test_an_mbox_of_three_patches(tree: SmallTree, mbox: Path, run: Callable[...
 
 @pytest.mark.qemu
 def test_without_an_option_that_the_series_adds(tree: SmallTree, tmp_path: Path, run: Callable[..., Said]) -> None:
-    """A row more for each; what is built is listed; and what has a verdict can be judged again."""
+    """A row more for each; one whose kernel is that of the last patch all the same is not judged; what is built is
+    listed; and what has a verdict can be judged again."""
     tree.git("checkout", "--quiet", "topic")
-    added = 'config ADDED\n\tbool "One"\n\nmenuconfig ADDED_MENU\n\tbool "Two"\n\nconfig HIDDEN\n\tbool\n'
-    tip = tree.commit("mm: add options", {"mm/Kconfig": added, "mm/memory.c": "config NONE\n"})
+    names = ("ADDED", "ADDED_MENU", "SELECTED", "UNSET")
+    added = "".join(f'{"menu" * ("MENU" in name)}config {name}\n\tbool "A question"\n\n' for name in names)
+    files = {"mm/Kconfig": f"{added}config HIDDEN\n\tbool\n", "mm/memory.c": "config NONE\n"}
+    tip = tree.commit("mm: add options", files)
     tree.git("checkout", "--quiet", "main")
     words = ["series", "main..topic", "--tree", tree.place, "--off"]
     image = ROOT / "out/kernel-4k/Image"
@@ -276,25 +271,41 @@ def test_without_an_option_that_the_series_adds(tree: SmallTree, tmp_path: Path,
         f"0\tbase\t{place}",
         "1\t0001 mm: change a line\t-",
         "2\t0002 mm: add options\t-",
-        "3\tall, without ADDED\t-",
-        "4\tall, without ADDED_MENU\t-",
+        *(f"{number}\tall, without {name}\t-" for number, name in enumerate(names, 3)),
     ]
     tree.prebuilt(tree.git("rev-parse", "topic^"), image)
-    tree.prebuilt(tip, image, "a.c: warning: of the last patch\n")
-    for option, warned in (("ADDED", "a.c: warning: of the last patch\n"), ("ADDED_MENU", "b.c: warning: alone\n")):
-        fragment = tmp_path / option
-        fragment.write_text(f"\n# CONFIG_{option} is not set\n")
-        tree.prebuilt(tip, image, warned, fragment)
+    tree.prebuilt(tip, image, "a.c: warning: of the last patch\n", options=names[:3])
+    for name in names:
+        fragment = tmp_path / name
+        fragment.write_text(f"\n# CONFIG_{name} is not set\n")
+        warned = "b.c: warning: alone\n" if name == "ADDED_MENU" else "a.c: warning: of the last patch\n"
+        tree.prebuilt(tip, image, warned, fragment, ["SELECTED"])
     words += ["--store", "store", "--only", "anon", "--machine", "tcg", "--jobs", "1", "--out", "out", "--no-costs"]
     said = run(*words)
-    assert said.status == 0, said
-    assert re.search(r"^all, without ADDED +\d+\.\d %  .* 0 +\d+s .* 0 errors, ", said.out, re.MULTILINE), said.out
-    assert "new warning with all, without ADDED_MENU: b.c: warning: alone" in said.out
-    (record,) = Store("store").records().values()
+    assert said.status == 2, said
+    ends = {name: line for name in names for line in said.out.splitlines() if line.startswith(f"all, without {name} ")}
+    good = r" +\d+\.\d %  .* \d+s .* 0 errors, 0 remarks, 0 not judged"
+    assert re.search(f"ADDED{good}$", ends["ADDED"]) and re.search(f"ADDED_MENU{good}$", ends["ADDED_MENU"])
+    assert ends["SELECTED"].endswith("; not judged without it: SELECTED stays on, as another option selects it")
+    off = "UNSET is off in the last patch's kernel too; --config switches it on"
+    assert ends["UNSET"].endswith(f"; not judged without it: {off}")
+    assert "new warning without ADDED_MENU: b.c: warning: alone" in said.out
+    store = Store("store")
+    (record,) = store.records().values()
     jsonschema.validate(record, SCHEMA)
-    assert [row.get("without") for row in record["rows"]] == [None, None, None, "ADDED", "ADDED_MENU"]
-    assert "5 cells, 5 of them with a result" in run(*words).err
-    assert "5 cells, 0 of them with a result" in run(*words, "--again").err
+    assert [row.get("without") for row in record["rows"]] == [None, None, None, *names]
+    assert [row["state"] for row in record["rows"]] == ["pass"] * 5 + ["unjudged"] * 2
+    answer = run("reply", "store").out
+    assert answer.startswith("2 patches on top of ") and "2/2 mm: add options\n" in answer
+    assert "\nall, without ADDED\n" in answer and "3/" not in answer
+    assert "7 cells, 7 of them with a result" in run(*words).err
+    # What is judged again and is lost has no verdict, though it had one.
+    (tree.cache / "kernels" / tree.key(tip) / "Image").unlink()
+    (tree.cache / "kernels" / tree.key(tip) / "Image").write_bytes(b"no kernel")
+    again = run(*words, "--again")
+    assert "7 cells, 0 of them with a result" in again.err and again.status == 2
+    (lost,) = (line for line in again.out.splitlines() if line.startswith("0002 "))
+    assert "  lost: " in lost, again
 
 
 @pytest.mark.qemu

@@ -30,7 +30,7 @@ from folioscope.campaign.store import Store
 import command
 from browser import browser
 from command import COMMAND, ROOT, SLOWER, wait_until
-from laboratory import Said
+from laboratory import Said, in_process
 
 MATRIX = """version = 1
 store = "store"
@@ -63,11 +63,7 @@ def campaign(
 
     def run(text: str, *words: object) -> Said:
         (tmp_path / "matrix.toml").write_text(text)
-        monkeypatch.setattr("sys.argv", ["campaign", "matrix", "matrix.toml", *map(str, words)])
-        capsys.readouterr()
-        status = __main__.main()
-        printed = capsys.readouterr()
-        return Said(status, printed.out, printed.err)
+        return in_process(__main__.main, capsys, monkeypatch, "campaign", "matrix", "matrix.toml", *words)
 
     return run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from command import ROOT
@@ -66,9 +66,12 @@ class SmallTree:
         self.git("checkout", "--quiet", "main")
         return Path(ran.stdout.strip()).name
 
-    def prebuilt(self, commit: str, image: Path, warnings: str = "", config: Path | None = None) -> None:
-        """Puts an image where the commit's kernel is kept."""
+    def prebuilt(
+        self, commit: str, image: Path, warnings: str = "", config: Path | None = None, options: Sequence[str] = ()
+    ) -> None:
+        """Puts an image where the commit's kernel is kept, as if it had been built with these options."""
         place = self.cache / "kernels" / self.key(commit, config)
         place.mkdir(parents=True)
         (place / "Image").symlink_to(image.resolve())
         (place / "warnings").write_text(warnings)
+        (place / "config").write_text("".join(f"CONFIG_{option}=y\n" for option in options))

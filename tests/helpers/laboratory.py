@@ -61,28 +61,34 @@ def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Said:
-    """What the laboratory's command has said, and its status."""
+    """What a command has said, and its status."""
 
     status: int
     out: str
     err: str
 
 
+def in_process(
+    program: Callable[[], int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *words: object,
+) -> Said:
+    """A command in this process, which spares most of its time."""
+    monkeypatch.setattr("sys.argv", list(map(str, words)))
+    capsys.readouterr()
+    try:
+        status = program()
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    printed = capsys.readouterr()
+    return Said(status, printed.out, printed.err)
+
+
 @pytest.fixture
 def inside(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """The laboratory's command in this process, which spares most of its time."""
-
-    def run(*arguments: object) -> Said:
-        monkeypatch.setattr("sys.argv", ["lab", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            status = main()
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        printed = capsys.readouterr()
-        return Said(status, printed.out, printed.err)
-
-    return run
+    """The laboratory's command in this process."""
+    return lambda *words: in_process(main, capsys, monkeypatch, "lab", *words)
 
 
 def measured(name: str, kernel: Sequence[int], interval: str = "fault", **more: Any) -> dict[str, Any]:

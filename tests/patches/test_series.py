@@ -19,7 +19,7 @@ SCRIPT = ROOT / "kernel-patches" / "tree.sh"
 SERIES = (ROOT / "kernel-patches" / "series").read_text()
 PATCHES = [name for name in SERIES.split() if name.endswith(".patch")]
 # A row that has a whole verdict.
-GOOD = re.compile(r"^(\S.{55}) .* 0 errors, \d+ remarks, 0 not judged$", re.MULTILINE)
+GOOD = re.compile(r"^(\S.{55}) .* 0 errors, \d+ remarks, 0 not judged(?: \([^()]*\))?$", re.MULTILINE)
 ALONE = [name for line in SERIES.splitlines() if line.startswith("# Alone: ") for name in line.split()[2:]]
 
 

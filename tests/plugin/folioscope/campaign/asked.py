@@ -12,7 +12,7 @@ from typing import Any
 
 from .campaign import run
 from .cell import Cell, Kernel, Test
-from .commands import engine_of
+from .commands import cell_of, engine_of
 from .condition import Condition
 from .errors import Refused
 from .kernels import Builder
@@ -23,9 +23,6 @@ from .store import Store
 from .told import report
 from .trees import Own, Tree
 from .values import rules, values
-
-#: Seconds that a cell may take.
-LIMIT = 1800.0
 
 
 @dataclass(frozen=True)
@@ -153,15 +150,5 @@ class Asker:
 
     def cell(self, kernel: Kernel, repeat: int) -> Cell:
         """What is asked of a kernel, for the first time or again."""
-        test, told = self.asked.test, self.arguments
         name = f"{kernel.name}, time {repeat + 1}" if repeat else kernel.name
-        return Cell(
-            replace(kernel, name=name),
-            test,
-            granule=told.granule,
-            cpu=told.cpu,
-            machine=told.machine,
-            rig=keys(test.kind, test.settings, test.directory),
-            limit=LIMIT,
-            repeat=repeat,
-        )
+        return cell_of(replace(kernel, name=name), self.asked.test, self.arguments, repeat)

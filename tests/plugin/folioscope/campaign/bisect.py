@@ -61,7 +61,7 @@ class Search:
 
     def _read(self, own: Own) -> bool:
         """Takes in git's log; true if it names the first one."""
-        # As whoever replays it wants it: with the files of each commit.
+        # A replay needs the files of each commit.
         self.log = git(own.tree, "bisect", "log").replace("'--no-checkout' ", "") + "\n"
         self.first = re.findall(r"^# first bad commit: \[([0-9a-f]+)\]", self.log, re.MULTILINE)
         self.first = self.first or re.findall(r"^# possible first bad commit: \[([0-9a-f]+)\]", self.log, re.MULTILINE)

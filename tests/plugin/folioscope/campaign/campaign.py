@@ -83,8 +83,8 @@ def run(
     *,
     again: bool = False,
 ) -> Ran:
-    """Runs all cells that have no result, or all if they are wanted again. Raises ``Refused``; what has a result then
-    keeps it."""
+    """Runs all cells that have no result, or all if they are wanted again: each loses its result when it begins.
+    Raises ``Refused``; what has a result then keeps it."""
     said = progress or Quiet()
     named = set() if again else store.named()
     wanted: dict[str, Cell] = {cell.key: cell for cell in cells}
@@ -98,6 +98,8 @@ def run(
             for _ in range(min(engine.room(), len(waiting))):
                 cell = waiting.popleft()
                 files = kernels.of(cell)
+                if again and files is not None:
+                    store.forget(cell.key)
                 if isinstance(files, str):
                     _lose(done, store, said, cell, Line(cell.key, "lost", files, tries=0))
                 elif files is None:

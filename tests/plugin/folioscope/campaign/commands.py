@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import host, locate
 from .campaign import run
-from .cell import Cell, Kernel
+from .cell import Cell, Kernel, Test
 from .engine import Engine, Local
 from .errors import Refused
 from .kernels import Builder, built, image
@@ -29,6 +29,8 @@ from .table import Row, as_json, junit, rows, status, text
 from .trees import Tree
 
 _UNITS = {"K": 1 / 1024, "M": 1, "G": 1024}
+#: Seconds that a cell of a commit may take.
+LIMIT = 1800.0
 #: Results of the store that tell how long cells take.
 _HISTORY = 500
 
@@ -95,6 +97,20 @@ def _history(store: Store | None, named: set[str]) -> dict[str, float]:
 def _mebibytes(memory: str) -> int:
     unit = memory[-1:].upper()
     return int(int(memory[:-1]) * _UNITS[unit]) if unit in _UNITS else int(memory) >> 20
+
+
+def cell_of(kernel: Kernel, test: Test, arguments: argparse.Namespace, repeat: int = 0) -> Cell:
+    """What is asked of a commit's kernel, by the options that are those of a tree."""
+    return Cell(
+        kernel,
+        test,
+        granule=arguments.granule,
+        cpu=arguments.cpu,
+        machine=arguments.machine,
+        rig=keys(test.kind, test.settings, test.directory),
+        limit=LIMIT,
+        repeat=repeat,
+    )
 
 
 def engine_of(words: str, store: Store, cells: Sequence[Cell], jobs: int | None) -> Engine:

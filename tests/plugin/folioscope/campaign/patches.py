@@ -86,6 +86,11 @@ class Patch:
             return f"all, without {self.without}"
         return f"{self.number:04d} {self.subject}" if self.number else self.subject
 
+    @property
+    def since(self) -> str:
+        """As sentences have it that say where something began."""
+        return f"without {self.without}" if self.without else f"with {self.name}"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -102,12 +107,14 @@ class Row:
     warnings: list[str] | None = None
     #: The checkpoints at which each rule has an error.
     steps: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    #: Why the verdict is not of what the row is about.
+    note: str = ""
 
     @property
     def state(self) -> str:
         """As a row of a matrix has it, or that the kernel does not build."""
         if self.tour:
-            return self.tour.outcome
+            return "unjudged" if self.note and self.tour.outcome == "pass" else self.tour.outcome
         return "not built" if self.why.startswith(NOT_BUILT) else "lost"
 
     def rules(self) -> dict[str, int]:
@@ -122,7 +129,8 @@ class Row:
         if self.tour is None:
             return f"lost: {self.why}"
         said = self.tour.summary.partition(" entries: ")[2] or self.tour.summary
-        return f"{said} (status {self.tour.status})" if self.tour.status else said
+        said = f"{said} (status {self.tour.status})" if self.tour.status else said
+        return f"{said}; not judged without it: {self.note}" if self.note else said
 
 
 @dataclass(frozen=True)
@@ -180,7 +188,7 @@ def _sentence(error: Error, rows: Mapping[int, Row]) -> str:
     if not error.number:
         return f"{said}in the base already"
     said += more(error.more, error.steps)
-    said += f"first with {row.patch.name}"
+    said += f"first {row.patch.since}"
     if error.unsure:
         names = ", ".join(rows[each].patch.name for each in error.unsure)
         said += f", or with what has no verdict before it: {names}"
@@ -214,7 +222,7 @@ def text(rows: Sequence[Row], granule: str) -> Iterator[str]:
         yield _sentence(error, by_number)
     for row in rows:
         for warning in row.warnings or []:
-            yield f"new warning with {row.patch.name}: {warning}"
+            yield f"new warning {row.patch.since}: {warning}"
 
 
 def as_json(rows: Sequence[Row], cover: str, about: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def _command(words: list[str]) -> list[str]:
 def text(record: dict[str, Any], store: Store) -> Iterator[str]:
     """The lines of the mail."""
     rows, about = record["rows"], record["about"]
-    base, patches = rows[0], rows[1:]
+    base, patches = rows[0], [row for row in rows[1:] if "without" not in row]
     if title := record["cover"].partition("\n")[0]:
         yield from _paragraph(f"[{title}]")
         yield ""
@@ -52,14 +52,14 @@ def text(record: dict[str, Any], store: Store) -> Iterator[str]:
     yield ""
     for row in rows:
         name = f"{row['number']}/{len(patches)} {row['subject']}" if row["number"] else "base"
-        yield from _paragraph(name)
+        yield from _paragraph(f"all, without {row['without']}" if "without" in row else name)
         yield from _paragraph("; ".join(_changes(row, base)), _INDENT)
     for error in record["errors"]:
         yield ""
         row = next(row for row in rows if row["number"] == error["number"])
         told = finding(report(store.result(row["cell"]), store), error["rule"], error["steps"])
         where = f" ({told['step']}):" if told else ":"
-        yield from _paragraph(f"{error['rule']}, {_whose(error)}, {row['rules'][error['rule']]} times{where}")
+        yield from _paragraph(f"{error['rule']}, {_whose(error, row)}, {row['rules'][error['rule']]} times{where}")
         yield from _paragraph(told["message"] if told else "its report is not in the store", _INDENT)
     yield ""
     yield "To repeat it, in a checkout of folioscope:"
@@ -67,10 +67,11 @@ def text(record: dict[str, Any], store: Store) -> Iterator[str]:
     yield from _command(about["words"])
 
 
-def _whose(error: dict[str, Any]) -> str:
+def _whose(error: dict[str, Any], row: dict[str, Any]) -> str:
     if not error["number"]:
         return "in the base already"
-    said = f"{more(error['more'], error['steps'])}first with patch {error['number']}"
+    since = f"without {row['without']}" if "without" in row else f"with patch {error['number']}"
+    said = f"{more(error['more'], error['steps'])}first {since}"
     named = [f"patch {each}" if each else "the base" for each in error["unsure"]]
     return f"{said} or with {', '.join(named)}, without a verdict" if named else said
 

@@ -17,20 +17,16 @@ from .. import content, locate
 from . import mail
 from .campaign import run
 from .cell import Cell, Kernel, Test
-from .commands import engine_of, write
+from .commands import cell_of, engine_of, write
 from .errors import Refused
 from .kernels import Builder
 from .outputs import Source, put_all
-from .parts import keys
 from .patches import Patch, Row, as_json, status, text
 from .progress import Lines
 from .store import Store
 from .table import rows
 from .told import report, steps
 from .trees import GitFailed, Own, Tree, git
-
-#: Seconds that a cell may take, unless it is said.
-LIMIT = 1800.0
 
 
 @dataclass
@@ -108,20 +104,10 @@ def _refused(own: Own) -> str:
 
 def _cells(kernel: Kernel, arguments: argparse.Namespace) -> list[Cell]:
     """What is asked of a kernel: the tour and, unless it is left out, what a fault costs."""
-    tour = Test("tour", "tour", {"only": arguments.only} if arguments.only else {})
-
-    def cell(test: Test) -> Cell:
-        return Cell(
-            kernel,
-            test,
-            granule=arguments.granule,
-            cpu=arguments.cpu,
-            machine=arguments.machine,
-            rig=keys(test.kind, test.settings, test.directory),
-            limit=LIMIT,
-        )
-
-    return [cell(tour)] + ([] if arguments.no_costs else [cell(Test("costs", "costs"))])
+    tests = [Test("tour", "tour", {"only": arguments.only} if arguments.only else {})]
+    if not arguments.no_costs:
+        tests.append(Test("costs", "costs"))
+    return [cell_of(kernel, test, arguments) for test in tests]
 
 
 def _words(arguments: argparse.Namespace, wanted: Series, is_mail: bool) -> list[str]:
@@ -138,6 +124,25 @@ def _without(own: Own, wanted: Series, config: str | None) -> Iterator[tuple[Pat
         fragment = own.place / f"without-{option}.config"
         fragment.write_text(f"{more}\n# CONFIG_{option} is not set\n")
         yield Patch(tip.number + count, tip.subject, tip.commit, option), str(fragment)
+
+
+def _note(patch: Patch, kernel: Kernel, last: Kernel) -> str:
+    """Why the kernel without an option is no other one than the last patch's, if it is not."""
+    if not patch.without:
+        return ""
+    here, there = (_is_set(each, patch.without) for each in (kernel, last))
+    if here is None or there is None:
+        return f"its configuration does not say whether {patch.without} is off"
+    if here:
+        return f"{patch.without} stays on, as another option selects it"
+    return "" if there else f"{patch.without} is off in the last patch's kernel too; --config switches it on"
+
+
+def _is_set(kernel: Kernel, option: str) -> bool | None:
+    file = locate.cache() / "kernels" / kernel.key / "config"
+    if not file.is_file():
+        return None
+    return bool(re.search(rf"^CONFIG_{option}=[ym]$", file.read_text(errors="replace"), re.MULTILINE))
 
 
 def _listed(patches: Sequence[Patch], kernels: Sequence[Kernel]) -> None:
@@ -209,6 +214,7 @@ def _rows(
 ) -> list[Row]:
     found: list[Row] = []
     warned: set[str] | None = None
+    last = next(kernel for patch, kernel in zip(patches[::-1], kernels[::-1], strict=True) if not patch.without)
     for patch, kernel, (tour, *others) in zip(patches, kernels, cells, strict=True):
         judged = store.result(tour.key)
         counted = next((store.result(costs.key) for costs in others), None)
@@ -220,5 +226,6 @@ def _rows(
         if warnings is not None and not patch.without:
             warned = warnings
         where = steps(report(judged, store)) if judged else {}
-        found.append(Row(patch, kernel.key, tour.key, judged, counted, why, new, where))
+        note = _note(patch, kernel, last) if judged else ""
+        found.append(Row(patch, kernel.key, tour.key, judged, counted, why, new, where, note))
     return found

@@ -103,6 +103,11 @@ class Store:
         data = json.dumps(result.as_json(), indent=1).encode()
         self._put(f"results/{result.key[:2]}/{result.key}.json", data)
 
+    def forget(self, key: str) -> None:
+        """Takes a cell's result away, as the cell is judged again: if it is lost now, an old verdict is none of it."""
+        with self._errors("written"), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(f"results/{key[:2]}/{key}.json"))
+
     def lose(self, key: str, why: str) -> None:
         """Notes why a cell was lost: it has no result, and is tried again by the next campaign."""
         self._put(f"lost/{key[:2]}/{key}.json", json.dumps({"key": key, "why": why}).encode())
