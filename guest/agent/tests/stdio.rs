@@ -269,6 +269,17 @@ fn garbage_is_answered_and_survived() {
 }
 
 #[test]
+fn what_is_not_pinned_is_not_compared() {
+    let mut agent = Agent::start("pins");
+    let p = agent.spawn();
+    let a = agent.map(p, json!({"length": PAGE}));
+    let verify = json!({"gup_verify": {"address": a, "length": PAGE, "offset": 0}});
+    let failure = agent.op_error(p, verify);
+    let failure = failure["bad_request"].to_string();
+    assert!(failure.contains("no page is pinned"), "{failure}");
+}
+
+#[test]
 fn a_debugger_writes_where_the_process_may_not() {
     let mut agent = Agent::start("force");
     let p = agent.spawn();

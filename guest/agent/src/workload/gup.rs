@@ -3,9 +3,9 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
-use protocol::{Failure, Operation, Outcome};
+use protocol::{Failure, Outcome};
 
 use super::touch::{compared, Steps};
 use super::uffd::request_of;
@@ -22,47 +22,47 @@ const FOR_WRITING: u64 = 1;
 /// process that has the file closes it.
 static PINNED: Mutex<Option<(OwnedFd, u64)>> = Mutex::new(None);
 
-pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
-    let mut pinned = PINNED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    match (op, &*pinned) {
-        (Operation::GupPin { address, length }, _) => {
-            let file = File::open("/sys/kernel/debug/gup_test")
-                .map_err(|error| sys::io_failure(&error, "open /sys/kernel/debug/gup_test"))?;
-            let fd = OwnedFd::from(file);
-            let done = request_of(
-                &fd,
-                PIN_LONGTERM_TEST_START,
-                &mut [*address, *length, FOR_WRITING],
-                "PIN_LONGTERM_TEST_START",
-            )?;
-            *pinned = Some((fd, *length));
-            Ok(done)
-        }
-        (
-            Operation::GupVerify {
-                address,
-                length,
-                offset,
-            },
-            Some((fd, all)),
-        ) => {
-            if offset.checked_add(*length).is_none_or(|end| end > *all) || offset % 8 != 0 {
-                return Err(Failure::bad(format!("the pinned pages have {all} bytes")));
-            }
-            let mut held = vec![0u64; *all as usize / 8];
-            let buffer = held.as_mut_ptr().expose_provenance() as u64;
-            request_of(
-                fd,
-                PIN_LONGTERM_TEST_READ,
-                &mut [buffer],
-                "PIN_LONGTERM_TEST_READ",
-            )?;
-            let steps = Steps::new(*address, *length, Some(8))?;
-            let first = *offset as usize / 8;
-            compared(&steps, |step| held[first + step as usize]).map(Outcome::Verified)
-        }
-        _ => Err(Failure::bad("no page is pinned")),
+/// Pins a range. What was pinned before is let go.
+pub fn pin(address: u64, length: u64) -> Result<Outcome, Failure> {
+    let mut pinned = pinned();
+    *pinned = None;
+    let file = File::open("/sys/kernel/debug/gup_test")
+        .map_err(|error| sys::io_failure(&error, "open /sys/kernel/debug/gup_test"))?;
+    let fd = OwnedFd::from(file);
+    let done = request_of(
+        &fd,
+        PIN_LONGTERM_TEST_START,
+        &mut [address, length, FOR_WRITING],
+        "PIN_LONGTERM_TEST_START",
+    )?;
+    *pinned = Some((fd, length));
+    Ok(done)
+}
+
+/// Compares a range with the pinned pages from `offset` bytes on.
+pub fn verify(address: u64, length: u64, offset: u64) -> Result<Outcome, Failure> {
+    let pinned = pinned();
+    let Some((fd, all)) = &*pinned else {
+        return Err(Failure::bad("no page is pinned"));
+    };
+    if offset.checked_add(length).is_none_or(|end| end > *all) || offset % 8 != 0 {
+        return Err(Failure::bad(format!("the pinned pages have {all} bytes")));
     }
+    let mut held = vec![0u64; *all as usize / 8];
+    let buffer = held.as_mut_ptr().expose_provenance() as u64;
+    request_of(
+        fd,
+        PIN_LONGTERM_TEST_READ,
+        &mut [buffer],
+        "PIN_LONGTERM_TEST_READ",
+    )?;
+    let steps = Steps::new(address, length, Some(8))?;
+    let first = offset as usize / 8;
+    compared(&steps, |step| held[first + step as usize]).map(Outcome::Verified)
+}
+
+fn pinned() -> MutexGuard<'static, Option<(OwnedFd, u64)>> {
+    PINNED
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -186,7 +186,12 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::FileAllocate { .. }
         | Operation::FileUnlink { .. } => file::operate(op),
         Operation::MovePages { .. } => numa::operate(op),
-        Operation::GupPin { .. } | Operation::GupVerify { .. } => gup::operate(op),
+        Operation::GupPin { address, length } => gup::pin(*address, *length),
+        Operation::GupVerify {
+            address,
+            length,
+            offset,
+        } => gup::verify(*address, *length, *offset),
         Operation::UffdRegister { .. }
         | Operation::UffdUnregister { .. }
         | Operation::UffdCopy { .. }
