@@ -24,7 +24,7 @@ mod play;
 mod states;
 mod steps;
 
-pub use ledger::{Ledger, WORDS};
+pub use ledger::{Ledger, BOOT_WORD};
 pub use operations::{Operation, OPERATIONS};
 pub use states::{State, STATES};
 

@@ -23,6 +23,7 @@ mod threads;
 
 pub use failing::{allow_allocations, fail_allocations};
 pub use spoil::Spoil;
+pub use threads::Merged;
 
 /// Directory of the kernel's switches of folio sizes.
 pub(crate) const THP: &str = "/sys/kernel/mm/transparent_hugepage";

@@ -45,7 +45,7 @@ impl Cross {
         if self.list {
             return list();
         }
-        self.guest.append = format!("{} {}", cross::WORDS, self.guest.append);
+        self.guest.append = format!("{} {}", cross::BOOT_WORD, self.guest.append);
         let started = Instant::now();
         progress("booting the guest");
         let mut guest = Guest::boot(&self.guest)?;
@@ -96,13 +96,13 @@ impl Cross {
                     }
                 };
                 let mut played = cross::play(stage, &chosen.states, operations, acting);
+                if played.failed.is_some() {
+                    ledger.close();
+                }
                 let mut left = None;
-                // Of one that failed a process may be there still.
-                if played.failed.is_none() {
-                    match ledger.left(&mut guest, &name) {
-                        Ok(found) => left = found,
-                        Err(error) => played.failed = Some(error),
-                    }
+                match ledger.left(&mut guest, &name) {
+                    Ok(found) => left = found,
+                    Err(error) => played.failed = Some(error),
                 }
                 played.row.elsewhere += left.as_ref().map_or(0, Step::errors) as usize;
                 table.rows.push(played.row);
@@ -183,9 +183,7 @@ impl Cross {
         report.crossing = Some(table);
         self.report.finish(&mut report, &picture)
     }
-}
 
-impl Cross {
     /// As steps are shown that have no areas, or many.
     fn plain(&self) -> TextOptions {
         TextOptions {

@@ -4,6 +4,7 @@
 use protocol::Advice;
 
 use super::model::{Below, Memory};
+use super::mounts;
 use super::states::Map;
 use super::steps::{All, Move, Part, Step};
 
@@ -54,16 +55,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
     let hole = |part: Part| units(part).any(|at| !pages[at].mapped);
     let registered = || pages.iter().any(|page| page.registered);
     let anonymous = memory.below == Below::Nothing;
-    let file = !matches!(
-        here.map,
-        Map::Hinted
-            | Map::HintedHalfIn
-            | Map::Small
-            | Map::Pmd
-            | Map::Shared
-            | Map::Hugetlb
-            | Map::HugetlbShared
-    );
+    let file = mounts::directory(here.map).is_some();
     let hugetlb = matches!(here.map, Map::Hugetlb | Map::HugetlbShared);
     let pmd = matches!(
         here.map,

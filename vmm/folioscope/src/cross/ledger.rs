@@ -12,7 +12,7 @@ use crate::Error;
 /// The memory cgroup of the processes of the crossing.
 pub(super) const CGROUP: &str = "/sys/fs/cgroup/folioscope-cross";
 /// Word of the kernel's command line that keeps the kernel's own memory out of cgroups: it goes when it will.
-pub const WORDS: &str = "cgroup.memory=nokmem";
+pub const BOOT_WORD: &str = "cgroup.memory=nokmem";
 /// Maximum time until a batch is gone: an address space goes with the last who looks at it (`mmput()`), and the guest's CPUs
 /// may get little of a busy host's.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +28,8 @@ pub(super) fn pool(size: u64) -> String {
 pub struct Ledger {
     charged: [u64; 2],
     hugetlb: u64,
+    /// A process of a batch may be there still: nothing is asked any more.
+    closed: bool,
 }
 
 impl Ledger {
@@ -39,12 +41,13 @@ impl Ledger {
         let mut ledger = Self {
             charged: [0; 2],
             hugetlb,
+            closed: false,
         };
         let said = guest.read_file("/proc/cmdline")?.unwrap_or_default();
         let known = guest.read_file("/sys/fs/cgroup/cgroup.controllers")?;
         let has_memory =
             known.is_some_and(|known| known.split_whitespace().any(|it| it == "memory"));
-        if !has_memory || !said.split_whitespace().any(|word| word == WORDS) {
+        if !has_memory || !said.split_whitespace().any(|word| word == BOOT_WORD) {
             return Ok(ledger);
         }
         guest.write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory", None)?;
@@ -61,11 +64,19 @@ impl Ledger {
         Ok(ledger)
     }
 
+    /// Asks nothing from here on: a batch failed, and may have left a process.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
     /// Returns a step with what is counted of a batch that is gone, if there is anything.
     ///
     /// # Errors
     /// Where the guest is lost.
     pub fn left(&mut self, guest: &mut Guest, name: &str) -> Result<Option<Step>, Error> {
+        if self.closed {
+            return Ok(None);
+        }
         let findings = self.settle(guest)?;
         if findings.is_empty() {
             return Ok(None);

@@ -313,6 +313,11 @@ impl Memory {
         Some((std::array::from_fn(of), if freed { at } else { 0 }))
     }
 
+    /// The words of all pages of a view.
+    pub fn all_words(&self, view: usize) -> impl Iterator<Item = Words> + '_ {
+        (0..self.views[view].pages.len()).filter_map(move |at| self.content(view, at))
+    }
+
     /// Bytes from one compared word to the next.
     pub fn distance(&self) -> u64 {
         self.page / WORDS as u64
@@ -450,6 +455,24 @@ impl Memory {
         }
         runs
     }
+}
+
+/// Pages that KSM may have one page map (`ksm_max_page_sharing`).
+const SHARED_BY: u64 = 256;
+
+/// Returns how many of these pages have the page of another one once KSM has merged all that are equal, and how many the zero
+/// page.
+pub fn mergeable(pages: impl Iterator<Item = Words>) -> (u64, u64) {
+    let mut equal: Vec<(Words, u64)> = Vec::new();
+    for words in pages {
+        match equal.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, count)) => *count += 1,
+            None => equal.push((words, 1)),
+        }
+    }
+    let (empty, others): (Vec<_>, Vec<_>) = equal.into_iter().partition(|it| it.0 == ZERO);
+    let shared = others.iter().map(|it| it.1 - it.1.div_ceil(SHARED_BY));
+    (shared.sum(), empty.iter().map(|it| it.1).sum())
 }
 
 #[cfg(test)]
@@ -645,6 +668,17 @@ mod tests {
         // Equal pages go on from no page.
         memory.write_equal(0, 0..2, 1);
         assert_eq!(runs(&memory)[..2], [0..1, 1..2]);
+    }
+
+    #[test]
+    fn equal_pages_are_counted() {
+        let mut memory = anonymous();
+        assert_eq!(mergeable(memory.all_words(0)), (0, 0));
+        memory.write_equal(0, 1..5, 1);
+        memory.drop_pages(0, 5..7);
+        assert_eq!(mergeable(memory.all_words(0)), (3, 2));
+        let many = (0..600).map(|_| memory.content(0, 1).unwrap());
+        assert_eq!(mergeable(many), (597, 0));
     }
 
     #[test]

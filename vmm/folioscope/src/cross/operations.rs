@@ -184,7 +184,7 @@ pub const OPERATIONS: &[Operation] = &[
     operation("split", "split_huge_pages of debugfs", &[Step::Split]),
     operation(
         "merge",
-        "MADV_MERGEABLE, and two passes of KSM",
+        "MADV_MERGEABLE, and passes of KSM",
         &[MERGEABLE, Step::All(All::Merge)],
     ),
     operation(

@@ -7,12 +7,12 @@ use protocol::{Advice, Backing, MapFlag, Operation, Placement, ProcessId, Protec
 
 use super::admit::{left_out, Here};
 use super::ledger::CGROUP;
-use super::model::{Below, Memory, Store, WORDS};
+use super::model::{mergeable, Below, Memory, Store, WORDS};
 use super::mounts;
 use super::states::{Map, State};
 use super::steps::{All, Part, Prot, Step};
 use crate::ops::{advise, protect, unmap};
-use crate::stage::Stage;
+use crate::stage::{Merged, Stage};
 use crate::Error;
 
 /// Bytes of a word.
@@ -146,13 +146,28 @@ impl<'s, 'g> Batch<'s, 'g> {
         }
         if states.iter().any(|state| state.is_merged()) && batch.here.ksm {
             let merged = batch.stage.merge_all()?;
-            let cells = batch.cells.iter_mut();
-            for cell in cells.filter(|cell| merged == 0 && cell.state.is_merged()) {
-                cell.refused = Some("KSM has merged nothing".into());
-            }
+            batch.hold_to_merged(merged);
         }
         batch.salt += SALTS;
         Ok(batch)
+    }
+
+    /// Refuses what KSM was to merge, unless it has merged as many pages as the model has equal ones.
+    fn hold_to_merged(&mut self, merged: Merged) {
+        let of_ksm = |cell: &Cell| cell.state.is_merged() && cell.left_out.is_none();
+        let cells = self.cells.iter().filter(|cell| of_ksm(cell));
+        let (shared, empty) = mergeable(cells.flat_map(|cell| cell.memory.all_words(0)));
+        if merged.shared >= shared && merged.empty.is_none_or(|found| found >= empty) {
+            return;
+        }
+        let found = merged.empty.unwrap_or(0);
+        let why = format!(
+            "expected KSM to have merged {shared} pages, and {empty} with the zero page, and found {} and {found}",
+            merged.shared
+        );
+        for cell in self.cells.iter_mut().filter(|cell| of_ksm(cell)) {
+            cell.refused.get_or_insert(why.clone());
+        }
     }
 
     /// Forks. The steps that follow are the parent's or the child's.

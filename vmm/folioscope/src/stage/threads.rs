@@ -12,6 +12,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Milliseconds between two scans of khugepaged: longer than any workload.
 const HOUR: &str = "3600000";
 
+/// Entries that KSM has merged.
+#[derive(Clone, Copy, Debug)]
+pub struct Merged {
+    /// Those that share a page with another one (`pages_sharing`): all but one for each page.
+    pub shared: u64,
+    /// Those that map the zero page (`ksm_zero_pages`, from 6.6 on).
+    pub empty: Option<u64>,
+}
+
 impl Stage<'_> {
     /// Lets KSM run until it shares `shared` pages among `sharing` entries more than one each.
     ///
@@ -48,12 +57,11 @@ impl Stage<'_> {
         }
     }
 
-    /// Lets KSM pass over all that is mergeable, until equal pages are merged, and empty ones with the zero page. Returns
-    /// how many entries share a page by then.
+    /// Lets KSM pass over all that is mergeable, until equal pages are merged, and empty ones with the zero page.
     ///
     /// # Errors
     /// As every request to the guest, and if KSM does not get on.
-    pub fn merge_all(&mut self) -> Result<u64, Error> {
+    pub fn merge_all(&mut self) -> Result<Merged, Error> {
         for (knob, text) in [
             ("use_zero_pages", "1"),
             ("sleep_millisecs", "0"),
@@ -80,12 +88,14 @@ impl Stage<'_> {
         }
         // Not while the tables are looked at.
         self.set(&format!("{KSM}/run"), "0")?;
-        let mut merged = 0;
-        for knob in ["pages_sharing", "ksm_zero_pages"] {
+        let mut count = |knob: &str| -> Result<Option<u64>, Error> {
             let text = self.knob(&format!("{KSM}/{knob}"))?;
-            merged += text.and_then(|text| text.parse().ok()).unwrap_or(0);
-        }
-        Ok(merged)
+            Ok(text.and_then(|text| text.parse().ok()))
+        };
+        Ok(Merged {
+            shared: count("pages_sharing")?.unwrap_or(0),
+            empty: count("ksm_zero_pages")?,
+        })
     }
 
     /// Makes khugepaged leave areas alone that are not full, until the end.
