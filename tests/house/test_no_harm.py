@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 from folioscope.scratch import MARK, WORDS, Scratch, clear
 
 from command import MARK as TEST_MARK
-from command import ROOT, Running, folioscope, marked, wait_until
+from command import ROOT, Running, folioscope, marked, program, wait_until
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 # A PID that no process has: above the largest that Linux gives out.
@@ -237,3 +239,22 @@ def test_a_skip_that_is_not_in_the_list_fails_the_run(tmp_path: Path, workers: i
     listed = run("-k", "listed and not un")
     assert listed.returncode == 0, listed.stdout
     assert "1 skipped" in listed.stdout
+
+
+@pytest.mark.parametrize("killed", ["the script", "all shells"])
+def test_a_build_ends_with_its_script(tmp_path: Path, killed: str) -> None:
+    """Whoever kills a set-up script by SIGKILL finds no compiler left: of the script alone, or of all its shells."""
+    script = f'. {ROOT}/vmm/setup/lib.sh; build() {{ with_us sleep 1000; }}; step build "a build" build'
+    mark = uuid.uuid4().hex
+    environment = {**os.environ, TEST_MARK: mark, "FOLIOSCOPE_CACHE": str(tmp_path), "FOLIOSCOPE_OUT": str(tmp_path)}
+    with subprocess.Popen(["bash", "-c", script], env=environment, stderr=subprocess.DEVNULL) as shell:
+        try:
+            assert wait_until(lambda: "sleep" in map(program, marked(mark)) and len(marked(mark)) >= 4, 10)
+            shells = [pid for pid in marked(mark) if program(pid) == "bash"]
+            for pid in [shell.pid] if killed == "the script" else shells:
+                os.kill(pid, signal.SIGKILL)
+            assert wait_until(lambda: not marked(mark), 10), [(pid, program(pid)) for pid in marked(mark)]
+        finally:
+            for pid in marked(mark):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)

@@ -81,7 +81,7 @@ link "$built/initramfs.cpio" initramfs.cpio
 # kernel LINK ARGUMENT...: builds a kernel, or finds it in the cache, and links it.
 kernel() {
     local said=$LOGS/$1.path.$$
-    child "$ROOT/kernel-patches/build.sh" "${@:2}" >"$said"
+    child with_us "$ROOT/kernel-patches/build.sh" "${@:2}" >"$said"
     link "$(tail -n 1 "$said")" "$1"
     rm -f "$said"
 }

@@ -103,10 +103,16 @@ for signal in INT TERM HUP; do
 done
 trap end_running EXIT
 
-# shown PID LOG TITLE: prints how long PID has run, and the last line of its log, until it ends or we do.
+# with_us COMMAND...: runs a program that ends by SIGTERM when the shell that runs it has gone, be it by SIGKILL.
+with_us() {
+    if setpriv --pdeathsig TERM true 2>/dev/null; then setpriv --pdeathsig TERM "$@"; else "$@"; fi
+}
+
+# shown PID LOG TITLE: prints how long PID has run, and the last line of its log, until that ends. If we end first, be it by
+# SIGKILL, PID is ended.
 shown() {
     local last=0 now start=$SECONDS
-    while kill -0 "$1" 2>/dev/null && kill -0 $$ 2>/dev/null; do
+    while kill -0 "$1" 2>/dev/null && [ -e /proc/$$/exe ]; do
         sleep 0.2
         now=$((SECONDS - start))
         if [ -t 2 ]; then
@@ -117,6 +123,7 @@ shown() {
             say "$3, ${now} s: $(tail -n 1 "$2" | tr -dc '[:print:]' | cut -c1-80)"
         fi
     done
+    [ -e /proc/$$/exe ] || kill -s TERM -- "-$1" 2>/dev/null || true
     [ -t 2 ] && printf '\r\033[K' >&2
     return 0
 }

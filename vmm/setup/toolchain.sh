@@ -64,7 +64,7 @@ host_command_cargo() {
     local target flags=''
     target=$(uname -m)-unknown-linux-gnu
     ! libc_is_static || flags='-C target-feature=+crt-static'
-    CARGO_TARGET_DIR=$CACHE/cargo/command CARGO_BUILD_TARGET=$target RUSTFLAGS="${RUSTFLAGS:-} $flags" cargo "$@"
+    CARGO_TARGET_DIR=$CACHE/cargo/command CARGO_BUILD_TARGET=$target RUSTFLAGS="${RUSTFLAGS:-} $flags" with_us cargo "$@"
 }
 
 # arm64_cargo ARGUMENT...: runs cargo for arm64, with static programs that need no file of the system where they run.
@@ -77,7 +77,7 @@ arm64_cargo() {
     RUSTC=$rustc RUSTDOC=$(dirname "$rustc")/rustdoc CARGO_TARGET_DIR=$CACHE/cargo/arm64 CARGO_BUILD_TARGET=$GUEST_TARGET \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$ARM64_CC \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static' RUSTDOCFLAGS='-C target-feature=+crt-static' \
-        ${runner:+env "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$runner"} cargo "$@"
+        with_us ${runner:+env "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$runner"} cargo "$@"
 }
 
 # guest_clippy ARGUMENT...: runs clippy of the compiler that builds the guest side, for crates that exist on arm64
