@@ -280,6 +280,32 @@ fn what_is_not_pinned_is_not_compared() {
 }
 
 #[test]
+fn several_operations_are_done_whatever_becomes_of_each() {
+    let mut agent = Agent::start("several");
+    let p = agent.spawn();
+    let a = agent.map(p, json!({"length": PAGE}));
+    let ops = json!([
+        {"poke": {"address": a, "words": [7]}},
+        {"munmap": {"address": a + 1, "length": PAGE}},
+        {"peek": {"address": a, "words": 1}},
+    ]);
+    let found = agent.op(p, json!({"several": {"ops": ops}}));
+    let answers = found["several"]["answers"].as_array().unwrap().clone();
+    assert_eq!(answers.len(), 3);
+    assert!(answers[1]["error"].is_object(), "{found}");
+    assert_eq!(answers[2]["ok"]["words"]["words"], json!([7]));
+    for alone in [json!({"fork": {}}), json!({"exit": {"status": 0}})] {
+        let ops = json!([{"poke": {"address": a, "words": [8]}}, alone]);
+        let failure = agent.op_error(p, json!({"several": {"ops": ops}}));
+        let why = failure["bad_request"].to_string();
+        assert!(why.contains("no part of several operations"), "{failure}");
+    }
+    // Nothing of a list that is refused was done.
+    let words = agent.op(p, json!({"peek": {"address": a, "words": 1}}));
+    assert_eq!(words["words"]["words"], json!([7]));
+}
+
+#[test]
 fn a_debugger_writes_where_the_process_may_not() {
     let mut agent = Agent::start("force");
     let p = agent.spawn();

@@ -181,6 +181,12 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<i32>,
     },
+    /// Several operations, one after the other, whatever becomes of each: [`Outcome::Several`](crate::Outcome::Several). A
+    /// fork, an exit, a pin to a CPU and another list are none of them.
+    Several {
+        /// The operations.
+        ops: Vec<Operation>,
+    },
     /// Pins a range for a long time, as a device's driver does (`gup_test` of debugfs, `FOLL_LONGTERM | FOLL_WRITE`). The
     /// kernel has one such range at a time; it is let go when this process and its children have ended.
     GupPin {
@@ -341,6 +347,7 @@ impl Operation {
             Self::Pin { .. } => "pin",
             Self::ThpDisable { .. } => "thp_disable",
             Self::MovePages { .. } => "move_pages",
+            Self::Several { .. } => "several",
             Self::GupPin { .. } => "gup_pin",
             Self::GupVerify { .. } => "gup_verify",
             Self::UffdRegister { .. } => "uffd_register",

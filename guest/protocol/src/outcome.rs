@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Content, Ended, Getters, Hello, ProcessId};
+use crate::{Answer, Content, Ended, Getters, Hello, ProcessId};
 
 /// The content of a successful reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,11 @@ pub enum Outcome {
     Touched(Touched),
     /// The result of a verification.
     Verified(Verified),
+    /// The results of several operations.
+    Several {
+        /// One for each, in their order.
+        answers: Vec<Answer>,
+    },
     /// Words of memory.
     Words {
         /// The words.

@@ -21,6 +21,7 @@ mod model;
 mod mounts;
 mod operations;
 mod play;
+mod queue;
 mod states;
 mod steps;
 

@@ -172,6 +172,27 @@ fn ready() -> WorkloadMessage {
     }
 }
 
+/// Does operations one after the other. What would take the process away, or hide in another list, is no part of one.
+fn several(ops: &[Operation]) -> Result<Outcome, Failure> {
+    let alone = |op: &&Operation| {
+        matches!(
+            op,
+            Operation::Several { .. }
+                | Operation::Fork { .. }
+                | Operation::Exit { .. }
+                | Operation::Pin { .. }
+        )
+    };
+    if let Some(op) = ops.iter().find(alone) {
+        let name = op.name();
+        return Err(Failure::bad(format!(
+            "{name} is no part of several operations"
+        )));
+    }
+    let answers = ops.iter().map(|op| Answer::from(operate(op))).collect();
+    Ok(Outcome::Several { answers })
+}
+
 fn operate(op: &Operation) -> Result<Outcome, Failure> {
     match op {
         Operation::Touch { .. }
@@ -208,6 +229,7 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::Munmap { .. }
         | Operation::Mlock { .. }
         | Operation::Munlock { .. } => memory::operate(op),
+        Operation::Several { ops } => several(ops),
         // Done by the loop that takes operations.
         Operation::Fork { .. } | Operation::Exit { .. } => {
             Err(Failure::bad("no operation on mappings"))

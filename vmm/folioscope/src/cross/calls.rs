@@ -7,6 +7,7 @@ use protocol::{Advice, MoveFlag, Operation, UffdMode};
 
 use super::model::{Below, WORDS};
 use super::play::{Batch, WORD};
+use super::queue::Expected;
 use super::steps::{Move, Part};
 use crate::ops::advise;
 use crate::Error;
@@ -32,10 +33,10 @@ impl Batch<'_, '_> {
             length,
             modes: vec![UffdMode::Missing],
         };
-        self.stage.op(self.actor(), register)?;
-        let outcome = self.stage.op(self.actor(), op(address)).map(drop);
+        self.now(self.actor(), register)?;
+        let outcome = self.now(self.actor(), op(address)).map(drop);
         let unregister = Operation::UffdUnregister { address, length };
-        self.stage.op(self.actor(), unregister)?;
+        self.now(self.actor(), unregister)?;
         outcome
     }
 
@@ -55,7 +56,7 @@ impl Batch<'_, '_> {
             length: words.end as u64 * distance - offset,
             punch,
         };
-        self.stage.op(self.actor(), allocate)?;
+        self.later(at, self.actor(), allocate, Expected::Done);
         if punch {
             self.cells[at].memory.punch(words);
         }
@@ -74,7 +75,7 @@ impl Batch<'_, '_> {
             };
             let path = self.path(at);
             let truncate = Operation::FileTruncate { path, length };
-            self.stage.op(self.actor(), truncate)?;
+            self.later(at, self.actor(), truncate, Expected::Done);
             self.cells[at].memory.truncate(words);
         }
         Ok(())
@@ -87,11 +88,14 @@ impl Batch<'_, '_> {
 
     pub(super) fn advise(&mut self, at: usize, part: Part, advice: Advice) -> Result<(), Error> {
         let view = self.actor;
-        let outcome = self.on_vmas(at, part, |start, length| advise(start, length, advice));
-        match outcome {
-            // It makes no promise.
-            Err(Error::Guest { .. }) if advice == Advice::Collapse => {}
-            outcome => outcome?,
+        let expected = match advice {
+            Advice::Collapse => Expected::Anything,
+            _ => Expected::Done,
+        };
+        for run in self.by_vma(at, part) {
+            let (start, length) = self.range(at, view, &run);
+            let op = advise(start, length, advice);
+            self.later(at, self.actor(), op, expected.clone());
         }
         let pages = self.units(at, part);
         let memory = &mut self.cells[at].memory;
@@ -116,6 +120,7 @@ impl Batch<'_, '_> {
         let (start, page) = (memory.views[view].start, memory.page);
         let length = memory.views[view].pages.len() as u64 * page;
         let within = start % self.stage.pmd();
+        self.flush()?;
         let room = self
             .stage
             .free_place(process, length + within + page, None)?;
@@ -133,7 +138,7 @@ impl Batch<'_, '_> {
                 flags,
                 new_address: Some(to + (from - start)),
             };
-            self.stage.op(process, remap)?;
+            self.later(at, process, remap, Expected::Done);
         }
         self.cells[at].ranges.push(to..to + length);
         self.cells[at].memory.moved(view, to);
@@ -195,7 +200,7 @@ impl Batch<'_, '_> {
             flags: vec![],
             new_address: None,
         };
-        self.stage.op(self.actor(), remap)?;
+        self.later(at, self.actor(), remap, Expected::Done);
         self.cells[at].memory.unmap(view, all / 2..all);
         Ok(())
     }

@@ -7,6 +7,7 @@ use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
 
 use super::model::{Below, Content, Memory, Store, ONE, WORDS};
 use super::play::{Batch, Difference, SALTS, WORD};
+use super::queue::Expected;
 use super::steps::Part;
 use crate::Error;
 
@@ -15,7 +16,7 @@ const EQUAL: u64 = 0x6b73;
 
 /// Words that are compared at once.
 #[derive(Clone, Copy, Debug)]
-struct Words {
+pub(super) struct Words {
     /// The address of the first one.
     start: u64,
     count: u64,
@@ -27,6 +28,16 @@ impl Words {
     /// Bytes from the first to the end of the last one's stride.
     fn length(self) -> u64 {
         self.count * self.stride
+    }
+
+    /// The operation that compares them.
+    fn verify(self, expect: Expect) -> Operation {
+        Operation::Verify {
+            address: self.start,
+            length: self.length(),
+            stride: Some(self.stride),
+            expect,
+        }
     }
 }
 
@@ -70,9 +81,11 @@ impl Batch<'_, '_> {
             };
             let (start, length) = self.range(at, view, &run);
             let touch = self.touch(start, length, store);
-            let outcome = self.stage.op(process, touch);
-            let range = start..start + length;
-            self.compare(at, (process, range), allowed, outcome.map(drop))?;
+            let expected = Expected::Access {
+                range: start..start + length,
+                completes: allowed,
+            };
+            self.later(at, process, touch, expected);
             if let (true, Some((store, salt))) = (allowed, store) {
                 let memory = &mut self.cells[at].memory;
                 memory.write(view, run, store.words(), salt);
@@ -95,7 +108,7 @@ impl Batch<'_, '_> {
                 stride: Some(page),
                 salt: self.salt,
             };
-            self.stage.op(process, force)?;
+            self.later(at, process, force, Expected::Done);
             let memory = &mut self.cells[at].memory;
             memory.write(view, run, Store::One.words(), self.salt);
         }
@@ -111,9 +124,11 @@ impl Batch<'_, '_> {
             let address = self.cells[at].memory.address(view, at_page);
             let salt = EQUAL ^ address.rotate_left(32);
             let touch = self.touch(address, page, Some((Store::All, salt)));
-            let outcome = self.stage.op(process, touch);
-            let range = address..address + page;
-            self.compare(at, (process, range), true, outcome.map(drop))?;
+            let expected = Expected::Access {
+                range: address..address + page,
+                completes: true,
+            };
+            self.later(at, process, touch, expected);
         }
         self.cells[at].memory.write_equal(view, pages, EQUAL);
         Ok(())
@@ -139,7 +154,7 @@ impl Batch<'_, '_> {
     }
 
     /// Notes an access that ended otherwise than the model has it.
-    fn compare(
+    pub(super) fn compare(
         &mut self,
         at: usize,
         (process, range): (ProcessId, Range<u64>),
@@ -235,17 +250,26 @@ impl Batch<'_, '_> {
     /// # Errors
     /// Where the guest is lost.
     pub fn last_stores(&mut self) -> Result<(), Error> {
-        for at in 0..self.cells.len() {
-            if self.cells[at].left_out.is_some() || self.cells[at].refused.is_some() {
-                continue;
+        for view in 0..self.processes.len() {
+            for at in self.judged() {
+                if view < self.cells[at].memory.views.len() {
+                    let store = (Store::All, self.salt + view as u64);
+                    self.access(at, view, Part::Whole, Some(store))?;
+                }
             }
-            for view in 0..self.cells[at].memory.views.len() {
-                let store = (Store::All, self.salt + view as u64);
-                self.access(at, view, Part::Whole, Some(store))?;
-            }
+            self.flush()?;
         }
         self.salt += SALTS;
         Ok(())
+    }
+
+    /// The areas that are judged.
+    fn judged(&self) -> Vec<usize> {
+        let judged = |at: &usize| {
+            let cell = &self.cells[*at];
+            cell.left_out.is_none() && cell.refused.is_none()
+        };
+        (0..self.cells.len()).filter(judged).collect()
     }
 
     /// Compares every page of every process with the model.
@@ -253,20 +277,21 @@ impl Batch<'_, '_> {
     /// # Errors
     /// Where the guest is lost.
     pub fn verify(&mut self) -> Result<(), Error> {
-        for at in 0..self.cells.len() {
-            if self.cells[at].left_out.is_some() || self.cells[at].refused.is_some() {
+        for view in 0..self.processes.len() {
+            let Some(process) = self.processes[view] else {
                 continue;
-            }
-            for view in 0..self.cells[at].memory.views.len() {
-                if let Some(process) = self.processes[view] {
-                    self.verify_view(at, view, process)?;
+            };
+            for at in self.judged() {
+                if view < self.cells[at].memory.views.len() {
+                    self.verify_view(at, view, process);
                 }
             }
+            self.flush()?;
         }
         Ok(())
     }
 
-    fn verify_view(&mut self, at: usize, view: usize, process: ProcessId) -> Result<(), Error> {
+    fn verify_view(&mut self, at: usize, view: usize, process: ProcessId) {
         let memory = &self.cells[at].memory;
         let (page, distance) = (self.stage.page(), memory.distance());
         let all = memory.views[view].pages.len();
@@ -276,13 +301,11 @@ impl Batch<'_, '_> {
             let length = pages.len() as u64 * page;
             let Some((words, _)) = likeness else {
                 let touch = self.touch(start, page, None);
-                let outcome = self.stage.op(process, touch);
-                self.compare(
-                    at,
-                    (process, start..start + length),
-                    false,
-                    outcome.map(drop),
-                )?;
+                let expected = Expected::Access {
+                    range: start..start + length,
+                    completes: false,
+                };
+                self.later(at, process, touch, expected);
                 continue;
             };
             for run in in_a_page(&words, pages.len()) {
@@ -298,10 +321,9 @@ impl Batch<'_, '_> {
                     count: count as u64,
                     stride,
                 };
-                self.verify_words(at, process, range, words[run.start])?;
+                self.verify_words(at, process, range, words[run.start]);
             }
         }
-        Ok(())
     }
 
     fn verify_words(
@@ -309,22 +331,42 @@ impl Batch<'_, '_> {
         at: usize,
         process: ProcessId,
         words: Words,
-        (content, away): (Content, u64),
-    ) -> Result<(), Error> {
-        let origin = Some(words.start.wrapping_add(away));
-        match content {
-            Content::Zero => self.expect(at, process, words, Expect::Zero),
-            Content::Written { salt, .. } => {
-                self.expect(at, process, words, Expect::Pattern { salt, origin })
-            }
-            Content::Freed { salt, .. } => {
-                let written = Expect::Pattern { salt, origin };
-                match self.mismatch(process, words, written)? {
-                    Some(_) => self.expect(at, process, words, Expect::Zero),
-                    None => Ok(()),
+        content: (Content, u64),
+    ) {
+        let expect = match content {
+            (Content::Zero, _) => Expect::Zero,
+            (Content::Written { salt, .. } | Content::Freed { salt, .. }, away) => {
+                Expect::Pattern {
+                    salt,
+                    origin: Some(words.start.wrapping_add(away)),
                 }
             }
+        };
+        let expected = Expected::Content { words, content };
+        self.later(at, process, words.verify(expect), expected);
+    }
+
+    /// Notes a difference of words from the model. What was freed may be zero as well.
+    pub(super) fn compare_content(
+        &mut self,
+        at: usize,
+        process: ProcessId,
+        words: Words,
+        (content, _): (Content, u64),
+        answer: Result<Outcome, Error>,
+    ) -> Result<(), Error> {
+        let mut found = mismatch(answer)?;
+        if found.is_some() && matches!(content, Content::Freed { .. }) {
+            found = mismatch(self.stage.op(process, words.verify(Expect::Zero)))?;
         }
+        if let Some(message) = found {
+            self.cells[at].wrong.push(Difference {
+                process,
+                range: words.start..words.start + words.length() - words.stride + WORD,
+                message,
+            });
+        }
+        Ok(())
     }
 
     /// Compares the pages that are pinned with those that their process, the first one, maps: they are the same.
@@ -376,53 +418,25 @@ impl Batch<'_, '_> {
         }
         Ok(())
     }
+}
 
-    fn expect(
-        &mut self,
-        at: usize,
-        process: ProcessId,
-        words: Words,
-        expect: Expect,
-    ) -> Result<(), Error> {
-        if let Some(message) = self.mismatch(process, words, expect)? {
-            self.cells[at].wrong.push(Difference {
-                process,
-                range: words.start..words.start + words.length() - words.stride + WORD,
-                message,
-            });
-        }
-        Ok(())
-    }
-
-    /// Describes the difference of some words, if there is one.
-    fn mismatch(
-        &mut self,
-        process: ProcessId,
-        words: Words,
-        expect: Expect,
-    ) -> Result<Option<String>, Error> {
-        let verify = Operation::Verify {
-            address: words.start,
-            length: words.length(),
-            stride: Some(words.stride),
-            expect,
-        };
-        match self.stage.op(process, verify) {
-            Ok(Outcome::Verified(found)) => Ok(found.first.first().map(|first| {
-                format!(
-                    "{} of {} words differ from the model: expected {:#018x} at VA 0x{:016x} and found {:#018x}",
-                    found.wrong, found.words, first.expected, first.address, first.found
-                )
-            })),
-            Ok(other) => Err(crate::guest::unexpected("verify", &other)),
-            Err(Error::Guest {
-                failure: Failure::Signal { name, address, .. },
-                ..
-            }) => Ok(Some(format!(
-                "expected the access at VA 0x{address:016x} to complete and found {name}"
-            ))),
-            Err(error) => Err(error),
-        }
+/// Describes the difference of some words, if there is one.
+fn mismatch(answer: Result<Outcome, Error>) -> Result<Option<String>, Error> {
+    match answer {
+        Ok(Outcome::Verified(found)) => Ok(found.first.first().map(|first| {
+            format!(
+                "{} of {} words differ from the model: expected {:#018x} at VA 0x{:016x} and found {:#018x}",
+                found.wrong, found.words, first.expected, first.address, first.found
+            )
+        })),
+        Ok(other) => Err(crate::guest::unexpected("verify", &other)),
+        Err(Error::Guest {
+            failure: Failure::Signal { name, address, .. },
+            ..
+        }) => Ok(Some(format!(
+            "expected the access at VA 0x{address:016x} to complete and found {name}"
+        ))),
+        Err(error) => Err(error),
     }
 }
 

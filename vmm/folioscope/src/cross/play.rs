@@ -9,6 +9,7 @@ use super::admit::{left_out, Here};
 use super::ledger::CGROUP;
 use super::model::{mergeable, Below, Memory, Store, WORDS};
 use super::mounts;
+use super::queue::{Expected, Queued};
 use super::states::{Map, State};
 use super::steps::{All, Part, Prot, Step};
 use crate::ops::{advise, protect, unmap};
@@ -95,6 +96,10 @@ pub struct Batch<'s, 'g> {
     here: Here,
     /// The salt of the next stores of the acting process, so that an operation's differ from its state's.
     pub(super) salt: u64,
+    /// What the processes are still to do.
+    pub(super) queue: Vec<Queued>,
+    /// The step that is played.
+    pub(super) step: Option<Step>,
     /// The areas, in the order of their states.
     pub cells: Vec<Cell>,
 }
@@ -118,6 +123,8 @@ impl<'s, 'g> Batch<'s, 'g> {
             actor: 0,
             here,
             salt: 1,
+            queue: Vec::new(),
+            step: None,
             cells: Vec::new(),
         };
         for state in states {
@@ -144,6 +151,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 batch.step_of(last, *step)?;
             }
         }
+        batch.flush()?;
         if states.iter().any(|state| state.is_merged()) && batch.here.ksm {
             let merged = batch.stage.merge_all()?;
             batch.hold_to_merged(merged);
@@ -228,7 +236,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         for at in 0..self.cells.len() {
             self.step_of(at, step)?;
         }
-        Ok(())
+        self.flush()
     }
 
     fn for_all(&mut self, all: All) -> Result<(), Error> {
@@ -287,7 +295,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 path: path.clone(),
                 length: file * page,
             };
-            self.stage.op(process, create)?;
+            self.now(process, create)?;
             self.stage
                 .after(Operation::FileUnlink { path: path.clone() })?;
         }
@@ -315,6 +323,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 gap: None,
             },
         };
+        self.flush()?;
         let start = self.stage.map(process, map)?;
         let hint = match state.map {
             Map::Hinted | Map::HintedHalfIn | Map::Pmd => Some(Advice::Hugepage),
@@ -322,7 +331,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             _ => None,
         };
         if let Some(hint) = hint {
-            self.stage.op(process, advise(start, pages * page, hint))?;
+            self.now(process, advise(start, pages * page, hint))?;
         }
         let memory = Memory::new(below, start, pages as usize, file as usize, page);
         Ok(Cell {
@@ -351,7 +360,10 @@ impl<'s, 'g> Batch<'s, 'g> {
             cell.left_out = Some(why);
             return Ok(());
         }
-        match self.play(at, step) {
+        self.step = Some(step);
+        let outcome = self.play(at, step);
+        self.step = None;
+        match outcome {
             Err(Error::Guest { request, failure }) => {
                 self.cells[at].refused = Some(format!("{step:?}: {request}: {failure}"));
                 Ok(())
@@ -396,7 +408,7 @@ impl<'s, 'g> Batch<'s, 'g> {
     ) -> Result<(), Error> {
         for run in self.by_vma(at, part) {
             let (start, length) = self.range(at, self.actor, &run);
-            self.stage.op(self.actor(), op(start, length))?;
+            self.later(at, self.actor(), op(start, length), Expected::Done);
         }
         Ok(())
     }
@@ -430,7 +442,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             Step::Unmap(part) => {
                 let pages = self.units(at, part);
                 let (start, length) = self.range(at, view, &pages);
-                self.stage.op(self.actor(), unmap(start, length))?;
+                self.later(at, self.actor(), unmap(start, length), Expected::Done);
                 self.cells[at].memory.unmap(view, pages);
                 Ok(())
             }
@@ -460,7 +472,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 let pages = self.pages(at, part);
                 let (address, length) = self.range(at, view, &pages);
                 let pin = Operation::GupPin { address, length };
-                self.stage.op(self.actor(), pin)?;
+                self.later(at, self.actor(), pin, Expected::Done);
                 let cell = &mut self.cells[at];
                 cell.pinned = Some(pages.start);
                 cell.memory.each(view, pages, |page| page.pinned = true);
@@ -501,6 +513,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             Step::UffdFill(part) => self.uffd_fill(at, part),
             Step::UffdMove => self.uffd_move(at),
             Step::ForkAndExit | Step::ForkAndWrite(_) => {
+                self.flush()?;
                 let child = self.stage.fork(self.actor())?;
                 let mut outcome = Ok(());
                 if let Step::ForkAndWrite(part) = step {
@@ -520,7 +533,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                     salt: self.salt + 2,
                     chunk: None,
                 };
-                self.stage.op(self.actor(), write)?;
+                self.later(at, self.actor(), write, Expected::Done);
                 self.cells[at].memory.write_file(pages, self.salt + 2);
                 Ok(())
             }
@@ -543,6 +556,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             Step::Shrink => self.shrink(at),
             Step::Split => {
                 let process = self.actor();
+                self.flush()?;
                 for run in self.by_vma(at, Part::Whole) {
                     let (start, length) = self.range(at, view, &run);
                     self.stage.split(process, start, length)?;

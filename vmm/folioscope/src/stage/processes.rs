@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The processes of a workload, and the operations on their memory.
 
-use protocol::{Advice, Backing, Operation, Outcome, Placement, ProcessId};
+use protocol::{Advice, Backing, Failure, Operation, Outcome, Placement, ProcessId};
 
 use super::{Area, Stage, StageResult};
 use crate::guest::unexpected;
@@ -129,6 +129,24 @@ impl Stage<'_> {
                 advice: advice @ (Advice::Hugepage | Advice::Nohugepage),
             } => self.guest.hint(process, address, length, advice),
             op => self.guest.op(process, op),
+        }
+    }
+
+    /// Does several operations in a process, whatever becomes of each; returns what did.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn several(
+        &mut self,
+        process: ProcessId,
+        ops: Vec<Operation>,
+    ) -> Result<Vec<Result<Outcome, Failure>>, Error> {
+        let asked = ops.len();
+        match self.op(process, Operation::Several { ops })? {
+            Outcome::Several { answers } if answers.len() == asked => {
+                Ok(answers.into_iter().map(Result::from).collect())
+            }
+            other => Err(unexpected("several", &other)),
         }
     }
 
