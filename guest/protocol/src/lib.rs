@@ -47,14 +47,13 @@ pub use kinds::{
     Access, Advice, Backing, Expect, LockFlag, MapFlag, MoveFlag, Placement, Protection, UffdMode,
 };
 pub use message::{
-    read_message, read_request, Answer, Event, Message, Reply, Request, UnreadRequest,
-    DEFAULT_DEADLINE_MS,
+    read_message, read_request, Event, Message, Reply, Request, UnreadRequest, DEFAULT_DEADLINE_MS,
 };
 pub use operation::Operation;
 pub use order::Order;
 pub use outcome::{
-    Checkpoint, FileRead, Mismatch, Outcome, ProcessInfo, ProcessState, ProgramEnd, Spawned,
-    Touched, Verified,
+    Answer, Checkpoint, FileRead, Mismatch, Outcome, ProcessInfo, ProcessState, ProgramEnd,
+    Spawned, Touched, Verified,
 };
 pub use pattern::pattern;
 

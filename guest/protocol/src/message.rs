@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::hello::check_version;
-use crate::{Command, Ended, Failure, Hello, LineError, Outcome, ProcessId, VersionMismatch};
+use crate::{Answer, Command, Ended, Hello, LineError, ProcessId, VersionMismatch};
 
 /// The deadline of a request that names none.
 pub const DEFAULT_DEADLINE_MS: u64 = 10_000;
@@ -47,35 +47,6 @@ pub struct Reply {
     pub id: Option<u64>,
     /// Its result.
     pub result: Answer,
-}
-
-/// The result of a request. It is a `Result` with names that read well in JSON.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// The request succeeded.
-    Ok(Outcome),
-    /// The request failed, or was not completed.
-    Error(Failure),
-}
-
-impl From<Result<Outcome, Failure>> for Answer {
-    fn from(result: Result<Outcome, Failure>) -> Self {
-        match result {
-            Ok(outcome) => Self::Ok(outcome),
-            Err(failure) => Self::Error(failure),
-        }
-    }
-}
-
-impl From<Answer> for Result<Outcome, Failure> {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::Ok(outcome) => Ok(outcome),
-            Answer::Error(failure) => Err(failure),
-        }
-    }
 }
 
 /// An unsolicited message.

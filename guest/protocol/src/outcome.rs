@@ -2,7 +2,36 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Content, Ended, Getters, Hello, ProcessId};
+use crate::{Content, Ended, Failure, Getters, Hello, ProcessId};
+
+/// The result of a request. It is a `Result` with names that read well in JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The request succeeded.
+    Ok(Outcome),
+    /// The request failed, or was not completed.
+    Error(Failure),
+}
+
+impl From<Result<Outcome, Failure>> for Answer {
+    fn from(result: Result<Outcome, Failure>) -> Self {
+        match result {
+            Ok(outcome) => Self::Ok(outcome),
+            Err(failure) => Self::Error(failure),
+        }
+    }
+}
+
+impl From<Answer> for Result<Outcome, Failure> {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Ok(outcome) => Ok(outcome),
+            Answer::Error(failure) => Err(failure),
+        }
+    }
+}
 
 /// The content of a successful reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,6 +22,7 @@ mod mounts;
 mod operations;
 mod play;
 mod queue;
+mod queued;
 mod states;
 mod steps;
 

@@ -7,7 +7,7 @@ use protocol::{Advice, MoveFlag, Operation, UffdMode};
 
 use super::model::{Below, WORDS};
 use super::play::{Batch, WORD};
-use super::queue::Expected;
+use super::queued::Expected;
 use super::steps::{Move, Part};
 use crate::ops::advise;
 use crate::Error;

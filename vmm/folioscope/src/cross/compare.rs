@@ -7,39 +7,12 @@ use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
 
 use super::model::{Below, Content, Memory, Store, ONE, WORDS};
 use super::play::{Batch, Difference, SALTS, WORD};
-use super::queue::Expected;
+use super::queued::{Expected, Words};
 use super::steps::Part;
 use crate::Error;
 
 /// The salt of pages that are to be equal.
 const EQUAL: u64 = 0x6b73;
-
-/// Words that are compared at once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Words {
-    /// The address of the first one.
-    start: u64,
-    count: u64,
-    /// Bytes from one to the next.
-    stride: u64,
-}
-
-impl Words {
-    /// Bytes from the first to the end of the last one's stride.
-    fn length(self) -> u64 {
-        self.count * self.stride
-    }
-
-    /// The operation that compares them.
-    fn verify(self, expect: Expect) -> Operation {
-        Operation::Verify {
-            address: self.start,
-            length: self.length(),
-            stride: Some(self.stride),
-            expect,
-        }
-    }
-}
 
 /// The words of a run of pages that are alike, in as few ranges of words as can be compared at once: all of them where all
 /// go on in one way; else, of several pages, each word by itself, and of one page its runs.

@@ -9,7 +9,7 @@ use super::admit::{left_out, Here};
 use super::ledger::CGROUP;
 use super::model::{mergeable, Below, Memory, Store, WORDS};
 use super::mounts;
-use super::queue::{Expected, Queued};
+use super::queued::{Expected, Queued};
 use super::states::{Map, State};
 use super::steps::{All, Part, Prot, Step};
 use crate::ops::{advise, protect, unmap};
@@ -96,7 +96,7 @@ pub struct Batch<'s, 'g> {
     here: Here,
     /// The salt of the next stores of the acting process, so that an operation's differ from its state's.
     pub(super) salt: u64,
-    /// What the processes are still to do.
+    /// Operations that the processes are still to do.
     pub(super) queue: Vec<Queued>,
     /// The step that is played.
     pub(super) step: Option<Step>,

@@ -1,46 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a batch asks of its processes, many operations in one message: an emulated guest needs longer for a message than for
+//! Operations of a batch, many in one message: an emulated guest needs longer for a message than for
 //! most operations. The model goes on as if each was done. Where one was not, its area is refused, and nothing of it is judged.
-
-use std::ops::Range;
 
 use protocol::{Failure, Operation, Outcome, ProcessId};
 
-use super::compare::Words;
-use super::model::Content;
 use super::play::Batch;
-use super::steps::Step;
+use super::queued::{Expected, Queued};
 use crate::Error;
 
 /// Maximum number of operations in one message.
 const MOST: usize = 64;
-
-/// What is expected of an operation.
-#[derive(Clone, Debug)]
-pub(super) enum Expected {
-    /// That it is done.
-    Done,
-    /// Nothing: it makes no promise.
-    Anything,
-    /// An access that completes, or raises a signal.
-    Access { range: Range<u64>, completes: bool },
-    /// Words with this content, and how far they are from where the model has it.
-    Content {
-        words: Words,
-        content: (Content, u64),
-    },
-}
-
-/// An operation that is to be done.
-#[derive(Debug)]
-pub(super) struct Queued {
-    /// The area that it is for.
-    at: usize,
-    process: ProcessId,
-    step: Option<Step>,
-    op: Operation,
-    expected: Expected,
-}
 
 impl Batch<'_, '_> {
     /// Has an operation done after those before it, at the latest by the next [`Batch::flush`].

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Operations that are to be done, and what is expected of each.
+
+use std::ops::Range;
+
+use protocol::{Expect, Operation, ProcessId};
+
+use super::model::Content;
+use super::steps::Step;
+
+/// Words that are compared at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    /// The address of the first one.
+    pub(super) start: u64,
+    pub(super) count: u64,
+    /// Bytes from one to the next.
+    pub(super) stride: u64,
+}
+
+impl Words {
+    /// Bytes from the first to the end of the last one's stride.
+    pub(super) fn length(self) -> u64 {
+        self.count * self.stride
+    }
+
+    /// The operation that compares them.
+    pub(super) fn verify(self, expect: Expect) -> Operation {
+        Operation::Verify {
+            address: self.start,
+            length: self.length(),
+            stride: Some(self.stride),
+            expect,
+        }
+    }
+}
+
+/// The expectation of an operation.
+#[derive(Clone, Debug)]
+pub(super) enum Expected {
+    /// That it is done.
+    Done,
+    /// Nothing: it makes no promise.
+    Anything,
+    /// An access that completes, or raises a signal.
+    Access { range: Range<u64>, completes: bool },
+    /// Words with this content, and how far they are from where the model has it.
+    Content {
+        words: Words,
+        content: (Content, u64),
+    },
+}
+
+/// An operation that is to be done.
+#[derive(Debug)]
+pub(super) struct Queued {
+    /// The area that it is for.
+    pub(super) at: usize,
+    pub(super) process: ProcessId,
+    pub(super) step: Option<Step>,
+    pub(super) op: Operation,
+    pub(super) expected: Expected,
+}
