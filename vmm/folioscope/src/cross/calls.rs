@@ -14,7 +14,7 @@ use crate::Error;
 
 impl Batch<'_, '_> {
     /// Gives up the pages of a part, in a file too.
-    pub(super) fn empty(&mut self, at: usize, part: Part) -> Result<(), Error> {
+    pub(super) fn empty(&mut self, at: usize, part: Part) {
         match self.cells[at].memory.below {
             Below::Shared => self.advise(at, part, Advice::Remove),
             _ => self.advise(at, part, Advice::Dontneed),
@@ -41,13 +41,7 @@ impl Batch<'_, '_> {
     }
 
     /// `fallocate()` of words of the file, which begins so many bytes before the first.
-    pub(super) fn allocate(
-        &mut self,
-        at: usize,
-        words: Range<usize>,
-        before: u64,
-        punch: bool,
-    ) -> Result<(), Error> {
+    pub(super) fn allocate(&mut self, at: usize, words: Range<usize>, before: u64, punch: bool) {
         let distance = self.cells[at].memory.distance();
         let offset = words.start as u64 * distance - before;
         let allocate = Operation::FileAllocate {
@@ -60,11 +54,10 @@ impl Batch<'_, '_> {
         if punch {
             self.cells[at].memory.punch(words);
         }
-        Ok(())
     }
 
     /// `ftruncate()` right behind the last of so many words, and back.
-    pub(super) fn truncate(&mut self, at: usize, words: usize) -> Result<(), Error> {
+    pub(super) fn truncate(&mut self, at: usize, words: usize) {
         let memory = &self.cells[at].memory;
         let (distance, file) = (memory.distance(), memory.file.len() * WORDS);
         for words in [words, file] {
@@ -78,7 +71,6 @@ impl Batch<'_, '_> {
             self.later(at, self.actor(), truncate, Expected::Done);
             self.cells[at].memory.truncate(words);
         }
-        Ok(())
     }
 
     pub(super) fn path(&self, at: usize) -> String {
@@ -86,17 +78,15 @@ impl Batch<'_, '_> {
         path.expect("steps of files are left out where there is none")
     }
 
-    pub(super) fn advise(&mut self, at: usize, part: Part, advice: Advice) -> Result<(), Error> {
+    pub(super) fn advise(&mut self, at: usize, part: Part, advice: Advice) {
         let view = self.actor;
         let expected = match advice {
             Advice::Collapse => Expected::Anything,
             _ => Expected::Done,
         };
-        for run in self.by_vma(at, part) {
-            let (start, length) = self.range(at, view, &run);
-            let op = advise(start, length, advice);
-            self.later(at, self.actor(), op, expected.clone());
-        }
+        self.on_vmas(at, part, expected, |start, length| {
+            advise(start, length, advice)
+        });
         let pages = self.units(at, part);
         let memory = &mut self.cells[at].memory;
         match advice {
@@ -110,7 +100,6 @@ impl Batch<'_, '_> {
             Advice::GuardRemove => memory.guard(view, pages, false),
             _ => {}
         }
-        Ok(())
     }
 
     /// Moves each VMA of the area, by what lies between them.
@@ -148,7 +137,7 @@ impl Batch<'_, '_> {
     /// Empties a part, and has `UFFDIO_COPY` fill it.
     pub(super) fn uffd_fill(&mut self, at: usize, part: Part) -> Result<(), Error> {
         let (view, salt) = (self.actor, self.salt);
-        self.empty(at, part)?;
+        self.empty(at, part);
         for run in self.by_vma(at, part) {
             let (address, length) = self.range(at, view, &run);
             self.missing(address, length, |address| Operation::UffdCopy {
@@ -165,7 +154,7 @@ impl Batch<'_, '_> {
     /// Empties one page, and has `UFFDIO_MOVE` bring the one beside it there.
     pub(super) fn uffd_move(&mut self, at: usize) -> Result<(), Error> {
         let view = self.actor;
-        self.empty(at, Part::Page)?;
+        self.empty(at, Part::Page);
         let (to, from) = (self.pages(at, Part::Page), self.pages(at, Part::Beside));
         let (address, length) = self.range(at, view, &to);
         let (source, _) = self.range(at, view, &from);
@@ -188,7 +177,7 @@ impl Batch<'_, '_> {
     }
 
     /// `mremap()` to half of the length.
-    pub(super) fn shrink(&mut self, at: usize) -> Result<(), Error> {
+    pub(super) fn shrink(&mut self, at: usize) {
         let view = self.actor;
         let all = self.cells[at].memory.views[view].pages.len();
         let (address, length) = self.range(at, view, &(0..all));
@@ -202,6 +191,5 @@ impl Batch<'_, '_> {
         };
         self.later(at, self.actor(), remap, Expected::Done);
         self.cells[at].memory.unmap(view, all / 2..all);
-        Ok(())
     }
 }

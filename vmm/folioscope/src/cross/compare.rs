@@ -6,7 +6,7 @@ use std::ops::Range;
 use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
 
 use super::model::{Below, Content, Memory, Store, ONE, WORDS};
-use super::play::{Batch, Difference, SALTS, WORD};
+use super::play::{Batch, Cell, Difference, SALTS, WORD};
 use super::queued::{Expected, Words};
 use super::steps::Part;
 use crate::Error;
@@ -33,9 +33,9 @@ impl Batch<'_, '_> {
         view: usize,
         part: Part,
         store: Option<(Store, u64)>,
-    ) -> Result<(), Error> {
+    ) {
         let Some(process) = self.processes[view] else {
-            return Ok(());
+            return;
         };
         let pages = self.pages(at, part);
         let memory = &self.cells[at].memory;
@@ -64,11 +64,10 @@ impl Batch<'_, '_> {
                 memory.write(view, run, store.words(), salt);
             }
         }
-        Ok(())
     }
 
     /// Writes one word of each page as a debugger does.
-    pub(super) fn force(&mut self, at: usize, part: Part) -> Result<(), Error> {
+    pub(super) fn force(&mut self, at: usize, part: Part) {
         let (view, process, page) = (self.actor, self.actor(), self.stage.page());
         let memory = &self.cells[at].memory;
         let runs = Memory::runs(self.pages(at, part), |at| memory.can_force(view, at));
@@ -85,12 +84,11 @@ impl Batch<'_, '_> {
             let memory = &mut self.cells[at].memory;
             memory.write(view, run, Store::One.words(), self.salt);
         }
-        Ok(())
     }
 
     /// Leaves the same words in each page of a part. The pattern is that of the address with the salt's halves exchanged
     /// in it (`protocol::pattern()`), so that a salt that has the page's address makes up for it.
-    pub(super) fn write_equal(&mut self, at: usize, part: Part) -> Result<(), Error> {
+    pub(super) fn write_equal(&mut self, at: usize, part: Part) {
         let (view, process, page) = (self.actor, self.actor(), self.stage.page());
         let pages = self.pages(at, part);
         for at_page in pages.clone() {
@@ -104,7 +102,6 @@ impl Batch<'_, '_> {
             self.later(at, process, touch, expected);
         }
         self.cells[at].memory.write_equal(view, pages, EQUAL);
-        Ok(())
     }
 
     fn touch(&self, address: u64, length: u64, store: Option<(Store, u64)>) -> Operation {
@@ -126,44 +123,6 @@ impl Batch<'_, '_> {
         }
     }
 
-    /// Notes an access that ended otherwise than the model has it.
-    pub(super) fn compare(
-        &mut self,
-        at: usize,
-        (process, range): (ProcessId, Range<u64>),
-        allowed: bool,
-        outcome: Result<(), Error>,
-    ) -> Result<(), Error> {
-        let message = match (allowed, outcome) {
-            (true, Ok(())) => return Ok(()),
-            (
-                false,
-                Err(Error::Guest {
-                    failure: Failure::Signal { .. },
-                    ..
-                }),
-            ) => return Ok(()),
-            (
-                true,
-                Err(Error::Guest {
-                    failure: Failure::Signal { name, address, .. },
-                    ..
-                }),
-            ) => format!("expected the access at VA 0x{address:016x} to complete and found {name}"),
-            (_, Err(error)) => return Err(error),
-            (false, Ok(())) => format!(
-                "expected the access at VA 0x{:016x} to raise a signal and it completed",
-                range.start
-            ),
-        };
-        self.cells[at].wrong.push(Difference {
-            process,
-            range,
-            message,
-        });
-        Ok(())
-    }
-
     /// A child that is forked for this alone writes where the model lets it.
     pub(super) fn child_writes(
         &mut self,
@@ -183,7 +142,7 @@ impl Batch<'_, '_> {
                 let outcome = self.stage.op(child, touch).map(drop);
                 // It has no checkpoint of its own, and ends.
                 let parent = (self.actor(), start..start + length);
-                self.compare(at, parent, true, outcome)?;
+                self.cells[at].compare(parent, true, outcome)?;
                 if self.cells[at].memory.below == Below::Shared {
                     let memory = &mut self.cells[at].memory;
                     memory.write(self.actor, run, 0..WORDS, self.salt + 3);
@@ -227,7 +186,7 @@ impl Batch<'_, '_> {
             for at in self.judged() {
                 if view < self.cells[at].memory.views.len() {
                     let store = (Store::All, self.salt + view as u64);
-                    self.access(at, view, Part::Whole, Some(store))?;
+                    self.access(at, view, Part::Whole, Some(store));
                 }
             }
             self.flush()?;
@@ -304,42 +263,17 @@ impl Batch<'_, '_> {
         at: usize,
         process: ProcessId,
         words: Words,
-        content: (Content, u64),
+        (content, away): (Content, u64),
     ) {
         let expect = match content {
-            (Content::Zero, _) => Expect::Zero,
-            (Content::Written { salt, .. } | Content::Freed { salt, .. }, away) => {
-                Expect::Pattern {
-                    salt,
-                    origin: Some(words.start.wrapping_add(away)),
-                }
-            }
+            Content::Zero => Expect::Zero,
+            Content::Written { salt, .. } | Content::Freed { salt, .. } => Expect::Pattern {
+                salt,
+                origin: Some(words.start.wrapping_add(away)),
+            },
         };
-        let expected = Expected::Content { words, content };
+        let expected = Expected::Words(words, content);
         self.later(at, process, words.verify(expect), expected);
-    }
-
-    /// Notes a difference of words from the model. What was freed may be zero as well.
-    pub(super) fn compare_content(
-        &mut self,
-        at: usize,
-        process: ProcessId,
-        words: Words,
-        (content, _): (Content, u64),
-        answer: Result<Outcome, Error>,
-    ) -> Result<(), Error> {
-        let mut found = mismatch(answer)?;
-        if found.is_some() && matches!(content, Content::Freed { .. }) {
-            found = mismatch(self.stage.op(process, words.verify(Expect::Zero)))?;
-        }
-        if let Some(message) = found {
-            self.cells[at].wrong.push(Difference {
-                process,
-                range: words.start..words.start + words.length() - words.stride + WORD,
-                message,
-            });
-        }
-        Ok(())
     }
 
     /// Compares the pages that are pinned with those that their process, the first one, maps: they are the same.
@@ -393,23 +327,77 @@ impl Batch<'_, '_> {
     }
 }
 
-/// Describes the difference of some words, if there is one.
-fn mismatch(answer: Result<Outcome, Error>) -> Result<Option<String>, Error> {
+impl Cell {
+    /// Notes an access that ended otherwise than the model has it.
+    pub(super) fn compare(
+        &mut self,
+        (process, range): (ProcessId, Range<u64>),
+        allowed: bool,
+        outcome: Result<(), Error>,
+    ) -> Result<(), Error> {
+        let message = match (allowed, outcome) {
+            (true, Ok(())) => return Ok(()),
+            (
+                false,
+                Err(Error::Guest {
+                    failure: Failure::Signal { .. },
+                    ..
+                }),
+            ) => return Ok(()),
+            (
+                true,
+                Err(Error::Guest {
+                    failure: Failure::Signal { name, address, .. },
+                    ..
+                }),
+            ) => format!("expected the access at VA 0x{address:016x} to complete and found {name}"),
+            (_, Err(error)) => return Err(error),
+            (false, Ok(())) => format!(
+                "expected the access at VA 0x{:016x} to raise a signal and it completed",
+                range.start
+            ),
+        };
+        self.wrong.push(Difference {
+            process,
+            range,
+            message,
+        });
+        Ok(())
+    }
+
+    /// Notes a difference of words from the model.
+    pub(super) fn compare_words(
+        &mut self,
+        process: ProcessId,
+        words: Words,
+        answer: &Result<Outcome, Error>,
+    ) {
+        if let Some(message) = mismatch(answer) {
+            self.wrong.push(Difference {
+                process,
+                range: words.start..words.start + words.length() - words.stride + WORD,
+                message,
+            });
+        }
+    }
+}
+
+/// Describes the difference of some words from those that were expected, if the answer has one.
+pub(super) fn mismatch(answer: &Result<Outcome, Error>) -> Option<String> {
     match answer {
-        Ok(Outcome::Verified(found)) => Ok(found.first.first().map(|first| {
+        Ok(Outcome::Verified(found)) => found.first.first().map(|first| {
             format!(
                 "{} of {} words differ from the model: expected {:#018x} at VA 0x{:016x} and found {:#018x}",
                 found.wrong, found.words, first.expected, first.address, first.found
             )
-        })),
-        Ok(other) => Err(crate::guest::unexpected("verify", &other)),
+        }),
         Err(Error::Guest {
             failure: Failure::Signal { name, address, .. },
             ..
-        }) => Ok(Some(format!(
+        }) => Some(format!(
             "expected the access at VA 0x{address:016x} to complete and found {name}"
-        ))),
-        Err(error) => Err(error),
+        )),
+        _ => None,
     }
 }
 

@@ -70,7 +70,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    fn new(state: &'static State, memory: Memory) -> Self {
+    pub(super) fn new(state: &'static State, memory: Memory) -> Self {
         let view = &memory.views[0];
         let end = view.start + view.pages.len() as u64 * memory.page;
         Self {
@@ -365,7 +365,8 @@ impl<'s, 'g> Batch<'s, 'g> {
         self.step = None;
         match outcome {
             Err(Error::Guest { request, failure }) => {
-                self.cells[at].refused = Some(format!("{step:?}: {request}: {failure}"));
+                let why = format!("{step:?}: {request}: {failure}");
+                self.cells[at].refused.get_or_insert(why);
                 Ok(())
             }
             outcome => outcome,
@@ -404,13 +405,13 @@ impl<'s, 'g> Batch<'s, 'g> {
         &mut self,
         at: usize,
         part: Part,
+        expected: Expected,
         op: impl Fn(u64, u64) -> Operation,
-    ) -> Result<(), Error> {
+    ) {
         for run in self.by_vma(at, part) {
             let (start, length) = self.range(at, self.actor, &run);
-            self.later(at, self.actor(), op(start, length), Expected::Done);
+            self.later(at, self.actor(), op(start, length), expected.clone());
         }
-        Ok(())
     }
 
     fn play(&mut self, at: usize, step: Step) -> Result<(), Error> {
@@ -431,43 +432,42 @@ impl<'s, 'g> Batch<'s, 'g> {
                     Prot::Read => &[Protection::Read],
                     Prot::Write => &[Protection::Read, Protection::Write],
                 };
-                self.on_vmas(at, part, |start, length| protect(start, length, bits))?;
+                self.on_vmas(at, part, Expected::Done, |start, length| {
+                    protect(start, length, bits)
+                });
                 let pages = self.units(at, part);
                 let (read, write) = (prot != Prot::None, prot == Prot::Write);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| (page.read, page.write) = (read, write));
-                Ok(())
             }
-            Step::Move(how) => self.relocate(at, how),
+            Step::Move(how) => self.relocate(at, how)?,
             Step::Unmap(part) => {
                 let pages = self.units(at, part);
                 let (start, length) = self.range(at, view, &pages);
                 self.later(at, self.actor(), unmap(start, length), Expected::Done);
                 self.cells[at].memory.unmap(view, pages);
-                Ok(())
             }
             Step::Lock(part) | Step::Unlock(part) => {
                 let lock = matches!(step, Step::Lock(_));
-                self.on_vmas(at, part, |address, length| match lock {
+                self.on_vmas(at, part, Expected::Done, |address, length| match lock {
                     true => Operation::Mlock {
                         address,
                         length,
                         flags: vec![],
                     },
                     false => Operation::Munlock { address, length },
-                })?;
+                });
                 let pages = self.units(at, part);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| page.locked = lock);
-                Ok(())
             }
-            Step::Node(part, node) => {
-                self.on_vmas(at, part, |address, length| Operation::MovePages {
+            Step::Node(part, node) => self.on_vmas(at, part, Expected::Done, |address, length| {
+                Operation::MovePages {
                     address,
                     length,
                     node: Some(node),
-                })
-            }
+                }
+            }),
             Step::Pin(part) => {
                 let pages = self.pages(at, part);
                 let (address, length) = self.range(at, view, &pages);
@@ -476,51 +476,50 @@ impl<'s, 'g> Batch<'s, 'g> {
                 let cell = &mut self.cells[at];
                 cell.pinned = Some(pages.start);
                 cell.memory.each(view, pages, |page| page.pinned = true);
-                Ok(())
             }
             Step::Register => {
-                self.on_vmas(at, Part::Whole, |address, length| Operation::UffdRegister {
-                    address,
-                    length,
-                    modes: vec![UffdMode::WriteProtect],
-                })?;
+                self.on_vmas(at, Part::Whole, Expected::Done, |address, length| {
+                    Operation::UffdRegister {
+                        address,
+                        length,
+                        modes: vec![UffdMode::WriteProtect],
+                    }
+                });
                 let pages = self.units(at, Part::Whole);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| page.registered = true);
-                Ok(())
             }
             Step::WriteProtect(part, on) => {
-                self.on_vmas(at, part, |address, length| Operation::UffdWriteprotect {
-                    address,
-                    length,
-                    on,
-                })?;
+                self.on_vmas(at, part, Expected::Done, |address, length| {
+                    Operation::UffdWriteprotect {
+                        address,
+                        length,
+                        on,
+                    }
+                });
                 let pages = self.units(at, part);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| page.write_protected = on);
-                Ok(())
             }
             Step::Poison(part) => {
-                self.on_vmas(at, part, |address, length| Operation::UffdPoison {
-                    address,
-                    length,
-                })?;
+                self.on_vmas(at, part, Expected::Done, |address, length| {
+                    Operation::UffdPoison { address, length }
+                });
                 let pages = self.units(at, part);
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| page.poison = true);
-                Ok(())
             }
-            Step::UffdFill(part) => self.uffd_fill(at, part),
-            Step::UffdMove => self.uffd_move(at),
+            Step::UffdFill(part) => self.uffd_fill(at, part)?,
+            Step::UffdMove => self.uffd_move(at)?,
             Step::ForkAndExit | Step::ForkAndWrite(_) => {
                 self.flush()?;
                 let child = self.stage.fork(self.actor())?;
                 let mut outcome = Ok(());
-                if let Step::ForkAndWrite(part) = step {
+                if let (Step::ForkAndWrite(part), None) = (step, &self.cells[at].refused) {
                     outcome = self.child_writes(at, child, part);
                 }
                 self.stage.ends(child)?;
-                outcome
+                outcome?;
             }
             Step::WriteFile(part) => {
                 let pages = self.units(at, part);
@@ -535,7 +534,6 @@ impl<'s, 'g> Batch<'s, 'g> {
                 };
                 self.later(at, self.actor(), write, Expected::Done);
                 self.cells[at].memory.write_file(pages, self.salt + 2);
-                Ok(())
             }
             Step::Punch(part) => {
                 let pages = self.units(at, part);
@@ -561,9 +559,9 @@ impl<'s, 'g> Batch<'s, 'g> {
                     let (start, length) = self.range(at, view, &run);
                     self.stage.split(process, start, length)?;
                 }
-                Ok(())
             }
             Step::All(_) => unreachable!("a step of all areas is played once"),
         }
+        Ok(())
     }
 }

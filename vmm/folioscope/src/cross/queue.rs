@@ -1,15 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Operations of a batch, many in one message: an emulated guest needs longer for a message than for
-//! most operations. The model goes on as if each was done. Where one was not, its area is refused, and nothing of it is judged.
+//! Operations of a batch, many in one message: an emulated guest needs longer for a message than for most operations.
+//!
+//! The model goes on as if each was done. Where one was not, its area is refused, and nothing is concluded from operations
+//! behind it: the model is not that of the guest any more. Where the guest does not answer a list, this is so for all its
+//! areas.
 
-use protocol::{Failure, Operation, Outcome, ProcessId};
+use protocol::{Expect, Failure, Operation, Outcome, ProcessId};
 
-use super::play::Batch;
+use super::compare::mismatch;
+use super::model::Content;
+use super::play::{Batch, Cell};
 use super::queued::{Expected, Queued};
+use crate::guest::unexpected;
 use crate::Error;
 
 /// Maximum number of operations in one message.
 const MOST: usize = 64;
+
+/// Operations of one process each that follow each other, as many as one message has.
+fn groups(queue: Vec<Queued>) -> Vec<Vec<Queued>> {
+    let mut groups: Vec<Vec<Queued>> = Vec::new();
+    for queued in queue {
+        match groups.last_mut() {
+            Some(group) if group.len() < MOST && group[0].process == queued.process => {
+                group.push(queued);
+            }
+            _ => groups.push(vec![queued]),
+        }
+    }
+    groups
+}
 
 impl Batch<'_, '_> {
     /// Has an operation done after those before it, at the latest by the next [`Batch::flush`].
@@ -43,53 +63,151 @@ impl Batch<'_, '_> {
     /// # Errors
     /// Where the guest is lost.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
-        let mut queue = std::mem::take(&mut self.queue).into_iter().peekable();
-        while let Some(first) = queue.next() {
-            let process = first.process;
-            let mut group = vec![first];
-            while group.len() < MOST {
-                match queue.next_if(|next| next.process == process) {
-                    Some(next) => group.push(next),
-                    None => break,
-                }
-            }
+        for group in groups(std::mem::take(&mut self.queue)) {
+            let process = group[0].process;
             let ops = group.iter().map(|queued| queued.op.clone()).collect();
-            let answers = self.stage.several(process, ops)?;
-            for (queued, answer) in group.into_iter().zip(answers) {
-                self.note(queued, answer)?;
+            match self.stage.several(process, ops) {
+                Ok(answers) => {
+                    for (queued, answer) in group.into_iter().zip(answers) {
+                        self.note(&queued, answer)?;
+                    }
+                }
+                Err(Error::Guest { request, failure }) => {
+                    for queued in group {
+                        self.cells[queued.at].refuse(&queued, &request, &failure);
+                    }
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn note(&mut self, queued: Queued, answer: Result<Outcome, Failure>) -> Result<(), Error> {
-        let Queued {
-            at,
-            process,
-            step,
-            op,
-            expected,
-        } = queued;
-        let request = op.name().to_owned();
-        let answer = answer.map_err(|failure| Error::Guest { request, failure });
-        let noted = match expected {
+    fn note(&mut self, queued: &Queued, answer: Result<Outcome, Failure>) -> Result<(), Error> {
+        let request = queued.op.name().to_owned();
+        let mut answer = answer.map_err(|failure| Error::Guest { request, failure });
+        // What was freed may be zero as well.
+        if let Expected::Words(words, Content::Freed { .. }) = queued.expected {
+            if mismatch(&answer).is_some() {
+                let zero = words.verify(Expect::Zero);
+                answer = self.stage.op(queued.process, zero);
+            }
+        }
+        self.cells[queued.at].note(queued, answer)
+    }
+}
+
+impl Cell {
+    /// Notes what became of an operation, unless an earlier one was refused.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    fn note(&mut self, queued: &Queued, answer: Result<Outcome, Error>) -> Result<(), Error> {
+        if self.refused.is_some() {
+            return Ok(());
+        }
+        let noted = match &queued.expected {
             Expected::Done => answer.map(drop),
             Expected::Anything => Ok(()),
             Expected::Access { range, completes } => {
-                self.compare(at, (process, range), completes, answer.map(drop))
+                let place = (queued.process, range.clone());
+                self.compare(place, *completes, answer.map(drop))
             }
-            Expected::Content { words, content } => {
-                self.compare_content(at, process, words, content, answer)
+            Expected::Words(words, _) => {
+                self.compare_words(queued.process, *words, &answer);
+                match answer {
+                    Err(Error::Guest {
+                        failure: Failure::Signal { .. },
+                        ..
+                    })
+                    | Ok(Outcome::Verified(_)) => Ok(()),
+                    Ok(other) => Err(unexpected("verify", &other)),
+                    Err(error) => Err(error),
+                }
             }
         };
         match noted {
             Err(Error::Guest { request, failure }) => {
-                let what = step.map_or(String::new(), |step| format!("{step:?}: "));
-                let why = format!("{what}{request}: {failure}");
-                self.cells[at].refused.get_or_insert(why);
+                self.refuse(queued, &request, &failure);
                 Ok(())
             }
             noted => noted,
         }
+    }
+
+    fn refuse(&mut self, queued: &Queued, request: &str, failure: &Failure) {
+        let step = queued
+            .step
+            .map_or(String::new(), |step| format!("{step:?}: "));
+        let why = format!("{step}{request}: {failure}");
+        self.refused.get_or_insert(why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cross::model::{Below, Memory};
+    use crate::cross::states::STATES;
+
+    fn queued(process: u32, expected: Expected) -> Queued {
+        Queued {
+            at: 0,
+            process: ProcessId(process),
+            step: None,
+            op: Operation::Munmap {
+                address: 0,
+                length: 0,
+            },
+            expected,
+        }
+    }
+
+    fn errno() -> Error {
+        Error::Guest {
+            request: "munmap".into(),
+            failure: Failure::Errno {
+                name: "EINVAL".into(),
+                number: 22,
+                call: "munmap".into(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_message_has_operations_of_one_process_in_their_order() {
+        let of = |process| queued(process, Expected::Done);
+        let queue = (0..MOST + 1).map(|_| of(1)).chain([of(2), of(1)]);
+        let queue = queue.enumerate().map(|(at, it)| Queued { at, ..it });
+        let groups = groups(queue.collect());
+        let lengths: Vec<_> = groups.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [MOST, 1, 1, 1]);
+        let order: Vec<_> = groups.iter().flatten().map(|it| it.at).collect();
+        assert_eq!(order, (0..MOST + 3).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn nothing_is_concluded_behind_a_refusal() {
+        let mut cell = Cell::new(&STATES[0], Memory::new(Below::Nothing, 0, 1, 0, 4096));
+        let access = || {
+            let range = 0..4096;
+            queued(
+                1,
+                Expected::Access {
+                    range,
+                    completes: false,
+                },
+            )
+        };
+        cell.note(&access(), Ok(Outcome::Done {})).unwrap();
+        assert_eq!((cell.wrong.len(), &cell.refused), (1, &None));
+        cell.note(&queued(1, Expected::Anything), Err(errno()))
+            .unwrap();
+        assert_eq!(cell.refused, None);
+        cell.note(&queued(1, Expected::Done), Err(errno())).unwrap();
+        let refused = cell.refused.clone();
+        assert!(refused.as_ref().is_some_and(|why| why.contains("EINVAL")));
+        cell.note(&access(), Ok(Outcome::Done {})).unwrap();
+        assert_eq!((cell.wrong.len(), cell.refused), (1, refused));
     }
 }

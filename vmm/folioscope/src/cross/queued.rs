@@ -44,11 +44,8 @@ pub(super) enum Expected {
     Anything,
     /// An access that completes, or raises a signal.
     Access { range: Range<u64>, completes: bool },
-    /// Words with this content, and how far they are from where the model has it.
-    Content {
-        words: Words,
-        content: (Content, u64),
-    },
+    /// Words that the operation compares, which the model has with this content.
+    Words(Words, Content),
 }
 
 /// An operation that is to be done.
