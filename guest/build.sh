@@ -51,5 +51,8 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-
 export CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 CARGO_PROFILE_RELEASE_OPT_LEVEL=s
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
-cargo build --quiet --manifest-path "$here/$crate/Cargo.toml" --release --target "$target" "$@" >&2
+# Ends with this script, also if that is killed by SIGKILL.
+set -- cargo build --quiet --manifest-path "$here/$crate/Cargo.toml" --release --target "$target" "$@"
+! setpriv --pdeathsig TERM true 2>/dev/null || set -- setpriv --pdeathsig TERM "$@"
+"$@" >&2
 echo "${CARGO_TARGET_DIR:-$here/../target}/$target/release/folioscope-$crate"

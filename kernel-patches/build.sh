@@ -457,8 +457,11 @@ shown() {
 }
 # Each in a group of its own: a child of a script would ignore Ctrl-C. What is shown is another process's: bash drops a
 # Ctrl-C that comes while it waits for a short program, but not in `wait`.
+# make, which ends its compilers, gets a signal if this script is killed by SIGKILL.
+with_us=()
+! setpriv --pdeathsig TERM true 2>/dev/null || with_us=(setpriv --pdeathsig TERM)
 set -m
-make "${make_args[@]}" -j"$(nproc)" Image >>"$log" 2>&1 </dev/null 8>&- 9>&- &
+"${with_us[@]}" make "${make_args[@]}" -j"$(nproc)" Image >>"$log" 2>&1 </dev/null 8>&- 9>&- &
 job=$!
 shown "$job" </dev/null 8>&- 9>&- &
 watcher=$!

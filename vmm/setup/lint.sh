@@ -7,7 +7,7 @@
 cd "$ROOT"
 
 cargo fmt --all --check
-CARGO_TARGET_DIR=$CACHE/cargo/host cargo clippy --quiet --locked --workspace --all-targets --all-features -- "${CLIPPY_OPTIONS[@]}"
+CARGO_TARGET_DIR=$CACHE/cargo/host with_us cargo clippy --quiet --locked --workspace --all-targets --all-features -- "${CLIPPY_OPTIONS[@]}"
 # Crates that exist on arm64 alone: the monitor, and the programs of a guest.
 if [ "$(uname -m)" != aarch64 ]; then
     CARGO_TARGET_DIR=$CACHE/cargo/lint-arm64 guest_clippy --quiet --locked -p kvm -p folioscope-agent -p folioscope-carrier --all-targets --all-features -- "${CLIPPY_OPTIONS[@]}"
@@ -15,7 +15,7 @@ fi
 # A workspace of its own, as it needs a newer Rust.
 cargo fmt --manifest-path vmm/recorder-plugin/Cargo.toml --all --check
 if [ "$(rust_minor rustc)" -ge $PLUGIN_RUST ]; then
-    CARGO_TARGET_DIR=$CACHE/cargo/plugin cargo clippy --quiet --locked --manifest-path vmm/recorder-plugin/Cargo.toml --workspace --all-targets -- "${CLIPPY_OPTIONS[@]}"
+    CARGO_TARGET_DIR=$CACHE/cargo/plugin with_us cargo clippy --quiet --locked --manifest-path vmm/recorder-plugin/Cargo.toml --workspace --all-targets -- "${CLIPPY_OPTIONS[@]}"
 fi
 python=$("$ROOT/vmm/setup/python.sh")
 "$python" -m ruff check --quiet tests

@@ -19,7 +19,7 @@ fi
 sources=(vmm/recorder-plugin vmm/recorder vmm/stage1)
 plugin_cargo() {
     forget_libraries "$CACHE/cargo/plugin/release" recorder_plugin counter_plugin
-    cd "$ROOT" && CARGO_TARGET_DIR=$CACHE/cargo/plugin cargo build --release --locked --workspace --manifest-path vmm/recorder-plugin/Cargo.toml
+    cd "$ROOT" && CARGO_TARGET_DIR=$CACHE/cargo/plugin with_us cargo build --release --locked --workspace --manifest-path vmm/recorder-plugin/Cargo.toml
 }
 build_plugin() {
     step plugin "the plugins for QEMU" plugin_cargo

@@ -18,7 +18,7 @@ else
     features+=,carrier/carrier-tests
     export FOLIOSCOPE_TEST_CARRIER=$OUT/carrier.cpio
 fi
-rust_tests() { CARGO_TARGET_DIR=$CACHE/cargo/host cargo test --locked --workspace --features "$features" "$@"; }
+rust_tests() { CARGO_TARGET_DIR=$CACHE/cargo/host with_us cargo test --locked --workspace --features "$features" "$@"; }
 kvm_tests() { arm64_cargo test --locked -p kvm --features guest-tests "$@"; }
 compile() {
     rust_tests --no-run
@@ -111,7 +111,7 @@ fi
 step cargo-test 'Rust tests' rust_tests
 if [ "$(rust_minor rustc)" -ge $PLUGIN_RUST ]; then
     plugin_tests() {
-        CARGO_TARGET_DIR=$CACHE/cargo/plugin cargo test --locked --manifest-path vmm/recorder-plugin/Cargo.toml -p counter-plugin
+        CARGO_TARGET_DIR=$CACHE/cargo/plugin with_us cargo test --locked --manifest-path vmm/recorder-plugin/Cargo.toml -p counter-plugin
     }
     step plugin-test "the counter's own tests" plugin_tests
     logs+=(plugin-test)

@@ -85,7 +85,7 @@ arm64_cargo() {
 guest_clippy() {
     local rustc
     rustc=$(guest_rustc)
-    RUSTC=$rustc "$(dirname "$rustc")/cargo-clippy" clippy --target $GUEST_TARGET "$@"
+    RUSTC=$rustc with_us "$(dirname "$rustc")/cargo-clippy" clippy --target $GUEST_TARGET "$@"
 }
 guest_clippy_ok() {
     local rustc
