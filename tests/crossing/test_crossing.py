@@ -88,7 +88,8 @@ def test_one_cell(tmp_path: Path) -> None:
     """By names; the table has it alone."""
     report = tmp_path / "report.json"
     ended = folioscope("cross", "--only", "swapped,move", "--out", tmp_path, "--json", report)
-    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 0 pairs left out$", ended.ok(), re.M)
+    assert ended.status == 0, ended.out + ended.err
+    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 0 pairs left out$", ended.out, re.M)
     table = json.loads(report.read_text())["crossing"]
     assert [it["name"] for it in table["states"]] == ["swapped"]
     assert [row["operation"] for row in table["rows"]] == ["move"] * 3
@@ -110,4 +111,5 @@ def test_a_range_too_large_is_left_out(tmp_path: Path) -> None:
     """At 64K what a PMD maps is half of the guest's memory; the other states are played there too."""
     words = ["--only", "pmd,folded,write-page", "--granule", "64k", "--out", tmp_path]
     ended = folioscope("cross", *words)
-    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 3 pairs left out$", ended.ok(), re.M)
+    assert ended.status == 0, ended.out + ended.err
+    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 3 pairs left out$", ended.out, re.M)

@@ -47,6 +47,24 @@ def test_crossed(crossed: Crossed, tmp_path: Path) -> None:
 @pytest.mark.qemu
 @pytest.mark.long
 @pytest.mark.timeout(2 * SECONDS)
+def test_states_that_do_not_come_about(tmp_path: Path) -> None:
+    """Where nothing is paged out, what is to be swapped out is not judged, and the rest is."""
+    kernel = ("--kernel", KERNEL / "Image", "--vmlinux", KERNEL / "vmlinux", "--append=mutant.number=202")
+    report = tmp_path / "report.json"
+    words = ("--only", "swapped,swapped-part,folded,nothing", "--out", tmp_path, "--json", report)
+    ended = folioscope("cross", "--granule", "4k", *kernel, *words, seconds=SECONDS)
+    assert ended.status == 2, ended.out
+    rows = json.loads(report.read_text())["crossing"]["rows"]
+    for row in rows:
+        folded, swapped, part = row["cells"]
+        assert folded["outcome"] == "green"
+        assert {swapped["outcome"], part["outcome"]} == {"not_judged"}
+        assert "expected all pages 0..32 of the area to be swapped out, and 32 are not: ====" in swapped["reason"]
+
+
+@pytest.mark.qemu
+@pytest.mark.long
+@pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("only", sorted({crossed.only for crossed in CROSSED}))
 def test_none(only: str, tmp_path: Path) -> None:
     """The same kernel without an edit: not one rule may speak."""

@@ -22,6 +22,20 @@ def test_nodes(process: Process, layout: Layout) -> None:
     assert area.verify().wrong == 0
 
 
+def test_bind(process: Process, layout: Layout) -> None:
+    """A policy moves what lies elsewhere, and what is touched later comes from its node; without one nothing moves."""
+    area = process.blocks(1)
+    area.write(0, 1)
+    where = {"address": area.address, "length": area.length}
+    process.op("mbind", **where, node=1)
+    area.write()
+    assert area.nodes() == [1] * layout.cont_pages
+    process.op("mbind", **where)
+    assert area.nodes() == [1] * layout.cont_pages
+    with pytest.raises(CommandFailed, match="EINVAL"):
+        process.op("mbind", **where, node=63)
+
+
 def test_userfaultfd(process: Process) -> None:
     """Missing pages and protected ones raise SIGBUS, until they are resolved."""
     area = process.blocks(1)
@@ -38,6 +52,33 @@ def test_userfaultfd(process: Process) -> None:
     area.write(1, 1)
     area.uffd_unregister()
     area.write(0, 1)
+
+
+def test_minor_faults(process: Process, layout: Layout) -> None:
+    """A page of shared memory that is there and not mapped raises SIGBUS, until it is mapped."""
+    area = process.map_memfd(layout.page)
+    area.write()
+    area.madvise("dontneed")
+    area.uffd_register("minor")
+    with pytest.raises(CommandFailed, match="SIGBUS"):
+        area.read()
+    process.op("uffd_continue", address=area.address, length=area.length)
+    assert area.verify().wrong == 0
+
+
+def test_advice_on_another(guest: Guest, process: Process) -> None:
+    """What another process advises to page out is swapped out."""
+    guest.swap_on("/dev/ram0")
+    area = process.blocks(1)
+    area.write()
+    where = {"pid": process.pid, "address": area.address, "length": area.length}
+    other = guest.spawn("advises")
+    other.op("process_madvise", **where, advice="pageout")
+    assert process.look().pages(area) == "." * area.pages
+    with pytest.raises(CommandFailed, match="ESRCH"):
+        other.op("process_madvise", **{**where, "pid": 2**22 - 1}, advice="pageout")
+    guest.swap_off("/dev/ram0")
+    assert area.verify().wrong == 0
 
 
 def test_swap(guest: Guest, process: Process) -> None:

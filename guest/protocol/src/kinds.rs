@@ -134,6 +134,8 @@ pub enum UffdMode {
     Missing,
     /// Writes to pages that `uffd_writeprotect` has protected.
     WriteProtect,
+    /// Accesses to pages of a file that are in its page cache, and not mapped.
+    Minor,
 }
 
 /// An advice of `madvise(2)`, `MADV_*`.

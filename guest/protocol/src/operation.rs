@@ -181,6 +181,28 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<i32>,
     },
+    /// `mbind(2)` with `MPOL_BIND` and `MPOL_MF_MOVE`: pages of a range belong on a NUMA node from now on, and those that lie
+    /// elsewhere are moved. Without a node the range gets the process's own policy back, and nothing is moved.
+    Mbind {
+        /// The start, a multiple of the page size.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// The node.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<u32>,
+    },
+    /// `process_madvise(2)`: gives advice on a range of another process.
+    ProcessMadvise {
+        /// The other process.
+        pid: i32,
+        /// The start, in that process.
+        address: u64,
+        /// The length.
+        length: u64,
+        /// The advice: `cold`, `pageout`, `willneed` or `collapse`.
+        advice: Advice,
+    },
     /// Several operations, one after the other, whatever becomes of each: [`Outcome::Several`](crate::Outcome::Several). A
     /// fork, an exit, a pin to a CPU and another list are none of them.
     Several {
@@ -251,6 +273,13 @@ pub enum Operation {
         length: u64,
         /// True if writes are caught from now on.
         on: bool,
+    },
+    /// `UFFDIO_CONTINUE`: maps the pages of a file's range that are in its page cache.
+    UffdContinue {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
     },
     /// `UFFDIO_POISON`: an access to these pages, which are not there yet, raises SIGBUS.
     UffdPoison {
@@ -347,6 +376,8 @@ impl Operation {
             Self::Pin { .. } => "pin",
             Self::ThpDisable { .. } => "thp_disable",
             Self::MovePages { .. } => "move_pages",
+            Self::Mbind { .. } => "mbind",
+            Self::ProcessMadvise { .. } => "process_madvise",
             Self::Several { .. } => "several",
             Self::GupPin { .. } => "gup_pin",
             Self::GupVerify { .. } => "gup_verify",
@@ -355,6 +386,7 @@ impl Operation {
             Self::UffdCopy { .. } => "uffd_copy",
             Self::UffdZeropage { .. } => "uffd_zeropage",
             Self::UffdWriteprotect { .. } => "uffd_writeprotect",
+            Self::UffdContinue { .. } => "uffd_continue",
             Self::UffdPoison { .. } => "uffd_poison",
             Self::UffdMove { .. } => "uffd_move",
             Self::FileCreate { .. } => "file_create",

@@ -126,6 +126,25 @@ fn operations_of_userfaultfd_and_nodes() {
         }
     );
     assert_eq!(
+        op(json!({"mbind": {"address": 8192, "length": 4096, "node": 1}})),
+        Operation::Mbind {
+            address: 8192,
+            length: 4096,
+            node: Some(1),
+        }
+    );
+    assert_eq!(
+        op(
+            json!({"process_madvise": {"pid": 7, "address": 8192, "length": 4096, "advice": "pageout"}})
+        ),
+        Operation::ProcessMadvise {
+            pid: 7,
+            address: 8192,
+            length: 4096,
+            advice: Advice::Pageout,
+        }
+    );
+    assert_eq!(
         op(json!({"move_pages": {"address": 8192, "length": 4096, "node": 1}})),
         Operation::MovePages {
             address: 8192,

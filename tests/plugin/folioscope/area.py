@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Access = Literal["read", "write", "read_write"]
 Protection = Literal["read", "write", "exec", "bti", "mte"]
-UffdMode = Literal["missing", "write_protect"]
+UffdMode = Literal["missing", "write_protect", "minor"]
 # `forward`, `backward`, the steps themselves, or as the protocol says it: {"random": {"seed": 1}}.
 Order = str | Sequence[int] | Mapping[str, Any]
 
@@ -185,7 +185,8 @@ class Area:
     # userfaultfd: what it would have to resolve raises SIGBUS (``CommandFailed`` of kind ``signal``).
 
     def uffd_register(self, *modes: UffdMode, first: int = 0, pages: int | None = None) -> None:
-        """Registers the range: ``missing`` pages, writes to protected ones (``write_protect``), or both."""
+        """Registers the range: ``missing`` pages, writes to protected ones (``write_protect``), pages of a file that
+        are in its page cache and not mapped (``minor``)."""
         address, length = self._range(first, pages)
         self.process.op("uffd_register", address=address, length=length, modes=list(modes))
 

@@ -6,11 +6,10 @@
 
 use std::ops::Range;
 
-use protocol::Command;
 use verdict::crossing::{Acting, CrossingCell, CrossingRow};
-use verdict::Severity;
+use verdict::{RuleId, Severity};
 
-use crate::stage::{Seen, Stage};
+use crate::stage::{block_size, Seen, Stage, THP};
 use crate::Error;
 
 mod admit;
@@ -23,6 +22,7 @@ mod operations;
 mod play;
 mod queue;
 mod queued;
+mod shown;
 mod states;
 mod steps;
 
@@ -99,20 +99,25 @@ pub fn name_of(operations: &[&Operation]) -> String {
 /// # Errors
 /// Where the guest is lost.
 pub fn prepare(guest: &mut crate::guest::Guest) -> Result<Ledger, Error> {
-    mounts::mount(guest)?;
-    // One that has fewer leaves these states out. The size is that of what a PMD maps.
     let page = guest.hello().page_size;
-    let size = page * page / 8;
-    let pool = format!("{}/nr_hugepages", ledger::pool(size));
-    if size <= MOST_HUGETLB && guest.read_file(&pool)?.is_some() {
-        guest.write_file(&pool, &HUGETLB_PAGES.to_string(), None)?;
+    mounts::mount(guest, 2 * block_size(page))?;
+    // One that has fewer leaves these states out. The sizes are those of what a PMD and a group of level 3 map.
+    let sizes = [page * page / 8, block_size(page)];
+    for size in sizes {
+        let pool = format!("{}/nr_hugepages", ledger::pool(size));
+        if size <= MOST_HUGETLB && guest.read_file(&pool)?.is_some() {
+            guest.write_file(&pool, &HUGETLB_PAGES.to_string(), None)?;
+        }
     }
-    Ledger::open(guest, size)
+    Ledger::open(guest, sizes)
 }
 
-/// Returns the commands that undo [`prepare`].
-pub fn tidy() -> [Command; 2] {
-    mounts::unmount()
+/// Undoes what [`prepare`] did.
+///
+/// # Errors
+/// Where the guest is lost.
+pub fn tidy(guest: &mut crate::guest::Guest) -> Result<(), Error> {
+    mounts::unmount(guest)
 }
 
 /// Result of one batch.
@@ -120,6 +125,8 @@ pub fn tidy() -> [Command; 2] {
 pub struct Played {
     /// Its checkpoint in each process.
     pub seen: Vec<Seen>,
+    /// For each of these its errors: the rule, and the state in whose area it lies.
+    pub errors: Vec<Vec<(RuleId, Option<usize>)>>,
     /// The cells, in the order of the states.
     pub row: CrossingRow,
     /// Error that ended it early.
@@ -148,14 +155,19 @@ pub fn play(
         (&mut row, &mut owners),
     );
     let played = stage.end_with(outcome);
+    let seen = played.seen.iter();
+    let errors: Vec<_> = seen.map(|seen| errors_of(seen, &owners)).collect();
     if let Some(error) = &played.failed {
         let reason = error.to_string();
         row.cells = vec![CrossingCell::NotJudged { reason }; states.len()];
     } else {
-        attribute(&mut row, &owners, &played.seen);
+        for (_, cell) in errors.iter().flatten() {
+            row.found(*cell);
+        }
     }
     Played {
         seen: played.seen,
+        errors,
         row,
         failed: played.failed,
     }
@@ -168,6 +180,8 @@ fn batch(
     acting: Acting,
     (row, owners): (&mut CrossingRow, &mut Owners),
 ) -> Result<(), Error> {
+    // What it makes of a state in between is no operation's.
+    stage.rest_khugepaged()?;
     let swap = stage.swap_on_zram()?;
     let here = Here {
         map: states::Map::Hinted,
@@ -184,10 +198,14 @@ fn batch(
         splits: stage.exists("/sys/kernel/debug/split_huge_pages")?,
         hugetlb: stage.pmd() <= MOST_HUGETLB
             && stage.has_huge_pages_of(stage.pmd(), HUGETLB_PAGES)?,
+        hugetlb_blocks: stage.has_huge_pages_of(stage.block(), HUGETLB_PAGES)?,
+        read_ahead: stage.exists(&mounts::read_ahead())?,
+        khugepaged: stage.exists(&format!("{THP}/khugepaged/full_scans"))?,
         unit: 1,
         uffd: stage.exists("/proc/sys/vm/unprivileged_userfaultfd")?,
     };
-    let mut batch = Batch::build(stage, states, here)?;
+    let label = row.name();
+    let mut batch = Batch::build(stage, states, here, &format!("{label}: the states"))?;
     if acting != Acting::Alone {
         batch.fork(acting == Acting::Child)?;
     }
@@ -195,7 +213,6 @@ fn batch(
         batch.operation(operation.steps)?;
     }
     let actor = batch.actor();
-    let label = row.name();
     batch.unheld()?;
     batch.stage().check(actor, &label)?;
     if let Some(other) = batch.other() {
@@ -226,21 +243,17 @@ fn batch(
     Ok(())
 }
 
-/// Gives each error of the look to the cell in whose area it lies.
-fn attribute(row: &mut CrossingRow, owners: &Owners, seen: &[Seen]) {
-    for verdict in seen.iter().flat_map(|seen| &seen.look.judged.processes) {
-        let errors = verdict
-            .findings
-            .iter()
-            .filter(|it| it.severity == Severity::Error);
-        for finding in errors {
-            row.found(owners.cell(finding.va.0));
-        }
-    }
+/// The errors of a look, with the cell in whose area each lies.
+fn errors_of(seen: &Seen, owners: &Owners) -> Vec<(RuleId, Option<usize>)> {
+    let verdicts = seen.look.judged.processes.iter();
+    let findings = verdicts.flat_map(|verdict| &verdict.findings);
+    let errors = findings.filter(|it| it.severity == Severity::Error);
+    errors.map(|it| (it.rule, owners.cell(it.va.0))).collect()
 }
 
 fn outcome_of(cell: &play::Cell) -> CrossingCell {
-    match (cell.left_out, &cell.refused) {
+    let not_judged = cell.refused.as_ref().or(cell.unseen.as_ref());
+    match (cell.left_out, not_judged) {
         (Some(why), _) => CrossingCell::LeftOut { reason: why.into() },
         (_, Some(why)) => CrossingCell::NotJudged {
             reason: why.clone(),

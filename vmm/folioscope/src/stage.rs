@@ -326,6 +326,11 @@ impl<'g> Stage<'g> {
         Ok(())
     }
 
+    /// Returns the look of the last checkpoint.
+    pub fn last_look(&self) -> Option<&Look> {
+        self.seen.last().map(|seen| &seen.look)
+    }
+
     /// Records the reason why this workload is not played here.
     ///
     /// # Errors

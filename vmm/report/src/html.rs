@@ -13,6 +13,7 @@ mod data;
 mod document;
 mod folios;
 mod format;
+mod matrix;
 mod pack;
 mod timeline;
 mod words;

@@ -8,6 +8,7 @@ use protocol::{
     Protection,
 };
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
 use super::place;
 use crate::sys;
@@ -29,6 +30,12 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
             let advice = number(*advice) as usize;
             on_range(libc::SYS_madvise, *address, *length, advice, "madvise")
         }
+        Operation::ProcessMadvise {
+            pid,
+            address,
+            length,
+            advice,
+        } => advise_other(*pid, *address, *length, *advice),
         Operation::Mprotect {
             address,
             length,
@@ -85,9 +92,39 @@ fn on_range(
     number: usize,
     name: &str,
 ) -> Result<Outcome, Failure> {
-    // SAFETY: see `at`.
-    let result = unsafe { libc::syscall(call, at(address), length as usize, number) };
+    on_memory(
+        call,
+        [address as usize, length as usize, number, 0, 0, 0],
+        name,
+    )
+}
+
+/// Makes a system call on memory: of addresses as of [`at`], numbers, and lists that outlive it, which the kernel reads.
+pub(super) fn on_memory(
+    call: libc::c_long,
+    [a, b, c, d, e, f]: [usize; 6],
+    name: &str,
+) -> Result<Outcome, Failure> {
+    // SAFETY: see `at`; the callers are the modules of operations on memory.
+    let result = unsafe { libc::syscall(call, a, b, c, d, e, f) };
     sys::check(result, name).map(|_| Outcome::Done {})
+}
+
+fn advise_other(pid: i32, address: u64, length: u64, advice: Advice) -> Result<Outcome, Failure> {
+    let Some(pid) = Pid::from_raw(pid) else {
+        return Err(Failure::bad("a pid is a number above 0"));
+    };
+    let process = sys::done(pidfd_open(pid, PidfdFlags::empty()), "pidfd_open")?;
+    let range = libc::iovec {
+        iov_base: at(address),
+        iov_len: length as usize,
+    };
+    let (fd, list) = (
+        process.as_raw_fd() as usize,
+        (&raw const range).expose_provenance(),
+    );
+    let words = [fd, list, 1, number(advice) as usize, 0, 0];
+    on_memory(libc::SYS_process_madvise, words, "process_madvise")
 }
 
 fn mapped(address: *mut c_void, length: u64, call: &str) -> Result<Outcome, Failure> {

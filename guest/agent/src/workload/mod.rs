@@ -206,7 +206,7 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::FileRead { .. }
         | Operation::FileAllocate { .. }
         | Operation::FileUnlink { .. } => file::operate(op),
-        Operation::MovePages { .. } => numa::operate(op),
+        Operation::MovePages { .. } | Operation::Mbind { .. } => numa::operate(op),
         Operation::GupPin { address, length } => gup::pin(*address, *length),
         Operation::GupVerify {
             address,
@@ -218,12 +218,14 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::UffdCopy { .. }
         | Operation::UffdZeropage { .. }
         | Operation::UffdMove { .. }
+        | Operation::UffdContinue { .. }
         | Operation::UffdWriteprotect { .. }
         | Operation::UffdPoison { .. } => uffd::operate(op),
         Operation::Pin { cpu } => sys::set_affinity(&[*cpu]).map(|()| Outcome::Done {}),
         Operation::ThpDisable { on } => sys::disable_thp(*on).map(|()| Outcome::Done {}),
         Operation::Mmap { .. }
         | Operation::Madvise { .. }
+        | Operation::ProcessMadvise { .. }
         | Operation::Mprotect { .. }
         | Operation::Mremap { .. }
         | Operation::Munmap { .. }

@@ -4,25 +4,54 @@ use std::ffi::c_void;
 
 use protocol::{Failure, Operation, Outcome};
 
+use super::memory::on_memory;
 use crate::sys;
 
 /// Maximum number of pages of one request, so that the answer fits in a line.
 const MAX_PAGES: u64 = 1 << 16;
 
-/// `MPOL_MF_MOVE` (include/uapi/linux/mempolicy.h).
+/// `MPOL_MF_MOVE`, `MPOL_DEFAULT` and `MPOL_BIND` (include/uapi/linux/mempolicy.h).
 const MOVE: libc::c_int = 1 << 1;
+const DEFAULT: usize = 0;
+const BIND: usize = 2;
 
 pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
-    let Operation::MovePages {
-        address,
-        length,
-        node,
-    } = op
-    else {
-        return Err(Failure::bad("no operation on nodes"));
+    match op {
+        Operation::MovePages {
+            address,
+            length,
+            node,
+        } => move_pages(*address, *length, *node),
+        Operation::Mbind {
+            address,
+            length,
+            node,
+        } => bind(*address, *length, *node),
+        _ => Err(Failure::bad("no operation on nodes")),
+    }
+}
+
+fn bind(address: u64, length: u64, node: Option<u32>) -> Result<Outcome, Failure> {
+    let Some(nodes) = node.map_or(Some(0u64), |node| 1u64.checked_shl(node)) else {
+        return Err(Failure::bad("a node is a number below 64"));
     };
+    // The kernel takes one bit less than it is told (`get_nodes()`).
+    let (mode, list, bits, flags) = match node {
+        Some(_) => (
+            BIND,
+            (&raw const nodes).expose_provenance(),
+            65,
+            MOVE as usize,
+        ),
+        None => (DEFAULT, 0, 0, 0),
+    };
+    let words = [address as usize, length as usize, mode, list, bits, flags];
+    on_memory(libc::SYS_mbind, words, "mbind")
+}
+
+fn move_pages(address: u64, length: u64, node: Option<i32>) -> Result<Outcome, Failure> {
     let page = sys::page_size();
-    if address % page != 0 || address.checked_add(*length).is_none() {
+    if address % page != 0 || address.checked_add(length).is_none() {
         return Err(Failure::bad(
             "the address must be a multiple of the page size, and the range end below the last address",
         ));

@@ -15,6 +15,7 @@ const API: u64 = 0xaa;
 const FEATURE_SIGBUS: u64 = 1 << 7;
 const MODE_MISSING: u64 = 1 << 0;
 const MODE_WP: u64 = 1 << 1;
+const MODE_MINOR: u64 = 1 << 2;
 const COPY_MODE_WP: u64 = 1 << 1;
 
 /// Returns `_IOWR(0xaa, nr, size)`, the kernel's encoding of a request.
@@ -29,6 +30,7 @@ const IO_COPY: u32 = iowr(0x03, 40);
 const IO_ZEROPAGE: u32 = iowr(0x04, 32);
 const IO_MOVE: u32 = iowr(0x05, 40);
 const IO_WRITEPROTECT: u32 = iowr(0x06, 24);
+const IO_CONTINUE: u32 = iowr(0x07, 32);
 const IO_POISON: u32 = iowr(0x08, 32);
 
 /// The descriptor, and the process that opened it: a child's copy of it still refers to the parent's memory.
@@ -45,6 +47,7 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
                 bits | match mode {
                     UffdMode::Missing => MODE_MISSING,
                     UffdMode::WriteProtect => MODE_WP,
+                    UffdMode::Minor => MODE_MINOR,
                 }
             });
             // struct uffdio_register: range, mode, ioctls (out)
@@ -94,6 +97,14 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
                 IO_WRITEPROTECT,
                 &mut [*address, *length, mode],
                 "UFFDIO_WRITEPROTECT",
+            )
+        }
+        Operation::UffdContinue { address, length } => {
+            // struct uffdio_continue: range, mode, mapped (out)
+            ask(
+                IO_CONTINUE,
+                &mut [*address, *length, 0, 0],
+                "UFFDIO_CONTINUE",
             )
         }
         Operation::UffdPoison { address, length } => {

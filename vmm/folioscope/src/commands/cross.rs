@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `folioscope cross`: every state of memory under every operation, judged.
 
-use std::io::Write as _;
+use std::collections::BTreeSet;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::Instant;
 
 use clap::Args;
 use report::text::TextOptions;
 use verdict::crossing::{Acting, CrossedState, Crossing};
-use verdict::{Report, Severity, Step};
+use verdict::{Report, Step};
 
 use super::output::{say, stdout};
 use super::run::{about_guest, default_policy, nothing, progress, reported_steps};
@@ -19,6 +20,9 @@ use crate::options::GuestOptions;
 use crate::report::{ReportFormat, ReportOptions};
 use crate::stage::Stage;
 use crate::Error;
+
+/// Seconds between two lines that say how far it is, where standard error is no terminal.
+const PACE: u64 = 60;
 
 /// Boot a guest, bring its memory into every state, do every operation to it, judge what comes of it
 #[derive(Args, Debug)]
@@ -76,15 +80,23 @@ impl Cross {
             states: states.collect(),
             rows: Vec::new(),
         };
+        let rows = 3 * chosen.operations.len();
+        let mut said = 0;
         let mut lost = false;
+        // What was said of a state, by the rule.
+        let mut told = BTreeSet::new();
         let mut ledger = cross::prepare(&mut guest)?;
         'all: for operations in &chosen.operations {
             for acting in [Acting::Alone, Acting::Parent, Acting::Child] {
                 let name = format!("{}{}", cross::name_of(operations), acting.suffix());
-                progress(&format!(
-                    "{name} ({:.0} s)",
-                    started.elapsed().as_secs_f64()
-                ));
+                let now = started.elapsed().as_secs();
+                let played = table.rows.len();
+                let words = format!("{name}: {played} of {rows} rows, {now} s");
+                progress(&words);
+                if now >= said + PACE && !std::io::stderr().is_terminal() {
+                    said = now;
+                    eprintln!("folioscope: {words}");
+                }
                 let stage = match Stage::new(&mut guest, &policy) {
                     Ok(stage) => stage,
                     Err(error) => {
@@ -107,7 +119,7 @@ impl Cross {
                 played.row.elsewhere += left.as_ref().map_or(0, Step::errors) as usize;
                 table.rows.push(played.row);
                 let driven = guest.driven();
-                for mut seen in played.seen {
+                for (mut seen, errors) in played.seen.into_iter().zip(played.errors) {
                     let report = report
                         .get_or_insert_with(|| about_guest(&self.guest, &guest, &policy, &seen));
                     picture.look(report.steps.len(), &seen.look);
@@ -120,7 +132,12 @@ impl Cross {
                         processes: seen.look.judged.processes,
                         ..Step::default()
                     };
-                    if text && is_worth_words(&step) {
+                    // The table has the others, and the report all of them.
+                    let new = errors
+                        .into_iter()
+                        .filter(|error| told.insert(*error))
+                        .count();
+                    if text && new > 0 {
                         report::text::write_step(&mut stdout(), &step, &self.plain())
                             .map_err(Error::io("write to standard output"))?;
                     }
@@ -151,7 +168,7 @@ impl Cross {
         let mut report = report.unwrap_or_else(nothing);
         if !lost {
             // An error here loses no findings.
-            if let Err(error) = tidy(&mut guest) {
+            if let Err(error) = cross::tidy(&mut guest) {
                 report.push_not_judged(format!("the end of the crossing: {error}"));
             } else {
                 steps_reported.extend(reported_steps(&self.report, &mut guest, "end", text)?);
@@ -191,23 +208,6 @@ impl Cross {
             ..self.report.text()
         }
     }
-}
-
-/// Undoes what [`cross::prepare`] did.
-fn tidy(guest: &mut Guest) -> Result<(), Error> {
-    for command in cross::tidy() {
-        guest.command(command, guest.deadline())?;
-    }
-    Ok(())
-}
-
-/// Returns whether a step is shown as it ends. The table has the others.
-fn is_worth_words(step: &Step) -> bool {
-    let errors = |process: &verdict::ProcessVerdict| {
-        let mut findings = process.findings.iter();
-        findings.any(|finding| finding.severity == Severity::Error)
-    };
-    step.processes.iter().any(errors)
 }
 
 fn list() -> Outcome {

@@ -39,9 +39,20 @@ pub struct Here {
     pub splits: bool,
     /// hugetlb pages of a PMD's size for all areas of them.
     pub hugetlb: bool,
+    /// The same of a block's size.
+    pub hugetlb_blocks: bool,
+    /// A file that is read ahead.
+    pub read_ahead: bool,
+    /// khugepaged.
+    pub khugepaged: bool,
     /// Pages of the area that are mapped together: those of a hugetlb page.
     pub unit: usize,
 }
+
+/// A fault of all kernels that are known, which rule C1 has in the tour: `copy_hugetlb_page_range()` may take a new table
+/// of level 3 for one that is shared.
+pub const NOT_INHERITED: &str =
+    "a child may lack private hugetlb pages of a block's size, a fault of all kernels known (C1)";
 
 /// Returns the reason to leave a step out, if there is one.
 pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str> {
@@ -56,7 +67,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
     let registered = || pages.iter().any(|page| page.registered);
     let anonymous = memory.below == Below::Nothing;
     let file = mounts::directory(here.map).is_some();
-    let hugetlb = matches!(here.map, Map::Hugetlb | Map::HugetlbShared);
+    let hugetlb = here.map.is_hugetlb();
     let pmd = matches!(
         here.map,
         Map::Pmd | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan
@@ -69,7 +80,9 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Advise(_, Advice::Free | Advice::Cold | Advice::Pageout) if hugetlb => {
             Some("hugetlb pages are not reclaimed")
         }
-        Step::Lock(_) | Step::Unlock(_) if hugetlb => Some("hugetlb pages are not reclaimed"),
+        Step::Lock(_) | Step::LockOnFault(_) | Step::Unlock(_) if hugetlb => {
+            Some("hugetlb pages are not reclaimed")
+        }
         Step::Advise(_, Advice::GuardInstall | Advice::GuardRemove) if hugetlb => {
             Some("hugetlb has no guard markers")
         }
@@ -80,6 +93,8 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         | Step::WriteProtect(..)
         | Step::Poison(..)
         | Step::UffdFill(_)
+        | Step::UffdZero(_)
+        | Step::UffdContinue(_)
         | Step::UffdMove
             if hugetlb =>
         {
@@ -103,10 +118,16 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::UffdFill(_) | Step::UffdMove if !here.uffd => {
             Some("the kernel has no userfaultfd with write protection")
         }
+        Step::UffdContinue(_) if memory.below != Below::Shared => {
+            Some("UFFDIO_CONTINUE is for shared mappings of files")
+        }
+        Step::UffdZero(part) | Step::UffdContinue(part) => {
+            left_out(memory, here, Step::UffdFill(part))
+        }
         Step::UffdMove if !here.moves => Some("the kernel has no UFFDIO_MOVE"),
         Step::UffdMove if !anonymous => Some("UFFDIO_MOVE is for private anonymous memory"),
         Step::UffdFill(_) if memory.below == Below::Private => {
-            Some("a file is below, and UFFDIO_COPY is for empty memory")
+            Some("a file is below, and UFFDIO_COPY and UFFDIO_ZEROPAGE are for empty memory")
         }
         Step::UffdFill(_) if ramfs => Some("userfaultfd does not take ramfs"),
         Step::UffdFill(_) | Step::UffdMove if registered() => {
@@ -158,7 +179,12 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Advise(part, Advice::GuardInstall | Advice::GuardRemove) if locked(part) => {
             Some("the pages are locked")
         }
-        Step::Advise(_, Advice::Collapse) if !pmd => Some("the area is smaller than a PMD's range"),
+        Step::All(All::Collapse) if !here.khugepaged => {
+            Some("the kernel has no khugepaged (CONFIG_TRANSPARENT_HUGEPAGE)")
+        }
+        Step::Advise(_, Advice::Collapse) | Step::All(All::Collapse) if !pmd => {
+            Some("the area is smaller than a PMD's range")
+        }
         Step::Move(Move::KeepOld) if !anonymous => {
             Some("MREMAP_DONTUNMAP of a file leaves both mapped")
         }
@@ -171,7 +197,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         }
         Step::Pin(_) if !here.pins => Some("the kernel has no gup_test (CONFIG_GUP_TEST)"),
         Step::UffdMove if pages.iter().any(|page| page.pinned) => Some("the pages are pinned"),
-        Step::Node(..) if !here.nodes => Some("the guest has one NUMA node"),
+        Step::Node(..) | Step::Bind(..) if !here.nodes => Some("the guest has one NUMA node"),
         Step::Register | Step::WriteProtect(..) | Step::Poison(..) if !here.uffd => {
             Some("the kernel has no userfaultfd with write protection")
         }
@@ -179,9 +205,13 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Register | Step::WriteProtect(..) if hole(Part::Whole) => {
             Some("the range has a hole")
         }
-        Step::OtherWrites(_) | Step::All(All::OtherExits) if !here.other => {
+        Step::OtherWrites(_) | Step::OtherAdvises(..) | Step::All(All::OtherExits)
+            if !here.other =>
+        {
             Some("there is no other process")
         }
+        Step::OtherAdvises(part, advice) => left_out(memory, here, Step::Advise(part, advice)),
+        Step::ForkAndWrite(_) if here.map == Map::HugetlbBlock => Some(NOT_INHERITED),
         Step::WriteFile(_)
         | Step::Punch(_)
         | Step::PunchBytes

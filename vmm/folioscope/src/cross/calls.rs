@@ -21,23 +21,31 @@ impl Batch<'_, '_> {
         }
     }
 
-    /// An operation on missing pages, for which they are registered with a userfaultfd.
-    pub(super) fn missing(
+    /// Acts while a range is registered with a userfaultfd.
+    fn registered(
         &mut self,
+        mode: UffdMode,
         address: u64,
         length: u64,
-        op: impl Fn(u64) -> Operation,
+        act: impl FnOnce(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let register = Operation::UffdRegister {
             address,
             length,
-            modes: vec![UffdMode::Missing],
+            modes: vec![mode],
         };
         self.now(self.actor(), register)?;
-        let outcome = self.now(self.actor(), op(address)).map(drop);
+        let outcome = act(self);
         let unregister = Operation::UffdUnregister { address, length };
         self.now(self.actor(), unregister)?;
         outcome
+    }
+
+    /// An operation on missing pages, for which they are registered with a userfaultfd.
+    fn missing(&mut self, address: u64, length: u64, op: Operation) -> Result<(), Error> {
+        self.registered(UffdMode::Missing, address, length, |batch| {
+            batch.now(batch.actor(), op).map(drop)
+        })
     }
 
     /// `fallocate()` of words of the file, which begins so many bytes before the first.
@@ -140,15 +148,66 @@ impl Batch<'_, '_> {
         self.empty(at, part);
         for run in self.by_vma(at, part) {
             let (address, length) = self.range(at, view, &run);
-            self.missing(address, length, |address| Operation::UffdCopy {
+            let copy = Operation::UffdCopy {
                 address,
                 length,
                 salt,
                 write_protect: false,
-            })?;
+            };
+            self.missing(address, length, copy)?;
             self.cells[at].memory.fill(view, run, salt);
         }
         Ok(())
+    }
+
+    /// Empties a part, and has `UFFDIO_ZEROPAGE` fill it.
+    pub(super) fn uffd_zero(&mut self, at: usize, part: Part) -> Result<(), Error> {
+        let view = self.actor;
+        self.empty(at, part);
+        for run in self.by_vma(at, part) {
+            let (address, length) = self.range(at, view, &run);
+            self.missing(address, length, Operation::UffdZeropage { address, length })?;
+            self.cells[at].memory.zero(view, run);
+        }
+        Ok(())
+    }
+
+    /// Gives up the entries of a part of a shared file, and has `UFFDIO_CONTINUE` map page by page what is in the page
+    /// cache: it ends at a page that is not.
+    pub(super) fn uffd_continue(&mut self, at: usize, part: Part) -> Result<(), Error> {
+        let (view, page) = (self.actor, self.stage.page());
+        self.advise(at, part, Advice::Dontneed);
+        for run in self.by_vma(at, part) {
+            let (start, length) = self.range(at, view, &run);
+            self.registered(UffdMode::Minor, start, length, |batch| {
+                for address in (start..start + length).step_by(page as usize) {
+                    let op = Operation::UffdContinue {
+                        address,
+                        length: page,
+                    };
+                    batch.later(at, batch.actor(), op, Expected::Anything);
+                }
+                batch.flush()
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The other process gives advice that leaves contents alone.
+    pub(super) fn other_advises(&mut self, at: usize, part: Part, advice: Advice) {
+        let (Some(other), pid) = (self.other(), self.stage.pid(self.actor())) else {
+            return;
+        };
+        for run in self.by_vma(at, part) {
+            let (address, length) = self.range(at, self.actor, &run);
+            let op = Operation::ProcessMadvise {
+                pid,
+                address,
+                length,
+                advice,
+            };
+            self.later(at, other, op, Expected::Done);
+        }
     }
 
     /// Empties one page, and has `UFFDIO_MOVE` bring the one beside it there.
@@ -158,12 +217,12 @@ impl Batch<'_, '_> {
         let (to, from) = (self.pages(at, Part::Page), self.pages(at, Part::Beside));
         let (address, length) = self.range(at, view, &to);
         let (source, _) = self.range(at, view, &from);
-        let moved = self.missing(address, length, |address| Operation::UffdMove {
+        let exchange = Operation::UffdMove {
             address,
             source,
             length,
-        });
-        match moved {
+        };
+        match self.missing(address, length, exchange) {
             // A page that is held for a moment stays where it is (`move_pages_pte()`).
             Err(Error::Guest { failure, .. })
                 if matches!(failure.errno(), Some("EBUSY" | "EAGAIN")) => {}

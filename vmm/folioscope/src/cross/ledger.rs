@@ -27,7 +27,8 @@ pub(super) fn pool(size: u64) -> String {
 #[derive(Debug, Default)]
 pub struct Ledger {
     charged: [u64; 2],
-    hugetlb: u64,
+    /// Sizes of hugetlb pages, in bytes.
+    hugetlb: [u64; 2],
     /// A process of a batch may be there still: nothing is asked any more.
     closed: bool,
 }
@@ -37,7 +38,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Where the guest is lost.
-    pub(super) fn open(guest: &mut Guest, hugetlb: u64) -> Result<Self, Error> {
+    pub(super) fn open(guest: &mut Guest, hugetlb: [u64; 2]) -> Result<Self, Error> {
         let mut ledger = Self {
             charged: [0; 2],
             hugetlb,
@@ -105,7 +106,9 @@ impl Ledger {
                 .filter(|(_, (now, before))| **now > *before)
                 .map(|(what, (now, before))| charges_left(now - before, what))
                 .collect();
-            found.extend(pool_left(guest, self.hugetlb)?);
+            for size in self.hugetlb {
+                found.extend(pool_left(guest, size)?);
+            }
             if found.is_empty() || started.elapsed() > PATIENCE {
                 self.charged = charged;
                 return Ok(found);

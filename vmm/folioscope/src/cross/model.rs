@@ -267,6 +267,13 @@ impl Memory {
         }
     }
 
+    /// `UFFDIO_ZEROPAGE`.
+    pub fn zero(&mut self, view: usize, pages: Range<usize>) {
+        for at in pages {
+            self.change(view, at, 0..WORDS, |_| Content::Zero);
+        }
+    }
+
     /// `UFFDIO_MOVE`: what a page had is another's, and it has nothing.
     pub fn exchange(&mut self, view: usize, from: usize, to: usize) {
         let pages = &mut self.views[view].pages;

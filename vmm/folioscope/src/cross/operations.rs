@@ -143,6 +143,14 @@ pub const OPERATIONS: &[Operation] = &[
         &[Step::Advise(WHOLE, Advice::Pageout)],
     ),
     operation(
+        "other-pageout",
+        "process_madvise(MADV_PAGEOUT) by the other process, and a load",
+        &[
+            Step::OtherAdvises(WHOLE, Advice::Pageout),
+            Step::Read(WHOLE),
+        ],
+    ),
+    operation(
         "pageout-odd",
         "MADV_PAGEOUT across a block's border, and a load",
         &[Step::Advise(Part::Odd, Advice::Pageout), Step::Read(WHOLE)],
@@ -180,6 +188,11 @@ pub const OPERATIONS: &[Operation] = &[
         "collapse",
         "MADV_COLLAPSE",
         &[Step::Advise(WHOLE, Advice::Collapse)],
+    ),
+    operation(
+        "khugepaged",
+        "scans of khugepaged",
+        &[Step::All(All::Collapse)],
     ),
     operation("split", "split_huge_pages of debugfs", &[Step::Split]),
     operation(
@@ -248,6 +261,20 @@ pub const OPERATIONS: &[Operation] = &[
         &[Step::Lock(WHOLE), Step::Unlock(Part::Page)],
     ),
     operation(
+        "lock-on-fault",
+        "mlock2(MLOCK_ONFAULT), a store to one page, and munlock of another",
+        &[
+            Step::LockOnFault(WHOLE),
+            Step::Write(Part::Page),
+            Step::Unlock(Part::Beside),
+        ],
+    ),
+    operation(
+        "bind",
+        "mbind across a block's border to node 1, and back to the default policy",
+        &[Step::Bind(Part::Odd, Some(1)), Step::Bind(Part::Odd, None)],
+    ),
+    operation(
         "migrate",
         "move_pages to node 1, and back to node 0",
         &[Step::Node(WHOLE, 1), Step::Node(WHOLE, 0)],
@@ -277,6 +304,16 @@ pub const OPERATIONS: &[Operation] = &[
         "uffd-copy",
         "UFFDIO_COPY across a block's border, where pages were given up",
         &[Step::UffdFill(Part::Odd)],
+    ),
+    operation(
+        "uffd-zero",
+        "UFFDIO_ZEROPAGE across a block's border, where pages were given up",
+        &[Step::UffdZero(Part::Odd)],
+    ),
+    operation(
+        "uffd-continue",
+        "UFFDIO_CONTINUE across a block's border, where entries were given up",
+        &[Step::UffdContinue(Part::Odd)],
     ),
     operation(
         "uffd-move",

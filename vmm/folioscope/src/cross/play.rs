@@ -3,13 +3,16 @@
 
 use std::ops::Range;
 
-use protocol::{Advice, Backing, MapFlag, Operation, Placement, ProcessId, Protection, UffdMode};
+use protocol::{
+    Advice, Backing, LockFlag, MapFlag, Operation, Placement, ProcessId, Protection, UffdMode,
+};
 
-use super::admit::{left_out, Here};
+use super::admit::{left_out, Here, NOT_INHERITED};
 use super::ledger::CGROUP;
 use super::model::{mergeable, Below, Memory, Store, WORDS};
 use super::mounts;
 use super::queued::{Expected, Queued};
+use super::shown::{Abilities, Shown};
 use super::states::{Map, State};
 use super::steps::{All, Part, Prot, Step};
 use crate::ops::{advise, protect, unmap};
@@ -59,6 +62,8 @@ pub struct Cell {
     pub left_out: Option<&'static str>,
     /// A step that the kernel refused: the cell is not judged.
     pub refused: Option<String>,
+    /// A sentence if the state has not come about: the cell is not judged then, if nothing is wrong with it.
+    pub unseen: Option<String>,
     /// Differences between memory and model, and the process that has each.
     pub wrong: Vec<Difference>,
     pub(super) memory: Memory,
@@ -78,6 +83,7 @@ impl Cell {
             ranges: std::iter::once(view.start..end).collect(),
             left_out: None,
             refused: None,
+            unseen: None,
             wrong: Vec::new(),
             memory,
             path: None,
@@ -105,7 +111,7 @@ pub struct Batch<'s, 'g> {
 }
 
 impl<'s, 'g> Batch<'s, 'g> {
-    /// Builds each state in a process of its own areas.
+    /// Builds each state in a process of its own areas, and looks at it. `label` names the look.
     ///
     /// # Errors
     /// Where the guest is lost, or cannot map an area.
@@ -113,6 +119,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         stage: &'s mut Stage<'g>,
         states: &[&'static State],
         mut here: Here,
+        label: &str,
     ) -> Result<Self, Error> {
         let process = stage.spawn_as("cross")?;
         stage.join(process, CGROUP)?;
@@ -128,22 +135,15 @@ impl<'s, 'g> Batch<'s, 'g> {
             cells: Vec::new(),
         };
         for state in states {
-            let cell = match state.map {
-                map if batch.stage.pmd() > most(map) => Cell {
-                    left_out: Some("a PMD's range is too large for this guest"),
+            let cell = match batch.unmappable(state.map) {
+                Some(why) => Cell {
+                    left_out: Some(why),
                     ..Cell::new(
                         state,
                         Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
                     )
                 },
-                Map::Hugetlb | Map::HugetlbShared if !batch.here.hugetlb => Cell {
-                    left_out: Some("the guest has no hugetlb pages of a PMD's size for it"),
-                    ..Cell::new(
-                        state,
-                        Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
-                    )
-                },
-                _ => batch.map(state)?,
+                None => batch.map(state)?,
             };
             batch.cells.push(cell);
             let last = batch.cells.len() - 1;
@@ -156,8 +156,29 @@ impl<'s, 'g> Batch<'s, 'g> {
             let merged = batch.stage.merge_all()?;
             batch.hold_to_merged(merged);
         }
+        batch.stage.check(process, label)?;
+        batch.hold_to_seen();
         batch.salt += SALTS;
         Ok(batch)
+    }
+
+    /// Returns the reason why the guest has no areas of this kind, if it has none.
+    fn unmappable(&self, map: Map) -> Option<&'static str> {
+        match map {
+            map if self.stage.pmd() > most(map) => {
+                Some("a PMD's range is too large for this guest")
+            }
+            Map::Hugetlb | Map::HugetlbShared if !self.here.hugetlb => {
+                Some("the guest has no hugetlb pages of a PMD's size for it")
+            }
+            Map::HugetlbBlock | Map::HugetlbBlockShared if !self.here.hugetlb_blocks => {
+                Some("the guest has no hugetlb pages of a block's size for it")
+            }
+            Map::ReadAhead if !self.here.read_ahead => {
+                Some("the kernel has no EROFS or no RAM disk for it (CONFIG_EROFS_FS, CONFIG_BLK_DEV_RAM)")
+            }
+            _ => None,
+        }
     }
 
     /// Refuses what KSM was to merge, unless it has merged as many pages as the model has equal ones.
@@ -178,6 +199,29 @@ impl<'s, 'g> Batch<'s, 'g> {
         }
     }
 
+    /// Notes each state that the last look did not find as it is to be.
+    fn hold_to_seen(&mut self) {
+        let able = Abilities {
+            blocks: self.stage.fills_blocks(),
+            folds: self.stage.folds(),
+            pmd: self.stage.pmd_pages(),
+            file_pmd: self.stage.has_huge_pages(),
+        };
+        let look = self.stage.last_look();
+        let Some(verdict) = look.and_then(|look| look.judged.processes.first()) else {
+            return;
+        };
+        for cell in &mut self.cells {
+            if cell.left_out.is_some() || cell.refused.is_some() {
+                continue;
+            }
+            let view = &cell.memory.views[0];
+            let shown = Shown::of(verdict, view.start, view.pages.len());
+            let mut sights = cell.state.sights.iter();
+            cell.unseen = sights.find_map(|sight| shown.lacks(*sight, self.here.block, able));
+        }
+    }
+
     /// Forks. The steps that follow are the parent's or the child's.
     ///
     /// # Errors
@@ -186,6 +230,9 @@ impl<'s, 'g> Batch<'s, 'g> {
         let parent = self.processes[0].expect("the first process lives until it is told to end");
         self.processes[1] = Some(self.stage.fork(parent)?);
         for cell in &mut self.cells {
+            if cell.state.map == Map::HugetlbBlock {
+                cell.left_out.get_or_insert(NOT_INHERITED);
+            }
             cell.memory.fork();
         }
         self.actor = usize::from(child_acts);
@@ -225,7 +272,12 @@ impl<'s, 'g> Batch<'s, 'g> {
         self.here.view = self.actor;
         if let Step::All(all) = step {
             for cell in &mut self.cells {
-                let why = left_out(&cell.memory, self.here, step);
+                let here = Here {
+                    map: cell.state.map,
+                    unit: cell.unit,
+                    ..self.here
+                };
+                let why = left_out(&cell.memory, here, step);
                 cell.left_out = cell.left_out.or(why);
             }
             return match self.cells.iter().all(|cell| cell.left_out.is_some()) {
@@ -246,6 +298,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             All::SwapOff => self.stage.swap_off_and_on(),
             All::Reclaim => self.stage.reclaim(CGROUP),
             All::Merge => self.stage.merge_all().map(drop),
+            All::Collapse => self.stage.collapse_all(),
             All::OtherExits => {
                 let other = 1 - self.actor;
                 if let Some(process) = self.processes[other].take() {
@@ -265,27 +318,32 @@ impl<'s, 'g> Batch<'s, 'g> {
             Map::Hugetlb | Map::HugetlbShared => 2 * self.stage.pmd() / page,
             _ => 2 * block,
         };
-        let hugetlb = matches!(state.map, Map::Hugetlb | Map::HugetlbShared);
+        let hugetlb = state.map.is_hugetlb();
         let offset = match state.map {
             Map::HintedHalfIn => block / 2 * page,
             _ => 0,
         };
         let (below, file) = match state.map {
-            Map::Hinted | Map::HintedHalfIn | Map::Small | Map::Pmd | Map::Hugetlb => {
-                (Below::Nothing, 0)
-            }
+            Map::Hinted
+            | Map::HintedHalfIn
+            | Map::Small
+            | Map::Pmd
+            | Map::Hugetlb
+            | Map::HugetlbBlock => (Below::Nothing, 0),
             Map::Shared
             | Map::Tmpfs
             | Map::TmpfsHuge
             | Map::TmpfsPmd
             | Map::TmpfsSpan
             | Map::Ramfs
-            | Map::HugetlbShared => (Below::Shared, pages),
+            | Map::HugetlbShared
+            | Map::HugetlbBlockShared => (Below::Shared, pages),
             Map::TmpfsShort => (Below::Shared, block + 1),
             Map::TmpfsPrivate
             | Map::TmpfsHugePrivate
             | Map::TmpfsPmdPrivate
-            | Map::RamfsPrivate => (Below::Private, pages),
+            | Map::RamfsPrivate
+            | Map::ReadAhead => (Below::Private, pages),
         };
         let directory = mounts::directory(state.map);
         let path = directory.map(|directory| format!("{directory}/cross-{}", state.name));
@@ -299,19 +357,23 @@ impl<'s, 'g> Batch<'s, 'g> {
             self.stage
                 .after(Operation::FileUnlink { path: path.clone() })?;
         }
+        let backing = match state.map {
+            Map::ReadAhead => Some(mounts::read_ahead()),
+            _ => path.clone(),
+        };
         let flags = match below {
             Below::Shared => vec![MapFlag::Shared],
             _ => vec![],
         };
         let map = Operation::Mmap {
             length: pages * page,
-            backing: match &path {
+            backing: match &backing {
                 Some(path) => Backing::File {
                     path: path.clone(),
                     offset: 0,
                 },
                 None if hugetlb => Backing::Hugetlb {
-                    size_kib: self.stage.pmd() / 1024,
+                    size_kib: pages / 2 * page / 1024,
                 },
                 None => Backing::Anonymous,
             },
@@ -333,11 +395,14 @@ impl<'s, 'g> Batch<'s, 'g> {
         if let Some(hint) = hint {
             self.now(process, advise(start, pages * page, hint))?;
         }
-        let memory = Memory::new(below, start, pages as usize, file as usize, page);
+        let mut memory = Memory::new(below, start, pages as usize, file as usize, page);
+        if state.map == Map::ReadAhead {
+            memory.write_file(0..pages as usize, 0);
+        }
         Ok(Cell {
             path,
             unit: match hugetlb {
-                true => (self.stage.pmd() / page) as usize,
+                true => pages as usize / 2,
                 false => 1,
             },
             ..Cell::new(state, memory)
@@ -447,13 +512,17 @@ impl<'s, 'g> Batch<'s, 'g> {
                 self.later(at, self.actor(), unmap(start, length), Expected::Done);
                 self.cells[at].memory.unmap(view, pages);
             }
-            Step::Lock(part) | Step::Unlock(part) => {
-                let lock = matches!(step, Step::Lock(_));
+            Step::Lock(part) | Step::LockOnFault(part) | Step::Unlock(part) => {
+                let lock = !matches!(step, Step::Unlock(_));
+                let flags = match step {
+                    Step::LockOnFault(_) => vec![LockFlag::Onfault],
+                    _ => vec![],
+                };
                 self.on_vmas(at, part, Expected::Done, |address, length| match lock {
                     true => Operation::Mlock {
                         address,
                         length,
-                        flags: vec![],
+                        flags: flags.clone(),
                     },
                     false => Operation::Munlock { address, length },
                 });
@@ -468,6 +537,14 @@ impl<'s, 'g> Batch<'s, 'g> {
                     node: Some(node),
                 }
             }),
+            Step::Bind(part, node) => self.on_vmas(at, part, Expected::Done, |address, length| {
+                Operation::Mbind {
+                    address,
+                    length,
+                    node,
+                }
+            }),
+            Step::OtherAdvises(part, advice) => self.other_advises(at, part, advice),
             Step::Pin(part) => {
                 let pages = self.pages(at, part);
                 let (address, length) = self.range(at, view, &pages);
@@ -510,6 +587,8 @@ impl<'s, 'g> Batch<'s, 'g> {
                 memory.each(view, pages, |page| page.poison = true);
             }
             Step::UffdFill(part) => self.uffd_fill(at, part)?,
+            Step::UffdZero(part) => self.uffd_zero(at, part)?,
+            Step::UffdContinue(part) => self.uffd_continue(at, part)?,
             Step::UffdMove => self.uffd_move(at)?,
             Step::ForkAndExit | Step::ForkAndWrite(_) => {
                 self.flush()?;

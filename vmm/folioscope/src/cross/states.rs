@@ -3,6 +3,7 @@
 
 use protocol::Advice;
 
+use super::shown::{Folios, Is, Sight};
 use super::steps::{Part, Prot, Step};
 
 /// Backing and hint of an area.
@@ -38,10 +39,26 @@ pub enum Map {
     Ramfs,
     /// A file of ramfs, mapped private.
     RamfsPrivate,
+    /// A file of a read-only file system on a disk, which is read ahead, mapped private.
+    ReadAhead,
     /// Two private hugetlb pages of a PMD's size.
     Hugetlb,
     /// Two shared ones.
     HugetlbShared,
+    /// Two private hugetlb pages of a block's size.
+    HugetlbBlock,
+    /// Two shared ones.
+    HugetlbBlockShared,
+}
+
+impl Map {
+    /// Returns whether it is of hugetlb pages.
+    pub fn is_hugetlb(self) -> bool {
+        matches!(
+            self,
+            Self::Hugetlb | Self::HugetlbShared | Self::HugetlbBlock | Self::HugetlbBlockShared
+        )
+    }
 }
 
 /// One state.
@@ -55,6 +72,8 @@ pub struct State {
     pub map: Map,
     /// How it comes about.
     pub build: &'static [Step],
+    /// Expectations of a look at it.
+    pub sights: &'static [Sight],
 }
 
 impl State {
@@ -65,12 +84,19 @@ impl State {
     }
 }
 
-const fn state(name: &'static str, title: &'static str, map: Map, build: &'static [Step]) -> State {
+const fn state(
+    name: &'static str,
+    title: &'static str,
+    map: Map,
+    build: &'static [Step],
+    sights: &'static [Sight],
+) -> State {
     State {
         name,
         title,
         map,
         build,
+        sights,
     }
 }
 
@@ -82,38 +108,67 @@ const PAGEOUT: Step = Step::Advise(WHOLE, Advice::Pageout);
 
 /// All of them.
 pub const STATES: &[State] = &[
-    state("none", "never touched", Map::Hinted, &[]),
-    state("zero", "zero pages", Map::Small, &[Step::Read(WHOLE)]),
-    state("small", "single pages", Map::Small, &[WRITE]),
+    state(
+        "none",
+        "never touched",
+        Map::Hinted,
+        &[],
+        &[Sight(WHOLE, Is::Empty)],
+    ),
+    state(
+        "zero",
+        "zero pages",
+        Map::Small,
+        &[Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::Zero)],
+    ),
+    state(
+        "small",
+        "single pages",
+        Map::Small,
+        &[WRITE],
+        &[
+            Sight(WHOLE, Is::Writable),
+            Sight(WHOLE, Is::Of(Folios::Single)),
+        ],
+    ),
     state(
         "wiped",
         "written, then MADV_DONTNEED: tables without entries",
         Map::Hinted,
         &[WRITE, Step::Advise(WHOLE, Advice::Dontneed)],
+        &[Sight(WHOLE, Is::Empty)],
     ),
     state(
         "not-forked",
         "MADV_DONTFORK across a block's border",
         Map::Hinted,
         &[WRITE, Step::Advise(Part::Odd, Advice::Dontfork)],
+        &[Sight(WHOLE, Is::Folded)],
     ),
     state(
         "wiped-on-fork",
         "MADV_WIPEONFORK across a block's border",
         Map::Hinted,
         &[WRITE, Step::Advise(Part::Odd, Advice::Wipeonfork)],
+        &[Sight(WHOLE, Is::Folded)],
     ),
     state(
         "ksm",
         "equal pages, merged by KSM",
         Map::Hinted,
         &[Step::WriteEqual(WHOLE), MERGEABLE],
+        &[
+            Sight(WHOLE, Is::ReadOnly),
+            Sight(WHOLE, Is::Of(Folios::Single)),
+        ],
     ),
     state(
         "ksm-part",
         "equal pages across a block's border, merged by KSM",
         Map::Hinted,
         &[WRITE, Step::WriteEqual(Part::Odd), MERGEABLE],
+        &[Sight(Part::Odd, Is::ReadOnly), Sight(WHOLE, Is::Mapped)],
     ),
     state(
         "ksm-zero",
@@ -121,146 +176,209 @@ pub const STATES: &[State] = &[
         // The split of a large folio that is empty would map the zero page by itself (`remap_page()`).
         Map::Small,
         &[POPULATE, MERGEABLE],
+        &[Sight(WHOLE, Is::Zero)],
     ),
     state(
         "sparse",
         "single pages beside holes",
         Map::Small,
         &[Step::Write(Part::Odd)],
+        &[
+            Sight(Part::Odd, Is::Writable),
+            Sight(Part::Start, Is::Empty),
+        ],
     ),
-    state("folded", "two folded blocks", Map::Hinted, &[WRITE]),
+    state(
+        "folded",
+        "two folded blocks",
+        Map::Hinted,
+        &[WRITE],
+        &[Sight(WHOLE, Is::Folded)],
+    ),
     state(
         "border",
         "a VMA that begins inside a block",
         Map::HintedHalfIn,
         &[WRITE],
+        &[Sight(Part::Middle, Is::Folded), Sight(WHOLE, Is::Writable)],
     ),
     state(
         "cut",
         "a folded block, one page unmapped",
         Map::Hinted,
         &[WRITE, Step::Unmap(Part::Page)],
+        &[
+            Sight(Part::Page, Is::Empty),
+            Sight(Part::Second, Is::Folded),
+            Sight(Part::Beside, Is::Writable),
+        ],
     ),
     state(
         "queued",
         "a folio on the deferred split queue",
         Map::Hinted,
         &[WRITE, Step::Advise(Part::Page, Advice::Dontneed)],
+        &[
+            Sight(Part::Page, Is::Empty),
+            Sight(WHOLE, Is::Of(Folios::Block)),
+            Sight(Part::Beside, Is::Writable),
+        ],
     ),
     state(
         "freed",
         "clean after MADV_FREE",
         Map::Hinted,
         &[WRITE, Step::Advise(WHOLE, Advice::Free)],
+        &[Sight(WHOLE, Is::Writable)],
     ),
     state(
         "freed-page",
         "one page of a block after MADV_FREE",
         Map::Hinted,
         &[WRITE, Step::Advise(Part::Page, Advice::Free)],
+        &[Sight(WHOLE, Is::Writable)],
     ),
     state(
         "cooled",
         "old after MADV_COLD",
         Map::Hinted,
         &[WRITE, Step::Advise(WHOLE, Advice::Cold)],
+        &[Sight(WHOLE, Is::Folded)],
     ),
-    state("swapped", "swapped out", Map::Hinted, &[WRITE, PAGEOUT]),
+    state(
+        "swapped",
+        "swapped out",
+        Map::Hinted,
+        &[WRITE, PAGEOUT],
+        &[Sight(WHOLE, Is::Swapped)],
+    ),
     state(
         "swapped-small",
         "single pages, swapped out",
         Map::Small,
         &[WRITE, PAGEOUT],
+        &[Sight(WHOLE, Is::Swapped)],
     ),
     state(
         "swapped-zero",
         "empty pages, swapped out",
         Map::Hinted,
         &[POPULATE, PAGEOUT],
+        &[Sight(WHOLE, Is::Swapped)],
     ),
     state(
         "swapped-part",
         "swapped out across a block's border",
         Map::Hinted,
         &[WRITE, Step::Advise(Part::Odd, Advice::Pageout)],
+        &[
+            Sight(Part::Odd, Is::Swapped),
+            Sight(Part::Start, Is::Writable),
+        ],
     ),
     state(
         "swapped-in",
         "swapped out, read again",
         Map::Hinted,
         &[WRITE, PAGEOUT, Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::Mapped)],
     ),
     state(
         "swapped-in-part",
         "swapped out, one page read again",
         Map::Hinted,
         &[WRITE, PAGEOUT, Step::Read(Part::Page)],
+        &[
+            Sight(Part::Page, Is::Mapped),
+            Sight(Part::Second, Is::Swapped),
+        ],
     ),
     state(
         "swapped-read-only",
         "swapped out, then PROT_READ",
         Map::Hinted,
         &[WRITE, PAGEOUT, Step::Protect(WHOLE, Prot::Read)],
+        &[Sight(WHOLE, Is::Swapped), Sight(WHOLE, Is::Vma("r--p"))],
     ),
     state(
         "migrated",
         "moved to node 1",
         Map::Hinted,
         &[WRITE, Step::Node(WHOLE, 1)],
+        &[Sight(WHOLE, Is::Folded)],
     ),
     state(
         "pinned",
         "pinned for a device across a block's border",
         Map::Hinted,
         &[WRITE, Step::Pin(Part::Odd)],
+        &[Sight(WHOLE, Is::Writable)],
     ),
     state(
         "locked",
         "mlocked",
         Map::Hinted,
         &[WRITE, Step::Lock(WHOLE)],
+        &[Sight(WHOLE, Is::Folded)],
     ),
     state(
         "locked-part",
         "mlocked across a block's border",
         Map::Hinted,
         &[WRITE, Step::Lock(Part::Odd)],
+        &[Sight(WHOLE, Is::Folded)],
     ),
     state(
         "read-only",
         "PROT_READ",
         Map::Hinted,
         &[WRITE, Step::Protect(WHOLE, Prot::Read)],
+        &[Sight(WHOLE, Is::ReadOnly), Sight(WHOLE, Is::Vma("r--p"))],
     ),
     state(
         "read-only-page",
         "one page of a block PROT_READ",
         Map::Hinted,
         &[WRITE, Step::Protect(Part::Page, Prot::Read)],
+        &[
+            Sight(Part::Page, Is::ReadOnly),
+            Sight(Part::Page, Is::Vma("r--p")),
+            Sight(Part::Second, Is::Folded),
+        ],
     ),
     state(
         "no-access",
         "PROT_NONE",
         Map::Hinted,
         &[WRITE, Step::Protect(WHOLE, Prot::None)],
+        &[Sight(WHOLE, Is::NoAccess)],
     ),
     state(
         "no-access-page",
         "one page of a block PROT_NONE",
         Map::Hinted,
         &[WRITE, Step::Protect(Part::Page, Prot::None)],
+        &[
+            Sight(Part::Page, Is::NoAccess),
+            Sight(Part::Second, Is::Folded),
+        ],
     ),
     state(
         "uffd-wp",
         "write-protected by userfaultfd",
         Map::Hinted,
         &[WRITE, Step::Register, Step::WriteProtect(WHOLE, true)],
+        &[Sight(WHOLE, Is::ReadOnly)],
     ),
     state(
         "uffd-wp-page",
         "one page of a block write-protected by userfaultfd",
         Map::Hinted,
         &[WRITE, Step::Register, Step::WriteProtect(Part::Page, true)],
+        &[
+            Sight(Part::Page, Is::ReadOnly),
+            Sight(Part::Second, Is::Folded),
+        ],
     ),
     state(
         "uffd-wp-swapped",
@@ -272,6 +390,7 @@ pub const STATES: &[State] = &[
             Step::WriteProtect(WHOLE, true),
             PAGEOUT,
         ],
+        &[Sight(WHOLE, Is::Swapped)],
     ),
     state(
         "swapped-uffd-wp",
@@ -283,74 +402,112 @@ pub const STATES: &[State] = &[
             Step::Register,
             Step::WriteProtect(WHOLE, true),
         ],
+        &[Sight(WHOLE, Is::Swapped)],
     ),
     state(
         "poison",
         "a poison marker beside pages",
         Map::Hinted,
         &[Step::Register, Step::Poison(Part::Page), Step::Write(WHOLE)],
+        &[
+            Sight(Part::Page, Is::Marked("poison")),
+            Sight(Part::Second, Is::Writable),
+        ],
     ),
     state(
         "guarded",
         "a guard marker beside pages",
         Map::Hinted,
         &[WRITE, Step::Advise(Part::Page, Advice::GuardInstall)],
+        &[
+            Sight(Part::Page, Is::Marked("guard")),
+            Sight(Part::Second, Is::Folded),
+        ],
     ),
-    state("pmd", "mapped by a PMD", Map::Pmd, &[WRITE]),
+    state(
+        "pmd",
+        "mapped by a PMD",
+        Map::Pmd,
+        &[WRITE],
+        &[Sight(WHOLE, Is::Block)],
+    ),
     state(
         "pmd-zero",
         "the huge zero page",
         Map::Pmd,
         &[Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::Block)],
     ),
     state(
         "pmd-split",
         "a PMD's folio mapped by pages",
         Map::Pmd,
         &[WRITE, Step::Protect(Part::Page, Prot::Read)],
+        &[
+            Sight(Part::Page, Is::ReadOnly),
+            Sight(Part::Second, Is::Writable),
+            Sight(WHOLE, Is::Of(Folios::Pmd)),
+        ],
     ),
     state(
         "pmd-cut",
         "a PMD's folio, one page given up",
         Map::Pmd,
         &[WRITE, Step::Advise(Part::Page, Advice::Dontneed)],
+        &[
+            Sight(Part::Page, Is::Empty),
+            Sight(Part::Second, Is::Writable),
+            Sight(WHOLE, Is::Of(Folios::Pmd)),
+        ],
     ),
     state(
         "pmd-swapped",
         "a PMD's folio, swapped out",
         Map::Pmd,
         &[WRITE, PAGEOUT],
+        &[Sight(WHOLE, Is::Swapped)],
     ),
-    state("shmem", "shared anonymous memory", Map::Shared, &[WRITE]),
+    state(
+        "shmem",
+        "shared anonymous memory",
+        Map::Shared,
+        &[WRITE],
+        &[Sight(WHOLE, Is::Writable)],
+    ),
     state(
         "shmem-sparse",
         "shared anonymous memory, touched in part",
         Map::Shared,
         &[Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Writable)],
     ),
     state(
         "shmem-read",
         "shared anonymous memory, read and then written",
         Map::Shared,
         &[Step::Read(WHOLE), Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Writable), Sight(WHOLE, Is::Mapped)],
     ),
     state(
         "shmem-swapped",
         "shared anonymous memory, swapped out",
         Map::Shared,
         &[WRITE, PAGEOUT],
+        &[Sight(WHOLE, Is::Empty)],
     ),
     state(
         "tmpfs",
         "a file of tmpfs, mapped shared",
         Map::Tmpfs,
         &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::Mapped)],
     ),
     state(
         "tmpfs-written",
         "a file of tmpfs, written by mmap",
         Map::Tmpfs,
         &[WRITE],
+        &[Sight(WHOLE, Is::Writable)],
     ),
     state(
         "tmpfs-hole",
@@ -361,60 +518,70 @@ pub const STATES: &[State] = &[
             Step::Punch(Part::Page),
             Step::Read(WHOLE),
         ],
+        &[Sight(WHOLE, Is::Mapped)],
     ),
     state(
         "tmpfs-short",
         "a mapping beyond a file's end",
         Map::TmpfsShort,
         &[WRITE],
+        &[Sight(Part::Block, Is::Writable)],
     ),
     state(
         "tmpfs-private",
         "a file of tmpfs, mapped private",
         Map::TmpfsPrivate,
         &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::ReadOnly)],
     ),
     state(
         "tmpfs-copied",
         "a file of tmpfs, mapped private, written across a block's border",
         Map::TmpfsPrivate,
         &[Step::WriteFile(WHOLE), Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Writable)],
     ),
     state(
         "tmpfs-copied-swapped",
         "a file of tmpfs, mapped private, written in part and swapped out",
         Map::TmpfsPrivate,
         &[Step::WriteFile(WHOLE), Step::Write(Part::Odd), PAGEOUT],
+        &[Sight(Part::Odd, Is::Swapped)],
     ),
     state(
         "tmpfs-huge",
         "a file of tmpfs with huge=always, mapped shared",
         Map::TmpfsHuge,
         &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::Mapped)],
     ),
     state(
         "tmpfs-huge-written",
         "a file of tmpfs with huge=always, written by mmap",
         Map::TmpfsHuge,
         &[WRITE],
+        &[Sight(WHOLE, Is::Writable)],
     ),
     state(
         "tmpfs-huge-copied",
         "a file of tmpfs with huge=always, mapped private, written across a block's border",
         Map::TmpfsHugePrivate,
         &[Step::WriteFile(WHOLE), Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Writable)],
     ),
     state(
         "tmpfs-allocated",
         "a file of tmpfs after fallocate(), written across a block's border",
         Map::Tmpfs,
         &[Step::Allocate(WHOLE), Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Writable)],
     ),
     state(
         "tmpfs-pmd",
         "a file of tmpfs, mapped by a PMD",
         Map::TmpfsPmd,
         &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::FileBlock)],
     ),
     state(
         "tmpfs-pmd-copied",
@@ -425,42 +592,93 @@ pub const STATES: &[State] = &[
             Step::Read(WHOLE),
             Step::Write(Part::Odd),
         ],
+        &[Sight(Part::Odd, Is::Writable)],
     ),
     state(
         "tmpfs-span",
         "a file of tmpfs, a PMD's range of small folios",
         Map::TmpfsSpan,
         &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::Mapped)],
     ),
     state(
         "ramfs",
         "a file of ramfs, mapped shared",
         Map::Ramfs,
         &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::Mapped)],
     ),
     state(
         "ramfs-written",
         "a file of ramfs, written by mmap",
         Map::Ramfs,
         &[WRITE],
+        &[Sight(WHOLE, Is::Writable)],
     ),
     state(
         "ramfs-copied",
         "a file of ramfs, mapped private, written across a block's border",
         Map::RamfsPrivate,
         &[Step::WriteFile(WHOLE), Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Writable)],
     ),
-    state("hugetlb", "private hugetlb pages", Map::Hugetlb, &[WRITE]),
+    state(
+        "erofs",
+        "a file that was read ahead, mapped private",
+        Map::ReadAhead,
+        &[Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::ReadOnly)],
+    ),
+    state(
+        "erofs-copied",
+        "a file that was read ahead, mapped private, written across a block's border",
+        Map::ReadAhead,
+        &[Step::Read(WHOLE), Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Writable), Sight(WHOLE, Is::Mapped)],
+    ),
+    state(
+        "hugetlb",
+        "private hugetlb pages",
+        Map::Hugetlb,
+        &[WRITE],
+        &[Sight(WHOLE, Is::Hugetlb)],
+    ),
     state(
         "hugetlb-part",
         "private hugetlb pages, one touched and one reserved",
         Map::Hugetlb,
         &[Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Hugetlb)],
     ),
     state(
         "hugetlb-shared",
         "shared hugetlb pages, one touched and one reserved",
         Map::HugetlbShared,
         &[Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Hugetlb)],
+    ),
+    state(
+        "hugetlb-block",
+        "private hugetlb pages of a block's size",
+        Map::HugetlbBlock,
+        &[WRITE],
+        &[Sight(WHOLE, Is::Hugetlb)],
+    ),
+    state(
+        "hugetlb-block-part",
+        "private hugetlb pages of a block's size, one touched and one reserved",
+        Map::HugetlbBlock,
+        &[Step::Write(Part::Page)],
+        &[
+            Sight(Part::Block, Is::Hugetlb),
+            Sight(Part::Second, Is::Empty),
+        ],
+    ),
+    state(
+        "hugetlb-block-shared",
+        "shared hugetlb pages of a block's size",
+        Map::HugetlbBlockShared,
+        &[WRITE],
+        &[Sight(WHOLE, Is::Hugetlb)],
     ),
 ];

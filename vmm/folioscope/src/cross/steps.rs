@@ -18,6 +18,12 @@ pub enum Part {
     Odd,
     /// The first block.
     Block,
+    /// The second one.
+    Second,
+    /// A block's pages, from half a block on.
+    Middle,
+    /// The pages before those of [`Part::Odd`].
+    Start,
 }
 
 impl Part {
@@ -29,6 +35,9 @@ impl Part {
             Self::Beside => 9..10,
             Self::Odd => 3..block + 3,
             Self::Block => 0..block,
+            Self::Second => block..2 * block,
+            Self::Middle => block / 2..block / 2 + block,
+            Self::Start => 0..3,
         }
     }
 
@@ -88,10 +97,16 @@ pub enum Step {
     Unmap(Part),
     /// `mlock()`.
     Lock(Part),
+    /// `mlock2(MLOCK_ONFAULT)`.
+    LockOnFault(Part),
     /// `munlock()`.
     Unlock(Part),
     /// `move_pages()` to a node.
     Node(Part, i32),
+    /// `mbind()` to a node, with `MPOL_MF_MOVE`; or back to the policy of the process.
+    Bind(Part, Option<u32>),
+    /// Advice that the other process gives on this one's memory (`process_madvise()`).
+    OtherAdvises(Part, Advice),
     /// Pins the pages for a device, until the process has ended. One area of a batch can have it.
     Pin(Part),
     /// Registers the area with a userfaultfd for write protection.
@@ -102,6 +117,10 @@ pub enum Step {
     Poison(Part),
     /// Empties a part, and has `UFFDIO_COPY` fill it.
     UffdFill(Part),
+    /// Empties a part, and has `UFFDIO_ZEROPAGE` fill it.
+    UffdZero(Part),
+    /// Gives up the entries of a part of a file, and has `UFFDIO_CONTINUE` map its pages again.
+    UffdContinue(Part),
     /// Empties one page, and has `UFFDIO_MOVE` bring another one there.
     UffdMove,
     /// A child that exits at once.
@@ -139,6 +158,8 @@ pub enum All {
     Reclaim,
     /// KSM merges what is mergeable.
     Merge,
+    /// khugepaged scans everything, with leave to fill all of a PMD's range but one page.
+    Collapse,
     /// The other process exits.
     OtherExits,
 }

@@ -49,7 +49,8 @@ impl Stage<'_> {
         }
     }
 
-    fn pid(&self, process: ProcessId) -> i32 {
+    /// Returns the kernel's number of a process.
+    pub fn pid(&self, process: ProcessId) -> i32 {
         let known = self.pids.iter().find(|(id, _)| *id == process);
         known.map_or(0, |(_, pid)| *pid)
     }

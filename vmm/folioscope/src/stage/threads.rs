@@ -119,7 +119,10 @@ impl Stage<'_> {
     /// Keeps khugepaged from working until the end, unless it is set to work. It still scans once when a process gives
     /// its first advice for the span of a level-2 descriptor. That has to be before there are pages, or blocks are off
     /// then.
-    pub(super) fn rest_khugepaged(&mut self) -> StageResult {
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn rest_khugepaged(&mut self) -> StageResult {
         self.no_collapse()?;
         self.set_for_now(&khugepaged("scan_sleep_millisecs"), HOUR)
             .map(drop)
@@ -132,8 +135,20 @@ impl Stage<'_> {
     /// As every request to the guest, and if khugepaged does not finish.
     pub fn collapse(&mut self, missing: u64) -> StageResult {
         let pmd = format!("{THP}/hugepages-{}kB/enabled", self.pmd / 1024);
+        self.set_for_now(&pmd, "never")?;
+        self.scan(missing)
+    }
+
+    /// The same, of folios of a PMD's size, with leave to fill all of its range but one page.
+    ///
+    /// # Errors
+    /// As every request to the guest, and if khugepaged does not finish.
+    pub fn collapse_all(&mut self) -> StageResult {
+        self.scan(self.pmd / self.page - 1)
+    }
+
+    fn scan(&mut self, missing: u64) -> StageResult {
         for (path, text) in [
-            (pmd, "never"),
             (khugepaged("max_ptes_none"), missing.to_string().as_str()),
             (khugepaged("pages_to_scan"), "1000000"),
             (khugepaged("scan_sleep_millisecs"), "0"),

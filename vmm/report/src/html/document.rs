@@ -8,7 +8,7 @@ use quick_xml::escape::escape;
 use verdict::{Finding, Outcome, Report, Severity, Step};
 
 use super::data::{is_of_entries, Data};
-use super::{timeline, Pages};
+use super::{matrix, timeline, Pages};
 
 /// Findings that are listed above the picture, of each severity.
 const LISTED: usize = 500;
@@ -63,6 +63,7 @@ pub fn write(out: &mut dyn Write, report: &Report, pages: &Pages) -> io::Result<
     writeln!(out, "</header>")?;
     write_findings(out, report)?;
     write_not_judged(out, report)?;
+    matrix::write(out, report)?;
     writeln!(out, "{EXPLORER}")?;
     write!(out, "<script type=\"application/json\" id=\"data\">")?;
     Data::new(report, pages).write(out)?;
