@@ -82,7 +82,7 @@ def test_the_documents_are_made_from_the_results_in_the_tree() -> None:
     """All tables, the totals of the README among them, and the pictures: no figure is a copy that can grow old."""
     found = results(ROOT / documents.RESULTS)
     assert found
-    grades = all_grades(found, ROOT)
+    grades = all_grades(found)
     texts = {name: (ROOT / name).read_text() for name in documents.DOCUMENTS}
     for name, text in texts.items():
         assert "<!-- lab: " in text and made(text, found, grades) == text, (
@@ -111,7 +111,7 @@ def test_the_pictures_are_made_from_the_results_in_the_tree(tmp_path: Path) -> N
 
 def test_the_totals_are_sums() -> None:
     """Each figure has a grade, of those that there are; rows and columns add up."""
-    grades = all_grades(results(ROOT / documents.RESULTS), ROOT)
+    grades = all_grades(results(ROOT / documents.RESULTS))
     assert len(grades) == len(FIGURES) and {each.grade for each in grades} <= set(GRADES)
     head, *rows, last = totals(grades)
     assert last[-1] == str(len(FIGURES)) and [row[0] for row in rows] == list(GRADES)

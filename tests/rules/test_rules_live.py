@@ -322,6 +322,18 @@ def test_l8_outside_by_unmapping(process: Process, layout: Layout) -> None:
         assert broken(held, [(places[1], words[1])]) == [("L8", area.address)]
 
 
+def test_l8_left_by_unmapping(process: Process, layout: Layout) -> None:
+    """A marker in place of a page that was unmapped."""
+    area = process.blocks(2, hint="nohugepage")
+    area.write()
+    _, places = words_of(process.look(), area.address, layout)
+    area.munmap(0, layout.cont_pages)
+    # PTE_MARKER_POISONED of swap type 31 (include/linux/swapops.h).
+    marker = 31 << 6 | 2 << 12
+    with process.hold() as held:
+        assert broken(held, [(places[1], marker)]) == [("L8", area.address)]
+
+
 @pytest.mark.parametrize("hint", ["hugepage", "nohugepage"])
 def test_l8_writable_in_readonly_area(process: Process, layout: Layout, hint: str) -> None:
     """A block, and one page, that EL0 may write in an area that it may only read."""

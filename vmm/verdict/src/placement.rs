@@ -11,6 +11,8 @@ use crate::mapped::of_frames;
 pub(crate) struct Placement {
     /// Present, and in no VMA.
     pub outside: Option<(usize, usize)>,
+    /// Swap entries, markers and others that are not present, in no VMA.
+    pub left: Option<(usize, usize)>,
     /// Writable, in a VMA that is not.
     pub writable: Option<(usize, usize)>,
     /// The zero page, writable.
@@ -21,9 +23,12 @@ impl Placement {
     /// Looks at entries from `at` on that are no table descriptors, and alike but for their addresses.
     pub fn see(&mut self, (at, count): (usize, usize), pte: Pte, leaf: bool, vma: Option<&Vma>) {
         let Some(vma) = vma else {
-            if pte.present() {
-                self.outside.get_or_insert((at, 0)).1 += count;
-            }
+            let place = match (pte.present(), pte.none()) {
+                (true, _) => &mut self.outside,
+                (false, true) => return,
+                (false, false) => &mut self.left,
+            };
+            place.get_or_insert((at, 0)).1 += count;
             return;
         };
         let by_kernel = pte.special() || pte.devmap();

@@ -196,7 +196,7 @@ def write_documents(checkout: Path) -> int:
 
     try:
         found = results_in(checkout / RESULTS)
-        grades = all_grades(found, checkout)
+        grades = all_grades(found)
         texts = {path: made(path.read_text(), found, grades) for path in (checkout / name for name in DOCUMENTS)}
     except (OSError, ValueError) as error:
         refuse(f"expected documents and results ({RESULTS}) in the checkout {checkout} and found {error}; see --help")

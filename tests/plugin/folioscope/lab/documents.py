@@ -23,8 +23,6 @@ from .schema import check
 #: Where they are, in a checkout.
 DOCUMENTS = ("docs/laboratory.md", "docs/laboratory-results.md", "docs/laboratory-figures.md", "README.md")
 RESULTS = "docs/lab"
-#: Ratios of earlier labs whose runs were not kept.
-EARLIER = "docs/lab-earlier.json"
 _PLACE = re.compile(r"^<!-- lab: (?P<name>[\w -]+) -->\n(?P<made>.*?)^<!-- lab end -->$", re.MULTILINE | re.DOTALL)
 
 
@@ -48,10 +46,9 @@ def results(directory: Path) -> dict[str, Result]:
     return {name: found[name] for name in EXPERIMENTS if name in found}
 
 
-def all_grades(found: Mapping[str, Result], checkout: Path) -> list[Graded]:
-    """The grade of each figure, by these results and by what is left of earlier ones."""
-    earlier = json.loads((checkout / EARLIER).read_text())
-    return graded((each["experiments"][0] for each in found.values()), earlier)
+def all_grades(found: Mapping[str, Result]) -> list[Graded]:
+    """The grade of each figure, by these results."""
+    return graded(each["experiments"][0] for each in found.values())
 
 
 def made(text: str, found: Mapping[str, Result], grades: list[Graded]) -> str:

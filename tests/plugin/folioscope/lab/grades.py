@@ -129,23 +129,10 @@ def _compared(ours: Ratio, figure: Figure) -> tuple[str, str]:
     return (WITHIN_10 if apart <= 1.1 else WITHIN_25 if apart <= 1.25 else SAME), ""
 
 
-def graded(
-    experiments: Iterable[Result], earlier: Sequence[Result] = (), figures: Sequence[Figure] = FIGURES
-) -> list[Graded]:
-    """All figures with their grades, by what these experiments have measured, and where they lack one by ``earlier``
-    results, of which ratios are left: of each figure its ratio, the interval, and whether the runs lay apart."""
+def graded(experiments: Iterable[Result], figures: Sequence[Figure] = FIGURES) -> list[Graded]:
+    """All figures with their grades, by what these experiments have measured."""
     found = {each["name"]: {setting["name"]: setting for setting in each["settings"]} for each in experiments}
-    left = {name: (ratio_, each["measured"]["date"]) for each in earlier for name, ratio_ in each["figures"].items()}
-    grades = []
-    for figure in figures:
-        now = grade(figure, found.get(figure.experiment, {}))
-        if now.grade == NOT_MEASURED and figure.name in left:
-            (times, low, high, apart), date = left[figure.name]
-            ours = Ratio(times, low, high, apart)
-            how, why = _compared(ours, figure)
-            now = Graded(figure, ours, how, f"measured on {date}" + (f"; {why}" if why else ""))
-        grades.append(now)
-    return grades
+    return [grade(figure, found.get(figure.experiment, {})) for figure in figures]
 
 
 def totals(found: Iterable[Graded]) -> list[list[str]]:

@@ -13,14 +13,14 @@ use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier};
 pub(crate) static RULE: Rule = Rule {
     name: "L8",
     title: "entries keep to their VMA, and writable private pages to one mapping",
-    asserts: "Present entries only inside VMAs; entries that EL0 may write only where the VMA allows it (special and \
+    asserts: "Entries of any kind only inside VMAs, swap entries and markers too; entries that EL0 may write only where the VMA allows it (special and \
               devmap entries excepted: their driver chose the protection), and the zero page nowhere; a page that is \
               writable in private memory is mapped nowhere else (special, devmap, pfnmap and hugetlb excepted), as far as processes were given; by its \
               folio it is anonymous, and exclusive to one mapping. A page that is exclusive is mapped no more than once, and \
               no swap entry leads to its slot in swap.",
     tier: Tier::Linux,
     sources: &[
-        "mm/memory.c, unmap_page_range(), maybe_mkwrite()",
+        "mm/memory.c, unmap_vmas() (ZAP_FLAG_DROP_MARKER), unmap_page_range(), maybe_mkwrite()",
         "include/linux/page-flags.h, PageAnonExclusive()",
         "mm/rmap.c, __folio_add_anon_rmap()",
         "mm/memory.c, do_anonymous_page(), do_swap_page()",
@@ -36,6 +36,7 @@ pub(crate) static RULE: Rule = Rule {
         Check::Elsewhere("`judge_sharing()` (across processes)")],
     synthetic: &[
         "l8_outside_every_vma",
+        "l8_left_outside_every_vma",
         "l8_writable_where_the_vma_is_not",
         "l8_a_zero_page_that_may_be_written",
         "a_page_that_one_may_write_and_the_other_maps",
@@ -47,6 +48,7 @@ pub(crate) static RULE: Rule = Rule {
     live: &[
         "test_l8_outside_every_vma",
         "test_l8_outside_by_unmapping",
+        "test_l8_left_by_unmapping",
         "test_l8_writable_in_readonly_area",
         "test_l8_page_written_by_two",
         "test_l8_page_that_is_not_exclusive",
@@ -64,6 +66,13 @@ fn placed(group: &Group<'_>, placement: &Placement, vmas: &[Vma]) -> Vec<String>
             group.va_of(first)
         )
     });
+    let left = placement.left.map(|(first, count)| {
+        format!(
+            "{count} entries that are not present from VA 0x{:016x} on lie outside every VMA: who unmaps a range leaves \
+             none, no swap entry and no marker",
+            group.va_of(first)
+        )
+    });
     let writable = placement.writable.map(|(first, count)| {
         let va = group.va_of(first);
         format!(
@@ -78,7 +87,8 @@ fn placed(group: &Group<'_>, placement: &Placement, vmas: &[Vma]) -> Vec<String>
             group.va_of(first)
         )
     });
-    outside.into_iter().chain(writable).chain(zero).collect()
+    let all = [outside, left, writable, zero];
+    all.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -97,12 +107,32 @@ mod tests {
                 .map_page(beyond, PA + 4 * guest.block, written(), false);
             assert_eq!(guest.errors(), [id("L8")]);
         }
-        // PROT_NONE is present too; what was swapped out is not.
+        // PROT_NONE is present too.
         let mut guest = Guest::new();
-        guest.tables.poke(VA - 4096, 3, 2 << 6 | 7 << 12);
-        guest.assert_legal();
         guest.tables.poke(VA - 4096, 3, prot_none(PA));
         assert_eq!(guest.errors(), [id("L8")]);
+    }
+
+    #[test]
+    fn l8_left_outside_every_vma() {
+        // A swap entry, and a marker of poison.
+        for word in [2 << 6 | 7 << 12, 31 << 6 | 2 << 12] {
+            let mut guest = Guest::new();
+            guest.tables.poke(VA, 3, word);
+            assert!(!guest.errors().contains(&id("L8")));
+            guest.tables.poke(VA - 4096, 3, word);
+            assert!(guest.errors().contains(&id("L8")));
+            let findings = guest.judge().findings;
+            let message = &findings
+                .iter()
+                .find(|it| it.rule == id("L8"))
+                .unwrap()
+                .message;
+            assert!(
+                message.starts_with("1 entries that are not present from VA 0x000000003ffff000"),
+                "{message}"
+            );
+        }
     }
 
     #[test]
