@@ -6,12 +6,13 @@ from __future__ import annotations
 import functools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from command import folioscope
+from command import Ended, folioscope
 
 pytestmark = pytest.mark.only_machine("tcg")
 
@@ -48,6 +49,13 @@ def cell(crossing: dict[str, Any], state: str, operation: str, acting: str) -> d
     return found
 
 
+def said(ended: Ended) -> str:
+    """Standard output of one that succeeded. Beside it there is nothing but, on a busy host, how far it is."""
+    pace = re.compile(r"folioscope: \S+: \d+ of \d+ rows, \d+ s")
+    assert all(pace.fullmatch(line) for line in ended.err.splitlines()), ended.err
+    return replace(ended, err="").ok()
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test for each pair."""
     if "state" in metafunc.fixturenames:
@@ -67,7 +75,7 @@ def test_most_cells_are_played(crossing: dict[str, Any]) -> None:
     states, operations = named()
     outcomes = [it["outcome"] for row in crossing["crossing"]["rows"] for it in row["cells"]]
     assert len(outcomes) == len(states) * len(operations) * len(ACTING)
-    assert outcomes.count("green") > len(outcomes) * 2 // 3
+    assert outcomes.count("green") > len(outcomes) * 3 // 4
     guards = {"guard", "unguard", "guarded"}
     for operation in set(operations) - guards:
         rows = [row for row in crossing["crossing"]["rows"] if row["operation"] == operation]
@@ -88,8 +96,7 @@ def test_one_cell(tmp_path: Path) -> None:
     """By names; the table has it alone."""
     report = tmp_path / "report.json"
     ended = folioscope("cross", "--only", "swapped,move", "--out", tmp_path, "--json", report)
-    assert ended.status == 0, ended.out + ended.err
-    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 0 pairs left out$", ended.out, re.M)
+    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 0 pairs left out$", said(ended), re.M)
     table = json.loads(report.read_text())["crossing"]
     assert [it["name"] for it in table["states"]] == ["swapped"]
     assert [row["operation"] for row in table["rows"]] == ["move"] * 3
@@ -111,5 +118,4 @@ def test_a_range_too_large_is_left_out(tmp_path: Path) -> None:
     """At 64K what a PMD maps is half of the guest's memory; the other states are played there too."""
     words = ["--only", "pmd,folded,write-page", "--granule", "64k", "--out", tmp_path]
     ended = folioscope("cross", *words)
-    assert ended.status == 0, ended.out + ended.err
-    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 3 pairs left out$", ended.out, re.M)
+    assert re.search(r"^3 cells: 3 green, 0 red, 0 not judged; 3 pairs left out$", said(ended), re.M)

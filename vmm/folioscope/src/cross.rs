@@ -26,7 +26,7 @@ mod shown;
 mod states;
 mod steps;
 
-pub use ledger::{Ledger, BOOT_WORD};
+pub use ledger::{Ledger, BOOT_WORD, FORCE_WORD};
 pub use operations::{Operation, OPERATIONS};
 pub use states::{State, STATES};
 
@@ -206,6 +206,8 @@ fn batch(
     };
     let label = row.name();
     let mut batch = Batch::build(stage, states, here, &format!("{label}: the states"))?;
+    // If the batch fails on the way, these are known.
+    *owners = Owners::of(&batch.cells);
     if acting != Acting::Alone {
         batch.fork(acting == Acting::Child)?;
     }
@@ -309,6 +311,12 @@ mod tests {
         assert_eq!(name_of(&two.operations[0]), "move+read");
         let error = chosen(&["frozen".into()], 1).unwrap_err().to_string();
         assert!(error.contains("frozen") && error.contains("swapped-in-part"));
+    }
+
+    #[test]
+    fn each_state_is_to_be_seen() {
+        let unseen = STATES.iter().filter(|state| state.sights.is_empty());
+        assert_eq!(unseen.map(|state| state.name).collect::<Vec<_>>(), [""; 0]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ fn bind(address: u64, length: u64, node: Option<u32>) -> Result<Outcome, Failure
     let Some(nodes) = node.map_or(Some(0u64), |node| 1u64.checked_shl(node)) else {
         return Err(Failure::bad("a node is a number below 64"));
     };
-    // The kernel takes one bit less than it is told (`get_nodes()`).
+    // get_nodes() reads maxnode - 1 bits.
     let (mode, list, bits, flags) = match node {
         Some(_) => (
             BIND,

@@ -49,7 +49,8 @@ impl Cross {
         if self.list {
             return list();
         }
-        self.guest.append = format!("{} {}", cross::BOOT_WORD, self.guest.append);
+        let words = [cross::BOOT_WORD, cross::FORCE_WORD, &self.guest.append];
+        self.guest.append = words.join(" ");
         let started = Instant::now();
         progress("booting the guest");
         let mut guest = Guest::boot(&self.guest)?;
@@ -83,7 +84,7 @@ impl Cross {
         let rows = 3 * chosen.operations.len();
         let mut said = 0;
         let mut lost = false;
-        // What was said of a state, by the rule.
+        // Errors of the states themselves, which no operation has made: each is told once.
         let mut told = BTreeSet::new();
         let mut ledger = cross::prepare(&mut guest)?;
         'all: for operations in &chosen.operations {
@@ -119,7 +120,8 @@ impl Cross {
                 played.row.elsewhere += left.as_ref().map_or(0, Step::errors) as usize;
                 table.rows.push(played.row);
                 let driven = guest.driven();
-                for (mut seen, errors) in played.seen.into_iter().zip(played.errors) {
+                let looks = played.seen.into_iter().zip(played.errors);
+                for (look, (mut seen, errors)) in looks.enumerate() {
                     let report = report
                         .get_or_insert_with(|| about_guest(&self.guest, &guest, &policy, &seen));
                     picture.look(report.steps.len(), &seen.look);
@@ -132,12 +134,12 @@ impl Cross {
                         processes: seen.look.judged.processes,
                         ..Step::default()
                     };
+                    let new = errors.iter().any(|error| !told.contains(error));
+                    if look == 0 {
+                        told.extend(errors);
+                    }
                     // The table has the others, and the report all of them.
-                    let new = errors
-                        .into_iter()
-                        .filter(|error| told.insert(*error))
-                        .count();
-                    if text && new > 0 {
+                    if text && new {
                         report::text::write_step(&mut stdout(), &step, &self.plain())
                             .map_err(Error::io("write to standard output"))?;
                     }

@@ -73,14 +73,27 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Map::Pmd | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan
     );
     let ramfs = matches!(here.map, Map::Ramfs | Map::RamfsPrivate);
+    let shmem = matches!(
+        here.map,
+        Map::Shared
+            | Map::Tmpfs
+            | Map::TmpfsPrivate
+            | Map::TmpfsShort
+            | Map::TmpfsHuge
+            | Map::TmpfsHugePrivate
+            | Map::TmpfsPmd
+            | Map::TmpfsPmdPrivate
+            | Map::TmpfsSpan
+    );
+    let by_userfaultfd = matches!(
+        step,
+        Step::UffdFill(_) | Step::UffdZero(_) | Step::UffdContinue(_) | Step::UffdMove
+    );
     match step {
         Step::All(All::Reclaim) if !here.cgroup || !here.swap => Some(
             "the guest has no memory cgroup or no swap (CONFIG_MEMCG, CONFIG_SWAP, CONFIG_ZRAM)",
         ),
         Step::Advise(_, Advice::Free | Advice::Cold | Advice::Pageout) if hugetlb => {
-            Some("hugetlb pages are not reclaimed")
-        }
-        Step::Lock(_) | Step::LockOnFault(_) | Step::Unlock(_) if hugetlb => {
             Some("hugetlb pages are not reclaimed")
         }
         Step::Advise(_, Advice::GuardInstall | Advice::GuardRemove) if hugetlb => {
@@ -115,28 +128,21 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         {
             Some("KSM merges private memory alone")
         }
-        Step::UffdFill(_) | Step::UffdMove if !here.uffd => {
+        _ if by_userfaultfd && !here.uffd => {
             Some("the kernel has no userfaultfd with write protection")
         }
-        Step::UffdContinue(_) if memory.below != Below::Shared => {
-            Some("UFFDIO_CONTINUE is for shared mappings of files")
-        }
-        Step::UffdZero(part) | Step::UffdContinue(part) => {
-            left_out(memory, here, Step::UffdFill(part))
-        }
+        Step::UffdContinue(_) if !shmem => Some("UFFDIO_CONTINUE is for shmem"),
         Step::UffdMove if !here.moves => Some("the kernel has no UFFDIO_MOVE"),
         Step::UffdMove if !anonymous => Some("UFFDIO_MOVE is for private anonymous memory"),
-        Step::UffdFill(_) if memory.below == Below::Private => {
+        Step::UffdFill(_) | Step::UffdZero(_) if memory.below == Below::Private => {
             Some("a file is below, and UFFDIO_COPY and UFFDIO_ZEROPAGE are for empty memory")
         }
-        Step::UffdFill(_) if ramfs => Some("userfaultfd does not take ramfs"),
-        Step::UffdFill(_) | Step::UffdMove if registered() => {
-            Some("a userfaultfd has the area already")
-        }
-        Step::UffdFill(_) | Step::UffdMove if hole(Part::Odd) => Some("the range has a hole"),
-        Step::UffdFill(_) | Step::UffdMove if locked(Part::Odd) => Some("the pages are locked"),
-        Step::UffdFill(_) | Step::UffdMove
-            if mapped(Part::Odd).any(|at| {
+        Step::UffdFill(_) | Step::UffdZero(_) if ramfs => Some("userfaultfd does not take ramfs"),
+        _ if by_userfaultfd && registered() => Some("a userfaultfd has the area already"),
+        _ if by_userfaultfd && hole(Part::Odd) => Some("the range has a hole"),
+        _ if by_userfaultfd && locked(Part::Odd) => Some("the pages are locked"),
+        _ if by_userfaultfd
+            && mapped(Part::Odd).any(|at| {
                 let page = &pages[at];
                 page.guard || !page.write || memory.content(here.view, at).is_none()
             }) =>
@@ -182,9 +188,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::All(All::Collapse) if !here.khugepaged => {
             Some("the kernel has no khugepaged (CONFIG_TRANSPARENT_HUGEPAGE)")
         }
-        Step::Advise(_, Advice::Collapse) | Step::All(All::Collapse) if !pmd => {
-            Some("the area is smaller than a PMD's range")
-        }
+        Step::Advise(_, Advice::Collapse) if !pmd => Some("the area is smaller than a PMD's range"),
         Step::Move(Move::KeepOld) if !anonymous => {
             Some("MREMAP_DONTUNMAP of a file leaves both mapped")
         }

@@ -11,6 +11,9 @@ use crate::Error;
 
 /// The memory cgroup of the processes of the crossing.
 pub(super) const CGROUP: &str = "/sys/fs/cgroup/folioscope-cross";
+/// Word of the kernel's command line that lets `/proc/PID/mem` write to what its process may not, also where the kernel's
+/// default is another (fs/proc/base.c, `proc_mem_foll_force()`).
+pub const FORCE_WORD: &str = "proc_mem.force_override=always";
 /// Word of the kernel's command line that keeps the kernel's own memory out of cgroups: it goes when it will.
 pub const BOOT_WORD: &str = "cgroup.memory=nokmem";
 /// Maximum time until a batch is gone: an address space goes with the last who looks at it (`mmput()`), and the guest's CPUs

@@ -201,20 +201,23 @@ impl<'s, 'g> Batch<'s, 'g> {
 
     /// Notes each state that the last look did not find as it is to be.
     fn hold_to_seen(&mut self) {
+        let order = (self.stage.pmd() / self.stage.page()).trailing_zeros() as u8;
         let able = Abilities {
             blocks: self.stage.fills_blocks(),
             folds: self.stage.folds(),
-            pmd: self.stage.pmd_pages(),
+            pmd: self.stage.pmd_pages().then_some(order),
             file_pmd: self.stage.has_huge_pages(),
         };
         let look = self.stage.last_look();
-        let Some(verdict) = look.and_then(|look| look.judged.processes.first()) else {
-            return;
-        };
+        let verdict = look.and_then(|look| look.judged.processes.first());
         for cell in &mut self.cells {
             if cell.left_out.is_some() || cell.refused.is_some() {
                 continue;
             }
+            let Some(verdict) = verdict else {
+                cell.unseen = Some("no look at the state was judged".into());
+                continue;
+            };
             let view = &cell.memory.views[0];
             let shown = Shown::of(verdict, view.start, view.pages.len());
             let mut sights = cell.state.sights.iter();
@@ -271,12 +274,9 @@ impl<'s, 'g> Batch<'s, 'g> {
     fn step(&mut self, step: Step) -> Result<(), Error> {
         self.here.view = self.actor;
         if let Step::All(all) = step {
-            for cell in &mut self.cells {
-                let here = Here {
-                    map: cell.state.map,
-                    unit: cell.unit,
-                    ..self.here
-                };
+            for at in 0..self.cells.len() {
+                let here = self.here_of(at);
+                let cell = &mut self.cells[at];
                 let why = left_out(&cell.memory, here, step);
                 cell.left_out = cell.left_out.or(why);
             }
@@ -409,14 +409,19 @@ impl<'s, 'g> Batch<'s, 'g> {
         })
     }
 
-    /// A step of one area; one that was left out or refused has no more of them.
-    fn step_of(&mut self, at: usize, step: Step) -> Result<(), Error> {
-        let here = Here {
+    /// The place of a step in this area.
+    fn here_of(&self, at: usize) -> Here {
+        Here {
             map: self.cells[at].state.map,
             view: self.actor,
             unit: self.cells[at].unit,
             ..self.here
-        };
+        }
+    }
+
+    /// A step of one area; one that was left out or refused has no more of them.
+    fn step_of(&mut self, at: usize, step: Step) -> Result<(), Error> {
+        let here = self.here_of(at);
         let cell = &mut self.cells[at];
         if cell.left_out.is_some() || cell.refused.is_some() {
             return Ok(());
@@ -527,8 +532,10 @@ impl<'s, 'g> Batch<'s, 'g> {
                     false => Operation::Munlock { address, length },
                 });
                 let pages = self.units(at, part);
-                let memory = &mut self.cells[at].memory;
-                memory.each(view, pages, |page| page.locked = lock);
+                let cell = &mut self.cells[at];
+                // hugetlb pages are brought in, and count as locked nowhere (`mlock_fixup()`).
+                let lock = lock && !cell.state.map.is_hugetlb();
+                cell.memory.each(view, pages, |page| page.locked = lock);
             }
             Step::Node(part, node) => self.on_vmas(at, part, Expected::Done, |address, length| {
                 Operation::MovePages {

@@ -40,7 +40,7 @@ pub enum Is {
     Marked(&'static str),
     /// In VMAs with these permissions, as in `/proc/PID/maps`.
     Vma(&'static str),
-    /// In VMAs all of whose entries map folios of this size, where the guest has it and folios can be read.
+    /// In VMAs all of whose entries map folios of this size, where the guest has it. What cannot be read is not of it.
     Of(Folios),
 }
 
@@ -62,8 +62,8 @@ pub struct Abilities {
     pub blocks: bool,
     /// Such a folio is folded.
     pub folds: bool,
-    /// An anonymous fault gives a folio of a PMD's size.
-    pub pmd: bool,
+    /// The order of a folio that a PMD maps, if an anonymous fault gives one.
+    pub pmd: Option<u8>,
     /// A file may have one.
     pub file_pmd: bool,
 }
@@ -73,7 +73,7 @@ impl Is {
     fn pages(self, able: Abilities) -> (&'static str, &'static str) {
         match self {
             Self::Folded if able.blocks && able.folds => ("=", "folded"),
-            Self::Block if able.pmd => ("#", "mapped by a PMD"),
+            Self::Block if able.pmd.is_some() => ("#", "mapped by a PMD"),
             Self::FileBlock if able.file_pmd => ("#", "mapped by a PMD"),
             Self::Hugetlb => ("=#", "mapped by a hugetlb page"),
             Self::Empty => (". ", "without an entry"),
@@ -173,9 +173,9 @@ impl Shown {
                 .map(|it| format!("a VMA with {permissions}, and found {}", it.permissions)),
             Is::Of(folios) => {
                 let order = folios.order(block, able)?;
-                pieces
-                    .find(|it| it.orders.iter().any(|found| *found != order))
-                    .map(|it| format!("folios of order {order}, and found {:?}", it.orders))
+                let of_order = |it: &&Piece| it.orders == [order];
+                let other = pieces.find(|it| !of_order(it));
+                other.map(|it| format!("folios of order {order}, and found {:?}", it.orders))
             }
             _ => None,
         };
@@ -191,12 +191,7 @@ impl Folios {
         match self {
             Self::Single => Some(0),
             Self::Block => able.blocks.then_some(block.trailing_zeros() as u8),
-            // A table has a word for each 8 bytes of a page, and a block 16, 32 or 128 pages.
-            Self::Pmd => able.pmd.then_some(match block {
-                16 => 9,
-                128 => 11,
-                _ => 13,
-            }),
+            Self::Pmd => able.pmd,
         }
     }
 }
@@ -208,7 +203,7 @@ mod tests {
     const ABLE: Abilities = Abilities {
         blocks: true,
         folds: true,
-        pmd: true,
+        pmd: Some(9),
         file_pmd: true,
     };
 
@@ -250,7 +245,7 @@ mod tests {
     fn a_guest_without_an_ability_has_the_pages_all_the_same() {
         let less = Abilities {
             folds: false,
-            pmd: false,
+            pmd: None,
             ..ABLE
         };
         let single = shown(&"-".repeat(32));
@@ -280,5 +275,12 @@ mod tests {
         assert!(of(Is::Vma("r--p")).unwrap().ends_with("found rw-p"));
         assert_eq!(of(Is::Of(Folios::Block)), None);
         assert!(of(Is::Of(Folios::Single)).unwrap().ends_with("found [4]"));
+        let mut unknown = shown(&"-".repeat(32));
+        unknown.pieces[0].orders.clear();
+        let sight = Sight(Part::Whole, Is::Of(Folios::Block));
+        assert!(unknown
+            .lacks(sight, 16, ABLE)
+            .unwrap()
+            .ends_with("found []"));
     }
 }
