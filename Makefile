@@ -38,6 +38,9 @@ options := --machine $(MACHINE) --granule $(GRANULE) \
 	$(if $(CPU),--cpu '$(CPU)') $(if $(MEM),--memory '$(MEM)') $(if $(SMP),--smp '$(SMP)') \
 	$(if $(APPEND),--append='$(APPEND)') $(if $(POLICY),--policy '$(POLICY)')
 
+# The crossing is recorded where that can be: QEMU's TCG. On an arm64 host it runs on KVM.
+no-recording := $(strip $(filter 0,$(RECORD)) $(if $(RECORD),,$(filter-out auto tcg,$(MACHINE)) $(filter aarch64,$(shell uname -m))))
+
 .DEFAULT_GOAL := help
 .PHONY: help run cross test test-long test-arm64 series lint audit docs dist container bench lab fuzz boot build rootfs cache clean
 
@@ -51,7 +54,8 @@ help: ## list the targets and variables
 	@echo '  CPU=        max cortex-a72 neoverse-n1 ...   MEM=  1G    SMP=  2'
 	@echo '  POLICY=     sysfs baseline simple variable retry adaptive   APPEND=  more kernel command line'
 	@echo '  DEBUG=1     the kernel that is built checks itself too: KASAN, lockdep, page_table_check, ...'
-	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md)'
+	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md);'
+	@echo '              make cross does where it can; 0: it does not'
 	@echo '  ONLY=       states and operations of make cross, by comma: swapped,move     DEPTH=2  two operations in a row'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  test-long, test-arm64, series: from the start'
 	@echo '  SETUP=      check: only say what would be installed; no: never install'
@@ -62,15 +66,16 @@ run: ## set up, build what is missing, boot, fault, read, judge
 	@$(scripts)/inputs.sh run
 	@$(scripts)/packages.sh run
 	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
-	@$(if $(RECORD),$(then) $(scripts)/plugin.sh)
-	@$(then) out/folioscope run $(options) $(if $(RECORD),--record) --html out/report.html
+	@$(if $(filter-out 0,$(RECORD)),$(then) $(scripts)/plugin.sh)
+	@$(then) out/folioscope run $(options) $(if $(filter-out 0,$(RECORD)),--record) --html out/report.html
 	@$(then) echo 'every state of memory under every operation: make cross'
 
 cross: ## every state of memory under every operation, judged
 	@$(scripts)/inputs.sh run
 	@$(scripts)/packages.sh run
 	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
-	@$(then) out/folioscope cross $(options) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)')
+	@$(if $(no-recording),,$(then) $(scripts)/plugin.sh $(if $(RECORD),,--where-possible))
+	@$(then) out/folioscope cross $(options) $(if $(no-recording),,$$(test ! -e out/librecorder_plugin.so || echo --record)) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)')
 
 boot: ## boot a guest and stay; prints how to look into it
 	@$(scripts)/inputs.sh boot

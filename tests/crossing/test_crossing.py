@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from command import Ended, folioscope
+from recorder import plugin
 
+__all__ = ["plugin"]
 pytestmark = pytest.mark.only_machine("tcg")
 
 ACTING = ("alone", "parent", "child")
@@ -30,11 +32,22 @@ def named() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def crossing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def recording(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Sequences are judged too, where the recorder's plugin can be built."""
+    try:
+        request.getfixturevalue("plugin")
+    except pytest.skip.Exception:
+        return ()
+    return ("--record",)
+
+
+@pytest.fixture(scope="module")
+def crossing(tmp_path_factory: pytest.TempPathFactory, recording: tuple[str, ...]) -> dict[str, Any]:
     """All cells, played once."""
     place = tmp_path_factory.mktemp("crossing")
     report = place / "report.json"
-    ended = folioscope("cross", "--granule", "4k", "--out", place, "--json", report, seconds=SECONDS)
+    words = (*recording, "--granule", "4k", "--out", place, "--json", report)
+    ended = folioscope("cross", *words, seconds=SECONDS)
     assert ended.status == 0, ended.out + ended.err
     found: dict[str, Any] = json.loads(report.read_text())
     return found
@@ -83,6 +96,15 @@ def test_most_cells_are_played(crossing: dict[str, Any]) -> None:
     for state in set(states) - guards:
         assert cell(crossing, state, "nothing", "alone")["outcome"] == "green", state
     assert all(row["elsewhere"] == 0 for row in crossing["crossing"]["rows"])
+
+
+def test_sequences_are_judged(crossing: dict[str, Any], recording: tuple[str, ...]) -> None:
+    """The recording is a step of its own, and nothing of it is wrong or could not be judged."""
+    if not recording:
+        pytest.skip("the recorder's plugin needs a newer Rust")
+    (step,) = (step for step in crossing["steps"] if step["workload"] == "record")
+    assert step["basis"]["in_force"] == [f"S{number}" for number in range(1, 8)]
+    assert (step["kernel"]["findings"], step["kernel"]["not_judged"]) == ([], [])
 
 
 def test_names() -> None:

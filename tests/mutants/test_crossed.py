@@ -11,7 +11,9 @@ import pytest
 from table import CROSSED, Crossed
 
 from command import ROOT, folioscope
+from recorder import plugin
 
+__all__ = ["plugin"]
 KERNEL = ROOT / "out" / "kernel-mutants"
 #: Seconds for the cells of one edit on a busy host: some hang the guest, which is waited for.
 SECONDS = 240
@@ -25,7 +27,8 @@ def rules_of(only: str, number: int, place: Path) -> set[str]:
     spared = "" if AGENTS & set(only.split(",")) else SPARED
     kernel = ("--kernel", KERNEL / "Image", "--vmlinux", KERNEL / "vmlinux", f"--append=mutant.number={number}{spared}")
     report = place / "report.json"
-    folioscope("cross", "--granule", "4k", *kernel, "--only", only, "--out", place, "--json", report, seconds=SECONDS)
+    words = ("--record", "--only", only, "--out", place, "--json", report)
+    folioscope("cross", "--granule", "4k", *kernel, *words, seconds=SECONDS)
     found: dict[str, Any] = json.loads(report.read_text())
     # What is left of a batch is the kernel's; so is what it reports itself (V1), late and of any edit.
     verdicts = (verdict for step in found["steps"] for verdict in [*step["processes"], step.get("kernel")] if verdict)
@@ -35,6 +38,7 @@ def rules_of(only: str, number: int, place: Path) -> set[str]:
 
 @pytest.mark.qemu
 @pytest.mark.long
+@pytest.mark.usefixtures("plugin")
 @pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("crossed", CROSSED, ids=lambda crossed: f"{crossed.number}-{crossed.only}")
 def test_crossed(crossed: Crossed, tmp_path: Path) -> None:
@@ -64,6 +68,7 @@ def test_states_that_do_not_come_about(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 @pytest.mark.long
+@pytest.mark.usefixtures("plugin")
 @pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("only", sorted({crossed.only for crossed in CROSSED}))
 def test_none(only: str, tmp_path: Path) -> None:

@@ -64,6 +64,40 @@ command_content=$(content "${command_sources[@]}")
 FOLIOSCOPE_COMMIT=$(cd "$ROOT" && git log -1 --format=%H -- "${command_sources[@]}" 2>/dev/null | cut -c1-12) || FOLIOSCOPE_COMMIT=''
 [ -z "$FOLIOSCOPE_COMMIT" ] || [ -z "$(cd "$ROOT" && git status --porcelain -- "${command_sources[@]}" 2>/dev/null)" ] || FOLIOSCOPE_COMMIT+=-modified
 export FOLIOSCOPE_COMMIT
+
+# kernel_begins LINK ARGUMENT...: begins to build a kernel, or to look for it in the cache.
+kernel_begins() {
+    kernel_link=$1 kernel_said=$LOGS/$1.path.$$
+    begin with_us "$ROOT/kernel-patches/build.sh" "${@:2}" >"$kernel_said"
+    kernel_pid=$begun BESIDE=$begun
+}
+# kernel_ends: waits for it, and links it.
+kernel_ends() {
+    finish "$kernel_pid"
+    link "$(tail -n 1 "$kernel_said")" "$kernel_link"
+    rm -f "$kernel_said"
+    kernel_pid=''
+}
+kernel() {
+    kernel_begins "$@"
+    kernel_ends
+}
+# kernel_of GRANULE: begins to build the kernel of a granule.
+kernel_of() {
+    local arguments=(--granule "$1")
+    [ -z "${KERNEL:-}" ] || arguments+=(--source "$KERNEL")
+    [ "${DEBUG:-}" != 1 ] || arguments+=(--debug)
+    if [ -n "$newer" ]; then
+        FOLIOSCOPE_KERNEL_TARBALL=$newer kernel_begins "kernel-$1" "${arguments[@]}" --base "$base"
+    else
+        kernel_begins "kernel-$1" "${arguments[@]}"
+    fi
+}
+kernel_pid=''
+[ "$base" = 6.12 ] || newer=$("$ROOT/vmm/setup/source.sh" "${base%.x}")
+# Beside the programs: neither keeps all CPUs busy all the time.
+[ $# = 0 ] || kernel_of "$1"
+
 arm64_command() { built arm64-command "$command_content-$guest_rust" build_arm64_command; }
 if [ "$(uname -m)" = aarch64 ]; then
     arm64_command
@@ -78,23 +112,9 @@ link "$command/folioscope" folioscope
 link "$agent/folioscope-agent" folioscope-agent
 link "$built/initramfs.cpio" initramfs.cpio
 
-# kernel LINK ARGUMENT...: builds a kernel, or finds it in the cache, and links it.
-kernel() {
-    local said=$LOGS/$1.path.$$
-    child with_us "$ROOT/kernel-patches/build.sh" "${@:2}" >"$said"
-    link "$(tail -n 1 "$said")" "$1"
-    rm -f "$said"
-}
-[ "$base" = 6.12 ] || newer=$("$ROOT/vmm/setup/source.sh" "${base%.x}")
 for granule in "$@"; do
-    arguments=(--granule "$granule")
-    [ -z "${KERNEL:-}" ] || arguments+=(--source "$KERNEL")
-    [ "${DEBUG:-}" != 1 ] || arguments+=(--debug)
-    if [ -n "$newer" ]; then
-        FOLIOSCOPE_KERNEL_TARBALL=$newer kernel "kernel-$granule" "${arguments[@]}" --base "$base"
-    else
-        kernel "kernel-$granule" "${arguments[@]}"
-    fi
+    [ -n "$kernel_pid" ] || kernel_of "$granule"
+    kernel_ends
 done
 
 [ -z "$debug" ] || kernel kernel-debug --granule 4k --debug

@@ -57,7 +57,7 @@ if [ "$goal" = lab ]; then
 fi
 
 # The plugins for QEMU are built last. Debian 12 and 13 have a Rust that is too old for them.
-if [ "$goal" = lab ] || { [ "$goal" = run ] && [ -n "${RECORD:-}" ]; }; then
+if [ "$goal" = lab ] || { [ "$goal" = run ] && [ "${RECORD:-0}" != 0 ]; }; then
     minor=$(rust_minor rustc || true)
     [ "${minor:-0}" -ge $PLUGIN_RUST ] ||
         die "make $goal${RECORD:+ RECORD=$RECORD} needs a plugin for QEMU, that needs Rust 1.$PLUGIN_RUST or later, and this machine's is ${minor:+1.}${minor:-missing};" \

@@ -108,6 +108,9 @@ with_us() {
     if setpriv --pdeathsig TERM true 2>/dev/null; then setpriv --pdeathsig TERM "$@"; else "$@"; fi
 }
 
+# A process of ours that shows its own progress: on a terminal, where there is one line for it, no other is shown meanwhile.
+BESIDE=''
+
 # shown PID LOG TITLE: prints how long PID has run, and the last line of its log, until that ends. If we end first, be it by
 # SIGKILL, PID is ended.
 shown() {
@@ -115,7 +118,9 @@ shown() {
     while kill -0 "$1" 2>/dev/null && [ -e /proc/$$/exe ]; do
         sleep 0.2
         now=$((SECONDS - start))
-        if [ -t 2 ]; then
+        if [ -n "$BESIDE" ] && [ -t 2 ] && kill -0 "$BESIDE" 2>/dev/null; then
+            continue
+        elif [ -t 2 ]; then
             printf '\r\033[K%s, %02d:%02d  %s' "$3" $((now / 60)) $((now % 60)) \
                 "$(tail -n 1 "$2" 2>/dev/null | tr -dc '[:print:]' | cut -c1-60)" >&2
         elif ((now >= last + 30)); then

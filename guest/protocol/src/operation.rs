@@ -147,6 +147,13 @@ pub enum Operation {
         /// The length.
         length: u64,
     },
+    /// `mseal(2)`: calls that would change these mappings are refused from here on.
+    Mseal {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+    },
     /// `fork(2)`: [`Outcome::Spawned`](crate::Outcome::Spawned) with the child's number. The child
     /// waits for operations like any other workload process, and is the agent's child too.
     Fork {
@@ -371,6 +378,7 @@ impl Operation {
             Self::Munmap { .. } => "munmap",
             Self::Mlock { .. } => "mlock",
             Self::Munlock { .. } => "munlock",
+            Self::Mseal { .. } => "mseal",
             Self::Fork { .. } => "fork",
             Self::Exit { .. } => "exit",
             Self::Pin { .. } => "pin",

@@ -131,6 +131,14 @@ pub struct Played {
     pub row: CrossingRow,
     /// Error that ended it early.
     pub failed: Option<Error>,
+    owners: Owners,
+}
+
+impl Played {
+    /// Notes an error in the cell that has its address.
+    pub fn found(&mut self, va: u64) {
+        self.row.found(self.owners.cell(va));
+    }
 }
 
 /// Plays one batch.
@@ -170,6 +178,7 @@ pub fn play(
         errors,
         row,
         failed: played.failed,
+        owners,
     }
 }
 
@@ -201,6 +210,9 @@ fn batch(
         hugetlb_blocks: stage.has_huge_pages_of(stage.block(), HUGETLB_PAGES)?,
         read_ahead: stage.exists(&mounts::read_ahead())?,
         khugepaged: stage.exists(&format!("{THP}/khugepaged/full_scans"))?,
+        seals: stage.since(linux::release::Release::new(6, 10, 0)),
+        poisons: stage.exists("/proc/sys/vm/memory_failure_recovery")?,
+        swapped: false,
         unit: 1,
         uffd: stage.exists("/proc/sys/vm/unprivileged_userfaultfd")?,
     };

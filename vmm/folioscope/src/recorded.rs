@@ -24,6 +24,7 @@ use recorder::{Judge, Limits, PageLayout, What};
 use rustix::fs::{fcntl_setfl, mkfifoat, Mode, OFlags, CWD};
 use stage1::BbmLevel;
 use tempfile::TempDir;
+use verdict::KernelVerdict;
 
 pub use end::End;
 pub use found::{folio_of, step};
@@ -319,6 +320,18 @@ impl Live {
             )));
         }
         Ok(Sequences::new(&watch.judge, &watch.end, &tlbis, names))
+    }
+
+    /// Returns what was found since the last call, with the VAs of all findings, and begins a new record of findings.
+    ///
+    /// # Errors
+    /// If the trace does not reach this point.
+    pub fn found(&mut self, names: &Names<'_>) -> Result<(KernelVerdict, Vec<u64>), Error> {
+        let mut watch = self.caught_up()?;
+        let found = found::verdict(&watch.judge, names);
+        let vas = watch.judge.findings().vas().to_vec();
+        watch.judge.anew();
+        Ok((found, vas))
     }
 
     /// Begins to count anew the operations on these VAs, first and last; findings stay.

@@ -23,7 +23,8 @@ pub enum Rule {
     S5,
     /// The TLBI between has a level hint, a last-level form or a range that leaves the change out.
     S6,
-    /// Memory that a process removed from its address space may still be in a TLB when it returns to user space.
+    /// Memory that a process removed from its address space, or a right that it removed, may still be in a TLB when it
+    /// returns to user space.
     S7,
 }
 
@@ -52,7 +53,7 @@ impl Rule {
             Self::S4 => "no member of a live contiguous group is changed alone",
             Self::S5 => "a page is used as something else only behind its TLBI",
             Self::S6 => "level hint and range of that TLBI cover what changed",
-            Self::S7 => "what a process takes away of its own memory is in no TLB when it goes on",
+            Self::S7 => "memory and rights that a process gives up are in no TLB when it goes on",
         }
     }
 
@@ -164,12 +165,16 @@ pub struct Findings {
     kept: Vec<Finding>,
     counts: HashMap<(Rule, u64, Cause), u64>,
     most: usize,
+    vas: Vec<u64>,
     /// Number of all findings.
     pub total: u64,
 }
 
 /// Number of findings of one cause that are kept.
 const OF_ONE: u64 = 3;
+
+/// Number of findings whose VAs are kept.
+const VAS: usize = 4096;
 
 impl Findings {
     pub(crate) fn new(most: usize) -> Self {
@@ -190,6 +195,9 @@ impl Findings {
 
     pub(crate) fn push(&mut self, finding: Finding) {
         self.total += 1;
+        if self.vas.len() < VAS {
+            self.vas.push(finding.va);
+        }
         let cause = (finding.rule, finding.made.pc, finding.cause);
         if self.counts.len() >= self.most && !self.counts.contains_key(&cause) {
             return;
@@ -205,6 +213,12 @@ impl Findings {
     #[must_use]
     pub fn kept(&self) -> &[Finding] {
         &self.kept
+    }
+
+    /// Returns the VAs of all findings, in order of time, up to 4096.
+    #[must_use]
+    pub fn vas(&self) -> &[u64] {
+        &self.vas
     }
 
     /// Returns how often the cause of `finding` was found.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Rule S7: memory that a process removed from its address space is in no TLB when the process returns to user space.
+//! Rule S7: memory that a process removed from its address space, and a right that it removed, is in no TLB when the
+//! process returns to user space.
 //!
-//! The architecture sets no deadline for a TLBI. Linux completes it before the thread that requested the unmapping
-//! returns to user space (mmu_gather, `tlb_finish_mmu()`), since the page may be reused from then on. The rule covers
+//! The architecture sets no deadline for a TLBI. Linux completes it before the thread that requested the change returns to
+//! user space: mmu_gather and `tlb_finish_mmu()` of `munmap()`, `madvise()` and `mprotect()`, `flush_tlb_mm()` of `fork()`.
+//! From then on the page may be reused, shared with a child, or taken for clean. The rule covers
 //! only the thread's own address space. Reclaim, migration and khugepaged flush others' before they free, at an instant
 //! that no register shows. An address space that no CPU will run again is freed without (mmu_gather's `fullmm`).
 
-use stage1::{Cause, Half};
+use stage1::{transition, Cause, Descriptor, Half, Kind};
 
 use crate::make::missing;
 use crate::shadow::{Root, State};
@@ -33,12 +35,13 @@ impl Judge {
                     0 => stale.stored.pid == 0 && stale.stored.cpu == by.cpu,
                     pid => stale.stored.pid == pid,
                 };
-                if !own || !stale.overtaken && !self.is_gone(key, stale.entry) {
+                let gone = stale.overtaken || self.is_gone(key, stale.entry);
+                if !own || !gone && !self.has_less(key, stale) {
                     continue;
                 }
                 if let Some(worst) = self.held(root, stale) {
                     let (_, missing) = missing(key.2, stale, worst);
-                    left.push((key, stale.clone(), missing));
+                    left.push((key, stale.clone(), gone, missing));
                 }
             }
         }
@@ -46,8 +49,8 @@ impl Judge {
         if by.pid == 0 {
             self.not_judged.nameless += u64::from(!left.is_empty());
         } else {
-            for (key, stale, missing) in left {
-                self.never_came(key, &stale, &missing);
+            for (key, stale, gone, missing) in left {
+                self.never_came(key, &stale, gone, &missing);
             }
         }
         self.given_away(root);
@@ -84,8 +87,29 @@ impl Judge {
         })
     }
 
-    fn never_came(&mut self, key: Key, stale: &Stale, missing: &str) {
+    /// Returns whether the descriptor in the place of this one maps the same and lacks one of its rights; that to write
+    /// is also lacking where the PE is to note the next write (AP\[2\] of a page with DBM).
+    fn has_less(&self, (root, va, level): Key, stale: &Stale) -> bool {
+        let shadow = &self.tracker.shadow;
+        let place = shadow.place(stale.entry).and_then(|(base, index)| {
+            let (table, regime) = (shadow.table(base)?, shadow.format(root)?);
+            let here = table.roots.contains(&root) && shadow.va(root, base, index) == va;
+            (here && table.state == State::Known && table.level == level)
+                .then(|| (table.words[index], regime))
+        });
+        place.is_some_and(|(word, regime)| {
+            let [old, now] = [stale.old, word].map(|word| Descriptor::new(word, level, regime));
+            let valid = matches!(now.kind(), Kind::Page | Kind::Block);
+            valid && transition(&old, &now, self.bbm).cause == Cause::Restricted
+        })
+    }
+
+    fn never_came(&mut self, key: Key, stale: &Stale, gone: bool, missing: &str) {
         let (root, va, level) = key;
+        let (cause, what) = match gone {
+            true => (Cause::Broken, "taken away"),
+            false => (Cause::Restricted, "a right taken away"),
+        };
         self.found(Finding {
             rule: Rule::S7,
             made: stale.stored,
@@ -97,10 +121,10 @@ impl Judge {
             entry: stale.entry,
             old: stale.old,
             new: self.tracker.word(stale.entry).unwrap_or(0),
-            cause: Cause::Broken,
+            cause,
             block: None,
             scene: stale.scene(),
-            sentence: format!("taken away by a process that goes on: {missing}"),
+            sentence: format!("{what} by a process that goes on: {missing}"),
         });
         let event = stale.stored.event;
         self.stales.remove(key, |one| one.stored.event == event);

@@ -10,7 +10,7 @@ use protocol::{
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-use super::place;
+use super::{place, probe};
 use crate::sys;
 
 pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
@@ -27,8 +27,13 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
             length,
             advice,
         } => {
-            let advice = number(*advice) as usize;
-            on_range(libc::SYS_madvise, *address, *length, advice, "madvise")
+            let number = number(*advice) as usize;
+            let call = || on_range(libc::SYS_madvise, *address, *length, number, "madvise");
+            match advice {
+                // The kernel tells the caller of the page by SIGBUS too.
+                Advice::Hwpoison => probe::without_poison_signals(call),
+                _ => call(),
+            }
         }
         Operation::ProcessMadvise {
             pid,
@@ -72,6 +77,9 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
         }
         Operation::Munlock { address, length } => {
             on_range(libc::SYS_munlock, *address, *length, 0, "munlock")
+        }
+        Operation::Mseal { address, length } => {
+            on_range(libc::SYS_mseal, *address, *length, 0, "mseal")
         }
         _ => Err(Failure::bad("no operation on mappings")),
     }

@@ -230,7 +230,8 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::Mremap { .. }
         | Operation::Munmap { .. }
         | Operation::Mlock { .. }
-        | Operation::Munlock { .. } => memory::operate(op),
+        | Operation::Munlock { .. }
+        | Operation::Mseal { .. } => memory::operate(op),
         Operation::Several { ops } => several(ops),
         // Done by the loop that takes operations.
         Operation::Fork { .. } | Operation::Exit { .. } => {

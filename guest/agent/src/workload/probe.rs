@@ -5,7 +5,7 @@
 //! process.
 
 use std::arch::global_asm;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use protocol::Failure;
 
@@ -58,6 +58,8 @@ extern "C" {
     fn folioscope_fault();
 }
 
+/// True while a signal that tells of a page with a hardware error is no crash.
+static POISONING: AtomicBool = AtomicBool::new(false);
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static CODE: AtomicI32 = AtomicI32::new(0);
 static ADDRESS: AtomicU64 = AtomicU64::new(0);
@@ -83,14 +85,18 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
         folioscope_load as *const () as u64,
         folioscope_store as *const () as u64,
     ];
+    // SAFETY: the kernel passes a siginfo, which has an address for these two signals.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
+    let of_an_error = [libc::BUS_MCEERR_AR, libc::BUS_MCEERR_AO].contains(&code);
+    if signal == libc::SIGBUS && of_an_error && POISONING.load(Ordering::Relaxed) {
+        return;
+    }
     if !probes.contains(pc) {
         // SAFETY: the access is repeated on return, and then ends the process.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     }
     *pc = folioscope_fault as *const () as u64;
-    // SAFETY: the kernel passes a siginfo, which has an address for these two signals.
-    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
     SIGNAL.store(signal, Ordering::Relaxed);
     CODE.store(code, Ordering::Relaxed);
     ADDRESS.store(address, Ordering::Relaxed);
@@ -106,6 +112,14 @@ fn program_counter(context: &mut libc::ucontext_t) -> &mut u64 {
     let rip = &raw mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
     // SAFETY: a register's value has the same layout with and without a sign.
     unsafe { &mut *rip.cast::<u64>() }
+}
+
+/// Makes a call that has the kernel take a page for one with a hardware error.
+pub fn without_poison_signals<T>(call: impl FnOnce() -> T) -> T {
+    POISONING.store(true, Ordering::Relaxed);
+    let outcome = call();
+    POISONING.store(false, Ordering::Relaxed);
+    outcome
 }
 
 /// Loads the word at an address. `done` is the number of accesses before, for the failure.

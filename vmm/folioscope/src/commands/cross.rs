@@ -3,20 +3,22 @@
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
 use report::text::TextOptions;
 use verdict::crossing::{Acting, CrossedState, Crossing};
-use verdict::{Report, Step};
+use verdict::{Basis, Report, Step};
 
 use super::output::{say, stdout};
 use super::run::{about_guest, default_policy, nothing, progress, reported_steps};
 use super::Outcome;
 use crate::control;
-use crate::cross;
+use crate::cross::{self, Played};
 use crate::guest::Guest;
 use crate::options::GuestOptions;
+use crate::recorded::{self, tell, KernelNames, PLUGIN};
 use crate::report::{ReportFormat, ReportOptions};
 use crate::stage::Stage;
 use crate::Error;
@@ -38,6 +40,12 @@ pub struct Cross {
     /// Operations in a row
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     depth: u8,
+    /// Judge the guest's sequences as well, as `folioscope record` does
+    #[arg(long)]
+    record: bool,
+    /// The recorder's plugin, for --record
+    #[arg(long, value_name = "FILE", default_value = PLUGIN)]
+    plugin: PathBuf,
     /// List states and operations, and boot nothing
     #[arg(long)]
     list: bool,
@@ -53,7 +61,10 @@ impl Cross {
         self.guest.append = words.join(" ");
         let started = Instant::now();
         progress("booting the guest");
-        let mut guest = Guest::boot(&self.guest)?;
+        let mut guest = match self.record {
+            true => Guest::boot_recorded(&mut self.guest, &self.plugin, None)?,
+            false => Guest::boot(&self.guest)?,
+        };
         let policy = match &self.guest.policy {
             Some(policy) => policy.clone(),
             None => default_policy(&guest).into(),
@@ -87,6 +98,11 @@ impl Cross {
         // Errors of the states themselves, which no operation has made: each is told once.
         let mut told = BTreeSet::new();
         let mut ledger = cross::prepare(&mut guest)?;
+        let mut names = self.record.then(|| guest.names_known());
+        if let Some(names) = &mut names {
+            let step = sequences(&mut guest, names, "boot", None)?;
+            self.tell_and_keep(step, &mut steps_reported, text)?;
+        }
         'all: for operations in &chosen.operations {
             for acting in [Acting::Alone, Acting::Parent, Acting::Child] {
                 let name = format!("{}{}", cross::name_of(operations), acting.suffix());
@@ -118,6 +134,14 @@ impl Cross {
                     Err(error) => played.failed = Some(error),
                 }
                 played.row.elsewhere += left.as_ref().map_or(0, Step::errors) as usize;
+                if let Some(names) = &mut names {
+                    match sequences(&mut guest, names, &name, Some(&mut played)) {
+                        Ok(step) => self.tell_and_keep(step, &mut steps_reported, text)?,
+                        Err(error) => {
+                            played.failed.get_or_insert(error);
+                        }
+                    }
+                }
                 table.rows.push(played.row);
                 let driven = guest.driven();
                 let looks = played.seen.into_iter().zip(played.errors);
@@ -145,13 +169,7 @@ impl Cross {
                     }
                     report.push(step);
                 }
-                if let Some(step) = left {
-                    if text {
-                        report::text::write_step(&mut stdout(), &step, &self.plain())
-                            .map_err(Error::io("write to standard output"))?;
-                    }
-                    steps_reported.push(step);
-                }
+                self.tell_and_keep(left, &mut steps_reported, text)?;
                 steps_reported.extend(reported_steps(&self.report, &mut guest, &name, text)?);
                 if let Some(error) = played.failed {
                     lost = error.lost();
@@ -182,6 +200,15 @@ impl Cross {
         if let Some(why) = guest.console_incomplete() {
             report.push_not_judged(why);
         }
+        if let Some((known, judge, end)) = guest.end_recorded() {
+            let names = known.names(guest.symbols());
+            if text {
+                say!("\nrecord - the guest's sequences");
+                tell(&mut stdout(), &judge, &end, &names)
+                    .map_err(Error::io("write to standard output"))?;
+            }
+            report.push(recorded::step(&judge, &end, &names));
+        }
         if let Some(why) = table.nothing_played() {
             report.push_not_judged(why);
         }
@@ -203,6 +230,23 @@ impl Cross {
         self.report.finish(&mut report, &picture)
     }
 
+    /// Shows a step, if there is one, and keeps it for the report.
+    fn tell_and_keep(
+        &self,
+        step: Option<Step>,
+        kept: &mut Vec<Step>,
+        text: bool,
+    ) -> Result<(), Error> {
+        if let Some(step) = step {
+            if text {
+                report::text::write_step(&mut stdout(), &step, &self.plain())
+                    .map_err(Error::io("write to standard output"))?;
+            }
+            kept.push(step);
+        }
+        Ok(())
+    }
+
     /// As steps are shown that have no areas, or many.
     fn plain(&self) -> TextOptions {
         TextOptions {
@@ -210,6 +254,32 @@ impl Cross {
             ..self.report.text()
         }
     }
+}
+
+/// Returns a step with what was found of the guest's sequences since the last call, if anything was; its errors are those of
+/// the cells in whose areas they lie.
+fn sequences(
+    guest: &mut Guest,
+    names: &mut KernelNames,
+    name: &str,
+    played: Option<&mut Played>,
+) -> Result<Option<Step>, Error> {
+    let (kernel, vas) = guest.sequences_found(names)?;
+    if kernel.findings.is_empty() && kernel.not_judged.is_empty() {
+        return Ok(None);
+    }
+    if let Some(played) = played {
+        for va in vas {
+            played.found(va);
+        }
+    }
+    Ok(Some(Step {
+        workload: "cross".into(),
+        step: format!("{name}: sequences"),
+        kernel: Some(kernel),
+        basis: Some(Basis::of_recording()),
+        ..Step::default()
+    }))
 }
 
 fn list() -> Outcome {

@@ -45,6 +45,12 @@ pub struct Here {
     pub read_ahead: bool,
     /// khugepaged.
     pub khugepaged: bool,
+    /// `mseal()` (6.10).
+    pub seals: bool,
+    /// Pages can be taken for broken ones.
+    pub poisons: bool,
+    /// The state's pages are in swap, some of them.
+    pub swapped: bool,
     /// Pages of the area that are mapped together: those of a hugetlb page.
     pub unit: usize,
 }
@@ -64,6 +70,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
     let unreadable = |part| mapped(part).any(|at| !memory.can_read(here.view, at));
     let unwritable = |part| mapped(part).any(|at| !memory.can_write(here.view, at));
     let hole = |part: Part| units(part).any(|at| !pages[at].mapped);
+    let sealed = |part| mapped(part).any(|at| pages[at].sealed);
     let registered = || pages.iter().any(|page| page.registered);
     let anonymous = memory.below == Below::Nothing;
     let file = mounts::directory(here.map).is_some();
@@ -90,7 +97,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::UffdFill(_) | Step::UffdZero(_) | Step::UffdContinue(_) | Step::UffdMove
     );
     match step {
-        Step::All(All::Reclaim) if !here.cgroup || !here.swap => Some(
+        Step::All(All::Reclaim | All::Limit(_)) if !here.cgroup || !here.swap => Some(
             "the guest has no memory cgroup or no swap (CONFIG_MEMCG, CONFIG_SWAP, CONFIG_ZRAM)",
         ),
         Step::Advise(_, Advice::Free | Advice::Cold | Advice::Pageout) if hugetlb => {
@@ -112,6 +119,31 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             if hugetlb =>
         {
             Some("userfaultfd is not crossed with hugetlb")
+        }
+        Step::Seal(_) if !here.seals => Some("the kernel has no mseal()"),
+        Step::Seal(part) if hole(part) => Some("the range has a hole"),
+        Step::Protect(part, _) | Step::Unmap(part) if sealed(part) => Some("the pages are sealed"),
+        Step::Move(_) | Step::Shrink if sealed(Part::Whole) => Some("the pages are sealed"),
+        // A page that cannot be written is not given up (`can_modify_vma_madv()`).
+        Step::Advise(part, _) if sealed(part) && unwritable(part) => Some("the pages are sealed"),
+        Step::Hwpoison(_) | Step::Advise(_, Advice::SoftOffline) if !here.poisons => {
+            Some("the kernel takes no page for a broken one (CONFIG_MEMORY_FAILURE)")
+        }
+        Step::Hwpoison(_) | Step::Advise(_, Advice::SoftOffline) if hugetlb => {
+            Some("the pool would be a page smaller from there on")
+        }
+        Step::Hwpoison(_) if !anonymous => {
+            Some("broken pages are crossed with anonymous memory alone")
+        }
+        Step::Hwpoison(part) if unreadable(part) => Some("some pages cannot be read"),
+        Step::Hwpoison(part) if mapped(part).any(|at| pages[at].pinned) => {
+            Some("the pages are pinned")
+        }
+        Step::Hwpoison(part) if mapped(part).any(|at| !memory.is_certain(here.view, at)) => {
+            Some("the page may be the zero page, or one of KSM")
+        }
+        Step::Hwpoison(_) if here.other && here.swapped => {
+            Some("the other process may have a copy in swap")
         }
         Step::Split if hugetlb => Some("hugetlb pages are not split"),
         Step::Split if !here.splits => Some("the kernel has no split_huge_pages (CONFIG_DEBUG_FS)"),

@@ -9,7 +9,7 @@ use super::model::{Below, WORDS};
 use super::play::{Batch, WORD};
 use super::queued::Expected;
 use super::steps::{Move, Part};
-use crate::ops::advise;
+use crate::ops::{advise, protect, unmap};
 use crate::Error;
 
 impl Batch<'_, '_> {
@@ -89,7 +89,8 @@ impl Batch<'_, '_> {
     pub(super) fn advise(&mut self, at: usize, part: Part, advice: Advice) {
         let view = self.actor;
         let expected = match advice {
-            Advice::Collapse => Expected::Anything,
+            // Neither is promised: a folio may be held for a moment.
+            Advice::Collapse | Advice::SoftOffline => Expected::Anything,
             _ => Expected::Done,
         };
         self.on_vmas(at, part, expected, |start, length| {
@@ -191,6 +192,27 @@ impl Batch<'_, '_> {
             })?;
         }
         Ok(())
+    }
+
+    /// Seals a part, and tries what is not allowed any more.
+    pub(super) fn seal(&mut self, at: usize, part: Part) {
+        let seal = |address, length| Operation::Mseal { address, length };
+        self.on_vmas(at, part, Expected::Done, seal);
+        let pages = self.units(at, part);
+        let memory = &mut self.cells[at].memory;
+        memory.each(self.actor, pages, |page| page.sealed = true);
+        let refused = Expected::Refused("EPERM");
+        self.on_vmas(at, part, refused.clone(), |start, length| {
+            protect(start, length, &[])
+        });
+        self.on_vmas(at, part, refused.clone(), unmap);
+        self.on_vmas(at, part, refused, |address, length| Operation::Mremap {
+            address,
+            length,
+            new_length: length,
+            flags: vec![MoveFlag::Maymove, MoveFlag::Dontunmap],
+            new_address: None,
+        });
     }
 
     /// The other process gives advice that leaves contents alone.

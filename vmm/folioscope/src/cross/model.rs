@@ -89,7 +89,7 @@ pub struct Page {
     pub locked: bool,
     /// `MADV_GUARD_INSTALL`.
     pub guard: bool,
-    /// `UFFDIO_POISON`.
+    /// `UFFDIO_POISON`, or a page that was lost (`MADV_HWPOISON`).
     pub poison: bool,
     /// `UFFDIO_WRITEPROTECT`.
     pub write_protected: bool,
@@ -101,6 +101,8 @@ pub struct Page {
     pub not_forked: bool,
     /// `MADV_WIPEONFORK`.
     pub wiped_on_fork: bool,
+    /// `mseal()`.
+    pub sealed: bool,
     /// Locked in the parent when it forked: a lock is not inherited, and the VMAs that it has split stay two.
     pub was_locked: bool,
 }
@@ -119,6 +121,7 @@ impl Page {
         pinned: false,
         not_forked: false,
         wiped_on_fork: false,
+        sealed: false,
         was_locked: false,
     };
     const HOLE: Self = Self {
@@ -129,7 +132,7 @@ impl Page {
     };
 
     /// Flags that split a VMA: pages that differ in these lie in different VMAs.
-    pub fn vma(&self) -> [bool; 8] {
+    pub fn vma(&self) -> [bool; 9] {
         [
             self.mapped,
             self.read,
@@ -138,6 +141,7 @@ impl Page {
             self.registered,
             self.not_forked,
             self.wiped_on_fork,
+            self.sealed,
             self.was_locked,
         ]
     }
@@ -223,6 +227,15 @@ impl Memory {
             && !page.write_protected
             && self.content(view, at).is_some()
             && (page.write || !shared)
+    }
+
+    /// Returns whether a process has a page of its own for what it wrote: not the zero page, nor one of KSM.
+    pub fn is_certain(&self, view: usize, at: usize) -> bool {
+        let of = |at: usize| self.views[view].pages[at].own;
+        let equal = |own: &Words| {
+            (0..self.views[view].pages.len()).any(|other| other != at && of(other) == Some(*own))
+        };
+        of(at).is_some_and(|own| own.iter().all(|it| !it.is_freed()) && own != ZERO && !equal(&own))
     }
 
     /// Returns whether it is not known if a store to the page completes: of an anonymous page that `MADV_FREE` has given
@@ -360,6 +373,17 @@ impl Memory {
             page.poison = false;
             page.own = page.own.map(|own| own.map(Content::freed));
         });
+    }
+
+    /// `MADV_HWPOISON` of private anonymous memory: who shares a page loses it too. One that is pinned is not shared.
+    pub fn lose(&mut self, view: usize, pages: Range<usize>) {
+        for at in pages {
+            let own = self.views[view].pages[at].own;
+            for view in &mut self.views {
+                let page = &mut view.pages[at];
+                page.poison |= page.mapped && !page.pinned && page.own == own;
+            }
+        }
     }
 
     /// `munmap()`.
@@ -675,6 +699,36 @@ mod tests {
         // Equal pages go on from no page.
         memory.write_equal(0, 0..2, 1);
         assert_eq!(runs(&memory)[..2], [0..1, 1..2]);
+    }
+
+    #[test]
+    fn a_page_is_lost_by_all_who_share_it() {
+        let mut memory = anonymous();
+        memory.each(0, 1..2, |page| page.pinned = true);
+        let child = memory.fork();
+        memory.write(child, 2..3, 0..WORDS, 7);
+        memory.lose(child, 1..4);
+        let lost = |view: usize| {
+            (0..5)
+                .map(|at| !memory.can_read(view, at))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lost(child), [false, true, true, true, false]);
+        assert_eq!(lost(0), [false, false, false, true, false]);
+    }
+
+    #[test]
+    fn pages_that_others_may_have_are_not_certain() {
+        let mut memory = anonymous();
+        memory.write_equal(0, 1..3, 1);
+        memory.drop_pages(0, 3..4);
+        memory.zero(0, 4..5);
+        memory.free(0, 5..6);
+        let certain = (0..7).map(|at| memory.is_certain(0, at));
+        assert_eq!(
+            certain.collect::<Vec<_>>(),
+            [true, false, false, false, false, false, true]
+        );
     }
 
     #[test]

@@ -185,6 +185,15 @@ pub const OPERATIONS: &[Operation] = &[
         &[Step::All(All::Reclaim), Step::Read(WHOLE)],
     ),
     operation(
+        "limit",
+        "a store to every page while the cgroup is at its limit (memory.max)",
+        &[
+            Step::All(All::Limit(true)),
+            Step::Write(WHOLE),
+            Step::All(All::Limit(false)),
+        ],
+    ),
+    operation(
         "collapse",
         "MADV_COLLAPSE",
         &[Step::Advise(WHOLE, Advice::Collapse)],
@@ -243,6 +252,11 @@ pub const OPERATIONS: &[Operation] = &[
         "munmap across a block's border",
         &[Step::Unmap(Part::Odd)],
     ),
+    operation(
+        "seal",
+        "mseal across a block's border; munmap, mprotect and mremap of it are refused",
+        &[Step::Seal(Part::Odd)],
+    ),
     operation("shrink", "mremap to half the length", &[Step::Shrink]),
     operation("fork", "a child that exits at once", &[Step::ForkAndExit]),
     operation(
@@ -288,6 +302,16 @@ pub const OPERATIONS: &[Operation] = &[
         "compact",
         "compaction of all memory",
         &[Step::All(All::Compact)],
+    ),
+    operation(
+        "offline",
+        "MADV_SOFT_OFFLINE of one page",
+        &[Step::Advise(Part::Page, Advice::SoftOffline)],
+    ),
+    operation(
+        "hwpoison",
+        "MADV_HWPOISON of one page",
+        &[Step::Hwpoison(Part::Page)],
     ),
     operation("drop-caches", "drop_caches", &[Step::All(All::DropCaches)]),
     operation("swapoff", "swapoff, and swapon", &[Step::All(All::SwapOff)]),

@@ -25,6 +25,9 @@ pub(super) const WORD: u64 = 8;
 /// Salts that one operation may use: for each process's stores, and for a file's.
 pub(super) const SALTS: u64 = 10;
 
+/// Pages of a process of the crossing beside its areas.
+const ITS_OWN: u64 = 64;
+
 /// The largest range of a PMD that is crossed, in bytes: at 64K it is 512 MiB, more than a guest has for each state.
 const MOST_PMD: u64 = 32 << 20;
 
@@ -297,6 +300,10 @@ impl<'s, 'g> Batch<'s, 'g> {
             All::DropCaches => self.stage.set("/proc/sys/vm/drop_caches", "3"),
             All::SwapOff => self.stage.swap_off_and_on(),
             All::Reclaim => self.stage.reclaim(CGROUP),
+            All::Limit(on) => {
+                let above = self.room();
+                self.stage.limit(CGROUP, on.then_some(above))
+            }
             All::Merge => self.stage.merge_all().map(drop),
             All::Collapse => self.stage.collapse_all(),
             All::OtherExits => {
@@ -307,6 +314,16 @@ impl<'s, 'g> Batch<'s, 'g> {
                 Ok(())
             }
         }
+    }
+
+    /// Bytes that the cgroup has to have room for: what may be copied of areas that cannot be reclaimed for it, those that
+    /// are locked and pinned; and what the process itself may have to bring back.
+    fn room(&self) -> u64 {
+        let views = self.cells.iter().flat_map(|cell| &cell.memory.views);
+        let held = views.filter(|view| view.pages.iter().any(|page| page.locked || page.pinned));
+        let pages: usize = held.map(|view| view.pages.len()).sum();
+        let copied = self.other().map_or(0, |_| pages as u64);
+        (copied + ITS_OWN) * self.stage.page()
     }
 
     fn map(&mut self, state: &'static State) -> Result<Cell, Error> {
@@ -415,6 +432,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             map: self.cells[at].state.map,
             view: self.actor,
             unit: self.cells[at].unit,
+            swapped: self.cells[at].state.is_swapped(),
             ..self.here
         }
     }
@@ -552,6 +570,14 @@ impl<'s, 'g> Batch<'s, 'g> {
                 }
             }),
             Step::OtherAdvises(part, advice) => self.other_advises(at, part, advice),
+            Step::Seal(part) => self.seal(at, part),
+            Step::Hwpoison(part) => {
+                self.on_vmas(at, part, Expected::Done, |start, length| {
+                    advise(start, length, Advice::Hwpoison)
+                });
+                let pages = self.units(at, part);
+                self.cells[at].memory.lose(view, pages);
+            }
             Step::Pin(part) => {
                 let pages = self.pages(at, part);
                 let (address, length) = self.range(at, view, &pages);

@@ -9,7 +9,7 @@ use protocol::{Expect, Failure, Operation, Outcome, ProcessId};
 
 use super::compare::mismatch;
 use super::model::Content;
-use super::play::{Batch, Cell};
+use super::play::{Batch, Cell, Difference};
 use super::queued::{Expected, Queued};
 use crate::guest::unexpected;
 use crate::Error;
@@ -109,6 +109,7 @@ impl Cell {
         let noted = match &queued.expected {
             Expected::Done => answer.map(drop),
             Expected::Anything => Ok(()),
+            Expected::Refused(errno) => self.refusal(queued, errno, answer.map(drop)),
             Expected::Access { range, completes } => {
                 let place = (queued.process, range.clone());
                 self.compare(place, *completes, answer.map(drop))
@@ -132,6 +133,32 @@ impl Cell {
                 Ok(())
             }
             noted => noted,
+        }
+    }
+
+    /// Notes a call that had to be refused, and was not.
+    fn refusal(
+        &mut self,
+        queued: &Queued,
+        errno: &str,
+        answer: Result<(), Error>,
+    ) -> Result<(), Error> {
+        match answer {
+            Err(Error::Guest { failure, .. }) if failure.errno() == Some(errno) => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => {
+                let range = self.ranges.last().cloned().unwrap_or_default();
+                self.wrong.push(Difference {
+                    process: queued.process,
+                    message: format!(
+                        "expected {} at VA 0x{:016x} to be refused with {errno} and it was done",
+                        queued.op.name(),
+                        range.start
+                    ),
+                    range,
+                });
+                Ok(())
+            }
         }
     }
 

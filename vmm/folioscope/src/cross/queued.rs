@@ -42,6 +42,8 @@ pub(super) enum Expected {
     Done,
     /// Nothing: it makes no promise.
     Anything,
+    /// That it is refused with this error.
+    Refused(&'static str),
     /// An access that completes, or raises a signal.
     Access { range: Range<u64>, completes: bool },
     /// Words that the operation compares, which the model has with this content.

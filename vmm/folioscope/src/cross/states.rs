@@ -77,6 +77,11 @@ pub struct State {
 }
 
 impl State {
+    /// Returns whether some of its pages are in swap.
+    pub fn is_swapped(&self) -> bool {
+        self.sights.iter().any(|sight| sight.1 == Is::Swapped)
+    }
+
     /// Returns whether KSM is to merge it.
     pub fn is_merged(&self) -> bool {
         let merged = |step: &Step| matches!(step, Step::Advise(_, Advice::Mergeable));

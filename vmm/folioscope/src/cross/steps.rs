@@ -105,6 +105,10 @@ pub enum Step {
     Node(Part, i32),
     /// `mbind()` to a node, with `MPOL_MF_MOVE`; or back to the policy of the process.
     Bind(Part, Option<u32>),
+    /// `mseal()`; then `munmap()`, `mprotect()` and `mremap()` of it, which must be refused.
+    Seal(Part),
+    /// `MADV_HWPOISON`: the pages are lost, for all who map them.
+    Hwpoison(Part),
     /// Advice that the other process gives on this one's memory (`process_madvise()`).
     OtherAdvises(Part, Advice),
     /// Pins the pages for a device, until the process has ended. One area of a batch can have it.
@@ -156,6 +160,8 @@ pub enum All {
     SwapOff,
     /// `memory.reclaim` of the processes' cgroup, which takes what processes share too.
     Reclaim,
+    /// Sets the limit of that cgroup (`memory.max`) right above what it has charged, or none.
+    Limit(bool),
     /// KSM merges what is mergeable.
     Merge,
     /// khugepaged scans everything, with leave to fill all of a PMD's range but one page.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use recorder::{Judge, PageLayout};
 use untrusted::Filter;
+use verdict::KernelVerdict;
 
 use super::Guest;
 use crate::options::GuestOptions;
@@ -141,6 +142,24 @@ impl Guest {
         let begun = live.anew();
         self.live = Some(live);
         begun
+    }
+
+    /// Returns what was found of the guest's sequences since the last call, with the VAs of all findings; nothing
+    /// of a guest that is not recorded.
+    ///
+    /// # Errors
+    /// If the trace does not reach this point.
+    pub fn sequences_found(
+        &mut self,
+        known: &mut KernelNames,
+    ) -> Result<(KernelVerdict, Vec<u64>), Error> {
+        let Some(mut live) = self.live.take() else {
+            return Ok((KernelVerdict::default(), Vec::new()));
+        };
+        known.add(self.started());
+        let found = live.found(&known.names(self.symbols()));
+        self.live = Some(live);
+        found
     }
 
     /// Returns the events since then.

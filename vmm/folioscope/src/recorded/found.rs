@@ -16,21 +16,27 @@ pub(super) fn findings(judge: &Judge, names: &Names<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns a recording as a step of a run.
-#[must_use]
-pub fn step(judge: &Judge, end: &End, names: &Names<'_>) -> Step {
+/// Returns the findings, and how many could not be kept.
+pub(super) fn verdict(judge: &Judge, names: &Names<'_>) -> KernelVerdict {
     let mut kernel = KernelVerdict::default();
     kernel.findings = findings(judge, names);
     let listed: u64 = kernel.findings.iter().map(|finding| finding.places).sum();
-    let mut reasons = not_judged(judge, end);
     let beyond = judge.findings().total.saturating_sub(listed);
     if beyond > 0 {
-        reasons.push(format!(
-            "{beyond} findings of causes that were too many to be kept"
-        ));
+        kernel.not_judged.push(NotJudged {
+            reason: format!("{beyond} findings of causes that were too many to be kept"),
+        });
     }
+    kernel
+}
+
+/// Returns a recording as a step of a run.
+#[must_use]
+pub fn step(judge: &Judge, end: &End, names: &Names<'_>) -> Step {
+    let mut kernel = verdict(judge, names);
+    let reasons = not_judged(judge, end);
     let reasons = reasons.into_iter().map(|reason| NotJudged { reason });
-    kernel.not_judged = reasons.collect();
+    kernel.not_judged.splice(0..0, reasons);
     Step {
         workload: "record".into(),
         step: "sequences".into(),

@@ -38,6 +38,12 @@ impl KernelNames {
         known
     }
 
+    /// Adds processes that were started since.
+    pub fn add(&mut self, started: &BTreeMap<u32, Text>) {
+        let new = started.iter().map(|(pid, name)| (*pid, name.clone()));
+        self.processes.extend(new);
+    }
+
     /// Adds the guest's symbols: those of its vmlinux, else the kernel's own (kallsyms), at their runtime addresses.
     #[must_use]
     pub fn names<'s>(&'s self, symbols: Option<&'s Symbols>) -> Names<'s> {

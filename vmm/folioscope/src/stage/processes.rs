@@ -79,6 +79,35 @@ impl Stage<'_> {
         }
     }
 
+    /// Limits a memory cgroup to so many bytes above what it has charged until the end, or takes its limit away.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn limit(&mut self, cgroup: &str, above: Option<u64>) -> StageResult {
+        let file = format!("{cgroup}/memory.max");
+        let Some(above) = above else {
+            return self.set(&file, "max");
+        };
+        // CPUs keep some of it charged for later, and give that back first where it is too much (`memory_high_write()`).
+        let high = format!("{cgroup}/memory.high");
+        let less = self.charged(cgroup)?.saturating_sub(self.page());
+        self.set(&high, &less.to_string())?;
+        self.set(&high, "max")?;
+        let limit = self.charged(cgroup)? + above;
+        self.set_for_now(&file, &limit.to_string()).map(drop)
+    }
+
+    /// Returns the bytes that a memory cgroup has charged.
+    fn charged(&mut self, cgroup: &str) -> Result<u64, Error> {
+        let current = self.knob(&format!("{cgroup}/memory.current"))?;
+        let charged = current.as_ref().and_then(|text| text.parse().ok());
+        charged.ok_or_else(|| {
+            Error::Input(format!(
+                "expected a number of bytes in {cgroup}/memory.current and found {current:?}"
+            ))
+        })
+    }
+
     /// Has the kernel split the folios of a range (`split_huge_pages` of debugfs).
     ///
     /// # Errors

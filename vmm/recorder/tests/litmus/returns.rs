@@ -36,8 +36,18 @@ fn a_tlbi_that_never_comes() {
         ),
         // Its old address space, which it no longer uses.
         ("0:pid=7 0:3=inv 0:run=q 0:to=el0", NOTHING),
-        // Changes of permissions and age have no deadline.
-        ("0:pid=7 0:3=ro 0:to=el0 0:3=inv 0:3=ro 0:to=el0", NOTHING),
+        // A right, at once and by way of an invalid word; nothing where it has it again.
+        ("0:pid=7 0:3=ro 0:to=el0", &["S7"]),
+        ("0:pid=7 0:3=inv 0:3=ro 0:to=el0 0:to=el0", &["S7"]),
+        ("0:pid=7 0:3=ro 0:ishst 0:vale1is,4 0:ish 0:to=el0", &["S7"]),
+        ("0:pid=7 0:3=ro 0:ishst 0:vale1is,3 0:ish 0:to=el0", NOTHING),
+        (
+            "0:pid=7 0:3=inv 0:3=ro 0:ishst 0:vale1is,3 0:ish 0:to=el0",
+            NOTHING,
+        ),
+        ("0:pid=7 0:3=ro 0:3=a 0:to=el0", NOTHING),
+        // Another thread's, and age, have no deadline.
+        ("0:pid=7 1:pid=60 1:3=ro 0:to=el0", NOTHING),
         // Another CPU's TLBI for it waits for its DSB, this one's own is complete.
         (
             "0:pid=7 1:pid=60 0:3=inv 1:ishst 1:vale1is,3 0:ishst 0:vale1is,3 0:ish 0:to=el0",

@@ -103,7 +103,8 @@ pub(crate) static S7: Rule = Rule {
         "S7",
         Checked::S7,
         "When a thread goes back to EL0, no CPU may hold a descriptor of its address space that it has taken away by itself and \
-         that is invalid still. Lower half; needs CONFIG_PID_IN_CONTEXTIDR.",
+         that is invalid still. Nor one from which it has taken a right by itself, as long as that is taken: to access, to write, to \
+         execute, or to write without the PE noting it as dirty. Lower half; needs CONFIG_PID_IN_CONTEXTIDR.",
         &[Checked::S7.reference()],
         &["a_tlbi_that_never_comes"],
         LIVE,
