@@ -343,6 +343,21 @@ pub enum Operation {
         /// The length.
         length: u64,
     },
+    /// Compares words of a file, as `pread(2)` has them: [`Outcome::Verified`](crate::Outcome::Verified),
+    /// whose addresses are offsets. Beyond the file's end all bits are 1.
+    FileVerify {
+        /// Its path.
+        path: String,
+        /// The first byte.
+        offset: u64,
+        /// The length.
+        length: u64,
+        /// Bytes between compared words; a page where it is not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stride: Option<u64>,
+        /// The expected contents; a pattern's origin is an offset where it is not given.
+        expect: Expect,
+    },
     /// `fallocate(2)`: punches a hole, or allocates when `punch` is false.
     FileAllocate {
         /// Its path.
@@ -401,6 +416,7 @@ impl Operation {
             Self::FileTruncate { .. } => "file_truncate",
             Self::FileWrite { .. } => "file_write",
             Self::FileRead { .. } => "file_read",
+            Self::FileVerify { .. } => "file_verify",
             Self::FileAllocate { .. } => "file_allocate",
             Self::FileUnlink { .. } => "file_unlink",
         }

@@ -33,10 +33,14 @@ pub use states::{State, STATES};
 use admit::Here;
 use play::Batch;
 
-/// The largest hugetlb page that is crossed, in bytes.
+/// The largest range of a PMD with which hugetlb pages are crossed, in bytes.
 const MOST_HUGETLB: u64 = 2 << 20;
 /// hugetlb pages for three areas of two each, what `fork()` and migration copy of them, and what lies on either node.
 const HUGETLB_PAGES: u64 = 20;
+/// The same of the largest ones, of which there is one area of one page.
+const HUGETLB_SPANS: u64 = 4;
+/// PMDs of a contiguous group at 4K (`CONT_PMDS`).
+const PMDS: u64 = 16;
 
 /// States and operations to play.
 #[derive(Clone, Debug, Default)]
@@ -101,15 +105,20 @@ pub fn name_of(operations: &[&Operation]) -> String {
 pub fn prepare(guest: &mut crate::guest::Guest) -> Result<Ledger, Error> {
     let page = guest.hello().page_size;
     mounts::mount(guest, 2 * block_size(page))?;
-    // One that has fewer leaves these states out. The sizes are those of what a PMD and a group of level 3 map.
-    let sizes = [page * page / 8, block_size(page)];
-    for size in sizes {
+    // One that has fewer leaves these states out. The sizes are those of what a PMD, a group of level 3 and one of PMDs map.
+    let pmd = page * page / 8;
+    let sizes = [
+        (pmd, HUGETLB_PAGES),
+        (block_size(page), HUGETLB_PAGES),
+        (PMDS * pmd, HUGETLB_SPANS),
+    ];
+    for (size, pages) in sizes {
         let pool = format!("{}/nr_hugepages", ledger::pool(size));
-        if size <= MOST_HUGETLB && guest.read_file(&pool)?.is_some() {
-            guest.write_file(&pool, &HUGETLB_PAGES.to_string(), None)?;
+        if pmd <= MOST_HUGETLB && guest.read_file(&pool)?.is_some() {
+            guest.write_file(&pool, &pages.to_string(), None)?;
         }
     }
-    Ledger::open(guest, sizes)
+    Ledger::open(guest, sizes.map(|(size, _)| size))
 }
 
 /// Undoes what [`prepare`] did.
@@ -207,9 +216,12 @@ fn batch(
         splits: stage.exists("/sys/kernel/debug/split_huge_pages")?,
         hugetlb: stage.pmd() <= MOST_HUGETLB
             && stage.has_huge_pages_of(stage.pmd(), HUGETLB_PAGES)?,
+        hugetlb_spans: stage.pmd() <= MOST_HUGETLB
+            && stage.has_huge_pages_of(PMDS * stage.pmd(), HUGETLB_SPANS)?,
         hugetlb_blocks: stage.has_huge_pages_of(stage.block(), HUGETLB_PAGES)?,
         read_ahead: stage.exists(&mounts::read_ahead())?,
         khugepaged: stage.exists(&format!("{THP}/khugepaged/full_scans"))?,
+        clears: stage.exists("/proc/1/clear_refs")?,
         seals: stage.since(linux::release::Release::new(6, 10, 0)),
         poisons: stage.exists("/proc/sys/vm/memory_failure_recovery")?,
         swapped: false,
@@ -227,6 +239,9 @@ fn batch(
         batch.operation(operation.steps)?;
     }
     let actor = batch.actor();
+    if let Some(last) = operations.last() {
+        batch.as_left_by(last.steps);
+    }
     batch.unheld()?;
     batch.stage().check(actor, &label)?;
     if let Some(other) = batch.other() {
@@ -235,6 +250,7 @@ fn batch(
             .check(other, &format!("{label}: the other process"))?;
     }
     batch.verify()?;
+    batch.verify_files()?;
     batch.last_stores()?;
     batch.verify_pins()?;
     // A process that is alone reads back what it has just stored.

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use protocol::{pattern, Failure, Operation, Outcome};
+use protocol::{pattern, Expect, Failure, Operation, Outcome};
 use rustix::fs::{fallocate, FallocateFlags};
 
+use super::touch::{compared_with, Steps};
 use crate::sys;
 
 /// Size of one read or write unless the request has another.
@@ -14,6 +15,9 @@ const PIECE: u64 = 64 << 10;
 
 /// The largest piece of a write: two contiguous blocks of any granule.
 const MOST: u64 = 4 << 20;
+
+/// The largest range that is compared at once.
+const MOST_VERIFIED: u64 = 64 << 20;
 
 pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
     match op {
@@ -36,6 +40,18 @@ pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
             offset,
             length,
         } => read(path, *offset, *length),
+        Operation::FileVerify {
+            path,
+            offset,
+            length,
+            stride,
+            expect,
+        } => verify(
+            path,
+            *length,
+            &Steps::new(*offset, *length, *stride)?,
+            expect,
+        ),
         Operation::FileAllocate {
             path,
             offset,
@@ -94,6 +110,31 @@ fn read(path: &str, offset: u64, length: u64) -> Result<Outcome, Failure> {
         }
     }
     Ok(Outcome::Read { bytes })
+}
+
+fn verify(path: &str, length: u64, steps: &Steps, expect: &Expect) -> Result<Outcome, Failure> {
+    if length % 8 != 0 || length > MOST_VERIFIED {
+        return Err(Failure::bad(format!(
+            "the length must be a multiple of 8 up to {MOST_VERIFIED}"
+        )));
+    }
+    let file = File::from(sys::open(path, libc::O_RDONLY)?);
+    let mut buffer = vec![0xff; length as usize];
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read_at(&mut buffer[read..], steps.start() + read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(sys::io_failure(&e, format!("pread {path}"))),
+        }
+    }
+    let load = |offset: u64, _| {
+        let at = (offset - steps.start()) as usize;
+        let word = buffer[at..at + 8].try_into().expect("it has 8 bytes");
+        Ok(u64::from_le_bytes(word))
+    };
+    compared_with(steps, |step| steps.expected(expect, step), load).map(Outcome::Verified)
 }
 
 fn allocate(path: &str, offset: u64, length: u64, punch: bool) -> Result<Outcome, Failure> {

@@ -204,6 +204,7 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
         | Operation::FileTruncate { .. }
         | Operation::FileWrite { .. }
         | Operation::FileRead { .. }
+        | Operation::FileVerify { .. }
         | Operation::FileAllocate { .. }
         | Operation::FileUnlink { .. } => file::operate(op),
         Operation::MovePages { .. } | Operation::Mbind { .. } => numa::operate(op),

@@ -95,8 +95,24 @@ impl Steps {
         })
     }
 
+    /// The first word's address.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
     fn address(&self, step: u64) -> u64 {
         self.start + step * self.stride
+    }
+
+    /// The word that is expected at a step.
+    pub(super) fn expected(&self, expect: &Expect, step: u64) -> u64 {
+        match expect {
+            Expect::Zero => 0,
+            Expect::Pattern { salt, origin } => {
+                let origin = origin.unwrap_or(self.start);
+                pattern(origin.wrapping_add(step * self.stride), *salt)
+            }
+        }
     }
 }
 
@@ -149,26 +165,26 @@ fn measured(
 }
 
 fn verify(steps: &Steps, expect: &Expect) -> Result<Verified, Failure> {
-    compared(steps, |step| match expect {
-        Expect::Zero => 0,
-        Expect::Pattern { salt, origin } => {
-            let origin = origin.unwrap_or(steps.start);
-            pattern(
-                origin.wrapping_add(steps.address(step) - steps.start),
-                *salt,
-            )
-        }
-    })
+    compared(steps, |step| steps.expected(expect, step))
 }
 
-/// Compares each word with the one that is expected at its step.
+/// Compares each word of memory with the one that is expected at its step.
 pub(super) fn compared(steps: &Steps, expected: impl Fn(u64) -> u64) -> Result<Verified, Failure> {
+    compared_with(steps, expected, probe::load)
+}
+
+/// Compares each word, as `load` has it by its address and its step, with the one that is expected there.
+pub(super) fn compared_with(
+    steps: &Steps,
+    expected: impl Fn(u64) -> u64,
+    load: impl Fn(u64, u64) -> Result<u64, Failure>,
+) -> Result<Verified, Failure> {
     let mut wrong = 0;
     let mut first = Vec::new();
     for i in 0..steps.count {
         let address = steps.address(i);
         let expected = expected(i);
-        let found = probe::load(address, i)?;
+        let found = load(address, i)?;
         if found != expected {
             wrong += 1;
             if first.len() < SHOWN {

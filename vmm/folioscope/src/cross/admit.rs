@@ -41,10 +41,14 @@ pub struct Here {
     pub hugetlb: bool,
     /// The same of a block's size.
     pub hugetlb_blocks: bool,
+    /// The same of a group of PMDs.
+    pub hugetlb_spans: bool,
     /// A file that is read ahead.
     pub read_ahead: bool,
     /// khugepaged.
     pub khugepaged: bool,
+    /// `clear_refs` of procfs.
+    pub clears: bool,
     /// `mseal()` (6.10).
     pub seals: bool,
     /// Pages can be taken for broken ones.
@@ -247,6 +251,12 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("there is no other process")
         }
         Step::OtherAdvises(part, advice) => left_out(memory, here, Step::Advise(part, advice)),
+        Step::All(All::ClearRefs) if !here.clears => {
+            Some("the kernel has no clear_refs (CONFIG_PROC_PAGE_MONITOR)")
+        }
+        Step::Grow if hugetlb => Some("mremap() does not extend hugetlb"),
+        Step::Grow if !pages[all / 2 - 1].mapped => Some("there is nothing to extend"),
+        Step::Grow if sealed(Part::Whole) => Some("the pages are sealed"),
         Step::ForkAndWrite(_) if here.map == Map::HugetlbBlock => Some(NOT_INHERITED),
         Step::WriteFile(_)
         | Step::Punch(_)

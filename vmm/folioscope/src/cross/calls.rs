@@ -273,4 +273,25 @@ impl Batch<'_, '_> {
         self.later(at, self.actor(), remap, Expected::Done);
         self.cells[at].memory.unmap(view, all / 2..all);
     }
+
+    /// `mremap()` of the VMA that ends at half of the area by the other half.
+    pub(super) fn grow(&mut self, at: usize) {
+        let view = self.actor;
+        let all = self.cells[at].memory.views[view].pages.len();
+        let last = self.by_vma(at, Part::Whole).into_iter();
+        let Some(run) = last.filter(|run| run.end == all / 2).next_back() else {
+            return;
+        };
+        let (address, length) = self.range(at, view, &run);
+        let (_, new_length) = self.range(at, view, &(run.start..all));
+        let remap = Operation::Mremap {
+            address,
+            length,
+            new_length,
+            flags: vec![],
+            new_address: None,
+        };
+        self.later(at, self.actor(), remap, Expected::Done);
+        self.cells[at].memory.extend(view, all / 2..all);
+    }
 }

@@ -8,8 +8,10 @@ use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
 use super::model::{Below, Content, Memory, Store, ONE, WORDS};
 use super::play::{Batch, Cell, Difference, SALTS, WORD};
 use super::queued::{Expected, Words};
-use super::steps::Part;
+use super::steps::{All, Part, Step};
 use crate::Error;
+
+const CLEAR: Step = Step::All(All::ClearRefs);
 
 /// The salt of pages that are to be equal.
 const EQUAL: u64 = 0x6b73;
@@ -23,6 +25,55 @@ fn in_a_page(words: &[(Content, u64); WORDS], pages: usize) -> Vec<Range<usize>>
         (_, 1) => runs.into_iter().map(|(run, _)| run).collect(),
         _ => (0..WORDS).map(|word| word..word + 1).collect(),
     }
+}
+
+/// The words of a run of pages that are alike, the first at `start`, in ranges that can be compared at once, with the content
+/// of each and how far its origin is away.
+fn ranges(
+    start: u64,
+    pages: usize,
+    page: u64,
+    words: &[(Content, u64); WORDS],
+) -> Vec<(Words, (Content, u64))> {
+    let distance = page / WORDS as u64;
+    let runs = in_a_page(words, pages).into_iter();
+    let range = |run: Range<usize>| {
+        // All words of all pages, or some words of each page.
+        let (count, stride) = match run.len() {
+            WORDS => (pages * WORDS, distance),
+            1 => (pages, page),
+            some => (some, distance),
+        };
+        let range = Words {
+            start: start + run.start as u64 * distance,
+            count: count as u64,
+            stride,
+        };
+        (range, words[run.start])
+    };
+    runs.map(range).collect()
+}
+
+/// What such a range is to hold.
+fn expect(words: Words, (content, away): (Content, u64)) -> Expect {
+    match content {
+        Content::Zero => Expect::Zero,
+        Content::Written { salt, .. } | Content::Freed { salt, .. } => Expect::Pattern {
+            salt,
+            origin: Some(words.start.wrapping_add(away)),
+        },
+    }
+}
+
+/// The last that was done to pages.
+#[derive(Clone, Copy)]
+enum Left {
+    /// They were aged.
+    Old,
+    /// They were read.
+    Read,
+    /// They were written.
+    Written,
 }
 
 impl Batch<'_, '_> {
@@ -152,6 +203,49 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
+    /// States what an operation's last steps say of entries: that they have been read or written since, or were aged.
+    pub fn as_left_by(&mut self, steps: &[Step]) {
+        let (view, process, block) = (self.actor, self.actor(), self.block());
+        for at in self.judged() {
+            let memory = &self.cells[at].memory;
+            let all = memory.views[view].pages.len();
+            let (part, left) = match steps {
+                // The load after it is of the first block.
+                [CLEAR, ..] if self.is_aged(at) => (Part::Second, Left::Old),
+                [CLEAR, ..] => continue,
+                [.., Step::Read(part)] => (*part, Left::Read),
+                [.., Step::Write(part)] => (*part, Left::Written),
+                _ => continue,
+            };
+            let can = |page: usize| match left {
+                Left::Written => memory.can_write(view, page),
+                Left::Read | Left::Old => memory.can_read(view, page),
+            };
+            let runs = Memory::runs(part.pages(block, all), can).into_iter();
+            for (run, _) in runs.filter(|(_, can)| *can).collect::<Vec<_>>() {
+                let (start, length) = self.range(at, view, &run);
+                match left {
+                    Left::Old => self.stage.old(process, start, length),
+                    Left::Read => self.stage.readable(process, start, length),
+                    Left::Written => self.stage.writable(process, start, length),
+                }
+            }
+        }
+    }
+
+    /// Returns whether clear_refs is of the pages of the area's second block: not of the zero page, nor of hugetlb
+    /// (`clear_refs_pte_range()`); and no PMD maps them with the first.
+    fn is_aged(&self, at: usize) -> bool {
+        let cell = &self.cells[at];
+        let all = cell.memory.views[self.actor].pages.len();
+        let own = |page: usize| cell.memory.is_certain(self.actor, page);
+        let second = Part::Second.pages(self.block(), all);
+        all == second.end
+            && !cell.state.map.is_hugetlb()
+            && !cell.state.is_swapped()
+            && second.into_iter().all(own)
+    }
+
     /// Drains the batches of the LRU lists, and states that nothing else than entries and caches holds what the areas map.
     ///
     /// # Errors
@@ -225,7 +319,7 @@ impl Batch<'_, '_> {
 
     fn verify_view(&mut self, at: usize, view: usize, process: ProcessId) {
         let memory = &self.cells[at].memory;
-        let (page, distance) = (self.stage.page(), memory.distance());
+        let page = self.stage.page();
         let all = memory.views[view].pages.len();
         for (pages, likeness) in Memory::runs(0..all, |at| memory.likeness(view, at)) {
             let memory = &self.cells[at].memory;
@@ -240,40 +334,43 @@ impl Batch<'_, '_> {
                 self.later(at, process, touch, expected);
                 continue;
             };
-            for run in in_a_page(&words, pages.len()) {
-                let first = start + run.start as u64 * distance;
-                // All words of all pages, or some words of each page.
-                let (count, stride) = match run.len() {
-                    WORDS => (pages.len() * WORDS, distance),
-                    1 => (pages.len(), page),
-                    some => (some, distance),
-                };
-                let range = Words {
-                    start: first,
-                    count: count as u64,
-                    stride,
-                };
-                self.verify_words(at, process, range, words[run.start]);
+            for (range, place) in ranges(start, pages.len(), page, &words) {
+                let expected = Expected::Words(range, place.0);
+                let verify = range.verify(expect(range, place));
+                self.later(at, process, verify, expected);
             }
         }
     }
 
-    fn verify_words(
-        &mut self,
-        at: usize,
-        process: ProcessId,
-        words: Words,
-        (content, away): (Content, u64),
-    ) {
-        let expect = match content {
-            Content::Zero => Expect::Zero,
-            Content::Written { salt, .. } | Content::Freed { salt, .. } => Expect::Pattern {
-                salt,
-                origin: Some(words.start.wrapping_add(away)),
-            },
-        };
-        let expected = Expected::Words(words, content);
-        self.later(at, process, words.verify(expect), expected);
+    /// Compares every page of every file with the model, as `pread()` has them.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn verify_files(&mut self) -> Result<(), Error> {
+        let (process, page) = (self.actor(), self.stage.page());
+        for at in self.judged() {
+            let Some(path) = self.cells[at].path.clone() else {
+                continue;
+            };
+            let memory = &self.cells[at].memory;
+            let start = memory.views[self.actor].start;
+            let runs = Memory::runs(0..memory.file.len(), |at| memory.file_likeness(at));
+            for (pages, words) in runs {
+                let offset = pages.start as u64 * page;
+                for (range, place) in ranges(offset, pages.len(), page, &words) {
+                    let verify = Operation::FileVerify {
+                        path: path.clone(),
+                        offset: range.start,
+                        length: range.length(),
+                        stride: Some(range.stride),
+                        expect: expect(range, place),
+                    };
+                    let mapped = start + offset..start + offset + pages.len() as u64 * page;
+                    self.later(at, process, verify, Expected::File(mapped));
+                }
+            }
+        }
+        self.flush()
     }
 
     /// Compares the pages that are pinned with those that their process, the first one, maps: they are the same.
@@ -399,6 +496,19 @@ pub(super) fn mismatch(answer: &Result<Outcome, Error>) -> Option<String> {
         )),
         _ => None,
     }
+}
+
+/// Describes the difference of some words of a file from those that were expected, if there is one.
+pub(super) fn file_mismatch(found: &Outcome) -> Option<String> {
+    let Outcome::Verified(found) = found else {
+        return None;
+    };
+    found.first.first().map(|first| {
+        format!(
+            "{} of {} words of the file, as read() has them, differ from the model: expected {:#018x} at byte {:#x} and found {:#018x}",
+            found.wrong, found.words, first.expected, first.address, first.found
+        )
+    })
 }
 
 #[cfg(test)]

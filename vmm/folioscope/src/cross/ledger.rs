@@ -31,7 +31,7 @@ pub(super) fn pool(size: u64) -> String {
 pub struct Ledger {
     charged: [u64; 2],
     /// Sizes of hugetlb pages, in bytes.
-    hugetlb: [u64; 2],
+    hugetlb: [u64; 3],
     /// A process of a batch may be there still: nothing is asked any more.
     closed: bool,
 }
@@ -41,7 +41,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Where the guest is lost.
-    pub(super) fn open(guest: &mut Guest, hugetlb: [u64; 2]) -> Result<Self, Error> {
+    pub(super) fn open(guest: &mut Guest, hugetlb: [u64; 3]) -> Result<Self, Error> {
         let mut ledger = Self {
             charged: [0; 2],
             hugetlb,

@@ -316,7 +316,19 @@ impl Memory {
     #[must_use]
     pub fn likeness(&self, view: usize, at: usize) -> Option<([(Content, u64); WORDS], usize)> {
         let words = self.content(view, at).filter(|_| self.can_read(view, at))?;
-        let start = self.address(view, at);
+        let freed = words.iter().any(|word| word.is_freed());
+        let alike = self.alike(&words, self.address(view, at));
+        Some((alike, if freed { at } else { 0 }))
+    }
+
+    /// The same of a page of the file, as it is read by its offset.
+    #[must_use]
+    pub fn file_likeness(&self, at: usize) -> [(Content, u64); WORDS] {
+        self.alike(&self.file[at], at as u64 * self.page)
+    }
+
+    /// By word its content without an origin, and how far the origin is away from the word's place in a page at `start`.
+    fn alike(&self, words: &Words, start: u64) -> [(Content, u64); WORDS] {
         let of = |word: usize| {
             let away = |origin: u64| origin.wrapping_sub(start + word as u64 * self.distance());
             match words[word] {
@@ -329,8 +341,7 @@ impl Memory {
                 }
             }
         };
-        let freed = words.iter().any(|word| word.is_freed());
-        Some((std::array::from_fn(of), if freed { at } else { 0 }))
+        std::array::from_fn(of)
     }
 
     /// The words of all pages of a view.
@@ -389,6 +400,20 @@ impl Memory {
     /// `munmap()`.
     pub fn unmap(&mut self, view: usize, pages: Range<usize>) {
         self.views[view].pages[pages].fill(Page::HOLE);
+    }
+
+    /// `mremap()` to more pages: new ones are of the VMA of the page before them (`vma_expand()`).
+    pub fn extend(&mut self, view: usize, pages: Range<usize>) {
+        let all = &mut self.views[view].pages;
+        let new = Page {
+            own: None,
+            guard: false,
+            poison: false,
+            write_protected: false,
+            pinned: false,
+            ..all[pages.start - 1]
+        };
+        all[pages].fill(new);
     }
 
     /// `mremap()` of the whole area. A userfaultfd without `UFFD_FEATURE_EVENT_REMAP` lets go of it
@@ -547,6 +572,19 @@ mod tests {
         assert_eq!(memory.content(0, 3), written(0x13000, 0));
         memory.write(0, 3..4, 0..WORDS, 1);
         assert_eq!(memory.content(0, 3), written(0x93000, 1));
+    }
+
+    #[test]
+    fn pages_that_a_vma_is_extended_by_are_empty_and_of_its_kind() {
+        let mut memory = anonymous();
+        memory.each(0, 3..8, |page| {
+            (page.locked, page.poison) = (true, page.own.is_none())
+        });
+        memory.unmap(0, 4..8);
+        memory.extend(0, 4..8);
+        assert_eq!(memory.content(0, 3), written(0x13000, 0));
+        assert_eq!(memory.content(0, 7), Some(ZERO));
+        assert!(memory.can_write(0, 7) && memory.views[0].pages[7].locked);
     }
 
     #[test]

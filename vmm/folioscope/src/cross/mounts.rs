@@ -39,7 +39,8 @@ pub fn directory(map: Map) -> Option<&'static str> {
         | Map::Hugetlb
         | Map::HugetlbShared
         | Map::HugetlbBlock
-        | Map::HugetlbBlockShared => None,
+        | Map::HugetlbBlockShared
+        | Map::HugetlbSpan => None,
     }
 }
 

@@ -138,6 +138,11 @@ pub const OPERATIONS: &[Operation] = &[
         &[Step::Advise(Part::Odd, Advice::Cold)],
     ),
     operation(
+        "clear-refs",
+        "/proc/PID/clear_refs, and a load of one page",
+        &[Step::All(All::ClearRefs), Step::Read(Part::Page)],
+    ),
+    operation(
         "pageout",
         "MADV_PAGEOUT",
         &[Step::Advise(WHOLE, Advice::Pageout)],
@@ -258,6 +263,11 @@ pub const OPERATIONS: &[Operation] = &[
         &[Step::Seal(Part::Odd)],
     ),
     operation("shrink", "mremap to half the length", &[Step::Shrink]),
+    operation(
+        "grow",
+        "mremap to half the length, and back, and a load of every page",
+        &[Step::Shrink, Step::Grow, Step::Read(WHOLE)],
+    ),
     operation("fork", "a child that exits at once", &[Step::ForkAndExit]),
     operation(
         "fork-write",

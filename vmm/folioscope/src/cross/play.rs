@@ -174,6 +174,9 @@ impl<'s, 'g> Batch<'s, 'g> {
             Map::Hugetlb | Map::HugetlbShared if !self.here.hugetlb => {
                 Some("the guest has no hugetlb pages of a PMD's size for it")
             }
+            Map::HugetlbSpan if !self.here.hugetlb_spans => {
+                Some("the guest has no hugetlb pages of a group of PMDs for it")
+            }
             Map::HugetlbBlock | Map::HugetlbBlockShared if !self.here.hugetlb_blocks => {
                 Some("the guest has no hugetlb pages of a block's size for it")
             }
@@ -304,6 +307,10 @@ impl<'s, 'g> Batch<'s, 'g> {
                 let above = self.room();
                 self.stage.limit(CGROUP, on.then_some(above))
             }
+            All::ClearRefs => {
+                let pid = self.stage.pid(self.actor());
+                self.stage.set(&format!("/proc/{pid}/clear_refs"), "1")
+            }
             All::Merge => self.stage.merge_all().map(drop),
             All::Collapse => self.stage.collapse_all(),
             All::OtherExits => {
@@ -333,9 +340,15 @@ impl<'s, 'g> Batch<'s, 'g> {
                 self.stage.pmd() / page
             }
             Map::Hugetlb | Map::HugetlbShared => 2 * self.stage.pmd() / page,
+            Map::HugetlbSpan => super::PMDS * self.stage.pmd() / page,
             _ => 2 * block,
         };
         let hugetlb = state.map.is_hugetlb();
+        let unit = match state.map {
+            Map::HugetlbSpan => pages,
+            _ if hugetlb => pages / 2,
+            _ => 1,
+        };
         let offset = match state.map {
             Map::HintedHalfIn => block / 2 * page,
             _ => 0,
@@ -346,7 +359,8 @@ impl<'s, 'g> Batch<'s, 'g> {
             | Map::Small
             | Map::Pmd
             | Map::Hugetlb
-            | Map::HugetlbBlock => (Below::Nothing, 0),
+            | Map::HugetlbBlock
+            | Map::HugetlbSpan => (Below::Nothing, 0),
             Map::Shared
             | Map::Tmpfs
             | Map::TmpfsHuge
@@ -390,7 +404,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                     offset: 0,
                 },
                 None if hugetlb => Backing::Hugetlb {
-                    size_kib: pages / 2 * page / 1024,
+                    size_kib: unit * page / 1024,
                 },
                 None => Backing::Anonymous,
             },
@@ -418,10 +432,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         }
         Ok(Cell {
             path,
-            unit: match hugetlb {
-                true => pages as usize / 2,
-                false => 1,
-            },
+            unit: unit as usize,
             ..Cell::new(state, memory)
         })
     }
@@ -459,6 +470,11 @@ impl<'s, 'g> Batch<'s, 'g> {
             }
             outcome => outcome,
         }
+    }
+
+    /// Pages of a block.
+    pub(super) fn block(&self) -> usize {
+        self.here.block
     }
 
     /// Pages of a part, for accesses.
@@ -664,6 +680,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             Step::TruncateAndExtend => self.truncate(at, 5 * WORDS),
             Step::TruncateBytes => self.truncate(at, 5 * WORDS + 3),
             Step::Shrink => self.shrink(at),
+            Step::Grow => self.grow(at),
             Step::Split => {
                 let process = self.actor();
                 self.flush()?;

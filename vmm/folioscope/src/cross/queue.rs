@@ -7,7 +7,7 @@
 
 use protocol::{Expect, Failure, Operation, Outcome, ProcessId};
 
-use super::compare::mismatch;
+use super::compare::{file_mismatch, mismatch};
 use super::model::Content;
 use super::play::{Batch, Cell, Difference};
 use super::queued::{Expected, Queued};
@@ -114,6 +114,15 @@ impl Cell {
                 let place = (queued.process, range.clone());
                 self.compare(place, *completes, answer.map(drop))
             }
+            Expected::File(range) => answer.map(|found| {
+                if let Some(message) = file_mismatch(&found) {
+                    self.wrong.push(Difference {
+                        process: queued.process,
+                        range: range.clone(),
+                        message,
+                    });
+                }
+            }),
             Expected::Words(words, _) => {
                 self.compare_words(queued.process, *words, &answer);
                 match answer {

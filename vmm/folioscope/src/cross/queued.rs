@@ -48,6 +48,8 @@ pub(super) enum Expected {
     Access { range: Range<u64>, completes: bool },
     /// Words that the operation compares, which the model has with this content.
     Words(Words, Content),
+    /// Words of a file that the operation compares, which are mapped at these addresses.
+    File(Range<u64>),
 }
 
 /// An operation that is to be done.

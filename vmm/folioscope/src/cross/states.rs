@@ -49,6 +49,8 @@ pub enum Map {
     HugetlbBlock,
     /// Two shared ones.
     HugetlbBlockShared,
+    /// A private hugetlb page of the size of a group of PMDs.
+    HugetlbSpan,
 }
 
 impl Map {
@@ -56,7 +58,11 @@ impl Map {
     pub fn is_hugetlb(self) -> bool {
         matches!(
             self,
-            Self::Hugetlb | Self::HugetlbShared | Self::HugetlbBlock | Self::HugetlbBlockShared
+            Self::Hugetlb
+                | Self::HugetlbShared
+                | Self::HugetlbBlock
+                | Self::HugetlbBlockShared
+                | Self::HugetlbSpan
         )
     }
 }
@@ -678,6 +684,13 @@ pub const STATES: &[State] = &[
             Sight(Part::Block, Is::Hugetlb),
             Sight(Part::Second, Is::Empty),
         ],
+    ),
+    state(
+        "hugetlb-span",
+        "a private hugetlb page of contiguous PMDs, written in part",
+        Map::HugetlbSpan,
+        &[Step::Write(Part::Odd)],
+        &[Sight(WHOLE, Is::Hugetlb)],
     ),
     state(
         "hugetlb-block-shared",

@@ -93,6 +93,8 @@ pub enum Step {
     Split,
     /// `mremap()` of the area to half of its length.
     Shrink,
+    /// `mremap()` of the VMA that ends at half of the area, to all of it: the rest was unmapped.
+    Grow,
     /// `munmap()`.
     Unmap(Part),
     /// `mlock()`.
@@ -162,6 +164,8 @@ pub enum All {
     Reclaim,
     /// Sets the limit of that cgroup (`memory.max`) right above what it has charged, or none.
     Limit(bool),
+    /// `/proc/PID/clear_refs`, 1: no page of the process is young any more.
+    ClearRefs,
     /// KSM merges what is mergeable.
     Merge,
     /// khugepaged scans everything, with leave to fill all of a PMD's range but one page.
