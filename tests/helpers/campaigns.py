@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Cells and campaigns for tests; as a program, a campaign of cells that wait: ``campaigns.py STORE COUNT SECONDS``."""
+"""Cells and campaigns for tests; as a program, a campaign of cells that wait.
+
+Usage: campaigns.py STORE COUNT SECONDS [ENGINE]
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 
 from folioscope.campaign.campaign import Ran, run
 from folioscope.campaign.cell import Cell, Kernel, Test
+from folioscope.campaign.commands import engine_of
 from folioscope.campaign.engine import Local
 from folioscope.campaign.errors import Refused
 from folioscope.campaign.store import Store
@@ -50,12 +54,12 @@ def started(*words: object, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def main(place: str, count: str, seconds: str) -> int:
+def main(place: str, count: str, seconds: str, engine: str = "local") -> int:
     """Run a campaign of cells that wait, and say what it took."""
     began = time.monotonic()
     try:
-        store = Store(place).open()
-        ran = ran_here(waiting(int(count), float(seconds)), store)
+        store, cells = Store(place).open(), waiting(int(count), float(seconds))
+        ran = run(cells, store, engine_of(engine, store, cells, 2))
     except Refused as error:
         print(f"folioscope: {error}", file=sys.stderr)
         return 2

@@ -86,6 +86,7 @@ NEEDS
     [ "$1" != test ] || cat <<'NEEDS'
 debugger_is_there|a gdb for arm64|gdb-multiarch|gdb|gdb
 command chromedriver|Chromium and its driver|chromium-browser chromium-chromedriver|chromium chromedriver|chromium
+command ip|iproute2|iproute2|iproute|iproute2
 NEEDS
 }
 header() { [ -e "/usr/include/$1" ] || compgen -G "/usr/include/*/$1" >/dev/null; }

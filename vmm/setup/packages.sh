@@ -83,8 +83,9 @@ if for_goal test lint; then
 fi
 if for_goal test; then
     wanted+=(gdb-multiarch binutils)
-    # Tests open the report in a browser; under emulation, as in a rehearsal, that would take too long.
-    [ -n "$list" ] || wanted+=(chromium chromium-driver)
+    # Tests open the report in a browser; under emulation, as in a rehearsal, that would take too long. Hosts of a network
+    # are namespaces, for tests that a rehearsal leaves out too.
+    [ -n "$list" ] || wanted+=(chromium chromium-driver iproute2)
 fi
 if [ -n "$list" ]; then
     printf '%s\n' "${wanted[@]}" | sort -u

@@ -188,7 +188,9 @@ class Store:
         with self._errors("written"):
             at = self._path(name)
             place = at if self._whole else self._path(f"tmp/{uuid.uuid4().hex}")
-            for directory in {posixpath.dirname(at), posixpath.dirname(place)} - self._made:
+            # An object store has no directories: making one there would make a bucket, also one that is misspelt.
+            wanted = set() if self._whole else {posixpath.dirname(at), posixpath.dirname(place)}
+            for directory in wanted - self._made:
                 self._fs.makedirs(directory, exist_ok=True)
                 self._made.add(directory)
             if isinstance(what, Path):
