@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shutil
@@ -173,25 +172,3 @@ def test_a_cell_that_kills_its_workers_is_lost(cluster: Cluster, tmp_path: Path)
         killed(cluster)
     ran = campaign.end()
     assert ran.lost == {cells[0].key: "its workers were killed"} and store.lost() == {cells[0].key}
-
-
-@pytest.mark.long
-def test_workers_are_killed_at_random_instants(cluster: Cluster, tmp_path: Path) -> None:
-    """Sixty cells and four workers, of which one or another is killed again and again; a worker needs some seconds
-    to start, and where one alone is left its cell would be killed each time."""
-    for _ in range(4):
-        cluster.worker()
-    store = Store(str(tmp_path / "store")).open()
-    cells = waiting(60, 0.5)
-    campaign = Campaign(cells, store, cluster)
-    kills = 0
-    while len(store.named()) < 50:
-        # A cell may end in between.
-        with contextlib.suppress(OSError, IndexError):
-            if len(cluster.waiting()) > 1:
-                killed(cluster)
-                kills += 1
-        wait_until(lambda: False, random.uniform(0.5, 3) / SLOWER)
-    ran = campaign.end(4 * SECONDS)
-    assert kills > 2 and ran.lost == {}
-    assert set(table(cells, store).values()) == {"pass"}

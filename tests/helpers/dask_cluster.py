@@ -15,22 +15,24 @@ from pathlib import Path
 import command
 from campaigns import PLUGIN
 from command import SLOWER, wait_until
+from hosts import Hosts
 
 START_SECONDS = 60 * SLOWER
+#: The scheduler's, on a host of its own.
+PORT = 8786
 
 
 class Cluster:
     """Processes that end with the block."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, hosts: Hosts | None = None, environment: dict[str, str] | None = None) -> None:
         self._place = place
+        self._hosts = hosts
+        self._environment = environment or {}
         self._mark = uuid.uuid4().hex
         self._processes: list[subprocess.Popen[bytes]] = []
         self.file = place / "scheduler.json"
-        words = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(self.file)]
-        self.scheduler = self._start("scheduler", words, PLUGIN)
-        if not wait_until(lambda: self.file.exists() and self.file.read_text().endswith("}"), START_SECONDS):
-            raise AssertionError((place / "scheduler.log").read_text())
+        self.scheduler = self.start_scheduler()
 
     def __enter__(self) -> Cluster:
         return self
@@ -48,12 +50,22 @@ class Cluster:
         """The scheduler's."""
         return str(json.loads(self.file.read_text())["address"])
 
-    def worker(self, *more: str, package: Path = PLUGIN, alone: int = 60) -> subprocess.Popen[bytes]:
+    def start_scheduler(self) -> subprocess.Popen[bytes]:
+        """A scheduler: on the host 1 of a network, else at a port that is free."""
+        self.file.unlink(missing_ok=True)
+        host, port = (self._hosts.address(1), PORT) if self._hosts else ("127.0.0.1", 0)
+        words = ["scheduler", "--host", host, "--port", str(port), "--scheduler-file", str(self.file)]
+        scheduler = self._start("scheduler", words, PLUGIN, 1)
+        if not wait_until(lambda: self.file.exists() and self.file.read_text().endswith("}"), START_SECONDS):
+            raise AssertionError((self._place / "scheduler.log").read_text())
+        return scheduler
+
+    def worker(self, *more: str, package: Path = PLUGIN, alone: int = 60, host: int = 0) -> subprocess.Popen[bytes]:
         """One more, as the documents say it is started; it ends so many seconds after its scheduler."""
         name = f"worker-{len(self._processes)}"
         words = ["worker", self.address, "--nthreads", "1", "--resources", "guest=1", "--name", name]
         words += ["--local-directory", str(self._place / name), "--death-timeout", str(alone), *more]
-        return self._start(name, words, package)
+        return self._start(name, words, package, host)
 
     def processes(self) -> list[int]:
         """All that there are, the workers' cells among them."""
@@ -72,22 +84,27 @@ class Cluster:
         keeper = _parent(pid)
         return _parent(keeper)
 
-    def _start(self, name: str, words: list[str], package: Path) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, words: list[str], package: Path, host: int) -> subprocess.Popen[bytes]:
         environment = {
-            **os.environ,
+            **self._environment,
             "PYTHONPATH": str(package),
             "FOLIOSCOPE_CACHE": str(self._place / name / "cache"),
             command.MARK: self._mark,
         }
-        with (self._place / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "dask", *words, "--no-dashboard"],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._place,
-            )
+        words = [sys.executable, "-m", "dask", *words, "--no-dashboard"]
+        log = self._place / f"{name}.log"
+        if self._hosts:
+            process = self._hosts.start(host, words, environment, log, self._place)
+        else:
+            with log.open("ab") as output:
+                process = subprocess.Popen(
+                    words,
+                    env={**os.environ, **environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self._place,
+                )
         self._processes.append(process)
         return process
 

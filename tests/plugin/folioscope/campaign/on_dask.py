@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import queue
 import tempfile
 import threading
@@ -31,6 +32,8 @@ RESOURCE = "guest"
 PATIENCE = 15
 #: Seconds between two looks at how many workers there are.
 LOOK_SECONDS = 1.0
+#: Those to which Dask gives a level.
+_LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
 #: Dask's own has no types.
 _CLIENT: Any = distributed.Client
 #: The key of this package as it was loaded: a worker with another has other notions of a cell.
@@ -44,6 +47,9 @@ class Dask:
 
     def __init__(self, address: str, store: Store) -> None:
         self._store = store
+        # A lost scheduler is one sentence of ours, and would be a traceback of Dask's beside it.
+        for name in _LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
         try:
             self._client = _CLIENT(**where, timeout=PATIENCE, set_as_default=False)
