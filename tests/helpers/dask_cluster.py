@@ -71,6 +71,15 @@ class Cluster:
         """All that there are, the workers' cells among them."""
         return command.marked(self._mark)
 
+    def seconds(self) -> float:
+        """CPU time of all processes and of the programs of cells that have ended."""
+        ticks = 0
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                # utime, stime, cutime and cstime.
+                ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def logs(self) -> str:
         """What all of them have said."""
         return "".join(f"{path.name}:\n{path.read_text()}" for path in sorted(self._place.glob("*.log")))

@@ -95,7 +95,10 @@ def main() -> None:
                 store = Store(str(place / "dask")).open()
                 # Workers have loaded all that they need by then.
                 timed(waiting(4 * options.dask, 0.1), store, Dask(cluster.address, store))
+                before = cluster.seconds()
                 print(f"Dask, {options.dask} workers: {each(cells, store, Dask(cluster.address, store))}")
+                rest = (cluster.seconds() - before) / len(cells)
+                print(f"and {1000 * rest:.1f} ms of CPU in scheduler, workers, keepers and the programs of the cells")
         store = Store(str(place / "planned")).open()
         cells = waiting(options.planned, 0)
         took = timed(cells, store, Simulated(store))

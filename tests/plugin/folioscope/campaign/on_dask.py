@@ -11,6 +11,7 @@ import queue
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -34,6 +35,10 @@ PATIENCE = 15
 LOOK_SECONDS = 1.0
 #: Those to which Dask gives a level.
 _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
+#: Answers that are kept until they are forgotten.
+RELEASED = 100
+#: What a client raises once it has closed itself; older ones raise an OSError.
+_CLOSED: Any = getattr(distributed.client, "ClosedClientError", OSError)
 #: Dask's own has no types.
 _CLIENT: Any = distributed.Client
 #: The key of this package as it was loaded: a worker with another has other notions of a cell.
@@ -58,50 +63,87 @@ class Dask:
                 f"expected a Dask scheduler at {address} and found none; start one with: dask scheduler"
             ) from error
         self._address = address
-        self._held: dict[str, Any] = {}
+        self._held: set[str] = set()
+        # What Dask has, and what waits here. Dask's thread of callbacks submits too.
+        self._lock = threading.Lock()
+        self._running: dict[str, Any] = {}
+        self._waiting: deque[Work] = deque()
+        self._taken: list[Any] = []
         self._threads, self._looked = 1, float("-inf")
-        self._ended: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[str, Any] | Exception] = queue.SimpleQueue()
 
     def room(self) -> int:
-        """One for each worker that is there now. Dask blames a killed worker on all cells that it held, those that
-        waited too: none waits there."""
+        """Two for each worker that is there now: one more than runs waits, here."""
         if time.monotonic() > self._looked + LOOK_SECONDS:
             with self._reached():
                 self._threads = max(1, sum(self._client.nthreads().values()))
             self._looked = time.monotonic()
-        return self._threads - len(self._held)
+        return 2 * self._threads - len(self._held)
 
     def submit(self, work: Work) -> None:
         """Takes a cell. Dask runs it again where its worker or its guest is lost."""
+        self._held.add(work.key)
         with self._reached():
-            future = self._client.submit(
-                cell, work.as_json(), self._store.url, PACKAGE,
-                key=f"cell-{work.key}-{id(self)}", resources={RESOURCE: 1}, retries=AGAIN, pure=False,
-            )  # fmt: skip
-        self._held[work.key] = future
-        future.add_done_callback(lambda done, key=work.key: self._ended.put((key, done)))
+            self._send(work)
+
+    def _send(self, *works: Work) -> None:
+        """Gives Dask a cell for each worker that has none. Dask blames a killed worker on all cells that it held, those
+        that waited too: none waits there."""
+        with self._lock:
+            self._waiting.extend(works)
+            while self._waiting and len(self._running) < self._threads:
+                work = self._waiting.popleft()
+                future = self._client.submit(
+                    cell, work.as_json(), self._store.url, PACKAGE,
+                    key=f"cell-{work.key}-{id(self)}", resources={RESOURCE: 1}, retries=AGAIN, pure=False,
+                )  # fmt: skip
+                self._running[work.key] = future
+                future.add_done_callback(lambda done, key=work.key: self._end(key, done))
+
+    def _end(self, key: str, future: Any) -> None:
+        """A cell has ended: its worker gets the next one before the answer of this one is fetched."""
+        with self._lock:
+            self._running.pop(key, None)
+        try:
+            self._send()
+        except Exception as error:  # noqa: BLE001
+            # It is raised again where results are taken.
+            self._ended.put(error)
+        self._ended.put((key, future))
 
     def results(self, seconds: float) -> Iterator[Line]:
         """The cells that have ended."""
         try:
             found = self._ended.get(timeout=seconds)
             while True:
-                key, future = found
                 with self._reached():
-                    line = self._line(key, future)
+                    if isinstance(found, Exception):
+                        raise found
+                    line = self._line(*found)
+                self._held.discard(line.key)
+                self._release(found[1])
                 yield line
-                del self._held[key]
                 found = self._ended.get_nowait()
         except queue.Empty:
             if self._client.status != "running":
                 self._gone()
 
+    def _release(self, future: Any) -> None:
+        """Forgets answers, many at once: Dask's client sends no two messages in ten milliseconds, and the next cell
+        would wait for that."""
+        self._taken.append(future)
+        if len(self._taken) > RELEASED:
+            self._taken.clear()
+
     def cancel(self) -> None:
         """Ends all that waits or runs."""
         # The scheduler may be gone.
         with contextlib.suppress(OSError, TimeoutError):
-            if self._client.status == "running" and self._held:
-                self._client.cancel(list(self._held.values()), force=True, reason="the campaign ends")
+            with self._lock:
+                self._waiting.clear()
+                running = list(self._running.values())
+            if self._client.status == "running" and running:
+                self._client.cancel(running, force=True, reason="the campaign ends")
                 # A worker's thread cannot be ended; its keeper can.
                 self._client.run(stop)
             self._client.close()
@@ -111,7 +153,7 @@ class Dask:
         """A connection that breaks is a scheduler that is gone."""
         try:
             yield
-        except (OSError, TimeoutError, CancelledError):
+        except (OSError, TimeoutError, CancelledError, _CLOSED):
             self._gone()
 
     def _gone(self) -> None:
