@@ -330,3 +330,32 @@ fn a_debugger_writes_where_the_process_may_not() {
     let hole = json!({"force_write": {"address": 8 * PAGE, "length": PAGE}});
     assert_eq!(agent.op_error(p, hole)["errno"]["name"], "EIO");
 }
+
+#[test]
+fn words_of_a_file_are_those_that_a_read_has() {
+    let mut agent = Agent::start("file");
+    let p = agent.spawn();
+    let path = std::env::temp_dir().join(format!("folioscope-words-{}", std::process::id()));
+    let path = path.to_str().unwrap();
+    agent.op(
+        p,
+        json!({"file_create": {"path": path, "length": 2 * PAGE}}),
+    );
+    let write = json!({"path": path, "offset": 0, "length": PAGE, "salt": 3});
+    agent.op(p, json!({ "file_write": write }));
+    let mut verify = |offset: u64, length: u64, expect: Value| {
+        let verify = json!({"path": path, "offset": offset, "length": length, "stride": 512, "expect": expect});
+        agent.op(p, json!({ "file_verify": verify }))["verified"].clone()
+    };
+    let pattern = json!({"pattern": {"salt": 3}});
+    let right = verify(0, PAGE, pattern.clone());
+    assert_eq!((&right["words"], &right["wrong"]), (&json!(8), &json!(0)));
+    assert_eq!(verify(PAGE, PAGE, json!("zero"))["wrong"], 0);
+    let wrong = verify(PAGE, PAGE, pattern);
+    assert_eq!(wrong["wrong"], 8);
+    assert_eq!(wrong["first"][0]["address"], PAGE);
+    // Beyond its end.
+    let beyond = verify(2 * PAGE, 512, json!("zero"));
+    assert_eq!(beyond["first"][0]["found"], u64::MAX);
+    agent.op(p, json!({"file_unlink": {"path": path}}));
+}

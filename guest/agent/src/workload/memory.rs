@@ -4,8 +4,7 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use protocol::{
-    Advice, Backing, Failure, LockFlag, MapFlag, MoveFlag, Operation, Outcome, Placement,
-    Protection,
+    Advice, Backing, Failure, LockFlag, MapFlag, MoveFlag, Outcome, Placement, Protection,
 };
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
@@ -13,76 +12,54 @@ use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use super::{place, probe};
 use crate::sys;
 
-pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
-    match op {
-        Operation::Mmap {
-            length,
-            backing,
-            prot,
-            flags,
-            place,
-        } => map(*length, backing, prot, flags, place),
-        Operation::Madvise {
-            address,
-            length,
-            advice,
-        } => {
-            let number = number(*advice) as usize;
-            let call = || on_range(libc::SYS_madvise, *address, *length, number, "madvise");
-            match advice {
-                // The kernel tells the caller of the page by SIGBUS too.
-                Advice::Hwpoison => probe::without_poison_signals(call),
-                _ => call(),
-            }
-        }
-        Operation::ProcessMadvise {
-            pid,
-            address,
-            length,
-            advice,
-        } => advise_other(*pid, *address, *length, *advice),
-        Operation::Mprotect {
-            address,
-            length,
-            prot,
-        } => {
-            let prot = protection(prot) as usize;
-            on_range(libc::SYS_mprotect, *address, *length, prot, "mprotect")
-        }
-        Operation::Mremap {
-            address,
-            length,
-            new_length,
-            flags,
-            new_address,
-        } => {
-            let flags = flags.iter().fold(0, |bits, flag| bits | move_flag(*flag));
-            let to = at(new_address.unwrap_or(0));
-            let (old, new) = (*length as usize, *new_length as usize);
-            // SAFETY: see `at`.
-            let address = unsafe { libc::mremap(at(*address), old, new, flags, to) };
-            mapped(address, *new_length, "mremap")
-        }
-        Operation::Munmap { address, length } => {
-            on_range(libc::SYS_munmap, *address, *length, 0, "munmap")
-        }
-        Operation::Mlock {
-            address,
-            length,
-            flags,
-        } => {
-            // MLOCK_ONFAULT is 1.
-            let onfault = usize::from(flags.contains(&LockFlag::Onfault));
-            on_range(libc::SYS_mlock2, *address, *length, onfault, "mlock2")
-        }
-        Operation::Munlock { address, length } => {
-            on_range(libc::SYS_munlock, *address, *length, 0, "munlock")
-        }
-        Operation::Mseal { address, length } => {
-            on_range(libc::SYS_mseal, *address, *length, 0, "mseal")
-        }
-        _ => Err(Failure::bad("no operation on mappings")),
+pub fn madvise(address: u64, length: u64, advice: Advice) -> Result<Outcome, Failure> {
+    let call = || {
+        let number = number(advice) as usize;
+        on_range(libc::SYS_madvise, address, length, number, "madvise")
+    };
+    match advice {
+        // The kernel tells the caller of the page by SIGBUS too.
+        Advice::Hwpoison => probe::without_poison_signals(call),
+        _ => call(),
     }
+}
+
+pub fn mprotect(address: u64, length: u64, prot: &[Protection]) -> Result<Outcome, Failure> {
+    let prot = protection(prot) as usize;
+    on_range(libc::SYS_mprotect, address, length, prot, "mprotect")
+}
+
+pub fn mremap(
+    address: u64,
+    length: u64,
+    new_length: u64,
+    flags: &[MoveFlag],
+    new_address: Option<u64>,
+) -> Result<Outcome, Failure> {
+    let flags = flags.iter().fold(0, |bits, flag| bits | move_flag(*flag));
+    let to = at(new_address.unwrap_or(0));
+    let (old, new) = (length as usize, new_length as usize);
+    // SAFETY: see `at`.
+    let address = unsafe { libc::mremap(at(address), old, new, flags, to) };
+    mapped(address, new_length, "mremap")
+}
+
+pub fn munmap(address: u64, length: u64) -> Result<Outcome, Failure> {
+    on_range(libc::SYS_munmap, address, length, 0, "munmap")
+}
+
+pub fn mlock(address: u64, length: u64, flags: &[LockFlag]) -> Result<Outcome, Failure> {
+    // MLOCK_ONFAULT is 1.
+    let onfault = usize::from(flags.contains(&LockFlag::Onfault));
+    on_range(libc::SYS_mlock2, address, length, onfault, "mlock2")
+}
+
+pub fn munlock(address: u64, length: u64) -> Result<Outcome, Failure> {
+    on_range(libc::SYS_munlock, address, length, 0, "munlock")
+}
+
+pub fn mseal(address: u64, length: u64) -> Result<Outcome, Failure> {
+    on_range(libc::SYS_mseal, address, length, 0, "mseal")
 }
 
 /// Converts an address of the host's. The host is responsible for changes of mappings that no operation made, which may
@@ -118,7 +95,12 @@ pub(super) fn on_memory(
     sys::check(result, name).map(|_| Outcome::Done {})
 }
 
-fn advise_other(pid: i32, address: u64, length: u64, advice: Advice) -> Result<Outcome, Failure> {
+pub fn process_madvise(
+    pid: i32,
+    address: u64,
+    length: u64,
+    advice: Advice,
+) -> Result<Outcome, Failure> {
     let Some(pid) = Pid::from_raw(pid) else {
         return Err(Failure::bad("a pid is a number above 0"));
     };
@@ -145,7 +127,7 @@ fn mapped(address: *mut c_void, length: u64, call: &str) -> Result<Outcome, Fail
     })
 }
 
-fn map(
+pub fn map(
     length: u64,
     backing: &Backing,
     prot: &[Protection],

@@ -194,50 +194,142 @@ fn several(ops: &[Operation]) -> Result<Outcome, Failure> {
 }
 
 fn operate(op: &Operation) -> Result<Outcome, Failure> {
+    use Operation as Op;
     match op {
-        Operation::Touch { .. }
-        | Operation::Verify { .. }
-        | Operation::Peek { .. }
-        | Operation::ForceWrite { .. }
-        | Operation::Poke { .. } => touch::operate(op),
-        Operation::FileCreate { .. }
-        | Operation::FileTruncate { .. }
-        | Operation::FileWrite { .. }
-        | Operation::FileRead { .. }
-        | Operation::FileVerify { .. }
-        | Operation::FileAllocate { .. }
-        | Operation::FileUnlink { .. } => file::operate(op),
-        Operation::MovePages { .. } | Operation::Mbind { .. } => numa::operate(op),
-        Operation::GupPin { address, length } => gup::pin(*address, *length),
-        Operation::GupVerify {
+        Op::Mmap {
+            length,
+            backing,
+            prot,
+            flags,
+            place,
+        } => memory::map(*length, backing, prot, flags, place),
+        Op::Madvise {
+            address,
+            length,
+            advice,
+        } => memory::madvise(*address, *length, *advice),
+        Op::ProcessMadvise {
+            pid,
+            address,
+            length,
+            advice,
+        } => memory::process_madvise(*pid, *address, *length, *advice),
+        Op::Mprotect {
+            address,
+            length,
+            prot,
+        } => memory::mprotect(*address, *length, prot),
+        Op::Mremap {
+            address,
+            length,
+            new_length,
+            flags,
+            new_address,
+        } => memory::mremap(*address, *length, *new_length, flags, *new_address),
+        Op::Munmap { address, length } => memory::munmap(*address, *length),
+        Op::Mlock {
+            address,
+            length,
+            flags,
+        } => memory::mlock(*address, *length, flags),
+        Op::Munlock { address, length } => memory::munlock(*address, *length),
+        Op::Mseal { address, length } => memory::mseal(*address, *length),
+        Op::Touch {
+            address,
+            length,
+            stride,
+            access,
+            order,
+            salt,
+        } => touch::touch(*address, *length, *stride, *access, order, *salt),
+        Op::Verify {
+            address,
+            length,
+            stride,
+            expect,
+        } => touch::verify(*address, *length, *stride, expect),
+        Op::Peek { address, words } => touch::peek(*address, *words),
+        Op::Poke { address, words } => touch::poke(*address, words),
+        Op::ForceWrite {
+            address,
+            length,
+            stride,
+            salt,
+        } => touch::force(*address, *length, *stride, *salt),
+        Op::FileCreate { path, length } => file::create(path, *length),
+        Op::FileTruncate { path, length } => file::truncate(path, *length),
+        Op::FileWrite {
+            path,
+            offset,
+            length,
+            salt,
+            chunk,
+        } => file::write(path, *offset, *length, *salt, *chunk),
+        Op::FileRead {
+            path,
+            offset,
+            length,
+        } => file::read(path, *offset, *length),
+        Op::FileVerify {
+            path,
+            offset,
+            length,
+            stride,
+            expect,
+        } => file::verify(path, *offset, *length, *stride, expect),
+        Op::FileAllocate {
+            path,
+            offset,
+            length,
+            punch,
+        } => file::allocate(path, *offset, *length, *punch),
+        Op::FileUnlink { path } => file::unlink(path),
+        Op::MovePages {
+            address,
+            length,
+            node,
+        } => numa::move_pages(*address, *length, *node),
+        Op::Mbind {
+            address,
+            length,
+            node,
+        } => numa::mbind(*address, *length, *node),
+        Op::GupPin { address, length } => gup::pin(*address, *length),
+        Op::GupVerify {
             address,
             length,
             offset,
         } => gup::verify(*address, *length, *offset),
-        Operation::UffdRegister { .. }
-        | Operation::UffdUnregister { .. }
-        | Operation::UffdCopy { .. }
-        | Operation::UffdZeropage { .. }
-        | Operation::UffdMove { .. }
-        | Operation::UffdContinue { .. }
-        | Operation::UffdWriteprotect { .. }
-        | Operation::UffdPoison { .. } => uffd::operate(op),
-        Operation::Pin { cpu } => sys::set_affinity(&[*cpu]).map(|()| Outcome::Done {}),
-        Operation::ThpDisable { on } => sys::disable_thp(*on).map(|()| Outcome::Done {}),
-        Operation::Mmap { .. }
-        | Operation::Madvise { .. }
-        | Operation::ProcessMadvise { .. }
-        | Operation::Mprotect { .. }
-        | Operation::Mremap { .. }
-        | Operation::Munmap { .. }
-        | Operation::Mlock { .. }
-        | Operation::Munlock { .. }
-        | Operation::Mseal { .. } => memory::operate(op),
-        Operation::Several { ops } => several(ops),
+        Op::UffdRegister {
+            address,
+            length,
+            modes,
+        } => uffd::register(*address, *length, modes),
+        Op::UffdUnregister { address, length } => uffd::unregister(*address, *length),
+        Op::UffdCopy {
+            address,
+            length,
+            salt,
+            write_protect,
+        } => uffd::copy(*address, *length, *salt, *write_protect),
+        Op::UffdZeropage { address, length } => uffd::zeropage(*address, *length),
+        Op::UffdMove {
+            address,
+            source,
+            length,
+        } => uffd::exchange(*address, *source, *length),
+        Op::UffdContinue { address, length } => uffd::resume(*address, *length),
+        Op::UffdWriteprotect {
+            address,
+            length,
+            on,
+        } => uffd::writeprotect(*address, *length, *on),
+        Op::UffdPoison { address, length } => uffd::poison(*address, *length),
+        Op::Pin { cpu } => sys::set_affinity(&[*cpu]).map(|()| Outcome::Done {}),
+        Op::ThpDisable { on } => sys::disable_thp(*on).map(|()| Outcome::Done {}),
+        Op::Several { ops } => several(ops),
         // Done by the loop that takes operations.
-        Operation::Fork { .. } | Operation::Exit { .. } => {
-            Err(Failure::bad("no operation on mappings"))
-        }
+        Op::Fork { .. } | Op::Exit { .. } => Err(Failure::bad("no part of this request")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use protocol::{Failure, Operation, Outcome};
+use protocol::{Failure, Outcome};
 
 use super::memory::on_memory;
 use crate::sys;
@@ -15,23 +15,7 @@ const MOVE: libc::c_int = 1 << 1;
 const DEFAULT: usize = 0;
 const BIND: usize = 2;
 
-pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
-    match op {
-        Operation::MovePages {
-            address,
-            length,
-            node,
-        } => move_pages(*address, *length, *node),
-        Operation::Mbind {
-            address,
-            length,
-            node,
-        } => bind(*address, *length, *node),
-        _ => Err(Failure::bad("no operation on nodes")),
-    }
-}
-
-fn bind(address: u64, length: u64, node: Option<u32>) -> Result<Outcome, Failure> {
+pub fn mbind(address: u64, length: u64, node: Option<u32>) -> Result<Outcome, Failure> {
     let Some(nodes) = node.map_or(Some(0u64), |node| 1u64.checked_shl(node)) else {
         return Err(Failure::bad("a node is a number below 64"));
     };
@@ -49,7 +33,7 @@ fn bind(address: u64, length: u64, node: Option<u32>) -> Result<Outcome, Failure
     on_memory(libc::SYS_mbind, words, "mbind")
 }
 
-fn move_pages(address: u64, length: u64, node: Option<i32>) -> Result<Outcome, Failure> {
+pub fn move_pages(address: u64, length: u64, node: Option<i32>) -> Result<Outcome, Failure> {
     let page = sys::page_size();
     if address % page != 0 || address.checked_add(length).is_none() {
         return Err(Failure::bad(

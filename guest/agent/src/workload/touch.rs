@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 
 use nix::sys::resource::{getrusage, UsageWho};
-use protocol::{pattern, Access, Expect, Failure, Mismatch, Operation, Outcome, Touched, Verified};
+use protocol::{pattern, Access, Expect, Failure, Mismatch, Order, Outcome, Touched, Verified};
 
 use super::probe;
 use crate::sys;
@@ -16,58 +16,71 @@ const SHOWN: usize = 16;
 /// Maximum number of words of a peek, so that the answer fits in a line.
 const MAX_PEEK: u64 = 1 << 18;
 
-pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
-    match op {
-        Operation::Touch {
-            address,
-            length,
-            stride,
-            access,
-            order,
-            salt,
-        } => {
-            let steps = Steps::new(*address, *length, *stride)?;
-            if let protocol::Order::List { steps: list } = order {
-                if let Some(beyond) = list.iter().find(|&&step| step >= steps.count) {
-                    return Err(Failure::bad(format!(
-                        "step {beyond} is beyond the range, which has {} steps",
-                        steps.count
-                    )));
-                }
-            }
-            touch(&steps, *access, order, *salt).map(Outcome::Touched)
+pub fn touch(
+    address: u64,
+    length: u64,
+    stride: Option<u64>,
+    access: Access,
+    order: &Order,
+    salt: u64,
+) -> Result<Outcome, Failure> {
+    let steps = Steps::new(address, length, stride)?;
+    if let Order::List { steps: list } = order {
+        if let Some(beyond) = list.iter().find(|&&step| step >= steps.count) {
+            return Err(Failure::bad(format!(
+                "step {beyond} is beyond the range, which has {} steps",
+                steps.count
+            )));
         }
-        Operation::Verify {
-            address,
-            length,
-            stride,
-            expect,
-        } => verify(&Steps::new(*address, *length, *stride)?, expect).map(Outcome::Verified),
-        Operation::Peek { address, words } => {
-            if *words > MAX_PEEK {
-                return Err(Failure::bad(format!("at most {MAX_PEEK} words at once")));
-            }
-            let steps = Steps::new(*address, words.saturating_mul(8), Some(8))?;
-            let words = (0..steps.count).map(|i| probe::load(steps.address(i), i));
-            words
-                .collect::<Result<_, _>>()
-                .map(|words| Outcome::Words { words })
-        }
-        Operation::Poke { address, words } => {
-            let steps = Steps::new(*address, words.len() as u64 * 8, Some(8))?;
-            for (i, &word) in (0..).zip(words) {
-                probe::store(steps.address(i), word, i)?;
-            }
-            Ok(Outcome::Done {})
-        }
-        Operation::ForceWrite {
-            address,
-            length,
-            stride,
-            salt,
-        } => force(&Steps::new(*address, *length, *stride)?, *salt),
-        _ => Err(Failure::bad("no access to memory")),
     }
+    counted(&steps, access, order, salt).map(Outcome::Touched)
+}
+
+pub fn verify(
+    address: u64,
+    length: u64,
+    stride: Option<u64>,
+    expect: &Expect,
+) -> Result<Outcome, Failure> {
+    let steps = Steps::new(address, length, stride)?;
+    compared(&steps, |step| steps.expected(expect, step)).map(Outcome::Verified)
+}
+
+pub fn peek(address: u64, words: u64) -> Result<Outcome, Failure> {
+    if words > MAX_PEEK {
+        return Err(Failure::bad(format!("at most {MAX_PEEK} words at once")));
+    }
+    let steps = Steps::new(address, words.saturating_mul(8), Some(8))?;
+    let words = (0..steps.count).map(|i| probe::load(steps.address(i), i));
+    words
+        .collect::<Result<_, _>>()
+        .map(|words| Outcome::Words { words })
+}
+
+pub fn poke(address: u64, words: &[u64]) -> Result<Outcome, Failure> {
+    let steps = Steps::new(address, words.len() as u64 * 8, Some(8))?;
+    for (i, &word) in (0..).zip(words) {
+        probe::store(steps.address(i), word, i)?;
+    }
+    Ok(Outcome::Done {})
+}
+
+pub fn force(
+    address: u64,
+    length: u64,
+    stride: Option<u64>,
+    salt: u64,
+) -> Result<Outcome, Failure> {
+    let steps = Steps::new(address, length, stride)?;
+    let memory = OpenOptions::new().write(true).open("/proc/self/mem");
+    let memory = memory.map_err(|error| sys::io_failure(&error, "open /proc/self/mem"))?;
+    for i in 0..steps.count {
+        let address = steps.address(i);
+        memory
+            .write_all_at(&pattern(address, salt).to_ne_bytes(), address)
+            .map_err(|error| sys::io_failure(&error, "write /proc/self/mem"))?;
+    }
+    Ok(Outcome::Done {})
 }
 
 /// The words of a range, one per stride.
@@ -95,11 +108,6 @@ impl Steps {
         })
     }
 
-    /// The first word's address.
-    pub(super) fn start(&self) -> u64 {
-        self.start
-    }
-
     fn address(&self, step: u64) -> u64 {
         self.start + step * self.stride
     }
@@ -116,30 +124,17 @@ impl Steps {
     }
 }
 
-fn touch(
-    steps: &Steps,
-    access: Access,
-    order: &protocol::Order,
-    salt: u64,
-) -> Result<Touched, Failure> {
+fn counted(steps: &Steps, access: Access, order: &Order, salt: u64) -> Result<Touched, Failure> {
     // Once over a word of its own, so that the counted faults are not those of this code.
     static WORD: AtomicU64 = AtomicU64::new(0);
     let own = Steps::new(WORD.as_ptr() as u64, 8, Some(8))?;
-    for order in [
-        &protocol::Order::Random { seed: 0 },
-        &protocol::Order::Forward,
-    ] {
+    for order in [&Order::Random { seed: 0 }, &Order::Forward] {
         measured(&own, Access::ReadWrite, order, 0)?;
     }
     measured(steps, access, order, salt)
 }
 
-fn measured(
-    steps: &Steps,
-    access: Access,
-    order: &protocol::Order,
-    salt: u64,
-) -> Result<Touched, Failure> {
+fn measured(steps: &Steps, access: Access, order: &Order, salt: u64) -> Result<Touched, Failure> {
     let total = order.len(steps.count);
     let mut loaded = 0;
     let before = faults();
@@ -162,10 +157,6 @@ fn measured(
         nanoseconds,
         loaded,
     })
-}
-
-fn verify(steps: &Steps, expect: &Expect) -> Result<Verified, Failure> {
-    compared(steps, |step| steps.expected(expect, step))
 }
 
 /// Compares each word of memory with the one that is expected at its step.
@@ -201,18 +192,6 @@ pub(super) fn compared_with(
         wrong,
         first,
     })
-}
-
-fn force(steps: &Steps, salt: u64) -> Result<Outcome, Failure> {
-    let memory = OpenOptions::new().write(true).open("/proc/self/mem");
-    let memory = memory.map_err(|error| sys::io_failure(&error, "open /proc/self/mem"))?;
-    for i in 0..steps.count {
-        let address = steps.address(i);
-        memory
-            .write_all_at(&pattern(address, salt).to_ne_bytes(), address)
-            .map_err(|error| sys::io_failure(&error, "write /proc/self/mem"))?;
-    }
-    Ok(Outcome::Done {})
 }
 
 /// Returns the minor and major faults of this process so far.

@@ -6,7 +6,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
-use protocol::{pattern, Failure, Operation, Outcome, UffdMode};
+use protocol::{pattern, Failure, Outcome, UffdMode};
 use rustix::mm::{userfaultfd, UserfaultfdFlags};
 
 use crate::sys;
@@ -36,87 +36,52 @@ const IO_POISON: u32 = iowr(0x08, 32);
 /// The descriptor, and the process that opened it: a child's copy of it still refers to the parent's memory.
 static OPEN: Mutex<Option<(u32, OwnedFd)>> = Mutex::new(None);
 
-pub fn operate(op: &Operation) -> Result<Outcome, Failure> {
-    match op {
-        Operation::UffdRegister {
-            address,
-            length,
-            modes,
-        } => {
-            let modes = modes.iter().fold(0, |bits, mode| {
-                bits | match mode {
-                    UffdMode::Missing => MODE_MISSING,
-                    UffdMode::WriteProtect => MODE_WP,
-                    UffdMode::Minor => MODE_MINOR,
-                }
-            });
-            // struct uffdio_register: range, mode, ioctls (out)
-            ask(
-                IO_REGISTER,
-                &mut [*address, *length, modes, 0],
-                "UFFDIO_REGISTER",
-            )
+pub fn register(address: u64, length: u64, modes: &[UffdMode]) -> Result<Outcome, Failure> {
+    let modes = modes.iter().fold(0, |bits, mode| {
+        bits | match mode {
+            UffdMode::Missing => MODE_MISSING,
+            UffdMode::WriteProtect => MODE_WP,
+            UffdMode::Minor => MODE_MINOR,
         }
-        Operation::UffdUnregister { address, length } => {
-            ask(IO_UNREGISTER, &mut [*address, *length], "UFFDIO_UNREGISTER")
-        }
-        Operation::UffdCopy {
-            address,
-            length,
-            salt,
-            write_protect,
-        } => copy(*address, *length, *salt, *write_protect),
-        Operation::UffdZeropage { address, length } => {
-            // struct uffdio_zeropage: range, mode, zeropage (out)
-            ask(
-                IO_ZEROPAGE,
-                &mut [*address, *length, 0, 0],
-                "UFFDIO_ZEROPAGE",
-            )
-        }
-        Operation::UffdMove {
-            address,
-            source,
-            length,
-        } => {
-            // struct uffdio_move: dst, src, len, mode, move (out)
-            ask(
-                IO_MOVE,
-                &mut [*address, *source, *length, 0, 0],
-                "UFFDIO_MOVE",
-            )
-        }
-        Operation::UffdWriteprotect {
-            address,
-            length,
-            on,
-        } => {
-            // UFFDIO_WRITEPROTECT_MODE_WP is 1; struct uffdio_writeprotect: range, mode
-            let mode = u64::from(*on);
-            ask(
-                IO_WRITEPROTECT,
-                &mut [*address, *length, mode],
-                "UFFDIO_WRITEPROTECT",
-            )
-        }
-        Operation::UffdContinue { address, length } => {
-            // struct uffdio_continue: range, mode, mapped (out)
-            ask(
-                IO_CONTINUE,
-                &mut [*address, *length, 0, 0],
-                "UFFDIO_CONTINUE",
-            )
-        }
-        Operation::UffdPoison { address, length } => {
-            // struct uffdio_poison: range, mode, updated (out)
-            ask(IO_POISON, &mut [*address, *length, 0, 0], "UFFDIO_POISON")
-        }
-        _ => Err(Failure::bad("no operation of userfaultfd")),
-    }
+    });
+    // struct uffdio_register: range, mode, ioctls (out)
+    let mut argument = [address, length, modes, 0];
+    ask(IO_REGISTER, &mut argument, "UFFDIO_REGISTER")
+}
+
+pub fn unregister(address: u64, length: u64) -> Result<Outcome, Failure> {
+    ask(IO_UNREGISTER, &mut [address, length], "UFFDIO_UNREGISTER")
+}
+
+pub fn zeropage(address: u64, length: u64) -> Result<Outcome, Failure> {
+    // struct uffdio_zeropage: range, mode, zeropage (out)
+    ask(IO_ZEROPAGE, &mut [address, length, 0, 0], "UFFDIO_ZEROPAGE")
+}
+
+pub fn exchange(address: u64, source: u64, length: u64) -> Result<Outcome, Failure> {
+    // struct uffdio_move: dst, src, len, mode, move (out)
+    ask(IO_MOVE, &mut [address, source, length, 0, 0], "UFFDIO_MOVE")
+}
+
+pub fn writeprotect(address: u64, length: u64, on: bool) -> Result<Outcome, Failure> {
+    // UFFDIO_WRITEPROTECT_MODE_WP is 1; struct uffdio_writeprotect: range, mode
+    let mut argument = [address, length, u64::from(on)];
+    ask(IO_WRITEPROTECT, &mut argument, "UFFDIO_WRITEPROTECT")
+}
+
+/// `UFFDIO_CONTINUE`.
+pub fn resume(address: u64, length: u64) -> Result<Outcome, Failure> {
+    // struct uffdio_continue: range, mode, mapped (out)
+    ask(IO_CONTINUE, &mut [address, length, 0, 0], "UFFDIO_CONTINUE")
+}
+
+pub fn poison(address: u64, length: u64) -> Result<Outcome, Failure> {
+    // struct uffdio_poison: range, mode, updated (out)
+    ask(IO_POISON, &mut [address, length, 0, 0], "UFFDIO_POISON")
 }
 
 /// Fills one page at a time, from a buffer with the contents that a touch would leave there.
-fn copy(address: u64, length: u64, salt: u64, write_protect: bool) -> Result<Outcome, Failure> {
+pub fn copy(address: u64, length: u64, salt: u64, write_protect: bool) -> Result<Outcome, Failure> {
     let page = sys::page_size();
     if address % page != 0 || length % page != 0 || address.checked_add(length).is_none() {
         return Err(Failure::bad(

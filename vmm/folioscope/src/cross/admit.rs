@@ -254,6 +254,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::All(All::ClearRefs) if !here.clears => {
             Some("the kernel has no clear_refs (CONFIG_PROC_PAGE_MONITOR)")
         }
+        Step::Shrink if here.unit == all => Some("half of it is less than a hugetlb page"),
         Step::Grow if hugetlb => Some("mremap() does not extend hugetlb"),
         Step::Grow if !pages[all / 2 - 1].mapped => Some("there is nothing to extend"),
         Step::Grow if sealed(Part::Whole) => Some("the pages are sealed"),

@@ -117,11 +117,13 @@ impl Batch<'_, '_> {
         let memory = &self.cells[at].memory;
         let (start, page) = (memory.views[view].start, memory.page);
         let length = memory.views[view].pages.len() as u64 * page;
-        let within = start % self.stage.pmd();
+        // A hugetlb page moves to where one can begin.
+        let span = self.stage.pmd().max(self.cells[at].unit as u64 * page);
+        let within = start % span;
         self.flush()?;
         let room = self
             .stage
-            .free_place(process, length + within + page, None)?;
+            .free_place(process, length + within + page, Some(span))?;
         let to = room + within + if how == Move::OffByAPage { page } else { 0 };
         for run in self.by_vma(at, Part::Whole) {
             let (from, bytes) = self.range(at, view, &run);

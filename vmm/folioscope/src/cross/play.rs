@@ -74,7 +74,7 @@ pub struct Cell {
     /// The first of the pages that its process has pinned.
     pub(super) pinned: Option<usize>,
     /// Pages that are mapped together, and cannot be parted: those of a hugetlb page.
-    unit: usize,
+    pub(super) unit: usize,
 }
 
 impl Cell {
