@@ -39,9 +39,10 @@ LEFT_OUT = {
         (
             "out/folioscope matrix matrix.toml --dry-run",
             "out/folioscope matrix matrix.toml",
+            "out/folioscope matrix matrix.toml --store s3://BUCKET/campaigns",
             "out/folioscope matrix matrix.toml --store sftp://HOST/campaigns --engine dask=tcp://HOST:8786",
         ),
-        "its cells take hours; test_matrix.py and test_campaign_dask.py run smaller ones",
+        "its cells take hours; test_matrix.py, test_campaign_dask.py and test_campaign_s3.py run smaller ones",
     ),
     **dict.fromkeys(
         (

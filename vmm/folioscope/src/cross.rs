@@ -32,6 +32,7 @@ pub use states::{State, STATES};
 
 use admit::Here;
 use play::Batch;
+use states::PMDS;
 
 /// The largest range of a PMD with which hugetlb pages are crossed, in bytes.
 const MOST_HUGETLB: u64 = 2 << 20;
@@ -39,8 +40,6 @@ const MOST_HUGETLB: u64 = 2 << 20;
 const HUGETLB_PAGES: u64 = 20;
 /// The same of the largest ones, of which there is one area of one page.
 const HUGETLB_SPANS: u64 = 4;
-/// PMDs of a contiguous group at 4K (`CONT_PMDS`).
-const PMDS: u64 = 16;
 
 /// States and operations to play.
 #[derive(Clone, Debug, Default)]

@@ -280,8 +280,8 @@ impl Batch<'_, '_> {
     pub(super) fn grow(&mut self, at: usize) {
         let view = self.actor;
         let all = self.cells[at].memory.views[view].pages.len();
-        let last = self.by_vma(at, Part::Whole).into_iter();
-        let Some(run) = last.filter(|run| run.end == all / 2).next_back() else {
+        let mut runs = self.by_vma(at, Part::Whole).into_iter();
+        let Some(run) = runs.rfind(|run| run.end == all / 2) else {
             return;
         };
         let (address, length) = self.range(at, view, &run);

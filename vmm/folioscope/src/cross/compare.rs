@@ -54,7 +54,7 @@ fn ranges(
     runs.map(range).collect()
 }
 
-/// What such a range is to hold.
+/// Returns the contents that such a range is to have.
 fn expect(words: Words, (content, away): (Content, u64)) -> Expect {
     match content {
         Content::Zero => Expect::Zero,

@@ -13,7 +13,7 @@ use super::model::{mergeable, Below, Memory, Store, WORDS};
 use super::mounts;
 use super::queued::{Expected, Queued};
 use super::shown::{Abilities, Shown};
-use super::states::{Map, State};
+use super::states::{Map, State, PMDS};
 use super::steps::{All, Part, Prot, Step};
 use crate::ops::{advise, protect, unmap};
 use crate::stage::{Merged, Stage};
@@ -340,7 +340,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 self.stage.pmd() / page
             }
             Map::Hugetlb | Map::HugetlbShared => 2 * self.stage.pmd() / page,
-            Map::HugetlbSpan => super::PMDS * self.stage.pmd() / page,
+            Map::HugetlbSpan => PMDS * self.stage.pmd() / page,
             _ => 2 * block,
         };
         let hugetlb = state.map.is_hugetlb();

@@ -6,6 +6,9 @@ use protocol::Advice;
 use super::shown::{Folios, Is, Sight};
 use super::steps::{Part, Prot, Step};
 
+/// PMDs of a contiguous group at 4K (`CONT_PMDS`).
+pub const PMDS: u64 = 16;
+
 /// Backing and hint of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Map {
