@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
+use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId, Verified};
 
 use super::model::{Below, Content, Memory, Store, ONE, WORDS};
 use super::play::{Batch, Cell, Difference, SALTS, WORD};
@@ -499,10 +499,7 @@ pub(super) fn mismatch(answer: &Result<Outcome, Error>) -> Option<String> {
 }
 
 /// Describes the difference of some words of a file from those that were expected, if there is one.
-pub(super) fn file_mismatch(found: &Outcome) -> Option<String> {
-    let Outcome::Verified(found) = found else {
-        return None;
-    };
+pub(super) fn file_mismatch(found: &Verified) -> Option<String> {
     found.first.first().map(|first| {
         format!(
             "{} of {} words of the file, as read() has them, differ from the model: expected {:#018x} at byte {:#x} and found {:#018x}",

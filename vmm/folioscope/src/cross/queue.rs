@@ -114,15 +114,19 @@ impl Cell {
                 let place = (queued.process, range.clone());
                 self.compare(place, *completes, answer.map(drop))
             }
-            Expected::File(range) => answer.map(|found| {
-                if let Some(message) = file_mismatch(&found) {
-                    self.wrong.push(Difference {
+            Expected::File(range) => match answer {
+                Ok(Outcome::Verified(found)) => {
+                    let message = file_mismatch(&found);
+                    self.wrong.extend(message.map(|message| Difference {
                         process: queued.process,
                         range: range.clone(),
                         message,
-                    });
+                    }));
+                    Ok(())
                 }
-            }),
+                Ok(other) => Err(unexpected("file_verify", &other)),
+                Err(error) => Err(error),
+            },
             Expected::Words(words, _) => {
                 self.compare_words(queued.process, *words, &answer);
                 match answer {
