@@ -29,10 +29,12 @@ RUN_SECONDS = 300
 
 
 def examples(document: Path) -> dict[str, str]:
-    """The files of a document in Python and C, by the name in their first line."""
+    """The files of a document in Python and C, by the name in their first line; not programs that start workers."""
     blocks = re.findall(r"^```(?:python|c)\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
     named = {}
     for block in blocks:
+        if re.match(r"# \w+_workers\.py\n", block):
+            continue
         name = re.match(r"(?:# (?=test_\w+\.py\n)|/\* (?=\w+\.c \*/\n))(\S+)", block)
         assert name, f"an example of {document.name} does not begin with its file's name:\n{block}"
         named[name[1]] = block
