@@ -52,7 +52,7 @@ def test_workers_of_slurm(hosts: Hosts, tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     # Not into the checkout: what the environment has comes before what the program says.
     said = str(tmp_path / "job-%j.log")
-    more = {"SBATCH_OUTPUT": said, "SBATCH_ERROR": said, command.MARK: mark}
+    more = {"SBATCH_OUTPUT": said, "SBATCH_ERROR": said, command.MARK: mark, "PYTHONPATH": str(PLUGIN)}
     environment = {**os.environ, **slurm.environment(), **more}
     with subprocess.Popen(
         hosts.words(0, slurm.words([sys.executable, workers(tmp_path)]), ROOT),
