@@ -136,6 +136,17 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Hwpoison(_) | Step::Advise(_, Advice::SoftOffline) if hugetlb => {
             Some("the pool would be a page smaller from there on")
         }
+        Step::Advise(part, Advice::SoftOffline) if unreadable(part) => {
+            Some("some pages cannot be read")
+        }
+        Step::Advise(part, Advice::SoftOffline) if mapped(part).any(|at| pages[at].pinned) => {
+            Some("the pages are pinned")
+        }
+        Step::Advise(part, Advice::SoftOffline)
+            if anonymous && mapped(part).any(|at| memory.may_be_zero_page(here.view, at)) =>
+        {
+            Some("the page may be the zero page")
+        }
         Step::Hwpoison(_) if !anonymous => {
             Some("broken pages are crossed with anonymous memory alone")
         }

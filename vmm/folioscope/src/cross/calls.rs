@@ -89,8 +89,11 @@ impl Batch<'_, '_> {
     pub(super) fn advise(&mut self, at: usize, part: Part, advice: Advice) {
         let view = self.actor;
         let expected = match advice {
-            // Neither is promised: a folio may be held for a moment.
-            Advice::Collapse | Advice::SoftOffline => Expected::Anything,
+            Advice::Collapse => Expected::Anything,
+            // A file's folio may be in a batch of the LRU lists (EBUSY).
+            Advice::SoftOffline if self.cells[at].memory.below != Below::Nothing => {
+                Expected::Anything
+            }
             _ => Expected::Done,
         };
         self.on_vmas(at, part, expected, |start, length| {
@@ -263,16 +266,7 @@ impl Batch<'_, '_> {
     pub(super) fn shrink(&mut self, at: usize) {
         let view = self.actor;
         let all = self.cells[at].memory.views[view].pages.len();
-        let (address, length) = self.range(at, view, &(0..all));
-        let (_, new_length) = self.range(at, view, &(0..all / 2));
-        let remap = Operation::Mremap {
-            address,
-            length,
-            new_length,
-            flags: vec![],
-            new_address: None,
-        };
-        self.later(at, self.actor(), remap, Expected::Done);
+        self.resize(at, 0..all, all / 2);
         self.cells[at].memory.unmap(view, all / 2..all);
     }
 
@@ -282,10 +276,18 @@ impl Batch<'_, '_> {
         let all = self.cells[at].memory.views[view].pages.len();
         let mut runs = self.by_vma(at, Part::Whole).into_iter();
         let Some(run) = runs.rfind(|run| run.end == all / 2) else {
+            let why = "no VMA ends at half of the area, so none was extended";
+            self.cells[at].refused.get_or_insert(why.into());
             return;
         };
-        let (address, length) = self.range(at, view, &run);
-        let (_, new_length) = self.range(at, view, &(run.start..all));
+        self.resize(at, run, all);
+        self.cells[at].memory.extend(view, all / 2..all);
+    }
+
+    /// `mremap()` in place of a run of pages, to where it ends at another page.
+    fn resize(&mut self, at: usize, run: Range<usize>, end: usize) {
+        let (address, length) = self.range(at, self.actor, &run);
+        let (_, new_length) = self.range(at, self.actor, &(run.start..end));
         let remap = Operation::Mremap {
             address,
             length,
@@ -294,6 +296,5 @@ impl Batch<'_, '_> {
             new_address: None,
         };
         self.later(at, self.actor(), remap, Expected::Done);
-        self.cells[at].memory.extend(view, all / 2..all);
     }
 }

@@ -231,11 +231,15 @@ impl Memory {
 
     /// Returns whether a process has a page of its own for what it wrote: not the zero page, nor one of KSM.
     pub fn is_certain(&self, view: usize, at: usize) -> bool {
-        let of = |at: usize| self.views[view].pages[at].own;
-        let equal = |own: &Words| {
-            (0..self.views[view].pages.len()).any(|other| other != at && of(other) == Some(*own))
-        };
-        of(at).is_some_and(|own| own.iter().all(|it| !it.is_freed()) && own != ZERO && !equal(&own))
+        let own = |at: usize| self.views[view].pages[at].own;
+        let mut others = (0..self.views[view].pages.len()).filter(|other| *other != at);
+        !self.may_be_zero_page(view, at) && !others.any(|other| own(other) == own(at))
+    }
+
+    /// Returns whether the zero page may stand for an anonymous page: nothing was written to it, or it may be gone.
+    pub fn may_be_zero_page(&self, view: usize, at: usize) -> bool {
+        let own = self.views[view].pages[at].own;
+        own.is_none_or(|own| own == ZERO || own.iter().any(|word| word.is_freed()))
     }
 
     /// Returns whether it is not known if a store to the page completes: of an anonymous page that `MADV_FREE` has given
@@ -766,6 +770,11 @@ mod tests {
         assert_eq!(
             certain.collect::<Vec<_>>(),
             [true, false, false, false, false, false, true]
+        );
+        let zero = (0..7).map(|at| memory.may_be_zero_page(0, at));
+        assert_eq!(
+            zero.collect::<Vec<_>>(),
+            [false, false, false, true, true, true, false]
         );
     }
 

@@ -109,6 +109,8 @@ pub struct Batch<'s, 'g> {
     pub(super) queue: Vec<Queued>,
     /// The step that is played.
     pub(super) step: Option<Step>,
+    /// How often a charge of the cgroup had come to its limit when that was set.
+    came: u64,
     /// The areas, in the order of their states.
     pub cells: Vec<Cell>,
 }
@@ -135,6 +137,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             salt: 1,
             queue: Vec::new(),
             step: None,
+            came: 0,
             cells: Vec::new(),
         };
         for state in states {
@@ -305,6 +308,11 @@ impl<'s, 'g> Batch<'s, 'g> {
             All::Reclaim => self.stage.reclaim(CGROUP),
             All::Limit(on) => {
                 let above = self.room();
+                let came = self.stage.came_to_limit(CGROUP)?;
+                if !on && came == self.came {
+                    self.refuse_all("the cgroup never came to its limit: too little was written");
+                }
+                self.came = came;
                 self.stage.limit(CGROUP, on.then_some(above))
             }
             All::ClearRefs => {
@@ -320,6 +328,13 @@ impl<'s, 'g> Batch<'s, 'g> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Refuses what is played, in every area.
+    fn refuse_all(&mut self, why: &str) {
+        for cell in self.cells.iter_mut().filter(|cell| cell.left_out.is_none()) {
+            cell.refused.get_or_insert(why.into());
         }
     }
 

@@ -97,6 +97,18 @@ impl Stage<'_> {
         self.set_for_now(&file, &limit.to_string()).map(drop)
     }
 
+    /// Returns how often a charge of a memory cgroup came to its limit (`memory.events`, max).
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn came_to_limit(&mut self, cgroup: &str) -> Result<u64, Error> {
+        let events = self.knob(&format!("{cgroup}/memory.events"))?;
+        let events = events.unwrap_or_default();
+        let mut counts = events.lines().filter_map(|line| line.split_once(' '));
+        let max = counts.find(|(name, _)| *name == "max");
+        Ok(max.and_then(|(_, count)| count.parse().ok()).unwrap_or(0))
+    }
+
     /// Returns the bytes that a memory cgroup has charged.
     fn charged(&mut self, cgroup: &str) -> Result<u64, Error> {
         let current = self.knob(&format!("{cgroup}/memory.current"))?;
