@@ -78,14 +78,22 @@ pub fn read(path: &str, offset: u64, length: u64) -> Result<Outcome, Failure> {
     let mut bytes = 0;
     while bytes < length {
         let n = PIECE.min(length - bytes) as usize;
-        match file.read_at(&mut buffer[..n], offset.saturating_add(bytes)) {
-            Ok(0) => break,
-            Ok(n) => bytes += n as u64,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(sys::io_failure(&e, format!("pread {path}"))),
+        match pread(&file, path, &mut buffer[..n], offset.saturating_add(bytes))? {
+            0 => break,
+            n => bytes += n as u64,
         }
     }
     Ok(Outcome::Read { bytes })
+}
+
+/// Reads some bytes; 0 at the file's end.
+fn pread(file: &File, path: &str, buffer: &mut [u8], offset: u64) -> Result<usize, Failure> {
+    loop {
+        match file.read_at(buffer, offset) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            read => return read.map_err(|e| sys::io_failure(&e, format!("pread {path}"))),
+        }
+    }
 }
 
 pub fn verify(
@@ -105,11 +113,9 @@ pub fn verify(
     let mut buffer = vec![0xff; length as usize];
     let mut read = 0;
     while read < buffer.len() {
-        match file.read_at(&mut buffer[read..], offset + read as u64) {
-            Ok(0) => break,
-            Ok(n) => read += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(sys::io_failure(&e, format!("pread {path}"))),
+        match pread(&file, path, &mut buffer[read..], offset + read as u64)? {
+            0 => break,
+            n => read += n,
         }
     }
     let load = |byte: u64, _| {

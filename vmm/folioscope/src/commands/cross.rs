@@ -12,13 +12,13 @@ use verdict::crossing::{Acting, CrossedState, Crossing};
 use verdict::{Basis, Report, Step};
 
 use super::output::{say, stdout};
-use super::run::{about_guest, default_policy, nothing, progress, reported_steps};
+use super::run::{about_guest, default_policy, end_recording, nothing, progress, reported_steps};
 use super::Outcome;
 use crate::control;
 use crate::cross::{self, Played};
 use crate::guest::Guest;
 use crate::options::GuestOptions;
-use crate::recorded::{self, tell, KernelNames, PLUGIN};
+use crate::recorded::{KernelNames, PLUGIN};
 use crate::report::{ReportFormat, ReportOptions};
 use crate::stage::Stage;
 use crate::Error;
@@ -200,15 +200,7 @@ impl Cross {
         if let Some(why) = guest.console_incomplete() {
             report.push_not_judged(why);
         }
-        if let Some((known, judge, end)) = guest.end_recorded() {
-            let names = known.names(guest.symbols());
-            if text {
-                say!("\nrecord - the guest's sequences");
-                tell(&mut stdout(), &judge, &end, &names)
-                    .map_err(Error::io("write to standard output"))?;
-            }
-            report.push(recorded::step(&judge, &end, &names));
-        }
+        end_recording(&mut guest, &mut report, text)?;
         if let Some(why) = table.nothing_played() {
             report.push_not_judged(why);
         }

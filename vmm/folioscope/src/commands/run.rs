@@ -175,15 +175,7 @@ impl Run {
         if let Some(why) = guest.console_incomplete() {
             report.push_not_judged(why);
         }
-        if let Some((known, judge, end)) = guest.end_recorded() {
-            let names = known.names(guest.symbols());
-            if text {
-                say!("\nrecord - the guest's sequences");
-                tell(&mut stdout(), &judge, &end, &names)
-                    .map_err(Error::io("write to standard output"))?;
-            }
-            report.push(recorded::step(&judge, &end, &names));
-        }
+        end_recording(&mut guest, &mut report, text)?;
         if text {
             let mut out = stdout();
             write!(out, "\n{}", report::map::LEGEND)
@@ -294,6 +286,24 @@ impl Run {
         report.push(step);
         Ok(())
     }
+}
+
+/// Ends a guest that is recorded, and adds what was found of its sequences.
+pub(super) fn end_recording(
+    guest: &mut Guest,
+    report: &mut Report,
+    text: bool,
+) -> Result<(), Error> {
+    let Some((known, judge, end)) = guest.end_recorded() else {
+        return Ok(());
+    };
+    let names = known.names(guest.symbols());
+    if text {
+        say!("\nrecord - the guest's sequences");
+        tell(&mut stdout(), &judge, &end, &names).map_err(Error::io("write to standard output"))?;
+    }
+    report.push(recorded::step(&judge, &end, &names));
+    Ok(())
 }
 
 /// Creates the report of the guest that a checkpoint shows, without steps.
