@@ -76,7 +76,7 @@ kernel_ends() {
     finish "$kernel_pid"
     link "$(tail -n 1 "$kernel_said")" "$kernel_link"
     rm -f "$kernel_said"
-    kernel_pid=''
+    kernel_pid='' BESIDE=''
 }
 kernel() {
     kernel_begins "$@"

@@ -249,7 +249,7 @@ impl Cross {
 }
 
 /// Returns a step with what was found of the guest's sequences since the last call, if anything was; its errors are those of
-/// the cells in whose areas they lie.
+/// the cells in whose areas they lie, and of none where there are too many for each to be kept.
 fn sequences(
     guest: &mut Guest,
     names: &mut KernelNames,
@@ -261,6 +261,8 @@ fn sequences(
         return Ok(None);
     }
     if let Some(played) = played {
+        let places: u64 = kernel.findings.iter().map(|finding| finding.places).sum();
+        played.row.elsewhere += (places as usize).saturating_sub(vas.len());
         for va in vas {
             played.found(va);
         }
