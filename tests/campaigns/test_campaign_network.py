@@ -21,7 +21,7 @@ from folioscope.campaign.cell import Cell, Kernel, Test
 from folioscope.campaign.parts import keys
 from folioscope.campaign.store import Store
 
-from campaigns import PLUGIN, ran_here, table, waiting
+from campaigns import PLUGIN, TABLE, ran_here, table, waiting
 from command import ROOT, SLOWER, children, program, wait_until
 from dask_cluster import Cluster
 from hosts import Hosts, inside, kill
@@ -44,10 +44,6 @@ store = Store(sys.argv[1]).open()
 cells = pickle.loads(bytes.fromhex(sys.argv[3]))
 ran = run(cells, store, engine_of(sys.argv[2], store, cells, None))
 print(ran.ran, ran.lost, *table(cells, store).values())
-"""
-TABLE = """import json, sys
-from campaigns import *
-print(json.dumps(table(waiting(int(sys.argv[2]), float(sys.argv[3])), Store(sys.argv[1]))))
 """
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from folioscope.content import digest
 
-from campaigns import PLUGIN
+from campaigns import PLUGIN, TABLE
 from command import ROOT, SLOWER, wait_until
 from hosts import Hosts, kill
 from s3_server import BUCKET, S3
@@ -55,10 +55,6 @@ try:
     print("whole")
 except Refused as error:
     print(error)
-"""
-TABLE = """import json, sys
-from campaigns import *
-print(json.dumps(table(waiting(int(sys.argv[2]), float(sys.argv[3])), Store(sys.argv[1]))))
 """
 
 

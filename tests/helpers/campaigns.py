@@ -21,6 +21,11 @@ from folioscope.campaign.store import Store
 
 PLUGIN = Path(__file__).resolve().parents[1] / "plugin"
 NONE = Kernel("none", "none")
+#: Prints the table of a store's cells that wait, for where only a host of a network reaches it: STORE COUNT SECONDS.
+TABLE = """import json, sys
+from campaigns import *
+print(json.dumps(table(waiting(int(sys.argv[2]), float(sys.argv[3])), Store(sys.argv[1]))))
+"""
 
 
 def waiting(count: int, seconds: float, limit: float | None = None) -> list[Cell]:

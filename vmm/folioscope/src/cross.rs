@@ -13,6 +13,7 @@ use crate::stage::{block_size, Seen, Stage, THP};
 use crate::Error;
 
 mod admit;
+mod build;
 mod calls;
 mod compare;
 mod ledger;

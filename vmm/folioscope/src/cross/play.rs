@@ -3,20 +3,16 @@
 
 use std::ops::Range;
 
-use protocol::{
-    Advice, Backing, LockFlag, MapFlag, Operation, Placement, ProcessId, Protection, UffdMode,
-};
+use protocol::{Advice, LockFlag, Operation, ProcessId, Protection, UffdMode};
 
 use super::admit::{left_out, Here, NOT_INHERITED};
 use super::ledger::CGROUP;
-use super::model::{mergeable, Below, Memory, Store, WORDS};
-use super::mounts;
+use super::model::{Memory, Store, WORDS};
 use super::queued::{Expected, Queued};
-use super::shown::{Abilities, Shown};
-use super::states::{Map, State, PMDS};
+use super::states::{Map, State};
 use super::steps::{All, Part, Prot, Step};
 use crate::ops::{advise, protect, unmap};
-use crate::stage::{Merged, Stage};
+use crate::stage::Stage;
 use crate::Error;
 
 /// Bytes of a word.
@@ -27,21 +23,6 @@ pub(super) const SALTS: u64 = 10;
 
 /// Pages of a process of the crossing beside its areas.
 const ITS_OWN: u64 = 64;
-
-/// The largest range of a PMD that is crossed, in bytes: at 64K it is 512 MiB, more than a guest has for each state.
-const MOST_PMD: u64 = 32 << 20;
-
-/// The same of files, which are there beside what processes have copied of them: at 16K it is 32 MiB each.
-const MOST_FILE: u64 = 2 << 20;
-
-/// The largest range of a PMD with which areas of this kind are crossed, in bytes.
-fn most(map: Map) -> u64 {
-    match map {
-        Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan => MOST_FILE,
-        Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugePrivate => MOST_PMD,
-        _ => u64::MAX,
-    }
-}
 
 /// A difference between a process's memory and the model.
 #[derive(Debug)]
@@ -102,7 +83,7 @@ pub struct Batch<'s, 'g> {
     pub(super) stage: &'s mut Stage<'g>,
     pub(super) processes: [Option<ProcessId>; 2],
     pub(super) actor: usize,
-    here: Here,
+    pub(super) here: Here,
     /// The salt of the next stores of the acting process, so that an operation's differ from its state's.
     pub(super) salt: u64,
     /// Operations that the processes are still to do.
@@ -110,130 +91,12 @@ pub struct Batch<'s, 'g> {
     /// The step that is played.
     pub(super) step: Option<Step>,
     /// How often a charge of the cgroup had come to its limit when that was set.
-    came: u64,
+    pub(super) came: u64,
     /// The areas, in the order of their states.
     pub cells: Vec<Cell>,
 }
 
 impl<'s, 'g> Batch<'s, 'g> {
-    /// Builds each state in a process of its own areas, and looks at it. `label` names the look.
-    ///
-    /// # Errors
-    /// Where the guest is lost, or cannot map an area.
-    pub fn build(
-        stage: &'s mut Stage<'g>,
-        states: &[&'static State],
-        mut here: Here,
-        label: &str,
-    ) -> Result<Self, Error> {
-        let process = stage.spawn_as("cross")?;
-        stage.join(process, CGROUP)?;
-        (here.view, here.other) = (0, false);
-        let mut batch = Self {
-            stage,
-            processes: [Some(process), None],
-            actor: 0,
-            here,
-            salt: 1,
-            queue: Vec::new(),
-            step: None,
-            came: 0,
-            cells: Vec::new(),
-        };
-        for state in states {
-            let cell = match batch.unmappable(state.map) {
-                Some(why) => Cell {
-                    left_out: Some(why),
-                    ..Cell::new(
-                        state,
-                        Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
-                    )
-                },
-                None => batch.map(state)?,
-            };
-            batch.cells.push(cell);
-            let last = batch.cells.len() - 1;
-            for step in state.build {
-                batch.step_of(last, *step)?;
-            }
-        }
-        batch.flush()?;
-        if states.iter().any(|state| state.is_merged()) && batch.here.ksm {
-            let merged = batch.stage.merge_all()?;
-            batch.hold_to_merged(merged);
-        }
-        batch.stage.check(process, label)?;
-        batch.hold_to_seen();
-        batch.salt += SALTS;
-        Ok(batch)
-    }
-
-    /// Returns the reason why the guest has no areas of this kind, if it has none.
-    fn unmappable(&self, map: Map) -> Option<&'static str> {
-        match map {
-            map if self.stage.pmd() > most(map) => {
-                Some("a PMD's range is too large for this guest")
-            }
-            Map::Hugetlb | Map::HugetlbShared if !self.here.hugetlb => {
-                Some("the guest has no hugetlb pages of a PMD's size for it")
-            }
-            Map::HugetlbSpan if !self.here.hugetlb_spans => {
-                Some("the guest has no hugetlb pages of a group of PMDs for it")
-            }
-            Map::HugetlbBlock | Map::HugetlbBlockShared if !self.here.hugetlb_blocks => {
-                Some("the guest has no hugetlb pages of a block's size for it")
-            }
-            Map::ReadAhead if !self.here.read_ahead => {
-                Some("the kernel has no EROFS or no RAM disk for it (CONFIG_EROFS_FS, CONFIG_BLK_DEV_RAM)")
-            }
-            _ => None,
-        }
-    }
-
-    /// Refuses what KSM was to merge, unless it has merged as many pages as the model has equal ones.
-    fn hold_to_merged(&mut self, merged: Merged) {
-        let of_ksm = |cell: &Cell| cell.state.is_merged() && cell.left_out.is_none();
-        let cells = self.cells.iter().filter(|cell| of_ksm(cell));
-        let (shared, empty) = mergeable(cells.flat_map(|cell| cell.memory.all_words(0)));
-        if merged.shared >= shared && merged.empty.is_none_or(|found| found >= empty) {
-            return;
-        }
-        let found = merged.empty.unwrap_or(0);
-        let why = format!(
-            "expected KSM to have merged {shared} pages, and {empty} with the zero page, and found {} and {found}",
-            merged.shared
-        );
-        for cell in self.cells.iter_mut().filter(|cell| of_ksm(cell)) {
-            cell.refused.get_or_insert(why.clone());
-        }
-    }
-
-    /// Notes each state that the last look did not find as it is to be.
-    fn hold_to_seen(&mut self) {
-        let order = (self.stage.pmd() / self.stage.page()).trailing_zeros() as u8;
-        let able = Abilities {
-            blocks: self.stage.fills_blocks(),
-            folds: self.stage.folds(),
-            pmd: self.stage.pmd_pages().then_some(order),
-            file_pmd: self.stage.has_huge_pages(),
-        };
-        let look = self.stage.last_look();
-        let verdict = look.and_then(|look| look.judged.processes.first());
-        for cell in &mut self.cells {
-            if cell.left_out.is_some() || cell.refused.is_some() {
-                continue;
-            }
-            let Some(verdict) = verdict else {
-                cell.unseen = Some("no look at the state was judged".into());
-                continue;
-            };
-            let view = &cell.memory.views[0];
-            let shown = Shown::of(verdict, view.start, view.pages.len());
-            let mut sights = cell.state.sights.iter();
-            cell.unseen = sights.find_map(|sight| shown.lacks(*sight, self.here.block, able));
-        }
-    }
-
     /// Forks. The steps that follow are the parent's or the child's.
     ///
     /// # Errors
@@ -348,110 +211,6 @@ impl<'s, 'g> Batch<'s, 'g> {
         (copied + ITS_OWN) * self.stage.page()
     }
 
-    fn map(&mut self, state: &'static State) -> Result<Cell, Error> {
-        let (page, block) = (self.stage.page(), self.here.block as u64);
-        let pages = match state.map {
-            Map::Pmd | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan => {
-                self.stage.pmd() / page
-            }
-            Map::Hugetlb | Map::HugetlbShared => 2 * self.stage.pmd() / page,
-            Map::HugetlbSpan => PMDS * self.stage.pmd() / page,
-            _ => 2 * block,
-        };
-        let hugetlb = state.map.is_hugetlb();
-        let unit = match state.map {
-            Map::HugetlbSpan => pages,
-            _ if hugetlb => pages / 2,
-            _ => 1,
-        };
-        let offset = match state.map {
-            Map::HintedHalfIn => block / 2 * page,
-            _ => 0,
-        };
-        let (below, file) = match state.map {
-            Map::Hinted
-            | Map::HintedHalfIn
-            | Map::Small
-            | Map::Pmd
-            | Map::Hugetlb
-            | Map::HugetlbBlock
-            | Map::HugetlbSpan => (Below::Nothing, 0),
-            Map::Shared
-            | Map::Tmpfs
-            | Map::TmpfsHuge
-            | Map::TmpfsPmd
-            | Map::TmpfsSpan
-            | Map::Ramfs
-            | Map::HugetlbShared
-            | Map::HugetlbBlockShared => (Below::Shared, pages),
-            Map::TmpfsShort => (Below::Shared, block + 1),
-            Map::TmpfsPrivate
-            | Map::TmpfsHugePrivate
-            | Map::TmpfsPmdPrivate
-            | Map::RamfsPrivate
-            | Map::ReadAhead => (Below::Private, pages),
-        };
-        let directory = mounts::directory(state.map);
-        let path = directory.map(|directory| format!("{directory}/cross-{}", state.name));
-        let process = self.actor();
-        if let Some(path) = &path {
-            let create = Operation::FileCreate {
-                path: path.clone(),
-                length: file * page,
-            };
-            self.now(process, create)?;
-            self.stage
-                .after(Operation::FileUnlink { path: path.clone() })?;
-        }
-        let backing = match state.map {
-            Map::ReadAhead => Some(mounts::read_ahead()),
-            _ => path.clone(),
-        };
-        let flags = match below {
-            Below::Shared => vec![MapFlag::Shared],
-            _ => vec![],
-        };
-        let map = Operation::Mmap {
-            length: pages * page,
-            backing: match &backing {
-                Some(path) => Backing::File {
-                    path: path.clone(),
-                    offset: 0,
-                },
-                None if hugetlb => Backing::Hugetlb {
-                    size_kib: unit * page / 1024,
-                },
-                None => Backing::Anonymous,
-            },
-            prot: vec![Protection::Read, Protection::Write],
-            flags,
-            place: Placement::Isolated {
-                align: None,
-                offset,
-                gap: None,
-            },
-        };
-        self.flush()?;
-        let start = self.stage.map(process, map)?;
-        let hint = match state.map {
-            Map::Hinted | Map::HintedHalfIn | Map::Pmd => Some(Advice::Hugepage),
-            Map::Small => Some(Advice::Nohugepage),
-            _ => None,
-        };
-        if let Some(hint) = hint {
-            self.now(process, advise(start, pages * page, hint))?;
-        }
-        let mut memory = Memory::new(below, start, pages as usize, file as usize, page);
-        if state.map == Map::ReadAhead {
-            memory.write_file(0..pages as usize, 0);
-        }
-        Ok(Cell {
-            path,
-            unit: unit as usize,
-            ..Cell::new(state, memory)
-        })
-    }
-
     /// The place of a step in this area.
     fn here_of(&self, at: usize) -> Here {
         Here {
@@ -464,7 +223,7 @@ impl<'s, 'g> Batch<'s, 'g> {
     }
 
     /// A step of one area; one that was left out or refused has no more of them.
-    fn step_of(&mut self, at: usize, step: Step) -> Result<(), Error> {
+    pub(super) fn step_of(&mut self, at: usize, step: Step) -> Result<(), Error> {
         let here = self.here_of(at);
         let cell = &mut self.cells[at];
         if cell.left_out.is_some() || cell.refused.is_some() {
