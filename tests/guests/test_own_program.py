@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from folioscope import INCLUDE, Guest, LookFailed, NotJudged
+from folioscope import INCLUDE, Guest, LookFailed, NotJudged, program
 
 pytestmark = pytest.mark.parametrize("granule", ["4k"])
 
@@ -50,6 +50,24 @@ def test_marks(guest: Guest, tmp_path: Path) -> None:
     with pytest.raises(KeyError, match=r"no mark 'other'; it has set: \['a mark', 'none'\]"):
         ran.mark("other")
     assert not guest.read("/proc/mounts") or guest.run("/bin/busybox", "ls", "/tmp").stdout == ""
+
+
+def test_it_waits_at_a_mark_before_it_was_seen_to_start(
+    guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell that starts it ends later than it stops: the kernel's SIGHUP to an orphaned group does not meet it."""
+    shell, late = program._shell, []
+
+    def slow(guest: Guest, line: str) -> str:
+        if line.endswith("&"):
+            late.append(line)
+            line += " sleep 1"
+        return shell(guest, line)
+
+    monkeypatch.setattr(program, "_shell", slow)
+    text = source(tmp_path, f'folioscope_mark("at once", block, {BLOCK}); return 0;')
+    ran = guest.run(["./prog"], files=[text], seconds=20)
+    assert late and ran.status == 0 and [mark.name for mark in ran.marks] == ["at once"]
 
 
 def test_a_program_that_was_built_elsewhere(guest: Guest, tmp_path: Path) -> None:

@@ -161,7 +161,9 @@ class Running:
         script = f"cd {self.place}\n{exports}\n{SHELL} -c {shlex.quote(inner)} sh {words} <stdin >stdout 2>stderr\n"
         script += "echo $? >status\n"
         self._guest.command("write_file", path=f"{self.place}/go", text=script, create=True)
-        _shell(self._guest, f"{SHELL} {self.place}/go >/dev/null 2>&1 </dev/null &")
+        # In a session of its own: the end of this shell makes its process group an orphaned one, and the kernel sends
+        # SIGHUP to such a group if one of its processes waits at a mark by then (kernel/exit.c, kill_orphaned_pgrp()).
+        _shell(self._guest, f"setsid {SHELL} {self.place}/go >/dev/null 2>&1 </dev/null &")
         end = time.monotonic() + 20
         while not (pid := self._guest.read(f"{self.place}/pid").strip()):
             if time.monotonic() > end:
