@@ -107,6 +107,15 @@ def test_sequences_are_judged(crossing: dict[str, Any], recording: tuple[str, ..
     assert (step["kernel"]["findings"], step["kernel"]["not_judged"]) == ([], [])
 
 
+def test_notifiers_are_told(crossing: dict[str, Any]) -> None:
+    """A secondary MMU has copied every batch's tables; what operations take away was told, and nothing else went."""
+    rows = {(row["operation"], row["acting"]): row["notified"] for row in crossing["crossing"]["rows"]}
+    assert min(it["copied"] for it in rows.values()) > 10_000
+    assert {it["not_told"] for it in rows.values()} == {0}
+    for operation in ("dontneed", "fork", "migrate", "move", "pageout", "protect", "unmap"):
+        assert min(rows[operation, acting]["told"] for acting in ACTING) > 3_000, operation
+
+
 def test_names() -> None:
     """A name that is none is refused with all that there are."""
     said = folioscope("cross", "--only", "frozen").sentence()

@@ -280,6 +280,15 @@ fn what_is_not_pinned_is_not_compared() {
 }
 
 #[test]
+fn what_was_not_copied_is_not_compared() {
+    let mut agent = Agent::start("mirror");
+    let p = agent.spawn();
+    let failure = agent.op_error(p, json!({"mirror_verify": {}}));
+    let failure = failure["bad_request"].to_string();
+    assert!(failure.contains("no page tables were copied"), "{failure}");
+}
+
+#[test]
 fn several_operations_are_done_whatever_becomes_of_each() {
     let mut agent = Agent::start("several");
     let p = agent.spawn();

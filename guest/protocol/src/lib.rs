@@ -52,8 +52,8 @@ pub use message::{
 pub use operation::Operation;
 pub use order::Order;
 pub use outcome::{
-    Answer, Checkpoint, FileRead, Mismatch, Outcome, ProcessInfo, ProcessState, ProgramEnd,
-    Spawned, Touched, Verified,
+    Answer, Checkpoint, FileRead, Mirrored, MirroredPage, Mismatch, Outcome, ProcessInfo,
+    ProcessState, ProgramEnd, Spawned, StalePage, Touched, Verified,
 };
 pub use pattern::pattern;
 

@@ -234,6 +234,12 @@ pub enum Operation {
         /// Where it begins in the pinned range, in bytes.
         offset: u64,
     },
+    /// Copies what the process can access, as a secondary MMU does that MMU notifiers keep up to date (`mmu_mirror` of
+    /// debugfs, `CONFIG_MMU_MIRROR_TEST`). A copy from before is dropped; a child has none.
+    Mirror {},
+    /// Compares what is left of that copy with what the process can access now:
+    /// [`Outcome::Mirrored`](crate::Outcome::Mirrored).
+    MirrorVerify {},
     /// Registers a range with the process's userfaultfd, which the first use opens. An access that it would have to
     /// resolve ends in SIGBUS (`UFFD_FEATURE_SIGBUS`), so that one thread is enough. A child does not inherit it.
     UffdRegister {
@@ -404,6 +410,8 @@ impl Operation {
             Self::Several { .. } => "several",
             Self::GupPin { .. } => "gup_pin",
             Self::GupVerify { .. } => "gup_verify",
+            Self::Mirror {} => "mirror",
+            Self::MirrorVerify {} => "mirror_verify",
             Self::UffdRegister { .. } => "uffd_register",
             Self::UffdUnregister { .. } => "uffd_unregister",
             Self::UffdCopy { .. } => "uffd_copy",

@@ -65,6 +65,8 @@ pub enum Outcome {
     Touched(Touched),
     /// The result of a verification.
     Verified(Verified),
+    /// The rest of a copy of page tables.
+    Mirrored(Mirrored),
     /// The results of several operations.
     Several {
         /// One for each, in their order.
@@ -158,6 +160,42 @@ pub struct Verified {
     pub wrong: u64,
     /// The first of those.
     pub first: Vec<Mismatch>,
+}
+
+/// The rest of a copy of page tables that MMU notifiers keep up to date.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Mirrored {
+    /// Pages that were copied.
+    pub copied: u64,
+    /// Pages of those that notifiers have dropped since.
+    pub dropped: u64,
+    /// Pages that the process can no longer access as the copy has them.
+    pub stale: u64,
+    /// The first of those, in the order of their addresses.
+    pub first: Vec<StalePage>,
+}
+
+/// A page that a copy of page tables has, and that the process can no longer access so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StalePage {
+    /// Its virtual address.
+    pub address: u64,
+    /// The page frame in the copy.
+    pub copied: MirroredPage,
+    /// The page that is there now, if the process can read it.
+    pub now: Option<MirroredPage>,
+}
+
+/// A page that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MirroredPage {
+    /// The page frame.
+    pub pfn: u64,
+    /// True if it can be written too.
+    pub writable: bool,
 }
 
 /// A word that differs from the expected one.

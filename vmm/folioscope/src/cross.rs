@@ -17,6 +17,8 @@ mod build;
 mod calls;
 mod compare;
 mod ledger;
+mod mirror;
+mod mirrored;
 mod model;
 mod mounts;
 mod operations;
@@ -162,6 +164,7 @@ pub fn play(
         acting,
         cells: Vec::new(),
         elsewhere: 0,
+        notified: None,
     };
     let mut owners = Owners::default();
     let outcome = batch(
@@ -235,6 +238,7 @@ fn batch(
     if acting != Acting::Alone {
         batch.fork(acting == Acting::Child)?;
     }
+    batch.mirror()?;
     for operation in operations {
         batch.operation(operation.steps)?;
     }
@@ -257,6 +261,7 @@ fn batch(
     if batch.other().is_some() {
         batch.verify()?;
     }
+    row.notified = batch.told()?;
     let other = batch.other();
     let cells = std::mem::take(&mut batch.cells);
     for cell in &cells {

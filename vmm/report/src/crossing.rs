@@ -50,7 +50,18 @@ pub fn write(out: &mut dyn Write, table: &Crossing) -> io::Result<()> {
         counts.red,
         counts.not_judged,
         counts.left_out
-    )
+    )?;
+    match table.notified() {
+        Some(all) => writeln!(
+            out,
+            "MMU notifiers: {} pages copied by a secondary MMU, {} told of, {} that no notifier was told of",
+            all.copied, all.told, all.not_told
+        ),
+        None => writeln!(
+            out,
+            "MMU notifiers: not judged (C8), as the kernel has no secondary MMU for tests (CONFIG_MMU_MIRROR_TEST)"
+        ),
+    }
 }
 
 fn letter(cell: &CrossingCell) -> char {

@@ -225,6 +225,20 @@ impl Basis {
         Basis::only(Scope::Recording, &[Need::Recording])
     }
 
+    /// Returns the basis of what MMU notifiers were told: `mirrored` is whether the kernel has a secondary MMU for tests.
+    #[must_use]
+    pub fn of_notifiers(mirrored: bool) -> Basis {
+        if mirrored {
+            return Basis::only(Scope::Console, &[Need::Mirror]);
+        }
+        let mut basis = Basis::only(Scope::Console, &[]);
+        for rule in RULES.iter().filter(|rule| rule.needs(Need::Mirror)) {
+            let why = "this kernel has no secondary MMU for tests (MMU_MIRROR_TEST of the series)";
+            basis.out(rule.id(), Because::NotThere, why);
+        }
+        basis
+    }
+
     /// That the rules that need one of these are in force, and no others.
     fn only(scope: Scope, needs: &[Need]) -> Basis {
         let rules = RULES.iter();
@@ -328,6 +342,9 @@ impl Basis {
         }
         if needs(Need::Deadline) {
             return not_asked("it is asked where an operation of a workload is past its deadline");
+        }
+        if needs(Need::Mirror) {
+            return not_asked("it is asked in the crossing (folioscope cross)");
         }
         let by_step = hangs_on(Need::Expectations) || hangs_on(Need::Contents);
         if by_step && known.expectations == Input::NotAsked {

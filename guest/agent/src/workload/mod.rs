@@ -6,6 +6,7 @@
 mod file;
 mod gup;
 mod memory;
+mod mirror;
 mod numa;
 mod place;
 mod probe;
@@ -300,6 +301,8 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
             length,
             offset,
         } => gup::verify(*address, *length, *offset),
+        Op::Mirror {} => mirror::copy(),
+        Op::MirrorVerify {} => mirror::verify(),
         Op::UffdRegister {
             address,
             length,

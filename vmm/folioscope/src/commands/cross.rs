@@ -120,6 +120,12 @@ impl Cross {
                         let error = control::keep(&mut guest, &self.guest.out, error);
                         let report = report.get_or_insert_with(nothing);
                         report.push_not_judged(format!("{name}: {error}"));
+                        steps_reported.extend(reported_steps(
+                            &self.report,
+                            &mut guest,
+                            &name,
+                            text,
+                        )?);
                         lost = true;
                         break 'all;
                     }
@@ -142,8 +148,9 @@ impl Cross {
                         }
                     }
                 }
+                let mut driven = guest.driven();
+                driven.add(&Basis::of_notifiers(played.row.notified.is_some()));
                 table.rows.push(played.row);
-                let driven = guest.driven();
                 let looks = played.seen.into_iter().zip(played.errors);
                 for (look, (mut seen, errors)) in looks.enumerate() {
                     let report = report
@@ -170,13 +177,14 @@ impl Cross {
                     report.push(step);
                 }
                 self.tell_and_keep(left, &mut steps_reported, text)?;
+                lost = played.failed.as_ref().is_some_and(Error::lost);
+                // A guest that hangs is judged as it is kept, and reported with it.
+                let failed = played.failed.map(|error| match lost {
+                    true => control::keep(&mut guest, &self.guest.out, error),
+                    false => error,
+                });
                 steps_reported.extend(reported_steps(&self.report, &mut guest, &name, text)?);
-                if let Some(error) = played.failed {
-                    lost = error.lost();
-                    let error = match lost {
-                        true => control::keep(&mut guest, &self.guest.out, error),
-                        false => error,
-                    };
+                if let Some(error) = failed {
                     let report = report.get_or_insert_with(nothing);
                     report.push_not_judged(format!("{name}: {error}"));
                     if lost {

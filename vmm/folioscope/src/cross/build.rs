@@ -52,6 +52,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             queue: Vec::new(),
             step: None,
             came: 0,
+            mirrors: None,
             cells: Vec::new(),
         };
         for state in states {

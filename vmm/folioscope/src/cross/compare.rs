@@ -137,12 +137,16 @@ impl Batch<'_, '_> {
         }
     }
 
-    /// Leaves the same words in each page of a part. The pattern is that of the address with the salt's halves exchanged
+    /// Leaves the same words in each page of a part that can be written. The pattern is that of the address with the salt's halves exchanged
     /// in it (`protocol::pattern()`), so that a salt that has the page's address makes up for it.
     pub(super) fn write_equal(&mut self, at: usize, part: Part) {
         let (view, process, page) = (self.actor, self.actor(), self.stage.page());
+        let memory = &self.cells[at].memory;
         let pages = self.pages(at, part);
-        for at_page in pages.clone() {
+        let pages =
+            pages.filter(|page| memory.can_write(view, *page) && !memory.is_open(view, *page));
+        let pages: Vec<usize> = pages.collect();
+        for at_page in pages.iter().copied() {
             let address = self.cells[at].memory.address(view, at_page);
             let salt = EQUAL ^ address.rotate_left(32);
             let touch = self.touch(address, page, Some((Store::All, salt)));
@@ -152,7 +156,7 @@ impl Batch<'_, '_> {
             };
             self.later(at, process, touch, expected);
         }
-        self.cells[at].memory.write_equal(view, pages, EQUAL);
+        self.cells[at].memory.write_equal(view, &pages, EQUAL);
     }
 
     fn touch(&self, address: u64, length: u64, store: Option<(Store, u64)>) -> Operation {

@@ -263,9 +263,9 @@ impl Memory {
     }
 
     /// A write of the same words to each of these pages: those of the pattern for a page at address 0.
-    pub fn write_equal(&mut self, view: usize, pages: Range<usize>, salt: u64) {
+    pub fn write_equal(&mut self, view: usize, pages: &[usize], salt: u64) {
         let distance = self.distance();
-        for at in pages {
+        for at in pages.iter().copied() {
             self.change(view, at, 0..WORDS, |word| Content::Written {
                 origin: word as u64 * distance,
                 salt,
@@ -739,7 +739,7 @@ mod tests {
         memory.free(0, 5..8);
         assert_eq!(runs(&memory)[4..], [5..6, 6..7, 7..8]);
         // Equal pages go on from no page.
-        memory.write_equal(0, 0..2, 1);
+        memory.write_equal(0, &[0, 1], 1);
         assert_eq!(runs(&memory)[..2], [0..1, 1..2]);
     }
 
@@ -762,7 +762,7 @@ mod tests {
     #[test]
     fn pages_that_others_may_have_are_not_certain() {
         let mut memory = anonymous();
-        memory.write_equal(0, 1..3, 1);
+        memory.write_equal(0, &[1, 2], 1);
         memory.drop_pages(0, 3..4);
         memory.zero(0, 4..5);
         memory.free(0, 5..6);
@@ -782,7 +782,7 @@ mod tests {
     fn equal_pages_are_counted() {
         let mut memory = anonymous();
         assert_eq!(mergeable(memory.all_words(0)), (0, 0));
-        memory.write_equal(0, 1..5, 1);
+        memory.write_equal(0, &[1, 2, 3, 4], 1);
         memory.drop_pages(0, 5..7);
         assert_eq!(mergeable(memory.all_words(0)), (3, 2));
         let many = (0..600).map(|_| memory.content(0, 1).unwrap());

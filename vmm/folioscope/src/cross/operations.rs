@@ -211,8 +211,12 @@ pub const OPERATIONS: &[Operation] = &[
     operation("split", "split_huge_pages of debugfs", &[Step::Split]),
     operation(
         "merge",
-        "MADV_MERGEABLE, and passes of KSM",
-        &[MERGEABLE, Step::All(All::Merge)],
+        "equal pages are written, MADV_MERGEABLE, and passes of KSM",
+        &[
+            Step::WriteEqual(Part::Second),
+            MERGEABLE,
+            Step::All(All::Merge),
+        ],
     ),
     operation(
         "unmerge",

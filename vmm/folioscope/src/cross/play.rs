@@ -7,6 +7,7 @@ use protocol::{Advice, LockFlag, Operation, ProcessId, Protection, UffdMode};
 
 use super::admit::{left_out, Here, NOT_INHERITED};
 use super::ledger::CGROUP;
+use super::mirrored::Mirrors;
 use super::model::{Memory, Store, WORDS};
 use super::queued::{Expected, Queued};
 use super::states::{Map, State};
@@ -92,6 +93,8 @@ pub struct Batch<'s, 'g> {
     pub(super) step: Option<Step>,
     /// How often a charge of the cgroup had come to its limit when that was set.
     pub(super) came: u64,
+    /// Their secondary MMUs, if the kernel has some for tests.
+    pub(super) mirrors: Option<Mirrors>,
     /// The areas, in the order of their states.
     pub cells: Vec<Cell>,
 }
@@ -137,6 +140,7 @@ impl<'s, 'g> Batch<'s, 'g> {
     pub fn operation(&mut self, steps: &[Step]) -> Result<(), Error> {
         for step in steps {
             self.step(*step)?;
+            self.compare_mirrors()?;
         }
         self.salt += SALTS;
         Ok(())

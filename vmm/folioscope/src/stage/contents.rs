@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Checks the contents of memory: each page has the words last written to it, whatever has happened to its entry.
 
+use std::ops::Range;
+
 use protocol::{Expect, Operation, Outcome, ProcessId};
-use verdict::contents_differ;
+use verdict::{contents_differ, Finding, Process};
 
 use super::{Stage, StageResult};
 use crate::guest::unexpected;
@@ -142,7 +144,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Adds a finding to the last checkpoint of a process.
+    /// Adds that contents differ to the last checkpoint of a process.
     ///
     /// # Errors
     /// Where the process has no checkpoint yet.
@@ -153,6 +155,20 @@ impl Stage<'_> {
         end: u64,
         message: String,
     ) -> StageResult {
+        self.found(process, start..end, message, contents_differ)
+    }
+
+    /// Adds a finding to the last checkpoint of a process.
+    ///
+    /// # Errors
+    /// Where the process has no checkpoint yet.
+    pub fn found(
+        &mut self,
+        process: ProcessId,
+        range: Range<u64>,
+        message: String,
+        finding: fn(&Process, Range<u64>, String) -> Finding,
+    ) -> StageResult {
         let last = self.last.iter().rev().find(|(id, _)| *id == process);
         let Some((_, at)) = last else {
             return Err(Error::Input(format!(
@@ -160,8 +176,8 @@ impl Stage<'_> {
             )));
         };
         if let Some(verdict) = self.seen[*at].look.judged.processes.first_mut() {
-            let finding = contents_differ(&verdict.process, start..end, message);
-            verdict.findings.push(finding);
+            let found = finding(&verdict.process, range, message);
+            verdict.findings.push(found);
         }
         Ok(())
     }

@@ -108,6 +108,7 @@ mod tests {
                 },
             ],
             elsewhere: 0,
+            notified: None,
         };
         report.crossing = Some(Crossing {
             states: ["a", "b", "c", "d"].map(state).to_vec(),

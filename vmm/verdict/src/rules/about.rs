@@ -27,6 +27,7 @@ impl Need {
             Need::VmFlags => "VmFlags of files",
             Need::Records => "order records",
             Need::Expectations => "expectations",
+            Need::Mirror => "a secondary MMU for tests (MMU_MIRROR_TEST)",
             Need::Contents => "what the process reads of its memory",
             Need::Processes => "all processes (the half on sharing)",
             Need::Folios => "the kernel's struct page (BTF)",

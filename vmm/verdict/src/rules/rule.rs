@@ -232,6 +232,8 @@ pub enum Need {
     Console,
     /// An operation of a workload that is past its deadline, and no table.
     Deadline,
+    /// A secondary MMU for tests, and no table.
+    Mirror,
     /// Every store to a table and all TLB maintenance, from a recorded guest.
     Recording,
 }

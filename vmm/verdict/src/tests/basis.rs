@@ -247,7 +247,7 @@ fn rules_in_force_by_what_they_need() {
         .iter()
         .map(|it| (it.rule, it.because))
         .collect();
-    let not_asked = "L11 L17 C1 C2 C3 C4 C5 C6 C7 F1 S1 S2 S3 S4 S5 S6 S7".split(' ');
+    let not_asked = "L11 L17 C1 C2 C3 C4 C5 C6 C7 C8 F1 S1 S2 S3 S4 S5 S6 S7".split(' ');
     let not_asked = not_asked.map(|rule| (id(rule), Because::NotAsked));
     assert_eq!(out, not_asked.collect::<Vec<_>>());
     assert_eq!((basis.known, basis.judged.len()), (Some(2), 2));
@@ -294,4 +294,19 @@ fn a_driven_guest_whose_console_is_silent_is_not_judged_by_it() {
     basis.add(&Basis::of_driven(Given));
     assert!(basis.in_force.contains(&id("V1")));
     assert!(basis.not_in_force.iter().all(|out| out.rule != id("V1")));
+}
+
+#[test]
+fn notifiers_are_asked_where_there_is_a_secondary_mmu() {
+    let told = Basis::of_notifiers(true);
+    assert_eq!(names(&told.in_force), "C8");
+    let lacking = Basis::of_notifiers(false);
+    assert_eq!(lacking.in_force, BTreeSet::new());
+    let why = &lacking.not_in_force[0];
+    assert_eq!((why.rule, why.because), (id("C8"), Because::NotThere));
+    let (_, _, mut basis) = without(|_, _, _| ());
+    basis.add(&lacking);
+    assert!(basis.not_in_force.contains(why));
+    basis.add(&told);
+    assert!(basis.in_force.contains(&id("C8")));
 }

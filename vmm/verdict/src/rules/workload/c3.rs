@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::check::Check;
 use crate::rules::rule::{Identity, Need, OnBreak, Releases, Rule, Tier};
-use crate::{Finding, Hex, Process};
+use crate::{Finding, Process};
 
 pub(crate) static RULE: Rule = Rule {
     name: "C3",
@@ -27,20 +27,14 @@ pub(crate) static RULE: Rule = Rule {
 
 /// That memory of a process in a range is not as it must be.
 pub fn contents_differ(process: &Process, range: Range<u64>, message: String) -> Finding {
-    Finding {
-        process: Some(process.clone()),
-        va: Hex(range.start),
-        end: Hex(range.end),
-        level: 3,
-        ..Finding::new(&RULE, message)
-    }
+    super::of_range(&RULE, process, range, message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::id;
-    use crate::Severity;
+    use crate::{Hex, Severity};
 
     #[test]
     fn c3_says_where_and_what() {

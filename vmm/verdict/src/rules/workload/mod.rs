@@ -6,10 +6,14 @@ mod c4;
 mod c5;
 mod c6;
 mod c7;
+mod c8;
 mod f1;
 mod v1;
 
+use std::ops::Range;
+
 use super::rule::Rule;
+use crate::{Finding, Hex, Process};
 
 pub(super) static RULES: &[&Rule] = &[
     &c3::RULE,
@@ -17,6 +21,7 @@ pub(super) static RULES: &[&Rule] = &[
     &c5::RULE,
     &c6::RULE,
     &c7::RULE,
+    &c8::RULE,
     &f1::RULE,
     &v1::RULE,
 ];
@@ -24,5 +29,17 @@ pub(super) static RULES: &[&Rule] = &[
 pub use c3::contents_differ;
 pub use c4::pages_left;
 pub use c7::charges_left;
+pub use c8::not_told;
 pub use f1::RULE as STUCK;
 pub use v1::kernel_report;
+
+/// An error in a range of a process's memory that no table shows.
+fn of_range(rule: &'static Rule, process: &Process, range: Range<u64>, message: String) -> Finding {
+    Finding {
+        process: Some(process.clone()),
+        va: Hex(range.start),
+        end: Hex(range.end),
+        level: 3,
+        ..Finding::new(rule, message)
+    }
+}

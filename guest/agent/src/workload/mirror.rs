@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A copy of the process's page tables that MMU notifiers alone keep up to date (mm/mmu_mirror_test.c of the series).
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard};
+
+use protocol::{Failure, Mirrored, MirroredPage, Outcome, StalePage};
+
+use crate::sys;
+
+const PATH: &str = "/sys/kernel/debug/mmu_mirror";
+/// Stale pages that an answer has.
+const MOST: usize = 512;
+
+/// The process that has a copy, and the file by which it does. A child inherits the file, and the copy is not its own.
+static COPIED: Mutex<Option<(u32, File)>> = Mutex::new(None);
+
+/// Copies what the process can access.
+pub fn copy() -> Result<Outcome, Failure> {
+    let (mut copied, pid) = (copied(), std::process::id());
+    if !matches!(&*copied, Some((of, _)) if *of == pid) {
+        let file = sys::open(PATH, libc::O_RDWR | libc::O_CLOEXEC)?;
+        *copied = Some((pid, file.into()));
+    }
+    let Some((_, file)) = &mut *copied else {
+        return Err(Failure::bad("nothing was copied"));
+    };
+    file.write_all(b"1")
+        .map_err(|error| sys::io_failure(&error, format!("write {PATH}")))?;
+    Ok(Outcome::Done {})
+}
+
+/// Compares what is left of the copy with what the process can access.
+pub fn verify() -> Result<Outcome, Failure> {
+    let copied = copied();
+    let Some((_, file)) = copied.as_ref().filter(|(of, _)| *of == std::process::id()) else {
+        return Err(Failure::bad("no page tables were copied"));
+    };
+    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = file
+            .read_at(&mut piece, text.len() as u64)
+            .map_err(|error| sys::io_failure(&error, format!("read {PATH}")))?;
+        match read {
+            0 => break,
+            read => text.extend(&piece[..read]),
+        }
+    }
+    let text = String::from_utf8_lossy(&text);
+    let read = read(&text).ok_or_else(|| {
+        let last = text.lines().last().unwrap_or_default();
+        Failure::bad(format!("{PATH} ended with {last:?}"))
+    });
+    read.map(Outcome::Mirrored)
+}
+
+/// Reads what the file says: a line for each stale page, and one of counts.
+fn read(text: &str) -> Option<Mirrored> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let last: Vec<&str> = lines.pop()?.split(' ').collect();
+    let ["copied", copied, "dropped", dropped, "left", _] = last[..] else {
+        return None;
+    };
+    let first = lines.iter().take(MOST).map(|line| page(line));
+    Some(Mirrored {
+        copied: copied.parse().ok()?,
+        dropped: dropped.parse().ok()?,
+        stale: lines.len() as u64,
+        first: first.collect::<Option<_>>()?,
+    })
+}
+
+/// Reads a line: address, page frame of the copy and its right, page frame of now and its right, `-` for none.
+fn page(line: &str) -> Option<StalePage> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [address, copied, had, pfn, has] = words[..] else {
+        return None;
+    };
+    let number = |word| u64::from_str_radix(word, 16).ok();
+    let page = |pfn, right| {
+        Some(MirroredPage {
+            pfn: number(pfn)?,
+            writable: right == "w",
+        })
+    };
+    Some(StalePage {
+        address: number(address)?,
+        copied: page(copied, had)?,
+        now: match has {
+            "-" => None,
+            right => Some(page(pfn, right)?),
+        },
+    })
+}
+
+fn copied() -> MutexGuard<'static, Option<(u32, File)>> {
+    COPIED
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_a_stale_page() {
+        let text = "ffff8000 1a w 0 -\nffff9000 1b w 1b r\ncopied 7 dropped 2 left 5\n";
+        let page = |pfn, writable| MirroredPage { pfn, writable };
+        let expected = Mirrored {
+            copied: 7,
+            dropped: 2,
+            stale: 2,
+            first: vec![
+                StalePage {
+                    address: 0xffff_8000,
+                    copied: page(0x1a, true),
+                    now: None,
+                },
+                StalePage {
+                    address: 0xffff_9000,
+                    copied: page(0x1b, true),
+                    now: Some(page(0x1b, false)),
+                },
+            ],
+        };
+        assert_eq!(read(text), Some(expected));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_no_answer() {
+        for text in [
+            "",
+            "ffff8000 1a w 0 -\n",
+            "x\ncopied 1 dropped 0 left 1\n",
+            "copied 1\n",
+        ] {
+            assert_eq!(read(text), None);
+        }
+    }
+}

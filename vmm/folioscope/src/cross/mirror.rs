@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! MMU notifiers and what they are told: each process of a batch has a secondary MMU that copies its page tables before the operation.
+
+use protocol::{Operation, Outcome};
+use verdict::crossing::Notified;
+use verdict::not_told;
+
+use super::mirrored::{is_one_run, said, Mirrors};
+use super::play::Batch;
+use crate::guest::unexpected;
+use crate::Error;
+
+/// The secondary MMU of the kernel's, for tests (mm/mmu_mirror_test.c of the series).
+const FILE: &str = "/sys/kernel/debug/mmu_mirror";
+
+impl Batch<'_, '_> {
+    /// Copies the page tables of each process, if the kernel has a secondary MMU for tests.
+    ///
+    /// # Errors
+    /// Where the guest is lost, or refuses.
+    pub fn mirror(&mut self) -> Result<(), Error> {
+        if !self.stage.exists(FILE)? {
+            return Ok(());
+        }
+        for process in self.processes.into_iter().flatten() {
+            self.now(process, Operation::Mirror {})?;
+        }
+        self.mirrors = Some(Mirrors::default());
+        Ok(())
+    }
+
+    /// Compares what is left of the copies with the page tables.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn compare_mirrors(&mut self) -> Result<(), Error> {
+        let Some(mut mirrors) = self.mirrors.take() else {
+            return Ok(());
+        };
+        for process in self.processes.into_iter().flatten() {
+            let found = match self.now(process, Operation::MirrorVerify {})? {
+                Outcome::Mirrored(found) => found,
+                other => return Err(unexpected("mirror_verify", &other)),
+            };
+            for page in &found.first {
+                let first = mirrors.stale.entry((process, page.address));
+                first.or_insert(*page);
+            }
+            mirrors.newest.insert(process, found);
+        }
+        self.mirrors = Some(mirrors);
+        Ok(())
+    }
+
+    /// Adds what was stale at any time to the last checkpoint of its process. Returns what notifiers were told, if the
+    /// kernel has a secondary MMU for tests.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn told(&mut self) -> Result<Option<Notified>, Error> {
+        self.compare_mirrors()?;
+        let Some(mirrors) = self.mirrors.take() else {
+            return Ok(None);
+        };
+        let (page, actor, other) = (self.stage.page(), self.actor(), self.other());
+        let stale: Vec<_> = mirrors.stale.into_iter().collect();
+        for run in stale.chunk_by(|one, next| is_one_run(one, next, page)) {
+            let ((process, start), first) = run[0];
+            let count = run.len() as u64;
+            let now = first.now.map_or("can read none".to_owned(), |now| {
+                format!("has {}", said(now))
+            });
+            let message = format!(
+                "expected an MMU notifier to be told before {count} pages from VA 0x{start:016x} on changed: a secondary MMU still has {} \
+                 there, and the process {now}",
+                said(first.copied)
+            );
+            // One that has ended has no checkpoint.
+            let process = Some(process).filter(|it| Some(*it) == other);
+            let range = start..start + count * page;
+            self.stage
+                .found(process.unwrap_or(actor), range, message, not_told)?;
+        }
+        Ok(Some(Notified {
+            copied: mirrors.newest.values().map(|it| it.copied).sum(),
+            told: mirrors.newest.values().map(|it| it.dropped).sum(),
+            not_told: stale.len() as u64,
+        }))
+    }
+}
