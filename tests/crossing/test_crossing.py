@@ -14,6 +14,7 @@ import pytest
 
 from command import Ended, folioscope
 from recorder import plugin
+from without import THP
 
 __all__ = ["plugin"]
 pytestmark = pytest.mark.only_machine("tcg")
@@ -114,6 +115,30 @@ def test_notifiers_are_told(crossing: dict[str, Any]) -> None:
     assert {it["not_told"] for it in rows.values()} == {0}
     for operation in ("dontneed", "fork", "migrate", "move", "pageout", "protect", "unmap"):
         assert min(rows[operation, acting]["told"] for acting in ACTING) > 3_000, operation
+
+
+def test_write_faults_of_the_series(tmp_path: Path) -> None:
+    """Where its switches are on, zero pages and folios of others give way to large folios too."""
+    states = "none,zero,small,ksm-zero,folded,border,cut,queued,freed,swapped,pinned,read-only-page,uffd-wp-page"
+    operations = "write-page,write,force-word,other-writes,other-exits,fork-write,fork-then-write,pageout"
+    report = tmp_path / "report.json"
+    switches = [f"--knob={THP}/anon_order/{switch}=1" for switch in ("zero_page", "reuse", "copy")]
+    words = ["--only", f"{states},{operations}", *switches, "--granule", "4k", "--out", tmp_path, "--json", report]
+    ended = folioscope("cross", *words, seconds=300)
+    assert ended.status == 0, ended.out + ended.err
+    found = json.loads(report.read_text())["crossing"]
+    green = [it for row in found["rows"] for it in row["cells"] if it["outcome"] == "green"]
+    assert len(green) > len(found["rows"]) * len(found["states"]) * 3 // 4
+
+
+def test_a_knob_that_is_none() -> None:
+    """It is refused before anything is played, with what the guest said."""
+    said = folioscope("cross", "--only", "none,read", "--knob", f"{THP}/frozen=1").sentence()
+    assert f"expected to write '1' to {THP}/frozen of the guest (--knob), and it answered" in said
+    assert "ENOENT" in said
+    ended = folioscope("cross", "--knob", "frozen")
+    assert (ended.status, ended.out) == (2, "")
+    assert "expected a file of the guest and a text, as in /sys/" in ended.err
 
 
 def test_names() -> None:

@@ -218,6 +218,14 @@ def test_the_crossing_is_as_large_as_it_says() -> None:
     assert f"{size[0]} states (" in TEXT and f"{size[1]} operations to each" in TEXT
 
 
+def test_cells_with_a_knob(shell: Shell) -> None:
+    """What is written first is there when the cells are played."""
+    said = shell.run(
+        "out/folioscope cross --only zero,write --knob /sys/kernel/mm/transparent_hugepage/anon_order/zero_page=1"
+    )
+    assert "\n3 cells: 3 green, 0 red, 0 not judged; 0 pairs left out\n" in said
+
+
 def test_make_run(shell: Shell) -> None:
     """The first of the two commands."""
     said = shell.run("make run")

@@ -67,8 +67,9 @@ class Crossed:
     number: int
     place: str
     wrong: str
-    #: States and operations, as ``--only`` takes them.
+    #: States and operations, as ``--only`` takes them, and a switch of large folios that is on for them.
     only: str
+    switch: str
     rules: frozenset[str]
     #: Why no rule names it.
     why_not: str
@@ -81,7 +82,8 @@ class Crossed:
         )
         why_not = named.removeprefix(NONE) if named.startswith(NONE) else ""
         rules = frozenset() if why_not else frozenset(named.split(", "))
-        return Crossed(int(number), place, wrong, only, rules, why_not)
+        only, _, switch = only.partition(" with ")
+        return Crossed(int(number), place, wrong, only, switch, rules, why_not)
 
 
 RULES, TESTS = README.read_text().split("\n## What tests name\n")

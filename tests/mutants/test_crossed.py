@@ -12,6 +12,7 @@ from table import CROSSED, Crossed
 
 from command import ROOT, folioscope
 from recorder import plugin
+from without import THP
 
 __all__ = ["plugin"]
 KERNEL = ROOT / "out" / "kernel-mutants"
@@ -22,12 +23,14 @@ SPARED = " mutant.spared=init"
 AGENTS = {"swapoff", "reclaim", "reclaim-read", "split", "clear-refs"}
 
 
-def rules_of(only: str, number: int, place: Path) -> set[str]:
+def rules_of(only: str, number: int, place: Path, switch: str = "") -> set[str]:
     """The rules that speak when these cells are played on a kernel with an edit; 0 is none."""
     spared = "" if AGENTS & set(only.split(",")) else SPARED
     kernel = ("--kernel", KERNEL / "Image", "--vmlinux", KERNEL / "vmlinux", f"--append=mutant.number={number}{spared}")
     report = place / "report.json"
     words = ("--record", "--only", only, "--out", place, "--json", report)
+    if switch:
+        words = (*words, "--knob", f"{THP}/{switch}=1")
     folioscope("cross", "--granule", "4k", *kernel, *words, seconds=SECONDS)
     found: dict[str, Any] = json.loads(report.read_text())
     # What is left of a batch is the kernel's; so is what it reports itself (V1), late and of any edit.
@@ -43,7 +46,7 @@ def rules_of(only: str, number: int, place: Path) -> set[str]:
 @pytest.mark.parametrize("crossed", CROSSED, ids=lambda crossed: f"{crossed.number}-{crossed.only}")
 def test_crossed(crossed: Crossed, tmp_path: Path) -> None:
     """All rules of the table speak. What is lost with the damage (a count, a process) others may tell of as well."""
-    found = rules_of(crossed.only, crossed.number, tmp_path)
+    found = rules_of(crossed.only, crossed.number, tmp_path, crossed.switch)
     assert crossed.rules <= found, found
     assert crossed.rules or not found, found
 
@@ -70,7 +73,7 @@ def test_states_that_do_not_come_about(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.timeout(2 * SECONDS)
-@pytest.mark.parametrize("only", sorted({crossed.only for crossed in CROSSED}))
-def test_none(only: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("only", "switch"), sorted({(crossed.only, crossed.switch) for crossed in CROSSED}))
+def test_none(only: str, switch: str, tmp_path: Path) -> None:
     """The same kernel without an edit: not one rule may speak."""
-    assert rules_of(only, 0, tmp_path) == set()
+    assert rules_of(only, 0, tmp_path, switch) == set()

@@ -5,6 +5,7 @@ mod again;
 mod any_process;
 mod checkpoint;
 mod kept;
+mod knobs;
 mod policy;
 mod recorded;
 mod rest;
@@ -186,6 +187,7 @@ impl Guest {
         if let Some(policy) = &options.policy {
             guest.set_policy(policy)?;
         }
+        guest.set_knobs(&options.knob)?;
         Ok(guest)
     }
 

@@ -13,6 +13,7 @@ pub mod hang;
 pub mod holder;
 pub mod inside;
 pub mod kernel;
+pub mod knob;
 pub mod link;
 pub mod look;
 pub mod machines;

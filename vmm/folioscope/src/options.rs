@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+use crate::knob::Knob;
 use crate::machines::{carried, Backend, Launch, MachineChoice, TcgThread};
 use crate::program::Program;
 use crate::Error;
@@ -89,6 +90,9 @@ pub struct GuestOptions {
     /// [default: variable where the kernel has policies, else what it does by itself]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
+    /// Write a text to a file of the guest before anything is done in it (may be repeated)
+    #[arg(long, value_name = "FILE=TEXT")]
+    pub knob: Vec<Knob>,
     /// The QEMU to run
     #[arg(long, value_name = "FILE", default_value = "qemu-system-aarch64")]
     pub qemu: PathBuf,

@@ -32,7 +32,7 @@ pub struct Boot {
     pub(super) guest: GuestOptions,
     /// Be a plain monitor: the guest's console is on this terminal, Ctrl-A x ends it, and no agent is waited for. Such a guest
     /// cannot be looked into
-    #[arg(long)]
+    #[arg(long, conflicts_with = "knob")]
     pub(super) console: bool,
 }
 

@@ -30,6 +30,7 @@ use serde_json::json;
 
 use super::Outcome;
 use crate::guest::unexpected;
+use crate::knob::Knob;
 use crate::ops::{advise, map, write};
 use crate::options::GuestOptions;
 use crate::replace::replace;
@@ -193,6 +194,9 @@ fn ourselves(arguments: &[&str], options: &GuestOptions) -> Result<Command, Erro
     command.args(["--smp", &options.smp.to_string()]);
     if !options.append.is_empty() {
         command.arg(format!("--append={}", options.append));
+    }
+    for Knob { path, text } in &options.knob {
+        command.arg(format!("--knob={path}={text}"));
     }
     command.arg("--qemu").arg(&options.qemu);
     command.arg("--out").arg(&options.out);
