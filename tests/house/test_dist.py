@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -177,3 +178,28 @@ def test_it_installs_without_a_compiler(packed: Path, tmp_path: Path) -> None:
     (tests,) = (text for line, text in said.items() if line.endswith("/pytest"))
     assert "3 passed" in tests and "skipped" not in tests, tests
     assert "16 KiB pages" in said[judge] and (place / "reports" / "junit.xml").exists()
+
+
+def sources(root: Path) -> list[str]:
+    """The scripts that a checkout would check."""
+    script = ". vmm/setup/lib.sh; sources '*.sh' '.ci/*'"
+    environment = {**os.environ, "FOLIOSCOPE_OUT": str(root / "out")}
+    found = subprocess.run(
+        ["bash", "-c", script], cwd=root, env=environment, check=True, capture_output=True, text=True
+    )
+    return sorted(found.stdout.split("\0")[:-1])
+
+
+def test_what_was_unpacked_is_checked_without_git(tmp_path: Path) -> None:
+    """A tarball's files are those of the commit, and what is built beside them is not."""
+    packed = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+        names = {name for name in files.getnames() if name.endswith(".sh") or name.startswith(".ci/")}
+        files.extractall(tmp_path, filter="data")
+    shutil.copy2(ROOT / "vmm" / "setup" / "lib.sh", tmp_path / "vmm" / "setup" / "lib.sh")
+    for place in ("out", "target/debug", "tests/__pycache__"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "built.sh").touch()
+    found = sources(tmp_path)
+    assert len(found) > 40
+    assert found == sorted(name for name in names if name != ".ci")

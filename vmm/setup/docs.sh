@@ -12,14 +12,14 @@ tree=$(mktemp -d)
 TEMPORARY+=("$tree")
 # Documents, and each file that one of them links to, where they are in a checkout.
 copy() { install -D -m 644 "$1" "$tree/$1"; }
-mapfile -d '' -t documents < <(git ls-files -z -co --exclude-standard -- '*.md' 'docs/*.svg' 'docs/*.png')
+mapfile -d '' -t documents < <(sources '*.md' 'docs/*.svg' 'docs/*.png')
 for file in "${documents[@]}"; do [ ! -f "$file" ] || copy "$file"; done
 copy LICENSE
 while IFS=: read -r document link; do
     file=$(realpath -m --relative-to=. "$(dirname "$document")/$link")
     if [ -d "$file" ]; then die "$document links to the directory $file: a site has none; link to a file in it"; fi
     [ ! -f "$file" ] || copy "$file"
-done < <(git ls-files -z -co --exclude-standard -- '*.md' | xargs -0 grep -HoP '\]\(\K(?![a-z]+:|#)[^()\s#]+' --)
+done < <(sources '*.md' | xargs -0 grep -HoP '\]\(\K(?![a-z]+:|#)[^()\s#]+' --)
 # The reference of the plugin exists in the site alone: its text is the docstrings'.
 cat >"$tree/docs/python.md" <<'MD'
 # The pytest plugin's objects

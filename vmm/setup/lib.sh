@@ -29,6 +29,19 @@ content() {
         LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-20)
 }
 
+# sources PATTERN...: prints our own files by patterns as of `git ls-files`, each with a NUL behind it. What was unpacked from a
+# tarball has no git: there they are all files outside of what is built.
+sources() (
+    cd "$ROOT"
+    if [ "$(git rev-parse --show-toplevel 2>/dev/null)" -ef . ]; then
+        exec git ls-files -z -co --exclude-standard -- "$@"
+    fi
+    match=()
+    for pattern in "$@"; do match+=(-o -path "./$pattern"); done
+    find . -type d \( -name out -o -name target -o -name .git -o -name '.*_cache' -o -name __pycache__ \) -prune -o \
+        -type f \( "${match[@]:1}" \) -printf '%P\0' | LC_ALL=C sort -z
+)
+
 # link TARGET NAME: makes out/NAME a link to it, atomically. Only a link of ours is replaced.
 link() {
     local place=$OUT/$2

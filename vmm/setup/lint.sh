@@ -26,8 +26,8 @@ python=$("$ROOT/vmm/setup/python.sh")
 "$(dirname "$python")/typos" --config tests/typos.toml --format brief
 # Each file names its licence.
 "$(dirname "$python")/reuse" lint --quiet || "$(dirname "$python")/reuse" lint --lines
-mapfile -t scripts < <(git ls-files -co --exclude-standard -- '*.sh' '.ci/*')
-[ ${#scripts[@]} -gt 0 ] || die 'lint found no script to check; is this a git checkout?'
+mapfile -d '' -t scripts < <(sources '*.sh' '.ci/*')
+[ ${#scripts[@]} -gt 0 ] || die 'lint found no script to check'
 shellcheck -x "${scripts[@]}"
 kernel-patches/check.sh
 vmm/setup/audit.sh
