@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! MMU notifiers and what they are told: each process of a batch has a secondary MMU that copies its page tables before the operation.
 
-use protocol::{Operation, Outcome};
+use protocol::{Mirrored, Operation, Outcome};
 use verdict::crossing::Notified;
 use verdict::not_told;
 
@@ -81,10 +81,12 @@ impl Batch<'_, '_> {
             self.stage
                 .found(process.unwrap_or(actor), range, message, not_told)?;
         }
+        let sum = |count: fn(&Mirrored) -> u64| mirrors.newest.values().map(count).sum::<u64>();
         Ok(Some(Notified {
-            copied: mirrors.newest.values().map(|it| it.copied).sum(),
-            told: mirrors.newest.values().map(|it| it.dropped).sum(),
-            not_told: stale.len() as u64,
+            copied: sum(|it| it.copied),
+            told: sum(|it| it.dropped),
+            // An answer has the first pages alone.
+            not_told: sum(|it| it.stale).max(stale.len() as u64),
         }))
     }
 }
