@@ -59,7 +59,7 @@ pub fn write(out: &mut dyn Write, table: &Crossing) -> io::Result<()> {
         ),
         None => writeln!(
             out,
-            "MMU notifiers: not judged (C8), as the kernel has no secondary MMU for tests (CONFIG_MMU_MIRROR_TEST)"
+            "MMU notifiers: not judged (C8), as no row was played to its end on a kernel with MMU_MIRROR_TEST"
         ),
     }
 }

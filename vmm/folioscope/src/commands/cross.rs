@@ -149,7 +149,9 @@ impl Cross {
                     }
                 }
                 let mut driven = guest.driven();
-                driven.add(&Basis::of_notifiers(played.row.notified.is_some()));
+                if played.failed.is_none() {
+                    driven.add(&Basis::of_notifiers(played.row.notified.is_some()));
+                }
                 table.rows.push(played.row);
                 let looks = played.seen.into_iter().zip(played.errors);
                 for (look, (mut seen, errors)) in looks.enumerate() {
