@@ -93,7 +93,9 @@ def test_l9_mapcount_while_others_fork(guest: Guest, paged: Area, layout: Layout
             counts = word(guest, page.at + MAPCOUNT)
             for _ in range(8):
                 view = held.judge()
-                assert not view.errors and not view.not_judged, (view.errors, view.not_judged)
+                # A lock that is held elsewhere keeps other rules from their counts (L14).
+                unjudged = [it for it in view.not_judged if "L9" in it]
+                assert not view.errors and not unjudged, (view.errors, unjudged)
                 assert broken(held, [(page.at + MAPCOUNT, counts + 1)]) == [("L9", va)]
     finally:
         assert guest.run("/bin/busybox", "kill", "-9", forker).status == 0
