@@ -19,18 +19,21 @@ problem() {
     [ -z "$strict" ] || rc=1
 }
 
-# Whether what cargo-deny said in this file, or that it took too long, is that of a network that does not answer.
-no_network() { [ $status -eq 124 ] || grep -qiE 'failed to (fetch|open)|dns error|could not (resolve|connect)|network' "$1"; }
+# no_network LOG: whether cargo-deny failed, by its status and its log, as the network does not answer. Names of crates and texts of
+# advisories are in the log too.
+no_network() {
+    [ $status -eq 124 ] || { [ $status -ne 0 ] && grep -qiE 'failed to (fetch|download)|dns error|could not (resolve|connect)' "$1"; }
+}
 
-# deny.toml is that of the directory.
+# It reads deny.toml of the working directory.
 if cargo deny --version >/dev/null 2>&1; then
     for workspace in . vmm/recorder-plugin; do
         status=0
-        # It wants the crates of all systems, not only those that were built here.
+        # It downloads the crates of all systems, so --offline fails where only this system's were built.
         timeout $PATIENCE cargo deny --manifest-path $workspace/Cargo.toml --log-level error check --hide-inclusion-graph licenses bans sources \
             >"$LOGS/licences.log" 2>&1 || status=$?
-        if [ $status -ne 0 ] && no_network "$LOGS/licences.log"; then
-            problem "licences of $workspace/Cargo.toml's crates were not checked: no network for those of other systems"
+        if no_network "$LOGS/licences.log"; then
+            problem "licences of the crates of $workspace/Cargo.toml were not checked: no network"
         elif [ $status -ne 0 ]; then
             cat "$LOGS/licences.log" >&2
             say "lint: cargo-deny rejects a licence or a source of a crate of $workspace/Cargo.toml, see above"

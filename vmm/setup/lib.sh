@@ -29,8 +29,8 @@ content() {
         LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-20)
 }
 
-# sources PATTERN...: prints our own files by patterns as of `git ls-files`, each with a NUL behind it. What was unpacked from a
-# tarball has no git: there they are all files outside of what is built.
+# sources PATTERN...: prints our own files by patterns of `git ls-files`, each with a NUL behind it. An unpacked tarball has no git:
+# there they are all files outside of the directories of builds.
 sources() (
     cd "$ROOT"
     if [ "$(git rev-parse --show-toplevel 2>/dev/null)" -ef . ]; then
