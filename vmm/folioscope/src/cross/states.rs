@@ -132,7 +132,7 @@ pub const STATES: &[State] = &[
     state(
         "zero",
         "zero pages",
-        Map::Small,
+        Map::Hinted,
         &[Step::Read(WHOLE)],
         &[Sight(WHOLE, Is::Zero)],
     ),
