@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A secondary MMU in the guest: it has what the process has, until MMU notifiers are told of a change."""
+"""The guest's secondary MMU for tests: a copy of page tables that only MMU notifiers change."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from folioscope import Guest
+from folioscope.client import CommandFailed
 from folioscope.process import Process
 
 pytestmark = pytest.mark.parametrize("granule", ["4k", "16k"])
@@ -17,13 +18,13 @@ DBM = 1 << 51
 
 
 def left(process: Process) -> dict[str, Any]:
-    """What the copy has."""
+    """The rest of the copy, compared with the page tables."""
     found: dict[str, Any] = process.op("mirror_verify")["mirrored"]
     return found
 
 
 def test_notifiers_keep_it_up_to_date(process: Process) -> None:
-    """Of what the process gives up, protects and has copied, nothing is left; the rest stays."""
+    """The copy drops the pages that the process unmaps, write-protects or shares by fork(), and no others."""
     area = process.blocks(4)
     area.write()
     process.op("mirror")
@@ -40,8 +41,8 @@ def test_notifiers_keep_it_up_to_date(process: Process) -> None:
     assert left(process)["dropped"] == 0
 
 
-def test_a_secondary_mmu_has_what_no_notifier_was_told(guest: Guest, process: Process) -> None:
-    """An entry that is changed from outside: to read-only, and to another page."""
+def test_an_entry_that_changes_without_a_notifier_is_listed(guest: Guest, process: Process) -> None:
+    """An entry that is changed from outside: to read-only, and to none."""
     area = process.blocks(1)
     area.write()
     process.op("mirror")
@@ -65,7 +66,7 @@ def test_a_child_has_none(process: Process) -> None:
     """The copy is of one address space."""
     process.op("mirror")
     child = process.fork()
-    with pytest.raises(Exception, match="no page tables were copied"):
+    with pytest.raises(CommandFailed, match="no page tables were copied"):
         child.op("mirror_verify")
     child.op("mirror")
     assert left(child)["stale"] == 0

@@ -55,7 +55,7 @@ def test_marks(guest: Guest, tmp_path: Path) -> None:
 def test_it_waits_at_a_mark_before_it_was_seen_to_start(
     guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shell that starts it ends later than it stops: the kernel's SIGHUP to an orphaned group does not meet it."""
+    """It stops before its starting shell ends: the kernel's SIGHUP to an orphaned process group does not reach it."""
     shell, late = program._shell, []
 
     def slow(guest: Guest, line: str) -> str:

@@ -234,10 +234,10 @@ pub enum Operation {
         /// Where it begins in the pinned range, in bytes.
         offset: u64,
     },
-    /// Copies what the process can access, as a secondary MMU does that MMU notifiers keep up to date (`mmu_mirror` of
-    /// debugfs, `CONFIG_MMU_MIRROR_TEST`). A copy from before is dropped; a child has none.
+    /// Copies the process's page tables into a secondary MMU for tests (`mmu_mirror` of debugfs, `CONFIG_MMU_MIRROR_TEST`).
+    /// It replaces an earlier copy; a child has none.
     Mirror {},
-    /// Compares what is left of that copy with what the process can access now:
+    /// Compares the rest of that copy with the page tables:
     /// [`Outcome::Mirrored`](crate::Outcome::Mirrored).
     MirrorVerify {},
     /// Registers a range with the process's userfaultfd, which the first use opens. An access that it would have to

@@ -161,13 +161,14 @@ class Running:
         script = f"cd {self.place}\n{exports}\n{SHELL} -c {shlex.quote(inner)} sh {words} <stdin >stdout 2>stderr\n"
         script += "echo $? >status\n"
         self._guest.command("write_file", path=f"{self.place}/go", text=script, create=True)
-        # In a session of its own: the end of this shell makes its process group an orphaned one, and the kernel sends
-        # SIGHUP to such a group if one of its processes waits at a mark by then (kernel/exit.c, kill_orphaned_pgrp()).
+        # In a session of its own: the end of this shell orphans its process group, and the kernel sends SIGHUP to an
+        # orphaned group with a stopped process (kernel/exit.c, kill_orphaned_pgrp()), as one at a mark is.
         _shell(self._guest, f"setsid {SHELL} {self.place}/go >/dev/null 2>&1 </dev/null &")
         end = time.monotonic() + 20
         while not (pid := self._guest.read(f"{self.place}/pid").strip()):
             if time.monotonic() > end:
-                raise RuntimeError(f"the guest's shell did not start {self._argv[0]}")
+                expected = f"expected the guest's shell to start {self._argv[0]} within 20 s, and it did not"
+                raise RuntimeError(f"{expected}: it needs setsid in PATH, and {self.place} writable")
             time.sleep(TICK_SECONDS)
         self.seen.add(int(pid))
         return int(pid)

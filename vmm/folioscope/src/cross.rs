@@ -261,17 +261,14 @@ fn batch(
     if batch.other().is_some() {
         batch.verify()?;
     }
-    row.notified = batch.told()?;
-    let other = batch.other();
+    row.notified = batch.add_stale()?;
     let cells = std::mem::take(&mut batch.cells);
-    for cell in &cells {
-        for wrong in &cell.wrong {
-            let (range, message) = (&wrong.range, wrong.message.clone());
-            // One that has ended has no checkpoint.
-            let process = Some(wrong.process).filter(|it| Some(*it) == other);
-            let process = process.unwrap_or(actor);
-            stage.wrong(process, range.start, range.end, message)?;
-        }
+    for wrong in cells.iter().flat_map(|cell| &cell.wrong) {
+        let (range, message) = (&wrong.range, wrong.message.clone());
+        let process = batch.or_actor(wrong.process);
+        batch
+            .stage()
+            .wrong(process, range.start, range.end, message)?;
     }
     row.cells = cells.iter().map(outcome_of).collect();
     *owners = Owners::of(&cells);

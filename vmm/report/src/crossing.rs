@@ -54,8 +54,8 @@ pub fn write(out: &mut dyn Write, table: &Crossing) -> io::Result<()> {
     match table.notified() {
         Some(all) => writeln!(
             out,
-            "MMU notifiers: {} pages copied by a secondary MMU, {} told of, {} that no notifier was told of",
-            all.copied, all.told, all.not_told
+            "MMU notifiers: of {} pages of a secondary MMU {} were invalidated, and {} lost without a notifier",
+            all.copied, all.invalidated, all.missed
         ),
         None => writeln!(
             out,

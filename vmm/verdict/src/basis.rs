@@ -225,7 +225,7 @@ impl Basis {
         Basis::only(Scope::Recording, &[Need::Recording])
     }
 
-    /// Returns the basis of what MMU notifiers were told: `mirrored` is whether the kernel has a secondary MMU for tests.
+    /// Returns the basis of the rule on MMU notifiers. `mirrored` is true if the kernel has a secondary MMU for tests.
     #[must_use]
     pub fn of_notifiers(mirrored: bool) -> Basis {
         if mirrored {

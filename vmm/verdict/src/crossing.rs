@@ -33,20 +33,20 @@ pub struct CrossingRow {
     pub cells: Vec<CrossingCell>,
     /// Errors that lie in no cell's area: counters of all memory, the process's own memory.
     pub elsewhere: usize,
-    /// Pages that MMU notifiers were told of, if the kernel has a secondary MMU for tests.
+    /// Pages of a secondary MMU, if the kernel has one for tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notified: Option<Notified>,
 }
 
-/// How much MMU notifiers were told of pages that a secondary MMU had copied (C8).
+/// Pages of a secondary MMU, and the MMU notifiers that invalidate them (C8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Notified {
     /// Pages that were copied before the operation.
     pub copied: u64,
-    /// Pages of those that a notifier was told of.
-    pub told: u64,
-    /// Pages that the process could no longer access so, and no notifier was told.
-    pub not_told: u64,
+    /// Pages of those that a notifier invalidated.
+    pub invalidated: u64,
+    /// Pages that the process lost and no notifier invalidated.
+    pub missed: u64,
 }
 
 /// Which process does the operation.
@@ -146,14 +146,14 @@ impl Crossing {
         counts
     }
 
-    /// Sums what MMU notifiers were told, if any row has it.
+    /// Returns the sums over all rows, if any row has a secondary MMU.
     #[must_use]
     pub fn notified(&self) -> Option<Notified> {
         let rows = self.rows.iter().filter_map(|row| row.notified);
         rows.reduce(|all, row| Notified {
             copied: all.copied + row.copied,
-            told: all.told + row.told,
-            not_told: all.not_told + row.not_told,
+            invalidated: all.invalidated + row.invalidated,
+            missed: all.missed + row.missed,
         })
     }
 

@@ -63,7 +63,7 @@ pub use rules::mapping::l8_sharing::judge_sharing;
 pub use rules::pages::{judge_counts, Everyone};
 pub use rules::procfs::l17::judge_getters;
 pub use rules::rule::RuleId;
-pub use rules::{charges_left, not_told, pages_left};
+pub use rules::{charges_left, not_invalidated, pages_left};
 pub use tally::{row_at, EntryCounts, ProcessVerdict, VmaVerdict};
 
 #[cfg(any(test, feature = "testing"))]

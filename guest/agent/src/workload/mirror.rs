@@ -2,8 +2,7 @@
 //! A copy of the process's page tables that MMU notifiers alone keep up to date (mm/mmu_mirror_test.c of the series).
 
 use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::io::{Read, Seek, Write};
 use std::sync::{Mutex, MutexGuard};
 
 use protocol::{Failure, Mirrored, MirroredPage, Outcome, StalePage};
@@ -11,13 +10,13 @@ use protocol::{Failure, Mirrored, MirroredPage, Outcome, StalePage};
 use crate::sys;
 
 const PATH: &str = "/sys/kernel/debug/mmu_mirror";
-/// Stale pages that an answer has.
+/// Maximum number of stale pages in an answer.
 const MOST: usize = 512;
 
-/// The process that has a copy, and the file by which it does. A child inherits the file, and the copy is not its own.
+/// The process that was copied, and its file. A child inherits the file, and has no copy of its own.
 static COPIED: Mutex<Option<(u32, File)>> = Mutex::new(None);
 
-/// Copies what the process can access.
+/// Copies the page tables of the process.
 pub fn copy() -> Result<Outcome, Failure> {
     let (mut copied, pid) = (copied(), std::process::id());
     if !matches!(&*copied, Some((of, _)) if *of == pid) {
@@ -32,23 +31,16 @@ pub fn copy() -> Result<Outcome, Failure> {
     Ok(Outcome::Done {})
 }
 
-/// Compares what is left of the copy with what the process can access.
+/// Compares the rest of the copy with the page tables.
 pub fn verify() -> Result<Outcome, Failure> {
     let copied = copied();
     let Some((_, file)) = copied.as_ref().filter(|(of, _)| *of == std::process::id()) else {
         return Err(Failure::bad("no page tables were copied"));
     };
-    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
-    loop {
-        let read = file
-            .read_at(&mut piece, text.len() as u64)
-            .map_err(|error| sys::io_failure(&error, format!("read {PATH}")))?;
-        match read {
-            0 => break,
-            read => text.extend(&piece[..read]),
-        }
-    }
-    let text = String::from_utf8_lossy(&text);
+    let (mut file, mut text) = (file, String::new());
+    file.rewind()
+        .and_then(|()| file.read_to_string(&mut text))
+        .map_err(|error| sys::io_failure(&error, format!("read {PATH}")))?;
     let read = read(&text).ok_or_else(|| {
         let last = text.lines().last().unwrap_or_default();
         Failure::bad(format!("{PATH} ended with {last:?}"))
@@ -56,7 +48,7 @@ pub fn verify() -> Result<Outcome, Failure> {
     read.map(Outcome::Mirrored)
 }
 
-/// Reads what the file says: a line for each stale page, and one of counts.
+/// Parses the file: a line for each stale page, and one of counts.
 fn read(text: &str) -> Option<Mirrored> {
     let mut lines: Vec<&str> = text.lines().collect();
     let last: Vec<&str> = lines.pop()?.split(' ').collect();
@@ -72,7 +64,7 @@ fn read(text: &str) -> Option<Mirrored> {
     })
 }
 
-/// Reads a line: address, page frame of the copy and its right, page frame of now and its right, `-` for none.
+/// Parses a line: address, page frame of the copy and its right, page frame of now and its right, `-` for none.
 fn page(line: &str) -> Option<StalePage> {
     let words: Vec<&str> = line.split(' ').collect();
     let [address, copied, had, pfn, has] = words[..] else {

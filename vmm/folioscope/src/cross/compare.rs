@@ -137,7 +137,7 @@ impl Batch<'_, '_> {
         }
     }
 
-    /// Leaves the same words in each page of a part that can be written. The pattern is that of the address with the salt's halves exchanged
+    /// Leaves the same words in each writable page of a part. The pattern is that of the address with the salt's halves exchanged
     /// in it (`protocol::pattern()`), so that a salt that has the page's address makes up for it.
     pub(super) fn write_equal(&mut self, at: usize, part: Part) {
         let (view, process, page) = (self.actor, self.actor(), self.stage.page());

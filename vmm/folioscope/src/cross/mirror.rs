@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! MMU notifiers and what they are told: each process of a batch has a secondary MMU that copies its page tables before the operation.
+//! A secondary MMU for each process of a batch: it copies the page tables before the operation, and only MMU notifiers change it.
 
 use protocol::{Mirrored, Operation, Outcome};
 use verdict::crossing::Notified;
-use verdict::not_told;
+use verdict::not_invalidated;
 
 use super::mirrored::{is_one_run, said, Mirrors};
 use super::play::Batch;
 use crate::guest::unexpected;
 use crate::Error;
 
-/// The secondary MMU of the kernel's, for tests (mm/mmu_mirror_test.c of the series).
+/// The kernel's secondary MMU for tests (mm/mmu_mirror_test.c of the series).
 const FILE: &str = "/sys/kernel/debug/mmu_mirror";
 
 impl Batch<'_, '_> {
@@ -29,7 +29,7 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// Compares what is left of the copies with the page tables.
+    /// Compares the rest of the copies with the page tables.
     ///
     /// # Errors
     /// Where the guest is lost.
@@ -52,17 +52,17 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// Adds what was stale at any time to the last checkpoint of its process. Returns what notifiers were told, if the
-    /// kernel has a secondary MMU for tests.
+    /// Adds each page that was stale after any step to the last checkpoint of its process. Returns the counts of pages, if
+    /// the kernel has a secondary MMU for tests.
     ///
     /// # Errors
     /// Where the guest is lost.
-    pub fn told(&mut self) -> Result<Option<Notified>, Error> {
+    pub fn add_stale(&mut self) -> Result<Option<Notified>, Error> {
         self.compare_mirrors()?;
         let Some(mirrors) = self.mirrors.take() else {
             return Ok(None);
         };
-        let (page, actor, other) = (self.stage.page(), self.actor(), self.other());
+        let page = self.stage.page();
         let stale: Vec<_> = mirrors.stale.into_iter().collect();
         for run in stale.chunk_by(|one, next| is_one_run(one, next, page)) {
             let ((process, start), first) = run[0];
@@ -71,22 +71,19 @@ impl Batch<'_, '_> {
                 format!("has {}", said(now))
             });
             let message = format!(
-                "expected an MMU notifier to be told before {count} pages from VA 0x{start:016x} on changed: a secondary MMU still has {} \
-                 there, and the process {now}",
+                "expected an MMU notifier to invalidate {count} pages from VA 0x{start:016x} on before they changed: a secondary MMU still \
+                 has {} there, and the process {now}",
                 said(first.copied)
             );
-            // One that has ended has no checkpoint.
-            let process = Some(process).filter(|it| Some(*it) == other);
-            let range = start..start + count * page;
-            self.stage
-                .found(process.unwrap_or(actor), range, message, not_told)?;
+            let (process, range) = (self.or_actor(process), start..start + count * page);
+            self.stage.found(process, range, message, not_invalidated)?;
         }
         let sum = |count: fn(&Mirrored) -> u64| mirrors.newest.values().map(count).sum::<u64>();
         Ok(Some(Notified {
             copied: sum(|it| it.copied),
-            told: sum(|it| it.dropped),
+            invalidated: sum(|it| it.dropped),
             // An answer has the first pages alone.
-            not_told: sum(|it| it.stale).max(stale.len() as u64),
+            missed: sum(|it| it.stale).max(stale.len() as u64),
         }))
     }
 }

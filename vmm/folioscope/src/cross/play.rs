@@ -123,6 +123,16 @@ impl<'s, 'g> Batch<'s, 'g> {
         self.processes[self.actor].expect("the acting process does not end")
     }
 
+    /// Returns a process, or the acting one if it has ended: what has ended has no checkpoint for a finding.
+    pub fn or_actor(&self, process: ProcessId) -> ProcessId {
+        let lives = self.processes.contains(&Some(process));
+        if lives {
+            process
+        } else {
+            self.actor()
+        }
+    }
+
     /// The other process, while it lives.
     pub fn other(&self) -> Option<ProcessId> {
         self.processes[1 - self.actor]

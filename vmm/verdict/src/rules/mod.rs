@@ -38,7 +38,9 @@ pub(crate) use expect::check as check_expected;
 pub(crate) use mapping::NO_FOLIO;
 pub use registry::{names, FAMILIES, RULES};
 pub use rule::{AffectedPart, Identity, KnownFault, Need, OnBreak, Releases, Rule, RuleId, Tier};
-pub use workload::{charges_left, contents_differ, kernel_report, not_told, pages_left, STUCK};
+pub use workload::{
+    charges_left, contents_differ, kernel_report, not_invalidated, pages_left, STUCK,
+};
 
 #[cfg(test)]
 mod tests;

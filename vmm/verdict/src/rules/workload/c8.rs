@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! C8: MMU notifiers are told of each page that a process can no longer access as before. Tables do not show that: a copy of
-//! them shows it, which notifiers alone keep up to date.
+//! C8: MMU notifiers invalidate each page before the process loses it. Page tables do not show that; a copy of them does
+//! that only notifiers change.
 
 use std::ops::Range;
 
@@ -10,29 +10,29 @@ use crate::{Finding, Process};
 
 pub(crate) static RULE: Rule = Rule {
     name: "C8",
-    title: "MMU notifiers are told before a page goes",
-    asserts: "Whoever changes an entry so that the process can no longer access the page in the same way (another page, none, \
-              or not for writing any more) names it to invalidate_range_start() before: what KVM and devices have copied of the \
-              tables is used until then. Asked of each operation of the crossing, where the kernel has a secondary MMU for tests \
-              (MMU_MIRROR_TEST, of the series): it copies the tables before the operation, and afterwards has no page that the \
-              process has not. Young and dirty are not asked.",
+    title: "MMU notifiers invalidate a page before it is unmapped, replaced or write-protected",
+    asserts: "Before an entry changes so that the process can no longer access the page as before (it maps another page, none, \
+              or not for writing), a range that covers the page is passed to invalidate_range_start(): until then KVM and devices \
+              use their copy. Asked of each operation of the crossing, on a kernel with a secondary MMU for tests (MMU_MIRROR_TEST, \
+              of the series): it copies the page tables before the operation, and after each step every page that it still has \
+              is one that the process has. Young and dirty bits are not asked.",
     tier: Tier::Linux,
     sources: &[
         "include/linux/mmu_notifier.h, struct mmu_notifier_ops (invalidate_range_start)",
         "mm/memory.c, zap_page_range_single(), wp_page_copy(), copy_page_range(); mm/mprotect.c; mm/mremap.c; mm/rmap.c",
     ],
     needs: &[Need::Mirror.all()],
-    releases: Releases::WIDELY,
+    releases: Releases::PATCHED,
     known: &[],
     identity: Identity::Words,
     on_break: OnBreak::GoOn,
     checks: &[Check::Elsewhere("the crossing (a copy of the page tables)")],
     synthetic: &["c8_says_where_and_what"],
-    live: &["test_a_secondary_mmu_has_what_no_notifier_was_told"],
+    live: &["test_an_entry_that_changes_without_a_notifier_is_listed"],
 };
 
-/// That a copy of a process's page tables has pages in a range which the process no longer has so.
-pub fn not_told(process: &Process, range: Range<u64>, message: String) -> Finding {
+/// Returns that a secondary MMU still has pages of a range that the process has lost.
+pub fn not_invalidated(process: &Process, range: Range<u64>, message: String) -> Finding {
     super::of_range(&RULE, process, range, message)
 }
 
@@ -48,7 +48,7 @@ mod tests {
             pid: 7,
             name: "cross".into(),
         };
-        let finding = not_told(&process, 0x1000..0x3000, "2 pages".into());
+        let finding = not_invalidated(&process, 0x1000..0x3000, "2 pages".into());
         assert_eq!(
             (finding.rule, finding.severity),
             (id("C8"), Severity::Error)

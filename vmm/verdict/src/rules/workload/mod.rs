@@ -29,7 +29,7 @@ pub(super) static RULES: &[&Rule] = &[
 pub use c3::contents_differ;
 pub use c4::pages_left;
 pub use c7::charges_left;
-pub use c8::not_told;
+pub use c8::not_invalidated;
 pub use f1::RULE as STUCK;
 pub use v1::kernel_report;
 
