@@ -17,7 +17,7 @@ from test_stock_kernel import FETCH_SECONDS
 PATCHES = ROOT / "kernel-patches"
 NAMES = [line for line in (PATCHES / "series").read_text().splitlines() if line and not line.startswith("#")]
 TRIED = re.findall(r"^# Tried on (\S+)\.$", (PATCHES / "series").read_text(), re.MULTILINE)[0]
-ALONE = {"1-fixes", "2-policy", "4-roadmap", "5-ramfs", "6-write-faults", "8-notifiers"}
+ALONE = {"1-fixes", "2-policy", "4-roadmap", "5-ramfs", "6-write-faults", "8-notifiers", "9-watched-writes"}
 
 
 def run(words: list[str | Path], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
