@@ -17,6 +17,8 @@ DEBUG ?=
 RECORD ?=
 ONLY ?=
 DEPTH ?=
+SAMPLE ?=
+SEED ?=
 SETUP ?=
 
 export KERNEL BASE VMLINUX MACHINE GRANULE BUILDROOT DEBUG RECORD SETUP
@@ -57,6 +59,7 @@ help: ## list the targets and variables
 	@echo '  RECORD=1    make run judges the guest'"'"'s sequences too: stores to page tables, TLBIs, barriers (docs/recorder.md);'
 	@echo '              make cross does where it can; 0: it does not'
 	@echo '  ONLY=       states and operations of make cross, by comma: swapped,move     DEPTH=2  two operations in a row'
+	@echo '  SAMPLE=     so many sequences of operations of make cross, drawn by SEED=, and not all: DEPTH=3 SAMPLE=50'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  test-long, test-arm64, series: from the start'
 	@echo '  SETUP=      check: only say what would be installed; no: never install'
 	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 orders ...   QUICK=1  five runs of each, and shorter loads'
@@ -75,7 +78,7 @@ cross: ## every state of memory under every operation, judged
 	@$(scripts)/packages.sh run
 	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 	@$(if $(no-recording),,$(then) $(scripts)/plugin.sh $(if $(RECORD),,--where-possible))
-	@$(then) out/folioscope cross $(options) $(if $(no-recording),,$$(test ! -e out/librecorder_plugin.so || echo --record)) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)')
+	@$(then) out/folioscope cross $(options) $(if $(no-recording),,$$(test ! -e out/librecorder_plugin.so || echo --record)) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)') $(if $(SAMPLE),--sample '$(SAMPLE)') $(if $(SEED),--seed '$(SEED)')
 
 boot: ## boot a guest and stay; prints how to look into it
 	@$(scripts)/inputs.sh boot

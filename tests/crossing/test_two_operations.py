@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two operations in a row: every state under one of those that leave most behind, and then under each other one."""
+"""Several operations in a row: every state under one of those that leave most behind and then under each other one, and
+under sequences that are drawn."""
 
 from __future__ import annotations
 
@@ -18,16 +19,34 @@ FIRST = ("move-off", "protect-odd", "dontneed-page", "pageout-odd", "fork-write"
 SECONDS = 3600
 
 
+#: Sequences of a draw.
+DRAWN = 30
+
+
+def played(*words: object, out: Path, least: float = 0.5) -> list[dict[str, object]]:
+    """The rows of a crossing. Nothing is wrong, nothing is not judged, and so much of it is played at least."""
+    report = out / "report.json"
+    ended = folioscope("cross", *words, "--granule", "4k", "--out", out, "--json", report, seconds=SECONDS)
+    assert ended.status == 0, ended.out + ended.err
+    rows: list[dict[str, object]] = json.loads(report.read_text())["crossing"]["rows"]
+    outcomes = [cell["outcome"] for row in rows for cell in row["cells"]]
+    assert set(outcomes) <= {"green", "left_out"}
+    assert outcomes.count("green") > least * len(outcomes)
+    return rows
+
+
 @pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("first", FIRST)
 def test_two_operations(first: str, tmp_path: Path) -> None:
-    """Nothing is wrong, nothing is not judged, and most is played."""
-    report = tmp_path / "report.json"
-    words = ("--only", first, "--depth", "2", "--granule", "4k", "--out", tmp_path, "--json", report)
-    ended = folioscope("cross", *words, seconds=SECONDS)
-    assert ended.status == 0, ended.out + ended.err
-    table = json.loads(report.read_text())["crossing"]
-    assert {row["operation"].split("+")[0] for row in table["rows"]} == {first}
-    outcomes = [cell["outcome"] for row in table["rows"] for cell in row["cells"]]
-    assert set(outcomes) <= {"green", "left_out"}
-    assert outcomes.count("green") > len(outcomes) // 2
+    """One of these first, and each other one behind it."""
+    rows = played("--only", first, "--depth", "2", out=tmp_path)
+    assert {str(row["operation"]).split("+")[0] for row in rows} == {first}
+
+
+@pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.parametrize(("depth", "seed"), [(2, 1), (2, 2), (3, 3), (4, 4)])
+def test_sequences_that_are_drawn(depth: int, seed: int, tmp_path: Path) -> None:
+    """Any operations, one behind the other."""
+    rows = played("--depth", depth, "--sample", DRAWN, "--seed", seed, out=tmp_path, least=0.15)
+    names = {str(row["operation"]) for row in rows}
+    assert len(names) == DRAWN and {name.count("+") for name in names} == {depth - 1}

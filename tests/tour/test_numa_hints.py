@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """NUMA hints on folded blocks: entries that are made inaccessible for a while, and what faults there do.
 
-Only a kernel with NUMA_BALANCING gives them: the one with its own checks. It marks what a busy process maps, and
-what the process uses while it waits for that is another area, so that the marks stay for the test to fault on.
+It is off in the guests until a test asks for hints.
 """
 
 from __future__ import annotations
@@ -14,14 +13,10 @@ from folioscope import Area, Guest, Process, View
 
 from write_faults import SALT, VALID, block_of, contents, look, switch, switched, words, writable
 
-pytestmark = pytest.mark.long
-
 BALANCING = "/proc/sys/kernel/numa_balancing"
-#: So much is written, so often, between two looks.
-BUSY_PAGES, BUSY_TIMES = 4096, 25
-#: A process is marked once in a second of its own time at most. It has ten here, in ticks of 10 ms, to be marked in.
-BUSY_TICKS = 1000
-NODES = (1, 0)
+KNOBS = "/sys/kernel/debug/sched/numa_balancing"
+#: All is scanned at once, new VMAs too.
+SCANS = {"scan_delay_ms": "0", "scan_size_mb": "16", "scan_period_min_ms": "10"}
 #: PTE_PRESENT_INVALID: present for Linux, invalid for the CPU.
 MARK = 1 << 11
 
@@ -29,8 +24,6 @@ MARK = 1 << 11
 @pytest.fixture(autouse=True)
 def balancing(guest: Guest) -> Iterator[None]:
     """It is off before, after, and once there are marks."""
-    if guest.run("/bin/busybox", "test", "-e", BALANCING).status != 0:
-        pytest.skip("this kernel has no NUMA balancing")
     yield
     guest.write(BALANCING, "0")
 
@@ -58,36 +51,22 @@ def places(area: Area, view: View) -> list[int]:
     return [word & ((1 << 48) - page) for word in words(area, view)]
 
 
-def own_time(process: Process) -> int:
-    """What it ran so far, in ticks (/proc/PID/stat: utime and stime, counted after the name)."""
-    after = process.guest.read(f"/proc/{process.pid}/stat").rpartition(") ")[2].split()
-    return int(after[11]) + int(after[12])
-
-
 def mark(area: Area) -> View:
-    """Keeps the process busy elsewhere until all of the area is marked; where its pages are stays.
+    """Has NUMA balancing scan the process until all of the area is marked; where its pages are stays.
 
-    Pages that are on the node of a process with one thread are left out, and what several processes share.
+    Pages that several processes share are left out.
     """
     process, guest = area.process, area.process.guest
-    busy = process.map(BUSY_PAGES * guest.layout.page)
+    before = places(area, look(process))
+    for knob, text in SCANS.items():
+        guest.write(f"{KNOBS}/{knob}", text)
     guest.write(BALANCING, "1")
-    for node in NODES:
-        area.move_to_node(node)
-        before = places(area, look(process))
-        until = own_time(process) + BUSY_TICKS
-        while own_time(process) < until:
-            for _ in range(BUSY_TIMES):
-                busy.write()
-            view = look(process)
-            if all(marked(area, view)):
-                assert places(area, view) == before
-                guest.write(BALANCING, "0")
-                busy.munmap()
-                return view
-    raise AssertionError(
-        f"the process ran for {BUSY_TICKS} ticks, and no hint is in {[hex(word) for word in words(area, view)]}"
-    )
+    process.op("numa_hints")
+    guest.write(BALANCING, "0")
+    view = look(process)
+    assert all(marked(area, view)), [hex(word) for word in words(area, view)]
+    assert places(area, view) == before
+    return view
 
 
 def hint_faults(guest: Guest) -> int:

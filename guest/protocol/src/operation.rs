@@ -199,6 +199,10 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<u32>,
     },
+    /// Runs until NUMA balancing has made hints of the process's memory twice (`task_numa_work()`), with a second thread
+    /// beside, so that memory of the process's own node gets them too (`change_pte_range()`). The guest has to have
+    /// `kernel.numa_balancing` on.
+    NumaHints {},
     /// `process_madvise(2)`: gives advice on a range of another process.
     ProcessMadvise {
         /// The other process.
@@ -249,6 +253,23 @@ pub enum Operation {
         length: u64,
         /// The accesses that it covers.
         modes: Vec<UffdMode>,
+    },
+    /// Watches the writes to a range: registers it with a userfaultfd of its own that resolves them by itself
+    /// (`UFFD_FEATURE_WP_ASYNC`), and protects the pages that are there (`PAGEMAP_SCAN` with `PM_SCAN_WP_MATCHING`):
+    /// [`Outcome::Pages`](crate::Outcome::Pages).
+    WatchWrites {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
+    },
+    /// Pages of such a range that were written since (`PAGEMAP_SCAN` with `PAGE_IS_WRITTEN`):
+    /// [`Outcome::Pages`](crate::Outcome::Pages).
+    WrittenPages {
+        /// The start.
+        address: u64,
+        /// The length.
+        length: u64,
     },
     /// `UFFDIO_UNREGISTER`.
     UffdUnregister {
@@ -406,6 +427,7 @@ impl Operation {
             Self::ThpDisable { .. } => "thp_disable",
             Self::MovePages { .. } => "move_pages",
             Self::Mbind { .. } => "mbind",
+            Self::NumaHints {} => "numa_hints",
             Self::ProcessMadvise { .. } => "process_madvise",
             Self::Several { .. } => "several",
             Self::GupPin { .. } => "gup_pin",
@@ -413,6 +435,8 @@ impl Operation {
             Self::Mirror {} => "mirror",
             Self::MirrorVerify {} => "mirror_verify",
             Self::UffdRegister { .. } => "uffd_register",
+            Self::WatchWrites { .. } => "watch_writes",
+            Self::WrittenPages { .. } => "written_pages",
             Self::UffdUnregister { .. } => "uffd_unregister",
             Self::UffdCopy { .. } => "uffd_copy",
             Self::UffdZeropage { .. } => "uffd_zeropage",

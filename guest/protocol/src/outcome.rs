@@ -67,6 +67,11 @@ pub enum Outcome {
     Verified(Verified),
     /// The rest of a copy of page tables.
     Mirrored(Mirrored),
+    /// Pages of a range.
+    Pages {
+        /// Their addresses, in their order.
+        pages: Vec<u64>,
+    },
     /// The results of several operations.
     Several {
         /// One for each, in their order.

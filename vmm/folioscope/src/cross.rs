@@ -4,6 +4,7 @@
 //! States and operations are two tables; what must be true afterwards comes from one model of memory and from the rules.
 //! Areas of one batch share a process: a batch is one operation, in one of the three processes.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use verdict::crossing::{Acting, CrossingCell, CrossingRow};
@@ -53,11 +54,24 @@ pub struct Chosen {
     pub operations: Vec<Vec<&'static Operation>>,
 }
 
-/// Chooses by names; each may name a state or an operation, and a kind of which none is named is played whole.
+/// A random choice of sequences of operations.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Number of sequences.
+    pub count: usize,
+    /// The seed: the same one chooses the same sequences.
+    pub seed: u64,
+}
+
+/// The longest sequences that are played whole.
+const WHOLE_DEPTH: usize = 2;
+
+/// Chooses by names; each may name a state or an operation, and a kind of which none is named is played whole. The first
+/// operation of each sequence is one of those, the others are any.
 ///
 /// # Errors
-/// Where a name is neither.
-pub fn chosen(only: &[String], depth: usize) -> Result<Chosen, Error> {
+/// Where a name is neither, and where there are too many sequences to play all.
+pub fn chosen(only: &[String], depth: usize, sample: Option<Sample>) -> Result<Chosen, Error> {
     for name in only {
         let known =
             STATES.iter().any(|it| it.name == name) || OPERATIONS.iter().any(|it| it.name == name);
@@ -70,28 +84,58 @@ pub fn chosen(only: &[String], depth: usize) -> Result<Chosen, Error> {
             )));
         }
     }
+    if depth > WHOLE_DEPTH && sample.is_none() {
+        return Err(Error::Input(format!(
+            "expected --sample with --depth {depth}, as there are too many sequences of more than {WHOLE_DEPTH} operations to play all"
+        )));
+    }
     let named = |name: &str| only.iter().any(|it| it == name);
     let mut states: Vec<&State> = STATES.iter().filter(|it| named(it.name)).collect();
     if states.is_empty() {
         states = STATES.iter().collect();
     }
-    let mut one: Vec<&Operation> = OPERATIONS.iter().filter(|it| named(it.name)).collect();
-    if one.is_empty() {
-        one = OPERATIONS.iter().collect();
+    let mut first: Vec<&Operation> = OPERATIONS.iter().filter(|it| named(it.name)).collect();
+    if first.is_empty() {
+        first = OPERATIONS.iter().collect();
     }
-    let mut operations: Vec<Vec<&Operation>> = one.iter().map(|it| vec![*it]).collect();
+    let operations = match sample {
+        Some(sample) => sampled(&first, depth, sample),
+        None => all_of(&first, depth),
+    };
+    Ok(Chosen { states, operations })
+}
+
+/// All sequences of so many operations. Nothing is no second one.
+fn all_of(first: &[&'static Operation], depth: usize) -> Vec<Vec<&'static Operation>> {
+    let mut operations: Vec<Vec<&Operation>> = first.iter().map(|it| vec![*it]).collect();
     for _ in 1..depth {
         let longer = operations.iter().flat_map(|before| {
-            let with = |next: &&'static Operation| before.iter().copied().chain([*next]).collect();
-            OPERATIONS
-                .iter()
-                .skip(1)
-                .map(move |next| with(&next))
-                .collect::<Vec<_>>()
+            let next = OPERATIONS.iter().skip(1);
+            next.map(|next| before.iter().copied().chain([next]).collect())
         });
         operations = longer.collect();
     }
-    Ok(Chosen { states, operations })
+    operations
+}
+
+/// Some of them, in the order in which they were drawn; fewer if there are no more.
+fn sampled(
+    first: &[&'static Operation],
+    depth: usize,
+    Sample { count, seed }: Sample,
+) -> Vec<Vec<&'static Operation>> {
+    let others = OPERATIONS.len() - 1;
+    let all = (1..depth).fold(first.len(), |all, _| all.saturating_mul(others));
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut drawn, mut known) = (Vec::new(), BTreeSet::new());
+    while drawn.len() < count.min(all) {
+        let mut sequence = vec![first[random.usize(..first.len())]];
+        sequence.extend((1..depth).map(|_| &OPERATIONS[1 + random.usize(..others)]));
+        if known.insert(name_of(&sequence)) {
+            drawn.push(sequence);
+        }
+    }
+    drawn
 }
 
 /// The name of a sequence of operations.
@@ -180,10 +224,9 @@ pub fn play(
     if let Some(error) = &played.failed {
         let reason = error.to_string();
         row.cells = vec![CrossingCell::NotJudged { reason }; states.len()];
-    } else {
-        for (_, cell) in errors.iter().flatten() {
-            row.found(*cell);
-        }
+    }
+    for (_, cell) in errors.iter().flatten() {
+        row.found(*cell);
     }
     Played {
         seen: played.seen,
@@ -225,6 +268,7 @@ fn batch(
         read_ahead: stage.exists(&mounts::read_ahead())?,
         khugepaged: stage.exists(&format!("{THP}/khugepaged/full_scans"))?,
         clears: stage.exists("/proc/1/clear_refs")?,
+        hints: stage.balances()?,
         seals: stage.since(linux::release::Release::new(6, 10, 0)),
         poisons: stage.exists("/proc/sys/vm/memory_failure_recovery")?,
         swapped: false,
@@ -238,6 +282,24 @@ fn batch(
     if acting != Acting::Alone {
         batch.fork(acting == Acting::Child)?;
     }
+    let outcome = operate(&mut batch, operations, &label);
+    // A batch that failed has what it found until then.
+    let added = batch.add_differences();
+    let stale = batch.add_stale();
+    *owners = Owners::of(&batch.cells);
+    outcome?;
+    added?;
+    row.notified = stale?;
+    row.cells = batch.cells.iter().map(outcome_of).collect();
+    Ok(())
+}
+
+/// Plays the operations in the states, looks at each process, and has each compare its memory with the model.
+fn operate(
+    batch: &mut Batch<'_, '_>,
+    operations: &[&'static Operation],
+    label: &str,
+) -> Result<(), Error> {
     batch.mirror()?;
     for operation in operations {
         batch.operation(operation.steps)?;
@@ -247,7 +309,7 @@ fn batch(
         batch.as_left_by(last.steps);
     }
     batch.unheld()?;
-    batch.stage().check(actor, &label)?;
+    batch.stage().check(actor, label)?;
     if let Some(other) = batch.other() {
         batch
             .stage()
@@ -261,18 +323,7 @@ fn batch(
     if batch.other().is_some() {
         batch.verify()?;
     }
-    row.notified = batch.add_stale()?;
-    let cells = std::mem::take(&mut batch.cells);
-    for wrong in cells.iter().flat_map(|cell| &cell.wrong) {
-        let (range, message) = (&wrong.range, wrong.message.clone());
-        let process = batch.or_actor(wrong.process);
-        batch
-            .stage()
-            .wrong(process, range.start, range.end, message)?;
-    }
-    row.cells = cells.iter().map(outcome_of).collect();
-    *owners = Owners::of(&cells);
-    Ok(())
+    batch.compare_mirrors()
 }
 
 /// The errors of a look, with the cell in whose area each lies.
@@ -330,17 +381,39 @@ mod tests {
 
     #[test]
     fn names_choose_states_and_operations() {
-        let all = chosen(&[], 1).unwrap();
+        let all = chosen(&[], 1, None).unwrap();
         assert_eq!(all.states.len(), STATES.len());
         assert_eq!(all.operations.len(), OPERATIONS.len());
-        let some = chosen(&["swapped".into(), "move".into()], 1).unwrap();
+        let some = chosen(&["swapped".into(), "move".into()], 1, None).unwrap();
         assert_eq!((some.states.len(), some.operations.len()), (1, 1));
-        let two = chosen(&["move".into()], 2).unwrap();
+        let two = chosen(&["move".into()], 2, None).unwrap();
         // Nothing is no second one.
         assert_eq!(two.operations.len(), OPERATIONS.len() - 1);
         assert_eq!(name_of(&two.operations[0]), "move+read");
-        let error = chosen(&["frozen".into()], 1).unwrap_err().to_string();
+        let error = chosen(&["frozen".into()], 1, None).unwrap_err().to_string();
         assert!(error.contains("frozen") && error.contains("swapped-in-part"));
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_sequences_and_each_once() {
+        let names = |depth, count, seed| {
+            let only = ["move".into(), "read".into()];
+            let chosen = chosen(&only, depth, Some(Sample { count, seed })).unwrap();
+            let names = chosen.operations.iter().map(|it| name_of(it));
+            names.collect::<Vec<String>>()
+        };
+        let drawn = names(3, 40, 7);
+        assert_eq!((drawn.len(), &drawn), (40, &names(3, 40, 7)));
+        assert_ne!(drawn, names(3, 40, 8));
+        assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), 40);
+        let of_three = |name: &&String| name.split('+').count() == 3 && !name.contains("+nothing");
+        assert_eq!(drawn.iter().filter(of_three).count(), 40);
+        let begins = |name: &&String| name.starts_with("move+") || name.starts_with("read+");
+        assert_eq!(drawn.iter().filter(begins).count(), 40);
+        // There are no more of them.
+        assert_eq!(names(1, 40, 7).len(), 2);
+        let error = chosen(&[], 3, None).unwrap_err().to_string();
+        assert!(error.contains("--sample"), "{error}");
     }
 
     #[test]

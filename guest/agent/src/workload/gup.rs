@@ -29,14 +29,14 @@ pub fn pin(address: u64, length: u64) -> Result<Outcome, Failure> {
     let file = File::open("/sys/kernel/debug/gup_test")
         .map_err(|error| sys::io_failure(&error, "open /sys/kernel/debug/gup_test"))?;
     let fd = OwnedFd::from(file);
-    let done = request_of(
+    request_of(
         &fd,
         PIN_LONGTERM_TEST_START,
         &mut [address, length, FOR_WRITING],
         "PIN_LONGTERM_TEST_START",
     )?;
     *pinned = Some((fd, length));
-    Ok(done)
+    Ok(Outcome::Done {})
 }
 
 /// Compares a range with the pinned pages from `offset` bytes on.

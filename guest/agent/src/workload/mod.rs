@@ -13,6 +13,7 @@ mod probe;
 mod spin;
 mod touch;
 mod uffd;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -301,6 +302,9 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
             length,
             offset,
         } => gup::verify(*address, *length, *offset),
+        Op::NumaHints {} => numa::hints(),
+        Op::WatchWrites { address, length } => watch::watch(*address, *length),
+        Op::WrittenPages { address, length } => watch::written(*address, *length),
         Op::Mirror {} => mirror::copy(),
         Op::MirrorVerify {} => mirror::verify(),
         Op::UffdRegister {

@@ -1,6 +1,9 @@
 //! Pages and NUMA nodes.
 
 use std::ffi::c_void;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use protocol::{Failure, Outcome};
 
@@ -14,6 +17,58 @@ const MAX_PAGES: u64 = 1 << 16;
 const MOVE: libc::c_int = 1 << 1;
 const DEFAULT: usize = 0;
 const BIND: usize = 2;
+
+/// The file that counts NUMA balancing's passes over the process's memory (`proc_sched_show_task()`).
+const SCHED: &str = "/proc/self/sched";
+const PASSES: &str = "mm->numa_scan_seq";
+/// One pass that has begun may be past what it is to see.
+const WHOLE: u64 = 2;
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of the second thread's stack: the least that the C library gives.
+const STACK: usize = 16 << 10;
+
+/// Runs until all memory of the process has been scanned.
+pub fn hints() -> Result<Outcome, Failure> {
+    let (ended, waits) = mpsc::channel::<()>();
+    let second = thread::Builder::new().stack_size(STACK);
+    let second = second
+        .spawn(move || waits.recv().is_err())
+        .map_err(|error| sys::io_failure(&error, "start a thread"))?;
+    let seen = wait_for_passes();
+    drop(ended);
+    let _ = second.join();
+    seen
+}
+
+/// Ticks of the running thread have its memory scanned (`task_tick_numa()`).
+fn wait_for_passes() -> Result<Outcome, Failure> {
+    let (first, started) = (passes()?, Instant::now());
+    while passes()? < first + WHOLE {
+        if started.elapsed() > PATIENCE {
+            let seconds = PATIENCE.as_secs();
+            return Err(Failure::bad(format!(
+                "NUMA balancing did not pass over the memory twice within {seconds} s; is kernel.numa_balancing 1?"
+            )));
+        }
+        let pause = Instant::now();
+        while pause.elapsed() < Duration::from_millis(2) {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(Outcome::Done {})
+}
+
+fn passes() -> Result<u64, Failure> {
+    let text = std::fs::read_to_string(SCHED)
+        .map_err(|error| sys::io_failure(&error, format!("read {SCHED}")))?;
+    let line = text.lines().find(|line| line.starts_with(PASSES));
+    let count = line.and_then(|line| line.rsplit(':').next()?.trim().parse().ok());
+    count.ok_or_else(|| {
+        Failure::bad(format!(
+            "{SCHED} has no {PASSES}: the kernel has no NUMA_BALANCING"
+        ))
+    })
+}
 
 pub fn mbind(address: u64, length: u64, node: Option<u32>) -> Result<Outcome, Failure> {
     let Some(nodes) = node.map_or(Some(0u64), |node| 1u64.checked_shl(node)) else {

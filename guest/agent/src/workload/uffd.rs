@@ -105,29 +105,36 @@ fn ask(request: u32, argument: &mut [u64], call: &str) -> Result<Outcome, Failur
     let me = std::process::id();
     let fd = match &mut *open {
         Some((owner, fd)) if *owner == me => fd,
-        other => &mut other.insert((me, start()?)).1,
+        other => &mut other.insert((me, start(FEATURE_SIGBUS)?)).1,
     };
-    request_of(fd, request, argument, call)
+    request_of(fd, request, argument, call).map(|_| Outcome::Done {})
 }
 
-fn start() -> Result<OwnedFd, Failure> {
+/// Registers a range with a userfaultfd for write protection.
+pub(super) fn protects(fd: &OwnedFd, address: u64, length: u64) -> Result<i64, Failure> {
+    let mut argument = [address, length, MODE_WP, 0];
+    request_of(fd, IO_REGISTER, &mut argument, "UFFDIO_REGISTER")
+}
+
+/// Opens a userfaultfd with these features.
+pub(super) fn start(features: u64) -> Result<OwnedFd, Failure> {
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     // SAFETY: the descriptor is used for memory under test alone, to which no reference is ever made.
     let fd = sys::done(unsafe { userfaultfd(flags) }, "userfaultfd")?;
     // struct uffdio_api: api, features, ioctls (out)
-    request_of(&fd, IO_API, &mut [API, FEATURE_SIGBUS, 0], "UFFDIO_API")?;
+    request_of(&fd, IO_API, &mut [API, features, 0], "UFFDIO_API")?;
     Ok(fd)
 }
 
-/// Sends one request of `ioctl(2)`, whose argument is an array of words.
+/// Sends one request of `ioctl(2)`, whose argument is an array of words, and returns its result.
 pub(super) fn request_of(
     fd: &OwnedFd,
     request: u32,
     argument: &mut [u64],
     call: &str,
-) -> Result<Outcome, Failure> {
+) -> Result<i64, Failure> {
     debug_assert_eq!((request >> 16 & 0x3fff) as usize, argument.len() * 8);
     // SAFETY: the argument is as large as the request's number states.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument.as_mut_ptr()) };
-    sys::check(i64::from(result), call).map(|_| Outcome::Done {})
+    sys::check(i64::from(result), call)
 }

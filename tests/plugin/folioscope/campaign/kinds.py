@@ -79,7 +79,7 @@ def _played(command: str) -> Callable[[Work, Path, Mapping[str, Path]], list[str
 
     def words(work: Work, place: Path, kernel: Mapping[str, Path]) -> list[str]:
         settings = work.content["test"]
-        more = [f"--{name}={settings[name]}" for name in ("only", "depth") if name in settings]
+        more = [f"--{name}={settings[name]}" for name in ("only", "depth", "sample", "seed") if name in settings]
         reports = [f"--json={place / REPORT}", f"--junit={place / JUNIT}", f"--html={place / PAGE}"]
         more += reports if command == "run" else reports[:1]
         found = str(locate.command().path)
@@ -205,7 +205,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "crossing",
             "`folioscope cross`",
-            {"only": _WORD, "depth": {"type": "integer"}},
+            {"only": _WORD, **dict.fromkeys(("depth", "sample", "seed"), {"type": "integer"})},
             _rig,
             _played("cross"),
             _verdict,

@@ -37,9 +37,15 @@ pub struct Cross {
     /// Only these states and operations; all states where no state is named, all operations where no operation is
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Operations in a row
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
+    /// Operations in a row; of more than two with --sample alone
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
     depth: u8,
+    /// Play so many sequences of operations, drawn at random, and not all
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Seed of --sample: the same one draws the same sequences
+    #[arg(long, value_name = "N", default_value = "1", requires = "sample")]
+    seed: u64,
     /// Judge the guest's sequences as well, as `folioscope record` does
     #[arg(long)]
     record: bool,
@@ -53,7 +59,9 @@ pub struct Cross {
 
 impl Cross {
     pub fn run(mut self) -> Outcome {
-        let chosen = cross::chosen(&self.only, self.depth.into())?;
+        let (count, seed) = (self.sample, self.seed);
+        let sample = count.map(|count| cross::Sample { count, seed });
+        let chosen = cross::chosen(&self.only, self.depth.into(), sample)?;
         if self.list {
             return list();
         }

@@ -47,8 +47,10 @@ pub struct Here {
     pub read_ahead: bool,
     /// khugepaged.
     pub khugepaged: bool,
-    /// `clear_refs` of procfs.
+    /// `clear_refs` and `pagemap` of procfs.
     pub clears: bool,
+    /// NUMA balancing.
+    pub hints: bool,
     /// `mseal()` (6.10).
     pub seals: bool,
     /// Pages can be taken for broken ones.
@@ -114,6 +116,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("hugetlb pages are moved to where one begins")
         }
         Step::Register
+        | Step::Watch(_)
         | Step::WriteProtect(..)
         | Step::Poison(..)
         | Step::UffdFill(_)
@@ -232,6 +235,9 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Advise(part, Advice::GuardInstall | Advice::GuardRemove) if locked(part) => {
             Some("the pages are locked")
         }
+        Step::All(All::Hints) if !here.hints => Some(
+            "the kernel has no NUMA balancing whose scans can be set (CONFIG_NUMA_BALANCING, CONFIG_SCHED_DEBUG)",
+        ),
         Step::All(All::Collapse) if !here.khugepaged => {
             Some("the kernel has no khugepaged (CONFIG_TRANSPARENT_HUGEPAGE)")
         }
@@ -249,11 +255,17 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Pin(_) if !here.pins => Some("the kernel has no gup_test (CONFIG_GUP_TEST)"),
         Step::UffdMove if pages.iter().any(|page| page.pinned) => Some("the pages are pinned"),
         Step::Node(..) | Step::Bind(..) if !here.nodes => Some("the guest has one NUMA node"),
-        Step::Register | Step::WriteProtect(..) | Step::Poison(..) if !here.uffd => {
+        Step::Register | Step::Watch(_) | Step::WriteProtect(..) | Step::Poison(..)
+            if !here.uffd =>
+        {
             Some("the kernel has no userfaultfd with write protection")
         }
-        Step::Register if !anonymous => Some("userfaultfd is crossed with anonymous memory alone"),
-        Step::Register | Step::WriteProtect(..) if hole(Part::Whole) => {
+        Step::Watch(_) if !here.clears => {
+            Some("the kernel has no pagemap (CONFIG_PROC_PAGE_MONITOR)")
+        }
+        Step::Watch(_) if registered() => Some("another userfaultfd watches the pages"),
+        Step::Register | Step::Watch(_) if !anonymous => Some("userfaultfd is crossed with anonymous memory alone"),
+        Step::Register | Step::Watch(_) | Step::WriteProtect(..) if hole(Part::Whole) => {
             Some("the range has a hole")
         }
         Step::OtherWrites(_) | Step::OtherAdvises(..) | Step::All(All::OtherExits)

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Calls of one step that need more than a line: of files, of `madvise()`, `mremap()` and userfaultfd.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use protocol::{Advice, MoveFlag, Operation, UffdMode};
+use protocol::{Advice, Failure, MoveFlag, Operation, Outcome, UffdMode};
 
-use super::model::{Below, WORDS};
-use super::play::{Batch, WORD};
+use super::model::{Below, Memory, WORDS};
+use super::play::{Batch, Difference, WORD};
 use super::queued::Expected;
 use super::steps::{Move, Part};
+use crate::guest::unexpected;
 use crate::ops::{advise, protect, unmap};
 use crate::Error;
+
+/// Reason where the kernel lacks `UFFD_FEATURE_WP_ASYNC`.
+const NOT_WATCHED: &str =
+    "the kernel's userfaultfd does not resolve writes by itself (CONFIG_PTE_MARKER_UFFD_WP)";
 
 impl Batch<'_, '_> {
     /// Gives up the pages of a part, in a file too.
@@ -197,6 +203,86 @@ impl Batch<'_, '_> {
             })?;
         }
         Ok(())
+    }
+
+    /// Watches the writes to a part.
+    pub(super) fn watch(&mut self, at: usize, part: Part) -> Result<(), Error> {
+        let there = self.scanned(at, part, |address, length| Operation::WatchWrites {
+            address,
+            length,
+        });
+        let there = match there {
+            Err(Error::Guest {
+                failure: Failure::Errno { name, call, .. },
+                ..
+            }) if call == "UFFDIO_API" && name == "EINVAL" => {
+                self.cells[at].left_out = Some(NOT_WATCHED);
+                return Ok(());
+            }
+            there => there?,
+        };
+        let (view, pages) = (self.actor, self.pages(at, part));
+        let memory = &mut self.cells[at].memory;
+        memory.watch(view, pages, |page| there.contains(&page));
+        Ok(())
+    }
+
+    /// Compares the pages of a part that were written since with the model.
+    pub(super) fn written(&mut self, at: usize, part: Part) -> Result<(), Error> {
+        let found = self.scanned(at, part, |address, length| Operation::WrittenPages {
+            address,
+            length,
+        })?;
+        let (view, process) = (self.actor, self.actor());
+        let memory = &self.cells[at].memory;
+        let differs = |page: usize| {
+            let expected = memory.is_written(view, page)?;
+            (found.contains(&page) != expected).then_some(expected)
+        };
+        let runs = Memory::runs(self.pages(at, part), differs).into_iter();
+        let wrong: Vec<_> = runs
+            .filter_map(|(run, expected)| Some((run, expected?)))
+            .collect();
+        for (run, expected) in wrong {
+            let (start, length) = self.range(at, view, &run);
+            let (which, says) = match expected {
+                true => ("all that were stored to", "does not report"),
+                false => ("none but what was stored to", "reports"),
+            };
+            let message = format!(
+                "expected PAGEMAP_SCAN to report as written {which} since the pages were protected, and it {says} {} pages from \
+                 VA 0x{start:016x} on",
+                run.len()
+            );
+            self.cells[at].wrong.push(Difference {
+                process,
+                range: start..start + length,
+                message,
+            });
+        }
+        Ok(())
+    }
+
+    /// The pages of a part of the area that an operation on each of its VMAs returns.
+    fn scanned(
+        &mut self,
+        at: usize,
+        part: Part,
+        op: impl Fn(u64, u64) -> Operation,
+    ) -> Result<BTreeSet<usize>, Error> {
+        let (view, page) = (self.actor, self.stage.page());
+        let mut found = BTreeSet::new();
+        for run in self.by_vma(at, part) {
+            let (start, length) = self.range(at, view, &run);
+            match self.now(self.actor(), op(start, length))? {
+                Outcome::Pages { pages } => {
+                    let pages = pages.into_iter();
+                    found.extend(pages.map(|va| run.start + ((va - start) / page) as usize));
+                }
+                other => return Err(unexpected("PAGEMAP_SCAN", &other)),
+            }
+        }
+        Ok(found)
     }
 
     /// Seals a part, and tries what is not allowed any more.

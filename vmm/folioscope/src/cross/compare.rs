@@ -302,6 +302,23 @@ impl Batch<'_, '_> {
         (0..self.cells.len()).filter(judged).collect()
     }
 
+    /// Adds the differences from the model to the last checkpoints of their processes. Asks nothing of the guest.
+    ///
+    /// # Errors
+    /// Where no checkpoint can have one of them; the others are added.
+    pub fn add_differences(&mut self) -> Result<(), Error> {
+        let cells = self.cells.iter_mut();
+        let wrong: Vec<Difference> = cells.flat_map(|cell| cell.wrong.drain(..)).collect();
+        let mut outcome = Ok(());
+        for it in wrong {
+            let process = self.with_checkpoint(it.process);
+            let (start, end) = (it.range.start, it.range.end);
+            let added = self.stage.wrong(process, start, end, it.message);
+            outcome = outcome.and(added);
+        }
+        outcome
+    }
+
     /// Compares every page of every process with the model.
     ///
     /// # Errors

@@ -34,31 +34,30 @@ impl Batch<'_, '_> {
     /// # Errors
     /// Where the guest is lost.
     pub fn compare_mirrors(&mut self) -> Result<(), Error> {
-        let Some(mut mirrors) = self.mirrors.take() else {
+        if self.mirrors.is_none() {
             return Ok(());
-        };
+        }
         for process in self.processes.into_iter().flatten() {
             let found = match self.now(process, Operation::MirrorVerify {})? {
                 Outcome::Mirrored(found) => found,
                 other => return Err(unexpected("mirror_verify", &other)),
             };
+            let mirrors = self.mirrors.get_or_insert_default();
             for page in &found.first {
                 let first = mirrors.stale.entry((process, page.address));
                 first.or_insert(*page);
             }
             mirrors.newest.insert(process, found);
         }
-        self.mirrors = Some(mirrors);
         Ok(())
     }
 
     /// Adds each page that was stale after any step to the last checkpoint of its process. Returns the counts of pages, if
-    /// the kernel has a secondary MMU for tests.
+    /// the kernel has a secondary MMU for tests. Asks nothing of the guest.
     ///
     /// # Errors
-    /// Where the guest is lost.
+    /// Where no checkpoint can have the finding.
     pub fn add_stale(&mut self) -> Result<Option<Notified>, Error> {
-        self.compare_mirrors()?;
         let Some(mirrors) = self.mirrors.take() else {
             return Ok(None);
         };
@@ -75,7 +74,7 @@ impl Batch<'_, '_> {
                  has {} there, and the process {now}",
                 said(first.copied)
             );
-            let (process, range) = (self.or_actor(process), start..start + count * page);
+            let (process, range) = (self.with_checkpoint(process), start..start + count * page);
             self.stage.found(process, range, message, not_invalidated)?;
         }
         let sum = |count: fn(&Mirrored) -> u64| mirrors.newest.values().map(count).sum::<u64>();

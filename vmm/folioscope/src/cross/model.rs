@@ -103,6 +103,10 @@ pub struct Page {
     pub wiped_on_fork: bool,
     /// `mseal()`.
     pub sealed: bool,
+    /// There, as a page or in swap, when its writes began to be watched.
+    pub there: bool,
+    /// Written since then.
+    pub stored: bool,
     /// Locked in the parent when it forked: a lock is not inherited, and the VMAs that it has split stay two.
     pub was_locked: bool,
 }
@@ -122,6 +126,8 @@ impl Page {
         not_forked: false,
         wiped_on_fork: false,
         sealed: false,
+        there: false,
+        stored: false,
         was_locked: false,
     };
     const HOLE: Self = Self {
@@ -250,6 +256,25 @@ impl Memory {
         page.write_protected && page.own.as_ref().is_some_and(freed)
     }
 
+    /// Watches the writes to these pages from now on; `there` says which are there.
+    pub fn watch(&mut self, view: usize, pages: Range<usize>, there: impl Fn(usize) -> bool) {
+        for at in pages {
+            let page = &mut self.views[view].pages[at];
+            (page.registered, page.stored, page.there) = (page.mapped, false, there(at));
+        }
+    }
+
+    /// Returns whether a watched page counts as written; `None` where that is open: it came later, or `MADV_FREE` gave it up.
+    pub fn is_written(&self, view: usize, at: usize) -> Option<bool> {
+        let page = &self.views[view].pages[at];
+        let freed = |own: &Words| own.iter().any(|word| word.is_freed());
+        match page.stored {
+            true => Some(true),
+            false if page.there && !page.own.as_ref().is_some_and(freed) => Some(false),
+            false => None,
+        }
+    }
+
     /// A write of these words of each of the pages. A private page is copied first, with its other words.
     pub fn write(&mut self, view: usize, pages: Range<usize>, words: Range<usize>, salt: u64) {
         let distance = self.distance();
@@ -305,6 +330,7 @@ impl Memory {
         content: impl Fn(usize) -> Content,
     ) {
         let before = self.content(view, at).unwrap_or(ZERO);
+        self.views[view].pages[at].stored = true;
         let place = match self.below {
             Below::Shared => &mut self.file[at],
             _ => self.views[view].pages[at].own.insert(before),
@@ -741,6 +767,26 @@ mod tests {
         // Equal pages go on from no page.
         memory.write_equal(0, &[0, 1], 1);
         assert_eq!(runs(&memory)[..2], [0..1, 1..2]);
+    }
+
+    #[test]
+    fn a_watched_page_is_written_if_it_was_stored_to() {
+        let mut memory = anonymous();
+        memory.drop_pages(0, 6..8);
+        memory.watch(0, 0..8, |at| at < 6);
+        memory.write(0, 2..3, 3..4, 9);
+        memory.write(0, 7..8, 0..WORDS, 9);
+        memory.free(0, 4..5);
+        let written = (0..8).map(|at| memory.is_written(0, at));
+        let (no, yes) = (Some(false), Some(true));
+        assert_eq!(
+            written.collect::<Vec<_>>(),
+            [no, no, yes, no, None, no, None, yes]
+        );
+        // What a child stores is its own.
+        let child = memory.fork();
+        memory.write(child, 0..1, 0..WORDS, 9);
+        assert_eq!(memory.is_written(0, 0), no);
     }
 
     #[test]

@@ -312,6 +312,17 @@ pub const OPERATIONS: &[Operation] = &[
         "move_pages of one page to node 1",
         &[Step::Node(Part::Page, 1)],
     ),
+    operation("hint", "NUMA hints", &[Step::All(All::Hints)]),
+    operation(
+        "hint-read",
+        "NUMA hints, and a load of every page",
+        &[Step::All(All::Hints), Step::Read(WHOLE)],
+    ),
+    operation(
+        "hint-write",
+        "NUMA hints, and a store to one page",
+        &[Step::All(All::Hints), Step::Write(Part::Page)],
+    ),
     operation(
         "compact",
         "compaction of all memory",
@@ -336,6 +347,46 @@ pub const OPERATIONS: &[Operation] = &[
             Step::Register,
             Step::WriteProtect(Part::Odd, true),
             Step::WriteProtect(Part::Odd, false),
+        ],
+    ),
+    operation(
+        "watch",
+        "writes are watched (PAGEMAP_SCAN), a store to one page",
+        &[
+            Step::Watch(WHOLE),
+            Step::Write(Part::Page),
+            Step::Written(WHOLE),
+        ],
+    ),
+    operation(
+        "watch-pageout",
+        "writes are watched, a store to one page, MADV_PAGEOUT, and a load of every page",
+        &[
+            Step::Watch(WHOLE),
+            Step::Write(Part::Page),
+            Step::Advise(WHOLE, Advice::Pageout),
+            Step::Read(WHOLE),
+            Step::Written(WHOLE),
+        ],
+    ),
+    operation(
+        "watch-fork",
+        "writes are watched, a child that writes across a block's border, a store to one page",
+        &[
+            Step::Watch(WHOLE),
+            Step::ForkAndWrite(Part::Odd),
+            Step::Write(Part::Page),
+            Step::Written(WHOLE),
+        ],
+    ),
+    operation(
+        "watch-migrate",
+        "writes are watched, a store to one page, move_pages to node 1",
+        &[
+            Step::Watch(WHOLE),
+            Step::Write(Part::Page),
+            Step::Node(WHOLE, 1),
+            Step::Written(WHOLE),
         ],
     ),
     operation(

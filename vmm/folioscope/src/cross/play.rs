@@ -123,13 +123,14 @@ impl<'s, 'g> Batch<'s, 'g> {
         self.processes[self.actor].expect("the acting process does not end")
     }
 
-    /// Returns a process, or the acting one if it has ended: what has ended has no checkpoint for a finding.
-    pub fn or_actor(&self, process: ProcessId) -> ProcessId {
+    /// Returns a process that has a checkpoint for a finding of this one: itself; if it has ended, the acting one; before
+    /// their first checkpoint, the one in which the states were built.
+    pub fn with_checkpoint(&self, process: ProcessId) -> ProcessId {
         let lives = self.processes.contains(&Some(process));
-        if lives {
-            process
-        } else {
-            self.actor()
+        let has = if lives { process } else { self.actor() };
+        match self.processes[0] {
+            Some(first) if !self.stage.has_checkpoint(has) => first,
+            _ => has,
         }
     }
 
@@ -198,6 +199,12 @@ impl<'s, 'g> Batch<'s, 'g> {
             }
             All::Merge => self.stage.merge_all().map(drop),
             All::Collapse => self.stage.collapse_all(),
+            All::Hints => {
+                if self.stage.numa_hints(self.actor())? == 0 {
+                    self.refuse_all("NUMA balancing has made no hint");
+                }
+                Ok(())
+            }
             All::OtherExits => {
                 let other = 1 - self.actor;
                 if let Some(process) = self.processes[other].take() {
@@ -423,6 +430,8 @@ impl<'s, 'g> Batch<'s, 'g> {
                 let memory = &mut self.cells[at].memory;
                 memory.each(view, pages, |page| page.poison = true);
             }
+            Step::Watch(part) => self.watch(at, part)?,
+            Step::Written(part) => self.written(at, part)?,
             Step::UffdFill(part) => self.uffd_fill(at, part)?,
             Step::UffdZero(part) => self.uffd_zero(at, part)?,
             Step::UffdContinue(part) => self.uffd_continue(at, part)?,

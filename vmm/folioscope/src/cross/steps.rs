@@ -119,6 +119,10 @@ pub enum Step {
     Register,
     /// `UFFDIO_WRITEPROTECT`.
     WriteProtect(Part, bool),
+    /// Registers a part with a userfaultfd that resolves writes by itself, and protects the pages that are there.
+    Watch(Part),
+    /// Asks which of its pages were written since (`PAGEMAP_SCAN`): those that the model says.
+    Written(Part),
     /// `UFFDIO_POISON`.
     Poison(Part),
     /// Empties a part, and has `UFFDIO_COPY` fill it.
@@ -170,6 +174,8 @@ pub enum All {
     Merge,
     /// khugepaged scans everything, with leave to fill all of a PMD's range but one page.
     Collapse,
+    /// NUMA balancing scans the acting process: its pages get hints.
+    Hints,
     /// The other process exits.
     OtherExits,
 }

@@ -158,10 +158,15 @@ impl Stage<'_> {
         self.found(process, start..end, message, contents_differ)
     }
 
+    /// Returns whether a process has a checkpoint.
+    pub fn has_checkpoint(&self, process: ProcessId) -> bool {
+        self.last.iter().any(|(id, _)| *id == process)
+    }
+
     /// Adds a finding to the last checkpoint of a process.
     ///
     /// # Errors
-    /// Where the process has no checkpoint yet.
+    /// Where the process has no checkpoint yet, or its last one has no verdict: the finding is in the sentence then.
     pub fn found(
         &mut self,
         process: ProcessId,
@@ -175,10 +180,13 @@ impl Stage<'_> {
                 "{process} has no checkpoint yet that could have this finding: {message}"
             )));
         };
-        if let Some(verdict) = self.seen[*at].look.judged.processes.first_mut() {
-            let found = finding(&verdict.process, range, message);
-            verdict.findings.push(found);
-        }
+        let Some(verdict) = self.seen[*at].look.judged.processes.first_mut() else {
+            return Err(Error::Input(format!(
+                "the last checkpoint of {process} has no verdict that could have this finding: {message}"
+            )));
+        };
+        let found = finding(&verdict.process, range, message);
+        verdict.findings.push(found);
         Ok(())
     }
 }

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The kernel's own threads on a workload's pages: KSM and khugepaged, started and waited for.
+//! The kernel's own threads on a workload's pages: KSM, khugepaged and NUMA balancing, started and waited for.
 
 use std::time::{Duration, Instant};
+
+use protocol::{Operation, ProcessId};
 
 use super::{Stage, StageResult, THP};
 use crate::Error;
 
+/// Switch of NUMA balancing, and the knobs of its scans.
+const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+const SCANS: &str = "/sys/kernel/debug/sched/numa_balancing";
 const KSM: &str = "/sys/kernel/mm/ksm";
 /// Maximum time for their work, which all other work in the guest may precede.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -96,6 +101,42 @@ impl Stage<'_> {
             shared: count("pages_sharing")?.unwrap_or(0),
             empty: count("ksm_zero_pages")?,
         })
+    }
+
+    /// Returns whether NUMA balancing is there, with knobs for its scans.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn balances(&mut self) -> Result<bool, Error> {
+        Ok(self.exists(BALANCING)? && self.exists(&format!("{SCANS}/scan_delay_ms"))?)
+    }
+
+    /// Has NUMA balancing scan all memory of a process once, and returns the entries that became hints in all processes.
+    ///
+    /// # Errors
+    /// As every request to the guest, and if the scans do not come about.
+    pub fn numa_hints(&mut self, process: ProcessId) -> Result<u64, Error> {
+        // So small that a pass is made at once, and new VMAs are in it (`task_scan_min()`, `task_numa_work()`).
+        for (knob, text) in [
+            ("scan_delay_ms", "0"),
+            ("scan_size_mb", "16"),
+            ("scan_period_min_ms", "10"),
+        ] {
+            self.set_for_now(&format!("{SCANS}/{knob}"), text)?;
+        }
+        let before = self.hinted()?;
+        self.set_for_now(BALANCING, "1")?;
+        self.op(process, Operation::NumaHints {})?;
+        // Not while the tables are looked at.
+        self.set(BALANCING, "0")?;
+        Ok(self.hinted()?.saturating_sub(before))
+    }
+
+    fn hinted(&mut self) -> Result<u64, Error> {
+        let text = self.knob("/proc/vmstat")?.unwrap_or_default();
+        let mut lines = text.lines();
+        let count = lines.find_map(|line| line.strip_prefix("numa_pte_updates "));
+        Ok(count.and_then(|count| count.parse().ok()).unwrap_or(0))
     }
 
     /// Makes khugepaged leave areas alone that are not full, until the end.

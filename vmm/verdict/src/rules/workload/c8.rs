@@ -10,7 +10,7 @@ use crate::{Finding, Process};
 
 pub(crate) static RULE: Rule = Rule {
     name: "C8",
-    title: "MMU notifiers invalidate a page before it is unmapped, replaced or write-protected",
+    title: "MMU notifiers invalidate a page before it is unmapped, replaced or protected",
     asserts: "Before an entry changes so that the process can no longer access the page as before (it maps another page, none, \
               or not for writing), a range that covers the page is passed to invalidate_range_start(): until then KVM and devices \
               use their copy. Asked of each operation of the crossing, on a kernel with a secondary MMU for tests (MMU_MIRROR_TEST, \
