@@ -17,17 +17,19 @@ def pages(area: Area, name: str) -> list[int]:
 
 
 def test_pages_that_are_there_and_pages_that_are_written(process: Process) -> None:
-    """What is not there when the watch begins is not in its answer; what is stored to since is in the next."""
+    """What is not there when the watch begins is not in its answer; what is stored to since is in the next. A page that
+    is not there may be, as it is not protected."""
     area = process.blocks(2)
-    area.write(0, 20)
-    assert pages(area, "watch_writes") == list(range(20))
-    assert pages(area, "written_pages") == []
-    area.read(0, 20)
+    there = range(area.pages // 2)
+    area.write(0, len(there))
+    assert pages(area, "watch_writes") == list(there)
+    assert not set(there) & set(pages(area, "written_pages"))
+    area.read(0, len(there))
     area.write(5, 1)
     area.write(9, 2)
-    assert pages(area, "written_pages") == [5, 9, 10]
-    assert pages(area, "watch_writes") == list(range(20))
-    assert pages(area, "written_pages") == []
+    assert set(there) & set(pages(area, "written_pages")) == {5, 9, 10}
+    assert pages(area, "watch_writes") == list(there)
+    assert not set(there) & set(pages(area, "written_pages"))
 
 
 def test_many_runs_of_pages(process: Process) -> None:
