@@ -17,6 +17,8 @@ case $granule in
 rt) flavours=(rt-arm64) ;;
 *) die "expected 4k, 16k or rt and found $granule: Debian has no other arm64 kernels" ;;
 esac
+# Modules are packed.
+[ -z "$module" ] || command -v xz >/dev/null || die 'xz is missing; as root: apt-get install xz-utils'
 . "$(dirname "$0")/debian.sh"
 
 # newest: prints the newest kernel package of the first flavour that exists.
