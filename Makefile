@@ -129,13 +129,19 @@ audit: ## advisories on and licences of what is depended on (needs cargo-deny, p
 docs: ## build the documents as a site, out/site, and check their links
 	@$(scripts)/docs.sh
 
-dist: ## pack source, wheel, static commands, kernels and initramfs, with checksums, into out/dist
-	@$(scripts)/inputs.sh dist
-	@$(scripts)/packages.sh dist
-	@$(then) $(scripts)/build.sh --carrier 4k 16k 64k
-	@$(then) $(scripts)/dist.sh
+define pack
+@$(scripts)/inputs.sh dist
+@$(scripts)/packages.sh dist
+@$(then) $(scripts)/build.sh --carrier 4k 16k 64k
+@$(then) $(scripts)/dist.sh
+endef
 
-container: dist ## make a container image of what make dist packs, by buildah, without root
+dist: ## pack source, wheel, static commands, kernels and initramfs, with checksums, into out/dist
+	$(pack)
+
+container: ## make a container image of what make dist packs, by buildah, without root
+	@$(scripts)/container.sh --tools
+	$(pack)
 	@$(then) $(scripts)/container.sh
 
 bench: ## measure; prints a table and writes out/bench.json

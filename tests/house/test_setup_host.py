@@ -48,6 +48,7 @@ def bare(host: Host, *there: str) -> Host:
         "dirname",
         "sleep",
         "sort",
+        "true",
     ]
     for name in (*base, *there):
         (plain / name).symlink_to(str(shutil.which(name)))
@@ -231,12 +232,29 @@ def test_a_goal_installs_what_it_needs_alone(host: Host, goal: str) -> None:
 
 
 def test_a_container_without_its_tools(host: Host) -> None:
-    """One sentence, which names the packages."""
-    ended = bare(host, "mktemp").run(SETUP / "container.sh")
+    """One sentence, which names the packages, before anything is built; a look goes on."""
+    bare(host, "make")
+    names = "(on Debian, as root: apt-get install --no-install-recommends buildah mmdebstrap uidmap)"
+    ended = host.run("make", "container", **system(host, "debian-13"))
     assert ended.returncode == 2 and untouched(host)
-    assert ended.stderr == (
-        "folioscope: buildah is missing; as root: apt-get install --no-install-recommends buildah mmdebstrap uidmap\n"
-    )
+    sentences = [line for line in ended.stderr.splitlines() if not line.startswith("make: ")]
+    assert sentences == [f"folioscope: make container needs buildah, mmdebstrap {names}; install and try again"]
+    looked = host.run("make", "container", "SETUP=check", **system(host, "debian-13"))
+    assert looked.returncode == 0 and untouched(host), looked.stderr
+    assert f"make container needs buildah, mmdebstrap {names}\n" in looked.stderr
+    assert "make dist needs more on this machine" in looked.stderr
+
+
+@pytest.mark.parametrize("target", ["audit", "fuzz"])
+def test_tools_that_are_not_packages_are_looked_for(host: Host, target: str) -> None:
+    """SETUP=check names those that are missing, and starts none."""
+    bare(host, "make")
+    ended = host.run("make", target, "SETUP=check", **system(host, "debian-13"))
+    assert ended.returncode == 0, ended.stderr
+    tool = {"audit": "cargo-deny (cargo install", "fuzz": "cargo-fuzz (install it with"}[target]
+    assert f"make {target} needs {tool}" in ended.stderr
+    other = host.run("make", target, "SETUP=perhaps", **system(host, "debian-13"))
+    assert other.returncode == 2 and "found 'perhaps'" in other.stderr
 
 
 def entry(host: Host, name: str, days: float) -> Path:

@@ -2,11 +2,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # Checks what is depended on: licences and sources of Rust crates (cargo-deny, deny.toml), and advisories on these and on the
 # tests' Python packages (pip-audit). A tool that is missing and a network that does not answer are named; nothing is installed.
+# SETUP=check only looks which tools are there.
 # Usage: audit.sh [--strict]   (--strict: an advisory, a missing tool and a missing network are failures too)
 # An advisory comes from outside: that of tomorrow does not make today's tree fail, so lint.sh only prints it.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
+
+has_deny() { cargo deny --version >/dev/null 2>&1; }
+audit=$(command -v pip-audit || true)
+DENY='cargo-deny (cargo install --locked cargo-deny)' AUDIT='pip-audit (pipx install pip-audit)'
+if only_look; then
+    lacks=()
+    has_deny || lacks+=("$DENY")
+    [ -n "$audit" ] || lacks+=("$AUDIT")
+    report_lacks audit ${lacks[@]+"${lacks[@]}"}
+fi
 
 # Seconds that a service may take to answer.
 PATIENCE=60
@@ -26,7 +37,7 @@ no_network() {
 }
 
 # It reads deny.toml of the working directory.
-if cargo deny --version >/dev/null 2>&1; then
+if has_deny; then
     for workspace in . vmm/recorder-plugin; do
         status=0
         # It downloads the crates of all systems, so --offline fails where only this system's were built.
@@ -48,10 +59,9 @@ if cargo deny --version >/dev/null 2>&1; then
         problem "advisories on Rust crates: $LOGS/advisories.log"
     fi
 else
-    problem 'licences of and advisories on Rust crates were not checked: no cargo-deny (cargo install --locked cargo-deny)'
+    problem 'licences of and advisories on Rust crates were not checked: no '"$DENY"
 fi
 
-audit=$(command -v pip-audit || true)
 if [ -n "$audit" ]; then
     lists=()
     for list in tests/requirements*.txt docs/site/requirements.txt; do [ ! -f "$list" ] || lists+=(-r "$list"); done
@@ -65,6 +75,6 @@ if [ -n "$audit" ]; then
         problem "advisories on Python packages: $LOGS/pip-audit.log"
     fi
 else
-    problem 'advisories on Python packages were not checked: no pip-audit (pipx install pip-audit)'
+    problem 'advisories on Python packages were not checked: no '"$AUDIT"
 fi
 exit $rc

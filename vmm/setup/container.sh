@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # Makes a container image of what `make dist` packs, by buildah and without root: localhost/folioscope:VERSION. Its base is
 # Debian 13 as its packages make it (mmdebstrap), so no registry of images is needed. The first run downloads Debian.
-# Usage: container.sh   (BASE_IMAGE= names another base)
+# Usage: container.sh [--tools]   (BASE_IMAGE= names another base; --tools: only looks whether they are there)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
 SUITE=trixie
+lacks=()
 for tool in buildah mmdebstrap; do
-    command -v "$tool" >/dev/null || [ "$tool,${BASE_IMAGE:+given}" = mmdebstrap,given ] ||
-        die "$tool is missing; as root: apt-get install --no-install-recommends buildah mmdebstrap uidmap"
+    command -v "$tool" >/dev/null || [ "$tool,${BASE_IMAGE:+given}" = mmdebstrap,given ] || lacks+=("$tool")
 done
+[ ${#lacks[@]} -eq 0 ] || lacks[-1]+=' (on Debian, as root: apt-get install --no-install-recommends buildah mmdebstrap uidmap)'
+report_lacks container ${lacks[@]+"${lacks[@]}"}
+[ "${1:-}" != --tools ] || exit 0
 dist=$OUT/dist
 [ -r "$dist/SHA256SUMS" ] || die "expected packed files in $dist and found no SHA256SUMS there; make dist makes them"
 wheel=$(basename "$dist"/folioscope-*.whl)

@@ -23,6 +23,27 @@ die() {
     exit 2
 }
 
+# only_look: whether SETUP asks for a look at this host and nothing else; another word than its two ends us.
+only_look() {
+    case ${SETUP:-} in
+    '' | no) return 1 ;;
+    check) ;;
+    *) die "expected SETUP to be check (only look), no (never install) or nothing, and found '$SETUP'" ;;
+    esac
+}
+
+# report_lacks TARGET [WHAT...]: ends with what make TARGET needs and this machine lacks, and by SETUP=check in any case.
+report_lacks() {
+    local target=$1 what
+    shift
+    what=$(printf '%s, ' "$@")
+    if only_look; then
+        if [ $# -eq 0 ]; then say "this machine has the tools that make $target needs"; else say "make $target needs ${what%, }"; fi
+        exit 0
+    fi
+    [ $# -eq 0 ] || die "make $target needs ${what%, }; install and try again"
+}
+
 # content FILE-OR-DIRECTORY...: prints one hash over names and bytes, the same in every checkout.
 content() {
     (cd "$ROOT" && find "$@" -type f -not -path '*/target/*' -not -path '*/__pycache__/*' -print0 |
