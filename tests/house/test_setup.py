@@ -388,3 +388,25 @@ def test_make_rootfs_by_buildroot(built: Host, tmp_path: Path) -> None:
     made = built.place / "out" / "initramfs.cpio"
     assert ended.stdout == f"{made}\n"
     folioscope("run", "--only", "munmap", "--memory", "256M", "--initrd", made, "--out", tmp_path / "run").ok()
+
+
+@pytest.mark.parametrize("git", [True, False], ids=["checkout", "tarball"])
+def test_what_a_user_leaves_is_none_of_our_sources(host: Host, git: bool) -> None:
+    """Lint looks at files that .gitignore does not name, with and without git, and at none that was removed."""
+    place = host.place / "tree"
+    shutil.copytree(SETUP, place / "vmm" / "setup")
+    shutil.copy(ROOT / ".gitignore", place)
+    theirs = ["venv/bin/x.sh", "folioscope-out/logs/x.sh", "trace/names", "protects", "test_protect.py", "Image-6.12"]
+    ours = ["guest/x.sh", "docs/trace", "removed.sh"]
+    for name in [*theirs, *ours, "out/x.sh", "target/x.sh", "guest/__pycache__/x.sh"]:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).touch()
+    if git:
+        host.run("git", "-C", place, "init", "-q")
+        host.run("git", "-C", place, "add", ".")
+    (place / "removed.sh").unlink()
+    script = "cd $0 && . vmm/setup/lib.sh && sources '*' && printf '|\\0' && sources '*.sh'"
+    listed, _, scripts = host.run("bash", "-c", script, place).stdout.partition("|\0")
+    names = {name for name in listed.split("\0") if name and not name.startswith("vmm/setup/")}
+    assert names == {".gitignore", "guest/x.sh", "docs/trace"}
+    assert {name for name in scripts.split("\0") if name and not name.startswith("vmm/")} == {"guest/x.sh"}

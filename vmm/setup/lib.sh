@@ -50,17 +50,30 @@ content() {
         LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-20)
 }
 
-# sources PATTERN...: prints our own files by patterns of `git ls-files`, each with a NUL behind it. An unpacked tarball has no git:
-# there they are all files outside of the directories of builds.
+# is_git_checkout: whether git knows this tree. An unpacked tarball has no git.
+is_git_checkout() { [ "$(git -C "$ROOT" rev-parse --show-toplevel 2>/dev/null)" -ef "$ROOT" ]; }
+
+# sources PATTERN...: prints our own files by patterns of `git ls-files`, each with a NUL behind it: those that .gitignore
+# does not name, also without git.
 sources() (
     cd "$ROOT"
-    if [ "$(git rev-parse --show-toplevel 2>/dev/null)" -ef . ]; then
-        exec git ls-files -z -co --exclude-standard -- "$@"
+    if is_git_checkout; then
+        git ls-files -z -co --exclude-standard -- "$@" | while IFS= read -r -d '' file; do
+            # A file that was removed is in git's list until that is committed.
+            [ ! -e "$file" ] || printf '%s\0' "$file"
+        done
+        return
     fi
-    match=()
+    match=() ignored=(-name .git)
     for pattern in "$@"; do match+=(-o -path "./$pattern"); done
-    find . -type d \( -name out -o -name target -o -name .git -o -name '.*_cache' -o -name __pycache__ \) -prune -o \
-        -type f \( "${match[@]:1}" \) -printf '%P\0' | LC_ALL=C sort -z
+    while IFS= read -r pattern; do
+        case $pattern in
+        '' | '#'*) ;;
+        /*) ignored+=(-o -path ".${pattern%/}") ;;
+        *) ignored+=(-o -name "${pattern%/}") ;;
+        esac
+    done <.gitignore
+    find . \( "${ignored[@]}" \) -prune -o -type f \( "${match[@]:1}" \) -printf '%P\0' | LC_ALL=C sort -z
 )
 
 # link TARGET NAME: makes out/NAME a link to it, atomically. Only a link of ours is replaced.
