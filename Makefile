@@ -74,21 +74,21 @@ run: ## set up, build what is missing, boot, fault, read, judge
 	@$(then) echo 'every state of memory under every operation: make cross'
 
 cross: ## every state of memory under every operation, judged
-	@$(scripts)/inputs.sh run
-	@$(scripts)/packages.sh run
+	@$(scripts)/inputs.sh cross
+	@$(scripts)/packages.sh cross
 	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 	@$(if $(no-recording),,$(then) $(scripts)/plugin.sh $(if $(RECORD),,--where-possible))
 	@$(then) out/folioscope cross $(options) $(if $(no-recording),,$$(test ! -e out/librecorder_plugin.so || echo --record)) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)') $(if $(SAMPLE),--sample '$(SAMPLE)') $(if $(SEED),--seed '$(SEED)')
 
 boot: ## boot a guest and stay; prints how to look into it
 	@$(scripts)/inputs.sh boot
-	@$(scripts)/packages.sh run
+	@$(scripts)/packages.sh boot
 	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 	@$(then) out/folioscope boot $(options)
 
 build: ## build everything for GRANULE, run nothing
 	@$(scripts)/inputs.sh build
-	@$(scripts)/packages.sh run
+	@$(scripts)/packages.sh build
 	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 
 test: ## set up and run every test: lint, Rust, pytest on real guests
@@ -146,7 +146,7 @@ container: ## make a container image of what make dist packs, by buildah, withou
 
 bench: ## measure; prints a table and writes out/bench.json
 	@$(scripts)/inputs.sh bench
-	@$(scripts)/packages.sh run
+	@$(scripts)/packages.sh bench
 	@$(then) $(scripts)/build.sh $(if $(KVMTOOL),--carrier) $(call build-granules,4k)
 	@$(then) $(scripts)/bench.sh $(if $(is-file),--kernel '$(KERNEL)') $(if $(VMLINUX),--vmlinux '$(VMLINUX)')
 
@@ -167,7 +167,7 @@ fuzz: ## run the fuzz targets, a minute each (needs cargo-fuzz and a nightly Rus
 
 rootfs: ## pack the initramfs; with BUILDROOT=/path, build it by Buildroot instead
 	@$(scripts)/inputs.sh rootfs
-	@$(scripts)/packages.sh run
+	@$(scripts)/packages.sh rootfs
 	@$(then) $(scripts)/rootfs.sh
 
 cache: ## show the cache of builds by age and size; DAYS=30 or GIB=20 prunes it

@@ -21,10 +21,12 @@ PACKAGES = SETUP / "packages.sh"
 # What changes a machine.
 CHANGES = ("apt-get", "sudo", "pip", "cargo")
 SYSTEMS = {
+    "debian-12": 'ID=debian\nVERSION_ID="12"\nVERSION_CODENAME=bookworm\nPRETTY_NAME="Debian 12 (bookworm)"\n',
     "debian-13": 'ID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\nPRETTY_NAME="Debian GNU/Linux 13 (trixie)"\n',
     "ubuntu": 'ID=ubuntu\nID_LIKE=debian\nVERSION_ID="25.10"\nPRETTY_NAME="Ubuntu 25.10"\n',
     "fedora": 'ID=fedora\nVERSION_ID=43\nPRETTY_NAME="Fedora Linux 43"\n',
     "arch": 'ID=arch\nPRETTY_NAME="Arch Linux"\n',
+    "suse": 'ID=opensuse-leap\nID_LIKE="suse opensuse"\nVERSION_ID="16.0"\nPRETTY_NAME="openSUSE Leap 16.0"\n',
 }
 
 
@@ -79,7 +81,8 @@ def test_what_would_be_done_is_shown_and_not_done(host: Host) -> None:
     lines = ended.stderr.splitlines()
     assert "make run needs more on this machine (Debian GNU/Linux 13 (trixie)" in lines[0]
     (packages,) = [line.split(": to install: ")[1].split() for line in lines if ": to install: " in line]
-    assert {"flex", "linux-source-6.12", "qemu-system-arm", "cargo", "rustc"} <= set(packages)
+    assert {"flex", "linux-source-6.12", "qemu-system-arm", "python3"} <= set(packages)
+    assert {"cargo-web", "rustc-web", "libstd-rust-web-dev:arm64"} <= set(packages)
     assert sum("to add to dpkg: the architecture arm64" in line for line in lines) == (os.uname().machine == "x86_64")
     assert sum("to download: these packages" in line for line in lines) == 1
     assert lines[-1].endswith("SETUP=check: nothing was changed")
@@ -90,7 +93,8 @@ def test_nothing_is_ever_installed_by_no(host: Host) -> None:
     """The same list, and an end that says what root would do."""
     ended = bare(host).run(PACKAGES, "run", **system(host, "debian-13"), SETUP="no")
     assert ended.returncode == 2 and untouched(host)
-    assert "SETUP=no installs none; as root: apt-get install " in ended.stderr.splitlines()[-1]
+    add = "dpkg --add-architecture arm64 && apt-get update && " if os.uname().machine == "x86_64" else ""
+    assert f"SETUP=no installs none; as root: {add}apt-get install " in ended.stderr.splitlines()[-1]
     other = host.run(PACKAGES, "run", SETUP="perhaps")
     assert other.returncode == 2 and "found 'perhaps'" in other.stderr
 
@@ -126,6 +130,15 @@ def test_another_system_gets_the_list_in_its_own_names(host: Host, name: str, in
         "a static busybox for arm64",
     ):
         assert f"folioscope:   {what}" in ended.stderr, ended.stderr
+
+
+def test_an_unknown_system_is_not_told_of_apt(host: Host) -> None:
+    """Its packages may have other names, and apt is not its installer."""
+    ended = bare(host).run(PACKAGES, "build", **system(host, "suse"))
+    assert ended.returncode == 2 and untouched(host)
+    assert "this is openSUSE Leap 16.0; make build needs what it lacks:" in ended.stderr
+    assert "their packages on Ubuntu, which may have other names here: make gcc libc6-dev " in ended.stderr
+    assert "apt-get" not in ended.stderr
 
 
 def test_another_system_that_has_all_goes_on(host: Host) -> None:
@@ -173,9 +186,9 @@ def test_a_password_that_nobody_could_give(host: Host) -> None:
     assert asked == ["sudo -n true"]
 
 
-@pytest.mark.parametrize("words", [["lab"], ["run", "RECORD=1"]])
+@pytest.mark.parametrize("words", [["lab"], ["run", "RECORD=1"], ["cross", "RECORD=1"]])
 def test_a_rust_that_is_too_old_for_the_plugins_is_said_first(host: Host, words: list[str]) -> None:
-    """Before anything is installed or built."""
+    """Before anything is installed or built, where it is no package that apt could replace."""
     host.program("rustc", "echo 'rustc 1.85.0 (4d91de4e4 2025-02-17)'")
     for name in ("apt-get", "dpkg-query", "sudo", "cargo"):
         host.program(name, "exit 1")
@@ -184,12 +197,12 @@ def test_a_rust_that_is_too_old_for_the_plugins_is_said_first(host: Host, words:
     assert (ended.returncode, len(sentences)) == (2, 1), ended.stderr
     assert f"make {' '.join(words)} needs a plugin for QEMU" in sentences[0]
     assert "needs Rust 1.88 or later, and this machine's is 1.85" in sentences[0]
-    assert {line.split()[0] for line in host.said.read_text().splitlines()} == {"rustc"}
+    assert {line.split()[0] for line in host.said.read_text().splitlines()} <= {"rustc", "dpkg-query"}
 
 
 def test_no_rust_at_all_is_said_as_well(host: Host) -> None:
-    """On an empty machine, too, the laboratory's need comes before any other."""
-    ended = bare(host).run(SETUP / "inputs.sh", "lab", **system(host, "debian-13"))
+    """On an empty machine that is no Debian, too, the laboratory's need comes before any other."""
+    ended = bare(host).run(SETUP / "inputs.sh", "lab", **system(host, "arch"))
     assert ended.returncode == 2 and untouched(host)
     assert "needs Rust 1.88 or later, and this machine's is missing; install a newer one" in ended.stderr
     assert ended.stderr.count("\n") == 1, ended.stderr
@@ -198,20 +211,20 @@ def test_no_rust_at_all_is_said_as_well(host: Host) -> None:
 #: What each goal has to install on a bare Debian, and what it must not.
 PACKAGES_OF = {
     "lint": (
-        {"shellcheck", "rustfmt", "rust-clippy", "git"},
+        {"shellcheck", "rustfmt-web", "rust-web-clippy", "git"},
         {"qemu-system-arm", "chromium", "gdb-multiarch", "flex", "gcc-aarch64-linux-gnu"},
     ),
     "lab": (
         {"qemu-system-arm", "git", "python3-venv", "gcc-aarch64-linux-gnu", "linux-source-6.12", "flex"},
-        {"chromium", "chromium-driver", "gdb-multiarch", "shellcheck", "rustfmt", "rust-clippy"},
+        {"chromium", "chromium-driver", "gdb-multiarch", "shellcheck", "rustfmt-web", "rust-web-clippy"},
     ),
     "series": (
         {"qemu-system-arm", "git", "python3-venv", "gcc-aarch64-linux-gnu", "linux-source-6.12", "patch"},
-        {"chromium", "chromium-driver", "gdb-multiarch", "shellcheck", "rustfmt", "rust-clippy"},
+        {"chromium", "chromium-driver", "gdb-multiarch", "shellcheck", "rustfmt-web", "rust-web-clippy"},
     ),
     "dist": (
-        {"git", "python3-venv", "gcc-aarch64-linux-gnu", "linux-source-6.12", "cargo"},
-        {"qemu-system-arm", "chromium", "gdb-multiarch", "shellcheck", "rust-clippy"},
+        {"git", "python3-venv", "gcc-aarch64-linux-gnu", "linux-source-6.12", "cargo-web"},
+        {"qemu-system-arm", "chromium", "gdb-multiarch", "shellcheck", "rust-web-clippy"},
     ),
 }
 
@@ -255,6 +268,15 @@ def test_tools_that_are_not_packages_are_looked_for(host: Host, target: str) -> 
     assert f"make {target} needs {tool}" in ended.stderr
     other = host.run("make", target, "SETUP=perhaps", **system(host, "debian-13"))
     assert other.returncode == 2 and "found 'perhaps'" in other.stderr
+
+
+@pytest.mark.parametrize("target", ["cross", "boot", "build", "bench", "rootfs"])
+def test_the_target_is_named(host: Host, target: str) -> None:
+    """What is needed is that of the target which the user gave."""
+    assert f"packages.sh {target}" in host.run("make", "-n", target).stdout
+    ended = bare(host).run(PACKAGES, target, **system(host, "debian-13"), SETUP="check")
+    assert f"make {target} needs more on this machine" in ended.stderr
+    assert ("flex" in ended.stderr.split()) == (target != "rootfs"), "no kernel is built for an initramfs"
 
 
 def entry(host: Host, name: str, days: float) -> Path:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
-# What this host is and lacks, before anything is changed. Sourced after lib.sh and toolchain.sh.
+# What this host is and lacks, before anything is changed. Sourced after lib.sh, and after toolchain.sh where Rust matters.
 
 # GiB that are free where builds are kept, and of memory, without which a first build does not end well.
 # Reckoned from du of each part, for one checkout: of a run 0.6 stay (kernel, command, what cargo keeps of it); of the tests
 # 8 (cargo 5.3, stock kernels and programs 0.8, Python 0.7, kernels 0.4, command and agent 0.5); of lint 2.9; of the series
 # 10 (its git tree 2.2, the source that is built and its objects 3.5, 36 kernels 4). A kernel's build asks for 4 by itself.
-declare -A SPACE=([run]=5 [test]=12 [lint]=4 [lab]=6 [dist]=6 [series]=14)
+declare -A SPACE=([run]=5 [test]=12 [lint]=4 [lab]=6 [dist]=6 [series]=14 [docs]=1)
 BUILT_ALREADY=1
 MEMORY=2
 
@@ -31,9 +31,54 @@ check_room() {
     free=$(df -Pk "$CACHE" | awk 'NR == 2 {print int($4 / 1048576)}')
     [ "${free:-0}" -ge "$needed" ] ||
         die "a build needs $needed GiB in $CACHE and $free GiB are free there; make room, or set FOLIOSCOPE_CACHE to another directory"
+    [ "$1" != docs ] || return 0
     memory=$(awk '/^MemTotal:/ {print int($2 / 1048576 + 0.5)}' "${FOLIOSCOPE_MEMINFO:-/proc/meminfo}")
     [ "${memory:-0}" -ge $MEMORY ] ||
         die "a guest and a build need $MEMORY GiB of memory and this machine has $memory GiB"
+}
+
+# Debian's newest Rust: the set that it builds browsers by, beside a `rustc` that is 1.63 in Debian 12 and 1.85 in 13.
+WEB_RUST=(cargo-web rustc-web libstd-rust-web-dev:arm64)
+
+knows_arm64() { [ "$(uname -m)" = aarch64 ] || dpkg --print-foreign-architectures | grep -qx arm64; }
+
+# install_command PACKAGE...: prints what root gives to a shell for these packages.
+install_command() {
+    case " $* " in *:arm64\ *) knows_arm64 || printf 'dpkg --add-architecture arm64 && apt-get update && ' ;; esac
+    echo "apt-get install $*"
+}
+
+package_is_installed() { [ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" = 'install ok installed' ]; }
+
+# packaged_rust_ok: whether Debian's own rustc is installed and new enough.
+packaged_rust_ok() {
+    local version
+    package_is_installed rustc || return 1
+    version=$(dpkg-query -W -f='${Version}' rustc)
+    version=${version#1.}
+    [ "${version%%.*}" -ge "$MINIMUM_RUST" ]
+}
+
+# rust_is_apts: whether this host's Rust is that of Debian's packages, or there is none: then apt brings a newer one.
+rust_is_apts() {
+    installs_here || return 1
+    command -v rustc >/dev/null || return 0
+    # Debian packages rustup too, whose compilers are no packages.
+    case $(dpkg-query -S "$(realpath "$(command -v rustc)")" 2>/dev/null) in
+    rustc:* | rustc-web:*) ;;
+    *) return 1 ;;
+    esac
+}
+
+# rust_remedy: prints how a newer Rust comes to this host.
+rust_remedy() {
+    if rust_is_apts; then
+        echo "as root: $(install_command "${WEB_RUST[@]}")"
+    elif command -v rustup >/dev/null; then
+        echo 'update it with: rustup update stable'
+    else
+        echo 'install a newer one (rustup: https://rustup.rs) and try again'
+    fi
 }
 
 # check_root: whether root can be had for an installation, by a sudo that may ask.
@@ -45,17 +90,19 @@ check_root() {
 
 # What is needed: how it is found, what it is for people, and its packages on Ubuntu, Fedora and Arch.
 needs() {
-    cat <<'NEEDS'
+    [ "$1" = docs ] || cat <<'NEEDS'
 command make|make|make|make|make
 command gcc|a C compiler|gcc libc6-dev|gcc glibc-devel|gcc
 command cpio|cpio|cpio|cpio|cpio
-command python3|Python 3.11|python3|python3|python
 host_rust_ok|Rust 1.85 or later|rustup|rustup|rustup
 guest_rust_ok|Rust's library for arm64: rustup target add aarch64-unknown-linux-gnu|||
 command aarch64-linux-gnu-gcc|a C compiler for arm64|gcc-aarch64-linux-gnu libc6-dev-arm64-cross|gcc-aarch64-linux-gnu|aarch64-linux-gnu-gcc aarch64-linux-gnu-glibc
 busybox_is_there|a static busybox for arm64 as CACHE/busybox-static-arm64/busybox (Debian: busybox-static:arm64)|||
 NEEDS
-    [ "$1" = lint ] || [ -f "${KERNEL:-}" ] || cat <<'NEEDS'
+    cat <<'NEEDS'
+command python3|Python 3.11|python3|python3|python
+NEEDS
+    [[ $1 = lint || $1 = docs ]] || [ -f "${KERNEL:-}" ] || cat <<'NEEDS'
 command flex|flex|flex|flex|flex
 command bison|bison|bison|bison|bison
 command bc|bc|bc|bc|bc
@@ -67,14 +114,16 @@ command pahole|pahole|dwarves|dwarves|pahole
 command patch|patch|patch|patch|patch
 command perl|Perl|perl|perl|perl
 NEEDS
-    [ "$1" = lint ] || [ -e "${KERNEL:-}" ] || cat <<'NEEDS'
+    [[ $1 = lint || $1 = docs ]] || [ -e "${KERNEL:-}" ] || cat <<'NEEDS'
 source_is_there|the pinned source, Debian's linux-source-6.12.tar.xz, by FOLIOSCOPE_KERNEL_TARBALL= (or a kernel of yours by KERNEL=)|||
 NEEDS
-    [[ $1 = lint || $1 = dist ]] || cat <<'NEEDS'
+    [[ $1 = lint || $1 = dist || $1 = docs ]] || cat <<'NEEDS'
 qemu_is_new_enough|QEMU 10.0 or later for arm64|qemu-system-arm|qemu-system-aarch64|qemu-system-aarch64
 NEEDS
-    [ "$1" = run ] || cat <<'NEEDS'
+    [[ $1 = run || $1 = docs ]] || cat <<'NEEDS'
 command git|git|git|git|git
+NEEDS
+    [ "$1" = run ] || cat <<'NEEDS'
 venv_is_there|Python's venv|python3-venv|python3|python
 NEEDS
     [[ $1 != test && $1 != lint ]] || cat <<'NEEDS'
@@ -100,7 +149,7 @@ qemu_is_new_enough() {
     [ "${version:-0}" -ge 10 ]
 }
 
-# other_host GOAL: goes on where all is there that GOAL needs, and ends with the list of what is not.
+# other_host GOAL TARGET: goes on where all is there that GOAL needs, and ends with the list of what is not.
 other_host() {
     local check what ubuntu fedora arch name packages install family lacking=() names=()
     name=$(os_release PRETTY_NAME)
@@ -108,7 +157,9 @@ other_host() {
     case $family in
     *' fedora '* | *' rhel '*) family=fedora install='dnf install' ;;
     *' arch '*) family=arch install='pacman -S' ;;
-    *) family=ubuntu install='apt-get install' ;;
+    *' debian '* | *' ubuntu '*) family=ubuntu install='apt-get install' ;;
+    # Of a system that we do not know neither the names nor the command.
+    *) family=ubuntu install='' ;;
     esac
     while IFS='|' read -r check what ubuntu fedora arch; do
         # A carrier's own host has its compiler under another name.
@@ -124,11 +175,15 @@ other_host() {
         [ -z "$packages" ] || names+=("$packages")
     done < <(needs "$1")
     if [ ${#lacking[@]} -eq 0 ]; then
-        [ "${SETUP:-}" != check ] || say "${name:-this machine} has all that make $1 needs"
+        ! only_look || say "${name:-this machine} has all that make $2 needs"
         return 0
     fi
-    say "packages are installed on Debian 12 and 13 alone, and this is ${name:-another system}; make $1 needs what it lacks:"
+    say "packages are installed on Debian 12 and 13 alone, and this is ${name:-another system}; make $2 needs what it lacks:"
     printf 'folioscope:   %s\n' "${lacking[@]}" >&2
-    [ ${#names[@]} -eq 0 ] || say "as root: $install ${names[*]}"
+    if [ ${#names[@]} -gt 0 ] && [ -n "$install" ]; then
+        say "as root: $install ${names[*]}"
+    elif [ ${#names[@]} -gt 0 ]; then
+        say "their packages on Ubuntu, which may have other names here: ${names[*]}"
+    fi
     die 'install these and try again'
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
 # Validates a user's variables before anything is installed or built. An error is one sentence, and status 2.
-# Usage: inputs.sh run|build|boot|test|series|bench|lab|dist|rootfs   (reads GRANULE, MACHINE, KERNEL, BASE, VMLINUX, BUILDROOT, DEBUG)
+# Usage: inputs.sh run|cross|build|boot|test|series|bench|lab|dist|rootfs   (reads GRANULE, MACHINE, KERNEL, BASE, VMLINUX, BUILDROOT, DEBUG)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
+. "$(dirname "$0")/host.sh"
 
 goal=$1
 
@@ -34,11 +35,11 @@ kvm_lacks() {
     fi
 }
 case $goal,${MACHINE:-auto} in
-run,kvm | boot,kvm)
+run,kvm | cross,kvm | boot,kvm)
     lacks=$(kvm_lacks)
     [ -z "$lacks" ] || die "MACHINE=kvm: $lacks"
     ;;
-run,auto | boot,auto | test,* | bench,*)
+run,auto | cross,auto | boot,auto | test,* | bench,*)
     # A user who has the device and may not use it is mistaken, or would have named another machine.
     if [ "$machine" = aarch64 ] && [ -e /dev/kvm ]; then
         lacks=$(kvm_lacks)
@@ -56,12 +57,9 @@ if [ "$goal" = lab ]; then
     esac
 fi
 
-# The plugins for QEMU are built last. Debian 12 and 13 have a Rust that is too old for them.
-if [ "$goal" = lab ] || { [ "$goal" = run ] && [ "${RECORD:-0}" != 0 ]; }; then
-    minor=$(rust_minor rustc || true)
-    [ "${minor:-0}" -ge $PLUGIN_RUST ] ||
-        die "make $goal${RECORD:+ RECORD=$RECORD} needs a plugin for QEMU, that needs Rust 1.$PLUGIN_RUST or later, and this machine's is ${minor:+1.}${minor:-missing};" \
-            'install a newer one (rustup: https://rustup.rs) and try again'
+# The plugins for QEMU are built last. packages.sh brings Debian's newer Rust where this machine has Debian's.
+if needs_plugin "$goal" && ! host_rust_ok "$PLUGIN_RUST" && ! rust_is_apts; then
+    die "make $goal${RECORD:+ RECORD=$RECORD} needs a plugin for QEMU, that needs Rust 1.$PLUGIN_RUST or later, and this machine's is $(rust_found); $(rust_remedy)"
 fi
 
 # bytes FILE OFFSET COUNT: prints bytes in hexadecimal.
@@ -105,7 +103,7 @@ if [ "${BASE:-6.12}" != 6.12 ]; then
     one_of BASE "$BASE" 6.12 7.x
     [ -z "${KERNEL:-}" ] || die "BASE=$BASE is a source with our patches and KERNEL=$KERNEL is a kernel as it stands; give one of them"
     case $goal in
-    run | boot | build) ;;
+    run | cross | boot | build) ;;
     *) say "make $goal is of the pinned base: BASE=$BASE is not used" ;;
     esac
 fi

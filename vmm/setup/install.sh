@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
 # The part of packages.sh that needs root: adds apt's sources, and installs.
-# Usage: install.sh MACHINE [PACKAGE...] [--backports PACKAGE...]
+# Usage: install.sh arm64|none [PACKAGE...] [--backports PACKAGE...]   (the architecture to add to dpkg)
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
-machine=$1
+foreign=$1
 shift
 packages=() backports=()
 while [ $# -gt 0 ] && [ "$1" != --backports ]; do
@@ -16,9 +16,9 @@ done
 
 apt() { env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"; }
 
-if [ "$machine" = x86_64 ] && ! dpkg --print-foreign-architectures | grep -qx arm64; then
-    say "adding the architecture arm64 to dpkg: the guest's programs come from Debian's arm64 packages"
-    dpkg --add-architecture arm64
+if [ "$foreign" != none ]; then
+    say "adding the architecture $foreign to dpkg: the guest's programs come from Debian's $foreign packages"
+    dpkg --add-architecture "$foreign"
 fi
 # A foreign source that cannot be reached is ignored, as long as the packages are found.
 refresh() { apt update || say 'apt-get update reported errors; going on with what it could read'; }

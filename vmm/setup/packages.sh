@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
-# Looks at this host, says what make GOAL needs that it lacks, and installs that. Every check comes before the first
+# Looks at this host, says what make TARGET needs that it lacks, and installs that. Every check comes before the first
 # change. SETUP=check only looks, SETUP=no never installs.
-# Usage: packages.sh [run|test|lint|lab|dist|series]. If none is missing, nothing is done. The goal is run by default.
+# Usage: packages.sh [run|cross|boot|build|bench|rootfs|test|lint|lab|dist|series|docs]. If none is missing, nothing is
+#        done. The target is run by default.
 #        packages.sh --list run|test: those of an arm64 host of this release that has none yet and needs no QEMU.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -15,45 +16,50 @@ if [ "${1:-}" = --list ]; then
     list=yes machine=aarch64
     shift
 fi
-goal=${1:-run}
+target=${1:-run}
+# Targets that need the same have one goal.
+case $target in
+cross | boot | build | bench | rootfs) goal=run ;;
+*) goal=$target ;;
+esac
 # for_goal GOAL...: whether the goal is one of these.
 for_goal() { case " $* " in *" $goal "*) ;; *) return 1 ;; esac }
 # lacks COMMAND...: whether it fails, as every command does on the host of a list.
 lacks() { [ -n "$list" ] || ! "$@"; }
 
 codename=$(os_release VERSION_CODENAME)
-case ${SETUP:-} in
-'' | check | no) ;;
-*) die "expected SETUP to be check (only look), no (never install) or nothing, and found '$SETUP'" ;;
-esac
+only_look || true
 if [ -z "$list" ]; then
     check_room "$goal"
     if ! installs_here; then
-        other_host "$goal"
+        other_host "$goal" "$target"
         exit 0
     fi
 fi
 
-wanted=(make gcc libc6-dev ca-certificates)
+wanted=(ca-certificates python3)
+for_goal docs || wanted+=(make gcc libc6-dev)
 # The kernel: only if it is built here and not given as an image; a carrier has a pinned one of its own.
 carrier=''
 if for_goal test dist || [ "${MACHINE:-}" = kvm-in-tcg ]; then carrier=yes; fi
 if for_goal lint; then
     # checkpatch is of the pinned source.
-    wanted+=(linux-source-6.12 xz-utils perl python3)
+    wanted+=(linux-source-6.12 xz-utils perl)
+elif for_goal docs || [ "$target" = rootfs ]; then
+    :
 elif [ -n "$carrier" ] || [ ! -f "${KERNEL:-}" ]; then
-    wanted+=(flex bison bc libssl-dev libelf-dev cpio kmod xz-utils dwarves patch perl python3)
+    wanted+=(flex bison bc libssl-dev libelf-dev cpio kmod xz-utils dwarves patch perl)
     [ "$machine" = aarch64 ] || wanted+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
     if [ -n "$carrier" ] || [ ! -d "${KERNEL:-}" ]; then wanted+=(linux-source-6.12); fi
 fi
-if ! for_goal lint; then
+if ! for_goal lint docs; then
     [ "$machine" = aarch64 ] || wanted+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
     wanted+=(cpio)
 fi
 
 # Our own monitor runs the guest if it can; the tests use both.
 needs_qemu=yes
-if [ -n "$list" ] || for_goal lint dist; then needs_qemu=; fi
+if [ -n "$list" ] || for_goal lint dist docs; then needs_qemu=; fi
 if for_goal run && [ "$machine" = aarch64 ] && [ -w /dev/kvm ] && [[ ${MACHINE:-auto} != *tcg ]]; then needs_qemu=; fi
 backports=()
 if [ -n "$needs_qemu" ] && ! qemu_is_new_enough; then
@@ -64,22 +70,37 @@ if [ -n "$needs_qemu" ] && ! qemu_is_new_enough; then
     fi
 fi
 
-# Rust: the machine's own is used; else Debian's, which is the `-web` set on Debian 12.
-web=''
-[ "$codename" = bookworm ] && web=-web
-if lacks host_rust_ok; then wanted+=("cargo$web" "rustc$web"); fi
-if lacks guest_rust_ok; then wanted+=("rustc$web" "libstd-rust$web-dev:arm64"); fi
+# Rust: the machine's own is used; else Debian's newest, the `-web` set. Debian's own rustc stays while it is new enough,
+# and its library and tools are those of that name.
+rust=$MINIMUM_RUST web='' outdated=()
+case $codename in bookworm | trixie) web=-web ;; esac
+! needs_plugin "$target" || rust=$PLUGIN_RUST
+if for_goal docs; then
+    :
+elif lacks host_rust_ok "$rust"; then
+    [ -n "$list" ] || rust_is_apts || die "make $target needs Rust 1.$rust or later and this machine's is $(rust_found); $(rust_remedy)"
+    # The library is that of one compiler.
+    outdated=("cargo$web" "rustc$web" "libstd-rust$web-dev:arm64")
+else
+    ! packaged_rust_ok || web=''
+    if ! guest_rust_ok; then
+        ! package_is_installed rustup ||
+            die "make $target needs Rust's library for arm64 and this machine's Rust is rustup's; add it: rustup target add $GUEST_TARGET"
+        wanted+=("rustc$web" "libstd-rust$web-dev:arm64")
+    fi
+fi
 if ! for_goal run; then
-    # Tests, lint, a wheel and the laboratory's statistics are Python's.
-    wanted+=(python3 git)
+    # Tests, lint, the site, a wheel and the laboratory's statistics are Python's.
+    for_goal docs || wanted+=(git)
     if lacks venv_is_there; then wanted+=(python3-venv); fi
 fi
 if for_goal test lint; then
     wanted+=(shellcheck)
     has_fmt() { cargo fmt --version >/dev/null 2>&1; }
     has_clippy() { cargo clippy --version >/dev/null 2>&1 && guest_clippy_ok; }
-    if lacks has_fmt; then wanted+=("rustfmt$web"); fi
-    if lacks has_clippy; then wanted+=("rust$web-clippy"); fi
+    # Those of a compiler that goes, go with it.
+    if [ ${#outdated[@]} -gt 0 ] || ! has_fmt; then wanted+=("rustfmt$web"); fi
+    if [ ${#outdated[@]} -gt 0 ] || ! has_clippy; then wanted+=("rust$web-clippy"); fi
 fi
 if for_goal test; then
     wanted+=(gdb-multiarch binutils)
@@ -88,40 +109,51 @@ if for_goal test; then
     [ -n "$list" ] || wanted+=(chromium chromium-driver iproute2)
 fi
 if [ -n "$list" ]; then
-    printf '%s\n' "${wanted[@]}" | sort -u
+    printf '%s\n' "${wanted[@]}" ${outdated[@]+"${outdated[@]}"} | sort -u
     exit 0
 fi
 
-missing=()
+missing=(${outdated[@]+"${outdated[@]}"})
 for package in "${wanted[@]}"; do
     case " ${missing[*]-} " in *" $package "*) continue ;; esac
-    status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
-    [ "$status" = 'install ok installed' ] || missing+=("$package")
+    package_is_installed "$package" || missing+=("$package")
+done
+# Each program of the -web set excludes Debian's own.
+removed=()
+for package in ${missing[@]+"${missing[@]}"}; do
+    case $package in
+    cargo-web | rustc-web | rustfmt-web | rust-web-clippy) ! package_is_installed "${package/-web/}" || removed+=("${package/-web/}") ;;
+    esac
 done
 
 all=(${missing[@]+"${missing[@]}"} ${backports[@]+"${backports[@]}"})
 if [ ${#all[@]} -eq 0 ]; then
-    [ "${SETUP:-}" != check ] || say "$(os_release PRETTY_NAME) has all that make $goal needs"
+    ! only_look || say "$(os_release PRETTY_NAME) has all that make $target needs"
     exit 0
 fi
 
 # All that is going to happen, once.
-say "make $goal needs more on this machine ($(os_release PRETTY_NAME), $machine); SETUP=check only looks, SETUP=no never installs"
+say "make $target needs more on this machine ($(os_release PRETTY_NAME), $machine); SETUP=check only looks, SETUP=no never installs"
 say "to install: ${all[*]}"
-[ "$machine" != x86_64 ] || dpkg --print-foreign-architectures | grep -qx arm64 ||
+[ ${#removed[@]} -eq 0 ] || say "to remove: ${removed[*]}, whose place Debian's newer Rust takes"
+foreign=''
+if ! for_goal docs && ! knows_arm64; then foreign=arm64; fi
+[ -z "$foreign" ] ||
     say "to add to dpkg: the architecture arm64, as the guest's programs come from Debian's arm64 packages"
 [ ${#backports[@]} -eq 0 ] || grep -rqs bookworm-backports /etc/apt/sources.list /etc/apt/sources.list.d ||
     say 'to add to apt: the suite bookworm-backports, as Debian 12 itself has QEMU 7.2 and the rig needs 10.0'
-fetched='crates of Rust by cargo'
-for_goal run || fetched+=', Python packages by pip'
-say "to download: these packages and the lists by apt; later $fetched, and busybox for arm64 by apt"
-case ${SETUP:-} in
-check)
+case $goal in
+run) fetched='crates of Rust by cargo, and busybox for arm64 by apt' ;;
+docs) fetched='Python packages by pip' ;;
+lint) fetched='crates of Rust by cargo, and Python packages by pip' ;;
+*) fetched='crates of Rust by cargo, Python packages by pip, and busybox for arm64 by apt' ;;
+esac
+say "to download: these packages and the lists by apt; later $fetched"
+if only_look; then
     say 'SETUP=check: nothing was changed'
     exit 0
-    ;;
-no) die "packages are missing and SETUP=no installs none; as root: apt-get install ${all[*]}" ;;
-esac
+fi
+[ "${SETUP:-}" != no ] || die "packages are missing and SETUP=no installs none; as root: $(install_command "${all[@]}")"
 if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
     why='' from=''
     [ -z "$needs_qemu" ] || [ "$goal$machine" != runaarch64 ] || why=' (without a /dev/kvm that this user may open the guest needs QEMU)'
@@ -132,11 +164,13 @@ check_root
 # One command for all that needs root, so that sudo asks once, before other output covers its question. The logs are
 # made here, or they would be root's.
 for log in apt-update apt-update-backports apt-install apt-backports; do : >"$LOGS/$log.log"; done
-install=("$ROOT/vmm/setup/install.sh" "$machine" "${missing[@]}" ${backports[@]+--backports "${backports[@]}"})
+install=("$ROOT/vmm/setup/install.sh" "${foreign:-none}" "${missing[@]}" ${backports[@]+--backports "${backports[@]}"})
 if [ "$(id -u)" -ne 0 ]; then
     say 'sudo may ask for your password now'
     sudo env "FOLIOSCOPE_CACHE=$CACHE" "FOLIOSCOPE_OUT=$OUT" "${install[@]}"
 else
     child "${install[@]}"
 fi
+for_goal docs || host_rust_ok "$rust" ||
+    die "Rust 1.$rust or later is needed and apt brought $(rust_found); add Debian's $codename-security to apt's sources, or install a newer one (rustup: https://rustup.rs)"
 [ -z "$needs_qemu" ] || qemu_is_new_enough || die "QEMU 10.0 or later is needed and $(qemu-system-aarch64 --version 2>/dev/null | head -n 1) was found; install a newer qemu-system-arm"

@@ -7,12 +7,13 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/toolchain.sh"
+. "$(dirname "$0")/host.sh"
 
-minor=$(rust_minor rustc || true)
-if [ "${minor:-0}" -lt $PLUGIN_RUST ]; then
-    lacks="a plugin for QEMU needs Rust 1.$PLUGIN_RUST or later and this machine's is 1.${minor:-0}; all but folioscope record and make lab works without them"
-    [ "${1:-}" = --where-possible ] || die "$lacks"
-    say "$lacks"
+if ! host_rust_ok "$PLUGIN_RUST"; then
+    lacks="a plugin for QEMU needs Rust 1.$PLUGIN_RUST or later and this machine's is $(rust_found);"
+    remedy=$(rust_remedy)
+    [ "${1:-}" = --where-possible ] || die "$lacks $remedy"
+    say "$lacks all but folioscope record and make lab works without it ($remedy)"
     exit 0
 fi
 

@@ -27,11 +27,19 @@ forget_libraries() {
 
 rust_minor() { "$1" --version 2>/dev/null | sed -n 's/^rustc 1\.\([0-9]*\)\..*/\1/p'; }
 
+# host_rust_ok [MINIMUM]: whether cargo is there, and its compiler is 1.MINIMUM or later.
 host_rust_ok() {
     local minor
     command -v cargo >/dev/null && command -v rustc >/dev/null || return 1
     minor=$(rust_minor rustc)
-    [ "${minor:-0}" -ge $MINIMUM_RUST ]
+    [ "${minor:-0}" -ge "${1:-$MINIMUM_RUST}" ]
+}
+
+# rust_found: prints this machine's compiler for a message.
+rust_found() {
+    local minor
+    minor=$(rust_minor rustc || true)
+    echo "${minor:+1.}${minor:-missing}"
 }
 
 # guest_rustc: prints the compiler that has the guest's standard library, or nothing.
@@ -49,6 +57,15 @@ guest_rustc() {
     return 1
 }
 guest_rust_ok() { guest_rustc >/dev/null; }
+
+# needs_plugin TARGET: whether make TARGET cannot do without a plugin for QEMU, by RECORD.
+needs_plugin() {
+    case $1 in
+    lab) ;;
+    run | cross) [ "${RECORD:-0}" != 0 ] ;;
+    *) return 1 ;;
+    esac
+}
 
 # rust_key RUSTC: prints the compiler's version, for keys of the cache. The machine it runs on does not affect its
 # output for arm64, so it is named as on x86-64: a program is the same entry, wherever it was built.
