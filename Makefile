@@ -127,7 +127,8 @@ audit: ## advisories on and licences of what is depended on (needs cargo-deny, p
 	@$(scripts)/audit.sh --strict
 
 docs: ## build the documents as a site, out/site, and check their links
-	@$(scripts)/docs.sh
+	@$(scripts)/packages.sh docs
+	@$(then) $(scripts)/docs.sh
 
 define pack
 @$(scripts)/inputs.sh dist

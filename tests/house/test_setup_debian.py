@@ -123,3 +123,16 @@ def test_an_image_needs_python_too(host: Host) -> None:
     ended = host.run("make", "build", f"KERNEL={image}", "SETUP=check", **system(host, "debian-13"))
     packages = to_install(ended.stderr)
     assert "python3" in packages and "flex" not in packages
+
+
+def test_the_tests_environment_needs_venv(host: Host) -> None:
+    """One sentence in place of the interpreter's own words."""
+    host.program("python3", "case $* in *version_info*) echo 3.13 ;; *) echo raw words >&2; exit 1 ;; esac")
+    ended = host.run(SETUP / "python.sh")
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "folioscope: Python's venv is missing; install Debian's python3-venv\n",
+    )
+    host.program("python3", "exit 127")
+    ended = host.run(SETUP / "python.sh")
+    assert ended.returncode == 2 and "Python 3.11 or later is needed and none was found" in ended.stderr

@@ -226,6 +226,10 @@ PACKAGES_OF = {
         {"git", "python3-venv", "gcc-aarch64-linux-gnu", "linux-source-6.12", "cargo-web"},
         {"qemu-system-arm", "chromium", "gdb-multiarch", "shellcheck", "rust-web-clippy"},
     ),
+    "docs": (
+        {"python3", "python3-venv"},
+        {"qemu-system-arm", "cargo-web", "rustc-web", "gcc-aarch64-linux-gnu", "linux-source-6.12", "flex", "git"},
+    ),
 }
 
 

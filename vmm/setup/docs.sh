@@ -34,4 +34,4 @@ FOLIOSCOPE_DOCS=$tree FOLIOSCOPE_SITE=$OUT/site.$$ FOLIOSCOPE_PLUGIN=$ROOT/tests
 rm -rf "$OUT/site"
 mv -T "$OUT/site.$$" "$OUT/site"
 echo 'folioscope site' >"$OUT/site/$MARK"
-say "$OUT/site/index.html"
+say "$OUT/site/index.html; search needs a server: python3 -m http.server -d ${OUT#"$PWD/"}/site"
