@@ -60,6 +60,7 @@ def follow(command: list[Any], wrong: list[Any], message: str, *instead: list[An
         assert ended.status == 2 and message not in ended.err and BEYOND in ended.err, ended
 
 
+@pytest.mark.usefixtures("plugin")
 def test_options(tmp_path: Path) -> None:
     """Those that do not go together, or lead to nothing."""
     run = ["run", "--only", "anon", "--out", tmp_path]
@@ -149,6 +150,7 @@ def test_kernels_and_symbols(tmp_path: Path) -> None:
     folioscope("image", KERNEL / "Image").ok()
 
 
+@pytest.mark.usefixtures("plugin")
 def test_programs(tmp_path: Path) -> None:
     """Compiled for another machine, or linked dynamically."""
     command = ["record", "--out", tmp_path]

@@ -11,6 +11,9 @@ import pytest
 from folioscope import Guest, names
 
 from command import Ended, folioscope
+from recorder import plugin
+
+__all__ = ["plugin"]
 
 pytestmark = [pytest.mark.parametrize("granule", ["4k"]), pytest.mark.only_machine("tcg")]
 AT_ONCE = 20.0
@@ -37,6 +40,7 @@ def test_at_the_same_time(guest: Guest) -> None:
 
 
 @pytest.mark.recorded
+@pytest.mark.usefixtures("plugin")
 def test_a_recorded_guest_has_a_thread_for_each(guest: Guest) -> None:
     """In one thread QEMU tells the recorder the wrong CPU."""
     assert accelerator(guest) == "tcg,thread=multi"
@@ -60,12 +64,15 @@ def run(tmp_path: Path, granule: str) -> Callable[..., Ended]:
         (["run", "--machine", "tcg", "--icount", "--tcg-thread", "multi"], "--icount has all CPUs run in one thread"),
         (["record", "--tcg-thread", "single"], "a guest that is recorded has a thread for each CPU"),
         (["record", "--icount"], "a guest that is recorded has a thread for each CPU"),
-        (
-            ["run", "--machine", "tcg", "--tcg-thread", "single", "--marks"],
-            "--marks needs a thread for each CPU or --icount",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused(run: Callable[..., Ended], words: list[str], says: str) -> None:
     """In a sentence that says what to do instead."""
     assert says in run(*words).sentence()
+
+
+@pytest.mark.usefixtures("plugin")
+def test_what_cannot_be_counted_is_refused(run: Callable[..., Ended]) -> None:
+    """The same, where the counter's plugin is there."""
+    said = run("run", "--machine", "tcg", "--tcg-thread", "single", "--marks").sentence()
+    assert "--marks needs a thread for each CPU or --icount" in said
