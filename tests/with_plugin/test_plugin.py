@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from folioscope import machines
 
-from command import ROOT
+from command import COMMAND, ROOT
 
 pytest_plugins = ["pytester"]
 
@@ -144,6 +145,30 @@ def test_a_kernel_has_its_own_granule(user: pytest.Pytester) -> None:
     (user.path / "mine").symlink_to(IMAGE)
     # As test_what_cannot_be_tested_is_told_first has it, with what is advised.
     assert collected(user, "--folioscope-kernel", "mine") == [f"test_guest[{machines.native()}-max-4k]"]
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_logs_stay_where_pytest_was_started(
+    user: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    """Also if pytest takes a kernel's absolute path for one of tests, so that its root directory is above."""
+    # Outside of a checkout, which has an out/ of its own.
+    shutil.copytree(ROOT / "tests" / "plugin" / "folioscope", user.path / "site" / "folioscope")
+    monkeypatch.setenv("PYTHONPATH", str(user.path / "site"))
+    monkeypatch.setenv("FOLIOSCOPE", str(COMMAND))
+    monkeypatch.delenv("FOLIOSCOPE_OUT")
+    user.makepyfile("def test_guest(folioscope_guest): assert False")
+    options = ["--folioscope-granule", "4k", "--folioscope-initrd", "/nonexistent", "-n", workers]
+    image = str(IMAGE.resolve())
+    run(user, *options, "--folioscope-kernel", image).assert_outcomes(errors=1)
+    (logs,) = (user.path / "folioscope-out" / "tests").iterdir()
+    assert list(logs.rglob("*.log"))
+    # The tests' own directory is a root, wherever pytest is started.
+    shutil.rmtree(user.path / "folioscope-out")
+    tests = user.path
+    monkeypatch.chdir("/")
+    run(user, *options, str(tests)).assert_outcomes(errors=1)
+    assert (tests / "folioscope-out" / "tests").exists()
 
 
 def test_options_of_the_guest_and_the_policy(user: pytest.Pytester) -> None:

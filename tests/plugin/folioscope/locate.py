@@ -84,7 +84,7 @@ def cache() -> Path:
 
 def output(root: Path) -> Path:
     """Where logs and bundles go: ``FOLIOSCOPE_OUT``, the ``out/`` of the checkout that this package lies in, else
-    ``folioscope-out/`` in pytest's root directory."""
+    ``folioscope-out/`` in ``root``."""
     if named := os.environ.get("FOLIOSCOPE_OUT"):
         return Path(named).absolute()
     found = checkout()

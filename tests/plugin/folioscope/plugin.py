@@ -24,7 +24,6 @@ from .client import GuestLost
 from .expect import Open
 from .guest import Guest
 from .layout import LAYOUTS, Layout
-from .locate import output
 from .process import Process
 from .rig import Rig, Wanted
 
@@ -166,7 +165,7 @@ def folioscope_wanted(
     else:
         # The process of a guest on KVM writes below its --out alone, unless it is told of more: bundles, tests' files.
         temporary: Path = request.getfixturevalue("tmp_path_factory").getbasetemp()
-        for place in (output(pytestconfig.rootpath), temporary):
+        for place in (scratch.output_of(pytestconfig), temporary):
             place.mkdir(parents=True, exist_ok=True)
             options += ("--writable", str(place))
     return Wanted(folioscope_granule, folioscope_cpu, folioscope_machine, options)
@@ -215,7 +214,7 @@ def folioscope_process(folioscope_guest: Guest) -> Iterator[Process]:
 def _keep_bundle(guest: Guest, node: pytest.Item, why: str) -> Path:
     """Asks the host for what it has; it makes its own bundle when it loses the guest by itself."""
     name = "".join(c if c.isalnum() or c in "-._[]" else "_" for c in node.name)
-    place = scratch.kept(output(node.config.rootpath) / "bundles", f"{name}-{int(time.time())}")
+    place = scratch.kept(scratch.output_of(node.config) / "bundles", f"{name}-{int(time.time())}")
     try:
         guest.call("bundle", path=str(place), why=why, looks=guest.last is not None)
     except GuestLost as error:

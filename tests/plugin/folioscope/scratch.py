@@ -115,9 +115,22 @@ def _old(directory: Path) -> bool:
 _RUN = pytest.StashKey[Scratch]()
 
 
+def output_of(config: pytest.Config) -> Path:
+    """The directory of a run's logs and bundles, by pytest's root directory.
+
+    Without an ini file pytest takes the value of an option for a path of tests as well, and its root may then be that
+    of a kernel, or ``/``. Such a root does not hold the tests, or lies above the current directory, which takes its
+    place.
+    """
+    root, here = config.rootpath, config.invocation_params.dir
+    tests = [here / argument.partition("::")[0] for argument in config.args]
+    is_of_tests = root not in here.parents and all(path.is_relative_to(root) for path in tests)
+    return output(root if config.inipath or is_of_tests else here)
+
+
 def of_run(config: pytest.Config) -> Path:
     """The directory of a run of pytest's logs, made when first asked for."""
     if _RUN not in config.stash:
-        config.stash[_RUN] = Scratch(output(config.rootpath) / "tests")
+        config.stash[_RUN] = Scratch(output_of(config) / "tests")
         config.add_cleanup(config.stash[_RUN].close)
     return config.stash[_RUN].path
