@@ -145,6 +145,18 @@ def test_one_that_does_not_end(guest: Guest, tmp_path: Path) -> None:
     assert "prog" not in guest.run("/bin/busybox", "ps").stdout
 
 
+def test_a_file_that_is_not_there(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is meant where pytest was started, which the message says; by its directory the file is found."""
+    made = source(tmp_path, "return 0;")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with pytest.raises(FileNotFoundError) as found:
+        guest.run(["./prog"], files=[made.name])
+    assert f"expected a file at {elsewhere / made.name} and found none: files= is relative" in str(found.value)
+    assert guest.run(["./prog"], files=[made], judged="exit", check=False).status == 0
+
+
 def test_what_cannot_run(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence each, before anything starts."""
     with pytest.raises(ValueError, match="expected an arm64 program and /bin/true is one of another machine"):

@@ -11,6 +11,7 @@ _REFUSAL = "test_advice.py::test_what_a_refusal_advises_is_done"
 FOLLOWED: dict[str, str] = {
     "name tests before this option": "test_plugin_names.py::test_each_test_runs_on_each_kernel",
     "make dist packs": "test_dist.py::test_what_is_not_packed",
+    "give it from the test's own directory": "test_own_program.py::test_a_file_that_is_not_there",
     "build it for arm64": "test_own_program.py::test_a_program_that_was_built_elsewhere",
     **dict.fromkeys(
         (

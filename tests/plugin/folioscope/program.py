@@ -145,6 +145,12 @@ class Running:
         """Copies files of this host to its directory; a source in C is compiled in ``place`` first."""
         for each in files:
             file = Path(each)
+            if not file.is_file():
+                found = f"expected a file at {file.absolute()} and found none"
+                raise FileNotFoundError(
+                    f"{found}: files= is relative to where pytest was started; give it from the test's own directory: "
+                    "Path(__file__).parent / ..."
+                )
             if file.suffix == ".c":
                 file = compiled(file, place)
             check_static(file)
