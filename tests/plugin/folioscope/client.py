@@ -137,8 +137,9 @@ class Client:
         self.faulty |= Heard.take_in(answer)
         return answer
 
-    def call(self, method: str, *, seconds: float = 20.0, **params: object) -> Any:
-        """Asks for ``method``; ``seconds`` is the guest's deadline where the guest is asked.
+    def call(self, method: str, *, seconds: float = 20.0, **params: object) -> dict[str, Any]:
+        """Asks for ``method``; ``seconds`` is the guest's deadline where the guest is asked. Returns the answer, as
+        ``folioscope schema session`` has it.
 
         Raises ``CommandFailed`` where the answer is no, ``GuestLost`` where there is none, or the guest is gone.
         """
@@ -157,7 +158,7 @@ class Client:
         # Whoever asked before may have been interrupted: a test whose deadline has passed.
         while (answer.get("id") or number) < number:
             answer = self._line(end - time.monotonic())
-        if answer.get("id") != number or not ("ok" in answer or isinstance(answer.get("error"), dict)):
+        if answer.get("id") != number or not any(isinstance(answer.get(part), dict) for part in ("ok", "error")):
             raise GuestLost(f"expected the answer to request {number} and found {str(answer)[:200]}")
         if said := answer.get("error"):
             found = [Finding.read(raw) for raw in answer.get("findings", [])]
@@ -165,7 +166,8 @@ class Client:
                 self.lost = said["message"]
                 raise GuestLost(said["message"], found)
             raise CommandFailed(said, found)
-        return answer["ok"]
+        result: dict[str, Any] = answer["ok"]
+        return result
 
 
 class Session(Client):

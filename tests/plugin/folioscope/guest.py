@@ -57,12 +57,12 @@ class Guest:
                 why = f"its console shows nothing of that level (console_loglevel {level}, by quiet or loglevel=)"
                 warnings.warn(f"a WARNING of this guest's kernel (V1) is not judged: {why}", stacklevel=2)
 
-    def call(self, method: str, *, seconds: float = 20.0, **params: object) -> Any:
-        """A method of the session."""
+    def call(self, method: str, *, seconds: float = 20.0, **params: object) -> dict[str, Any]:
+        """A method of the session; what it answers."""
         return self.session.call(method, seconds=seconds, **params)
 
-    def command(self, name: str, /, *, seconds: float = 20.0, **params: object) -> Any:
-        """A command of the guest's agent, by the protocol's name."""
+    def command(self, name: str, /, *, seconds: float = 20.0, **params: object) -> dict[str, Any]:
+        """A command of the guest's agent, by the protocol's name; what the agent answers."""
         return self.session.call("command", seconds=seconds, command={name: params})
 
     @contextlib.contextmanager

@@ -73,8 +73,7 @@ class Process:
 
     def op(self, name: str, /, *, seconds: float = 20.0, **params: object) -> dict[str, Any]:
         """One operation inside the process, by the name that it has in the agent's protocol; what the agent answers."""
-        answer: dict[str, Any] = self.guest.command("op", seconds=seconds, process=self.id, op={name: params})
-        return answer
+        return self.guest.command("op", seconds=seconds, process=self.id, op={name: params})
 
     # Memory.
 
