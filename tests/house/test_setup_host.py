@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import time
@@ -317,3 +318,43 @@ def test_the_cache_is_shown_and_pruned(host: Host) -> None:
     host.run("make", "cache", "GIB=0")
     assert used.exists() and not newer.exists() and not newest.exists() and other.exists()
     assert host.run("make", "cache", "DAYS=soon").returncode == 2
+
+
+def test_the_cache_shows_and_prunes_what_else_grows(host: Host) -> None:
+    """What builders keep without a mark, what a killed one left, logs and locks, and this checkout's bundles; results
+    go by their age alone."""
+    cache, out = host.place / "cache", host.place / "out"
+    old = {
+        "check/source": cache / "check" / "source",
+        "mypy/3.11": cache / "mypy" / "3.11",
+        "agent/.part.x": cache / "agent" / ".part.x",
+        "kernels/.4k-key.abcdef": cache / "kernels" / ".4k-key.abcdef",
+        "campaigns": cache / "campaigns",
+        "out/bundles/mine": out / "bundles" / "mine",
+    }
+    files = [cache / "logs" / "kernel-4k-key.log", cache / "locks" / "4k-key", cache / "tarball-key"]
+    theirs = out / "bundles" / "theirs"
+    for path in [*old.values(), theirs]:
+        path.mkdir(parents=True)
+    (old["out/bundles/mine"] / ".folioscope").write_text("folioscope bundle\n")
+    held = cache / "locks" / "16k-key"
+    for path in [*files, held]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    builds = cache / "agent" / ".part.now"
+    builds.mkdir()
+    then = time.time() - 40 * 86400
+    for path in [*old.values(), *files, held]:
+        os.utime(path, (then, then))
+    shown = {
+        line.split()[4].rstrip(","): line.split()[0] for line in host.run("make", "cache").stdout.splitlines()[:-1]
+    }
+    assert shown == dict.fromkeys([*old, "logs", "locks", "tarball"], "40") | {"agent/.part.now": "0"}
+    host.run("make", "cache", "GIB=0")
+    results = {"campaigns", "out/bundles/mine"}
+    assert {name for name, path in old.items() if path.exists()} == results and builds.exists()
+    with held.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        said = host.run("make", "cache", "DAYS=30").stdout
+    assert not any(path.exists() for path in [*old.values(), *files])
+    assert theirs.exists() and builds.exists() and held.exists(), said
