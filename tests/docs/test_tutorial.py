@@ -12,7 +12,8 @@ import pytest
 from command import BOOT_SECONDS, ROOT
 from recorder import Found, plugin
 from test_install import examples
-from test_readme import Shell, commands
+from test_readme import Shell, commands, replayed
+from test_record_explain import sequences
 
 pytestmark = [pytest.mark.qemu, pytest.mark.network, pytest.mark.usefixtures("plugin"), pytest.mark.timeout(2700)]
 __all__ = ["plugin"]
@@ -48,10 +49,15 @@ def test_the_tutorial(tmp_path: Path) -> None:
     assert shown == {("S2", "contpte_get_and_clear_full_ptes", "__set_ptes_anysz")}
     assert shown <= steps(Found.all(said)), said
     (process,) = set(re.findall(r"^  process (\d+) \(unfolded\)$", said, re.M))
-    own = {"--pid 106": f"--pid {process}"}
-    said = shell.run("out/folioscope explain 0xfffff7c01000 trace --pid 106", **own)
-    assert re.search(rf"^  sequence \d+ of \d+, by process {process}$", said, re.M), said
-    assert re.search(r"^  wrong +S2 the Contiguous bit differs", said, re.M), said
+    own = {"--pid 105": f"--pid {process}"}
+    line = "out/folioscope explain 0xfffff7c01000 trace --pid 105 --last 3"
+    said = shell.run(line, **own)
+    replayed(line, said)
+    # The wrong stores are among the steps, and come before the first TLBI of their sequence.
+    wrong = set(map(int, re.findall(r"^  wrong +S2 the Contiguous bit differs.* \(event (\d+)\)$", said, re.M)))
+    (steps_of,) = [steps for _, steps in sequences(said) if wrong & {step.event for step in steps}]
+    flush = min(step.event for step in steps_of if step.what.startswith("TLBI"))
+    assert wrong and all(steps_of[0].event < event < flush for event in wrong), said
 
     source = {"tests/programs/": f"{ROOT}/tests/programs/"}
     line = "aarch64-linux-gnu-gcc -Os -static -nostdlib -ffreestanding tests/programs/protects.c -o protects"
