@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from folioscope.lab import documents
-from folioscope.lab.documents import BadPlace, all_grades, made, results
+from folioscope.lab.documents import BadPlace, all_grades, made, results, summary
 from folioscope.lab.experiments import EXPERIMENTS
 from folioscope.lab.figures import FIGURES, SEEDS, Figure
 from folioscope.lab.grades import GRADES, totals
@@ -79,7 +79,7 @@ def test_the_names_of_figures_are_their_own() -> None:
 
 
 def test_the_documents_are_made_from_the_results_in_the_tree() -> None:
-    """All tables, the totals of the README among them, and the pictures: no figure is a copy that can grow old."""
+    """All tables, and the summary of the README: no figure is a copy that can grow old."""
     found = results(ROOT / documents.RESULTS)
     assert found
     grades = all_grades(found)
@@ -90,7 +90,7 @@ def test_the_documents_are_made_from_the_results_in_the_tree() -> None:
         )
     # The first thing that it says.
     assert texts["docs/laboratory.md"].index("<!-- lab: totals -->") < texts["docs/laboratory.md"].index("\n## ")
-    assert "<!-- lab: totals -->" in texts["README.md"]
+    assert "<!-- lab: summary -->" in texts["README.md"]
     everything = "".join(texts.values())
     for name in found:
         assert f"<!-- lab: experiment {name} -->" in everything, name
@@ -119,9 +119,13 @@ def test_the_totals_are_sums() -> None:
         assert sum(int(row[column]) for row in rows) == int(last[column])
     for row in rows:
         assert sum(map(int, row[1:-1])) == int(row[-1]) == sum(each.grade == row[0] for each in grades)
+    all_of = {row[0]: int(row[-1]) for row in rows}
+    more = [all_of[name] for name in ("same direction", "opposite", "no effect here", "cannot be shown here")]
+    said = [all_of["within 10 %"] + all_of["within 25 %"], 25, *more]
+    assert list(map(int, re.findall(r"\d+", summary(grades)))) == [len(grades), *said]
 
 
 def test_a_place_that_there_is_no_table_for() -> None:
     """A typing error is not left as it is."""
-    with pytest.raises(BadPlace, match="expected a place of totals, figures SEED.*found 'experiment zapp'"):
+    with pytest.raises(BadPlace, match="expected a place of totals, summary, figures SEED.*found 'experiment zapp'"):
         made("<!-- lab: experiment zapp -->\n<!-- lab end -->\n", {}, [])

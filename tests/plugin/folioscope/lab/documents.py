@@ -2,13 +2,15 @@
 """Documents whose tables are made from results that are kept in the tree, and made again by a test.
 
 A document has a place for each table: a line ``<!-- lab: NAME -->``, what was made, and a line ``<!-- lab end -->``.
-NAME is ``totals``, ``figures SEED``, ``experiment EXPERIMENT`` or ``waiting``.
+NAME is ``totals``, ``summary``, ``figures SEED``, ``experiment EXPERIMENT`` or ``waiting``.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,13 +18,15 @@ from . import tables
 from .bench import Result
 from .experiments import EXPERIMENTS
 from .figures import FIGURES, SEEDS
-from .grades import Graded, graded, totals
+from .grades import CANNOT, OPPOSITE, SAME, THEIRS_ALONE, WITHIN_10, WITHIN_25, Graded, graded, totals
 from .report import markdown
 from .schema import check
 
 #: Where they are, in a checkout.
 DOCUMENTS = ("docs/laboratory.md", "docs/laboratory-results.md", "docs/laboratory-figures.md", "README.md")
 RESULTS = "docs/lab"
+#: Of a line of a document.
+_COLUMNS = 100
 _PLACE = re.compile(r"^<!-- lab: (?P<name>[\w -]+) -->\n(?P<made>.*?)^<!-- lab end -->$", re.MULTILINE | re.DOTALL)
 
 
@@ -66,6 +70,8 @@ def _table(name: str, found: Mapping[str, Result], grades: list[Graded]) -> Iter
     kind, _, which = name.partition(" ")
     if kind == "totals":
         yield from tables.table(totals(grades))
+    elif kind == "summary":
+        yield from textwrap.wrap(summary(grades), _COLUMNS)
     elif kind == "figures" and which in SEEDS:
         yield from _figures(which, found, grades)
     elif kind == "experiment" and which in EXPERIMENTS:
@@ -73,7 +79,19 @@ def _table(name: str, found: Mapping[str, Result], grades: list[Graded]) -> Iter
     elif kind == "waiting":
         yield from _waiting(found)
     else:
-        raise BadPlace(f"expected a place of totals, figures SEED, experiment NAME or waiting and found {name!r}")
+        raise BadPlace(
+            f"expected a place of totals, summary, figures SEED, experiment NAME or waiting and found {name!r}"
+        )
+
+
+def summary(grades: list[Graded]) -> str:
+    """Two sentences about all figures."""
+    count = Counter(each.grade for each in grades)
+    return (
+        f"Of {len(grades)} figures, {count[WITHIN_10] + count[WITHIN_25]} are within 25 % of the published ratio, "
+        f"{count[SAME]} more move in the same direction, and {count[OPPOSITE]} move in the opposite one. "
+        f"{count[THEIRS_ALONE]} published effects do not show here, and {count[CANNOT]} figures cannot be shown."
+    )
 
 
 def _figures(seed: str, found: Mapping[str, Result], grades: list[Graded]) -> Iterator[str]:
