@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What README, tutorial and how-to pages show works: each command is run as it stands there, or left out with a reason.
 
-A block of commands is indented, and a command in an example begins with `$`. Names that stand for a user's own files
-are replaced by such files; `out/` is this checkout's.
+A block of commands is indented, and a command in an example begins with `$`: each such line is one. Names that stand
+for a user's own files are replaced by such files; `out/` is this checkout's.
 """
 
 from __future__ import annotations
@@ -24,16 +24,51 @@ import pytest
 from command import BOOT_SECONDS, CACHE, ROOT, folioscope
 from held_guest import LAYOUT, Held
 from recorder import plugin
+from test_install import INSTALL_SECONDS, examples
+from test_install import environment as user_environment
 
 __all__ = ["plugin"]
-
-COMMAND = re.compile(r"(make|out/|vmm/|qemu-system|pytest|folioscope |guest/|rootfs/|ln -s|aarch64-linux-gnu-gcc)")
 
 # Commands that are run by no test of this file, and why.
 LEFT_OUT = {
     "make test": "it is what runs this",
     "out/folioscope boot --machine kvm --console --kernel Image --initrd my.cpio --cpus 4 --memory 2G": (
         "it needs an arm64 host; test_kvm.py types at such a guest in a carrier"
+    ),
+    "cat test_buffer.py": "it shows the file that test_a_test_that_wanted_64k runs",
+    **dict.fromkeys(
+        (
+            "make build",
+            "python3 -m venv ~/venv",
+            "~/venv/bin/pip install ~/folioscope/tests/plugin",
+            "export FOLIOSCOPE=~/folioscope/out/folioscope",
+        ),
+        "test_install.py does so, and runs the examples",
+    ),
+    **dict.fromkeys(
+        (
+            "export AWS_ENDPOINT_URL=http://HOST:8333 AWS_ACCESS_KEY_ID=campaigns AWS_SECRET_ACCESS_KEY=SECRET",
+            "weed=$(vmm/setup/s3_server.sh)",
+            "cat >rights.json <<'END'",
+            'mkdir s3 && "$weed" server -dir=s3 -ip=HOST -filer -s3 -s3.config=rights.json -master.telemetry=false',
+            "echo 's3.bucket.create -name BUCKET' | \"$weed\" shell -master=HOST:9333",
+        ),
+        "test_campaign_s3.py has this server by s3_server.py, on addresses of its own",
+    ),
+    **dict.fromkeys(
+        (
+            "dask scheduler --port 8786 --no-dashboard",
+            "PYTHONPATH=tests/plugin dask worker tcp://HOST:8786 --nthreads 1 --resources guest=1 --death-timeout 60 "
+            "--no-dashboard",
+        ),
+        "test_campaign_dask.py has these by dask_cluster.py, on ports of their own",
+    ),
+    **dict.fromkeys(
+        (
+            "cat >Containerfile.worker <<'END'",
+            "podman build --file Containerfile.worker --tag REGISTRY/folioscope-worker",
+        ),
+        "no test starts Kubernetes, as the page says",
     ),
     **dict.fromkeys(
         (
@@ -70,19 +105,19 @@ REST = (
 
 
 def commands(text: str) -> list[str]:
-    """The command lines of a document, without their comments."""
+    """The command lines of a document, without their comments. A block of a language has none."""
     found = []
-    joined = text.replace("\\\n", " ")
-    for line in joined.splitlines():
-        words = re.match(r"(?:    |\$ )(\S.*)", line)
-        if words and COMMAND.match(words[1]):
-            found.append(re.sub(r"\s+", " ", re.sub(r"\s+#.*", "", words[1])).strip())
+    text = re.sub(r"^```\w+\n.*?^```$", "", text.replace("\\\n", " "), flags=re.M | re.S)
+    for number, part in enumerate(re.split(r"^```$", text, flags=re.M)):
+        begin = re.escape("$ " if number % 2 else "    ")
+        for line in re.findall(rf"^{begin}([^\s#].*)$", part, re.M):
+            found.append(re.sub(r"\s+", " ", re.sub(r"\s+#.*", "", line)).strip())
     return found
 
 
 DOCUMENTS = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs" / name) for name in ("tutorial.md", "reading.md", "faults.md", "reports.md")),
+    *sorted((ROOT / "docs" / name) for name in ("tutorial.md", "testing.md", "reading.md", "faults.md", "reports.md")),
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]
 TEXT = "\n".join(path.read_text() for path in DOCUMENTS)
@@ -111,7 +146,7 @@ class Shell:
         # Scripts and make find what they need from the checkout.
         ours = line.startswith(("make", "vmm/", "guest/", "rootfs/"))
         return subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "bash", "-c", f"exec {line}"],
+            ["setpriv", "--pdeathsig", "KILL", "bash", "-c", re.sub(r"((?:\w+=\S+ )*)", r"\1exec ", line, count=1)],
             cwd=self.checkout if ours else self.place,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -129,6 +164,13 @@ class Shell:
                 child.kill()
         assert child.returncode == status, f"{line}: status {child.returncode}\n{said}"
         return said
+
+    def plugin(self) -> None:
+        """Makes the environment of README and tutorial, of a copy of the plugin: what a build leaves is left in it."""
+        shutil.copytree(ROOT / "tests" / "plugin", self.place / "tests" / "plugin")
+        self.run("python3 -m venv venv", seconds=INSTALL_SECONDS)
+        self.run("venv/bin/pip install ./tests/plugin", seconds=INSTALL_SECONDS)
+        self.environment = user_environment()
 
     @contextlib.contextmanager
     def running(self, line: str, until: str, **replaced: str) -> Iterator[str]:
@@ -199,6 +241,7 @@ def test_every_command_is_run_or_left_out_with_a_reason() -> None:
     """A new one belongs into a test here, or into LEFT_OUT."""
     run = set(re.findall(r'(?:shell|another)\.(?:run|running)\(\s*"([^"]+)"', Path(__file__).read_text()))
     run |= {command for command in README if command.startswith(QEMU)}
+    run |= set(re.findall(r'self\.run\("([^"]+)"', Path(__file__).read_text()))
     # The tutorial's are run by test_tutorial.py, in their order.
     run |= set(commands((ROOT / "docs" / "tutorial.md").read_text()))
     # Those of what is packed by test_dist.py, but for the container's.
@@ -257,6 +300,18 @@ def test_make_lab(shell: Shell) -> None:
     """One experiment, quickly."""
     said = shell.run("make lab EXP=zap QUICK=1", seconds=300)
     assert re.search(r"^\| on \| .* \(-\d\d\.\d%\) ", said, re.M)
+
+
+@pytest.mark.qemu
+@pytest.mark.network
+def test_a_test_of_ones_own(tmp_path: Path) -> None:
+    """The README's, by the plugin that it installs."""
+    shell = Shell(tmp_path)
+    (tmp_path / "test_mine.py").write_text(examples(ROOT / "README.md")["test_mine.py"])
+    shell.plugin()
+    options = {"test_mine.py": "test_mine.py --folioscope-granule 4k --folioscope-machine tcg"}
+    said = shell.run("FOLIOSCOPE=out/folioscope venv/bin/pytest test_mine.py", seconds=4 * BOOT_SECONDS, **options)
+    assert "1 passed" in said
 
 
 @pytest.mark.qemu

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +40,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
     shell.run('ln -s "$(vmm/setup/stock.sh 4k 7)" Image-7', seconds=300, **scripts)
     shell.run("make build KERNEL=Image-7", seconds=1800, **kernel)
     shell.run("vmm/setup/plugin.sh", seconds=300)
+    assert "Linux 7." in shell.run("out/folioscope image Image-7")
     assert "ok no error found (exit status 0)" in shell.run("make run KERNEL=Image-7", 4 * BOOT_SECONDS, **kernel)
 
     line = "out/folioscope record --only unfolded --cpu cortex-a72 --kernel Image-7 --trace trace"
@@ -74,15 +74,14 @@ def test_the_tutorial(tmp_path: Path) -> None:
     assert not shown & steps(Found.all(said)), said
 
     (shell.place / "test_protect.py").write_text(examples(TUTORIAL)["test_protect.py"])
-    shell.environment |= {"PYTHONPATH": str(ROOT / "tests" / "plugin"), "FOLIOSCOPE_OUT": str(tmp_path / "kept")}
-    machine = {
-        "pytest ": f"{sys.executable} -m pytest -p folioscope.plugin -p no:cacheprovider --strict-markers ",
-        "--folioscope-cpu": "--folioscope-machine tcg --folioscope-cpu",
-    }
-    line = "pytest test_protect.py --folioscope-cpu cortex-a72 --folioscope-kernel Image-7"
+    shell.plugin()
+    shell.ran.add("export FOLIOSCOPE=out/folioscope")
+    shell.environment["FOLIOSCOPE"] = "out/folioscope"
+    machine = {"--folioscope-cpu": "--folioscope-machine tcg --folioscope-cpu"}
+    line = "venv/bin/pytest test_protect.py --folioscope-cpu cortex-a72 --folioscope-kernel Image-7"
     said = shell.run(line, seconds=4 * BOOT_SECONDS, status=1, **machine)
     assert re.search(r"^E +AssertionError: S2 the Contiguous bit differs", said, re.M), said
     assert re.search(r"^E +broken +CPU \d+ at contpte_get_and_clear_full_ptes\+", said, re.M), said
-    line = "pytest test_protect.py --folioscope-cpu cortex-a72 --folioscope-kernel Image-6.12"
+    line = "venv/bin/pytest test_protect.py --folioscope-cpu cortex-a72 --folioscope-kernel Image-6.12"
     assert "1 passed" in shell.run(line, seconds=4 * BOOT_SECONDS, **machine)
     assert set(commands(TUTORIAL.read_text())) == shell.ran
