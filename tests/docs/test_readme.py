@@ -481,5 +481,8 @@ def test_a_qemu_of_ones_own(shell: Shell) -> None:
             assert re.search(r"^ +2 +1 +\S+ - +\[kthreadd\]$", shell.run("out/folioscope attach qmp.sock ps"), re.M)
             said = shell.run("out/folioscope attach qmp.sock check")
             assert "ok no error found (exit status 0)" in said
+            lists = re.compile(r".*were not judged.*|not asked: .*")
+            stated = [line for line in shown("out/folioscope attach qmp.sock check") if lists.fullmatch(line)]
+            assert len(stated) == 2 and not [line for line in stated if line.removesuffix("[...]") not in said]
         finally:
             qemu.kill()
