@@ -3,7 +3,7 @@
 
 from .area import Area
 from .changes import Changes, Event, ProcessChanges, State
-from .client import CommandFailed, GuestLost, Session
+from .client import Attached, CommandFailed, GuestLost, Session
 from .counts import Counts, Decision
 from .expect import Expectation
 from .guest import Guest
@@ -21,6 +21,7 @@ __all__ = [
     "INCLUDE",
     "LAYOUTS",
     "Area",
+    "Attached",
     "Changes",
     "CommandFailed",
     "CommandNotFound",

@@ -24,9 +24,13 @@ class Touching(TypedDict, total=False):
     """How memory is accessed: the options of ``Area.touch``."""
 
     order: Order
+    """The order in which pages are accessed."""
     salt: int
+    """Selects the words that are written."""
     stride: int | None
+    """Pages from one step to the next, for the orders that take one."""
     seconds: float
+    """The longest time that it may take."""
 
 
 @dataclass
@@ -34,9 +38,11 @@ class Area:
     """A range of a process. Ranges within it are in pages: ``first``, from 0, and how many; to its end if left out."""
 
     process: Process
-    # The first address, and the bytes.
+    """The process that has it."""
     address: int
+    """The first address."""
     length: int
+    """Bytes."""
     pages: int = field(init=False)
 
     def __post_init__(self) -> None:

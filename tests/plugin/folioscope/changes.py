@@ -59,15 +59,16 @@ class Range(Protocol):
 class State(Fields):
     """An entry at one instant."""
 
-    # Its lookup level, and the raw word.
     level: int
+    """Its lookup level."""
     word: int
-    # The page frame number; None where it maps none.
+    """The raw descriptor."""
     pfn: int | None
-    # Whether it is valid and has the Contiguous bit.
+    """The page frame number; None where it maps none."""
     contiguous: bool
-    # The order of its folio, where that is known.
+    """Whether it is valid and has the Contiguous bit."""
     order: int | None
+    """The order of its folio, where that is known."""
 
     @classmethod
     def read(cls, raw: Raw) -> State:
@@ -80,16 +81,19 @@ class Event(Fields):
     """One thing that happened to neighbouring pages alike."""
 
     kind: Kind
-    # The first address, and the first one behind it.
+    """What happened."""
     va: int
+    """The first address."""
     end: int
-    # Pages that it happened to.
+    """The first address after it."""
     pages: int
-    # What more is known, for people.
+    """Pages that it happened to."""
     detail: str
-    # The first entry as it was and as it is; None where there was none, and for what happened to a VMA.
+    """What more is known, for people."""
     before: State | None
+    """The first entry before; None where there was none, and for an event of a VMA."""
     after: State | None
+    """The first entry after; None likewise."""
 
     @classmethod
     def read(cls, raw: Raw) -> Event:
@@ -104,14 +108,15 @@ class ProcessChanges(Fields):
     """What happened to one process."""
 
     process: Who
-    # When it was started, in nanoseconds since boot; None where that is not known.
+    """The process."""
     started_ns: int | None
-    # Whether it was there both times.
+    """When it was started, in nanoseconds since boot; None where that is not known."""
     lives: Literal["both", "started", "ended"]
-    # By address.
+    """Whether it existed both times."""
     events: tuple[Event, ...]
-    # What is not known, and why.
+    """In the order of addresses."""
     notes: tuple[str, ...]
+    """What is not known, and why."""
 
 
 class Changes:

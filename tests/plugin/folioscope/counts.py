@@ -18,25 +18,27 @@ class Decision(Fields):
     """What faults have in common whose order was decided alike."""
 
     policy: str
-    #: Which path of the kernel decided: "anonymous", ...
+    """The order policy."""
     path: str
-    #: The order of the folio; None where the fault ended without one.
+    """The path of the kernel that decided: "anonymous", ..."""
     chosen: int | None
-    #: What became of the order that the policy would have liked best: "chosen", "overlap", "allocation-failed", ...
+    """The order of the folio; None where the fault ended without one."""
     why: str
+    """What became of the order that the policy would have liked best: "chosen", "overlap", "allocation-failed", ..."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts(Fields):
     """How often, on all CPUs. Other processes of the guest count too."""
 
-    #: The decisions about the orders of folios; None where the kernel does not count them.
     orders: Mapping[Decision, int] | None
-    #: What was done with contiguous blocks of user memory: "set", "fold", "unfold", "refused-hole", ...; None likewise.
+    """The decisions about the orders of folios; None where the kernel does not count them."""
     contpte: Mapping[str, int] | None
-    #: Of the unfolds, who wanted them: function and distance from its start; None for what the kernel had no room for
-    #: (it names 64 on each CPU).
+    """What was done with contiguous blocks of user memory: "set", "fold", "unfold", "refused-hole", ...; None where the
+    kernel does not count it."""
     unfolds: Mapping[str | None, int] | None
+    """Unfolds by the function that caused them, with the distance from its start; None as a key where the kernel had no
+    room for more (it names 64 on each CPU)."""
 
     @classmethod
     def read(cls, raw: Raw) -> Counts:

@@ -34,11 +34,13 @@ class Expectation:
     """Something that is known of a range of addresses."""
 
     start: int
-    # The first address behind it.
+    """The first address."""
     end: int
+    """The first address after it."""
     what: What
-    # Why, for people.
+    """What is expected."""
     reason: str | None = None
+    """Why, for people."""
 
     def json(self) -> dict[str, Any]:
         """As the session takes it."""

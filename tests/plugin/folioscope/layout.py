@@ -17,12 +17,17 @@ class Layout:
     """Bytes and orders of one granule (Arm ARM, table D8-20; Linux: asm/pgtable-hwdef.h)."""
 
     granule: str
+    """"4k", "16k" or "64k"."""
     page: int
+    """Bytes of a page."""
     cont_pages: int
+    """Pages of a block."""
     pmd: int
-    # arch_wants_pte_order() of the series: hinted, unhinted.
+    """Bytes that a PMD maps."""
     hinted_order: int
+    """arch_wants_pte_order() of the series for a VMA with MADV_HUGEPAGE."""
     unhinted_order: int
+    """The same for another VMA."""
 
     @property
     def block(self) -> int:

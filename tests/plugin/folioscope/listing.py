@@ -16,16 +16,18 @@ class Task(Fields):
 
     pid: int
     name: str
-    #: When it was started, in nanoseconds since boot: with the pid it names the process for ever.
     started_ns: int
-    #: The ids of its threads, the leader's first.
+    """When it was started, in nanoseconds since boot: with the pid it names the process for ever."""
     threads: tuple[int, ...]
-    #: A thread of the kernel; and whether it has ended, and its parent has not asked how.
+    """The ids of its threads, the leader's first."""
     is_kernel: bool
+    """A thread of the kernel."""
     has_ended: bool
-    #: The address of its ``struct mm_struct``, and the physical one of its first table; None where it has no memory.
+    """It has ended, and its parent has not asked for its status."""
     mm: int | None
+    """The address of its ``struct mm_struct``; None where it has no memory."""
     table: int | None
+    """The physical address of its root table; None likewise."""
 
     @classmethod
     def read(cls, raw: Raw) -> Task:
@@ -38,26 +40,32 @@ class Task(Fields):
 class Vma(Fields):
     """One VMA, and what the tables have in it."""
 
-    #: The first address, and the first one behind it.
     start: int
+    """The first address."""
     end: int
+    """The first address after it."""
     permissions: str
+    """As in ``/proc/PID/maps``: "rw-p"."""
     name: str
-    #: ``VmFlags`` of smaps.
+    """Its file or its name; empty where it has none."""
     flags: tuple[str, ...]
-    #: Bytes from the start of its file, the file's device, and its inode's number; 0 for memory without a file.
+    """``VmFlags`` of smaps."""
     offset: int
+    """Bytes from the start of its file; 0 for memory without a file."""
     device: tuple[int, int]
+    """The major and minor number of its file's device."""
     inode: int
-    #: Bytes that are mapped, and those of them that are contiguous.
+    """The number of its file's inode."""
     mapped: int
+    """Bytes that are mapped."""
     contiguous: int
-    #: Bytes of the largest run that is mapped consecutively.
+    """Bytes that are mapped contiguously."""
     largest_run: int
-    #: By state ("folded", "eligible", "partial", ...), how many blocks.
+    """Bytes of the largest naturally aligned range that is mapped without a gap."""
     blocks: dict[str, int]
-    #: By order, how many bytes folios of it map here.
+    """Number of blocks by state ("folded", "eligible", "partial", ...)."""
     folios: dict[int, int]
+    """Bytes that folios map here, by their order."""
 
     @classmethod
     def read(cls, raw: Raw) -> Vma:
@@ -76,18 +84,20 @@ class Vma(Fields):
 class VmArea(Fields):
     """One area of vmalloc, modules or ioremap."""
 
-    #: The first address, and the first one behind it; the guard page is within.
     start: int
+    """The first address."""
     end: int
-    #: Which function asked for it, with the distance from its start; None where that is not known.
+    """The first address after it; the guard page is within."""
     caller: str | None
-    #: What it is for, in the words of ``/proc/vmallocinfo``.
+    """The function that asked for it, with the distance from its start; None where that is not known."""
     kinds: tuple[str, ...]
-    #: Pages of the smallest size that it has of its own, and the order of the blocks that it tried for.
+    """Its purpose, in the words of ``/proc/vmallocinfo``."""
     pages: int
+    """Its pages of the smallest size."""
     order: int | None
-    #: Bytes by Linux's name of the size that maps them.
+    """The order of the blocks that it tried for."""
     mapped: dict[str, int]
+    """Bytes by Linux's name of the size that maps them."""
 
     @classmethod
     def read(cls, raw: Raw) -> VmArea:
@@ -104,10 +114,10 @@ class VmArea(Fields):
 class KernelMap(Fields):
     """The kernel's own half: by what sizes it is mapped."""
 
-    #: By part (``linear map``, ``kernel image``, ...) and Linux's name of the size (PTE, CONTPTE, ...), in bytes.
     parts: dict[str, dict[str, int]]
-    #: By address; None where the kernel does not tell.
+    """Bytes by part (``linear map``, ``kernel image``, ...) and by Linux's name of the size (PTE, CONTPTE, ...)."""
     areas: tuple[VmArea, ...] | None
+    """The areas in the order of addresses; None where the kernel does not tell."""
 
     @classmethod
     def read(cls, raw: Raw) -> KernelMap:
@@ -122,11 +132,15 @@ class Mapping(Fields):
     """A place where a page is mapped."""
 
     pid: int
+    """The process."""
     name: str
+    """Its name."""
     va: int
-    #: The lookup level of the entry: 3 for a page, less for a block that holds it; and the raw entry.
+    """The address."""
     level: int
+    """The lookup level of the entry: 3 for a page, less for a block that contains it."""
     word: int
+    """The raw descriptor."""
 
     @classmethod
     def read(cls, raw: Raw) -> Mapping:
@@ -138,10 +152,10 @@ class Mapping(Fields):
 class Folio(Frame):
     """The page that was mapped at an address, its folio, and who mapped it."""
 
-    #: What the page is, in words.
     what: str
-    #: Where this very page was mapped, by the tables of all processes.
+    """What the page is, in words."""
     mapped: tuple[Mapping, ...]
+    """Each place where this page was mapped, by the tables of all processes."""
 
     @classmethod
     def read(cls, raw: Raw) -> Folio:

@@ -44,26 +44,30 @@ class Who(Fields):
 class Finding(Fields):
     """What a rule says of one place in the tables."""
 
-    # The rule's id: A1 to A8, L1 to L12, C1, C2, K1, K2, W1, ... (`docs/`), or `order` for an order that was expected.
     rule: str
+    """The rule's id: A1 to A8, L1 to L12, C1, C2, K1, K2, W1, ... (`docs/`), or `order` for an order that was
+    expected."""
     severity: Literal["error", "information"]
-    # One sentence: what is, and what should have been.
     message: str
-    # Whose tables; None for the kernel's.
+    """One sentence: what is, and what should have been."""
     process: Who | None
-    # First virtual address that is concerned, and the first one behind it.
+    """The process of the tables; None for the kernel's."""
     va: int
+    """The first virtual address."""
     end: int
-    # Lookup level of the entries, physical address of their table, index of the first of `words` in it.
+    """The first virtual address after it."""
     level: int
+    """The lookup level of the entries."""
     table: int
+    """The physical address of their table."""
     index: int
-    # The raw descriptors of the whole group.
+    """The index of the first of `words` in it."""
     words: tuple[int, ...]
-    # What else is known: the commit that mends it, or that the rule was not tried on a kernel as new as this.
+    """The raw descriptors of the whole group."""
     remarks: tuple[str, ...] = ()
-    # In how many places the same cause was found, where findings of one cause are one.
+    """What else is known: the commit that mends it, or that the rule was not tried on a kernel as new as this."""
     places: int = 1
+    """The number of places with the same cause: findings of one cause are one."""
 
     @classmethod
     def read(cls, raw: Raw) -> Finding:
@@ -93,16 +97,18 @@ class Finding(Fields):
 class Entry(Fields):
     """One descriptor that is not zero and leads to no table."""
 
-    # The first virtual address that it maps, its lookup level (3: a page), the raw word.
     va: int
+    """The first virtual address that it maps."""
     level: int
+    """The lookup level: 3 for a page."""
     word: int
-    # The physical address at which it stands itself.
+    """The raw descriptor."""
     address: int
-    # The physical address that it leads to; None for what is not valid.
+    """The physical address of the descriptor itself."""
     output_address: int | None
-    # Bit 52 of a valid descriptor.
+    """The physical address that it maps; None where it is not valid."""
     contiguous: bool
+    """Bit 52 of a valid descriptor."""
 
     @classmethod
     def read(cls, raw: Raw) -> Entry:
@@ -122,13 +128,14 @@ class Entry(Fields):
 class Adapted(Fields):
     """What policy ``adaptive`` went by in a fault, and remembered of the VMA after it."""
 
-    # Pages touched in a row right beside the fault, at most those of the largest order.
     run: int
-    # Probes that came out dense since the last that did not, and faults of a hinted VMA with nothing beside them.
+    """Pages touched in a row right beside the fault, at most those of the largest order."""
     trust: int
+    """Dense probes since the last one that was not."""
     spent: int
-    # The fault was in a block that probes.
+    """Faults of a hinted VMA with nothing beside them."""
     probe: bool
+    """The fault was in a block that probes."""
 
     @classmethod
     def read(cls, raw: Raw) -> Adapted:
@@ -140,39 +147,46 @@ class Adapted(Fields):
 class Record(Fields):
     """Why a fault got the order that it got: the kernel's own record (``kernel-patches/README.md``)."""
 
-    # Number of the record, from 1, counting per CPU; the CPU; the kernel's clock in nanoseconds.
     seq: int
+    """The number of the record, from 1, by CPU."""
     cpu: int
     time_ns: int
-    # Faulting address, and the VMA at that time.
+    """The kernel's clock, in nanoseconds."""
     address: int
+    """The faulting address."""
     vm_start: int
+    """The first address of the VMA at that time."""
     vm_end: int
-    # Process and thread.
+    """The first address after it."""
     tgid: int
+    """The process."""
     tid: int
+    """The thread."""
     policy: str
-    # The order that the architecture prefers for this VMA; None where the policy asks for none.
+    """The policy that chose; `sysfs` where controls choose under every policy."""
     preferred: int | None
-    # The order that was allocated; None where the fault ended without a folio.
+    """The order that the architecture prefers for this VMA; None where the policy asks for none."""
     chosen: int | None
-    # The VMA was hinted by MADV_HUGEPAGE; it is armed with userfaultfd.
+    """The order that was allocated; None where the fault ended without a folio."""
     hinted: bool
+    """The VMA had MADV_HUGEPAGE."""
     userfaultfd: bool
-    # By order, 0 to 15: what became of it (`chosen`, `not-allowed`, `crosses-start`, `overlap`, ...).
+    """The VMA was registered with userfaultfd."""
     reasons: tuple[str, ...]
-    # Which path of the kernel chose it: `anonymous`, `swap-in`, ...
+    """By order, 0 to 15: the result for it (`chosen`, `not-allowed`, `crosses-start`, `overlap`, ...)."""
     path: str
-    # The folio's first page frame, and the orders that were allowed before it was asked where they fit; None without a
-    # folio, and where the kernel does not say.
+    """The path of the kernel that chose the order: `anonymous`, `swap-in`, ..."""
     pfn: int | None
+    """The folio's first page frame; None without a folio, and where the kernel does not say."""
     allowed: tuple[int, ...] | None
-    # The first populated page in the range of the largest order that one was in the way of; what policy `adaptive`
-    # went by; free blocks by order, at most 255, where an order could not be allocated. None elsewhere, and where the
-    # kernel does not say it.
+    """The orders that were allowed before it was asked where they fit; None where the kernel does not say."""
     overlap: int | None
+    """The address of the first populated page in the way of the largest order that one was in the way of; None where
+    there was none."""
     adapted: Adapted | None
+    """What policy `adaptive` went by; None under another policy."""
     free: tuple[int, ...] | None
+    """Free blocks by order, at most 255, where an order could not be allocated; None elsewhere."""
 
     @classmethod
     def read(cls, raw: Raw) -> Record:
@@ -194,10 +208,10 @@ class Record(Fields):
 class Again(Fields):
     """A look that was to read only tables that were written to since the one before."""
 
-    # How many tables were read, and how many there are; None where all were read.
     read: tuple[int, int] | None
-    # Why all were read.
+    """How many tables were read, and how many there are; None where all were read."""
     whole_because: str | None
+    """Why all were read; None where they were not."""
 
     @classmethod
     def read_from(cls, raw: Raw) -> Again:
@@ -211,14 +225,16 @@ class Again(Fields):
 class Touched(Fields):
     """What a touch did."""
 
-    # How many steps it made.
     steps: int
-    # Faults of the process during it.
+    """The steps that it made."""
     minor_faults: int
+    """Minor faults of the process meanwhile."""
     major_faults: int
+    """Major faults."""
     nanoseconds: int
-    # The exclusive or of all words that were loaded.
+    """The time that it took."""
     loaded: int
+    """The exclusive or of all words that were loaded."""
 
     @classmethod
     def read(cls, raw: Raw) -> Touched:
@@ -232,7 +248,9 @@ class Mismatch(Fields):
 
     address: int
     expected: int
+    """The word that was written."""
     found: int
+    """The word that was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +258,11 @@ class Verified(Fields):
     """What a verification found: how many words were compared, how many were wrong, and the first of those."""
 
     words: int
+    """Words that were compared."""
     wrong: int
+    """Words that differed."""
     first: tuple[Mismatch, ...]
+    """The first of these."""
 
     @classmethod
     def read(cls, raw: Raw) -> Verified:
@@ -266,14 +287,14 @@ def bytes_of(content: Raw) -> bytes:
 class Program(Fields):
     """What a program of the guest did."""
 
-    # Its exit status; None where a signal ended it.
     status: int | None
-    # The signal's name; None where there was none.
+    """Its exit status; None where a signal ended it."""
     signal: str | None
+    """The signal's name; None where there was none."""
     stdout: str
     stderr: str
-    # Whether more was written to one of the two than is given here.
     truncated: bool
+    """More was written to one of the two than is given here."""
 
     @classmethod
     def read(cls, raw: Raw) -> Program:
@@ -293,8 +314,11 @@ class MthpSize(Fields):
     """One size of transparent huge pages, and what is chosen for it; None where the size cannot have it."""
 
     size_kib: int
+    """KiB."""
     enabled: str | None
+    """The choice in `enabled`."""
     shmem_enabled: str | None
+    """The choice in `shmem_enabled`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,25 +326,37 @@ class Hello(Fields):
     """Who the guest is. What its kernel does not have is None or empty."""
 
     protocol: int
+    """The version of the agent's protocol."""
     agent_version: str
     kernel_release: str
+    """As `uname -r`."""
     kernel_version: str
+    """As `uname -v`."""
     machine: str
+    """As `uname -m`."""
     build_id: str | None
+    """The kernel's build id."""
     cmdline: str
+    """The kernel's command line."""
     page_size: int
+    """Bytes."""
     cpus: int
+    """CPUs that are online."""
     agent_cpu: int
     memory_bytes: int
+    """MemTotal of `/proc/meminfo`."""
     thp_enabled: str | None
+    """The choice in `transparent_hugepage/enabled`."""
     thp_shmem_enabled: str | None
+    """The choice in `transparent_hugepage/shmem_enabled`."""
     mthp: tuple[MthpSize, ...]
-    # By size in KiB, how many hugetlb pages there are.
+    """The sizes of transparent huge pages."""
     hugetlb: dict[int, int]
-    # The order policy in force on a kernel with Folioscope's patches.
+    """Number of hugetlb pages, by their size in KiB."""
     anon_order_policy: str | None
-    # What else its patches let be switched, by the names of the files (``anon_order/*``, ``page_cache``).
+    """The order policy in force on a kernel with Folioscope's patches."""
     switches: dict[str, str]
+    """What else its patches let be switched, by the names of the files (``anon_order/*``, ``page_cache``)."""
     mounts: tuple[str, ...]
     channel: str
     uptime_ms: int

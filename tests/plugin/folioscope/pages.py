@@ -14,8 +14,11 @@ class Memcg(Fields):
     """A memory cgroup: the id of its state, the inode of its directory, and its path from the root of the hierarchy."""
 
     css: int
+    """The id of its state."""
     inode: int
+    """The inode of its directory."""
     path: str
+    """Its path from the root of the hierarchy."""
 
     @classmethod
     def read(cls, raw: Raw | None) -> Memcg | None:
@@ -28,43 +31,52 @@ class Frame(Fields):
     """A page frame and its folio, as ``struct page`` and ``struct folio`` have them. Counts are 0 for none."""
 
     pfn: int
-    #: The page frame number of the folio's first page, and the folio's pages as a power of two.
+    """Its number."""
     head: int
+    """The page frame of the folio's first page."""
     order: int
-    #: The folio's references.
+    """The folio's pages as a power of two."""
     refcount: int
-    #: Entries of level 3 on this very page; None where the kernel does not count so.
+    """The folio's references."""
     mapcount: int | None
-    #: Blocks that map the whole folio.
+    """Entries of level 3 on this very page; None where the kernel does not count so."""
     entire: int
-    #: Entries and blocks on any part of it; None for a single page.
+    """Blocks that map the whole folio."""
     large: int | None
-    #: "anonymous", "ksm", "file", "movable" or "unowned".
+    """Entries and blocks on any part of it; None for a single page."""
     kind: str
-    #: None for a page without a mapping.
+    """One of "anonymous", "ksm", "file", "movable" and "unowned"."""
     mapping: int | None
-    #: Pages from the start of the file, or of the numbering of an anonymous VMA, of the folio's first page; None
-    #: for a page without one.
+    """The folio's ``mapping`` without its low bits; None for a page without one."""
     index: int | None
+    """Pages from the start of the file, or of the numbering of an anonymous VMA, of the folio's first page; None for a
+    page without one."""
     exclusive: bool
+    """PG_anon_exclusive of this page."""
     swapbacked: bool
+    """PG_swapbacked."""
     swapcache: bool
+    """It is in the swap cache."""
     hugetlb: bool
+    """A hugetlb page."""
     poisoned: bool
-    #: The names of what is set in the page's flags, and in its folio's, as a page of its kind uses their bits.
+    """PG_hwpoison of this page."""
     flags: tuple[str, ...]
+    """The names of the flags of the page, as a page of its kind uses these bits."""
     folio_flags: tuple[str, ...]
-    #: What the folio is charged to; None where that is nothing, or the kernel has no memory cgroups.
+    """The same of the folio."""
     memcg: Memcg | None
+    """The memory cgroup that the folio is charged to; None where that is none, or the kernel has no memory cgroups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Frame):
     """A page frame, and where to write to what the kernel has of it."""
 
-    #: The physical addresses of the page's ``struct page``, and of that of the folio's first page.
     at: int
+    """The physical address of the page's ``struct page``."""
     head_at: int
+    """The physical address of that of the folio's first page."""
 
     @classmethod
     def read(cls, raw: Raw) -> Page:
@@ -85,17 +97,18 @@ class Page(Frame):
 class FileCache(Fields):
     """The page cache of a file, in pages."""
 
-    #: The address of its ``struct address_space``, as in ``Folio.mapping``.
     mapping: int
-    #: ``nrpages``, and its physical address.
+    """The address of its ``struct address_space``, as in ``Folio.mapping``."""
     counted: int
+    """Its ``nrpages``."""
     counted_at: int
-    #: The pages of the folios that are in it.
+    """The physical address of ``nrpages``."""
     found: int
-    #: Places of pages that are in swap, or of which something is remembered.
+    """The pages of the folios that are in it."""
     gone: int
-    #: What shmem counts of the file, and where: "alloced", "swapped". Empty for other files.
+    """Places of pages that are in swap, and shadow entries."""
     shmem: dict[str, tuple[int, int]]
+    """Counters of shmem for the file, with their physical addresses: "alloced", "swapped". Empty for other files."""
 
     @classmethod
     def read(cls, raw: Raw) -> FileCache:
@@ -113,19 +126,23 @@ class Space(Fields):
     """An address space: what the kernel counts as mapped, in pages."""
 
     mm: int
+    """The address of its ``struct mm_struct``."""
     table: int
-    #: "file", "anonymous", "swapped" and "shmem".
+    """The physical address of its root table."""
     rss: dict[str, int] | None
-    #: The physical addresses of the shared parts of these counters, in this order.
+    """Pages by kind: "file", "anonymous", "swapped" and "shmem"."""
     rss_at: tuple[int, ...]
-    #: The bytes of page tables that the kernel counts, and where it does.
+    """The physical addresses of the shared parts of these counters, in this order."""
     tables_bytes: int | None
+    """The bytes of page tables that the kernel counts."""
     tables_bytes_at: int | None
-    #: The pages of hugetlb that it counts ("pages", and "may_share" where that says nothing), and where it does.
+    """The physical address of that counter."""
     hugetlb: dict[str, Any] | None
+    """The hugetlb pages that it counts ("pages", and "may_share" where that says nothing)."""
     hugetlb_at: int | None
-    #: The page caches of the files that it maps.
+    """The physical address of that counter."""
     files: tuple[FileCache, ...]
+    """The page caches of the files that it maps."""
 
     @classmethod
     def read(cls, raw: Raw) -> Space:

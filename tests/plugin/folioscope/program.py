@@ -47,8 +47,8 @@ class Mark:
 
     name: str
     pid: int
-    # What the program named; 0 where that was nothing.
     address: int
+    """What the program named; 0 where that was nothing."""
     length: int
     view: View
 
@@ -62,10 +62,10 @@ class Mark:
 class ProgramRun:
     """What a program of the user's did, and where it was judged."""
 
-    # A shell's: 128 and the signal's number where a signal has ended it.
     status: int
-    # The signal's name; None where there was none.
+    """A shell's: 128 and the signal's number where a signal has ended it."""
     signal: str | None
+    """The signal's name; None where there was none."""
     stdout: str
     stderr: str
     marks: list[Mark] = field(default_factory=list)

@@ -14,10 +14,10 @@ class Step(Fields):
     """An instruction that was part of a sequence."""
 
     cpu: int
-    #: Function of the kernel and distance from its start; "PC 0x..." where no name is known.
     place: str
-    #: Who called, the nearest first.
+    """The function of the kernel and the distance from its start; "PC 0x..." where no name is known."""
     callers: tuple[str, ...]
+    """Its callers, the nearest first."""
 
     @classmethod
     def read(cls, raw: Raw) -> Step:
@@ -31,14 +31,17 @@ class Moment(Fields):
 
     cpu: int
     place: str
-    #: "store", "tlbi" or "dsb".
+    """As in ``Step``."""
     did: str
-    #: Of a store: the VA, the word before and the word behind.
+    """One of "store", "tlbi" and "dsb"."""
     va: int | None
+    """The VA of a store."""
     old: int | None
+    """The word before the store."""
     new: int | None
-    #: Of a TLBI or a DSB, as the assembler has it: "vale1is", "ish".
+    """The word that it wrote."""
     operation: str | None
+    """The name of a TLBI or a DSB in assembler: "vale1is", "ish"."""
 
     @classmethod
     def read(cls, raw: Raw) -> Moment:
@@ -51,11 +54,11 @@ class Moment(Fields):
 class FolioThen(Fields):
     """A folio, as the kernel had it when a descriptor that maps it was written or taken away."""
 
-    #: Its first page frame.
     first: int
+    """Its first page frame."""
     order: int
-    #: "anonymous", "file" (shmem too), "ksm", "movable", "unowned".
     kind: str
+    """One of "anonymous", "file" (shmem too), "ksm", "movable" and "unowned"."""
 
     @classmethod
     def read(cls, raw: Raw) -> FolioThen:
@@ -67,29 +70,34 @@ class FolioThen(Fields):
 class Sequence(Fields):
     """A sequence that breaks a rule (docs/recorder.md)."""
 
-    #: "S1" to "S7".
     rule: str
-    #: What was missing.
+    """The rule's id, S1 to S7."""
     sentence: str
-    #: The first VA that the descriptor maps.
+    """What was missing."""
     va: int
+    """The first VA that the descriptor maps."""
     level: int
-    #: The word that a TLB may still hold, and the one that was written.
+    """Its lookup level."""
     old: int
+    """The word that a TLB may still hold."""
     new: int
-    #: The old word's folio when it was taken away, and the new one's when it was written; None where that was not told.
+    """The word that was written."""
     old_folio: FolioThen | None
+    """The folio of the old word when that was removed; None where it is not known."""
     new_folio: FolioThen | None
-    #: How often, at this place in the code.
+    """The folio of the new word when that was written; None likewise."""
     count: int
-    #: Pid, and name where it is known.
+    """How often this happened at this place in the code."""
     process: str | None
-    #: The store that made it so, the one that took the old word away, the TLBI that came nearest.
+    """The pid, and the name where it is known."""
     made: Step
+    """The store that wrote the new word."""
     broken: Step | None
+    """The store that removed the old one."""
     tlbi: Step | None
-    #: What happened last to the block, in order.
+    """The TLBI that came nearest."""
     life: tuple[Moment, ...]
+    """The last steps of the block, in their order."""
 
     def __str__(self) -> str:
         """As the command prints it: the rule, the words, and the two stores with their callers."""
@@ -137,18 +145,21 @@ class Tlbi(Fields):
 
     cpu: int
     place: str
-    #: As the assembler has it: "vale1is".
+    """As in ``Step``."""
     operation: str
-    #: The VAs, first and last; None for all.
+    """Its name in assembler: "vale1is"."""
     first: int | None
+    """The first VA; None for all."""
     last: int | None
-    #: None for all.
+    """The last VA; None for all."""
     asid: int | None
-    #: Of its hint.
+    """The ASID; None for all."""
     level: int | None
+    """The level of its hint; None without one."""
     last_level: bool
-    #: For its own CPU alone.
+    """It is for entries of the last level alone."""
     local: bool
+    """It is for its own CPU alone."""
 
     def covers(self, va: int) -> bool:
         """Whether it is for this VA, in whatever address space."""
@@ -160,25 +171,29 @@ class Done(Fields):
     """How much was done under a function."""
 
     stores: int
+    """Stores to page tables."""
     tlbis: int
+    """TLBIs."""
     dsbs: int
+    """DSBs."""
 
 
 @dataclass(slots=True)
 class Trace:
     """What went by while a guest was recorded; all of it is there once the recording has ended."""
 
-    #: What is wrong: of each cause the first.
     findings: tuple[Sequence, ...] = ()
-    #: How many findings there were in all.
+    """The first finding of each cause."""
     total: int = 0
-    #: What could not be judged since the guest was booted, a sentence each.
+    """The number of findings."""
     not_judged: tuple[str, ...] = ()
-    #: In the order in which they came.
+    """One sentence for each part that was not judged since the guest was booted."""
     tlbis: tuple[Tlbi, ...] = ()
-    #: By function of the kernel: what was done under it, called by whom it may.
+    """In the order in which they came."""
     calls: Mapping[str, Done] | None = None
+    """What was done under each function of the kernel, whoever called it."""
     ended: bool = False
+    """The recording has ended."""
 
     def take_in(self, raw: Raw) -> None:
         """From JSON."""
