@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The documents as a site: all links lead somewhere, and one that does not ends the build."""
+"""The documents as a site: all links lead somewhere, one that does not ends the build, and what is shown fits."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from browser import browser
 from command import ROOT, SLOWER
 
 pytestmark = [pytest.mark.long, pytest.mark.network, pytest.mark.timeout(900)]
@@ -26,6 +28,25 @@ def built(checkout: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def too_wide(site: Path) -> list[str]:
+    """Pages on which output or a table of figures has to be scrolled sideways, by the width of the window."""
+    script = """return [...document.querySelectorAll('.md-typeset pre > code, .md-typeset__scrollwrap')]
+        .filter((it) => it.scrollWidth > it.clientWidth + 1).length"""
+    found = []
+    with browser() as window:
+        for width in (1300, 1920):
+            window.driver.set_window_size(width, 1000)
+            for page in ("index", "docs/commands", "docs/laboratory", "docs/laboratory-figures", "docs/python"):
+                window.driver.get(f"file://{site}/{page}.html")
+                if number := window.run(script):
+                    found.append(f"{page} at {width}: {number}")
+            column = "return document.querySelector('td:nth-child(7):last-child').clientWidth"
+            window.driver.get(f"file://{site}/docs/laboratory-figures.html")
+            assert window.run(column) > 200
+    return found
+
+
+@pytest.mark.browser
 def test_the_site(tmp_path: Path) -> None:
     """It has the documents, their pictures and the plugin's docstrings; a link that leads nowhere is named."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -36,7 +57,11 @@ def test_the_site(tmp_path: Path) -> None:
     ended = built(tmp_path)
     assert ended.returncode == 0, ended.stderr
     site = tmp_path / "out" / "site"
-    assert "must_fold" in (site / "docs" / "python.html").read_text()
+    reference = set(re.findall(r'id="folioscope\.([\w.]+)"', (site / "docs" / "python.html").read_text()))
+    # Methods, fields with and without words, those of a base; and no reader of JSON.
+    assert reference >= {"Area.must_fold", "Area.read", "Done.stores", "Page.refcount", "Hello.channel"}
+    assert "Vma.start" in reference and "Vma.read" not in reference
+    assert too_wide(site) == []
     assert (site / "docs" / "page.png").stat().st_size
     for page in ("index", "docs/tutorial", "docs/how-to/record", "kernel-patches/index", "docs/decisions/make-status"):
         text = (site / f"{page}.html").read_text()
